@@ -1,0 +1,50 @@
+# make setup | demo | test | lint | format | types | bench
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: setup demo test lint format types unit bench clean
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help:
+	@echo "make setup   create .venv and install moesaic into it (.venv/bin/moesaic)"
+	@echo "make demo    set up, then compare offloading systems on a simulated machine"
+	@echo "make test    set up, then run lint, types and every test"
+	@echo "make bench   time the planners and the simulator"
+	@echo "make lint | format | types | unit   one check each"
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "Moesaic needs Python 3.11 or later, this is %d.%d: call make with PYTHON=/path/to/python3.11" % v[:2])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+demo: setup
+	$(BIN)/moesaic demo
+
+test: lint types unit
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: setup
+	$(BIN)/mypy
+
+unit: setup
+	$(BIN)/pytest -n 2
+
+bench: setup
+	$(BIN)/python -m benchmarks.planners
+	$(BIN)/python -m benchmarks.simulator
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,67 @@
+"""The `moesaic` command: finds verbs, runs one, turns a user's mistake into one clear message."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+from moesaic import __version__
+from moesaic.core.errors import MoesaicError, UnknownName
+
+# verb -> (module with a click command of the same name, one line for --help)
+VERBS: dict[str, tuple[str, str]] = {
+    "simulate": ("moesaic.cli.simulate", "Run one model on one simulated machine."),
+    "compare": ("moesaic.cli.compare", "Compare policies, cache ratios and machines."),
+    "trace": ("moesaic.cli.trace", "Inspect, fit, synthesize and convert routing traces."),
+    "models": ("moesaic.cli.models", "List the known models, or show one."),
+    "machines": ("moesaic.cli.machines", "List the known machines, or show one."),
+    "policies": ("moesaic.cli.policies", "List the policies and the systems made of them."),
+    "reproduce": ("moesaic.cli.reproduce", "Reproduce a paper's tables and figures."),
+    "demo": ("moesaic.cli.demo", "A two-minute tour on a simulated machine."),
+}
+
+
+class LazyGroup(click.Group):
+    """Lists verbs from a table, imports a verb's module only when it runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            raise UnknownName("command", cmd_name, VERBS)
+        command = getattr(import_module(VERBS[cmd_name][0]), cmd_name)
+        assert isinstance(command, click.Command), f"{cmd_name} is not a command"
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(verb, summary) for verb, (_, summary) in VERBS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="moesaic")
+def app() -> None:
+    """Mixture-of-Experts models larger than the GPU: run them, or study how."""
+
+
+def main() -> None:
+    try:
+        app.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (MoesaicError, OSError) as error:
+        click.echo(f"error: {_in_words(error)}", err=True)
+        sys.exit(2)
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

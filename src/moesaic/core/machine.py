@@ -1,0 +1,50 @@
+"""The contract between the loop and a body that executes plans."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from moesaic.core.plan import LayerPlan
+from moesaic.core.report import LayerReport, StepReport
+from moesaic.core.routing import LayerRouting
+from moesaic.core.view import View
+
+
+class Step(NamedTuple):
+    """One forward pass to be done: how many tokens, and how many each of them looks back on."""
+
+    index: int
+    phase: str  # "prefill" | "decode"
+    tokens: int
+    context: int  # tokens already in the KV cache, per sequence
+    sequences: int = 1
+
+
+class Body(Protocol):
+    """A machine that lives in real or virtual time.
+
+    The loop calls `begin`, then for every MoE layer in order `route`, `view`, `run`, then
+    `finish`. Only `route` and `run` let time pass. `probe` calls are allowed before the first
+    step only: they are how a brain learns what the machine costs."""
+
+    def begin(self, step: Step) -> None: ...
+
+    def route(self, layer: int) -> LayerRouting:
+        """Do everything up to and including the router of this layer."""
+        ...
+
+    def view(self, layer: int) -> View: ...
+
+    def run(self, plan: LayerPlan, planning_ns: int) -> LayerReport:
+        """Charge the planning time, then execute the plan to the end of the layer."""
+        ...
+
+    def finish(self) -> StepReport: ...
+
+    def probe(self, device: str, tokens: int, experts: int) -> int:
+        """Nanoseconds the device takes for so many experts of so many tokens each."""
+        ...
+
+    def probe_transfer(self) -> int:
+        """Nanoseconds one expert takes over the link, alone."""
+        ...

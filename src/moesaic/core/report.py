@@ -1,0 +1,63 @@
+"""What a machine did: one schema for real and virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """One piece of work on one lane, [start_ns, end_ns) on the machine's clock."""
+
+    lane: str  # "gpu", "cpu", "pcie", ...
+    kind: str  # "dense" | "expert" | "transfer" | "prefetch" | "plan"
+    start_ns: int
+    end_ns: int
+    layer: int  # -1 outside the MoE layers
+    expert: int  # -1 where no expert is concerned
+    tokens: int
+
+
+class LayerReport(NamedTuple):
+    """One executed layer; `start_ns` is when its experts began, after planning."""
+
+    layer: int
+    start_ns: int
+    end_ns: int
+    active: int  # experts with tokens
+    hits: int  # of those, complete in GPU memory when the layer was planned
+    bytes_moved: int  # over the link for this layer's own demand
+
+
+class StepReport(NamedTuple):
+    """One forward pass over one batch of tokens."""
+
+    start_ns: int
+    end_ns: int
+    tokens: int
+    layers: tuple[LayerReport, ...]
+
+    @property
+    def latency_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+@dataclass(slots=True)
+class Timeline:
+    """Every span of a run, for pictures and traces; recording can be switched off."""
+
+    enabled: bool = True
+    spans: list[Span] = field(default_factory=list)
+
+    def add(self, span: Span) -> None:
+        if self.enabled:
+            self.spans.append(span)
+
+    @property
+    def lanes(self) -> list[str]:
+        return list(dict.fromkeys(span.lane for span in self.spans))
+
+
+def busy_ns(spans: list[Span], lane: str) -> int:
+    """Total time the lane worked (a lane never overlaps itself)."""
+    return sum(s.end_ns - s.start_ns for s in spans if s.lane == lane)

@@ -1,0 +1,53 @@
+"""What a router said about one layer of one step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class ExpertId(NamedTuple):
+    """One routed expert of the model: the MoE layer (counted from 0) and its number in it."""
+
+    layer: int
+    expert: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Router output for a later layer, foreseen now.
+
+    `ranked[t, r]` is the expert at rank r for token t, `scores` its probability; ranks may go
+    beyond top-k."""
+
+    layer: int
+    ranked: NDArray[np.int64]  # [tokens, ranks]
+    scores: NDArray[np.float32]  # [tokens, ranks]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRouting:
+    """The tokens of one step at one MoE layer.
+
+    `experts[t]` are the top-k experts of token t, best first, and `weights[t]` their gate
+    weights. `ranked`/`scores` extend the list beyond top-k where the source knows more (they
+    equal `experts`/`weights` where it does not). `forecasts` are the gates of later layers
+    applied early, nearest layer first; empty where the source has none."""
+
+    layer: int
+    experts: NDArray[np.int64]  # [tokens, k]
+    weights: NDArray[np.float32]  # [tokens, k]
+    ranked: NDArray[np.int64]  # [tokens, ranks >= k]
+    scores: NDArray[np.float32]  # [tokens, ranks >= k]
+    forecasts: tuple[Forecast, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        return self.experts.shape[0]
+
+    def loads(self, num_experts: int) -> NDArray[np.int64]:
+        """Tokens per expert."""
+        return np.bincount(self.experts.ravel(), minlength=num_experts)

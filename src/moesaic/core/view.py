@@ -1,0 +1,38 @@
+"""What a policy may know about a machine when it decides: a snapshot, never to be changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+GPU = "gpu"
+CPU = "cpu"
+PCIE = "pcie"
+
+
+class Flight(NamedTuple):
+    """A transfer that has started and cannot be recalled."""
+
+    layer: int
+    expert: int
+    remaining_ns: int
+
+
+@dataclass(slots=True)
+class View:
+    """The machine at the moment one layer is planned; times are from now.
+
+    `resident[l, e]` is 1 where expert e of layer l is complete in GPU memory. `in_flight` are
+    transfers under way: they hold a slot too. `busy_ns` says per lane for how long it still
+    works on what it was given earlier (a missing lane is free)."""
+
+    resident: NDArray[np.uint8]  # [moe layers, experts]
+    slots: int  # how many experts GPU memory holds
+    occupied: int  # slots taken, transfers under way included
+    in_flight: tuple[Flight, ...] = ()
+    gpu_busy_ns: int = 0
+    cpu_busy_ns: int = 0
+    pcie_busy_ns: int = 0
