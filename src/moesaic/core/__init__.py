@@ -1,1 +1,1 @@
-"""The vocabulary every other layer speaks: values only, no clock, no I/O, no torch."""
+"""The vocabulary every other layer speaks: plain values, no clock, no policy, no torch."""
