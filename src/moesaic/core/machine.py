@@ -13,7 +13,6 @@ from moesaic.core.view import View
 class Step(NamedTuple):
     """One forward pass to be done: how many tokens, and how many each of them looks back on."""
 
-    index: int
     phase: str  # "prefill" | "decode"
     tokens: int
     context: int  # tokens already in the KV cache, per sequence

@@ -46,7 +46,7 @@ class LayerRouting:
 
     @property
     def num_tokens(self) -> int:
-        return self.experts.shape[0]
+        return len(self.experts)
 
     def loads(self, num_experts: int) -> NDArray[np.int64]:
         """Tokens per expert."""
