@@ -1,0 +1,124 @@
+"""Reads machine descriptions (TOML) into `MachineSpec`; every number needs a value and a source.
+
+Knows the file format and nothing of what the numbers are used for.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from moesaic.core.dtypes import BITS_PER_WEIGHT
+from moesaic.core.errors import BadMachine, UnknownName
+from moesaic.hardware.spec import REQUIRED_DTYPES, SECTIONS, MachineSpec, Number, Rule, numbers
+
+_DATA = files("moesaic.hardware") / "data"
+_TEXTS = ("name", "title", "description")
+_NAMED = ("gpu", "cpu")  # sections that say what the part is called
+_MEASURE = 'expected { value = ..., source = "where it comes from" }'
+
+
+def known_machines() -> tuple[str, ...]:
+    """The machines that come with the package."""
+    names = (entry.name for entry in _DATA.iterdir())
+    return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
+
+
+def load_machine(name_or_path: str) -> MachineSpec:
+    """A known machine by name (in any case), or a description by the path of its TOML file."""
+    name = name_or_path.lower()
+    if name in known_machines():
+        resource = _DATA / f"{name}.toml"
+        return parse_machine(resource.read_bytes(), resource)
+    path = Path(name_or_path)
+    if not path.is_file():
+        if path.suffix == ".toml" or os.sep in name_or_path:
+            raise BadMachine(path, "file", "expected a TOML file, there is none here")
+        raise UnknownName("machine", name_or_path, known_machines())
+    return parse_machine(path.read_bytes(), path)
+
+
+def parse_machine(content: bytes, path: object) -> MachineSpec:
+    """`content` is a description; `path` is only named in errors."""
+    try:
+        table = tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadMachine(path, "file", f"expected TOML: {error}") from None
+    return _Reader(path).machine(table)
+
+
+class _Reader:
+    """Walks one parsed description; remembers the source of every number it meets."""
+
+    def __init__(self, path: object) -> None:
+        self.path = path
+        self.sources: dict[str, str] = {}
+
+    def machine(self, table: Mapping[str, Any]) -> MachineSpec:
+        self._only(table, (*_TEXTS, "notes", *SECTIONS), "")
+        parts: dict[str, Any] = {key: self._text(table, key, "") for key in _TEXTS}
+        notes = table.get("notes")
+        if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+            raise BadMachine(self.path, "notes", "expected a list of texts (it may be empty)")
+        parts |= {key: self._section(table, key) for key in SECTIONS}
+        return MachineSpec(notes=tuple(notes), **parts, sources=self.sources)
+
+    def _section(self, table: Mapping[str, Any], section: str) -> Any:
+        content = table.get(section)
+        if not isinstance(content, dict):
+            raise BadMachine(self.path, section, f"expected a table [{section}]")
+        kind, named = SECTIONS[section], section in _NAMED
+        expected = list(numbers(kind))
+        names = [number.name for number in expected]
+        self._only(content, (*(("name",) if named else ()), *names), f"{section}.")
+        values = {n.name: self._number(content, n, f"{section}.") for n in expected}
+        if named:
+            values["name"] = self._text(content, "name", f"{section}.")
+        return kind(**values)
+
+    def _number(self, content: Mapping[str, Any], number: Number, prefix: str) -> Any:
+        field = prefix + number.name
+        if number.name not in content:
+            shape = " per weight precision" if number.dtypes else ""
+            raise BadMachine(self.path, field, f"is missing, {_MEASURE}{shape}")
+        if not number.dtypes:
+            return self._measure(content[number.name], number.rule, field)
+        rates = content[number.name]
+        if not isinstance(rates, dict):
+            raise BadMachine(self.path, field, f"expected a table of {', '.join(REQUIRED_DTYPES)}")
+        self._only(rates, BITS_PER_WEIGHT, f"{field}.")
+        for dtype in REQUIRED_DTYPES:
+            if dtype not in rates:
+                raise BadMachine(self.path, f"{field}.{dtype}", f"is missing, {_MEASURE}")
+        return {d: self._measure(rate, number.rule, f"{field}.{d}") for d, rate in rates.items()}
+
+    def _measure(self, entry: Any, rule: Rule, field: str) -> float:
+        if not isinstance(entry, dict) or "value" not in entry:
+            raise BadMachine(self.path, field, _MEASURE)
+        self._only(entry, ("value", "source"), f"{field}.")
+        value, source = entry["value"], entry.get("source")
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or not rule.holds(value):
+            raise BadMachine(self.path, field, f"expected {rule.expected}, not {value!r}")
+        if not isinstance(source, str) or not source.strip():
+            raise BadMachine(self.path, f"{field}.source", "expected where the number comes from")
+        self.sources[field] = source
+        whole = rule.expected.startswith("a whole")
+        return int(value) if whole else float(value)
+
+    def _text(self, table: Mapping[str, Any], key: str, prefix: str) -> str:
+        value = table.get(key)
+        if not isinstance(value, str) or not value.strip():
+            raise BadMachine(self.path, prefix + key, "expected a text")
+        return value
+
+    def _only(self, table: Mapping[str, Any], allowed: Iterable[str], prefix: str) -> None:
+        for key in table:
+            if key not in allowed:
+                known = ", ".join(allowed)
+                raise BadMachine(self.path, prefix + key, f"unknown field; expected one of {known}")
