@@ -1,0 +1,59 @@
+"""Routing traces: one format, recording, statistics, and synthetic routing calibrated on real.
+
+What others need is listed here and loaded when it is first asked for, so that naming the
+package costs nothing."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from moesaic.workloads.block import RoutingBlock
+    from moesaic.workloads.bundled import bundled_trace
+    from moesaic.workloads.header import TraceHeader
+    from moesaic.workloads.reader import TraceReader
+    from moesaic.workloads.recorder import Recorder
+    from moesaic.workloads.source import MemoryTrace, TraceSource, open_trace
+    from moesaic.workloads.steps import StepRouting, decode_steps, popularity, prefill_steps
+    from moesaic.workloads.writer import TraceWriter, write_trace
+
+_HOMES = {
+    "RoutingBlock": "block",
+    "bundled_trace": "bundled",
+    "TraceHeader": "header",
+    "TraceReader": "reader",
+    "Recorder": "recorder",
+    "MemoryTrace": "source",
+    "TraceSource": "source",
+    "open_trace": "source",
+    "StepRouting": "steps",
+    "decode_steps": "steps",
+    "popularity": "steps",
+    "prefill_steps": "steps",
+    "TraceWriter": "writer",
+    "write_trace": "writer",
+}
+
+__all__ = [  # noqa: RUF022 (in the order of _HOMES)
+    "RoutingBlock",
+    "bundled_trace",
+    "TraceHeader",
+    "TraceReader",
+    "Recorder",
+    "MemoryTrace",
+    "TraceSource",
+    "open_trace",
+    "StepRouting",
+    "decode_steps",
+    "popularity",
+    "prefill_steps",
+    "TraceWriter",
+    "write_trace",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

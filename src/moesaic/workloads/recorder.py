@@ -1,0 +1,122 @@
+"""What an engine calls to leave a trace of its routing behind.
+
+The engine works in steps of many documents; a trace holds documents one after another. So the
+recorder keeps each document's tokens until `end_document` (or `close`) and then writes them:
+it holds the documents that are still open, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.routing import Forecast
+from moesaic.workloads.block import PHASES, RoutingBlock, columns_of, join
+from moesaic.workloads.header import TraceHeader
+from moesaic.workloads.reader import PathLike
+from moesaic.workloads.writer import TraceWriter
+
+
+class Recorder:
+    """A context manager; the file appears when it is left without an error.
+
+    Per step: `begin_step`, then `layer` for every MoE layer, then `end_step`. Documents may have
+    any numbers; in the trace they are counted from 0 in the order in which they ended."""
+
+    def __init__(self, path: PathLike, header: TraceHeader) -> None:
+        self.header = header
+        self._writer = TraceWriter(path, header)
+        self._open: dict[int, list[RoutingBlock]] = {}
+        self._written = 0
+        self._step: RoutingBlock | None = None
+        self._missing: set[int] = set()
+
+    def __enter__(self) -> Recorder:
+        self._writer.__enter__()
+        return self
+
+    def begin_step(self, documents: ArrayLike, positions: ArrayLike, phase: str) -> None:
+        """A forward pass over one token per entry; `positions` count within the documents."""
+        assert self._step is None, "begin_step before the last step's end_step"
+        numbers = np.asarray(documents, dtype=np.uint32)
+        shapes = columns_of(self.header, len(numbers))
+        columns = {name: np.zeros(shape, dtype=dtype) for name, dtype, shape in shapes}
+        columns["documents"] = numbers
+        columns["positions"] = np.asarray(positions, dtype=np.uint32)
+        columns["phases"] = np.full(len(numbers), PHASES.index(phase), dtype=np.uint8)
+        self._step = RoutingBlock(**columns)
+        self._missing = set(range(self.header.num_layers))
+
+    def layer(
+        self,
+        layer: int,
+        experts: NDArray[Any],
+        weights: NDArray[Any] | None = None,
+        ranked: NDArray[Any] | None = None,
+        scores: NDArray[Any] | None = None,
+        forecasts: Sequence[Forecast] = (),
+    ) -> None:
+        """What the router of one layer said; what the header does not announce is left out."""
+        step = self._step
+        assert step is not None, "layer outside begin_step and end_step"
+        step.experts[:, layer] = (experts if ranked is None else ranked)[:, : self.header.ranks]
+        if step.weights is not None:
+            assert weights is not None, "the header promises weights"
+            step.weights[:, layer] = weights
+        if step.scores is not None:
+            given = weights if scores is None else scores
+            assert given is not None, "the header promises scores"
+            step.scores[:, layer] = given[:, : self.header.ranks]
+        self._forecasts(step, layer, forecasts)
+        self._missing.discard(layer)
+
+    def _forecasts(self, step: RoutingBlock, layer: int, forecasts: Sequence[Forecast]) -> None:
+        if step.forecast_experts is None or step.forecast_scores is None:
+            return
+        expected = min(self.header.forecast_depth, self.header.num_layers - layer - 1)
+        given = {f.layer - layer - 1: f for f in forecasts}
+        for depth in range(expected):
+            assert depth in given, f"layer {layer} lacks its forecast of layer {layer + 1 + depth}"
+            ranks = self.header.forecast_ranks
+            step.forecast_experts[:, layer, depth] = given[depth].ranked[:, :ranks]
+            step.forecast_scores[:, layer, depth] = given[depth].scores[:, :ranks]
+
+    def end_step(self) -> None:
+        assert self._step is not None, "end_step without begin_step"
+        if self._missing:
+            layers = ", ".join(map(str, sorted(self._missing)))
+            raise ImpossibleSetting(f"a recorded step lacks the routing of layers {layers}")
+        for number in dict.fromkeys(self._step.documents.tolist()):
+            rows = self._step.rows(self._step.documents == number)
+            self._open.setdefault(number, []).append(rows)
+        self._step = None
+
+    def end_document(self, document: int) -> None:
+        """The document gets no more tokens: write it and forget it."""
+        whole = join(self._open.pop(document))
+        whole.documents[:] = self._written
+        self._written += 1
+        self._writer.write(whole)
+
+    def close(self) -> None:
+        self.__exit__(None, None, None)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        if error is None:
+            try:
+                for document in sorted(self._open):
+                    self.end_document(document)
+            except BaseException as failure:
+                self._writer.__exit__(type(failure), failure, failure.__traceback__)
+                raise
+        self._writer.__exit__(kind, error, tb)

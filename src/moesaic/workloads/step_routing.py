@@ -1,0 +1,102 @@
+"""The routing of one step, laid out so that a layer of it costs next to nothing to hand over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moesaic.core.machine import Step
+from moesaic.core.routing import Forecast, LayerRouting
+from moesaic.workloads.block import RoutingBlock
+from moesaic.workloads.header import TraceHeader
+
+
+@dataclass(frozen=True, slots=True)
+class StepRouting:
+    """One forward pass: what it is (`step`), and where its tokens go in every layer.
+
+    All arrays are layer-major and contiguous, so `layer(l)` only takes views."""
+
+    step: Step
+    documents: int  # from how many documents of the trace the tokens come
+    experts: NDArray[np.int64]  # [L, N, k]
+    weights: NDArray[np.float32]  # [L, N, k]
+    ranked: NDArray[np.int64]  # [L, N, R]
+    scores: NDArray[np.float32]  # [L, N, R]
+    forecast_ranked: NDArray[np.int64] | None = None  # [L, D, N, P]
+    forecast_scores: NDArray[np.float32] | None = None  # [L, D, N, P]
+
+    @property
+    def phase(self) -> str:
+        return self.step.phase
+
+    @property
+    def tokens(self) -> int:
+        return self.step.tokens
+
+    @property
+    def context(self) -> int:
+        return self.step.context
+
+    @property
+    def sequences(self) -> int:
+        return self.step.sequences
+
+    def layer(self, layer: int) -> LayerRouting:
+        return LayerRouting(
+            layer,
+            self.experts[layer],
+            self.weights[layer],
+            self.ranked[layer],
+            self.scores[layer],
+            () if self.forecast_ranked is None else self._forecasts(layer),
+        )
+
+    def _forecasts(self, layer: int) -> tuple[Forecast, ...]:
+        ranked, scores = self.forecast_ranked, self.forecast_scores
+        assert ranked is not None
+        assert scores is not None
+        depth = min(ranked.shape[1], len(ranked) - layer - 1)
+        return tuple(
+            Forecast(layer + 1 + d, ranked[layer, d], scores[layer, d]) for d in range(depth)
+        )
+
+    @staticmethod
+    def of(block: RoutingBlock, header: TraceHeader, step: Step, documents: int) -> StepRouting:
+        """The block's tokens as one step."""
+        k = header.top_k
+        ranked = _layer_major(block.experts, np.int64)
+        experts = ranked if header.ranks == k else np.ascontiguousarray(ranked[..., :k])
+        weights, scores = _gate_values(block, experts)
+        foreseen = _forecast_major(block.forecast_experts, np.int64)
+        foreseen_scores = _forecast_major(block.forecast_scores, np.float32)
+        return StepRouting(
+            step, documents, experts, weights, ranked, scores, foreseen, foreseen_scores
+        )
+
+
+def _gate_values(
+    block: RoutingBlock, experts: NDArray[np.int64]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Weights and scores, each standing in for the other where the trace lacks it."""
+    k = experts.shape[-1]
+    weights = None if block.weights is None else _layer_major(block.weights, np.float32)
+    scores = None if block.scores is None else _layer_major(block.scores, np.float32)
+    if weights is None:
+        if scores is None:
+            weights = np.full(experts.shape, 1.0 / k, dtype=np.float32)
+        else:
+            weights = np.ascontiguousarray(scores[..., :k])
+    return weights, weights if scores is None else scores
+
+
+def _layer_major(array: NDArray[Any], dtype: Any) -> NDArray[Any]:
+    return np.ascontiguousarray(array.swapaxes(0, 1), dtype=dtype)
+
+
+def _forecast_major(array: NDArray[Any] | None, dtype: Any) -> NDArray[Any] | None:
+    """[N, L, D, P] -> [L, D, N, P]"""
+    return None if array is None else np.ascontiguousarray(np.moveaxis(array, 0, 2), dtype=dtype)

@@ -1,0 +1,189 @@
+"""Does a trace come back as it was written, and is every damage noticed?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from trace_examples import example_block, example_header
+
+from moesaic.core.errors import BadTrace
+from moesaic.workloads.block import RoutingBlock, join
+from moesaic.workloads.header import TraceHeader
+from moesaic.workloads.reader import TraceReader
+from moesaic.workloads.source import open_trace
+from moesaic.workloads.writer import TraceWriter, write_trace
+
+IN_A_FOLDER = settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def read_all(path: Path) -> list[RoutingBlock]:
+    with TraceReader(path) as reader:
+        return list(reader)
+
+
+def same(a: RoutingBlock, b: RoutingBlock) -> bool:
+    pairs = zip(a.arrays(), b.arrays(), strict=True)
+    return all((x is None and y is None) or np.array_equal(x, y) for x, y in pairs)
+
+
+@st.composite
+def headers(draw: st.DrawFn) -> TraceHeader:
+    experts = draw(st.sampled_from([1, 4, 64, 256, 300]))
+    top_k = draw(st.integers(1, min(experts, 6)))
+    return example_header(
+        layers=draw(st.integers(1, 4)),
+        experts=experts,
+        top_k=top_k,
+        ranks=draw(st.integers(top_k, min(experts, top_k * 2))),
+        depth=draw(st.integers(0, 1)),
+        weights=draw(st.booleans()),
+    )
+
+
+@IN_A_FOLDER
+@given(
+    header=headers(),
+    lengths=st.lists(st.integers(1, 30), max_size=5),
+    chunk=st.integers(1, 4000),
+    seed=st.integers(0, 100),
+)
+def test_round_trip(
+    tmp_path: Path, header: TraceHeader, lengths: list[int], chunk: int, seed: int
+) -> None:
+    block = example_block(header, lengths, seed)
+    path = tmp_path / "t.moet"
+    with TraceWriter(path, header, chunk_bytes=chunk) as writer:
+        writer.write(block)
+    with TraceReader(path) as reader:
+        assert reader.header == header
+        back = list(reader)
+    assert sum(map(len, back)) == len(block)
+    if back:
+        assert same(join(back), block)
+
+
+def test_bytes_depend_on_content_only(tmp_path: Path) -> None:
+    header = example_header(ranks=4)
+    block = example_block(header, [40, 3, 50])
+    write_trace(tmp_path / "a", header, [block])
+    pieces = [block.rows(slice(i, i + 7)) for i in range(0, len(block), 7)]
+    write_trace(tmp_path / "b", header, pieces)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def small_file(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("trace") / "small.moet"
+    header = example_header(ranks=3, depth=1)
+    with TraceWriter(path, header, chunk_bytes=200) as writer:
+        writer.write(example_block(header, [4, 3]))
+    return path.read_bytes()
+
+
+def test_any_flipped_byte_is_noticed(tmp_path: Path, small_file: bytes) -> None:
+    path = tmp_path / "bad.moet"
+    for position in range(len(small_file)):
+        for mask in (0x01, 0x80):
+            damaged = bytearray(small_file)
+            damaged[position] ^= mask
+            path.write_bytes(damaged)
+            with pytest.raises(BadTrace):
+                read_all(path)
+
+
+def test_any_truncation_is_noticed(tmp_path: Path, small_file: bytes) -> None:
+    path = tmp_path / "short.moet"
+    for length in range(len(small_file)):
+        path.write_bytes(small_file[:length])
+        with pytest.raises(BadTrace):
+            read_all(path)
+
+
+def test_bytes_after_the_end_are_noticed(tmp_path: Path, small_file: bytes) -> None:
+    path = tmp_path / "long.moet"
+    path.write_bytes(small_file + b"\0")
+    with pytest.raises(BadTrace, match="last bytes"):
+        read_all(path)
+
+
+def test_errors_name_the_file_and_the_field(tmp_path: Path, small_file: bytes) -> None:
+    path = tmp_path / "later.moet"
+    path.write_bytes(small_file[:8] + b"\x63" + small_file[9:])
+    with pytest.raises(BadTrace, match=r"later\.moet.*version: must be 1, is 99"):
+        TraceReader(path)
+    path.write_text("not a trace at all")
+    with pytest.raises(BadTrace, match=r"\.moet trace or an \.npz"):
+        open_trace(path)
+
+
+def write_bad(path: Path, header: TraceHeader, **changes: object) -> None:
+    block = example_block(header, [5])
+    write_trace(path, header, [replace(block, **changes)])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("experts", np.full((5, 3, 2), 8, np.uint8), "below 8"),
+        ("experts", np.full((5, 3, 2), 1, np.uint8), "twice"),
+        ("experts", np.zeros((5, 3, 3), np.uint8), "must be uint8"),
+        ("experts", np.zeros((5, 3, 2), np.int64), "must be uint8"),
+        ("weights", np.full((5, 3, 2), np.nan, np.float16), "finite"),
+        ("weights", None, "missing"),
+        ("scores", np.zeros((5, 3, 2), np.float16), "not announced"),
+        ("phases", np.full(5, 2, np.uint8), "0 or 1"),
+        ("positions", np.zeros(5, np.uint32), "rising"),
+        ("documents", np.arange(5, 0, -1).astype(np.uint32), "rising"),
+    ],
+)
+def test_a_bad_block_leaves_no_file(
+    tmp_path: Path, field: str, value: object, message: str
+) -> None:
+    with pytest.raises(BadTrace, match=message):
+        write_bad(tmp_path / "t.moet", example_header(), **{field: value})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_while_writing_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.moet"
+    path.write_text("old")
+
+    def interrupted() -> None:
+        with TraceWriter(path, example_header()) as writer:
+            writer.write(example_block(writer.header, [3]))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"top_k": 9}, "top_k: must be from 1 to 8"),
+        ({"ranks": 1}, "ranks"),
+        ({"ranks": 4}, "need scores"),
+        ({"num_layers": 0}, "num_layers"),
+    ],
+)
+def test_headers_that_make_no_sense(tmp_path: Path, change: dict[str, int], message: str) -> None:
+    header = replace(example_header(), **change)  # type: ignore[arg-type]
+    with pytest.raises(BadTrace, match=message):
+        TraceWriter(tmp_path / "t.moet", header)
+
+
+def test_unknown_and_missing_header_fields() -> None:
+    text = example_header().to_json()
+    with pytest.raises(BadTrace, match="colour"):
+        TraceHeader.from_json(text.replace('"model"', '"colour"'), "x")
+    with pytest.raises(BadTrace, match=r"'top_k'.*must be int"):
+        TraceHeader.from_json(text.replace('"top_k":2', '"top_k":"2"'), "x")
