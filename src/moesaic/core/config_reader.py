@@ -1,0 +1,78 @@
+"""Typed access to one parsed config.json: a field is there and of the right kind, or BadConfig.
+
+Knows JSON values, not architectures. Nothing is filled in silently: what may be absent is
+asked for by an explicit method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from moesaic.core.errors import BadConfig
+
+
+class ConfigReader:
+    def __init__(self, fields: Mapping[str, Any], path: object) -> None:
+        self.fields = fields
+        self.path = path
+
+    def has(self, field: str) -> bool:
+        """Present and not null."""
+        return self.fields.get(field) is not None
+
+    def count(self, field: str, minimum: int = 1) -> int:
+        """A required whole number, at least `minimum`."""
+        value = self._required(field, f"a whole number of {minimum} or more")
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole or value < minimum:
+            self.fail(field, f"expected a whole number of {minimum} or more, not {value!r}")
+        return int(value)
+
+    def nullable_count(self, field: str, minimum: int = 1) -> int | None:
+        """Like `count`, but null is an answer too; only absence is an error."""
+        if field in self.fields and self.fields[field] is None:
+            return None
+        return self.count(field, minimum)
+
+    def flag(self, field: str) -> bool:
+        value = self._required(field, "true or false")
+        if not isinstance(value, bool):
+            self.fail(field, f"expected true or false, not {value!r}")
+        return bool(value)
+
+    def choice(self, field: str, options: Sequence[str]) -> str:
+        expected = "one of " + ", ".join(options)
+        value = self._required(field, expected)
+        if value not in options:
+            self.fail(field, f"expected {expected}, not {value!r}")
+        return str(value)
+
+    def indices(self, field: str, end: int) -> tuple[int, ...]:
+        """A list of whole numbers from 0 up to, not including, `end`."""
+        expected = f"a list of whole numbers from 0 to {end - 1}"
+        value = self._required(field, expected)
+        if not isinstance(value, list) or not all(_is_index(item, end) for item in value):
+            self.fail(field, f"expected {expected}, not {value!r}")
+        return tuple(value)
+
+    def table(self, field: str) -> Mapping[str, Any]:
+        """An optional object; empty where absent or null."""
+        value = self.fields.get(field)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            self.fail(field, f"expected an object, not {value!r}")
+        return dict(value)
+
+    def fail(self, field: str, expected: str) -> None:
+        raise BadConfig(self.path, field, expected)
+
+    def _required(self, field: str, expected: str) -> Any:
+        if field not in self.fields:
+            self.fail(field, f"is missing, expected {expected}")
+        return self.fields[field]
+
+
+def _is_index(value: object, end: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < end
