@@ -1,0 +1,83 @@
+"""Do `moesaic models` and `moesaic machines` show what they promise?"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from moesaic.cli.main import app, main
+from moesaic.core.model_zoo import known_models
+from moesaic.hardware.load import known_machines
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.stdout
+
+
+def test_models_lists_every_name_in_full() -> None:
+    listing = run("models")
+    assert all(name in listing for name in known_models())
+
+
+def test_models_as_json() -> None:
+    listed = json.loads(run("models", "--json"))["models"]
+    assert [model["name"] for model in listed] == list(known_models())
+
+
+def test_one_model() -> None:
+    shown = run("models", "qwen3-30b-a3b")
+    assert "30.53 B" in shown
+    assert "9.437" in shown  # MB of one bf16 expert
+    facts = json.loads(run("models", "Qwen3-30B-A3B", "--json"))
+    assert facts["expert_mb"]["bf16"] == pytest.approx(9.437184)
+    assert facts["all_experts_gb"]["bf16"] == pytest.approx(57.98, abs=0.01)
+    assert facts["active_params"] < facts["total_params"]
+
+
+def test_machines_lists_every_name() -> None:
+    listing = run("machines")
+    assert all(name in listing for name in known_machines())
+    listed = json.loads(run("machines", "--json"))["machines"]
+    assert [machine["name"] for machine in listed] == list(known_machines())
+
+
+def test_one_machine_shows_numbers_units_and_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = run("machines", "a6000-xeon5220r")
+    assert "768" in shown
+    assert "GB/s" in shown
+    assert "NVIDIA RTX A6000 datasheet" in shown
+    numbers = json.loads(run("machines", "a6000-xeon5220r", "--json"))["numbers"]
+    assert numbers["pcie.latency_us"]["unit"] == "us"
+    assert numbers["gpu.matmul_tflops.int4"]["unit"] == "TFLOP/s"
+    assert all(entry["source"] for entry in numbers.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("models", "mixtral-8x7"), "Did you mean 'mixtral-8x7b'?"),
+        (("models", "absent/config.json"), "expected a config.json"),
+        (("machines", "h200"), "unknown machine 'h200'"),
+        (("machines", "absent.toml"), "expected a TOML file"),
+    ],
+)
+def test_a_mistake_is_one_message_and_status_2(
+    arguments: tuple[str, ...],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["moesaic", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert message in streams.err
+    assert "Traceback" not in streams.err
