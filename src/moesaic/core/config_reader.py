@@ -7,7 +7,7 @@ asked for by an explicit method.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from moesaic.core.errors import BadConfig
 
@@ -65,7 +65,7 @@ class ConfigReader:
             self.fail(field, f"expected an object, not {value!r}")
         return dict(value)
 
-    def fail(self, field: str, expected: str) -> None:
+    def fail(self, field: str, expected: str) -> NoReturn:
         raise BadConfig(self.path, field, expected)
 
     def _required(self, field: str, expected: str) -> Any:

@@ -7,7 +7,7 @@ a row says follows the architecture's reference implementation; values come from
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from moesaic.core.config_reader import ConfigReader
 
@@ -89,14 +89,7 @@ _MIXTRAL = Family(
     _always("softmax"),
     _normalized,
 )
-_TOPK_FIRST = Family(
-    "num_local_experts",
-    "intermediate_size",
-    _every_layer,
-    _no_shared,
-    _always("softmax-after-topk"),
-    _normalized,
-)
+_TOPK_FIRST = replace(_MIXTRAL, scoring=_always("softmax-after-topk"))
 _DEEPSEEK_V3 = Family(
     "n_routed_experts",
     "moe_intermediate_size",
@@ -111,15 +104,7 @@ _DEEPSEEK_V3 = Family(
 FAMILIES: dict[str, Family] = {
     "mixtral": _MIXTRAL,
     "granitemoe": _TOPK_FIRST,
-    "gpt_oss": Family(
-        "num_local_experts",
-        "intermediate_size",
-        _every_layer,
-        _no_shared,
-        _always("softmax-after-topk"),
-        _normalized,
-        states_head_dim=True,
-    ),
+    "gpt_oss": replace(_TOPK_FIRST, states_head_dim=True),
     "olmoe": Family(
         "num_experts",
         "intermediate_size",
@@ -145,15 +130,7 @@ FAMILIES: dict[str, Family] = {
         _normalized_stated,
         states_head_dim=True,
     ),
-    "deepseek_v2": Family(
-        "n_routed_experts",
-        "moe_intermediate_size",
-        _after_dense,
-        _shared_counted,
-        _scoring_stated,
-        _normalized_stated,
-        latent_attention=True,
-    ),
+    "deepseek_v2": replace(_DEEPSEEK_V3, scoring=_scoring_stated),
     "deepseek_v3": _DEEPSEEK_V3,
     "kimi_k2": _DEEPSEEK_V3,
     "glm4_moe": Family(

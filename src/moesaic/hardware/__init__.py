@@ -1,0 +1,1 @@
+"""Machines as data: every number with its unit and its source (`data/*.toml`)."""
