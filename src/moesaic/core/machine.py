@@ -22,11 +22,10 @@ class Step(NamedTuple):
 class Body(Protocol):
     """A machine that lives in real or virtual time.
 
-    The loop calls `begin`, then for every MoE layer in order `route`, `view`, `run`, then
-    `finish`. Only `route` and `run` let time pass. `probe` calls are allowed before the first
-    step only: they are how a brain learns what the machine costs."""
-
-    def begin(self, step: Step) -> None: ...
+    Whoever has a step to do begins it in the body's own way; then the loop calls, for every MoE
+    layer in order, `route`, `view` and `run`, and at the end `finish`. Time passes in `route`,
+    `run` and `finish` only. `probe` calls are allowed before the first step: they are how a
+    brain learns what the machine costs."""
 
     def route(self, layer: int) -> LayerRouting:
         """Do everything up to and including the router of this layer."""

@@ -26,7 +26,7 @@ class LayerPlan(NamedTuple):
     Every active expert stands in exactly one queue, all its tokens with it; a queue is worked
     off in order. `transfers` are needed by this layer and run in order, before any
     `background` transfer; those use the link only while it is idle, and the ones that have not
-    started when the next plan arrives are forgotten."""
+    started when the next layer is routed are forgotten."""
 
     layer: int
     queues: Mapping[str, tuple[int, ...]]  # device -> experts, in order

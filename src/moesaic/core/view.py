@@ -31,7 +31,8 @@ class View:
 
     resident: NDArray[np.uint8]  # [moe layers, experts]
     slots: int  # how many experts GPU memory holds
-    occupied: int  # slots taken, transfers under way included
+    held: NDArray[np.int64]  # [moe layers] slots taken per layer, transfers under way included
+    occupied: int  # their sum
     in_flight: tuple[Flight, ...] = ()
     gpu_busy_ns: int = 0
     cpu_busy_ns: int = 0

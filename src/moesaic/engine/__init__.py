@@ -1,0 +1,1 @@
+"""The loop that joins a brain and a body, and what is built from it."""

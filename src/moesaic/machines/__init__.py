@@ -1,0 +1,1 @@
+"""Bodies: machines that execute plans, in virtual time (`sim`) or real time."""

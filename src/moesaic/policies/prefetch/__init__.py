@@ -1,0 +1,24 @@
+"""Prefetching: which experts of later layers to bring while the link is idle."""
+
+from moesaic.core.registry import Registry
+from moesaic.policies.prefetch.base import Prefetch
+
+prefetches: Registry[Prefetch] = Registry("prefetch")
+_HERE = "moesaic.policies.prefetch"
+
+prefetches.register("none", f"{_HERE}.none:NoPrefetch", "only what a layer demands is moved")
+prefetches.register(
+    "next-layer",
+    f"{_HERE}.next_layer:NextLayer",
+    "the predicted experts of the next layer, likeliest first",
+)
+prefetches.register(
+    "impact",
+    f"{_HERE}.impact:Impact",
+    "HybriMoE: the experts of the next three layers whose presence shortens a layer most",
+)
+prefetches.register(
+    "oracle",
+    f"{_HERE}.oracle:OraclePrefetch",
+    "impact with perfect foresight: a bound",
+)

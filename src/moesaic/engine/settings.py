@@ -1,0 +1,137 @@
+"""What one simulated run is: validated before any work, frozen afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from moesaic.core.dtypes import weight_bytes
+from moesaic.core.errors import ImpossibleSetting, UnknownName
+from moesaic.core.model import ModelSpec
+from moesaic.core.units import GB
+from moesaic.engine.placement import FILLS
+from moesaic.hardware.spec import MachineSpec
+from moesaic.policies.cache import caches
+from moesaic.policies.prefetch import prefetches
+from moesaic.policies.schedule import schedules
+from moesaic.policies.systems import System
+
+PHASES = ("decode", "prefill")
+BELIEFS = {
+    "measured": "probe the machine at a few token counts before the run (HybriMoE's warm-up)",
+    "described": "compute every token count from the machine description",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One run of one model on one machine under one set of policies."""
+
+    model: ModelSpec
+    machine: MachineSpec
+    phase: str = "decode"
+    schedule: str = "hybrid"
+    cache: str = "mrs"
+    prefetch: str = "impact"
+    cache_ratio: float = 0.25  # share of all routed experts that GPU memory holds
+    tokens: int = 256  # decode: measured steps; prefill: tokens per prompt
+    batch: int = 1  # decode: sequences in parallel
+    prompts: int = 4  # prefill: measured prompts
+    warmup: int | None = None  # steps before measuring; None: 32 decode steps or 1 prompt
+    profile_tokens: int = 256  # first tokens of the trace: they decide the initial placement
+    fill: str = "auto"  # initial placement; auto: what the schedule wants
+    per_layer: bool = True  # every layer has its own slots, or all layers compete
+    promote: bool = True  # experts that ran on the CPU may take a slot in idle link time
+    expert_dtype: str = "bf16"
+    dense_dtype: str = "bf16"
+    belief: str = "measured"
+    alpha: float | None = None  # mrs averaging coefficient; None: its default
+    seed: int = 0  # of the synthetic trace, where no trace is given
+    checked: bool = False  # prove every plan legal while running
+
+    def __post_init__(self) -> None:
+        _known("phase", self.phase, PHASES)
+        _known("schedule", self.schedule, schedules)
+        _known("cache", self.cache, caches)
+        _known("prefetch", self.prefetch, prefetches)
+        _known("fill", self.fill, ("auto", *FILLS))
+        _known("belief", self.belief, BELIEFS)
+        for name in ("tokens", "batch", "prompts"):
+            if getattr(self, name) < 1:
+                raise ImpossibleSetting(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.warmup_steps < 0 or self.profile_tokens < 0:
+            raise ImpossibleSetting("warm-up steps and profile tokens cannot be negative")
+        if not 0.0 <= self.cache_ratio <= 1.0:
+            raise ImpossibleSetting(
+                f"cache ratio is {self.cache_ratio}; it is the share of all routed experts kept in "
+                "GPU memory and must lie between 0 and 1"
+            )
+        self._check_slots()
+        self._check_memory()
+
+    @property
+    def slots(self) -> int:
+        """How many experts GPU memory holds."""
+        layers = self.model.num_moe_layers
+        if self.per_layer:
+            return round(self.cache_ratio * self.model.num_experts) * layers
+        return round(self.cache_ratio * self.model.num_expert_blocks)
+
+    @property
+    def warmup_steps(self) -> int:
+        if self.warmup is not None:
+            return self.warmup
+        return 32 if self.phase == "decode" else 1
+
+    @property
+    def steps(self) -> int:
+        """Measured steps."""
+        return self.tokens if self.phase == "decode" else self.prompts
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.batch if self.phase == "decode" else self.tokens
+
+    @property
+    def tokens_needed(self) -> int:
+        """Tokens a trace must have for profile, warm-up and measurement."""
+        return self.profile_tokens + (self.warmup_steps + self.steps) * self.tokens_per_step
+
+    def with_system(self, system: System) -> Settings:
+        return replace(
+            self,
+            schedule=system.schedule,
+            cache=system.cache,
+            prefetch=system.prefetch,
+            promote=system.promote,
+            per_layer=system.per_layer,
+        )
+
+    def _check_slots(self) -> None:
+        if self.slots == 0 and schedules.load(self.schedule).needs_slots:
+            least = 1.0 / self.model.num_experts
+            raise ImpossibleSetting(
+                f"schedule {self.schedule!r} computes every expert on the GPU, but cache ratio "
+                f"{self.cache_ratio} leaves no GPU slot for {self.model.name}: use at least "
+                f"{least:.4g}, or a schedule that can use the CPU"
+            )
+
+    def _check_memory(self) -> None:
+        """Refuse what the GPU cannot hold: the dense weights and the slots."""
+        gpu = self.machine.gpu
+        dense = weight_bytes(self.model.resident_params, self.dense_dtype)
+        expert = self.model.expert_bytes(self.expert_dtype)
+        room = gpu.memory_gb * GB - dense
+        if room < self.slots * expert:
+            most = max(room, 0) / (expert * self.model.num_expert_blocks)
+            raise ImpossibleSetting(
+                f"{self.model.name} in {self.expert_dtype} at cache ratio {self.cache_ratio} needs "
+                f"{dense / GB:.1f} GB for dense weights and {self.slots * expert / GB:.1f} GB for "
+                f"{self.slots} experts; {gpu.name} has {gpu.memory_gb:g} GB. Use a cache ratio of "
+                f"at most {most:.2f}, or a smaller expert dtype"
+            )
+
+
+def _known(kind: str, name: str, known: object) -> None:
+    names = list(known)  # type: ignore[call-overload]
+    if name not in names:
+        raise UnknownName(kind, name, names)

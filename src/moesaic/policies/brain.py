@@ -1,0 +1,202 @@
+"""The brain: composes a schedule, a cache and a prefetch policy into one plan per layer.
+
+It sees routing, views and reports, and the clock of neither machine. Given the same sequence of
+those, it makes the same plans, whichever body sent them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.legality import check
+from moesaic.core.plan import LayerPlan, Transfer
+from moesaic.core.report import LayerReport
+from moesaic.core.routing import ExpertId, LayerRouting
+from moesaic.core.view import View
+from moesaic.policies.belief import Belief
+from moesaic.policies.cache.base import Cache
+from moesaic.policies.foresight import Foresight
+from moesaic.policies.future import Future
+from moesaic.policies.ledger import Ledger
+from moesaic.policies.prefetch.base import Outlook, Prefetch
+from moesaic.policies.schedule.base import Assignment, Schedule, Work
+from moesaic.policies.timelines import (
+    CPU_FIRST,
+    CPU_FREE,
+    EXPERT,
+    GPU_FREE,
+    LINK_FREE,
+    NUM_LANES,
+    READY,
+    TRANSFER,
+    gather,
+)
+
+_NO_LINK = 1 << 50  # a transfer that nobody would wait for: there are no slots to transfer into
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the brain must know of a model."""
+
+    layers: int  # MoE layers
+    experts: int
+    top_k: int
+
+
+class Brain:
+    """`promote` lets experts that had to run on the CPU take a slot in idle link time; `checked`
+    proves every plan legal before it is handed out."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        belief: Belief,
+        schedule: Schedule,
+        cache: Cache,
+        prefetch: Prefetch,
+        slots: int,
+        per_layer: bool = True,
+        promote: bool = True,
+        future: Future | None = None,
+        checked: bool = False,
+    ) -> None:
+        if cache.fixed and prefetch.lookahead:
+            raise ImpossibleSetting(
+                "a pinned cache never gives up a slot, so nothing can be prefetched into it: "
+                "use prefetch 'none' or another cache"
+            )
+        self.belief, self.schedule, self.cache, self.prefetch = belief, schedule, cache, prefetch
+        self.foresight = Foresight(shape, prefetch.lookahead)
+        self._shape, self._future = shape, future
+        self._promote, self._checked = promote and not cache.fixed, checked
+        self._ledger = Ledger(shape.layers, shape.experts, slots, per_layer)
+        self._loads = np.zeros(shape.experts, dtype=np.int64)
+        table = np.zeros((3, shape.experts), dtype=np.int64)
+        lanes = np.zeros(NUM_LANES, dtype=np.int64)
+        self._work = Work(0, 0, table, lanes, belief)
+        self._later_lanes = np.zeros(NUM_LANES, dtype=np.int64)
+        self._gap_ns = 0  # between the end of one layer and the plan of the next
+        self._last_end_ns: int | None = None
+        if cache.needs_future:
+            assert future is not None, "an oracle cache needs the future"
+            cache.foresee(future)
+
+    def plan(self, routing: LayerRouting, view: View) -> LayerPlan:
+        self._observe(routing)
+        work = self._take_up(routing, view)
+        assignment = self.schedule.assign(work)
+        self._ledger.open(view)
+        for expert in assignment.gpu:
+            self._ledger.shield(routing.layer, expert)
+        transfers = tuple(self._demand(routing.layer, e) for e in assignment.moved)
+        background = self._background(routing, view, assignment, transfers)
+        plan = LayerPlan(
+            routing.layer, assignment.queues, transfers, background, assignment.believed_ns
+        )
+        if self._checked:
+            check(plan, routing.loads(self._shape.experts), view)
+        return plan
+
+    def learn(self, routing: LayerRouting, report: LayerReport) -> None:
+        """Remember how long the dense part between two layers takes: the link idles then."""
+        if self._last_end_ns is not None and routing.layer > 0:
+            gap = report.start_ns - self._last_end_ns
+            self._gap_ns = gap if self._gap_ns == 0 else (7 * self._gap_ns + gap) // 8
+        self._last_end_ns = report.end_ns
+
+    def _observe(self, routing: LayerRouting) -> None:
+        if routing.layer == 0 and self._future is not None:
+            self._future.step += 1
+        self.cache.observe(routing)
+        self.foresight.observe(routing)
+
+    def _take_up(self, routing: LayerRouting, view: View) -> Work:
+        """The layer as the schedule sees it."""
+        work, lanes = self._work, self._work.lanes
+        work.layer = routing.layer
+        work.n = gather(routing.experts, view.resident[routing.layer], work.table, self._loads)
+        for flight in view.in_flight:
+            if flight.layer == routing.layer:
+                columns = work.table[EXPERT, : work.n] == flight.expert
+                work.table[READY, : work.n][columns] = max(flight.remaining_ns, 1)
+        lanes[GPU_FREE] = view.gpu_busy_ns
+        lanes[CPU_FREE] = view.cpu_busy_ns
+        lanes[LINK_FREE] = view.pcie_busy_ns
+        lanes[CPU_FIRST] = self.belief.cpu_first_ns
+        lanes[TRANSFER] = self.belief.transfer_ns if view.slots else _NO_LINK
+        return work
+
+    def _demand(self, layer: int, expert: int) -> Transfer:
+        """A transfer the layer waits for: kept if worth a slot, else staged for this layer."""
+        kept = None
+        if not self.cache.fixed:
+            values = self.cache.values
+            kept = self._ledger.admit(layer, expert, values, float(values[layer, expert]))
+        return kept if kept is not None else Transfer(layer, expert, None, keep=False)
+
+    def _background(
+        self,
+        routing: LayerRouting,
+        view: View,
+        assignment: Assignment,
+        transfers: tuple[Transfer, ...],
+    ) -> tuple[Transfer, ...]:
+        if view.slots == 0 or self.cache.fixed:
+            return ()
+        found = []
+        if self.prefetch.lookahead:
+            found = self._prefetches(routing, view, assignment, transfers)
+        if self._promote:
+            found += self._promotions(routing.layer, view, assignment.cpu)
+        return tuple(found)
+
+    def _prefetches(
+        self,
+        routing: LayerRouting,
+        view: View,
+        assignment: Assignment,
+        transfers: tuple[Transfer, ...],
+    ) -> list[Transfer]:
+        forecasts = self.foresight.forecast(routing)
+        lanes = self._later_lanes
+        lanes[:] = self._work.lanes
+        lanes[CPU_FREE] = 0
+        lanes[LINK_FREE] = 0
+        link_end = view.pcie_busy_ns + len(transfers) * self.belief.transfer_ns
+        outlook = Outlook(
+            layer=routing.layer,
+            tokens=routing.num_tokens,
+            forecasts=forecasts,
+            resident=view.resident,
+            coming=tuple(ExpertId(f.layer, f.expert) for f in view.in_flight),
+            rule=self.schedule.rule,
+            belief=self.belief,
+            lanes=lanes,
+            idle_ns=max(assignment.believed_ns - link_end, 0) + self._gap_ns,
+            trust=self.foresight.trust,
+            future=self._future,
+        )
+        for forecast in forecasts:  # nothing predicted to be needed soon may go for a prefetch
+            self._ledger.shield_all(forecast.layer, forecast.ranked)
+        wishes = self.prefetch.propose(outlook)
+        values, infinite = self.cache.values, float("inf")
+        found = [self._ledger.admit(layer, e, values, infinite) for layer, e in wishes]
+        return [transfer for transfer in found if transfer is not None]
+
+    def _promotions(self, layer: int, view: View, on_cpu: tuple[int, ...]) -> list[Transfer]:
+        """Missed experts that are worth more than somebody resident, best first."""
+        values = self.cache.values
+        row = values[layer]
+        coming = {f.expert for f in view.in_flight if f.layer == layer}
+        missed = [e for e in on_cpu if not view.resident[layer, e] and e not in coming]
+        missed.sort(key=lambda e: -row[e])
+        found = []
+        for expert in missed:
+            transfer = self._ledger.admit(layer, expert, values, float(row[expert]))
+            if transfer is None:
+                break
+            found.append(transfer)
+        return found

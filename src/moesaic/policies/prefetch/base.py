@@ -1,0 +1,45 @@
+"""What a prefetch policy is asked and what it answers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moesaic.core.routing import ExpertId, Forecast
+from moesaic.policies.belief import Belief
+from moesaic.policies.future import Future
+from moesaic.policies.timelines import Ints
+
+
+@dataclass(slots=True)
+class Outlook:
+    """What is known about the layers to come when one layer has been planned.
+
+    `idle_ns` is how long the link is believed to idle until the next layer may want it."""
+
+    layer: int
+    tokens: int
+    forecasts: tuple[Forecast, ...]  # nearest layer first
+    resident: NDArray[np.uint8]
+    coming: tuple[ExpertId, ...]  # under way
+    rule: int  # how the schedule values a layer, see schedule/base.py
+    belief: Belief
+    lanes: Ints  # lanes of a later layer: everything free, dense work on the GPU first
+    idle_ns: int
+    trust: tuple[float, ...]  # share of right predictions so far, per distance
+    future: Future | None = None
+
+
+class Prefetch(ABC):
+    """Proposes experts, best first; the brain finds them slots and drops what finds none.
+
+    `lookahead` is how many layers ahead it wants forecasts for."""
+
+    lookahead: int = 0
+    needs_future: bool = False
+
+    @abstractmethod
+    def propose(self, outlook: Outlook) -> list[ExpertId]: ...

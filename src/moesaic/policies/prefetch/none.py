@@ -1,0 +1,11 @@
+"""No prefetching."""
+
+from __future__ import annotations
+
+from moesaic.core.routing import ExpertId
+from moesaic.policies.prefetch.base import Outlook, Prefetch
+
+
+class NoPrefetch(Prefetch):
+    def propose(self, outlook: Outlook) -> list[ExpertId]:
+        return []

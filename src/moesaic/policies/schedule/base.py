@@ -1,0 +1,78 @@
+"""What a schedule is asked and what it answers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from moesaic.core.view import CPU, GPU
+from moesaic.policies.belief import Belief
+from moesaic.policies.timelines import Ints
+
+HYBRID, BEST_SPLIT, STATIC, GPU_ONLY, THRESHOLD = 0, 1, 2, 3, 4  # compiled rules, see rules.py
+SCRATCH_ROWS = 8
+
+
+@dataclass(slots=True)
+class Work:
+    """One layer's active experts, highest load first, and what each costs; see timelines.py."""
+
+    layer: int
+    n: int
+    table: Ints  # rows EXPERT, LOAD, READY; columns 0 to n - 1 are in use
+    lanes: Ints
+    belief: Belief
+
+
+class Assignment(NamedTuple):
+    """Experts per device in order, and those to be transferred for the GPU, in order."""
+
+    gpu: tuple[int, ...]
+    cpu: tuple[int, ...]
+    moved: tuple[int, ...]
+    believed_ns: int
+
+    @property
+    def queues(self) -> dict[str, tuple[int, ...]]:
+        return {GPU: self.gpu, CPU: self.cpu}
+
+
+class Schedule(ABC):
+    """Decides one layer at a time; keeps no state, so equal work gives equal assignments.
+
+    `rule` is the compiled rule by which others (prefetching) value a layer under this
+    schedule. `fill` names the initial placement it wants, `needs_slots` whether it can do
+    without GPU memory for experts, `dense_follows` whether attention and shared experts run
+    where the layer's experts are."""
+
+    rule: int = HYBRID
+    fill: str = "popular"
+    needs_slots: bool = False
+    dense_follows: bool = False
+
+    @abstractmethod
+    def assign(self, work: Work) -> Assignment: ...
+
+
+class CompiledSchedule(Schedule):
+    """A schedule whose decision is one of the compiled rules."""
+
+    def __init__(self) -> None:
+        from moesaic.policies.schedule.rules import decide  # it imports the rules' files
+
+        self._decide = decide
+        self._scratch = np.zeros((SCRATCH_ROWS, 0), dtype=np.int64)
+
+    def assign(self, work: Work) -> Assignment:
+        n = work.n
+        if self._scratch.shape[1] < n + 4:
+            self._scratch = np.zeros((SCRATCH_ROWS, n + 64), dtype=np.int64)
+        scratch = self._scratch
+        self._decide(self.rule, n, work.table, work.belief.tables, work.lanes, scratch)
+        gpu, cpu, moved, counts = scratch[:4, : n + 4].tolist()
+        return Assignment(
+            tuple(gpu[: counts[0]]), tuple(cpu[: counts[1]]), tuple(moved[: counts[2]]), counts[3]
+        )

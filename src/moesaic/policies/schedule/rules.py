@@ -1,0 +1,69 @@
+"""The compiled rules behind one number each, so that compiled code can call any of them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moesaic.policies.compiled import compiled
+from moesaic.policies.schedule.base import BEST_SPLIT, GPU_ONLY, HYBRID, THRESHOLD
+from moesaic.policies.schedule.best_split import best_split
+from moesaic.policies.schedule.gpu_only import gpu_only
+from moesaic.policies.schedule.hybrid import hybrid
+from moesaic.policies.schedule.static_experts import static_experts
+from moesaic.policies.schedule.threshold import threshold
+from moesaic.policies.timelines import (
+    EXPERT,
+    LOAD,
+    MOVED,
+    ON_CPU,
+    READY,
+    Ints,
+    finish_time,
+    gpu_order,
+)
+
+
+@compiled
+def apply_rule(
+    rule: int, kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int, spare: Ints
+) -> int:
+    """Decide `kind` for every expert under one rule; returns the believed finish time."""
+    if rule == HYBRID:
+        return hybrid(kind, ready, gpu, cpu, lanes, n, spare)
+    if rule == BEST_SPLIT:
+        return best_split(kind, ready, gpu, cpu, lanes, n)
+    if rule == GPU_ONLY:
+        gpu_only(kind, ready, n)
+    elif rule == THRESHOLD:
+        threshold(kind, ready, gpu, cpu, lanes, n)
+    else:
+        static_experts(kind, ready, n)
+    return finish_time(kind, ready, gpu, cpu, lanes, n)
+
+
+@compiled
+def decide(
+    rule: int, n: int, table: Ints, tables: Ints, lanes: Ints, scratch: NDArray[np.int64]
+) -> None:
+    """A whole assignment: the GPU, CPU and link queues into rows 0 to 2 of `scratch`, their
+    lengths and the believed finish time into row 3."""
+    experts, loads, ready = table[EXPERT], table[LOAD], table[READY]
+    counts, kind, gpu, cpu = scratch[3], scratch[4], scratch[5], scratch[6]
+    for i in range(n):
+        gpu[i] = tables[0, loads[i]]
+        cpu[i] = tables[1, loads[i]]
+    counts[3] = apply_rule(rule, kind, ready, gpu, cpu, lanes, n, scratch[7])
+    counts[0] = gpu_order(kind, ready, gpu, lanes, n, scratch[0], scratch[7])
+    counts[1] = 0
+    counts[2] = 0
+    for i in range(counts[0]):
+        scratch[0, i] = experts[scratch[0, i]]
+    for i in range(n - 1, -1, -1):  # the CPU takes low loads first
+        if kind[i] == ON_CPU:
+            scratch[1, counts[1]] = experts[i]
+            counts[1] += 1
+    for i in range(n):
+        if kind[i] == MOVED:
+            scratch[2, counts[2]] = experts[i]
+            counts[2] += 1

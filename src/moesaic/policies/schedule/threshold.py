@@ -1,0 +1,24 @@
+"""Fiddler's rule: per missing expert, the cheaper of computing it on the CPU and moving it.
+
+Each expert is judged alone, as if no other waited for the CPU or the link."""
+
+from __future__ import annotations
+
+from moesaic.policies.compiled import compiled
+from moesaic.policies.schedule.base import THRESHOLD, CompiledSchedule
+from moesaic.policies.timelines import ABSENT, MOVED, ON_CPU, ON_GPU, TRANSFER, Ints
+
+
+@compiled
+def threshold(kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int) -> None:
+    for i in range(n):
+        if ready[i] != ABSENT:
+            kind[i] = ON_GPU
+        elif cpu[i] <= lanes[TRANSFER] + gpu[i]:
+            kind[i] = ON_CPU
+        else:
+            kind[i] = MOVED
+
+
+class Threshold(CompiledSchedule):
+    rule = THRESHOLD

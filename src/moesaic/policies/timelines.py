@@ -1,0 +1,121 @@
+"""The three timelines of one layer: GPU, CPU and link. Compiled, over flat arrays.
+
+Arrays run over the n active experts, sorted by load, highest first. `ready[i]` says when expert
+i is on the GPU: 0 now, a later time while it is under way, ABSENT when somebody would have to
+transfer it. `gpu[i]` and `cpu[i]` are what it costs there. `lanes` holds the scalars, by the
+indices below. A rule (one per schedule) decides `kind[i]`; what follows from it is here."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moesaic.policies.compiled import compiled
+
+Ints = NDArray[np.int64]
+
+ABSENT = -1
+ON_GPU, ON_CPU, MOVED = 0, 1, 2  # MOVED: transferred first, then computed on the GPU
+
+EXPERT, LOAD, READY = 0, 1, 2  # rows of a layer's table of active experts
+
+# Indices into `lanes`.
+GPU_FREE, CPU_FREE, LINK_FREE, CPU_FIRST, TRANSFER = 0, 1, 2, 3, 4
+NUM_LANES = 5
+
+
+@compiled
+def sort_by_load(experts: Ints, loads: Ints, n: int) -> None:
+    """Highest load first, in place; equal loads keep their order."""
+    for i in range(1, n):
+        expert, load = experts[i], loads[i]
+        j = i
+        while j > 0 and loads[j - 1] < load:
+            experts[j] = experts[j - 1]
+            loads[j] = loads[j - 1]
+            j -= 1
+        experts[j] = expert
+        loads[j] = load
+
+
+@compiled
+def gather(chosen: Ints, resident: NDArray[np.uint8], table: Ints, loads: Ints) -> int:
+    """Fill `table` with the active experts of a layer, highest load first; returns how many.
+
+    `chosen` are the experts of every token, `loads` is scratch of one zero per expert and is
+    left zero again."""
+    n = 0
+    for expert in chosen.flat:
+        if loads[expert] == 0:
+            table[EXPERT, n] = expert
+            n += 1
+        loads[expert] += 1
+    for i in range(n):
+        expert = table[EXPERT, i]
+        table[LOAD, i] = loads[expert]
+        loads[expert] = 0
+    sort_by_load(table[EXPERT], table[LOAD], n)
+    for i in range(n):
+        table[READY, i] = 0 if resident[table[EXPERT, i]] else ABSENT
+    return n
+
+
+@compiled
+def finish_time(kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int) -> int:
+    """When the last lane ends if every expert is served as `kind` says.
+
+    The GPU takes what is there first, then what arrives, in order of arrival: with release
+    dates and one machine no order ends earlier."""
+    gpu_end, cpu_end, link_end = lanes[GPU_FREE], lanes[CPU_FREE], lanes[LINK_FREE]
+    cpu_used = False
+    for i in range(n):
+        if kind[i] == ON_CPU:
+            cpu_end += cpu[i]
+            cpu_used = True
+        elif kind[i] == ON_GPU and ready[i] == 0:
+            gpu_end += gpu[i]
+    for i in range(n):
+        if kind[i] == ON_GPU and ready[i] > 0:
+            gpu_end = max(gpu_end, ready[i]) + gpu[i]
+    for i in range(n):
+        if kind[i] == MOVED:
+            link_end += lanes[TRANSFER]
+            gpu_end = max(gpu_end, link_end) + gpu[i]
+    if cpu_used:
+        gpu_end = max(gpu_end, cpu_end + lanes[CPU_FIRST])
+    return int(gpu_end)
+
+
+@compiled
+def gpu_order(
+    kind: Ints, ready: Ints, gpu: Ints, lanes: Ints, n: int, order: Ints, arrival: Ints
+) -> int:
+    """The GPU's queue: whenever it is free, the highest load among what has arrived.
+
+    Writes positions into `order` and returns how many; `arrival` is scratch."""
+    link_end = lanes[LINK_FREE]
+    waiting = 0
+    for i in range(n):
+        arrival[i] = ready[i]
+        if kind[i] == MOVED:
+            link_end += lanes[TRANSFER]
+            arrival[i] = link_end
+        if kind[i] == ON_CPU:
+            arrival[i] = ABSENT
+        else:
+            waiting += 1
+    now = lanes[GPU_FREE]
+    for done in range(waiting):
+        pick = -1
+        for i in range(n):  # the first that has arrived, else the first to arrive
+            if arrival[i] == ABSENT:
+                continue
+            if arrival[i] <= now:
+                pick = i
+                break
+            if pick < 0 or arrival[i] < arrival[pick]:
+                pick = i
+        now = max(now, arrival[pick]) + gpu[pick]
+        arrival[pick] = ABSENT
+        order[done] = pick
+    return waiting
