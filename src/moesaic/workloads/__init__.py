@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from moesaic.workloads.reader import TraceReader
     from moesaic.workloads.recorder import Recorder
     from moesaic.workloads.source import MemoryTrace, TraceSource, open_trace
+    from moesaic.workloads.stats.summary import describe
     from moesaic.workloads.steps import StepRouting, decode_steps, popularity, prefill_steps
+    from moesaic.workloads.synthetic.calibration import (
+        Calibration,
+        default_calibration,
+        load_calibration,
+    )
+    from moesaic.workloads.synthetic.fit import fit
+    from moesaic.workloads.synthetic.generate import Shape, synthesize
     from moesaic.workloads.writer import TraceWriter, write_trace
 
 _HOMES = {
@@ -31,6 +39,13 @@ _HOMES = {
     "decode_steps": "steps",
     "popularity": "steps",
     "prefill_steps": "steps",
+    "Calibration": "synthetic.calibration",
+    "default_calibration": "synthetic.calibration",
+    "load_calibration": "synthetic.calibration",
+    "Shape": "synthetic.generate",
+    "synthesize": "synthetic.generate",
+    "fit": "synthetic.fit",
+    "describe": "stats.summary",
     "TraceWriter": "writer",
     "write_trace": "writer",
 }
@@ -48,6 +63,13 @@ __all__ = [  # noqa: RUF022 (in the order of _HOMES)
     "decode_steps",
     "popularity",
     "prefill_steps",
+    "Calibration",
+    "default_calibration",
+    "load_calibration",
+    "Shape",
+    "synthesize",
+    "fit",
+    "describe",
     "TraceWriter",
     "write_trace",
 ]

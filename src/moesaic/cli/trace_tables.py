@@ -1,0 +1,41 @@
+"""The tables of `moesaic trace`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from moesaic.cli.output import print_table
+from moesaic.workloads.header import TraceHeader
+from moesaic.workloads.stats.summary import GROUPS, group_of
+
+
+def print_header(file: str, header: TraceHeader, totals: Mapping[str, object]) -> None:
+    rows = [(key, value) for key, value in asdict(header).items() if key != "metadata"]
+    rows += list(totals.items())
+    rows += [(f"metadata: {key}", value) for key, value in header.metadata.items()]
+    print_table(file, ("field", "value"), [(key, str(value)) for key, value in rows])
+
+
+def print_statistics(statistics: Mapping[str, float]) -> None:
+    rows = [(name, float(f"{value:.4f}")) for name, value in _in_order(statistics)]
+    for group, meaning in GROUPS.items():
+        inside = [row for row in rows if group_of(row[0]) == group]
+        if inside:
+            print_table(meaning, ("statistic", "value"), inside)
+
+
+def print_comparison(real: Mapping[str, float], synthetic: Mapping[str, float]) -> None:
+    """Every statistic both have, side by side."""
+    rows = [
+        (name, f"{value:.3f}", f"{synthetic[name]:.3f}", f"{synthetic[name] - value:+.3f}")
+        for name, value in _in_order(real)
+        if name in synthetic
+    ]
+    print_table("real and synthetic", ("statistic", "real", "synthetic", "difference"), rows)
+
+
+def _in_order(statistics: Mapping[str, float]) -> list[tuple[str, float]]:
+    """By group, as the groups are listed; within one, as they were computed."""
+    groups = list(GROUPS)
+    return sorted(statistics.items(), key=lambda item: groups.index(group_of(item[0])))

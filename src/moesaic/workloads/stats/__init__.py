@@ -1,0 +1,1 @@
+"""What a routing trace is like, in numbers: load, locality, caches, layers, batches."""

@@ -1,0 +1,58 @@
+"""How much a token's experts are those of the tokens before it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moesaic.workloads.stats.sample import Sample
+
+
+def overlap(sample: Sample, lag: int = 1) -> float:
+    """Share of a token's experts that the token `lag` earlier in the same document chose too."""
+    document = sample.document_of
+    later = np.flatnonzero(document[lag:] == document[:-lag]) + lag
+    if not len(later):
+        return 0.0
+    return float(
+        np.mean([_shared(sample, layer, later, lag) for layer in range(sample.num_layers)])
+    )
+
+
+def _shared(sample: Sample, layer: int, later: NDArray[np.int64], lag: int) -> float:
+    chosen = sample.chosen[:, layer]
+    now, before = chosen[later], chosen[later - lag]
+    return float((now[:, :, None] == before[:, None, :]).any(axis=2).mean())
+
+
+def independent_overlap(sample: Sample) -> float:
+    """The overlap there would be if each token drew its experts independently from the load of
+    its document: the part of locality that is document-level drift."""
+    lengths = sample.lengths
+    total = 0.0
+    for layer in range(sample.num_layers):
+        used = np.add.reduceat(sample.marks(layer), sample.starts[:-1], axis=0)
+        frequency = used / lengths[:, None]
+        total += float(((frequency**2).sum(axis=1) * lengths).sum())
+    return total / (sample.num_layers * sample.top_k * float(lengths.sum()))
+
+
+def global_overlap(counts: NDArray[np.int64], tokens: int, top_k: int) -> float:
+    """The same if experts were drawn from the load of the whole trace."""
+    frequency = counts / tokens
+    return float((frequency**2).sum(axis=1).mean() / top_k)
+
+
+def reuse_by_rank(sample: Sample) -> list[float]:
+    """Probability that the expert at score rank r is chosen by the next token, for every rank
+    the trace has (HybriMoE Fig. 3(b))."""
+    document = sample.document_of
+    first = np.flatnonzero(document[1:] == document[:-1])
+    ranks = sample.ranked.shape[2]
+    reused = np.zeros(ranks)
+    for layer in range(sample.num_layers):
+        following = sample.chosen[first + 1, layer]
+        ranked = sample.ranked[first, layer]
+        for r in range(ranks):
+            reused[r] += (following == ranked[:, r : r + 1]).any(axis=1).mean() if len(first) else 0
+    return [float(x) for x in reused / sample.num_layers]

@@ -1,0 +1,81 @@
+"""The part of a trace that the statistics look at, in memory, layer by layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.workloads.block import join
+from moesaic.workloads.source import TraceSource
+
+MAX_TOKENS = 200_000  # more change nothing in the third digit
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """N tokens of several documents, in order."""
+
+    ranked: NDArray[Any]  # [N, L, R], best first
+    top_k: int
+    num_experts: int
+    starts: NDArray[np.int64]  # [documents + 1] first token of each document, then N
+    weights: NDArray[np.float32] | None  # [N, L, k]
+
+    @property
+    def chosen(self) -> NDArray[Any]:
+        """[N, L, k]"""
+        return self.ranked[..., : self.top_k]
+
+    @property
+    def num_layers(self) -> int:
+        return int(self.ranked.shape[1])
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        return np.diff(self.starts)
+
+    @property
+    def document_of(self) -> NDArray[np.int64]:
+        """[N] the number of each token's document."""
+        return np.repeat(np.arange(len(self.starts) - 1), self.lengths)
+
+    def marks(self, layer: int) -> NDArray[np.float32]:
+        """[N, E] 1 where the token chose the expert, for one layer."""
+        marks = np.zeros((len(self.ranked), self.num_experts), dtype=np.float32)
+        np.put_along_axis(marks, self.chosen[:, layer].astype(np.int64), 1.0, axis=1)
+        return marks
+
+    def of_documents(self, which: NDArray[np.int64]) -> Sample:
+        """The same of some documents only, in the order given."""
+        spans = [np.arange(self.starts[d], self.starts[d + 1]) for d in which]
+        rows = np.concatenate(spans)
+        starts = np.concatenate([[0], np.cumsum(self.lengths[which])])
+        weights = None if self.weights is None else self.weights[rows]
+        return Sample(self.ranked[rows], self.top_k, self.num_experts, starts, weights)
+
+
+def collect(source: TraceSource, max_tokens: int = MAX_TOKENS) -> Sample:
+    """The first `max_tokens` tokens of a trace."""
+    header, blocks, left = source.header, [], max_tokens
+    for block in source.blocks():
+        blocks.append(block.rows(slice(0, left)))
+        left -= len(blocks[-1])
+        if left <= 0:
+            break
+    if not sum(map(len, blocks)):
+        raise ImpossibleSetting(f"the trace of {header.model} has no tokens to describe")
+    whole = join(blocks)
+    cuts = np.flatnonzero(whole.documents[1:] != whole.documents[:-1]) + 1
+    starts = np.concatenate([[0], cuts, [len(whole)]]).astype(np.int64)
+    weights = whole.weights if whole.weights is not None else whole.scores
+    return Sample(
+        whole.experts,
+        header.top_k,
+        header.num_experts,
+        starts,
+        None if weights is None else weights[..., : header.top_k].astype(np.float32),
+    )

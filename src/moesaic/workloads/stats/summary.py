@@ -1,0 +1,112 @@
+"""All statistics of a trace as one flat table of named numbers: what is printed, stored in
+calibrations and compared between real and synthetic traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from moesaic.workloads.source import TraceSource
+from moesaic.workloads.stats.batches import active_fraction, temperatures
+from moesaic.workloads.stats.layers import predictability
+from moesaic.workloads.stats.load import loads, max_over_mean, top_shares
+from moesaic.workloads.stats.locality import (
+    global_overlap,
+    independent_overlap,
+    overlap,
+    reuse_by_rank,
+)
+from moesaic.workloads.stats.sample import MAX_TOKENS, Sample, collect
+
+Statistics = dict[str, float]
+
+SHARES = (5, 10, 25, 50, 75)  # per cent of the experts
+LAGS = (1, 2, 4, 8, 32)
+CACHES = (10, 20, 25, 30, 40, 50, 60, 70, 75, 80, 90)  # per cent of the experts
+DISTANCES = (1, 2, 3)
+BATCHES = (8, 32, 128)
+TEMPERATURE_BATCH = 256
+
+# What a prefix of a name means, in the order of printing.
+GROUPS = {
+    "share_top": "traffic taken by the most used experts of a layer, % of experts",
+    "max_over_mean": "load of the busiest expert over the mean",
+    "overlap": "a token's experts shared with the token this many before (drift: if independent "
+    "within the document; global: within the trace)",
+    "reuse_rank": "probability that the expert at this score rank is chosen by the next token",
+    "lru_cold": "per-layer LRU hit rate, cache emptied at each document, % of experts cached",
+    "lru_warm": "per-layer LRU hit rate, cache kept between documents, % of experts cached",
+    "predict": "experts this many layers ahead foretold by naive Bayes (popular: by popularity)",
+    "active": "experts active in a batch of so many unrelated tokens",
+    "experts_at": "share of hot, warm and cold experts in a batch of unrelated tokens",
+    "tokens_at": "share of tokens of hot, warm and cold experts in the same batch",
+    "weight_rank": "mean gate weight by rank",
+}
+# The parts of the work, for a progress bar.
+PARTS = 6
+
+
+def describe(
+    source: TraceSource, max_tokens: int = MAX_TOKENS, advance: Callable[[], object] = lambda: None
+) -> Statistics:
+    """Every statistic of the first `max_tokens` tokens; calls `advance` `PARTS` times."""
+    sample = collect(source, max_tokens)
+    advance()
+    return describe_sample(sample, advance)
+
+
+def describe_sample(sample: Sample, advance: Callable[[], object] = lambda: None) -> Statistics:
+    result: Statistics = {}
+    for part in (_load, _locality, _caches, _layers, _batches):
+        result |= part(sample)
+        advance()
+    return result
+
+
+def group_of(name: str) -> str:
+    """The group a statistic belongs to: the longest matching prefix."""
+    return max((g for g in GROUPS if name.startswith(g)), key=len)
+
+
+def _load(sample: Sample) -> Statistics:
+    counts = loads(sample)
+    shares = top_shares(counts, tuple(s / 100 for s in SHARES))
+    result = {f"share_top_{s}": v for s, v in zip(SHARES, shares, strict=True)}
+    result["max_over_mean"] = max_over_mean(counts)
+    result["overlap_global"] = global_overlap(counts, len(sample.ranked), sample.top_k)
+    if sample.weights is not None:
+        by_rank = sample.weights.mean(axis=(0, 1), dtype=float)
+        result |= {f"weight_rank_{r + 1}": float(v) for r, v in enumerate(by_rank)}
+    return result
+
+
+def _locality(sample: Sample) -> Statistics:
+    result = {f"overlap_{lag}": overlap(sample, lag) for lag in LAGS}
+    result["overlap_drift"] = independent_overlap(sample)
+    reuse = reuse_by_rank(sample)
+    return result | {f"reuse_rank_{r + 1}": v for r, v in enumerate(reuse)}
+
+
+def _caches(sample: Sample) -> Statistics:
+    from moesaic.workloads.stats.cache import lru_curve
+
+    fractions = tuple(c / 100 for c in CACHES)
+    result: Statistics = {}
+    for name, cold in (("lru_cold", True), ("lru_warm", False)):
+        curve = lru_curve(sample, fractions, cold)
+        result |= {f"{name}_{c}": v for c, v in zip(CACHES, curve, strict=True)}
+    return result
+
+
+def _layers(sample: Sample) -> Statistics:
+    distances = tuple(d for d in DISTANCES if d < sample.num_layers)
+    recalls, popular = predictability(sample, distances)
+    result = {f"predict_{d}": v for d, v in zip(distances, recalls, strict=True)}
+    return result | {"predict_popular": popular}
+
+
+def _batches(sample: Sample) -> Statistics:
+    result = {f"active_{b}": active_fraction(sample, b) for b in BATCHES}
+    for name, share in temperatures(sample, TEMPERATURE_BATCH).items():
+        result[f"experts_at_{TEMPERATURE_BATCH}_{name}"] = share.experts
+        result[f"tokens_at_{TEMPERATURE_BATCH}_{name}"] = share.tokens
+    return result

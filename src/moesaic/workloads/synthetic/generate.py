@@ -1,0 +1,173 @@
+"""Synthetic traces: logits from the latent model, ranked, with softmax scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.model import ModelSpec
+from moesaic.workloads.block import PHASES, RoutingBlock
+from moesaic.workloads.header import TraceHeader
+from moesaic.workloads.source import LazyTrace
+from moesaic.workloads.synthetic.calibration import Calibration
+from moesaic.workloads.synthetic.latent import LatentModel, Piece
+
+_LENGTHS = 2  # stream of random numbers, beside those of the latent model
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a trace needs to know of a model."""
+
+    model: str
+    num_layers: int  # MoE layers
+    num_experts: int
+    top_k: int
+    normalized: bool = False  # gate weights are scaled to sum to 1 over the chosen experts
+
+    @staticmethod
+    def of(model: ModelSpec) -> Shape:
+        normalized = model.normalized_topk or model.scoring == "softmax-after-topk"
+        return Shape(model.name, model.num_moe_layers, model.num_experts, model.top_k, normalized)
+
+
+def synthesize(
+    calibration: Calibration,
+    shape: Shape,
+    tokens: int,
+    *,
+    seed: int = 0,
+    ranks: int | None = None,
+    lengths: Sequence[int] | None = None,
+    phase: str | None = None,
+    forecast_depth: int = 0,
+    forecast_ranks: int | None = None,
+    metadata: dict[str, Any] | None = None,
+) -> LazyTrace:
+    """A trace of exactly `tokens` tokens, made while it is read, the same on every pass.
+
+    `ranks` are twice top-k unless given. Documents have the calibration's distribution of
+    lengths, or these `lengths`, over and over; the last one is cut. With `forecast_depth` each
+    layer also says what its hidden state tells about so many later layers."""
+    k, experts = shape.top_k, shape.num_experts
+    if tokens < 1:
+        raise ImpossibleSetting(f"tokens must be at least 1, is {tokens}")
+    header = TraceHeader(
+        model=shape.model,
+        num_layers=shape.num_layers,
+        num_experts=experts,
+        top_k=k,
+        ranks=min(experts, 2 * k) if ranks is None else ranks,
+        forecast_depth=forecast_depth,
+        forecast_ranks=0 if not forecast_depth else (forecast_ranks or min(experts, 2 * k)),
+        has_weights=shape.normalized,
+        has_scores=True,
+        source=f"synthetic routing with the calibration {calibration.name!r}, which was fitted "
+        f"on {calibration.source}",
+        synthetic=True,
+        seed=seed,
+        metadata={"calibration": asdict(calibration.logits), **(metadata or {})},
+    )
+    header.check("synthetic trace")
+    phase_number = PHASES.index(phase or calibration.phase)
+
+    def blocks() -> Iterator[RoutingBlock]:
+        model = LatentModel(calibration.logits, shape.num_layers, experts, seed)
+        left = tokens
+        for document, length in enumerate(_lengths(calibration, lengths, seed)):
+            done = 0
+            for piece in model.document(document, min(length, left)):
+                yield _block(piece, model, header, calibration, document, done, phase_number)
+                done += piece.latent.shape[1]
+            left -= done
+            if not left:
+                return
+
+    return LazyTrace(header, blocks)
+
+
+def _lengths(calibration: Calibration, given: Sequence[int] | None, seed: int) -> Iterator[int]:
+    rng = np.random.default_rng([seed, _LENGTHS])
+    quantiles = calibration.document_tokens
+    points = np.linspace(0.0, 1.0, len(quantiles))
+    while True:
+        if given is not None:
+            yield from (max(1, int(n)) for n in given)
+        else:
+            yield int(np.interp(rng.random(), points, quantiles))
+
+
+def _block(
+    piece: Piece,
+    model: LatentModel,
+    header: TraceHeader,
+    calibration: Calibration,
+    document: int,
+    start: int,
+    phase: int,
+) -> RoutingBlock:
+    n = piece.latent.shape[1]
+    sharpness = calibration.logits.sharpness
+    experts, scores = ranked_scores(piece.logits, header.ranks, sharpness)
+    columns: dict[str, NDArray[Any]] = {
+        "documents": np.full(n, document, np.uint32),
+        "positions": np.arange(start, start + n, dtype=np.uint32),
+        "phases": np.full(n, phase, np.uint8),
+        "experts": _stored(experts, header),
+        "scores": _stored(scores, header),
+    }
+    if header.has_weights:
+        chosen = scores[..., : header.top_k]
+        columns["weights"] = _stored(chosen / chosen.sum(axis=-1, keepdims=True), header)
+    if header.forecast_depth:
+        columns |= _forecasts(piece, model, header, sharpness)
+    return RoutingBlock(**columns)
+
+
+def ranked_scores(
+    logits: NDArray[np.float32], ranks: int, sharpness: float
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The best `ranks` experts, best first, and their softmax probabilities among all."""
+    ranked = best_experts(logits, ranks)
+    scaled = np.float32(sharpness) * logits
+    top = np.take_along_axis(scaled, ranked, axis=-1)
+    scaled -= top[..., :1]
+    total = np.exp(scaled, out=scaled).sum(axis=-1, keepdims=True)
+    return ranked, np.exp(top - top[..., :1]) / total
+
+
+def best_experts(logits: NDArray[np.float32], ranks: int) -> NDArray[np.int64]:
+    """Numbers of the `ranks` largest logits, largest first."""
+    if ranks == logits.shape[-1]:
+        return np.argsort(-logits, axis=-1)
+    found = np.argpartition(-logits, ranks, axis=-1)[..., :ranks]
+    order = np.argsort(-np.take_along_axis(logits, found, axis=-1), axis=-1)
+    return np.take_along_axis(found, order, axis=-1)
+
+
+def _forecasts(
+    piece: Piece, model: LatentModel, header: TraceHeader, sharpness: float
+) -> dict[str, NDArray[Any]]:
+    n = piece.latent.shape[1]
+    shape = (header.num_layers, n, header.forecast_depth, header.forecast_ranks)
+    experts, scores = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+    for d in range(min(header.forecast_depth, header.num_layers - 1)):
+        ahead = model.foreseen(piece, d + 1)
+        found = ranked_scores(ahead, header.forecast_ranks, sharpness)
+        experts[: len(ahead), :, d], scores[: len(ahead), :, d] = found
+    return {
+        "forecast_experts": _stored(experts, header),
+        "forecast_scores": _stored(scores, header),
+    }
+
+
+def _stored(by_layer: NDArray[Any], header: TraceHeader) -> NDArray[Any]:
+    """[L, n, ...] as a block keeps it: [n, L, ...], small types."""
+    whole = np.issubdtype(by_layer.dtype, np.integer)
+    dtype = np.dtype(f"<u{header.expert_bytes}" if whole else "<f2")
+    return np.ascontiguousarray(by_layer.swapaxes(0, 1), dtype=dtype)

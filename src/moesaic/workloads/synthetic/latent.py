@@ -1,0 +1,94 @@
+"""The random process behind synthetic routing: router logits for every token, layer and expert.
+
+Knows nothing of traces, ranks or probabilities. Documents are independent of each other given
+the seed, so any of them can be made alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moesaic.workloads.synthetic.calibration import Logits
+
+PIECE_TOKENS = 256  # of a document made at once: bounds memory, is part of what a seed means
+_MODEL, _DOCUMENT = 0, 1  # streams of random numbers
+
+Floats = NDArray[np.float32]
+
+
+class Piece(NamedTuple):
+    latent: Floats  # [L, n, dimensions] what the layers see of the tokens
+    logits: Floats  # [L, n, E] of variance about 1
+
+
+class LatentModel:
+    """One imaginary model: its popular experts and its routers' directions, drawn once."""
+
+    def __init__(self, logits: Logits, layers: int, experts: int, seed: int) -> None:
+        self._p = logits
+        self._seed = seed
+        self.shape = (layers, experts)
+        rng = np.random.default_rng([seed, _MODEL])
+        directions = rng.standard_normal((layers, logits.dimensions, experts), dtype=np.float32)
+        self.directions = directions / np.linalg.norm(directions, axis=1, keepdims=True)
+        popularity = rng.standard_normal((layers, 1, experts), dtype=np.float32)
+        self.popularity = _root(logits.popularity) * popularity
+        # Multiplying by this makes white noise correlated between layers.
+        apart = np.abs(np.subtract.outer(np.arange(layers), np.arange(layers)))
+        self._depth = np.linalg.cholesky(logits.depth**apart).astype(np.float32)
+
+    def document(self, number: int, tokens: int) -> Iterator[Piece]:
+        """A document of so many tokens, in pieces of at most `PIECE_TOKENS`."""
+        p = self._p
+        rng = np.random.default_rng([self._seed, _DOCUMENT, number])
+        fixed = _root(p.document) * self._latent(rng, 1)
+        slow = _Memory(float(np.exp(-1.0 / p.memory_tokens)))
+        token = _Memory(p.echo)
+        for start in range(0, tokens, PIECE_TOKENS):
+            n = min(PIECE_TOKENS, tokens - start)
+            latent = (
+                fixed
+                + _root(p.slow) * slow.through(self._latent(rng, n))
+                + _root(p.token) * token.through(self._latent(rng, n))
+            )
+            logits = np.matmul(latent, self.directions)
+            logits += self.popularity
+            logits += _root(p.noise) * rng.standard_normal(logits.shape, dtype=np.float32)
+            yield Piece(latent, logits)
+
+    def foreseen(self, piece: Piece, distance: int) -> Floats:
+        """What each layer's latent says about the layer `distance` further, [L - distance, n, E]:
+        the later router applied early, which knows neither the drift between nor the noise."""
+        ahead: Floats = np.matmul(piece.latent[:-distance], self.directions[distance:])
+        ahead += self.popularity[distance:]
+        return ahead
+
+    def _latent(self, rng: np.random.Generator, tokens: int) -> Floats:
+        layers, dimensions = self.shape[0], self._p.dimensions
+        white = rng.standard_normal((layers, tokens * dimensions), dtype=np.float32)
+        return (self._depth @ white).reshape(layers, tokens, dimensions)
+
+
+class _Memory:
+    """Turns white noise into noise that remembers: x[t] = a x[t-1] + sqrt(1 - a^2) white[t]."""
+
+    def __init__(self, coefficient: float) -> None:
+        self._keep = np.float32(coefficient)
+        self._renew = np.float32(np.sqrt(1.0 - coefficient**2))
+        self._last: Floats | None = None
+
+    def through(self, white: Floats) -> Floats:
+        by_token = np.ascontiguousarray(white.swapaxes(0, 1))
+        for token in range(len(by_token)):
+            if self._last is not None:
+                by_token[token] *= self._renew
+                by_token[token] += self._keep * self._last
+            self._last = by_token[token]
+        return by_token.swapaxes(0, 1)
+
+
+def _root(share: float) -> np.float32:
+    return np.float32(np.sqrt(share))
