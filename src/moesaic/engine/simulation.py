@@ -95,8 +95,10 @@ def assemble(
     schedule = schedules.create(settings.schedule)
     fill = schedule.fill if settings.fill == "auto" else settings.fill
     placed = initial_placement(fill, counts, slots, settings.per_layer)
-    full = {e.layer for e in placed}
-    dense_on = (lambda layer: GPU if layer in full else CPU) if schedule.dense_follows else None
+    dense_on = None
+    if schedule.dense_follows:
+        filled = {e.layer for e in placed}
+        dense_on = [GPU if layer in filled else CPU for layer in range(model.num_moe_layers)]
     machine = SimMachine(physics, slots, timeline, dense_on)
     machine.memory.place(placed)
     shape = Shape(model.num_moe_layers, model.num_experts, model.top_k)

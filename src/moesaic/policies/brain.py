@@ -31,6 +31,7 @@ from moesaic.policies.timelines import (
     NUM_LANES,
     READY,
     TRANSFER,
+    Ints,
     gather,
 )
 
@@ -78,7 +79,8 @@ class Brain:
         lanes = np.zeros(NUM_LANES, dtype=np.int64)
         self._work = Work(0, 0, table, lanes, belief)
         self._later_lanes = np.zeros(NUM_LANES, dtype=np.int64)
-        self._gap_ns = 0  # between the end of one layer and the plan of the next
+        self._gap_ns = 0  # from the end of one layer to the start of the next one's experts
+        self._layer_ns = 0  # from there to that layer's end
         self._last_end_ns: int | None = None
         if cache.needs_future:
             assert future is not None, "an oracle cache needs the future"
@@ -89,8 +91,7 @@ class Brain:
         work = self._take_up(routing, view)
         assignment = self.schedule.assign(work)
         self._ledger.open(view)
-        for expert in assignment.gpu:
-            self._ledger.shield(routing.layer, expert)
+        self._ledger.shield(routing.layer, assignment.gpu)
         transfers = tuple(self._demand(routing.layer, e) for e in assignment.moved)
         background = self._background(routing, view, assignment, transfers)
         plan = LayerPlan(
@@ -101,10 +102,10 @@ class Brain:
         return plan
 
     def learn(self, routing: LayerRouting, report: LayerReport) -> None:
-        """Remember how long the dense part between two layers takes: the link idles then."""
+        """Remember how long layers and the dense parts between them take."""
         if self._last_end_ns is not None and routing.layer > 0:
-            gap = report.start_ns - self._last_end_ns
-            self._gap_ns = gap if self._gap_ns == 0 else (7 * self._gap_ns + gap) // 8
+            self._gap_ns = _drift(self._gap_ns, report.start_ns - self._last_end_ns)
+        self._layer_ns = _drift(self._layer_ns, report.end_ns - report.start_ns)
         self._last_end_ns = report.end_ns
 
     def _observe(self, routing: LayerRouting) -> None:
@@ -144,28 +145,29 @@ class Brain:
         assignment: Assignment,
         transfers: tuple[Transfer, ...],
     ) -> tuple[Transfer, ...]:
+        """What to move while the link idles: as much as could start before the next layer."""
         if view.slots == 0 or self.cache.fixed:
+            return ()
+        link_free = view.pcie_busy_ns + len(transfers) * self.belief.transfer_ns
+        idle = assignment.believed_ns + self._gap_ns - link_free
+        most = idle // self.belief.transfer_ns + 1
+        if most < 1:
             return ()
         found = []
         if self.prefetch.lookahead:
-            found = self._prefetches(routing, view, assignment, transfers)
-        if self._promote:
-            found += self._promotions(routing.layer, view, assignment.cpu)
-        return tuple(found)
+            found = self._prefetches(routing, view, assignment.believed_ns, link_free)
+        if self._promote and len(found) < most:
+            found += self._promotions(routing.layer, view, assignment.cpu, most - len(found))
+        return tuple(found[:most])
 
     def _prefetches(
-        self,
-        routing: LayerRouting,
-        view: View,
-        assignment: Assignment,
-        transfers: tuple[Transfer, ...],
+        self, routing: LayerRouting, view: View, believed_ns: int, link_free_ns: int
     ) -> list[Transfer]:
         forecasts = self.foresight.forecast(routing)
         lanes = self._later_lanes
         lanes[:] = self._work.lanes
         lanes[CPU_FREE] = 0
         lanes[LINK_FREE] = 0
-        link_end = view.pcie_busy_ns + len(transfers) * self.belief.transfer_ns
         outlook = Outlook(
             layer=routing.layer,
             tokens=routing.num_tokens,
@@ -175,18 +177,26 @@ class Brain:
             rule=self.schedule.rule,
             belief=self.belief,
             lanes=lanes,
-            idle_ns=max(assignment.believed_ns - link_end, 0) + self._gap_ns,
+            link_free_ns=link_free_ns,
+            starts=self._starts(believed_ns),
             trust=self.foresight.trust,
             future=self._future,
         )
         for forecast in forecasts:  # nothing predicted to be needed soon may go for a prefetch
-            self._ledger.shield_all(forecast.layer, forecast.ranked)
+            self._ledger.shield(forecast.layer, forecast.ranked.ravel())
         wishes = self.prefetch.propose(outlook)
         values, infinite = self.cache.values, float("inf")
         found = [self._ledger.admit(layer, e, values, infinite) for layer, e in wishes]
         return [transfer for transfer in found if transfer is not None]
 
-    def _promotions(self, layer: int, view: View, on_cpu: tuple[int, ...]) -> list[Transfer]:
+    def _starts(self, believed_ns: int) -> Ints:
+        """When the experts of the next layers start, if they take as long as layers did so far."""
+        distance = np.arange(self.prefetch.lookahead, dtype=np.int64)
+        return believed_ns + self._gap_ns + distance * (self._gap_ns + self._layer_ns)
+
+    def _promotions(
+        self, layer: int, view: View, on_cpu: tuple[int, ...], most: int
+    ) -> list[Transfer]:
         """Missed experts that are worth more than somebody resident, best first."""
         values = self.cache.values
         row = values[layer]
@@ -194,9 +204,14 @@ class Brain:
         missed = [e for e in on_cpu if not view.resident[layer, e] and e not in coming]
         missed.sort(key=lambda e: -row[e])
         found = []
-        for expert in missed:
+        for expert in missed[:most]:
             transfer = self._ledger.admit(layer, expert, values, float(row[expert]))
             if transfer is None:
                 break
             found.append(transfer)
         return found
+
+
+def _drift(average: int, newest: int) -> int:
+    """A running average with a memory of about eight."""
+    return newest if average == 0 else (7 * average + newest) // 8

@@ -2,11 +2,18 @@
 
 The decorated source is the only one: the simulator and the engine call the same compiled
 function, and a native thread can have it as a C function without Python (numba's `cfunc`).
-Inside: integers, floats and arrays of them; no objects, no allocation on the hot path."""
+Inside: integers, floats and arrays of them; no objects, no allocation on the hot path.
+
+Compiled code is kept on disk under a hash of all policy sources. Numba by itself looks only at
+the file a function stands in, and would go on using old code of the functions it calls."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from typing import TypeVar
 
 import numba
@@ -15,6 +22,20 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def compiled(function: F) -> F:
-    """Compile on first call and remember the result on disk; releases the GIL while it runs."""
-    jitted: F = numba.njit(cache=True, nogil=True, boundscheck=False)(function)
+    """Compile on first call, or load what an earlier run compiled; releases the GIL inside."""
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = before or _cache_folder()
+    try:
+        jitted: F = numba.njit(cache=True, nogil=True, boundscheck=False)(function)
+    finally:
+        numba.config.CACHE_DIR = before
     return jitted
+
+
+@cache
+def _cache_folder() -> str:
+    digest = sha256()
+    for source in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(source.read_bytes())
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return str(Path(base) / "moesaic" / "compiled" / digest.hexdigest()[:16])

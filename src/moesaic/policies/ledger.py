@@ -5,6 +5,8 @@ evicts only its own experts; otherwise all layers compete."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,29 +44,20 @@ class Ledger:
 
     def __init__(self, layers: int, experts: int, slots: int, per_layer: bool) -> None:
         self._layers, self._experts, self._slots = layers, experts, slots
-        self.per_layer = per_layer
-        share = [slots // layers + (layer < slots % layers) for layer in range(layers)]
-        self.quota = np.array(share, dtype=np.int64)
+        self._per_layer = per_layer
+        self._quota = [slots // layers + (layer < slots % layers) for layer in range(layers)]
         self._shield = np.zeros((layers, experts), dtype=np.uint8)
-        self._shielded: list[ExpertId] = []
 
     def open(self, view: View) -> None:
-        for expert in self._shielded:
-            self._shield[expert] = 0
-        self._shielded.clear()
-        self._view = view
+        self._shield.fill(0)
+        self._resident = view.resident
         self._occupied = view.occupied
-        self._held: dict[int, int] = {}
+        self._held = view.held.tolist()
         for flight in view.in_flight:
-            self.shield(flight.layer, flight.expert)
+            self._shield[flight.layer, flight.expert] = 1
 
-    def shield(self, layer: int, expert: int) -> None:
-        self._shield[layer, expert] = 1
-        self._shielded.append(ExpertId(layer, expert))
-
-    def shield_all(self, layer: int, experts: NDArray[np.int64]) -> None:
-        for expert in experts.ravel().tolist():
-            self.shield(layer, expert)
+    def shield(self, layer: int, experts: Sequence[int] | NDArray[np.int64]) -> None:
+        self._shield[layer, experts] = 1
 
     def admit(
         self, layer: int, expert: int, values: NDArray[np.float64], worth: float
@@ -72,24 +65,22 @@ class Ledger:
         """A transfer that keeps the expert, or None where it may not displace anybody.
 
         It takes a free slot, or the place of the cheapest resident that is worth less."""
-        held = self._held.get(layer)
-        if held is None:
-            held = int(self._view.held[layer])
-        full = held >= self.quota[layer] if self.per_layer else self._occupied >= self._slots
+        if self._per_layer:
+            full, first, last = self._held[layer] >= self._quota[layer], layer, layer + 1
+        else:
+            full, first, last = self._occupied >= self._slots, 0, self._layers
         victim = None
         if full:
-            first, last = (layer, layer + 1) if self.per_layer else (0, self._layers)
-            index = _cheapest(values, self._view.resident, self._shield, first, last)
+            index = _cheapest(values, self._resident, self._shield, first, last)
             if index < 0:
                 return None
             victim = ExpertId(*divmod(index, self._experts))
             if values[victim] >= worth:
                 return None
-            self.shield(*victim)
-        self._held[layer] = held + 1 - (victim is not None and victim.layer == layer)
-        if victim is not None and victim.layer != layer:
-            at_victim = self._held.get(victim.layer, int(self._view.held[victim.layer]))
-            self._held[victim.layer] = at_victim - 1
-        self._occupied += victim is None
-        self.shield(layer, expert)
+            self._shield[victim] = 1
+            self._held[victim.layer] -= 1
+            self._occupied -= 1
+        self._held[layer] += 1
+        self._occupied += 1
+        self._shield[layer, expert] = 1
         return Transfer(layer, expert, victim, True)

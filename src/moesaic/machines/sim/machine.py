@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from moesaic.core.machine import Step
@@ -22,14 +22,14 @@ class SimMachine:
     """A GPU, a CPU and a link as lanes. Implements `core.machine.Body`; begin a step with
     `begin(step, route)`, where `route(layer)` gives the routing a trace recorded.
 
-    `dense_on(layer)` names the device of a layer's attention and shared experts (the GPU)."""
+    `dense_on[layer]` names the device of a layer's attention and shared experts (the GPU)."""
 
     def __init__(
         self,
         physics: Physics,
         slots: int,
         timeline: Timeline | None = None,
-        dense_on: Callable[[int], str] | None = None,
+        dense_on: Sequence[str] | None = None,
     ) -> None:
         model = physics.model
         self.physics = physics
@@ -39,25 +39,27 @@ class SimMachine:
         self.memory = SlotMemory(model.num_moe_layers, model.num_experts, slots)
         self.bytes_moved = 0
         self.planning_ns = 0
-        self._dense_on = dense_on if dense_on is not None else (lambda layer: GPU)
+        self._dense_on = dense_on if dense_on is not None else [GPU] * model.num_moe_layers
+        self._dense_devices = {GPU, *self._dense_on}
         self._flight: tuple[Transfer, Task] | None = None
         self._expert_costs: dict[tuple[str, int], int] = {}
+        self._transfer_ns, self._expert_bytes = physics.transfer_ns, physics.expert_bytes
         self._dense_before = _dense_layers_before(model.moe_layers, model.num_layers)
 
     def begin(self, step: Step, route: Callable[[int], LayerRouting]) -> None:
         self._step, self._route = step, route
         self._step_start = self.clock.now
+        self._dense_costs = {d: self._dense_ns(d) for d in self._dense_devices}
         self._reports: list[LayerReport] = []
 
     def route(self, layer: int) -> LayerRouting:
         """Dense layers in between, then this layer's attention and router; the shared experts
         are handed to their device and run beside the routed ones."""
-        device = self._dense_on(layer)
+        device = self._dense_on[layer]
+        whole_layer, attention, shared = self._dense_costs[device]
         for _ in range(self._dense_before[layer]):
-            self._do_now(device, Task("dense", self.physics.dense_layer_ns(device, self._step)))
-        attention = self.physics.attention_ns(device, self._step)
+            self._do_now(device, Task("dense", whole_layer))
         self._do_now(device, Task("dense", attention, layer, tokens=self._step.tokens))
-        shared = self.physics.shared_ns(device, self._step.tokens)
         self._shared = Task("dense", shared, layer, tokens=self._step.tokens) if shared else None
         if self._shared is not None:
             self.lanes[device].submit(self._shared)
@@ -91,7 +93,7 @@ class SimMachine:
         for task in self._submit(plan):
             while not task.done:
                 self.clock.step()
-        moved = len(plan.transfers) * self.physics.expert_bytes
+        moved = len(plan.transfers) * self._expert_bytes
         report = LayerReport(plan.layer, start, self.clock.now, len(served), hits, moved)
         self._reports.append(report)
         return report
@@ -99,7 +101,7 @@ class SimMachine:
     def finish(self) -> StepReport:
         step = self._step
         for _ in range(self._dense_before[-1]):
-            self._do_now(GPU, Task("dense", self.physics.dense_layer_ns(GPU, step)))
+            self._do_now(GPU, Task("dense", self._dense_costs[GPU][0]))
         head = Task("dense", self.physics.head_ns(step.sequences), tokens=step.sequences)
         self._do_now(GPU, head)
         return StepReport(self._step_start, self.clock.now, step.tokens, tuple(self._reports))
@@ -110,6 +112,12 @@ class SimMachine:
 
     def probe_transfer(self) -> int:
         return self.physics.transfer_ns
+
+    def _dense_ns(self, device: str) -> tuple[int, int, int]:
+        """A layer without experts, a MoE layer's attention, its shared experts; this step."""
+        physics, step = self.physics, self._step
+        shared = physics.shared_ns(device, step.tokens)
+        return physics.dense_layer_ns(device, step), physics.attention_ns(device, step), shared
 
     def _do_now(self, device: str, task: Task) -> None:
         self.lanes[device].submit(task)
@@ -168,11 +176,11 @@ class SimMachine:
         return cost
 
     def _transfer_task(self, kind: str, transfer: Transfer) -> Task:
-        task = Task(kind, self.physics.transfer_ns, transfer.layer, transfer.expert)
+        task = Task(kind, self._transfer_ns, transfer.layer, transfer.expert)
 
         def started() -> None:
             self.memory.start(transfer)
-            self.bytes_moved += self.physics.expert_bytes
+            self.bytes_moved += self._expert_bytes
             self._flight = (transfer, task)
 
         def ended() -> None:

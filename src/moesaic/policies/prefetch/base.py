@@ -16,9 +16,7 @@ from moesaic.policies.timelines import Ints
 
 @dataclass(slots=True)
 class Outlook:
-    """What is known about the layers to come when one layer has been planned.
-
-    `idle_ns` is how long the link is believed to idle until the next layer may want it."""
+    """What is known about the layers to come when one layer has been planned; times from now."""
 
     layer: int
     tokens: int
@@ -28,7 +26,8 @@ class Outlook:
     rule: int  # how the schedule values a layer, see schedule/base.py
     belief: Belief
     lanes: Ints  # lanes of a later layer: everything free, dense work on the GPU first
-    idle_ns: int
+    link_free_ns: int  # when the link has done what this layer demands
+    starts: Ints  # when the experts of the 1st, 2nd, ... later layer are believed to start
     trust: tuple[float, ...]  # share of right predictions so far, per distance
     future: Future | None = None
 

@@ -1,8 +1,10 @@
 """Impact-driven prefetching (HybriMoE section IV-C).
 
 Every predicted expert of the next layers that is not on the GPU is a candidate. Its impact is
-how much earlier its layer would end with it there, found by running the schedule's own rule
-twice. The best goes first; then the rest of its layer is valued again, as if it were there.
+how much earlier its layer would end with it on its way, found by running the schedule's own
+rule twice: without it, and with it arriving when the link could have brought it. So an expert
+that would come too late for the next layer loses to one that comes in time for a later one.
+The best goes first; then the rest is valued again, one transfer later.
 
 Predictions err, and more so further ahead: an impact counts as much as predictions at that
 distance have been right so far (`trust`)."""
@@ -21,11 +23,12 @@ from moesaic.policies.timelines import (
     EXPERT,
     LOAD,
     READY,
+    TRANSFER,
     Ints,
     gather,
 )
 
-MOST = 8  # proposals per layer; more are forgotten when the next plan is made
+MOST = 4  # proposals per layer; those not started are forgotten when the next layer is routed
 
 
 @compiled
@@ -40,16 +43,24 @@ def _finish(
 
 @compiled
 def _best_of_layer(
-    rule: int, n: int, table: Ints, tables: Ints, lanes: Ints, scratch: NDArray[np.int64]
+    rule: int,
+    n: int,
+    table: Ints,
+    tables: Ints,
+    lanes: Ints,
+    arrival: int,
+    scratch: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """The missing expert whose presence helps the layer most: (impact, column), or (0, -1)."""
+    """The missing expert whose arrival helps the layer most: (impact, column), or (0, -1).
+
+    `arrival` counts from when the layer's experts start; 0 is in time."""
     before = _finish(rule, n, table, tables, lanes, scratch)
     impact = 0
     column = -1
     for i in range(n):
         if table[READY, i] != ABSENT:
             continue
-        table[READY, i] = 0
+        table[READY, i] = arrival
         gain = before - _finish(rule, n, table, tables, lanes, scratch)
         table[READY, i] = ABSENT
         if gain > impact:
@@ -65,33 +76,32 @@ def rank_by_impact(
     layers: NDArray[np.int64],
     tables: Ints,
     lanes: Ints,
+    starts: Ints,
+    link_free: int,
     trust: NDArray[np.float64],
     scratch: NDArray[np.int64],
     picks: Ints,
-    most: int,
 ) -> int:
-    """Write (distance index, expert) pairs into `picks`, best first; returns how many."""
-    depth = counts.shape[0]
-    gains = np.zeros(depth)
-    columns = np.full(depth, -1)
-    for d in range(depth):
-        impact, columns[d] = _best_of_layer(rule, counts[d], layers[d], tables, lanes, scratch)
-        gains[d] = impact * trust[d]
-    picked = 0
-    while picked < most:
-        d = 0
-        for other in range(1, depth):
-            if gains[other] > gains[d]:
-                d = other
-        if gains[d] <= 0.0:
-            break
-        picks[picked, 0] = d
-        picks[picked, 1] = layers[d, EXPERT, columns[d]]
-        picked += 1
-        layers[d, READY, columns[d]] = 0
-        impact, columns[d] = _best_of_layer(rule, counts[d], layers[d], tables, lanes, scratch)
-        gains[d] = impact * trust[d]
-    return picked
+    """Write (distance index, expert) pairs into `picks`, best first; returns how many.
+
+    `starts[d]` is when the layer's experts are believed to start, `link_free` when the link can
+    take up the first of these transfers."""
+    for picked in range(len(picks)):
+        arrival = link_free + (picked + 1) * lanes[TRANSFER]
+        best = 0.0
+        at = -1
+        column = -1
+        for d in range(len(counts)):
+            late = max(arrival - starts[d], 0)
+            impact, i = _best_of_layer(rule, counts[d], layers[d], tables, lanes, late, scratch)
+            if impact * trust[d] > best:
+                best, at, column = impact * trust[d], d, i
+        if at < 0:
+            return picked
+        picks[picked, 0] = at
+        picks[picked, 1] = layers[at, EXPERT, column]
+        layers[at, READY, column] = max(arrival - starts[at], 0)
+    return len(picks)
 
 
 class Impact(Prefetch):
@@ -119,7 +129,8 @@ class Impact(Prefetch):
                 self._mark_ready(layer - first, expert)
         picked = rank_by_impact(
             outlook.rule, self._counts[:depth], self._layers, outlook.belief.tables,
-            outlook.lanes, np.asarray(outlook.trust), self._scratch, self._picks, MOST,
+            outlook.lanes, outlook.starts, outlook.link_free_ns, np.asarray(outlook.trust),
+            self._scratch, self._picks,
         )  # fmt: skip
         return [ExpertId(first + d, e) for d, e in self._picks[:picked].tolist()]
 

@@ -102,21 +102,33 @@ def fill_timelines(
 
 
 @compiled
+def wait_for_coming(kind: Ints, ready: Ints, n: int) -> None:
+    """Static experts, but what is under way is waited for."""
+    for i in range(n):
+        kind[i] = ON_CPU if ready[i] == ABSENT else ON_GPU
+
+
+@compiled
 def hybrid(kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int, spare: Ints) -> int:
-    """The best of the filled timelines, static experts and GPU only."""
+    """The filled timelines, unless a trivial assignment ends earlier."""
     static_experts(kind, ready, n)
     static_end = finish_time(kind, ready, gpu, cpu, lanes, n)
+    wait_for_coming(kind, ready, n)
+    wait_end = finish_time(kind, ready, gpu, cpu, lanes, n)
     gpu_only(kind, ready, n)
     gpu_only_end = finish_time(kind, ready, gpu, cpu, lanes, n)
     fill_timelines(kind, ready, gpu, cpu, lanes, n, spare)
     filled_end = finish_time(kind, ready, gpu, cpu, lanes, n)
-    if filled_end <= static_end and filled_end <= gpu_only_end:
-        return filled_end
-    if static_end <= gpu_only_end:
+    best = min(filled_end, static_end, wait_end, gpu_only_end)
+    if best == filled_end:
+        return best
+    if best == static_end:
         static_experts(kind, ready, n)
-        return static_end
-    gpu_only(kind, ready, n)
-    return gpu_only_end
+    elif best == wait_end:
+        wait_for_coming(kind, ready, n)
+    else:
+        gpu_only(kind, ready, n)
+    return best
 
 
 class Hybrid(CompiledSchedule):

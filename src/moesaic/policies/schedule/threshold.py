@@ -12,12 +12,11 @@ from moesaic.policies.timelines import ABSENT, MOVED, ON_CPU, ON_GPU, TRANSFER, 
 @compiled
 def threshold(kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int) -> None:
     for i in range(n):
-        if ready[i] != ABSENT:
-            kind[i] = ON_GPU
-        elif cpu[i] <= lanes[TRANSFER] + gpu[i]:
+        wait = lanes[TRANSFER] if ready[i] == ABSENT else ready[i]
+        if wait > 0 and cpu[i] <= wait + gpu[i]:
             kind[i] = ON_CPU
         else:
-            kind[i] = MOVED
+            kind[i] = MOVED if ready[i] == ABSENT else ON_GPU
 
 
 class Threshold(CompiledSchedule):

@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 from moesaic.workloads.stats.sample import Sample
 
+Chosen = NDArray[np.int64]  # [tokens, k] of one layer
+
 TRAIN_OF = 5  # four documents of five train, the fifth tests
 
 
@@ -19,36 +21,40 @@ def predictability(sample: Sample, distances: tuple[int, ...]) -> tuple[list[flo
     test = document % TRAIN_OF == last
     if test.all() or not test.any():
         test = np.arange(len(document)) >= len(document) // 2  # one document: its second half
-    marks = [sample.marks(layer) for layer in range(sample.num_layers)]
-    train, tested = [m[~test] for m in marks], [m[test] for m in marks]
-    recalls = [_bayes_recall(train, tested, d, sample.top_k) for d in distances]
-    return recalls, _popular_recall(train, tested, sample.top_k)
+    chosen = [np.ascontiguousarray(sample.chosen[:, n], np.int64) for n in range(sample.num_layers)]
+    train, tested = [c[~test] for c in chosen], [c[test] for c in chosen]
+    recalls = [_bayes_recall(train, tested, d, sample.num_experts) for d in distances]
+    return recalls, _popular_recall(train, tested, sample.num_experts)
 
 
-def _bayes_recall(
-    train: list[NDArray[np.float32]], test: list[NDArray[np.float32]], distance: int, top_k: int
-) -> float:
+def _bayes_recall(train: list[Chosen], test: list[Chosen], distance: int, experts: int) -> float:
     """Scores log P(e) + sum over this layer's experts s of log P(s | e), with counts smoothed by
     one; only what was chosen counts, not what was not."""
     recalls = []
     for layer in range(len(train) - distance):
-        together = train[layer].T @ train[layer + distance]
-        uses = train[layer + distance].sum(axis=0)
-        given = np.log((together + 1) / (uses + 2))
-        scores = test[layer] @ given + np.log(uses + 1)
-        recalls.append(_recall(scores, test[layer + distance], top_k))
+        now, then = train[layer], train[layer + distance]
+        pairs = (now[:, :, None] * experts + then[:, None, :]).ravel()
+        together = np.bincount(pairs, minlength=experts**2).reshape(experts, experts)
+        uses = np.bincount(then.ravel(), minlength=experts)
+        given = np.log((together + 1) / (uses + 2)).astype(np.float32)
+        scores = np.log(uses + 1).astype(np.float32) + sum(given[s] for s in test[layer].T)
+        recalls.append(_recall(scores, test[layer + distance]))
     return float(np.mean(recalls)) if recalls else 0.0
 
 
-def _recall(scores: NDArray[np.float32], truth: NDArray[np.float32], top_k: int) -> float:
+def _recall(scores: NDArray[np.float32], truth: Chosen) -> float:
+    top_k = truth.shape[1]
     if top_k == scores.shape[1]:
         return 1.0
     guesses = np.argpartition(-scores, top_k, axis=1)[:, :top_k]
-    return float(np.take_along_axis(truth, guesses, axis=1).mean())
+    return float((guesses[:, :, None] == truth[:, None, :]).any(axis=2).mean())
 
 
-def _popular_recall(
-    train: list[NDArray[np.float32]], test: list[NDArray[np.float32]], top_k: int
-) -> float:
-    best = [np.argsort(-t.sum(axis=0), kind="stable")[:top_k] for t in train]
-    return float(np.mean([m[:, b].mean() for m, b in zip(test, best, strict=True)][1:] or [0.0]))
+def _popular_recall(train: list[Chosen], test: list[Chosen], experts: int) -> float:
+    """Of every layer but the first, like the others."""
+    recalls = []
+    for now, then in zip(train[1:], test[1:], strict=True):
+        uses = np.bincount(now.ravel(), minlength=experts)
+        best = np.argsort(-uses, kind="stable")[: now.shape[1]]
+        recalls.append(np.isin(then, best).mean())
+    return float(np.mean(recalls)) if recalls else 0.0

@@ -28,12 +28,13 @@ def _shared(sample: Sample, layer: int, later: NDArray[np.int64], lag: int) -> f
 def independent_overlap(sample: Sample) -> float:
     """The overlap there would be if each token drew its experts independently from the load of
     its document: the part of locality that is document-level drift."""
-    lengths = sample.lengths
+    lengths, experts = sample.lengths, sample.num_experts
+    offsets = (sample.document_of * experts)[:, None]
     total = 0.0
     for layer in range(sample.num_layers):
-        used = np.add.reduceat(sample.marks(layer), sample.starts[:-1], axis=0)
-        frequency = used / lengths[:, None]
-        total += float(((frequency**2).sum(axis=1) * lengths).sum())
+        flat = (sample.chosen[:, layer] + offsets).ravel()
+        used = np.bincount(flat, minlength=len(lengths) * experts).reshape(-1, experts)
+        total += float(((used / lengths[:, None]) ** 2).sum(axis=1) @ lengths)
     return total / (sample.num_layers * sample.top_k * float(lengths.sum()))
 
 

@@ -43,12 +43,6 @@ class Sample:
         """[N] the number of each token's document."""
         return np.repeat(np.arange(len(self.starts) - 1), self.lengths)
 
-    def marks(self, layer: int) -> NDArray[np.float32]:
-        """[N, E] 1 where the token chose the expert, for one layer."""
-        marks = np.zeros((len(self.ranked), self.num_experts), dtype=np.float32)
-        np.put_along_axis(marks, self.chosen[:, layer].astype(np.int64), 1.0, axis=1)
-        return marks
-
     def of_documents(self, which: NDArray[np.int64]) -> Sample:
         """The same of some documents only, in the order given."""
         spans = [np.arange(self.starts[d], self.starts[d + 1]) for d in which]

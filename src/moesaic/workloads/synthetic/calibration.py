@@ -38,6 +38,7 @@ class Logits:
     memory_tokens: float
     echo: float
     depth: float
+    skew: float  # of popularity, from -1 (a tail of unpopular experts) to 1 (of popular ones)
     dimensions: int = 6
     sharpness: float = 1.0  # standard deviation of the logits that the softmax sees
 
@@ -98,11 +99,13 @@ def default_calibration(model_name: str, num_experts: int | None = None) -> Cali
 
 def _check(calibration: Calibration, path: object) -> None:
     for name, value in asdict(calibration.logits).items():
-        if not isinstance(value, (int, float)) or not value >= 0:
-            raise BadTrace(path, f"logits.{name}", f"must be a number of at least 0, is {value!r}")
-    for name in ("echo", "depth"):
-        if getattr(calibration.logits, name) >= 1:
-            raise BadTrace(path, f"logits.{name}", "must be below 1")
+        low = -1 if name == "skew" else 0
+        if not isinstance(value, (int, float)) or not value >= low:
+            message = f"must be a number of at least {low}, is {value!r}"
+            raise BadTrace(path, f"logits.{name}", message)
+    for name in ("echo", "depth", "skew"):
+        if getattr(calibration.logits, name) > 1:
+            raise BadTrace(path, f"logits.{name}", "must be at most 1")
     if calibration.logits.memory_tokens <= 0 or calibration.logits.dimensions < 1:
         raise BadTrace(path, "logits", "memory_tokens and dimensions must be positive")
     lengths = calibration.document_tokens

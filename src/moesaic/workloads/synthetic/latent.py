@@ -34,11 +34,13 @@ class LatentModel:
         rng = np.random.default_rng([seed, _MODEL])
         directions = rng.standard_normal((layers, logits.dimensions, experts), dtype=np.float32)
         self.directions = directions / np.linalg.norm(directions, axis=1, keepdims=True)
-        popularity = rng.standard_normal((layers, 1, experts), dtype=np.float32)
+        even = rng.standard_normal((layers, 1, experts), dtype=np.float32)
+        tail = rng.standard_exponential((layers, 1, experts), dtype=np.float32) - 1
+        popularity = _root(1 - logits.skew**2) * even + np.float32(logits.skew) * tail
         self.popularity = _root(logits.popularity) * popularity
         # Multiplying by this makes white noise correlated between layers.
         apart = np.abs(np.subtract.outer(np.arange(layers), np.arange(layers)))
-        self._depth = np.linalg.cholesky(logits.depth**apart).astype(np.float32)
+        self._depth = np.linalg.cholesky(min(logits.depth, 0.9999) ** apart).astype(np.float32)
 
     def document(self, number: int, tokens: int) -> Iterator[Piece]:
         """A document of so many tokens, in pieces of at most `PIECE_TOKENS`."""

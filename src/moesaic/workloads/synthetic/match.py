@@ -11,15 +11,15 @@ from moesaic.workloads.stats.batches import active_fraction
 from moesaic.workloads.stats.cache import lru_curve
 from moesaic.workloads.stats.layers import predictability
 from moesaic.workloads.stats.load import loads, top_shares
-from moesaic.workloads.stats.locality import independent_overlap, overlap
+from moesaic.workloads.stats.locality import independent_overlap, overlap, reuse_by_rank
 from moesaic.workloads.stats.sample import Sample
 from moesaic.workloads.stats.summary import Statistics
 from moesaic.workloads.synthetic.calibration import Logits
 from moesaic.workloads.synthetic.generate import best_experts
 from moesaic.workloads.synthetic.latent import LatentModel
 
-TRIAL_LAYERS = 6  # synthetic layers are all alike, so a few stand for the rest
-TRIAL_TOKENS = 12_000
+TRIAL_LAYERS = 8  # synthetic layers are all alike, so a few stand for the rest
+TRIAL_TOKENS = 16_000
 
 
 def fit_statistics(sample: Sample) -> Statistics:
@@ -28,10 +28,12 @@ def fit_statistics(sample: Sample) -> Statistics:
     lags, batches = (1, 2, 4, 8, 32), (8, 32, 128)
     distances = tuple(d for d in (1, 2, 3) if d < sample.num_layers)
     recalls, popular = predictability(sample, distances)
+    reuse = reuse_by_rank(sample)[: sample.top_k]
     return {
         "drift": independent_overlap(sample),
         "popular": popular,
         **_named("predict", distances, recalls),
+        **_named("reuse", range(sample.top_k), reuse),
         **_named("share", shares, top_shares(loads(sample), shares)),
         **_named("overlap", lags, [overlap(sample, lag) for lag in lags]),
         **_named("lru_cold", caches, lru_curve(sample, caches, cold=True)),

@@ -1,4 +1,4 @@
-"""The search behind a fit: which seven numbers bring the statistics closest. Knows no traces."""
+"""The search behind a fit: which eight numbers bring the statistics closest. Knows no traces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from moesaic.workloads.synthetic.calibration import Logits
 Numbers = NDArray[np.float64]
 
 # The free numbers as the search sees them, and where it starts: logarithms of the shares
-# relative to the token's and of the memory, log-odds of the correlations.
+# relative to the token's and of the memory, log-odds of the correlations,
+# and the inverse hyperbolic tangent of the skew.
 START = {
     "popularity": float(np.log(0.3)),
     "document": float(np.log(0.3)),
@@ -22,8 +23,9 @@ START = {
     "memory_tokens": float(np.log(8.0)),
     "echo": float(np.log(0.3 / 0.7)),
     "depth": float(np.log(0.985 / 0.015)),
+    "skew": 0.0,
 }
-ROUNDS = 4
+ROUNDS = 5
 TRIALS = 1 + ROUNDS * (len(START) + 2)
 STEP = 0.25  # of a number, to see which way the statistics go
 LIMIT = 1.0  # the most a number moves in one round
@@ -66,6 +68,7 @@ def to_logits(numbers: Numbers) -> Logits:
         memory_tokens=float(np.exp(named["memory_tokens"])),
         echo=_share_of_odds(named["echo"]),
         depth=_share_of_odds(named["depth"]),
+        skew=float(np.tanh(named["skew"])),
     )
 
 
