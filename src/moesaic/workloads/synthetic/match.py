@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from moesaic.workloads.stats.batches import active_fraction
 from moesaic.workloads.stats.cache import lru_curve
 from moesaic.workloads.stats.layers import predictability
-from moesaic.workloads.stats.load import loads, top_shares
+from moesaic.workloads.stats.load import loads, max_over_mean, top_shares
 from moesaic.workloads.stats.locality import independent_overlap, overlap, reuse_by_rank
 from moesaic.workloads.stats.sample import Sample
 from moesaic.workloads.stats.summary import Statistics
@@ -29,12 +29,14 @@ def fit_statistics(sample: Sample) -> Statistics:
     distances = tuple(d for d in (1, 2, 3) if d < sample.num_layers)
     recalls, popular = predictability(sample, distances)
     reuse = reuse_by_rank(sample)[: sample.top_k]
+    counts = loads(sample)
     return {
+        "busiest": max_over_mean(counts) / 10,  # the one ratio, brought to the size of the rest
         "drift": independent_overlap(sample),
         "popular": popular,
         **_named("predict", distances, recalls),
         **_named("reuse", range(sample.top_k), reuse),
-        **_named("share", shares, top_shares(loads(sample), shares)),
+        **_named("share", shares, top_shares(counts, shares)),
         **_named("overlap", lags, [overlap(sample, lag) for lag in lags]),
         **_named("lru_cold", caches, lru_curve(sample, caches, cold=True)),
         **_named("lru_warm", caches, lru_curve(sample, caches, cold=False)),
