@@ -28,7 +28,7 @@ class Result:
     utilization: dict[str, float]
     bytes_moved: int
     planning_s: float
-    floor_s: float
+    floor_parts_s: dict[str, float]
     slots: int
     prediction_accuracy: tuple[float, ...]
     wall_s: float
@@ -36,6 +36,10 @@ class Result:
     @property
     def elapsed_s(self) -> float:
         return sum(self.latencies_s)
+
+    @property
+    def floor_s(self) -> float:
+        return max(self.floor_parts_s.values())
 
     @property
     def mean_s(self) -> float:
@@ -65,6 +69,7 @@ class Result:
             "expert_dtype": settings.expert_dtype,
             "dense_dtype": settings.dense_dtype,
             "batch": settings.batch,
+            "context": settings.context,
             "steps": len(self.latencies_s),
             "tokens": self.tokens,
             "trace": self.trace,
@@ -75,6 +80,7 @@ class Result:
             "bytes_moved": self.bytes_moved,
             "planning_s": self.planning_s,
             "floor_s": self.floor_s,
+            "floor_parts_s": self.floor_parts_s,
             "floor_ratio": self.elapsed_s / self.floor_s,
             "prediction_accuracy": list(self.prediction_accuracy),
             "wall_s": self.wall_s,
@@ -120,7 +126,7 @@ class Tally:
             },
             bytes_moved=moved,
             planning_s=(machine.planning_ns - self._planning_ns) / NS_PER_S,
-            floor_s=max(self._floor_s, floor.moving_s(moved)),
+            floor_parts_s={"layers": self._floor_s, "link": floor.moving_s(moved)},
             slots=self._settings.slots,
             prediction_accuracy=brain.foresight.trust,
             wall_s=self._wall_ns / NS_PER_S,

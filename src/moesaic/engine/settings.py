@@ -35,6 +35,7 @@ class Settings:
     cache_ratio: float = 0.25  # share of all routed experts that GPU memory holds
     tokens: int = 256  # decode: measured steps; prefill: tokens per prompt
     batch: int = 1  # decode: sequences in parallel
+    context: int = 0  # decode: tokens in the KV cache before the trace's own
     prompts: int = 4  # prefill: measured prompts
     warmup: int | None = None  # steps before measuring; None: 32 decode steps or 1 prompt
     profile_tokens: int = 256  # first tokens of the trace: they decide the initial placement
@@ -58,8 +59,9 @@ class Settings:
         for name in ("tokens", "batch", "prompts"):
             if getattr(self, name) < 1:
                 raise ImpossibleSetting(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if self.warmup_steps < 0 or self.profile_tokens < 0:
-            raise ImpossibleSetting("warm-up steps and profile tokens cannot be negative")
+        for name in ("warmup_steps", "profile_tokens", "context"):
+            if getattr(self, name) < 0:
+                raise ImpossibleSetting(f"{name} is {getattr(self, name)}; it cannot be negative")
         if not 0.0 <= self.cache_ratio <= 1.0:
             raise ImpossibleSetting(
                 f"cache ratio is {self.cache_ratio}; it is the share of all routed experts kept in "
@@ -99,7 +101,7 @@ class Settings:
     def with_system(self, system: System) -> Settings:
         return replace(
             self,
-            schedule=system.schedule,
+            schedule=system.schedule_for(self.phase),
             cache=system.cache,
             prefetch=system.prefetch,
             promote=system.promote,

@@ -48,11 +48,11 @@ def simulate(
         if index == settings.warmup_steps:
             tally.open(machine)
         started = perf_counter_ns()
-        machine.begin(routed.step, routed.layer)
+        step = routed.step._replace(context=routed.step.context + settings.context)
+        machine.begin(step, routed.layer)
         report = forward(machine, brain, settings.model.num_moe_layers, planning)
         if index >= settings.warmup_steps:
-            wall = perf_counter_ns() - started
-            tally.add(report, floor.step_s(routed.step, report), wall)
+            tally.add(report, floor.step_s(step, report), perf_counter_ns() - started)
         advance(1)
     return tally.close(machine, brain, floor, source)
 

@@ -9,7 +9,8 @@ from moesaic.core.errors import UnknownName
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """Policy names; `promote` and `per_layer` as in Brain."""
+    """Policy names; `promote` and `per_layer` as in Brain. `prefill_schedule` where a system
+    works differently on prompts."""
 
     summary: str
     schedule: str
@@ -17,6 +18,12 @@ class System:
     prefetch: str
     promote: bool = True
     per_layer: bool = True
+    prefill_schedule: str | None = None
+
+    def schedule_for(self, phase: str) -> str:
+        if phase == "prefill" and self.prefill_schedule is not None:
+            return self.prefill_schedule
+        return self.schedule
 
 
 SYSTEMS: dict[str, System] = {
@@ -27,10 +34,12 @@ SYSTEMS: dict[str, System] = {
         "impact",
     ),
     "ktransformers": System(
-        "kTransformers: the most used experts stay on the GPU, the rest run on the CPU",
+        "kTransformers: the most used experts stay on the GPU; the rest run on the CPU in decode, "
+        "are loaded on demand in prefill (HybriMoE Table I)",
         "static-experts",
         "pinned",
         "none",
+        prefill_schedule="gpu-only",
     ),
     "llama.cpp": System(
         "llama.cpp: whole layers on one device", "static-layers", "pinned", "none", per_layer=False
