@@ -81,12 +81,13 @@ def synthesize(
         left = tokens
         for document, length in enumerate(_lengths(calibration, lengths, seed)):
             done = 0
-            for piece in model.document(document, min(length, left)):
-                yield _block(piece, model, header, calibration, document, done, phase_number)
-                done += piece.latent.shape[1]
-            left -= done
-            if not left:
-                return
+            for piece in model.document(document, length):  # whole, so that a longer trace
+                block = _block(piece, model, header, calibration, document, done, phase_number)
+                yield block.rows(slice(0, left))  # only continues a shorter one
+                done += len(block)
+                left -= min(len(block), left)
+                if not left:
+                    return
 
     return LazyTrace(header, blocks)
 
