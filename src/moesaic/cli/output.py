@@ -15,13 +15,14 @@ def print_json(value: Any) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table on standard output; columns whose cells are all numbers are right-aligned."""
+    """A table on standard output; columns of numbers (and gaps) are right-aligned."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", title_style="bold")
     for index, column in enumerate(columns):
-        numeric = bool(rows) and all(isinstance(r[index], (int, float)) for r in rows)
+        kinds = {type(row[index]) for row in rows} - {type(None)}
+        numeric = bool(kinds) and kinds <= {int, float}
         table.add_column(column, justify="right" if numeric else "left")
     for row in rows:
         table.add_row(*(cell(value) for value in row))

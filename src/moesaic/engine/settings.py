@@ -67,6 +67,7 @@ class Settings:
                 f"cache ratio is {self.cache_ratio}; it is the share of all routed experts kept in "
                 "GPU memory and must lie between 0 and 1"
             )
+        self._check_policies()
         self._check_slots()
         self._check_memory()
 
@@ -107,6 +108,15 @@ class Settings:
             promote=system.promote,
             per_layer=system.per_layer,
         )
+
+    def _check_policies(self) -> None:
+        if self.alpha is not None and not 0.0 < self.alpha <= 1.0:
+            raise ImpossibleSetting(f"alpha is {self.alpha}; it must lie above 0 and at most at 1")
+        if caches.load(self.cache).fixed and prefetches.load(self.prefetch).lookahead:
+            raise ImpossibleSetting(
+                f"cache {self.cache!r} never gives up a slot, so prefetch {self.prefetch!r} has "
+                "nowhere to put an expert: use prefetch 'none' or another cache"
+            )
 
     def _check_slots(self) -> None:
         if self.slots == 0 and schedules.load(self.schedule).needs_slots:

@@ -39,3 +39,8 @@ def _cache_folder() -> str:
         digest.update(source.read_bytes())
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return str(Path(base) / "moesaic" / "compiled" / digest.hexdigest()[:16])
+
+
+def compiled_before() -> bool:
+    """Whether an earlier run has left compiled planners: without them, the first takes seconds."""
+    return Path(_cache_folder()).is_dir()

@@ -1,7 +1,13 @@
 """Caches: which experts deserve GPU memory, and which has to go."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from moesaic.core.registry import Registry
-from moesaic.policies.cache.base import Cache
+
+if TYPE_CHECKING:  # names and summaries must cost no numpy: `--help` reads them
+    from moesaic.policies.cache.base import Cache
 
 caches: Registry[Cache] = Registry("cache")
 _HERE = "moesaic.policies.cache"

@@ -1,7 +1,13 @@
 """Prefetching: which experts of later layers to bring while the link is idle."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from moesaic.core.registry import Registry
-from moesaic.policies.prefetch.base import Prefetch
+
+if TYPE_CHECKING:  # names and summaries must cost no numpy: `--help` reads them
+    from moesaic.policies.prefetch.base import Prefetch
 
 prefetches: Registry[Prefetch] = Registry("prefetch")
 _HERE = "moesaic.policies.prefetch"

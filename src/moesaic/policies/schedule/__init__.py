@@ -1,7 +1,13 @@
 """Schedules: who computes which active expert of a layer, and what is transferred for it."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from moesaic.core.registry import Registry
-from moesaic.policies.schedule.base import Schedule
+
+if TYPE_CHECKING:  # names and summaries must cost no numpy: `--help` reads them
+    from moesaic.policies.schedule.base import Schedule
 
 schedules: Registry[Schedule] = Registry("schedule")
 _HERE = "moesaic.policies.schedule"

@@ -1,0 +1,130 @@
+"""The options that `simulate` and `compare` share, and what they mean together.
+
+Names are checked by `Settings`, not by click, so that a mistake gets the nearest match; the
+choices in `--help` come from the registries."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from moesaic.policies.cache import caches
+from moesaic.policies.prefetch import prefetches
+from moesaic.policies.schedule import schedules
+from moesaic.policies.systems import SYSTEMS, load_system
+
+if TYPE_CHECKING:
+    from moesaic.engine.settings import Settings
+
+MODEL = "deepseek-v2-lite"
+MACHINE = "a6000-xeon5220r"  # a link slow enough that offloading matters
+CACHE_RATIO = 0.25
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def one_of(names: Iterable[str]) -> str:
+    return " | ".join(names)
+
+
+def _stack(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Several options as one decorator, in the order written."""
+
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+
+workload_options = _stack(
+    click.option(
+        "--model", default=MODEL, show_default=True, help="A known model or a config.json."
+    ),
+    click.option("--trace", metavar="FILE", help="Routing to replay, or `bundled`; synthetic without it."),
+    click.option("--phase", default="decode", show_default=True, help="decode | prefill"),
+    click.option("--tokens", type=int, help="Decode steps, or tokens per prompt.  [256]"),
+    click.option("--batch", type=int, help="Sequences decoded in parallel.  [1]"),
+    click.option("--context", type=int, help="Tokens already in the KV cache in decode.  [0]"),
+    click.option("--prompts", type=int, help="Prompts measured in prefill.  [4]"),
+    click.option("--warmup", type=int, help="Steps before measuring.  [32 tokens or 1 prompt]"),
+    click.option("--seed", type=int, help="Of the synthetic routing.  [0]"),
+)
+
+setup_options = _stack(
+    click.option("--expert-dtype", metavar="DTYPE", help="Of the routed experts.  [bf16]"),
+    click.option("--dense-dtype", metavar="DTYPE", help="Of everything else.  [bf16]"),
+    click.option("--fill", help="Initial GPU content, see `moesaic policies`.  [auto]"),
+    click.option("--belief", help="Costs the planner knows: measured | described  [measured]"),
+    click.option("--alpha", type=float, help="Averaging coefficient of the mrs cache."),
+    click.option("--check", is_flag=True, help="Prove every plan legal while running."),
+)
+
+policy_options = _stack(
+    click.option("--system", help=f"A known system: {one_of(SYSTEMS)}"),
+    click.option("--schedule", help=f"{one_of(schedules)}"),
+    click.option("--cache", help=f"{one_of(caches)}"),
+    click.option("--prefetch", help=f"{one_of(prefetches)}"),
+    click.option("--slots", help="Who owns GPU slots: per-layer | global"),
+    click.option(
+        "--promote/--no-promote",
+        default=None,
+        help="Let experts computed on the CPU move to the GPU in idle link time.",
+    ),
+)
+
+# option -> field of Settings, where they differ
+_FIELDS = {"check": "checked"}
+_PLAIN = (
+    "phase", "schedule", "cache", "prefetch", "cache_ratio", "tokens", "batch", "context",
+    "prompts", "warmup", "seed", "expert_dtype", "dense_dtype", "fill", "belief", "alpha", "check",
+    "promote",
+)  # fmt: skip
+
+
+def build_settings(asked: dict[str, Any]) -> Settings:
+    """Settings from options; what was not asked for comes from the system, then from defaults."""
+    from moesaic.core.model_zoo import load_model
+    from moesaic.engine.settings import Settings
+    from moesaic.hardware.load import load_machine
+
+    fields: dict[str, Any] = {}
+    if asked.get("system") is not None:
+        system = load_system(asked["system"])
+        names = ("cache", "prefetch", "promote", "per_layer")
+        fields = {name: getattr(system, name) for name in names}
+        fields["schedule"] = system.schedule_for(asked["phase"])
+    given = {name: asked[name] for name in _PLAIN if asked.get(name) is not None}
+    fields |= {_FIELDS.get(name, name): value for name, value in given.items()}
+    if asked.get("slots") is not None:
+        fields["per_layer"] = _per_layer(asked["slots"])
+    return Settings(load_model(asked["model"]), load_machine(asked["machine"]), **fields)
+
+
+def _per_layer(slots: str) -> bool:
+    from moesaic.core.errors import UnknownName
+
+    if slots not in ("per-layer", "global"):
+        raise UnknownName("kind of slots", slots, ("per-layer", "global"))
+    return slots == "per-layer"
+
+
+def command_line(context: click.Context) -> str:
+    """The command that makes this result again: every option that was given, none that was not."""
+    words = ["moesaic", str(context.info_name)]
+    for option in context.command.params:
+        name = str(option.name)
+        if context.get_parameter_source(name) != click.core.ParameterSource.COMMANDLINE:
+            continue
+        value = context.params[name]
+        if isinstance(option, click.Option) and option.is_flag:
+            words.append(option.opts[0] if value else option.secondary_opts[0])
+        else:
+            words += [option.opts[0], str(value)]
+    return shlex.join(words)

@@ -1,0 +1,37 @@
+"""Files a verb is asked to write: refused before any work where they could not be written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from moesaic.core.errors import ImpossibleSetting, MissingExtra
+
+PICTURES = (".png", ".svg", ".pdf")
+TRACES = (".json",)
+
+
+def check_picture(option: str, path: str | None) -> None:
+    if path is None:
+        return
+    check_file(option, path, PICTURES)
+    if find_spec("matplotlib") is None:
+        raise MissingExtra(f"{option}, a picture,", "plot")
+
+
+def check_file(option: str, path: str | None, endings: Sequence[str]) -> None:
+    if path is None:
+        return
+    target = Path(path)
+    if target.suffix.lower() not in endings:
+        raise ImpossibleSetting(f"{option} {path!r}: the name must end in {' or '.join(endings)}")
+    if target.is_dir():
+        raise ImpossibleSetting(f"{option} {path!r} is a directory: give the name of a file")
+    if not target.parent.is_dir():
+        raise ImpossibleSetting(
+            f"{option} {path!r}: there is no directory {str(target.parent)!r}: create it first"
+        )
+    if not os.access(target.parent, os.W_OK):
+        raise ImpossibleSetting(f"{option} {path!r}: {str(target.parent)!r} is not writable")

@@ -1,0 +1,77 @@
+"""Runs one simulation with a progress bar, and keeps the timeline of the steps that are shown."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import click
+
+from moesaic.cli.output import progress
+from moesaic.core.report import Span, Timeline
+from moesaic.engine.result import Result
+from moesaic.engine.settings import Settings
+from moesaic.engine.simulation import simulate
+from moesaic.policies.compiled import compiled_before
+from moesaic.workloads.source import TraceSource
+
+MOST_STEPS = 100  # kept for a trace: beyond that, viewers get slow and say nothing new
+
+
+class Recorded(NamedTuple):
+    """One step as it happened; transfers may reach over its edges."""
+
+    number: int  # of the measured steps, from 0
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(slots=True)
+class Recording:
+    """The first measured steps of a run. Pass `timeline` to the simulation and call `advance`
+    after every step."""
+
+    warmup: int
+    timeline: Timeline = field(default_factory=Timeline)
+    steps: list[Recorded] = field(default_factory=list)
+    _done: int = 0
+    _edge_ns: int = 0
+
+    def advance(self, count: int = 1) -> None:
+        """A step ends with its last span, the head's."""
+        if not self.timeline.enabled:
+            return
+        end = self.timeline.spans[-1].end_ns
+        if self._done >= self.warmup:
+            self.steps.append(Recorded(self._done - self.warmup, self._edge_ns, end))
+        else:
+            self.timeline.spans.clear()
+        self._done, self._edge_ns = self._done + count, end
+        self.timeline.enabled = len(self.steps) < MOST_STEPS
+
+    def spans_of(self, step: Recorded) -> list[Span]:
+        spans = self.timeline.spans
+        return [s for s in spans if s.start_ns < step.end_ns and s.end_ns > step.start_ns]
+
+
+def run_with_progress(
+    settings: Settings, source: TraceSource, record: bool
+) -> tuple[Result, Recording | None]:
+    announce_compilation()
+    recording = Recording(settings.warmup_steps) if record else None
+    total = settings.warmup_steps + settings.steps
+    with progress("simulating", total, quiet=not sys.stderr.isatty()) as tick:
+
+        def advance(count: int) -> None:
+            tick(count)
+            if recording is not None:
+                recording.advance(count)
+
+        timeline = recording.timeline if recording is not None else None
+        return simulate(settings, source, timeline, advance), recording
+
+
+def announce_compilation() -> None:
+    if not compiled_before():
+        click.echo("compiling the planners, first run only: about ten seconds", err=True)

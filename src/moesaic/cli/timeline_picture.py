@@ -1,0 +1,164 @@
+"""One step as bars on lanes: all of it above, a few of its layers with expert numbers below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from moesaic.cli.pictures import FAINT, GRID, INK, new_figure, plain, save
+from moesaic.cli.recording import Recording
+from moesaic.cli.summary import in_time
+from moesaic.core.report import Span
+from moesaic.core.units import NS_PER_MS, NS_PER_US
+from moesaic.engine.result import Result
+
+LANES = {"gpu": "GPU", "cpu": "CPU", "pcie": "PCIe"}  # top to bottom
+COLOURS = {
+    "dense": "#b8bfc9",
+    "expert": "#3b7dc4",
+    "transfer": "#d9662b",
+    "prefetch": "#f2b872",
+}
+MEANINGS = {
+    "dense": "attention, shared experts, head",
+    "expert": "expert, by its number",
+    "transfer": "transfer a layer waits for",
+    "prefetch": "transfer in idle time",
+}
+ZOOMED_LAYERS = 4
+WIDTH_IN = 13.0
+DIGIT_SHARE = 0.005  # of the width of the picture that one digit takes
+
+
+class Window(NamedTuple):
+    start_ns: int
+    end_ns: int
+
+    def shows(self, span: Span) -> bool:
+        return span.start_ns < self.end_ns and span.end_ns > self.start_ns
+
+
+def draw_timeline(path: str, result: Result, recording: Recording) -> None:
+    """A step from the middle of what was recorded."""
+    step = recording.steps[len(recording.steps) // 2]
+    spans = recording.spans_of(step)
+    starts = layer_starts(spans, step.start_ns)
+    whole = Window(step.start_ns, step.end_ns)
+    zoom, layers = zoom_window(starts, whole, result.settings.phase)
+    figure = new_figure(WIDTH_IN, 6.2)
+    above, below = figure.subplots(2, 1, gridspec_kw={"height_ratios": (1, 1.35)})
+    _panel(above, spans, starts, whole, whole.start_ns, numbers=False)
+    above.axvspan(*_scaled(zoom, whole), color="#fff3c4", zorder=0)
+    unit = "step" if result.settings.phase == "decode" else "prompt"
+    above.set_title(
+        f"{unit} {step.number}: {in_time((whole.end_ns - whole.start_ns) / 1e9)}",
+        loc="left", fontsize=9, color=FAINT,
+    )  # fmt: skip
+    _panel(below, spans, starts, zoom, whole.start_ns, numbers=True)
+    below.set_title(f"MoE layers {layers[0]} to {layers[-1]}", loc="left", fontsize=9, color=FAINT)
+    _dress(figure, result)
+    save(figure, path)
+
+
+def layer_starts(spans: Sequence[Span], not_before: int) -> dict[int, int]:
+    """When each layer began, with its attention."""
+    starts: dict[int, int] = {}
+    for span in sorted(spans, key=lambda s: s.start_ns):
+        if span.kind == "dense" and span.layer >= 0 and span.start_ns >= not_before:
+            starts.setdefault(span.layer, span.start_ns)
+    return starts
+
+
+def zoom_window(starts: dict[int, int], whole: Window, phase: str) -> tuple[Window, list[int]]:
+    """Layers from the middle of a decode step, the first of a prompt."""
+    layers = sorted(starts)
+    count = ZOOMED_LAYERS if phase == "decode" else 2
+    first = max(0, (len(layers) - count) // 2) if phase == "decode" else 0
+    shown = layers[first : first + count]
+    after = layers[first + count : first + count + 1]
+    end = starts[after[0]] if after else whole.end_ns
+    return Window(starts[shown[0]], end), shown
+
+
+def _panel(
+    axes: Any,
+    spans: Sequence[Span],
+    starts: dict[int, int],
+    window: Window,
+    origin: int,
+    numbers: bool,
+) -> None:
+    scale, unit = _unit(window)
+    for row, lane in enumerate(LANES):
+        shown = [s for s in spans if s.lane == lane and window.shows(s)]
+        for kind, colour in COLOURS.items():
+            bars = [(s.start_ns - origin, s.end_ns - s.start_ns) for s in shown if s.kind == kind]
+            extents = [(start / scale, length / scale) for start, length in bars]
+            edge = {"edgecolor": "white", "linewidth": 0.6 if numbers else 0.25}
+            axes.broken_barh(extents, (row - 0.36, 0.72), facecolors=colour, zorder=2, **edge)
+        if numbers:
+            _label_bars(axes, shown, row, window, origin)
+    _layer_lines(axes, starts, window, origin, numbers)
+    axes.set_xlim(*((edge - origin) / scale for edge in window))
+    axes.set_ylim(len(LANES) - 0.5, -0.75 if numbers else -0.55)
+    axes.set_yticks(range(len(LANES)), LANES.values())
+    axes.set_xlabel(f"time in {unit}", color=INK, fontsize=9)
+    plain(axes)
+
+
+def _layer_lines(
+    axes: Any, starts: dict[int, int], window: Window, origin: int, named: bool
+) -> None:
+    scale, _ = _unit(window)
+    for layer, start in starts.items():
+        if not window.start_ns <= start < window.end_ns:
+            continue
+        x = (start - origin) / scale
+        axes.axvline(x, color=GRID, linewidth=0.8, zorder=1)
+        if named:
+            axes.text(x, -0.52, f" layer {layer}", fontsize=8, color=FAINT, va="bottom")
+
+
+def _label_bars(axes: Any, bars: Sequence[Span], row: int, window: Window, origin: int) -> None:
+    """The longest of a bar's names that fits inside it."""
+    scale, _ = _unit(window)
+    digit = DIGIT_SHARE * (window.end_ns - window.start_ns)
+    for span in bars:
+        start, end = max(span.start_ns, window.start_ns), min(span.end_ns, window.end_ns)
+        for text in _names(span):
+            if end - start > (len(text) + 0.4) * digit:
+                middle = ((start + end) / 2 - origin) / scale
+                colour = "white" if span.kind in ("expert", "transfer") else INK
+                axes.text(middle, row, text, ha="center", va="center", fontsize=7.5, color=colour)
+                break
+
+
+def _names(span: Span) -> tuple[str, ...]:
+    if span.expert < 0:
+        return ()
+    number = str(span.expert)
+    return (f"{number} of layer {span.layer}", number) if span.kind == "prefetch" else (number,)
+
+
+def _unit(window: Window) -> tuple[int, str]:
+    return (NS_PER_MS, "ms") if window.end_ns - window.start_ns > NS_PER_MS else (NS_PER_US, "us")
+
+
+def _scaled(zoom: Window, whole: Window) -> tuple[float, float]:
+    scale, _ = _unit(whole)
+    return (zoom.start_ns - whole.start_ns) / scale, (zoom.end_ns - whole.start_ns) / scale
+
+
+def _dress(figure: Any, result: Result) -> None:
+    """Title and legend, outside the panels."""
+    from matplotlib.patches import Patch
+
+    s = result.settings
+    figure.suptitle(
+        f"{s.model.name} on {s.machine.name}, {s.phase}, {s.cache_ratio:.0%} of the experts in GPU "
+        f"memory ({s.expert_dtype}): {s.schedule} + {s.cache} + {s.prefetch}",
+        fontsize=11, color=INK,
+    )  # fmt: skip
+    handles = [Patch(color=COLOURS[kind], label=MEANINGS[kind]) for kind in COLOURS]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False,
+                  fontsize=9)  # fmt: skip

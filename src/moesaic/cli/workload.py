@@ -1,0 +1,85 @@
+"""Which routing a run replays: the user's trace, the bundled one, or a synthetic one.
+
+The choice depends on the model and the workload only, never on policies or machines, so runs
+that are compared replay the same tokens."""
+
+from __future__ import annotations
+
+from heapq import heapreplace
+from typing import NamedTuple
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.engine.settings import Settings
+from moesaic.engine.simulation import check_trace
+from moesaic.workloads.bundled import bundled_trace
+from moesaic.workloads.documents import documents, part_of_phase
+from moesaic.workloads.source import TraceSource, open_trace
+from moesaic.workloads.synthetic.calibration import default_calibration
+from moesaic.workloads.synthetic.generate import Shape, synthesize
+
+
+class Workload(NamedTuple):
+    source: TraceSource
+    words: str  # where the routing comes from, for the user
+
+
+def choose_workload(trace: str | None, settings: Settings) -> Workload:
+    """The trace to replay, known to be of the right shape and long enough.
+
+    None synthesizes one; BUNDLED is the small one that comes with the package."""
+    if trace == BUNDLED:
+        found = bundled_trace(settings.model.name)
+        if found is None:
+            raise ImpossibleSetting(
+                f"no trace of {settings.model.name} is bundled: leave --trace out for synthetic "
+                "routing, or name a file"
+            )
+        trace = str(found)
+    return _synthetic(settings) if trace is None else _from_file(trace, settings)
+
+
+def _from_file(trace: str, settings: Settings) -> Workload:
+    source = open_trace(trace)
+    check_trace(settings, source)
+    if not playable(source, settings):
+        found = sum(len(block) for block in source.blocks())
+        raise ImpossibleSetting(
+            f"the trace {trace!r} has {found} tokens; this run needs {settings.tokens_needed}: "
+            f"{settings.profile_tokens} to choose the initial placement, then {_asked(settings)}. "
+            "Ask for fewer --tokens or use a longer trace"
+        )
+    kind = "synthetic" if source.header.synthetic else "real"
+    return Workload(source, f"{trace}: {kind}, {source.header.source}")
+
+
+def _synthetic(settings: Settings) -> Workload:
+    model = settings.model
+    calibration = default_calibration(model.name, model.num_experts)
+    tokens = settings.tokens_needed
+    if settings.phase == "decode" and settings.batch > 1:
+        # Documents in a batch end at different times; tokens nobody reads are never made.
+        tokens += settings.batch * calibration.document_tokens[-1]
+    # Without forecasts, as recorded traces are: the brain learns to predict from routing alone.
+    source = synthesize(
+        calibration, Shape.of(model), tokens, seed=settings.seed, phase=settings.phase
+    )
+    return Workload(source, f"synthetic, calibration {calibration.name}, seed {settings.seed}")
+
+
+def playable(source: TraceSource, settings: Settings) -> bool:
+    """Whether the trace lasts: every place of the batch plays documents one after another."""
+    places = settings.batch if settings.phase == "decode" else 1
+    asked = (settings.tokens_needed - settings.profile_tokens) // places
+    ends = [0] * places
+    for document in documents(source, settings.profile_tokens):
+        heapreplace(ends, ends[0] + len(part_of_phase(document, settings.phase)))
+        if ends[0] >= asked:
+            return True
+    return False
+
+
+def _asked(settings: Settings) -> str:
+    steps = settings.warmup_steps + settings.steps
+    if settings.phase == "prefill":
+        return f"{steps} prompts of {settings.tokens} tokens"
+    return f"{steps} decode steps of batch {settings.batch}"
