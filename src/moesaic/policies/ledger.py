@@ -65,10 +65,11 @@ class Ledger:
         """A transfer that keeps the expert, or None where it may not displace anybody.
 
         It takes a free slot, or the place of the cheapest resident that is worth less."""
-        if self._per_layer:
-            full, first, last = self._held[layer] >= self._quota[layer], layer, layer + 1
-        else:
-            full, first, last = self._occupied >= self._slots, 0, self._layers
+        full = self._occupied >= self._slots
+        first, last = 0, self._layers
+        if self._per_layer:  # other layers may hold more than their share from the beginning
+            full = full or self._held[layer] >= self._quota[layer]
+            first, last = layer, layer + 1
         victim = None
         if full:
             index = _cheapest(values, self._resident, self._shield, first, last)
