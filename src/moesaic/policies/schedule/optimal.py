@@ -65,10 +65,15 @@ def solve(ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints) -> Ints:
             f"schedule 'optimal' with more than {EXHAUSTIVE} experts", "optimal"
         ) from error
     n = len(ready)
-    rows, lower = _constraints(ready, gpu, cpu, lanes)
+    static = np.where(ready == 0, ON_GPU, ON_CPU)
+    horizon = finish_time(static, ready, gpu, cpu, lanes, n)
+    absent = ready == ABSENT
+    movable = absent & (lanes[LINK_FREE] + lanes[TRANSFER] < horizon)  # keeps the numbers small
+    rows, lower = _constraints(ready, movable, gpu, cpu, lanes)
     cost = np.zeros(n + 2)
     cost[-1] = 1.0
-    bounds = Bounds(np.zeros(n + 2), np.append(np.ones(n + 1), np.inf))
+    least = np.append((absent & ~movable).astype(float), [0.0, 0.0])
+    bounds = Bounds(least, np.append(np.ones(n + 1), np.inf))
     found = milp(
         cost,
         constraints=LinearConstraint(rows, lb=lower),
@@ -78,16 +83,15 @@ def solve(ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints) -> Ints:
     )
     assert found.success, f"the solver gave up: {found.message}"
     on_cpu = found.x[:n] > 0.5
-    kind = np.where(on_cpu, ON_CPU, np.where(ready == ABSENT, MOVED, ON_GPU))
+    kind = np.where(on_cpu, ON_CPU, np.where(absent, MOVED, ON_GPU))
     return kind.astype(np.int64)
 
 
 def _constraints(
-    ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints
+    ready: Ints, movable: NDArray[np.bool_], gpu: Ints, cpu: Ints, lanes: Ints
 ) -> tuple[NDArray[np.float64], list[float]]:
     """Rows a with a @ (x, u, makespan) >= bound."""
     n = len(ready)
-    absent = ready == ABSENT
     rows: list[Any] = []
     lower: list[float] = []
 
@@ -99,15 +103,15 @@ def _constraints(
     require(gpu.astype(float), 0.0, float(lanes[GPU_FREE] + gpu.sum()))
     late = ready > 0
     for i in np.flatnonzero(late):  # from its arrival on: what is late, then what is moved
-        after = absent | (late & (ready >= ready[i]))
+        after = movable | (late & (ready >= ready[i]))
         big = float(ready[i] + gpu[after].sum())
         coefficients = np.where(after, gpu, 0).astype(float)
         coefficients[i] = big
         require(coefficients, 0.0, big)
     # If i is moved: everything moved up to it, then the GPU with everything moved from it on.
-    for moved, i in enumerate(np.flatnonzero(absent), start=1):
-        earlier = absent & (np.arange(n) <= i)
-        later = absent & (np.arange(n) >= i)
+    for moved, i in enumerate(np.flatnonzero(movable), start=1):
+        earlier = movable & (np.arange(n) <= i)
+        later = movable & (np.arange(n) >= i)
         total = float(lanes[LINK_FREE] + moved * lanes[TRANSFER] + gpu[later].sum())
         coefficients = np.where(earlier, float(lanes[TRANSFER]), 0.0) + np.where(later, gpu, 0)
         coefficients[i] = total
