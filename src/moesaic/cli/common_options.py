@@ -47,7 +47,9 @@ workload_options = _stack(
     click.option(
         "--model", default=MODEL, show_default=True, help="A known model or a config.json."
     ),
-    click.option("--trace", metavar="FILE", help="Routing to replay, or `bundled`; synthetic without it."),
+    click.option(
+        "--trace", metavar="FILE", help="Routing to replay, or `bundled`; synthetic without it."
+    ),
     click.option("--phase", default="decode", show_default=True, help="decode | prefill"),
     click.option("--tokens", type=int, help="Decode steps, or tokens per prompt.  [256]"),
     click.option("--batch", type=int, help="Sequences decoded in parallel.  [1]"),

@@ -18,6 +18,9 @@ from moesaic.workloads.synthetic.calibration import default_calibration
 from moesaic.workloads.synthetic.generate import Shape, synthesize
 
 
+BUNDLED = "bundled"
+
+
 class Workload(NamedTuple):
     source: TraceSource
     words: str  # where the routing comes from, for the user
