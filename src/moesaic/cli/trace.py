@@ -198,7 +198,7 @@ def _calibration(name: str | None, shape: Shape) -> Calibration:
 
 def _command(asked: dict[str, Any], calibration: str) -> str:
     """The command that makes the same trace again, without what belongs to this machine."""
-    given = {**asked, "calibration": calibration}
+    given = {**asked, "calibration": calibration, "forecast_depth": asked["forecast_depth"] or None}
     words = [f"--{k.replace('_', '-')} {v}" for k, v in given.items() if v is not None]
     return "moesaic trace synthesize " + " ".join(words)
 

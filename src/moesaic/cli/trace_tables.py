@@ -18,11 +18,14 @@ def print_header(file: str, header: TraceHeader, totals: Mapping[str, object]) -
 
 
 def print_statistics(statistics: Mapping[str, float]) -> None:
-    rows = [(name, float(f"{value:.4f}")) for name, value in _in_order(statistics)]
+    """One row per kind, its values side by side: the whole picture fits on a screen."""
+    rows = []
     for group, meaning in GROUPS.items():
-        inside = [row for row in rows if group_of(row[0]) == group]
+        inside = [(n, v) for n, v in statistics.items() if group_of(n) == group]
+        values = ", ".join(f"{name[len(group) + 1 :]} {v:.3f}".strip() for name, v in inside)
         if inside:
-            print_table(meaning, ("statistic", "value"), inside)
+            rows.append((group, values, meaning))
+    print_table("statistics", ("statistic", "values", "what it is"), rows)
 
 
 def print_comparison(real: Mapping[str, float], synthetic: Mapping[str, float]) -> None:

@@ -1,0 +1,113 @@
+"""Does `moesaic trace` do what it promises, and say clearly what it cannot do?"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from moesaic.cli.main import app
+from moesaic.core.errors import MoesaicError
+from moesaic.workloads.bundled import bundled_trace
+from moesaic.workloads.source import open_trace
+from moesaic.workloads.synthetic import match, search
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(app, ["trace", *map(str, words)])
+
+
+def run_json(*words: object) -> Any:
+    result = run(*words, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+SHAPE = ("--layers", 4, "--experts", 16, "--top-k", 2)
+
+
+def test_synthesize_info_convert(tmp_path: Path) -> None:
+    made = tmp_path / "made.moet"
+    result = run("synthesize", *SHAPE, "--tokens", 300, "--seed", 5, "-o", made)
+    assert result.exit_code == 0, result.output
+    assert "overlap_1" in result.stdout
+    assert "not expected to be equal" in result.stdout
+
+    info = run_json("info", made)
+    assert info["tokens"] == 300
+    assert info["header"]["seed"] == 5
+    assert "/" not in info["header"]["metadata"]["command"]  # nothing of this machine
+    assert 0 < info["statistics"]["lru_cold_50"] < 1
+
+    copy = tmp_path / "copy.moet"
+    assert run_json("convert", made, copy) == {"output": str(copy), "tokens": 300}
+    assert copy.read_bytes() == made.read_bytes()
+
+
+def test_info_as_tables() -> None:
+    result = run("info", bundled_trace("deepseek-v2-lite"))
+    assert result.exit_code == 0, result.output
+    assert "num_experts" in result.stdout
+    assert "lru_warm" in result.stdout
+
+
+def test_synthesize_for_a_known_model_with_forecasts(tmp_path: Path) -> None:
+    made = tmp_path / "m.moet"
+    words = ("--model", "mixtral-8x7b", "--tokens", 40, "--forecast-depth", 2, "-o", made)
+    found = run_json("synthesize", *words)
+    assert found["calibration"] == "gpt-oss-20b-decode"
+    header = open_trace(made).header
+    assert (header.num_layers, header.num_experts, header.forecast_depth) == (32, 8, 2)
+
+
+def test_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(match, "TRIAL_TOKENS", 600)
+    monkeypatch.setattr(search, "ROUNDS", 1)
+    made, output = tmp_path / "made.moet", tmp_path / "mine.json"
+    run_json("synthesize", *SHAPE, "--tokens", 1200, "-o", made)
+    found = run_json("fit", made, "-o", output)
+    assert found["name"] == "mine"
+    assert "predict_1" in found["synthetic_statistics"]
+    assert str(tmp_path) not in output.read_text()
+    again = run_json("synthesize", "--calibration", output, *SHAPE, "--tokens", 50, "-o", made)
+    assert again["calibration"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("synthesize", "--tokens", 5, "--layers", 3), "either --model, or all of"),
+        (("synthesize", "--tokens", 5, "--model", "mixtral-8x8"), "Did you mean"),
+        (("synthesize", *SHAPE, "--tokens", 5, "--calibration", "none"), "unknown calibration"),
+        (("synthesize", *SHAPE, "--tokens", 5, "--ranks", 1), "ranks: must be from 2 to 16"),
+    ],
+)
+def test_mistakes_leave_no_file(tmp_path: Path, words: tuple[object, ...], message: str) -> None:
+    result = run(*words, "-o", tmp_path / "out.moet")
+    assert isinstance(result.exception, MoesaicError)
+    assert message in str(result.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_trace(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("hello")
+    for words in (("info", path), ("convert", path, tmp_path / "o"), ("fit", path, "-o", "x")):
+        assert "must be a .moet trace" in str(run(*words).exception)
+
+
+def test_help_loads_no_numbers() -> None:
+    code = (
+        "import sys; from moesaic.cli.trace import trace; "
+        "trace.main(['synthesize', '--help'], standalone_mode=False); "
+        "sys.exit(any(m in sys.modules for m in ('numpy', 'numba')))"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode
+        == 0
+    )

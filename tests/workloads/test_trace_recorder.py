@@ -1,0 +1,78 @@
+"""Does a recording hold what the engine said, document by document?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from trace_examples import example_block, example_header
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.routing import Forecast
+from moesaic.workloads.block import DECODE, PREFILL, RoutingBlock
+from moesaic.workloads.documents import documents
+from moesaic.workloads.recorder import Recorder
+from moesaic.workloads.source import open_trace
+
+
+def record_step(recorder: Recorder, said: RoutingBlock, numbers: list[int], phase: str) -> None:
+    """Tell the recorder what `said` holds, as one step of these documents."""
+    recorder.begin_step(numbers, said.positions, phase)
+    header = recorder.header
+    assert said.weights is not None
+    assert said.scores is not None
+    assert said.forecast_experts is not None
+    assert said.forecast_scores is not None
+    for layer in range(header.num_layers):
+        foreseen = [
+            Forecast(
+                layer + 1 + d,
+                said.forecast_experts[:, layer, d].astype(np.int64),
+                said.forecast_scores[:, layer, d].astype(np.float32),
+            )
+            for d in range(min(header.forecast_depth, header.num_layers - layer - 1))
+        ]
+        ranked = said.experts[:, layer]
+        recorder.layer(
+            layer,
+            ranked[:, : header.top_k],
+            said.weights[:, layer],
+            ranked,
+            said.scores[:, layer],
+            foreseen,
+        )
+    recorder.end_step()
+
+
+def test_interleaved_documents_are_sorted_out(tmp_path: Path) -> None:
+    header = example_header(ranks=4, depth=1)
+    prompt_a, prompt_b = example_block(header, [3], 1), example_block(header, [2], 2)
+    both = example_block(header, [1, 1], 3)
+    both.positions[:] = [3, 2]
+    with Recorder(tmp_path / "t.moet", header) as recorder:
+        record_step(recorder, prompt_a, [7] * 3, "prefill")
+        record_step(recorder, prompt_b, [9] * 2, "prefill")
+        record_step(recorder, both, [7, 9], "decode")
+        recorder.end_document(9)
+    first, second = documents(open_trace(tmp_path / "t.moet"))
+    assert first.documents.tolist() == [0, 0, 0]  # document 9, which ended first
+    assert second.phases.tolist() == [PREFILL] * 3 + [DECODE]
+    assert second.positions.tolist() == [0, 1, 2, 3]
+    assert np.array_equal(second.experts[:3], prompt_a.experts)
+    assert np.array_equal(first.experts[2], both.experts[1])
+    assert first.forecast_experts is not None
+    assert both.forecast_experts is not None
+    assert np.array_equal(first.forecast_experts[2, :2], both.forecast_experts[1, :2])
+
+
+def test_a_forgotten_layer_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
+    def forgetful() -> None:
+        with Recorder(tmp_path / "t.moet", example_header()) as recorder:
+            recorder.begin_step([0], [0], "decode")
+            recorder.layer(0, np.array([[1, 2]]), np.array([[0.5, 0.5]]))
+            recorder.end_step()
+
+    with pytest.raises(ImpossibleSetting, match="layers 1, 2"):
+        forgetful()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,117 @@
+"""Are the statistics what their definitions say? Checked by hand on tiny traces."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from trace_examples import example_header, example_trace
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.workloads.source import MemoryTrace
+from moesaic.workloads.stats.batches import active_fraction, temperatures
+from moesaic.workloads.stats.cache import lru_curve
+from moesaic.workloads.stats.layers import predictability
+from moesaic.workloads.stats.load import loads, max_over_mean, top_shares
+from moesaic.workloads.stats.locality import (
+    global_overlap,
+    independent_overlap,
+    overlap,
+    reuse_by_rank,
+)
+from moesaic.workloads.stats.sample import Sample, collect
+from moesaic.workloads.stats.summary import GROUPS, PARTS, describe, group_of
+from moesaic.workloads.stats.totals import totals
+
+
+def one_layer(tokens: list[list[int]], experts: int = 4, starts: tuple[int, ...] = ()) -> Sample:
+    ranked = np.array(tokens, dtype=np.uint8)[:, None, :]
+    bounds = np.array([0, *starts, len(tokens)], dtype=np.int64)
+    return Sample(ranked, ranked.shape[2], experts, bounds, None)
+
+
+def test_top_shares_by_hand() -> None:
+    sample = one_layer([[0], [0], [0], [1], [1], [2]])
+    counts = loads(sample)
+    assert counts.tolist() == [[3, 2, 1, 0]]
+    assert top_shares(counts, (0.25, 0.5, 0.625, 1.0)) == pytest.approx([3 / 6, 5 / 6, 5.5 / 6, 1])
+    assert max_over_mean(counts) == 2.0
+    assert global_overlap(counts, 6, 1) == pytest.approx((9 + 4 + 1) / 36)
+
+
+def test_overlap_by_hand() -> None:
+    # shared with the one before: 1 of 2, then 2 of 2, then a new document, then 0 of 2
+    sample = one_layer([[0, 1], [1, 2], [2, 1], [2, 1], [0, 3]], starts=(3,))
+    assert overlap(sample) == pytest.approx((0.5 + 1 + 0) / 3)
+    assert overlap(sample, 2) == pytest.approx(0.5)
+    assert overlap(sample, 5) == 0.0
+    # document 0: frequencies 1/3, 1, 2/3; document 1: four experts of 1/2
+    first, second = (1 / 9 + 1 + 4 / 9) / 2, (4 * 0.25) / 2
+    assert independent_overlap(sample) == pytest.approx((3 * first + 2 * second) / 5)
+
+
+def test_reuse_by_rank_by_hand() -> None:
+    sample = Sample(
+        np.array([[[0, 1, 2]], [[0, 2, 1]], [[2, 0, 3]]], np.uint8), 2, 4, np.array([0, 3]), None
+    )
+    # rank 1: 0 reused, 0 reused; rank 2: 1 not, 2 reused; rank 3 (not chosen): 2 chosen next, 1 not
+    assert reuse_by_rank(sample) == [1.0, 0.5, 0.5]
+
+
+def test_lru_by_hand() -> None:
+    sample = one_layer([[0], [1], [0], [2], [1], [1]], starts=(4,))
+    # sizes 1, 2, 4; depths: miss, miss, 1, miss, 2, 0 when the cache stays
+    warm = lru_curve(sample, (0.25, 0.5, 1.0), cold=False)
+    assert warm == pytest.approx([1 / 6, 2 / 6, 3 / 6])
+    cold = lru_curve(sample, (0.25, 0.5, 1.0), cold=True)
+    assert cold == pytest.approx([1 / 6, 2 / 6, 2 / 6])
+    assert lru_curve(sample, (0.1,), cold=True) == [0.0]
+
+
+def test_a_copied_layer_is_foretold_and_a_random_one_is_not() -> None:
+    rng = np.random.default_rng(0)
+    first = rng.random((2000, 16)).argsort(axis=1)[:, :2]
+    shifted = (first + 5) % 16
+    other = rng.random((2000, 16)).argsort(axis=1)[:, :2]
+    ranked = np.stack([first, shifted, other], axis=1).astype(np.uint8)
+    sample = Sample(ranked, 2, 16, np.arange(0, 2001, 100), None)
+    recalls, popular = predictability(sample, (1, 2))
+    assert recalls[0] == pytest.approx((1.0 + 2 / 16) / 2, abs=0.05)
+    assert recalls[1] == pytest.approx(2 / 16, abs=0.05)
+    assert popular == pytest.approx(2 / 16, abs=0.05)
+
+
+def test_batches_of_uniform_tokens() -> None:
+    rng = np.random.default_rng(0)
+    ranked = rng.random((4000, 3, 16)).argsort(axis=2)[..., :2].astype(np.uint8)
+    sample = Sample(ranked, 2, 16, np.array([0, 4000]), None)
+    assert active_fraction(sample, 8) == pytest.approx(1 - (14 / 16) ** 8, abs=0.01)
+
+
+def test_temperatures_by_hand() -> None:
+    # every token takes expert 0, expert 1 or 2 in turn, expert 3 never: mean load is B / 2
+    sample = one_layer([[0, 1 + t % 2] for t in range(64)])
+    found = temperatures(sample, 64)
+    assert found["hot"] == (0.25, 0.5)
+    assert found["warm"] == (0.5, 0.5)
+    assert found["cold"] == (0.25, 0.0)
+
+
+def test_every_statistic_is_a_number_in_a_group() -> None:
+    calls: list[int] = []
+    trace = example_trace([30] * 8, ranks=4)
+    statistics = describe(trace, advance=lambda: calls.append(1))
+    assert len(calls) == PARTS
+    assert {group_of(name) for name in statistics} == set(GROUPS)
+    assert all(np.isfinite(v) for v in statistics.values())
+    assert totals(trace) == {
+        "tokens": 240,
+        "documents": 8,
+        "prefill_tokens": 0,
+        "decode_tokens": 240,
+    }
+
+
+def test_smallest_traces_have_statistics_too() -> None:
+    assert describe(example_trace([1], layers=1, experts=1, top_k=1))["active_8"] == 1.0
+    with pytest.raises(ImpossibleSetting, match="no tokens"):
+        collect(MemoryTrace(example_header(), []))
