@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from invented import (
     RandomStep,
     exact_belief,
@@ -19,7 +20,6 @@ from invented import (
     stated_physics,
     view_of,
 )
-
 from moesaic.core.legality import check
 from moesaic.core.model import ModelSpec
 from moesaic.core.routing import ExpertId

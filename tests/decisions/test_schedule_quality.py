@@ -1,0 +1,94 @@
+"""Are the schedules as good as they claim, under their own belief?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from works import costs, naive_best, work_of, works
+
+from moesaic.policies.schedule import schedules
+from moesaic.policies.schedule.base import Work
+from moesaic.policies.schedule.optimal import Optimal, solve, try_all
+from moesaic.policies.timelines import ABSENT, finish_time
+
+SCHEDULES = {name: schedules.create(name) for name in schedules}
+
+
+def believed(name: str, work: Work) -> int:
+    return SCHEDULES[name].assign(work).believed_ns
+
+
+@settings(max_examples=400)
+@given(works(most=14))
+def test_hybrid_is_never_worse_than_the_trivial_schedules(work: Work) -> None:
+    assert believed("hybrid", work) <= min(
+        believed("static-experts", work), believed("gpu-only", work)
+    )
+
+
+@settings(max_examples=400)
+@given(works(most=14))
+def test_best_split_is_never_worse_than_hybrid(work: Work) -> None:
+    assert believed("best-split", work) <= believed("hybrid", work)
+
+
+@settings(max_examples=200)
+@given(works(most=10), st.sampled_from([name for name in schedules if name != "optimal"]))
+def test_optimal_is_a_bound_for_every_schedule(work: Work, other: str) -> None:
+    assert believed("optimal", work) <= believed(other, work)
+
+
+@settings(max_examples=120)
+@given(works(most=4))
+def test_optimal_equals_every_assignment_in_every_order(work: Work) -> None:
+    assert believed("optimal", work) == naive_best(work)
+
+
+@settings(max_examples=60)
+@given(works(most=9))
+def test_the_solver_finds_what_the_exhaustive_search_finds(work: Work) -> None:
+    gpu, cpu = costs(work)
+    order = np.argsort(-gpu, kind="stable")
+    ready, gpu, cpu = work.table[2, : work.n][order], gpu[order], cpu[order]
+    kind = np.zeros(work.n, dtype=np.int64)
+    best = try_all(kind, ready, gpu, cpu, work.lanes, work.n)
+    solved = solve(ready, gpu, cpu, work.lanes)
+    assert finish_time(solved, ready, gpu, cpu, work.lanes, work.n) == best
+
+
+def test_optimal_beyond_exhaustive_search_is_no_worse_than_best_split() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(5):
+        loads = sorted(rng.integers(1, 30, 24).tolist(), reverse=True)
+        ready = rng.choice([0, ABSENT], 24).tolist()
+        work = work_of(loads, ready, lambda t: 20 + t, lambda t: 30 + 11 * t, transfer=90)
+        assert Optimal().assign(work).believed_ns <= believed("best-split", work)
+
+
+@pytest.mark.parametrize("name", list(schedules))
+@settings(max_examples=60)
+@given(work=works(most=10))
+def test_every_expert_is_served_once_and_only_missing_ones_move(name: str, work: Work) -> None:
+    found = SCHEDULES[name].assign(work)
+    assert sorted((*found.gpu, *found.cpu)) == list(range(work.n))
+    ready = work.table[2]
+    assert all(ready[e] == ABSENT for e in found.moved)
+    assert [e for e in found.gpu if ready[e] == ABSENT] == list(found.moved)
+
+
+@settings(max_examples=100)
+@given(works(most=10))
+def test_hybrid_follows_the_three_priority_rules(work: Work) -> None:
+    """Moved: the highest loads of the missing. The CPU: low loads first, cached ones only the
+    lowest. The GPU and the link: high loads first."""
+    found = SCHEDULES["hybrid"].assign(work)
+    loads, ready = work.table[1], work.table[2]
+    missing = [int(loads[e]) for e in found.cpu if ready[e] == ABSENT]
+    assert all(loads[e] >= load for e in found.moved for load in missing)
+    taken = [int(loads[e]) for e in found.cpu if ready[e] == 0]
+    kept = [int(loads[e]) for e in found.gpu if ready[e] == 0]
+    assert not taken or not kept or max(taken) <= min(kept)
+    assert [loads[e] for e in found.cpu] == sorted(loads[e] for e in found.cpu)
+    assert [loads[e] for e in found.moved] == sorted((loads[e] for e in found.moved), reverse=True)
