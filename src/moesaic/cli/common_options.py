@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.policies.cache import caches
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
@@ -28,6 +29,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def one_of(names: Iterable[str]) -> str:
     return " | ".join(names)
+
+
+def names(commas: str | None) -> list[str]:
+    """A comma list; nothing for None."""
+    found = [word.strip() for word in (commas or "").split(",")]
+    return list(dict.fromkeys(word for word in found if word))
+
+
+def ratios(commas: str) -> list[float]:
+    try:
+        return [float(word) for word in names(commas)]
+    except ValueError:
+        raise ImpossibleSetting(
+            f"cache ratios are {commas!r}; expected numbers between 0 and 1, as in 0.25,0.5,0.75"
+        ) from None
 
 
 def _stack(*options: Callable[[Any], Any]) -> Callable[[F], F]:
@@ -110,8 +126,6 @@ def build_settings(asked: dict[str, Any]) -> Settings:
 
 
 def _per_layer(slots: str) -> bool:
-    from moesaic.core.errors import UnknownName
-
     if slots not in ("per-layer", "global"):
         raise UnknownName("kind of slots", slots, ("per-layer", "global"))
     return slots == "per-layer"

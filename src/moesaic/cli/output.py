@@ -21,12 +21,19 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
 
     table = Table(title=title, title_justify="left", title_style="bold")
     for index, column in enumerate(columns):
-        kinds = {type(row[index]) for row in rows} - {type(None)}
-        numeric = bool(kinds) and kinds <= {int, float}
+        cells = [row[index] for row in rows if row[index] is not None]
+        numeric = bool(cells) and all(_is_number(value) for value in cells)
         table.add_column(column, justify="right" if numeric else "left")
     for row in rows:
         table.add_row(*(cell(value) for value in row))
     Console().print(table)
+
+
+def _is_number(value: object) -> bool:
+    """A number, or one already formatted."""
+    if isinstance(value, str):
+        return value.rstrip("%").replace(".", "", 1).isdecimal()
+    return isinstance(value, (int, float))
 
 
 def cell(value: object) -> str:

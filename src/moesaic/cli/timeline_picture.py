@@ -94,7 +94,7 @@ def _panel(
         for kind, colour in COLOURS.items():
             bars = [(s.start_ns - origin, s.end_ns - s.start_ns) for s in shown if s.kind == kind]
             extents = [(start / scale, length / scale) for start, length in bars]
-            edge = {"edgecolor": "white", "linewidth": 0.6 if numbers else 0.25}
+            edge = _edge([length for _, length in bars], colour, window, numbers)
             axes.broken_barh(extents, (row - 0.36, 0.72), facecolors=colour, zorder=2, **edge)
         if numbers:
             _label_bars(axes, shown, row, window, origin)
@@ -104,6 +104,14 @@ def _panel(
     axes.set_yticks(range(len(LANES)), LANES.values())
     axes.set_xlabel(f"time in {unit}", color=INK, fontsize=9)
     plain(axes)
+
+
+def _edge(lengths: Sequence[int], colour: str, window: Window, numbers: bool) -> dict[str, Any]:
+    """White between bars, but not around bars so short that white would be all one sees."""
+    short = max(lengths, default=0) < 0.005 * (window.end_ns - window.start_ns)
+    if short:
+        return {"edgecolor": colour, "linewidth": 0.4}
+    return {"edgecolor": "white", "linewidth": 0.6 if numbers else 0.25}
 
 
 def _layer_lines(

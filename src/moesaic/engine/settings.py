@@ -112,7 +112,7 @@ class Settings:
     def _check_policies(self) -> None:
         if self.alpha is not None and not 0.0 < self.alpha <= 1.0:
             raise ImpossibleSetting(f"alpha is {self.alpha}; it must lie above 0 and at most at 1")
-        if caches.load(self.cache).fixed and prefetches.load(self.prefetch).lookahead:
+        if caches.load(self.cache).fixed and prefetches.create(self.prefetch).lookahead:
             raise ImpossibleSetting(
                 f"cache {self.cache!r} never gives up a slot, so prefetch {self.prefetch!r} has "
                 "nowhere to put an expert: use prefetch 'none' or another cache"

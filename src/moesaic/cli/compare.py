@@ -1,0 +1,106 @@
+"""`moesaic compare`: policies x cache ratios x machines on one trace."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from moesaic.cli.common_options import (
+    CACHE_RATIO,
+    MACHINE,
+    build_settings,
+    command_line,
+    json_option,
+    names,
+    one_of,
+    ratios,
+    setup_options,
+    workload_options,
+)
+from moesaic.core.errors import UnknownName
+from moesaic.policies.systems import SYSTEMS
+
+if TYPE_CHECKING:
+    from moesaic.cli.comparison import Contender, Outcome
+
+_BASELINE = "ktransformers"
+
+
+@click.command()
+@workload_options
+@click.option("--machines", default=MACHINE, show_default=True, help="A comma list.")
+@click.option("--cache-ratios", default=str(CACHE_RATIO), show_default=True, help="A comma list.")
+@click.option("--systems", help=f"A comma list of {one_of(SYSTEMS)}.  [all of them]")
+@click.option("--schedules", help="A comma list; combined with --caches and --prefetches.")
+@click.option("--caches", help="A comma list.")
+@click.option("--prefetches", help="A comma list.")
+@click.option("--baseline", help="What speedups are relative to.  [ktransformers, or the first]")
+@setup_options
+@click.option("--jobs", type=int, help="Runs at the same time.  [one per core]")
+@click.option("--plot", metavar="FILE", help="Draw the latencies: .png, .svg or .pdf")
+@json_option
+@click.pass_context
+def compare(context: click.Context, /, as_json: bool, **asked: Any) -> None:
+    """Compare policies, cache ratios and machines on one trace.
+
+    Combinations that cannot be are shown as skipped, with the reason."""
+    from moesaic.cli.out_files import check_picture
+
+    check_picture("--plot", asked["plot"])
+    entries = _entries(asked)
+    baseline = _baseline(asked["baseline"], [entry.label for entry in entries])
+    cells = _run(asked, entries)
+    _report(cells, baseline, as_json, command_line(context))
+    if asked["plot"] is not None:
+        from moesaic.cli.compare_picture import draw_comparison
+
+        draw_comparison(asked["plot"], cells)
+        click.echo(f"wrote {asked['plot']}", err=True)
+
+
+def _entries(asked: dict[str, Any]) -> list[Contender]:
+    from moesaic.cli.comparison import contenders
+
+    lists = [names(asked[kind]) for kind in ("schedules", "caches", "prefetches")]
+    systems = names(asked["systems"])
+    if not systems and not any(lists):
+        systems = list(SYSTEMS)
+    return contenders(systems, *lists)
+
+
+def _baseline(asked: str | None, labels: list[str]) -> str:
+    if asked is None:
+        return _BASELINE if _BASELINE in labels else labels[0]
+    if asked not in labels:
+        raise UnknownName("baseline", asked, labels)
+    return asked
+
+
+def _run(asked: dict[str, Any], entries: list[Contender]) -> list[Outcome]:
+    from moesaic.cli.comparison import plan_grid, run_grid
+    from moesaic.cli.recording import announce_compilation
+    from moesaic.cli.workload import choose_workload
+
+    cells = plan_grid(
+        lambda options: build_settings({**asked, **options}),
+        entries,
+        names(asked["machines"]),
+        ratios(asked["cache_ratios"]),
+    )
+    # A trace that fits one run fits all: what is wrong with it is said before any of them.
+    settings = next(cell.settings for cell in cells if cell.settings is not None)
+    click.echo(f"routing: {choose_workload(asked['trace'], settings).words}", err=True)
+    announce_compilation()
+    return run_grid(cells, asked["trace"], asked["jobs"] or os.cpu_count() or 1)
+
+
+def _report(cells: list[Outcome], baseline: str, as_json: bool, command: str) -> None:
+    from moesaic.cli.compare_tables import as_rows, print_comparison
+    from moesaic.cli.output import print_json
+
+    if as_json:
+        print_json(as_rows(cells, baseline, command))
+    else:
+        print_comparison(cells, baseline)

@@ -1,0 +1,126 @@
+"""Many runs on one trace: which ones, on how many cores, and how they compare.
+
+A combination that cannot be is kept with its reason: a gap in a table says more than an error
+instead of a table."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, NamedTuple
+
+from moesaic.cli.output import progress
+from moesaic.cli.workload import choose_workload
+from moesaic.core.errors import ImpossibleSetting, MissingExtra
+from moesaic.engine.settings import Settings
+from moesaic.engine.simulation import simulate
+
+Build = Callable[[dict[str, Any]], Settings]
+
+
+class Contender(NamedTuple):
+    """A named set of policies: a known system, or schedule+cache+prefetch."""
+
+    label: str
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One cell of the grid; exactly one of `result` (as `simulate --json`) and `skipped`."""
+
+    label: str
+    machine: str
+    cache_ratio: float
+    result: dict[str, Any] | None = None
+    skipped: str | None = None
+    settings: Settings | None = None
+
+    @property
+    def place(self) -> tuple[str, float]:
+        """Runs in the same place can be compared."""
+        return self.machine, self.cache_ratio
+
+    @property
+    def mean_s(self) -> float | None:
+        return None if self.result is None else float(self.result["latency_s"]["mean"])
+
+
+def contenders(
+    systems: Iterable[str],
+    schedules: Sequence[str],
+    caches: Sequence[str],
+    prefetches: Sequence[str],
+) -> list[Contender]:
+    """The systems by name, then every combination of the policies that were listed."""
+    found = [Contender(name, {"system": name}) for name in systems]
+    if schedules or caches or prefetches:
+        lists = (schedules or ("hybrid",), caches or ("mrs",), prefetches or ("impact",))
+        for schedule, cache, prefetch in product(*lists):
+            options = {"schedule": schedule, "cache": cache, "prefetch": prefetch}
+            found.append(Contender("+".join(options.values()), options))
+    return found
+
+
+def plan_grid(
+    build: Build,
+    entries: Sequence[Contender],
+    machines: Sequence[str],
+    ratios: Sequence[float],
+) -> list[Outcome]:
+    """Every cell with its settings, or with the reason why there are none."""
+    cells = []
+    for machine, ratio, entry in product(machines, ratios, entries):
+        cell = Outcome(entry.label, machine, ratio)
+        asked = {**entry.options, "machine": machine, "cache_ratio": ratio}
+        try:
+            cells.append(replace(cell, settings=build(asked)))
+        except ImpossibleSetting as error:
+            cells.append(replace(cell, skipped=str(error)))
+    if all(cell.skipped for cell in cells):
+        raise ImpossibleSetting(f"none of these can run. The first: {cells[0].skipped}")
+    return cells
+
+
+def run_grid(cells: Sequence[Outcome], trace: str | None, jobs: int) -> list[Outcome]:
+    """Run what can run, on `jobs` processes; the order is the one given, whoever ends first."""
+    done = list(cells)
+    waiting = [index for index, cell in enumerate(cells) if cell.settings is not None]
+    with progress("comparing", len(waiting), quiet=not sys.stderr.isatty()) as advance:
+        if min(jobs, len(waiting)) <= 1:
+            for index in waiting:
+                done[index] = run_cell(cells[index], trace)
+                advance()
+            return done
+        # Started anew rather than forked: the progress bar has a thread, and a fork copies locks.
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(min(jobs, len(waiting)), mp_context=context) as pool:
+            running = {pool.submit(run_cell, cells[index], trace): index for index in waiting}
+            for future in as_completed(running):
+                done[running[future]] = future.result()
+                advance()
+    return done
+
+
+def run_cell(cell: Outcome, trace: str | None) -> Outcome:
+    """One run; in another process it makes the same trace from the same settings."""
+    assert cell.settings is not None, "a skipped cell has nothing to run"
+    try:
+        source = choose_workload(trace, cell.settings).source
+        return replace(cell, result=simulate(cell.settings, source).as_dict())
+    except (ImpossibleSetting, MissingExtra) as error:
+        return replace(cell, skipped=str(error))
+
+
+def speedups(cells: Sequence[Outcome], baseline: str) -> list[float | None]:
+    """How many times faster than the baseline in the same place."""
+    base = {cell.place: cell.mean_s for cell in cells if cell.label == baseline}
+    return [_ratio(base.get(cell.place), cell.mean_s) for cell in cells]
+
+
+def _ratio(base: float | None, own: float | None) -> float | None:
+    return None if base is None or own is None else base / own
