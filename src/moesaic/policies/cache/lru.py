@@ -11,7 +11,7 @@ from moesaic.policies.cache.base import Cache
 class Lru(Cache):
     def __init__(self, layers: int, experts: int, top_k: int) -> None:
         super().__init__(layers, experts, top_k)
-        self._clock = 0
+        self._clock = 1  # 0 is the value of what was never used
 
     def observe(self, routing: LayerRouting) -> None:
         """Later tokens are more recent; within a token, better ranks are."""
