@@ -58,7 +58,8 @@ class Foresight:
         if self._predictor is None:
             return ()
         ahead = routing.forecasts[: self.lookahead] or self._predictor.forecast(routing)
-        cut = tuple(Forecast(f.layer, f.ranked[:, : self._top_k], f.scores) for f in ahead)
+        k = self._top_k
+        cut = tuple(Forecast(f.layer, f.ranked[:, :k], f.scores[:, :k]) for f in ahead)
         for forecast in cut:
             distance = forecast.layer - routing.layer
             self._pending.setdefault(forecast.layer, []).append((distance, forecast))
