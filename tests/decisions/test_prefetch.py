@@ -1,0 +1,202 @@
+"""Does prefetching bring what helps most, and nothing else?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from works import work_of
+
+from invented import exact_belief, routing_of, stated_physics
+from moesaic.core.routing import ExpertId, Forecast
+from moesaic.policies.belief import Belief
+from moesaic.policies.future import Future
+from moesaic.policies.prefetch import prefetches
+from moesaic.policies.prefetch.base import Outlook
+from moesaic.policies.prefetch.impact import MOST
+from moesaic.policies.schedule import schedules
+from moesaic.policies.schedule.base import HYBRID
+from moesaic.policies.timelines import ABSENT, CPU_FIRST, NUM_LANES, TRANSFER
+
+LAYERS, EXPERTS = 5, 8
+
+
+def belief_of(gpu: int = 1, cpu: int = 10, transfer: int = 3) -> Belief:
+    """Constant on the GPU, per token on the CPU."""
+    return exact_belief(stated_physics(lambda t: gpu, lambda t: cpu * t, transfer=transfer))
+
+
+def outlook_of(
+    predicted: Sequence[Sequence[Sequence[int]]],
+    resident: Sequence[tuple[int, int]] = (),
+    coming: Sequence[ExpertId] = (),
+    starts: Sequence[int] = (1000, 2000, 3000),
+    trust: Sequence[float] = (1.0, 1.0, 1.0),
+    belief: Belief | None = None,
+    link_free: int = 0,
+) -> Outlook:
+    """After layer 0; `predicted[d]` are the experts per token d + 1 layers on."""
+    known = belief_of() if belief is None else belief
+    lanes = np.zeros(NUM_LANES, dtype=np.int64)
+    lanes[CPU_FIRST], lanes[TRANSFER] = known.cpu_first_ns, known.transfer_ns
+    table = np.zeros((LAYERS, EXPERTS), dtype=np.uint8)
+    for at in resident:
+        table[at] = 1
+    forecasts = []
+    for d, rows in enumerate(predicted):
+        routing = routing_of(d + 1, rows)
+        forecasts.append(Forecast(d + 1, routing.ranked, routing.scores))
+    return Outlook(
+        layer=0,
+        tokens=len(predicted[0]) if predicted else 1,
+        forecasts=tuple(forecasts),
+        resident=table,
+        coming=tuple(coming),
+        rule=HYBRID,
+        belief=known,
+        lanes=lanes,
+        link_free_ns=link_free,
+        starts=np.asarray(starts, dtype=np.int64),
+        trust=tuple(trust),
+    )
+
+
+def test_next_layer_proposes_the_missing_predicted_experts_likeliest_first() -> None:
+    """Scores fall with rank: 5 is first for both tokens, 2 and 3 are resident or under way."""
+    outlook = outlook_of(
+        [[[5, 2, 6], [5, 3, 7]], [[0, 1, 2], [0, 1, 2]]], [(1, 2)], [ExpertId(1, 3)]
+    )
+    proposed = prefetches.create("next-layer").propose(outlook)
+    assert proposed == [ExpertId(1, 5), ExpertId(1, 6), ExpertId(1, 7)]
+
+
+def test_nothing_is_proposed_when_nothing_is_missing() -> None:
+    everything = [(at, e) for at in range(LAYERS) for e in range(EXPERTS)]
+    predicted = [[[0, 1, 2]], [[3, 4, 5]], [[6, 7, 0]]]
+    for name in ("next-layer", "impact"):
+        assert prefetches.create(name).propose(outlook_of(predicted, everything)) == [], name
+        assert prefetches.create(name).propose(outlook_of([])) == [], name
+    assert prefetches.create("none").propose(outlook_of(predicted)) == []
+
+
+def test_impact_proposes_nothing_that_does_not_shorten_a_layer() -> None:
+    """A CPU so fast that nobody misses a missing expert."""
+    fast = belief_of(gpu=5, cpu=1, transfer=100)
+    assert prefetches.create("impact").propose(outlook_of([[[0]]], belief=fast)) == []
+
+
+def test_impact_takes_the_higher_load_first() -> None:
+    """Expert 4 has three tokens, the others one: without it the CPU needs longest."""
+    outlook = outlook_of([[[4, 0], [4, 1], [4, 2]]], belief=belief_of(transfer=500))
+    assert prefetches.create("impact").propose(outlook)[0] == ExpertId(1, 4)
+
+
+def test_impact_prefers_what_comes_in_time_for_a_later_layer() -> None:
+    """The next layer starts at 10, a transfer takes 100 and the CPU 60: too late to help there,
+    in time for the layer that starts at 120."""
+    slow = belief_of(gpu=1, cpu=60, transfer=100)
+    outlook = outlook_of([[[0]], [[1]]], starts=(10, 120, 230), belief=slow)
+    assert prefetches.create("impact").propose(outlook)[0] == ExpertId(2, 1)
+    early = outlook_of([[[0]], [[1]]], starts=(100, 220, 340), belief=slow)
+    assert prefetches.create("impact").propose(early)[0] == ExpertId(1, 0)
+
+
+def test_impact_counts_the_time_until_the_link_is_free() -> None:
+    slow = belief_of(gpu=1, cpu=60, transfer=100)
+    busy = outlook_of([[[0]], [[1]]], starts=(100, 220, 340), belief=slow, link_free=90)
+    assert prefetches.create("impact").propose(busy)[0] == ExpertId(2, 1)
+
+
+def test_impact_discounts_what_is_seldom_predicted_right() -> None:
+    """Layer 2 would gain twice as much as layer 1, but is foreseen right a quarter of the time."""
+    predicted = [[[0], [0]], [[1], [1], [1], [1]]]
+    prefetch = prefetches.create("impact")
+    slow = belief_of(cpu=10, transfer=500)
+    trusted = outlook_of(predicted, trust=(1.0, 1.0, 1.0), belief=slow)
+    assert prefetch.propose(trusted)[0] == ExpertId(2, 1)
+    doubted = outlook_of(predicted, trust=(1.0, 0.25, 0.25), belief=slow)
+    assert prefetch.propose(doubted)[0] == ExpertId(1, 0)
+
+
+def _gain(outlook: Outlook, ready: dict[ExpertId, int], candidate: ExpertId, arrival: int) -> float:
+    """How much earlier the candidate's layer ends with it on its way, by the schedule itself."""
+    d = candidate.layer - 1
+    loads = np.bincount(outlook.forecasts[d].ranked.ravel(), minlength=EXPERTS)
+    experts = sorted((e for e in range(EXPERTS) if loads[e]), key=lambda e: -int(loads[e]))
+    tables = outlook.belief.tables
+
+    def ends(at: dict[ExpertId, int]) -> int:
+        work = work_of(
+            [int(loads[e]) for e in experts],
+            [at.get(ExpertId(candidate.layer, e), ABSENT) for e in experts],
+            gpu=lambda t: int(tables[0, t]),
+            cpu=lambda t: int(tables[1, t]),
+            transfer=outlook.belief.transfer_ns,
+            first=outlook.belief.cpu_first_ns,
+        )
+        work.lanes[:] = outlook.lanes
+        return schedules.create("hybrid").assign(work).believed_ns
+
+    late = max(arrival - int(outlook.starts[d]), 0)
+    return (ends(ready) - ends({**ready, candidate: late})) * outlook.trust[d]
+
+
+@st.composite
+def outlooks(draw: st.DrawFn) -> Outlook:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    tokens, k = draw(st.sampled_from([1, 2, 6])), draw(st.integers(1, 4))
+    depth = draw(st.integers(1, 3))
+    predicted = [
+        rng.random((tokens, EXPERTS)).argsort(axis=1)[:, :k].tolist() for _ in range(depth)
+    ]
+    share = draw(st.sampled_from([0.0, 0.4, 0.8]))
+    resident = [(at, e) for at in range(LAYERS) for e in range(EXPERTS) if rng.random() < share]
+    first = int(rng.integers(0, 200))
+    gap = int(rng.integers(10, 200))
+    return outlook_of(
+        predicted,
+        resident,
+        starts=(first, first + gap, first + 2 * gap),
+        trust=(1.0, 0.5, 0.25),
+        belief=belief_of(*(int(n) for n in rng.integers(1, 80, 3))),
+        link_free=int(rng.integers(0, 100)),
+    )
+
+
+@settings(max_examples=80)
+@given(outlooks())
+def test_impact_always_picks_the_largest_gain_one_transfer_after_the_other(
+    outlook: Outlook,
+) -> None:
+    """An account of its own: value every candidate, take the best, value again."""
+    ready = {
+        ExpertId(at, e): 0
+        for at in range(1, LAYERS)
+        for e in range(EXPERTS)
+        if outlook.resident[at, e]
+    }
+    candidates = {ExpertId(f.layer, int(e)) for f in outlook.forecasts for e in f.ranked.ravel()}
+    proposed = prefetches.create("impact").propose(outlook)
+    assert len(proposed) <= MOST
+    for place in range(MOST):
+        arrival = outlook.link_free_ns + (place + 1) * outlook.belief.transfer_ns
+        gains = {c: _gain(outlook, ready, c, arrival) for c in candidates - ready.keys()}
+        best = max(gains.values(), default=0)
+        if place == len(proposed):
+            assert best <= 0, "something that helps was left out"
+            return
+        assert gains[proposed[place]] == best
+        start = int(outlook.starts[proposed[place].layer - 1])
+        ready[proposed[place]] = max(arrival - start, 0)
+
+
+def test_the_oracle_knows_the_true_loads() -> None:
+    loads = np.zeros((1, LAYERS, EXPERTS), dtype=np.uint16)
+    loads[0, 1, 6], loads[0, 2, 3] = 1, 5
+    outlook = outlook_of([[[0]], [[1]]], belief=belief_of(transfer=500), trust=(0.0, 0.0, 0.0))
+    outlook.future = Future(loads)
+    outlook.future.step = 0
+    proposed = prefetches.create("oracle").propose(outlook)
+    assert proposed == [ExpertId(2, 3), ExpertId(1, 6)]
