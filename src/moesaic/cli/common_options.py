@@ -31,18 +31,22 @@ def one_of(names: Iterable[str]) -> str:
     return " | ".join(names)
 
 
-def names(commas: str | None) -> list[str]:
-    """A comma list; nothing for None."""
-    found = [word.strip() for word in (commas or "").split(",")]
-    return list(dict.fromkeys(word for word in found if word))
+def names(option: str, commas: str | None) -> list[str]:
+    """A comma list without repetitions; nothing where the option was not given."""
+    if commas is None:
+        return []
+    found = dict.fromkeys(word.strip() for word in commas.split(",") if word.strip())
+    if not found:
+        raise ImpossibleSetting(f"{option} is {commas!r}: give at least one name, as in A,B")
+    return list(found)
 
 
-def ratios(commas: str) -> list[float]:
+def ratios(option: str, commas: str) -> list[float]:
     try:
-        return [float(word) for word in names(commas)]
+        return [float(word) for word in names(option, commas)]
     except ValueError:
         raise ImpossibleSetting(
-            f"cache ratios are {commas!r}; expected numbers between 0 and 1, as in 0.25,0.5,0.75"
+            f"{option} is {commas!r}; expected numbers between 0 and 1, as in 0.25,0.5,0.75"
         ) from None
 
 

@@ -19,7 +19,7 @@ from moesaic.cli.common_options import (
     setup_options,
     workload_options,
 )
-from moesaic.core.errors import UnknownName
+from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.policies.systems import SYSTEMS
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def compare(context: click.Context, /, as_json: bool, **asked: Any) -> None:
 def _entries(asked: dict[str, Any]) -> list[Contender]:
     from moesaic.cli.comparison import contenders
 
-    lists = [names(asked[kind]) for kind in ("schedules", "caches", "prefetches")]
-    systems = names(asked["systems"])
+    lists = [names(f"--{kind}", asked[kind]) for kind in ("schedules", "caches", "prefetches")]
+    systems = names("--systems", asked["systems"])
     if not systems and not any(lists):
         systems = list(SYSTEMS)
     return contenders(systems, *lists)
@@ -83,17 +83,20 @@ def _run(asked: dict[str, Any], entries: list[Contender]) -> list[Outcome]:
     from moesaic.cli.recording import announce_compilation
     from moesaic.cli.workload import choose_workload
 
+    jobs = asked["jobs"] if asked["jobs"] is not None else os.cpu_count() or 1
+    if jobs < 1:
+        raise ImpossibleSetting(f"--jobs is {jobs}; it must be at least 1")
     cells = plan_grid(
         lambda options: build_settings({**asked, **options}),
         entries,
-        names(asked["machines"]),
-        ratios(asked["cache_ratios"]),
+        names("--machines", asked["machines"]),
+        ratios("--cache-ratios", asked["cache_ratios"]),
     )
     # A trace that fits one run fits all: what is wrong with it is said before any of them.
     settings = next(cell.settings for cell in cells if cell.settings is not None)
     click.echo(f"routing: {choose_workload(asked['trace'], settings).words}", err=True)
     announce_compilation()
-    return run_grid(cells, asked["trace"], asked["jobs"] or os.cpu_count() or 1)
+    return run_grid(cells, asked["trace"], jobs)
 
 
 def _report(cells: list[Outcome], baseline: str, as_json: bool, command: str) -> None:

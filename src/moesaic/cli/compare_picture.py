@@ -15,6 +15,7 @@ _PALETTE = (
 _MOST_COLUMNS = 2
 GROUP = 0.84  # share of a group's room that its bars take
 MOST_NUMBERS = 18  # bars in a panel whose values still fit above them
+LEGEND_LETTERS = 11  # per inch; a handle takes as much as eight
 MS = 1e3
 
 
@@ -87,5 +88,7 @@ def _legend(figure: Any, labels: Sequence[str]) -> None:
         for place, label in enumerate(labels)
     ]
     handles.append(Line2D([], [], color=INK, linewidth=1.2, label="physical floor"))
+    longest = max(len(handle.get_label()) for handle in handles)
+    columns = max(1, int(figure.get_figwidth() * LEGEND_LETTERS) // (longest + 8))
     place = {"loc": "outside lower center", "frameon": False}
-    figure.legend(handles=handles, ncols=min(len(handles), 6), fontsize=9, **place)
+    figure.legend(handles=handles, ncols=min(len(handles), columns), fontsize=9, **place)

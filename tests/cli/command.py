@@ -1,0 +1,46 @@
+"""The command line as a test calls it: in this process, with the streams apart."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+from moesaic.cli.main import app, main
+
+SMALL = ("--tokens", "8", "--warmup", "2")
+
+
+class Streams(NamedTuple):
+    out: str
+    err: str
+
+
+def run(*words: object) -> Streams:
+    """A command that must succeed."""
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return Streams(result.stdout, result.stderr)
+
+
+def run_json(*words: object) -> Any:
+    """Standard output must be one JSON value and nothing else."""
+    return json.loads(run(*words, "--json").out)
+
+
+def refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object
+) -> str:
+    """A command that must be refused as a user meets it: status 2, one line, no traceback."""
+    monkeypatch.setattr(sys, "argv", ["moesaic", *map(str, words)])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    streams = capsys.readouterr()
+    assert caught.value.code == 2
+    assert streams.out == ""
+    assert streams.err.startswith("error: ")
+    assert streams.err.count("\n") == 1
+    return streams.err

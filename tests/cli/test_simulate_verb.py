@@ -1,0 +1,118 @@
+"""Does `moesaic simulate` report what it promises, the same every time?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import SMALL, run, run_json
+
+from moesaic.cli.common_options import CACHE_RATIO, MACHINE, MODEL
+from moesaic.policies.systems import SYSTEMS
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def without_wall(result: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in result.items() if key != "wall_s"}
+
+
+def test_json_has_every_promised_key_with_sensible_values() -> None:
+    result = run_json("simulate", *SMALL)
+    assert (result["model"], result["machine"], result["phase"]) == (MODEL, MACHINE, "decode")
+    assert result["cache_ratio"] == CACHE_RATIO
+    chosen = {kind: result["policies"][kind] for kind in ("schedule", "cache", "prefetch")}
+    assert chosen == {"schedule": "hybrid", "cache": "mrs", "prefetch": "impact"}
+    assert set(result["latency_s"]) == {"mean", "p50", "p99"}
+    assert 0 < result["latency_s"]["p50"] <= result["latency_s"]["p99"]
+    assert result["tokens_per_s"] == pytest.approx(1 / result["latency_s"]["mean"])
+    assert 0 <= result["hit_rate"] <= 1
+    assert set(result["utilization"]) == {"gpu", "cpu", "pcie"}
+    assert all(0 <= share <= 1.01 for share in result["utilization"].values())
+    assert isinstance(result["bytes_moved"], int)
+    assert 0 < result["planning_s"] < result["latency_s"]["mean"] * result["steps"]
+    assert 0 < result["floor_s"] <= result["latency_s"]["mean"] * result["steps"]
+    assert result["steps"] == 8
+    assert result["trace"]["synthetic"] is True
+
+
+@pytest.mark.parametrize("phase", ["decode", "prefill"])
+def test_the_same_command_gives_the_same_bits(phase: str) -> None:
+    words = ("simulate", *SMALL, "--phase", phase, "--prompts", 2, "--check")
+    assert without_wall(run_json(*words)) == without_wall(run_json(*words))
+
+
+def test_the_seed_changes_the_routing() -> None:
+    first, second = (run_json("simulate", *SMALL, "--seed", seed) for seed in (0, 1))
+    assert first["latency_s"] != second["latency_s"]
+
+
+def test_command_is_what_was_asked_for() -> None:
+    result = run_json("simulate", *SMALL, "--no-promote", "--cache-ratio", 0.5)
+    expected = "moesaic simulate --tokens 8 --warmup 2 --cache-ratio 0.5 --no-promote --json"
+    assert result["command"] == expected
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_system_is_its_policies(name: str) -> None:
+    system = SYSTEMS[name]
+    policies = run_json("simulate", *SMALL, "--system", name)["policies"]
+    assert policies["schedule"] == system.schedule
+    assert policies["cache"] == system.cache
+    assert policies["slots"] == ("per-layer" if system.per_layer else "global")
+
+
+def test_explicit_policies_override_the_system() -> None:
+    words = ("--system", "ktransformers", "--cache", "lru", "--prefetch", "next-layer")
+    policies = run_json("simulate", *SMALL, *words, "--slots", "global")["policies"]
+    assert policies["schedule"] == "static-experts"
+    assert (policies["cache"], policies["prefetch"]) == ("lru", "next-layer")
+    assert policies["slots"] == "global"
+
+
+def test_batches_are_filled_by_synthetic_documents() -> None:
+    result = run_json("simulate", *SMALL, "--batch", 6)
+    assert (result["steps"], result["tokens"]) == (8, 48)
+
+
+def test_summary_says_what_was_measured_and_where_the_routing_is_from() -> None:
+    streams = run("simulate", *SMALL, "--trace", "bundled")
+    for words in ("time per step", "physical floor", "hit rate", "busy", "predictions", "moved"):
+        assert words in streams.out
+    assert "synthetic" in streams.out
+    assert "synthetic" in streams.err
+
+
+def test_timeline_is_a_picture(tmp_path: Path) -> None:
+    for phase in ("decode", "prefill"):
+        picture = tmp_path / f"{phase}.png"
+        run("simulate", *SMALL, "--phase", phase, "--timeline", picture)
+        content = picture.read_bytes()
+        assert content.startswith(PNG)
+        width, height = (int.from_bytes(content[at : at + 4], "big") for at in (16, 20))
+        assert 800 <= width <= 4000
+        assert 400 <= height <= 3000
+        assert len(content) > 20_000
+    assert {path.name for path in tmp_path.iterdir()} == {"decode.png", "prefill.png"}
+
+
+def test_perfetto_trace_follows_the_format(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    result = run_json("simulate", *SMALL, "--perfetto", path)
+    events = json.loads(path.read_text())["traceEvents"]
+    names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert sorted(names.values()) == ["cpu", "gpu", "pcie", "step"]
+    assert [e["ph"] for e in events] == sorted(e["ph"] for e in events)  # metadata first
+    work = [e for e in events if e["ph"] == "X"]
+    assert all({"name", "cat", "pid", "tid", "ts", "dur", "args"} <= set(e) for e in work)
+    assert all(set(e["args"]) == {"layer", "expert", "tokens"} for e in work)
+    assert all(e["ts"] >= 0 and e["dur"] > 0 and e["tid"] in names for e in work)
+    assert [e["ts"] for e in work] == sorted(e["ts"] for e in work)
+    ends = dict.fromkeys(names, 0.0)
+    for event in work:
+        assert event["ts"] >= ends[event["tid"]] - 1e-6, "a lane overlaps itself"
+        ends[event["tid"]] = event["ts"] + event["dur"]
+    steps = [e["dur"] for e in work if e["cat"] == "step"]
+    assert sum(steps) / len(steps) == pytest.approx(result["latency_s"]["mean"] * 1e6)

@@ -1,0 +1,36 @@
+"""Does help come at once, without loading what only work needs?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from time import perf_counter
+
+import pytest
+
+HEAVY = ("numpy", "numba", "rich", "matplotlib", "multiprocessing")
+CALL = "from moesaic.cli.main import main; main()"
+HELPS = [("--help",), ("simulate", "--help"), ("compare", "--help")]
+
+
+@pytest.mark.parametrize("words", HELPS, ids=" ".join)
+def test_help_answers_within_0_3_s(words: tuple[str, ...]) -> None:
+    best = float("inf")
+    for _ in range(5):
+        started = perf_counter()
+        subprocess.run([sys.executable, "-c", CALL, *words], check=True, capture_output=True)
+        best = min(best, perf_counter() - started)
+    assert best < 0.3
+
+
+@pytest.mark.parametrize("words", HELPS, ids=" ".join)
+def test_help_loads_nothing_heavy(words: tuple[str, ...]) -> None:
+    report = "import sys; print('loaded:', *sys.modules)"
+    code = f"import atexit; atexit.register(lambda: exec({report!r})); {CALL}"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], check=True, capture_output=True, text=True
+    )
+    assert "Usage:" in done.stdout
+    loaded = done.stdout.rsplit("loaded:", 1)[1].split()
+    assert "moesaic.cli.main" in loaded
+    assert not set(HEAVY) & set(loaded)
