@@ -79,7 +79,7 @@ def test_trust_is_kept_per_distance() -> None:
             routing = routing_of(layer, [[layer]], forecasts=forecasts)
             foresight.observe(routing)
             foresight.forecast(routing)
-    assert foresight.trust == (pytest.approx(1.0), pytest.approx(0.0, abs=0.01))
+    assert list(foresight.trust) == pytest.approx([1.0, 0.0], abs=0.01)
 
 
 def test_the_gates_own_forecasts_are_used_where_routing_has_them() -> None:

@@ -1,0 +1,59 @@
+"""Does the warm-up learn what a machine costs, and does the brain decide by nothing else?"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from invented import exact_belief, make_brain, routing_of, stated_physics, view_of
+from moesaic.core.view import CPU, GPU
+from moesaic.machines.sim import SimMachine
+from moesaic.policies.belief import Belief, warm_up
+
+
+def test_a_linear_machine_is_learned_exactly() -> None:
+    physics = stated_physics(lambda t: 100 + 4 * t, lambda t: 50 + 30 * t, first=77, transfer=900)
+    belief = warm_up(SimMachine(physics, slots=4), max_tokens=50)
+    tokens = np.arange(1, 51)
+    assert belief.tables[0, 1:].tolist() == (100 + 4 * tokens).tolist()
+    assert belief.tables[1, 1:].tolist() == (50 + 30 * tokens).tolist()
+    assert belief.tables[:, 0].tolist() == [0, 0]
+    assert (belief.cpu_first_ns, belief.transfer_ns) == (77, 900)
+
+
+def test_a_bent_machine_is_exact_at_the_probes_and_between_its_neighbours_elsewhere() -> None:
+    """Memory-bound up to 10 tokens, then linear: the probes are 1, 2, 4, ..., 32 and 50."""
+    physics = stated_physics(lambda t: 100, lambda t: max(300, 30 * t), transfer=900)
+    table = warm_up(SimMachine(physics, slots=4), max_tokens=50).tables[1]
+    probes = [1, 2, 4, 8, 16, 32, 50]
+    assert [int(table[t]) for t in probes] == [physics.cpu[t] for t in probes]
+    for low, high in itertools.pairwise(probes):
+        between = table[low : high + 1]
+        assert (np.diff(between) >= 0).all()
+        steps = np.diff(between)
+        assert steps.max() - steps.min() <= 1, "a straight line, up to rounding"
+
+
+def test_few_points_are_continued_in_a_straight_line() -> None:
+    belief = Belief.from_points({1: 10, 3: 14}, {2: 7}, 0, 1, max_tokens=6)
+    assert belief.tables[0].tolist() == [0, 10, 12, 14, 16, 18, 20]
+    assert belief.tables[1].tolist() == [0, 7, 7, 7, 7, 7, 7]
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 64])
+def test_tables_reach_the_largest_batch(most: int) -> None:
+    physics = stated_physics(lambda t: 10 + t, lambda t: 20 + t, transfer=5)
+    belief = warm_up(SimMachine(physics, slots=4), most)
+    assert belief.tables.shape == (2, most + 1)
+    assert belief.tables[0, most] == 10 + most
+
+
+@pytest.mark.parametrize(("cpu_cost", "device"), [(1, CPU), (1000, GPU)])
+def test_the_plan_follows_the_belief(cpu_cost: int, device: str) -> None:
+    """The same routing and view: a CPU believed fast gets the experts, a slow one does not."""
+    physics = stated_physics(lambda t: 20, lambda t: cpu_cost, transfer=50)
+    brain = make_brain(physics.model, exact_belief(physics), slots=18)
+    plan = brain.plan(routing_of(0, [[0, 1]]), view_of([], 18))
+    assert set(plan.queues[device]) == {0, 1}

@@ -1,0 +1,100 @@
+"""Do background transfers use the idle link only, and give way at the next expert?"""
+
+from __future__ import annotations
+
+from simple_runs import (
+    CPU_NS,
+    FIRST_NS,
+    GPU_NS,
+    MOVE_NS,
+    begin,
+    machine_with,
+    plain_physics,
+    run_layer,
+    spans,
+)
+
+from moesaic.core.plan import LayerPlan, Transfer
+from moesaic.core.routing import ExpertId
+from moesaic.core.view import GPU, Flight
+
+ONE_CPU_EXPERT = FIRST_NS + CPU_NS  # 57: how long layer 0 takes in these tests
+
+
+def test_background_starts_after_the_demand_of_its_layer() -> None:
+    machine = machine_with()
+    begin(machine, [[1]])
+    run_layer(machine, (0,), (), (Transfer(0, 0),), (Transfer(1, 5),))
+    machine.finish()
+    machine.clock.advance(10 * MOVE_NS)
+    (demand,), (prefetch,) = spans(machine, "transfer"), spans(machine, "prefetch")
+    assert prefetch.start_ns == demand.end_ns
+    assert machine.memory.resident[1, 5] == 1
+
+
+def test_a_demand_waits_for_the_transfer_under_way_and_not_for_the_queue() -> None:
+    """Layer 0 takes 57, attention 10: the first prefetch has 33 left when layer 1 is planned;
+    the other three are forgotten."""
+    machine = machine_with(physics=plain_physics(attention=10))
+    begin(machine, [[1], [1]])
+    four = tuple(Transfer(2, e) for e in range(4))
+    run_layer(machine, cpu=(0,), background=four)
+    machine.route(1)
+    left = MOVE_NS - ONE_CPU_EXPERT - 10
+    assert machine.view(1).in_flight == (Flight(2, 0, left),)
+    assert machine.view(1).pcie_busy_ns == left
+    report = machine.run(LayerPlan(1, {GPU: (0,)}, (Transfer(1, 0),)), planning_ns=0)
+    assert report.end_ns - report.start_ns == left + MOVE_NS + GPU_NS
+    machine.clock.advance(10 * MOVE_NS)
+    assert [s.expert for s in spans(machine, "prefetch")] == [0]
+    assert machine.memory.resident[2].tolist() == [1] + [0] * 11
+
+
+def test_what_has_not_started_is_forgotten_at_the_next_routing() -> None:
+    """Layer and attention last 307: three prefetches end, a fourth has started, the fifth never
+    does."""
+    machine = machine_with(physics=plain_physics(attention=250))
+    begin(machine, [[1], [1]])
+    run_layer(machine, cpu=(0,), background=tuple(Transfer(2, e) for e in range(5)))
+    run_layer(machine, cpu=(0,), layer=1)
+    machine.clock.advance(10 * MOVE_NS)
+    started = -(-(ONE_CPU_EXPERT + 250) // MOVE_NS)
+    assert started == 4
+    assert len(spans(machine, "prefetch")) == started
+
+
+def test_an_expert_under_way_is_computed_when_it_arrives() -> None:
+    machine = machine_with(physics=plain_physics(attention=10))
+    begin(machine, [[1], [1]])
+    run_layer(machine, cpu=(0,), background=(Transfer(1, 0),))
+    report = run_layer(machine, gpu=(0,), layer=1)
+    assert report.end_ns - report.start_ns == (MOVE_NS - ONE_CPU_EXPERT - 10) + GPU_NS
+    assert report.hits == 0, "it was not complete when the layer was planned"
+    assert report.bytes_moved == 0, "it is nobody's demand"
+
+
+def test_an_expert_that_arrives_during_planning_is_not_waited_for() -> None:
+    machine = machine_with(physics=plain_physics(attention=10))
+    begin(machine, [[1], [1]])
+    run_layer(machine, cpu=(0,), background=(Transfer(1, 0),))
+    report = run_layer(machine, gpu=(0,), layer=1, planning_ns=MOVE_NS)
+    assert report.end_ns - report.start_ns == GPU_NS
+
+
+def test_a_victim_leaves_when_the_transfer_starts() -> None:
+    machine = machine_with([(1, 1)], slots=1)
+    begin(machine, [[1]])
+    move = Transfer(1, 0, ExpertId(1, 1))
+    run_layer(machine, cpu=(0,), background=(move,))
+    assert machine.memory.resident.sum() == 0
+    assert machine.memory.occupied == 1, "the transfer under way holds the slot"
+    machine.clock.advance(MOVE_NS)
+    assert machine.memory.resident[1, :2].tolist() == [1, 0]
+
+
+def test_planning_is_charged_before_the_experts_begin() -> None:
+    machine = machine_with([(0, 0)])
+    begin(machine, [[1]])
+    report = run_layer(machine, gpu=(0,), planning_ns=40)
+    assert (report.start_ns, report.end_ns) == (40, 40 + GPU_NS)
+    assert machine.planning_ns == 40
