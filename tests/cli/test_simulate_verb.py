@@ -116,3 +116,14 @@ def test_perfetto_trace_follows_the_format(tmp_path: Path) -> None:
         ends[event["tid"]] = event["ts"] + event["dur"]
     steps = [e["dur"] for e in work if e["cat"] == "step"]
     assert sum(steps) / len(steps) == pytest.approx(result["latency_s"]["mean"] * 1e6)
+
+
+def test_the_first_run_says_that_it_compiles(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from moesaic.policies import compiled
+
+    run("simulate", *SMALL)  # it may be the first
+    assert "compiling" not in run("simulate", *SMALL).err
+    monkeypatch.setattr(compiled, "_cache_folder", lambda: str(tmp_path))
+    assert run("simulate", *SMALL).err.count("compiling the planners, first run only") == 1

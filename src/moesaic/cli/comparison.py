@@ -6,9 +6,11 @@ instead of a table."""
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -81,9 +83,7 @@ def plan_grid(
             cells.append(replace(cell, settings=build(asked)))
         except ImpossibleSetting as error:
             cells.append(replace(cell, skipped=str(error)))
-    if all(cell.skipped for cell in cells):
-        raise ImpossibleSetting(f"none of these can run. The first: {cells[0].skipped}")
-    return cells
+    return _some_left(cells)
 
 
 def run_grid(cells: Sequence[Outcome], trace: str | None, jobs: int) -> list[Outcome]:
@@ -95,15 +95,32 @@ def run_grid(cells: Sequence[Outcome], trace: str | None, jobs: int) -> list[Out
             for index in waiting:
                 done[index] = run_cell(cells[index], trace)
                 advance()
-            return done
-        # Started anew rather than forked: the progress bar has a thread, and a fork copies locks.
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(min(jobs, len(waiting)), mp_context=context) as pool:
+            return _some_left(done)
+        with _processes(min(jobs, len(waiting))) as pool:
             running = {pool.submit(run_cell, cells[index], trace): index for index in waiting}
             for future in as_completed(running):
                 done[running[future]] = future.result()
                 advance()
-    return done
+    return _some_left(done)
+
+
+@contextmanager
+def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
+    """Started anew rather than forked: the progress bar has a thread, and a fork copies locks.
+    Ctrl-C reaches this process only, and ends what has not begun."""
+    context = multiprocessing.get_context("spawn")
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    pool = ProcessPoolExecutor(count, context, initializer=signal.signal, initargs=ignore)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _some_left(cells: list[Outcome]) -> list[Outcome]:
+    if all(cell.skipped is not None for cell in cells):
+        raise ImpossibleSetting(f"none of these can run. The first: {cells[0].skipped}")
+    return cells
 
 
 def run_cell(cell: Outcome, trace: str | None) -> Outcome:

@@ -12,24 +12,30 @@ def print_summary(result: dict[str, Any]) -> None:
     policies = result["policies"]
     names = " + ".join(policies[kind] for kind in ("schedule", "cache", "prefetch"))
     title = f"{result['model']} on {result['machine']}, {result['phase']}: {names}"
-    print_table(title, ("", ""), [*_setting(result), *_speed(result), *_work(result)])
+    print_table(title, ("what", "value"), [*_setting(result), *_speed(result), *_work(result)])
 
 
 def _setting(result: dict[str, Any]) -> list[tuple[str, str]]:
     trace = result["trace"]
-    kind, source = "synthetic" if trace["synthetic"] else "real", trace["source"]
     return [
         ("GPU cache", f"{result['cache_ratio']:.0%}: {result['slots']} experts"),
         ("weights", f"{result['expert_dtype']} experts, {result['dense_dtype']} elsewhere"),
         ("measured", _measured(result)),
-        ("routing", source if source.startswith(kind) else f"{kind}: {source}"),
+        ("routing", provenance(trace["source"], trace["synthetic"])),
     ]
+
+
+def provenance(source: str, synthetic: bool) -> str:
+    """Where routing comes from; whether it is real stands first, even where the source is silent."""
+    kind = "synthetic" if synthetic else "real"
+    return source if source.startswith(kind) else f"{kind} {source}".rstrip()
 
 
 def _measured(result: dict[str, Any]) -> str:
     if result["phase"] == "prefill":
         return f"{result['steps']} prompts, {result['tokens']} tokens together"
-    return f"{result['steps']} steps of {result['batch']} token(s)"
+    batch = result["batch"]
+    return f"{result['steps']} steps of {batch} {'token' if batch == 1 else 'tokens'}"
 
 
 def _speed(result: dict[str, Any]) -> list[tuple[str, str]]:

@@ -6,8 +6,10 @@ that are compared replay the same tokens."""
 from __future__ import annotations
 
 from heapq import heapreplace
+from pathlib import Path
 from typing import NamedTuple
 
+from moesaic.cli.summary import provenance
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.settings import Settings
 from moesaic.engine.simulation import check_trace
@@ -16,7 +18,6 @@ from moesaic.workloads.documents import documents, part_of_phase
 from moesaic.workloads.source import TraceSource, open_trace
 from moesaic.workloads.synthetic.calibration import default_calibration
 from moesaic.workloads.synthetic.generate import Shape, synthesize
-
 
 BUNDLED = "bundled"
 
@@ -51,8 +52,8 @@ def _from_file(trace: str, settings: Settings) -> Workload:
             f"{settings.profile_tokens} to choose the initial placement, then {_asked(settings)}. "
             "Ask for fewer --tokens or use a longer trace"
         )
-    kind = "synthetic" if source.header.synthetic else "real"
-    return Workload(source, f"{trace}: {kind}, {source.header.source}")
+    words = provenance(source.header.source, source.header.synthetic)
+    return Workload(source, f"{Path(trace).name}: {words}")
 
 
 def _synthetic(settings: Settings) -> Workload:

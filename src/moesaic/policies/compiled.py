@@ -43,4 +43,4 @@ def _cache_folder() -> str:
 
 def compiled_before() -> bool:
     """Whether an earlier run has left compiled planners: without them, the first takes seconds."""
-    return Path(_cache_folder()).is_dir()
+    return any(Path(_cache_folder()).rglob("*.nbc"))
