@@ -23,7 +23,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
     for index, column in enumerate(columns):
         cells = [row[index] for row in rows if row[index] is not None]
         numeric = bool(cells) and all(_is_number(value) for value in cells)
-        table.add_column(column, justify="right" if numeric else "left")
+        one_word = all(" " not in cell(value) for value in cells)  # names stay whole
+        table.add_column(column, justify="right" if numeric else "left", no_wrap=one_word)
     for row in rows:
         table.add_row(*(cell(value) for value in row))
     Console().print(table)

@@ -26,7 +26,7 @@ def _setting(result: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def provenance(source: str, synthetic: bool) -> str:
-    """Where routing comes from; whether it is real stands first, even where the source is silent."""
+    """Where routing comes from; whether it is real stands first, even of a source without words."""
     kind = "synthetic" if synthetic else "real"
     return source if source.startswith(kind) else f"{kind} {source}".rstrip()
 
