@@ -15,6 +15,7 @@ from typing import Any
 from moesaic.core.errors import BadTrace, UnknownName
 
 BUILT_IN = Path(__file__).parent / "data"
+MIXTRAL = "mixtral-8x7b"
 GPT_OSS = "gpt-oss-20b-decode"
 DEEPSEEK = "deepseek-v2-lite-prefill"
 
@@ -89,8 +90,11 @@ def default_calibration(model_name: str, num_experts: int | None = None) -> Cali
     Models of DeepSeek's kind (many small experts, trained for balanced load) follow the
     DeepSeek-V2-Lite trace: DeepSeek, Qwen, OLMoE, Kimi, GLM, and any model that `num_experts`
     says has 64 or more. Those with few, large experts follow gpt-oss-20b, the only other trace
-    with every token and layer. gpt-oss itself follows its own, at any size."""
+    with every token and layer. gpt-oss itself follows its own, at any size. Mixtral, whose load
+    is far more even, has its own, made from what is published about it."""
     name = model_name.lower()
+    if "mixtral" in name:
+        return load_calibration(MIXTRAL)
     if "gpt-oss" in name:
         return load_calibration(GPT_OSS)
     fine = any(family in name for family in ("deepseek", "qwen", "olmoe", "kimi", "glm"))
