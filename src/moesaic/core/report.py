@@ -27,6 +27,7 @@ class LayerReport(NamedTuple):
     active: int  # experts with tokens
     hits: int  # of those, complete in GPU memory when the layer was planned
     bytes_moved: int  # over the link for this layer's own demand
+    coming: int = 0  # experts with tokens that were under way when the layer was planned
 
 
 class StepReport(NamedTuple):

@@ -1,8 +1,9 @@
 """The physical floor: the least time the same bytes and products could take.
 
-A layer's missing experts must be read by the CPU or cross the link, and all its weights must be
-read by the CPU or the GPU. At the best (fractional) split, without any fixed cost, no schedule
-ends before the larger of the two cuts, nor before everybody multiplying at full rate."""
+A layer's missing experts must be read by the CPU or cross the link (those already under way
+apart), and all its weights must be read by the CPU or the GPU. At the best (fractional) split,
+without any fixed cost, no schedule ends before the larger of the two cuts, nor before everybody
+multiplying at full rate."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class Floor:
         """One step, given what each of its layers found in GPU memory."""
         routed_flops = 2 * self._physics.model.expert_params * step.tokens * self._top_k
         layers = sum(
-            self._layer_s(layer.hits, layer.active - layer.hits, routed_flops)
+            self._layer_s(layer.active, layer.active - layer.hits - layer.coming, routed_flops)
             for layer in report.layers
         )
         return layers + self._dense_s(step)
@@ -44,10 +45,10 @@ class Floor:
     def _top_k(self) -> int:
         return self._physics.model.top_k
 
-    def _layer_s(self, hits: int, misses: int, flops: float) -> float:
+    def _layer_s(self, active: int, missing_experts: int, flops: float) -> float:
         expert = self._physics.expert_bytes
-        missing = misses * expert / (self._cpu + self._link)
-        reading = ((hits + misses) * expert + self._shared) / (self._cpu + self._gpu)
+        missing = missing_experts * expert / (self._cpu + self._link)
+        reading = (active * expert + self._shared) / (self._cpu + self._gpu)
         return max(missing, reading, self._shared / self._gpu, flops / self._rate)
 
     def _dense_s(self, step: Step) -> float:

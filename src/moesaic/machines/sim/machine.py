@@ -87,6 +87,8 @@ class SimMachine:
         resident = self.memory.resident[plan.layer].tolist()
         served = [expert for queue in plan.queues.values() for expert in queue]
         hits = sum(resident[expert] for expert in served)
+        flight = self._flight[0] if self._flight is not None else None
+        coming = int(flight is not None and flight.layer == plan.layer and flight.expert in served)
         self.planning_ns += planning_ns
         self.clock.advance(planning_ns)
         start = self.clock.now
@@ -94,7 +96,7 @@ class SimMachine:
             while not task.done:
                 self.clock.step()
         moved = len(plan.transfers) * self._expert_bytes
-        report = LayerReport(plan.layer, start, self.clock.now, len(served), hits, moved)
+        report = LayerReport(plan.layer, start, self.clock.now, len(served), hits, moved, coming)
         self._reports.append(report)
         return report
 

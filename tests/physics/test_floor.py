@@ -1,0 +1,65 @@
+"""Is the floor a floor? No schedule, cache or prefetch may be faster than it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from closed_loop import Policies, assembled, play
+from invented import policy_combinations, random_steps, routing_of, small_machine, small_model
+from moesaic.core.machine import Step
+from moesaic.core.plan import LayerPlan, Transfer
+from moesaic.core.routing import ExpertId
+from moesaic.core.units import NS_PER_S
+from moesaic.core.view import GPU
+from moesaic.engine.floor import Floor
+from moesaic.hardware.spec import MachineSpec
+from moesaic.machines.sim import SimMachine
+from moesaic.machines.sim.physics import Physics
+
+MODEL = small_model(layers=3, experts=6, top_k=2, dense=1)
+ROUNDING_S = 1e-7  # costs are whole nanoseconds, some fifty a step
+
+
+def frictionless(link_gb_s: float = 2.0) -> MachineSpec:
+    """No fixed costs: as near to the floor as a machine can be."""
+    machine = small_machine()
+    return replace(
+        machine,
+        gpu=replace(machine.gpu, expert_overhead_us=0.0, layer_overhead_us=0.0),
+        cpu=replace(machine.cpu, expert_overhead_us=0.0, first_expert_us=0.0),
+        pcie=replace(machine.pcie, latency_us=0.0, bandwidth_gb_s=link_gb_s),
+    )
+
+
+@pytest.mark.parametrize("tokens", [1, 16])
+@pytest.mark.parametrize("names", policy_combinations(), ids="+".join)
+def test_no_run_is_faster_than_its_floor(names: tuple[str, str, str], tokens: int) -> None:
+    for machine_spec in (frictionless(), frictionless(link_gb_s=40.0)):
+        physics = Physics(machine_spec, MODEL)
+        steps = random_steps(7, 4, MODEL, tokens)
+        machine, brain = assembled(physics, 9, Policies(*names), steps)
+        floor = Floor(physics)
+        for step, report in zip(steps, play(machine, brain, steps), strict=True):
+            measured = report.latency_ns / NS_PER_S
+            assert floor.step_s(step.step, report) <= measured + ROUNDING_S
+
+
+def test_what_is_nearly_there_need_not_be_read_again() -> None:
+    """Layer 0 hits; meanwhile, and during attention, the expert of layer 1 comes. It is under way
+    when that layer is planned: no hit, but hardly any of its bytes are still missing."""
+    model = small_model(layers=2, experts=6, top_k=1)
+    physics = Physics(frictionless(link_gb_s=23.5), model)
+    machine = SimMachine(physics, slots=2)
+    machine.memory.place([ExpertId(0, 0)])
+    step = Step("decode", 1, 0, 1)
+    machine.begin(step, lambda layer: routing_of(layer, [[0]]))
+    machine.route(0)
+    machine.run(LayerPlan(0, {GPU: (0,)}, (), (Transfer(1, 0),)), planning_ns=0)
+    machine.route(1)
+    (flight,) = machine.view(1).in_flight
+    assert 0 < flight.remaining_ns < 100
+    machine.run(LayerPlan(1, {GPU: (0,)}), planning_ns=0)
+    report = machine.finish()
+    assert Floor(physics).step_s(step, report) <= report.latency_ns / NS_PER_S + ROUNDING_S
