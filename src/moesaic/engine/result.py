@@ -9,6 +9,7 @@ import numpy as np
 
 from moesaic.core.report import StepReport
 from moesaic.core.units import NS_PER_S
+from moesaic.core.view import PCIE
 from moesaic.engine.floor import Floor
 from moesaic.engine.settings import Settings
 from moesaic.machines.sim import SimMachine
@@ -100,7 +101,7 @@ class Tally:
         """Measurement starts now."""
         self._start_ns, self._bytes = machine.clock.now, machine.bytes_moved
         self._planning_ns = machine.planning_ns
-        self._busy = {name: lane.busy_ns for name, lane in machine.lanes.items()}
+        self._busy = {name: lane.worked_ns for name, lane in machine.lanes.items()}
 
     def add(self, report: StepReport, floor_s: float, wall_ns: int) -> None:
         self._latencies.append(report.latency_ns / NS_PER_S)
@@ -113,6 +114,7 @@ class Tally:
     def close(self, machine: SimMachine, brain: Brain, floor: Floor, source: TraceSource) -> Result:
         elapsed = machine.clock.now - self._start_ns
         moved = machine.bytes_moved - self._bytes
+        arrived = moved - (machine.physics.expert_bytes if machine.lanes[PCIE].running else 0)
         header = source.header
         return Result(
             settings=self._settings,
@@ -121,12 +123,12 @@ class Tally:
             tokens=self._tokens,
             hit_rate=self._hits / self._active,
             utilization={
-                name: (lane.busy_ns - self._busy[name]) / elapsed
+                name: (lane.worked_ns - self._busy[name]) / elapsed
                 for name, lane in machine.lanes.items()
             },
             bytes_moved=moved,
             planning_s=(machine.planning_ns - self._planning_ns) / NS_PER_S,
-            floor_parts_s={"layers": self._floor_s, "link": floor.moving_s(moved)},
+            floor_parts_s={"layers": self._floor_s, "link": floor.moving_s(max(arrived, 0))},
             slots=self._settings.slots,
             prediction_accuracy=brain.foresight.trust,
             wall_s=self._wall_ns / NS_PER_S,

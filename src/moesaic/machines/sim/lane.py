@@ -68,6 +68,12 @@ class Lane:
         """Until what is running has ended."""
         return 0 if self.running is None else self.running.end_ns - self._clock.now
 
+    @property
+    def worked_ns(self) -> int:
+        """Time worked up to now: `busy_ns` and the begun part of what is running."""
+        begun = 0 if self.running is None else self.running.duration - self.remaining_ns
+        return self.busy_ns + begun
+
     def queued_ns(self) -> int:
         """Until everything submitted has ended, if nothing had to wait."""
         return self.remaining_ns + sum(task.duration for task in self._queue)
