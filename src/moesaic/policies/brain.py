@@ -20,6 +20,7 @@ from moesaic.policies.cache.base import Cache
 from moesaic.policies.foresight import Foresight
 from moesaic.policies.future import Future
 from moesaic.policies.ledger import Ledger
+from moesaic.policies.link_price import LinkPrice
 from moesaic.policies.prefetch.base import Outlook, Prefetch
 from moesaic.policies.schedule.base import Assignment, Schedule, Work
 from moesaic.policies.timelines import (
@@ -36,6 +37,8 @@ from moesaic.policies.timelines import (
 )
 
 _NO_LINK = 1 << 50  # a transfer that nobody would wait for: there are no slots to transfer into
+
+_CHEAP = 20  # a promotion may delay the next layer by one twentieth of its transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +82,10 @@ class Brain:
         lanes = np.zeros(NUM_LANES, dtype=np.int64)
         self._work = Work(0, 0, table, lanes, belief)
         self._later_lanes = np.zeros(NUM_LANES, dtype=np.int64)
+        self._link_price = LinkPrice(shape.experts)
         self._gap_ns = 0  # from the end of one layer to the start of the next one's experts
         self._layer_ns = 0  # from there to that layer's end
+        self._miss_rate = 0.0
         self._last_end_ns: int | None = None
         if cache.needs_future:
             assert future is not None, "an oracle cache needs the future"
@@ -107,6 +112,7 @@ class Brain:
             self._gap_ns = _drift(self._gap_ns, report.start_ns - self._last_end_ns)
         self._layer_ns = _drift(self._layer_ns, report.end_ns - report.start_ns)
         self._last_end_ns = report.end_ns
+        self._miss_rate += (1.0 - report.hits / report.active - self._miss_rate) / 32
 
     def _observe(self, routing: LayerRouting) -> None:
         if routing.layer == 0 and self._future is not None:
@@ -145,29 +151,35 @@ class Brain:
         assignment: Assignment,
         transfers: tuple[Transfer, ...],
     ) -> tuple[Transfer, ...]:
-        """What to move while the link idles: as much as could start before the next layer."""
+        """What to move while the link idles: as much as could start before the next layer's
+        experts do. What would keep that layer waiting for the link must be worth it."""
         if view.slots == 0 or self.cache.fixed:
             return ()
-        link_free = view.pcie_busy_ns + len(transfers) * self.belief.transfer_ns
-        idle = assignment.believed_ns + self._gap_ns - link_free
-        most = idle // self.belief.transfer_ns + 1
-        if most < 1:
-            return ()
-        found = []
-        if self.prefetch.lookahead:
-            found = self._prefetches(routing, view, assignment.believed_ns, link_free)
-        if self._promote and len(found) < most:
-            found += self._promotions(routing.layer, view, assignment.cpu, most - len(found))
-        return tuple(found[:most])
+        lanes, transfer = self._later_lanes, self.belief.transfer_ns
+        lanes[:] = self._work.lanes
+        lanes[CPU_FREE] = lanes[LINK_FREE] = 0
+        self._link_price.observe(self.schedule.rule, self._work, lanes)
+        link_free = view.pcie_busy_ns + len(transfers) * transfer
+        starts = self._starts(assignment.believed_ns)
+        delays = self._link_price.delays(link_free, transfer, int(starts[0]))
+        most = len(delays) - 1
+        found: list[Transfer] = []
+        if self.prefetch.lookahead and most:
+            found = self._prefetches(routing, view, link_free, starts, delays)[:most]
+        if self._promote:
+            cheap = int((np.diff(delays)[len(found) :] <= transfer // _CHEAP).sum())
+            found += self._promotions(routing.layer, view, assignment.cpu, cheap)
+        return tuple(found)
 
     def _prefetches(
-        self, routing: LayerRouting, view: View, believed_ns: int, link_free_ns: int
+        self,
+        routing: LayerRouting,
+        view: View,
+        link_free_ns: int,
+        starts: Ints,
+        delays: Ints,
     ) -> list[Transfer]:
         forecasts = self.foresight.forecast(routing)
-        lanes = self._later_lanes
-        lanes[:] = self._work.lanes
-        lanes[CPU_FREE] = 0
-        lanes[LINK_FREE] = 0
         outlook = Outlook(
             layer=routing.layer,
             tokens=routing.num_tokens,
@@ -176,10 +188,12 @@ class Brain:
             coming=tuple(ExpertId(f.layer, f.expert) for f in view.in_flight),
             rule=self.schedule.rule,
             belief=self.belief,
-            lanes=lanes,
+            lanes=self._later_lanes,
             link_free_ns=link_free_ns,
-            starts=self._starts(believed_ns),
+            starts=starts,
+            delays=delays,
             trust=self.foresight.trust,
+            miss_rate=self._miss_rate,
             future=self._future,
         )
         for forecast in forecasts:  # nothing predicted to be needed soon may go for a prefetch
@@ -191,7 +205,7 @@ class Brain:
 
     def _starts(self, believed_ns: int) -> Ints:
         """When the experts of the next layers start, if they take as long as layers did so far."""
-        distance = np.arange(self.prefetch.lookahead, dtype=np.int64)
+        distance = np.arange(max(self.prefetch.lookahead, 1), dtype=np.int64)
         return believed_ns + self._gap_ns + distance * (self._gap_ns + self._layer_ns)
 
     def _promotions(

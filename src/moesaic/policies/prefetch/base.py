@@ -13,6 +13,8 @@ from moesaic.policies.belief import Belief
 from moesaic.policies.future import Future
 from moesaic.policies.timelines import Ints
 
+MOST_BACKGROUND = 4  # transfers proposed at once; the next layer proposes again
+
 
 @dataclass(slots=True)
 class Outlook:
@@ -28,7 +30,9 @@ class Outlook:
     lanes: Ints  # lanes of a later layer: everything free, dense work on the GPU first
     link_free_ns: int  # when the link has done what this layer demands
     starts: Ints  # when the experts of the 1st, 2nd, ... later layer are believed to start
+    delays: Ints  # what 0, 1, 2, ... transfers from now on cost the next layer
     trust: tuple[float, ...]  # share of right predictions so far, per distance
+    miss_rate: float  # share of active experts that were not on the GPU so far
     future: Future | None = None
 
 

@@ -4,7 +4,8 @@ Every predicted expert of the next layers that is not on the GPU is a candidate.
 how much earlier its layer would end with it on its way, found by running the schedule's own
 rule twice: without it, and with it arriving when the link could have brought it. So an expert
 that would come too late for the next layer loses to one that comes in time for a later one.
-The best goes first; then the rest is valued again, one transfer later.
+The best goes first; then the rest is valued again, one transfer later. A transfer that would
+still hold the link when the next layer wants it costs that layer time: it must be worth more.
 
 Predictions err, and more so further ahead: an impact counts as much as predictions at that
 distance have been right so far (`trust`)."""
@@ -16,29 +17,29 @@ from numpy.typing import NDArray
 
 from moesaic.core.routing import ExpertId
 from moesaic.policies.compiled import compiled
-from moesaic.policies.prefetch.base import Outlook, Prefetch
-from moesaic.policies.schedule.rules import apply_rule
+from moesaic.policies.prefetch.base import MOST_BACKGROUND, Outlook, Prefetch
+from moesaic.policies.schedule.rules import layer_finish
 from moesaic.policies.timelines import (
     ABSENT,
     EXPERT,
-    LOAD,
     READY,
     TRANSFER,
     Ints,
     gather,
 )
 
-MOST = 4  # proposals per layer; those not started are forgotten when the next layer is routed
+CANDIDATE = READY + 1  # one more row of a layer's table: may be wished for
 
 
 @compiled
-def _finish(
-    rule: int, n: int, table: Ints, tables: Ints, lanes: Ints, scratch: NDArray[np.int64]
-) -> int:
-    for i in range(n):
-        scratch[1, i] = tables[0, table[LOAD, i]]
-        scratch[2, i] = tables[1, table[LOAD, i]]
-    return apply_rule(rule, scratch[0], table[READY], scratch[1], scratch[2], lanes, n, scratch[3])
+def _expect_surprises(table: Ints, n: int, surprises: int) -> None:
+    """Some predictions will be wrong, and what comes instead may be missing: so many of those
+    predicted to be there are counted as missing, lowest loads first, without being wished for."""
+    for i in range(n - 1, -1, -1):
+        table[CANDIDATE, i] = table[READY, i] == ABSENT
+        if table[READY, i] == 0 and surprises > 0:
+            surprises -= 1
+            table[READY, i] = ABSENT
 
 
 @compiled
@@ -54,14 +55,14 @@ def _best_of_layer(
     """The missing expert whose arrival helps the layer most: (impact, column), or (0, -1).
 
     `arrival` counts from when the layer's experts start; 0 is in time."""
-    before = _finish(rule, n, table, tables, lanes, scratch)
+    before = layer_finish(rule, n, table, tables, lanes, scratch)
     impact = 0
     column = -1
     for i in range(n):
-        if table[READY, i] != ABSENT:
+        if table[READY, i] != ABSENT or not table[CANDIDATE, i]:
             continue
         table[READY, i] = arrival
-        gain = before - _finish(rule, n, table, tables, lanes, scratch)
+        gain = before - layer_finish(rule, n, table, tables, lanes, scratch)
         table[READY, i] = ABSENT
         if gain > impact:
             impact = gain
@@ -78,6 +79,7 @@ def rank_by_impact(
     lanes: Ints,
     starts: Ints,
     link_free: int,
+    delays: Ints,
     trust: NDArray[np.float64],
     scratch: NDArray[np.int64],
     picks: Ints,
@@ -85,10 +87,10 @@ def rank_by_impact(
     """Write (distance index, expert) pairs into `picks`, best first; returns how many.
 
     `starts[d]` is when the layer's experts are believed to start, `link_free` when the link can
-    take up the first of these transfers."""
+    take up the first of these transfers, `delays[p]` what p of them cost the next layer."""
     for picked in range(len(picks)):
         arrival = link_free + (picked + 1) * lanes[TRANSFER]
-        best = 0.0
+        best = max(float(delays[picked + 1] - delays[picked]), 0.0)  # greedy: may look negative
         at = -1
         column = -1
         for d in range(len(counts)):
@@ -121,16 +123,17 @@ class Impact(Prefetch):
         self._make_room(outlook.resident.shape[1])
         depth = len(chosen)
         for d in range(depth):
-            self._counts[d] = gather(
-                chosen[d], outlook.resident[first + d], self._layers[d], self._zeros
-            )
+            n = gather(chosen[d], outlook.resident[first + d], self._layers[d], self._zeros)
+            self._counts[d] = n
+            wrong = (1.0 - outlook.trust[d]) * n
+            _expect_surprises(self._layers[d], n, round(wrong * outlook.miss_rate))
         for layer, expert in outlook.coming:
             if first <= layer < first + depth:
                 self._mark_ready(layer - first, expert)
         picked = rank_by_impact(
             outlook.rule, self._counts[:depth], self._layers, outlook.belief.tables,
-            outlook.lanes, outlook.starts, outlook.link_free_ns, np.asarray(outlook.trust),
-            self._scratch, self._picks,
+            outlook.lanes, outlook.starts, outlook.link_free_ns, outlook.delays,
+            np.asarray(outlook.trust), self._scratch, self._picks[: len(outlook.delays) - 1],
         )  # fmt: skip
         return [ExpertId(first + d, e) for d, e in self._picks[:picked].tolist()]
 
@@ -144,7 +147,7 @@ class Impact(Prefetch):
             return
         self._experts = experts
         self._counts = np.zeros(max(self.lookahead, 1), dtype=np.int64)
-        self._layers = np.zeros((max(self.lookahead, 1), 3, experts), dtype=np.int64)
+        self._layers = np.zeros((max(self.lookahead, 1), 4, experts), dtype=np.int64)
         self._zeros = np.zeros(experts, dtype=np.int64)
         self._scratch = np.zeros((4, experts), dtype=np.int64)
-        self._picks = np.zeros((MOST, 2), dtype=np.int64)
+        self._picks = np.zeros((MOST_BACKGROUND, 2), dtype=np.int64)

@@ -14,6 +14,7 @@ from moesaic.policies.schedule.static_experts import static_experts
 from moesaic.policies.schedule.threshold import threshold
 from moesaic.policies.timelines import (
     EXPERT,
+    LINK_FREE,
     LOAD,
     MOVED,
     ON_CPU,
@@ -40,6 +41,37 @@ def apply_rule(
     else:
         static_experts(kind, ready, n)
     return finish_time(kind, ready, gpu, cpu, lanes, n)
+
+
+@compiled
+def layer_finish(
+    rule: int, n: int, table: Ints, tables: Ints, lanes: Ints, scratch: NDArray[np.int64]
+) -> int:
+    """When a layer would end under a rule; `scratch` has four rows."""
+    for i in range(n):
+        scratch[1, i] = tables[0, table[LOAD, i]]
+        scratch[2, i] = tables[1, table[LOAD, i]]
+    return apply_rule(rule, scratch[0], table[READY], scratch[1], scratch[2], lanes, n, scratch[3])
+
+
+@compiled
+def delay_by_link(
+    rule: int,
+    n: int,
+    table: Ints,
+    tables: Ints,
+    lanes: Ints,
+    late: int,
+    scratch: NDArray[np.int64],
+) -> int:
+    """How much later the layer would end if the link came free for it so much later."""
+    before = lanes[LINK_FREE]
+    lanes[LINK_FREE] = 0
+    in_time = layer_finish(rule, n, table, tables, lanes, scratch)
+    lanes[LINK_FREE] = late
+    delayed = layer_finish(rule, n, table, tables, lanes, scratch)
+    lanes[LINK_FREE] = before
+    return delayed - in_time
 
 
 @compiled

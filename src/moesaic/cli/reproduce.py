@@ -1,0 +1,35 @@
+"""`moesaic reproduce`: a paper's tables and figures, with the paper's value beside ours."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from moesaic.cli.common_options import json_option
+
+
+@click.group()
+def reproduce() -> None:
+    """Reproduce a paper's tables and figures."""
+
+
+@reproduce.command()
+@click.option("--only", default="", metavar="ID", help="Only rows whose id starts like this.")
+@click.option("--traces", metavar="DIR", help="Folder with real routing traces (.npz).")
+@click.option("--jobs", type=int, default=None, help="Processes.  [one per core]")
+@json_option
+def hybrimoe(only: str, traces: str | None, jobs: int | None, as_json: bool) -> None:
+    """HybriMoE: figures 7, 8, 9, table III and the average speedups."""
+    from moesaic.cli.output import print_json, print_table, progress
+    from moesaic.reproductions.hybrimoe import Reproduction
+
+    reproduction = Reproduction(only, traces)
+    with progress("simulating", reproduction.total) as advance:
+        rows = reproduction.rows(jobs or os.cpu_count() or 1, advance)
+    if as_json:
+        print_json([row.as_dict() for row in rows])
+        return
+    columns = ["id", "paper", "ours", "unit", "ratio", "conditions"]
+    cells = [[r.id, r.paper, r.ours, r.unit, r.ratio, r.conditions] for r in rows]
+    print_table("HybriMoE: the paper's values and ours", columns, cells)

@@ -1,0 +1,63 @@
+"""Figure 9: hit rates of MRS and LRU alone, without a machine, and Belady's bound beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice, product
+
+import numpy as np
+
+from moesaic.core.model_zoo import load_model
+from moesaic.policies.cache import caches
+from moesaic.policies.future import Future
+from moesaic.policies.replay import replay_hit_rates
+from moesaic.reproductions.hybrimoe.paper import HIT_RATE_CAPACITIES, HIT_RATES, MODELS
+from moesaic.reproductions.hybrimoe.runs import routing
+from moesaic.reproductions.row import Row
+from moesaic.workloads.steps import decode_steps
+
+TOKENS = 1024
+CACHES = ("lru", "mrs", "belady")
+
+
+@dataclass(frozen=True, slots=True)
+class HitRate:
+    model: str
+    capacity: float
+    cache: str
+    trace: str | None
+
+    @property
+    def id(self) -> str:
+        return f"fig9/{self.model}/{100 * self.capacity:g}%/{self.cache}"
+
+
+def wanted(trace_of: Callable[[str], str | None]) -> Iterator[HitRate]:
+    for model, capacity, cache in product(MODELS, HIT_RATE_CAPACITIES, CACHES):
+        slots = capacity * load_model(model).num_experts
+        if slots == int(slots):
+            yield HitRate(model, capacity, cache, trace_of(model))
+
+
+def execute(item: HitRate) -> Row:
+    spec = load_model(item.model)
+    steps = list(islice(decode_steps(routing(item.model, "decode", item.trace), 1), TOKENS))
+    layers, experts = spec.num_moe_layers, spec.num_experts
+    cache = caches.create(item.cache, layers, experts, spec.top_k)
+    future = None
+    if cache.needs_future:
+        loads = [[s.layer(layer).loads(experts) for layer in range(layers)] for s in steps]
+        future = Future(np.asarray(loads, dtype=np.uint16))
+    slots = round(item.capacity * experts)
+    ours = replay_hit_rates(cache, steps, layers, experts, slots, future)
+    where = "real" if item.trace is not None else "synthetic"
+    return Row(
+        item.id,
+        f"hit rate of {item.cache}, {MODELS[item.model]}, {100 * item.capacity:g}% cached",
+        HIT_RATES.get((item.model, item.capacity), {}).get(item.cache),
+        ours,
+        "share of active experts",
+        f"{len(steps)} tokens of {where} routing, {slots} slots per layer, cache starts empty",
+        f"moesaic reproduce hybrimoe --only {item.id}",
+    )

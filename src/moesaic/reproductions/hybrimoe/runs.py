@@ -1,0 +1,111 @@
+"""The simulated runs behind the rows, and how to do one: settings in, latency out."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from moesaic.cli.workload import choose_workload
+from moesaic.core.model_zoo import load_model
+from moesaic.engine.settings import Settings
+from moesaic.engine.simulation import simulate
+from moesaic.hardware.load import load_machine
+from moesaic.policies.systems import load_system
+from moesaic.reproductions.hybrimoe.paper import DTYPE
+from moesaic.workloads.source import MemoryTrace, TraceSource
+
+DECODE_STEPS = 64
+PROMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One simulated run, by names only, so that it travels between processes. `length` is the
+    prompt: prefilled, or in the KV cache while decoding. `policies` (schedule, cache, prefetch)
+    stand in for a named system in the ablation."""
+
+    model: str
+    machine: str
+    phase: str
+    cache_ratio: float
+    length: int
+    system: str = ""
+    policies: tuple[str, str, str] | None = None
+    promote: bool = True
+    trace: str | None = None
+
+    def settings(self) -> Settings:
+        decode = self.phase == "decode"
+        settings = Settings(
+            load_model(self.model),
+            load_machine(self.machine),
+            phase=self.phase,
+            cache_ratio=self.cache_ratio,
+            tokens=DECODE_STEPS if decode else self.length,
+            context=self.length if decode else 0,
+            prompts=PROMPTS,
+            expert_dtype=DTYPE,
+            dense_dtype=DTYPE,
+            promote=self.promote,
+            **self._named_policies(),
+        )
+        return settings.with_system(load_system(self.system)) if self.system else settings
+
+    def command(self) -> str:
+        """The command that repeats this run."""
+        decode = self.phase == "decode"
+        words = ["moesaic", "simulate", "--model", self.model, "--machine", self.machine]
+        words += ["--phase", self.phase, "--cache-ratio", f"{self.cache_ratio:g}"]
+        words += ["--tokens", str(DECODE_STEPS if decode else self.length)]
+        words += ["--context", str(self.length)] if decode else ["--prompts", str(PROMPTS)]
+        words += ["--expert-dtype", DTYPE, "--dense-dtype", DTYPE]
+        if self.system:
+            words += ["--system", self.system]
+        for name, value in self._named_policies().items():
+            words += [f"--{name}", value]
+        if not self.promote:
+            words.append("--no-promote")
+        if self.trace is not None:
+            words += ["--trace", self.trace]
+        return shlex.join([*words, "--json"])
+
+    def _named_policies(self) -> dict[str, Any]:
+        if self.policies is None:
+            return {}
+        return dict(zip(("schedule", "cache", "prefetch"), self.policies, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    latency_s: float
+    hit_rate: float
+    prediction_accuracy: tuple[float, ...]
+
+
+def execute(run: Run) -> Outcome:
+    settings = run.settings()
+    result = simulate(settings, routing(run.model, run.phase, run.trace))
+    return Outcome(result.mean_s, result.hit_rate, result.prediction_accuracy)
+
+
+@lru_cache(maxsize=8)
+def routing(model: str, phase: str, trace: str | None) -> TraceSource:
+    """The routing every run of this model and phase replays, made once per process.
+
+    A longer synthetic trace only continues a shorter one, so this is what the single command
+    would replay."""
+    longest = Settings(
+        load_model(model),
+        load_machine("h200-emr16"),  # any machine: the routing does not depend on it
+        phase=phase,
+        cache_ratio=0.0,
+        prefetch="none",
+        tokens=1024,
+        prompts=PROMPTS,
+        expert_dtype=DTYPE,
+        dense_dtype=DTYPE,
+    )
+    source = choose_workload(trace, longest).source
+    return MemoryTrace(source.header, list(source.blocks()))

@@ -1,0 +1,34 @@
+"""One line of a reproduction."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Row(NamedTuple):
+    """`paper` is None where the paper shows a bar without a number; `ratio` is ours over the
+    paper's."""
+
+    id: str
+    claim: str
+    paper: float | None
+    ours: float
+    unit: str
+    conditions: str
+    command: str
+
+    @property
+    def ratio(self) -> float | None:
+        return None if self.paper is None else self.ours / self.paper
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "claim": self.claim,
+            "paper": self.paper,
+            "ours": self.ours,
+            "unit": self.unit,
+            "ratio": self.ratio,
+            "conditions": self.conditions,
+            "command": self.command,
+        }
