@@ -1,0 +1,105 @@
+"""Does every layer import only what lies above it? The table of the design, enforced."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+from sources import Source, sources
+
+# Layer -> the layers it may import. A folder that is not here is a layer nobody has placed.
+MACHINES = {"machines.sim", "machines.real"}
+BELOW_ENGINE = {"core", "policies", "hardware", "workloads", "kernels", "models"} | MACHINES
+ALLOWED: dict[str, set[str]] = {
+    "core": set(),
+    "policies": {"core"},
+    "hardware": {"core"},
+    "workloads": {"core"},
+    "machines": set(),  # the folder's own __init__
+    "machines.sim": {"core", "hardware"},
+    "kernels": {"core"},
+    "models": {"core", "kernels"},
+    "machines.real": {"core", "kernels", "models"},
+    "engine": BELOW_ENGINE,
+    "server": BELOW_ENGINE | {"engine"},
+    "cli": BELOW_ENGINE | {"engine", "server"},
+    "reproductions": BELOW_ENGINE | {"engine", "server", "cli"},
+}
+# The verb that runs the reproductions, and nothing else that is above them.
+EXCEPTIONS = {("moesaic.cli.reproduce", "reproductions")}
+# What the vocabulary may rest on: anything more, and every layer would carry it.
+CORE_MAY_IMPORT = {"numpy", "moesaic"}
+
+
+def layer_of(module: str) -> str | None:
+    """`moesaic.machines.sim.lane` -> machines.sim; None for the package itself."""
+    parts = module.split(".")[1:]
+    if not parts:
+        return None
+    if parts[0] == "machines" and len(parts) > 1 and f"machines.{parts[1]}" in MACHINES:
+        return f"machines.{parts[1]}"
+    return parts[0]
+
+
+def broken_rules(source: Source) -> list[str]:
+    mine = layer_of(source.module)
+    found = []
+    for imported in source.imports():
+        if imported.split(".")[0] != "moesaic":
+            continue
+        theirs = layer_of(imported)
+        if theirs in (None, "__version__", mine) or (source.module, theirs) in EXCEPTIONS:
+            continue
+        if theirs not in ALLOWED:
+            found.append(f"{source.path} imports {imported}: no such layer")
+        elif mine is None or theirs not in ALLOWED[mine]:
+            found.append(f"{source.path} ({mine}) imports {imported}")
+    return found
+
+
+def test_every_folder_is_a_known_layer() -> None:
+    unknown = {layer_of(s.module) for s in sources()} - ALLOWED.keys() - {None}
+    assert not unknown, f"place these in the layer table of the design first: {unknown}"
+
+
+def test_every_import_obeys_the_layer_rule() -> None:
+    assert [rule for source in sources() for rule in broken_rules(source)] == []
+
+
+def test_core_rests_on_the_standard_library_and_numpy() -> None:
+    for source in sources():
+        if layer_of(source.module) == "core":
+            outside = {name.split(".")[0] for name in source.imports()} - CORE_MAY_IMPORT
+            assert outside <= sys.stdlib_module_names, f"{source.path} imports {outside}"
+
+
+def test_torch_is_named_by_no_import() -> None:
+    """Of the layers there are so far; kernels, models and the real machine will need it."""
+    needs_torch = {"kernels", "models", "machines.real"}
+    for source in sources():
+        if layer_of(source.module) not in needs_torch:
+            assert not any(name.split(".")[0] == "torch" for name in source.imports()), source.path
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "complaint"),
+    [
+        ("core/a.py", "from moesaic.policies.brain import Brain", "(core) imports"),
+        ("policies/a.py", "def f():\n    import moesaic.hardware.spec", "(policies) imports"),
+        ("policies/a.py", "from moesaic import machines", "(policies) imports"),
+        (
+            "machines/sim/a.py",
+            "if TYPE_CHECKING:\n    from moesaic.policies import x",
+            "(machines.sim) imports",
+        ),
+        ("workloads/a.py", "from ..policies import belief", "(workloads) imports"),
+        ("engine/a.py", "from moesaic.cli.main import main", "(engine) imports"),
+        ("engine/a.py", "from moesaic.attic import x", "no such layer"),
+        ("cli/simulate.py", "import moesaic.reproductions.row", "(cli) imports"),
+    ],
+)
+def test_a_broken_rule_would_be_found(path: str, text: str, complaint: str) -> None:
+    (said,) = broken_rules(Source(Path(path), text, ast.parse(text)))
+    assert complaint in said

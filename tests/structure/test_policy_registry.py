@@ -1,0 +1,71 @@
+"""Is every policy registered, loadable and described? (That they are offered: tests/cli.)"""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from typing import Any
+
+import pytest
+from sources import sources
+
+from moesaic.core.errors import UnknownName
+from moesaic.core.registry import Registry
+from moesaic.policies.cache import caches
+from moesaic.policies.cache.base import Cache
+from moesaic.policies.prefetch import prefetches
+from moesaic.policies.prefetch.base import Prefetch
+from moesaic.policies.schedule import schedules
+from moesaic.policies.schedule.base import Schedule
+from moesaic.policies.systems import SYSTEMS
+
+KINDS: dict[str, tuple[Registry[Any], type[Any]]] = {
+    "schedule": (schedules, Schedule),
+    "cache": (caches, Cache),
+    "prefetch": (prefetches, Prefetch),
+}
+EVERY = [(kind, name) for kind, (registry, _) in KINDS.items() for name in registry]
+
+
+@pytest.mark.parametrize(("kind", "name"), EVERY)
+def test_a_registered_policy_loads_and_is_described(kind: str, name: str) -> None:
+    registry, contract = KINDS[kind]
+    policy = registry.load(name)
+    assert issubclass(policy, contract)
+    assert not inspect.isabstract(policy)
+    summary = registry.summary(name)
+    assert 10 < len(summary) < 110
+    assert "\n" not in summary
+    assert name in registry
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_policy_there_is_is_registered(kind: str) -> None:
+    registry, contract = KINDS[kind]
+    folder = f"moesaic.policies.{kind}."
+    modules = [import_module(s.module) for s in sources() if s.module.startswith(folder)]
+    written = {
+        thing
+        for module in modules
+        for thing in vars(module).values()
+        if inspect.isclass(thing) and issubclass(thing, contract) and not inspect.isabstract(thing)
+        if thing.__module__ == module.__name__ and thing.__name__ != "CompiledSchedule"
+    }
+    assert written == {registry.load(name) for name in registry}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unknown_name_lists_the_known_ones(kind: str) -> None:
+    registry, _ = KINDS[kind]
+    with pytest.raises(UnknownName) as caught:
+        registry.load("nonesuch")
+    assert all(name in str(caught.value) for name in registry)
+
+
+def test_known_systems_are_made_of_registered_policies() -> None:
+    for name, system in SYSTEMS.items():
+        assert {system.schedule_for(phase) for phase in ("decode", "prefill")} <= set(schedules), (
+            name
+        )
+        assert system.cache in caches, name
+        assert system.prefetch in prefetches, name
