@@ -14,8 +14,7 @@ from moesaic.core.routing import ExpertId, Forecast
 from moesaic.policies.belief import Belief
 from moesaic.policies.future import Future
 from moesaic.policies.prefetch import prefetches
-from moesaic.policies.prefetch.base import Outlook
-from moesaic.policies.prefetch.impact import MOST
+from moesaic.policies.prefetch.base import MOST_BACKGROUND, Outlook
 from moesaic.policies.schedule import schedules
 from moesaic.policies.schedule.base import HYBRID
 from moesaic.policies.timelines import ABSENT, CPU_FIRST, NUM_LANES, TRANSFER
@@ -36,8 +35,11 @@ def outlook_of(
     trust: Sequence[float] = (1.0, 1.0, 1.0),
     belief: Belief | None = None,
     link_free: int = 0,
+    delays: Sequence[int] = (0,) * (MOST_BACKGROUND + 1),
+    miss_rate: float = 0.0,
 ) -> Outlook:
-    """After layer 0; `predicted[d]` are the experts per token d + 1 layers on."""
+    """After layer 0; `predicted[d]` are the experts per token d + 1 layers on, `delays[n]` what n
+    transfers cost the next layer."""
     known = belief_of() if belief is None else belief
     lanes = np.zeros(NUM_LANES, dtype=np.int64)
     lanes[CPU_FIRST], lanes[TRANSFER] = known.cpu_first_ns, known.transfer_ns
@@ -59,7 +61,9 @@ def outlook_of(
         lanes=lanes,
         link_free_ns=link_free,
         starts=np.asarray(starts, dtype=np.int64),
+        delays=np.asarray(delays, dtype=np.int64),
         trust=tuple(trust),
+        miss_rate=miss_rate,
     )
 
 
@@ -120,6 +124,22 @@ def test_impact_discounts_what_is_seldom_predicted_right() -> None:
     assert prefetch.propose(doubted)[0] == ExpertId(1, 0)
 
 
+def test_impact_must_be_worth_the_delay_of_the_next_layer() -> None:
+    """Expert 0 saves 19 of 20 there: worth a delay of 18 and not one of 19."""
+    prefetch = prefetches.create("impact")
+    slow = belief_of(gpu=1, cpu=20, transfer=500)
+    worth = outlook_of([[[0]]], belief=slow, delays=(0, 18))
+    assert prefetch.propose(worth) == [ExpertId(1, 0)]
+    too_dear = outlook_of([[[0]]], belief=slow, delays=(0, 19))
+    assert prefetch.propose(too_dear) == []
+
+
+def test_nothing_useless_is_moved_because_it_costs_less_than_nothing() -> None:
+    """Greedy schedules are not monotone: one transfer more may seem to cost the next layer less."""
+    outlook = outlook_of([[[0]]], [(1, 0)], delays=(0, -5, -9))
+    assert prefetches.create("impact").propose(outlook) == []
+
+
 def _gain(outlook: Outlook, ready: dict[ExpertId, int], candidate: ExpertId, arrival: int) -> float:
     """How much earlier the candidate's layer ends with it on its way, by the schedule itself."""
     d = candidate.layer - 1
@@ -162,10 +182,22 @@ def outlooks(draw: st.DrawFn) -> Outlook:
         trust=(1.0, 0.5, 0.25),
         belief=belief_of(*(int(n) for n in rng.integers(1, 80, 3))),
         link_free=int(rng.integers(0, 100)),
+        miss_rate=draw(st.sampled_from([0.0, 0.0, 0.5, 1.0])),
+        delays=(0, *rng.integers(-20, 40, int(rng.integers(1, MOST_BACKGROUND + 1))).tolist()),
     )
 
 
-@settings(max_examples=80)
+def _surprises(outlook: Outlook, distance: int) -> list[ExpertId]:
+    """Of the experts predicted and there, as many as will be wrong and missing instead."""
+    forecast = outlook.forecasts[distance]
+    loads = np.bincount(forecast.ranked.ravel(), minlength=EXPERTS)
+    there = [e for e in range(EXPERTS) if loads[e] and outlook.resident[forecast.layer, e]]
+    wrong = (1.0 - outlook.trust[distance]) * np.count_nonzero(loads)
+    count = round(wrong * outlook.miss_rate)
+    return [ExpertId(forecast.layer, e) for e in sorted(there, key=lambda e: loads[e])[:count]]
+
+
+@settings(max_examples=120)
 @given(outlooks())
 def test_impact_always_picks_the_largest_gain_one_transfer_after_the_other(
     outlook: Outlook,
@@ -177,17 +209,23 @@ def test_impact_always_picks_the_largest_gain_one_transfer_after_the_other(
         for e in range(EXPERTS)
         if outlook.resident[at, e]
     }
-    candidates = {ExpertId(f.layer, int(e)) for f in outlook.forecasts for e in f.ranked.ravel()}
+    predicted = {ExpertId(f.layer, int(e)) for f in outlook.forecasts for e in f.ranked.ravel()}
+    candidates = predicted - ready.keys()
+    for distance in range(len(outlook.forecasts)):
+        for surprise in _surprises(outlook, distance):
+            del ready[surprise]
     proposed = prefetches.create("impact").propose(outlook)
-    assert len(proposed) <= MOST
-    for place in range(MOST):
+    most = len(outlook.delays) - 1
+    assert len(proposed) <= most
+    for place in range(most):
+        least = max(int(outlook.delays[place + 1] - outlook.delays[place]), 0)
         arrival = outlook.link_free_ns + (place + 1) * outlook.belief.transfer_ns
         gains = {c: _gain(outlook, ready, c, arrival) for c in candidates - ready.keys()}
         best = max(gains.values(), default=0)
         if place == len(proposed):
-            assert best <= 0, "something that helps was left out"
+            assert best <= least, "something that helps was left out"
             return
-        assert gains[proposed[place]] == best
+        assert gains[proposed[place]] == best > least
         start = int(outlook.starts[proposed[place].layer - 1])
         ready[proposed[place]] = max(arrival - start, 0)
 
