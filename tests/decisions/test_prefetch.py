@@ -144,7 +144,8 @@ def _gain(outlook: Outlook, ready: dict[ExpertId, int], candidate: ExpertId, arr
     """How much earlier the candidate's layer ends with it on its way, by the schedule itself."""
     d = candidate.layer - 1
     loads = np.bincount(outlook.forecasts[d].ranked.ravel(), minlength=EXPERTS)
-    experts = sorted((e for e in range(EXPERTS) if loads[e]), key=lambda e: -int(loads[e]))
+    seen = dict.fromkeys(outlook.forecasts[d].ranked.ravel().tolist())  # equal loads: first seen
+    experts = sorted(seen, key=lambda e: -int(loads[e]))
     tables = outlook.belief.tables
 
     def ends(at: dict[ExpertId, int]) -> int:
@@ -191,7 +192,8 @@ def _surprises(outlook: Outlook, distance: int) -> list[ExpertId]:
     """Of the experts predicted and there, as many as will be wrong and missing instead."""
     forecast = outlook.forecasts[distance]
     loads = np.bincount(forecast.ranked.ravel(), minlength=EXPERTS)
-    there = [e for e in range(EXPERTS) if loads[e] and outlook.resident[forecast.layer, e]]
+    seen = reversed(dict.fromkeys(forecast.ranked.ravel().tolist()))
+    there = [e for e in seen if outlook.resident[forecast.layer, e]]
     wrong = (1.0 - outlook.trust[distance]) * np.count_nonzero(loads)
     count = round(wrong * outlook.miss_rate)
     return [ExpertId(forecast.layer, e) for e in sorted(there, key=lambda e: loads[e])[:count]]
