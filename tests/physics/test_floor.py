@@ -10,6 +10,7 @@ from closed_loop import Policies, assembled, play
 from invented import policy_combinations, random_steps, routing_of, small_machine, small_model
 from moesaic.core.machine import Step
 from moesaic.core.plan import LayerPlan, Transfer
+from moesaic.core.report import LayerReport, StepReport
 from moesaic.core.routing import ExpertId
 from moesaic.core.units import NS_PER_S
 from moesaic.core.view import GPU
@@ -63,3 +64,32 @@ def test_what_is_nearly_there_need_not_be_read_again() -> None:
     machine.run(LayerPlan(1, {GPU: (0,)}), planning_ns=0)
     report = machine.finish()
     assert Floor(physics).step_s(step, report) <= report.latency_ns / NS_PER_S + ROUNDING_S
+
+
+@pytest.mark.parametrize(
+    ("active", "hits", "coming", "layer_us"),
+    [
+        (4, 0, 0, 4 * 60 / (6 + 2)),  # all missing: CPU and link share them
+        (4, 0, 1, 3 * 60 / (6 + 2)),  # one of them was under way
+        (4, 4, 0, (4 * 60 + 30) / (6 + 60)),  # all there: CPU and GPU share the reading
+        (4, 3, 0, 60 / (6 + 2)),  # one missing weighs more than reading all
+    ],
+)
+def test_a_layers_floor_by_hand(active: int, hits: int, coming: int, layer_us: float) -> None:
+    """Experts of 60 kB, shared ones of 30 kB; CPU 6, link 2, GPU 60 GB/s. Attention reads 61.4 kB
+    and the head 200 kB on the GPU."""
+    model = small_model(layers=1)
+    floor = Floor(Physics(frictionless(), model))
+    layer = LayerReport(0, 0, 0, active, hits, 0, coming)
+    found = floor.step_s(Step("decode", 1, 0, 1), StepReport(0, 0, 1, (layer,)))
+    dense_us = (61.4 + 200) / 60
+    assert found * 1e6 == pytest.approx(layer_us + dense_us)
+
+
+def test_the_floor_of_a_large_batch_is_bound_by_products() -> None:
+    """1,000 tokens with two experts each: 120 MFLOP at 1.02 TFLOP/s; attention 61.2 MFLOP and the
+    head of one sequence 0.2 MFLOP at 1 TFLOP/s."""
+    floor = Floor(Physics(frictionless(), small_model(layers=1)))
+    layer = LayerReport(0, 0, 0, 6, 6, 0)
+    found = floor.step_s(Step("prefill", 1000, 0, 1), StepReport(0, 0, 1000, (layer,)))
+    assert found * 1e6 == pytest.approx(120 / 1.02 + 61.2 + 0.2)
