@@ -103,7 +103,7 @@ def test_perfetto_trace_follows_the_format(tmp_path: Path) -> None:
     result = run_json("simulate", *SMALL, "--perfetto", path)
     events = json.loads(path.read_text())["traceEvents"]
     names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    assert sorted(names.values()) == ["cpu", "gpu", "pcie", "step"]
+    assert sorted(names.values()) == ["cpu", "gpu", "pcie", "planner", "step"]
     assert [e["ph"] for e in events] == sorted(e["ph"] for e in events)  # metadata first
     work = [e for e in events if e["ph"] == "X"]
     assert all({"name", "cat", "pid", "tid", "ts", "dur", "args"} <= set(e) for e in work)

@@ -60,7 +60,7 @@ def test_synthesize_for_a_known_model_with_forecasts(tmp_path: Path) -> None:
     made = tmp_path / "m.moet"
     words = ("--model", "mixtral-8x7b", "--tokens", 40, "--forecast-depth", 2, "-o", made)
     found = run_json("synthesize", *words)
-    assert found["calibration"] == "gpt-oss-20b-decode"
+    assert found["calibration"] == "mixtral-8x7b"
     header = open_trace(made).header
     assert (header.num_layers, header.num_experts, header.forecast_depth) == (32, 8, 2)
 

@@ -11,7 +11,13 @@ import pytest
 from moesaic.core.errors import BadMachine, ImpossibleSetting, UnknownName
 from moesaic.hardware.load import known_machines, load_machine
 
-MACHINES = ("a6000-xeon5220r", "h100-xeon8470", "h200-emr16", "rtx4080-i5-12400")
+MACHINES = (
+    "a6000-xeon5220r",
+    "a6000-xeon5220r-implied",
+    "h100-xeon8470",
+    "h200-emr16",
+    "rtx4080-i5-12400",
+)
 GOOD = (files("moesaic.hardware") / "data" / "h200-emr16.toml").read_text()
 
 
@@ -25,6 +31,12 @@ def edited(folder: Path, old: str, new: str) -> str:
 
 def test_the_papers_machines_and_ours_are_known() -> None:
     assert known_machines() == MACHINES
+
+
+def test_the_implied_machine_differs_in_one_number_only() -> None:
+    implied = load_machine("a6000-xeon5220r-implied").values()
+    described = load_machine("a6000-xeon5220r").values()
+    assert {k for k in implied if implied[k] != described[k]} == {"cpu.bandwidth_efficiency"}
 
 
 @pytest.mark.parametrize("name", MACHINES)

@@ -129,9 +129,10 @@ def test_calibrations_survive_json_and_bad_ones_are_refused(tmp_path: Path) -> N
 
 
 def test_which_calibration_for_which_model() -> None:
-    assert calibration_names() == ["deepseek-v2-lite-prefill", "gpt-oss-20b-decode"]
+    names = ["deepseek-v2-lite-prefill", "gpt-oss-20b-decode", "mixtral-8x7b"]
+    assert calibration_names() == names
     assert default_calibration("gpt-oss-120b", 128).name == "gpt-oss-20b-decode"
-    assert default_calibration("mixtral-8x7b", 8).name == "gpt-oss-20b-decode"
+    assert default_calibration("mixtral-8x22b", 8).name == "mixtral-8x7b"
     assert default_calibration("Qwen3-30B-A3B").name == "deepseek-v2-lite-prefill"
     assert default_calibration("something-new", 64).name == "deepseek-v2-lite-prefill"
 

@@ -33,8 +33,11 @@ class Body(Protocol):
 
     def view(self, layer: int) -> View: ...
 
-    def run(self, plan: LayerPlan, planning_ns: int) -> LayerReport:
-        """Charge the planning time, then execute the plan to the end of the layer."""
+    def run(self, plan: LayerPlan, planning_ns: int, lookahead_ns: int = 0) -> LayerReport:
+        """Charge the planning time, then execute the plan to the end of the layer.
+
+        What to move in the background is decided while the layer runs: those transfers can
+        start `lookahead_ns` later. A body in real time is given zeros and feels it itself."""
         ...
 
     def finish(self) -> StepReport: ...

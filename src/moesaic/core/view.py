@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 GPU = "gpu"
 CPU = "cpu"
 PCIE = "pcie"
+PLANNER = "planner"  # where deciding shows in a timeline
 
 
 class Flight(NamedTuple):

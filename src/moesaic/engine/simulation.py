@@ -18,6 +18,7 @@ from moesaic.engine.loop import forward
 from moesaic.engine.placement import initial_placement
 from moesaic.engine.result import Result, Tally
 from moesaic.engine.settings import Settings
+from moesaic.hardware.spec import PlannerSpec
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.belief import Belief, warm_up
@@ -41,7 +42,8 @@ def simulate(
     counts = popularity(source, settings.profile_tokens or 1)
     steps = workload(settings, source)
     machine, brain = assemble(settings, counts, steps, timeline)
-    planning = _planning_cost(settings)
+    planner = settings.machine.planner
+    planning_ns, lookahead_ns = _planning_cost(planner), ns_from_us(planner.lookahead_us)
     floor, tally = Floor(machine.physics), Tally(settings)
     total = settings.warmup_steps + settings.steps
     for index, routed in enumerate(islice(steps, total)):
@@ -50,7 +52,8 @@ def simulate(
         started = perf_counter_ns()
         step = routed.step._replace(context=routed.step.context + settings.context)
         machine.begin(step, routed.layer)
-        report = forward(machine, brain, settings.model.num_moe_layers, planning)
+        layers = settings.model.num_moe_layers
+        report = forward(machine, brain, layers, planning_ns, lookahead_ns)
         if index >= settings.warmup_steps:
             tally.add(report, floor.step_s(step, report), perf_counter_ns() - started)
         advance(1)
@@ -144,8 +147,7 @@ def _future(settings: Settings, steps: Iterable[StepRouting]) -> Future:
     return Future(np.asarray(loads, dtype=np.uint16))
 
 
-def _planning_cost(settings: Settings) -> Callable[[int], int]:
+def _planning_cost(planner: PlannerSpec) -> Callable[[int], int]:
     """What deciding costs on the described machine, by the number of active experts."""
-    planner = settings.machine.planner
     fixed, per_expert = ns_from_us(planner.fixed_us), planner.per_expert_us
     return lambda active: fixed + ns_from_us(per_expert * active)

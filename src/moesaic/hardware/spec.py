@@ -128,10 +128,12 @@ class LinkSpec(_Checked):
 
 @dataclass(frozen=True, slots=True)
 class PlannerSpec(_Checked):
-    """What deciding one layer costs."""
+    """What deciding one layer costs: the layer waits for the first two, the look-ahead (what to
+    move in the background) is decided while it runs."""
 
     fixed_us: NotNegative
     per_expert_us: NotNegative  # per active expert
+    lookahead_us: NotNegative
 
 
 @dataclass(frozen=True, slots=True)

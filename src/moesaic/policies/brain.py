@@ -153,7 +153,7 @@ class Brain:
     ) -> tuple[Transfer, ...]:
         """What to move while the link idles: as much as could start before the next layer's
         experts do. What would keep that layer waiting for the link must be worth it."""
-        if view.slots == 0 or self.cache.fixed:
+        if view.slots == 0 or self.cache.fixed or not (self._promote or self.prefetch.lookahead):
             return ()
         lanes, transfer = self._later_lanes, self.belief.transfer_ns
         lanes[:] = self._work.lanes

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 from moesaic.core.machine import Step
 from moesaic.core.plan import LayerPlan, Transfer
-from moesaic.core.report import LayerReport, StepReport, Timeline
+from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.routing import LayerRouting
-from moesaic.core.view import CPU, GPU, PCIE, Flight, View
+from moesaic.core.view import CPU, GPU, PCIE, PLANNER, Flight, View
 from moesaic.machines.sim.clock import Clock
 from moesaic.machines.sim.lane import Lane, Task
 from moesaic.machines.sim.memory import SlotMemory
@@ -42,6 +42,7 @@ class SimMachine:
         self._dense_on = dense_on if dense_on is not None else [GPU] * model.num_moe_layers
         self._dense_devices = {GPU, *self._dense_on}
         self._flight: tuple[Transfer, Task] | None = None
+        self._routed = 0  # layers so far
         self._expert_costs: dict[tuple[str, int], int] = {}
         self._transfer_ns, self._expert_bytes = physics.transfer_ns, physics.expert_bytes
         self._dense_before = _dense_layers_before(model.moe_layers, model.num_layers)
@@ -63,6 +64,7 @@ class SimMachine:
         self._shared = Task("dense", shared, layer, tokens=self._step.tokens) if shared else None
         if self._shared is not None:
             self.lanes[device].submit(self._shared)
+        self._routed += 1
         self.lanes[PCIE].replace_background(())  # from here on the view must stay true
         self._routing = self._route(layer)
         return self._routing
@@ -83,16 +85,18 @@ class SimMachine:
             pcie_busy_ns=self.lanes[PCIE].remaining_ns,
         )
 
-    def run(self, plan: LayerPlan, planning_ns: int) -> LayerReport:
+    def run(self, plan: LayerPlan, planning_ns: int, lookahead_ns: int = 0) -> LayerReport:
         resident = self.memory.resident[plan.layer].tolist()
         served = [expert for queue in plan.queues.values() for expert in queue]
         hits = sum(resident[expert] for expert in served)
         flight = self._flight[0] if self._flight is not None else None
         coming = int(flight is not None and flight.layer == plan.layer and flight.expert in served)
         self.planning_ns += planning_ns
-        self.clock.advance(planning_ns)
+        self._advance_planning(plan.layer, planning_ns)
         start = self.clock.now
-        for task in self._submit(plan):
+        tasks = self._submit(plan)
+        self._offer(plan.background, lookahead_ns)
+        for task in tasks:
             while not task.done:
                 self.clock.step()
         moved = len(plan.transfers) * self._expert_bytes
@@ -154,10 +158,30 @@ class SimMachine:
                 self.lanes[device].submit(task)
         for task in moves:
             self.lanes[PCIE].submit(task)
-        background = [self._transfer_task("prefetch", t) for t in plan.background]
-        self.lanes[PCIE].replace_background(background)
         last = [tasks[-1] for tasks in queues.values() if tasks]
         return last if self._shared is None else [*last, self._shared]
+
+    def _offer(self, background: tuple[Transfer, ...], after_ns: int) -> None:
+        """Hand the link its background once it is decided, unless the next layer came first."""
+        if not background:
+            return
+        routed = self._routed
+
+        def decided() -> None:
+            if routed == self._routed:
+                tasks = [self._transfer_task("prefetch", t) for t in background]
+                self.lanes[PCIE].replace_background(tasks)
+
+        if after_ns:
+            self.clock.at(self.clock.now + after_ns, decided)
+        else:
+            decided()
+
+    def _advance_planning(self, layer: int, duration: int) -> None:
+        start = self.clock.now
+        self.clock.advance(duration)
+        if duration and self.timeline.enabled:
+            self.timeline.add(Span(PLANNER, "plan", start, self.clock.now, layer, -1, 0))
 
     def _expert_tasks(
         self, layer: int, device: str, experts: tuple[int, ...], loads: list[int]

@@ -1,0 +1,48 @@
+"""Inputs the benchmarks share, made from a fixed seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import cycle
+
+import numpy as np
+
+from moesaic.cli.workload import BUNDLED, choose_workload
+from moesaic.core.model_zoo import load_model
+from moesaic.core.plan import LayerPlan
+from moesaic.engine.settings import Settings
+from moesaic.engine.simulation import assemble, workload
+from moesaic.hardware.load import load_machine
+from moesaic.policies.belief import Belief
+from moesaic.policies.schedule.base import Work
+from moesaic.policies.timelines import ABSENT, gather
+from moesaic.workloads.steps import popularity
+
+
+def decode_layer(experts: int, active: int, tokens: int) -> Work:
+    """A layer with about a third of its experts on the GPU and costs of a real machine's kind."""
+    rng = np.random.default_rng(0)
+    popular = rng.permutation(experts)[:active]
+    draws = popular[None, :] if tokens == 1 else popular[rng.integers(0, active, (tokens, 8))]
+    chosen = np.concatenate([popular, draws.ravel()])[None, :] if tokens > 1 else draws
+    resident = (rng.random(experts) < 0.33).astype(np.uint8)
+    table = np.zeros((3, experts), dtype=np.int64)
+    n = gather(chosen.astype(np.int64), resident, table, np.zeros(experts, dtype=np.int64))
+    assert n == active, f"{n} experts are active, not {active}"
+    assert (table[2, :n] == ABSENT).any(), "a layer without misses would be no work"
+    counts = np.arange(chosen.size + 1, dtype=np.int64)
+    belief = Belief(np.stack([20_000 + 100 * counts, 70_000 + 9_000 * counts]), 60_000, 380_000)
+    lanes = np.array([10_000, 0, 0, belief.cpu_first_ns, belief.transfer_ns], dtype=np.int64)
+    return Work(0, n, table, lanes, belief)
+
+
+def endless_plans(prefetch: str, promote: bool) -> Iterator[LayerPlan]:
+    """Plans of decode layers, one after another, on the bundled trace; nothing executes them."""
+    model = load_model("deepseek-v2-lite")
+    machine = load_machine("a6000-xeon5220r")
+    settings = Settings(model, machine, prefetch=prefetch, promote=promote, belief="described")
+    source = choose_workload(BUNDLED, settings).source
+    body, brain = assemble(settings, popularity(source, settings.profile_tokens), (), None)
+    for step in cycle(list(workload(settings, source))):
+        for layer in range(model.num_moe_layers):
+            yield brain.plan(step.layer(layer), body.view(layer))

@@ -1,0 +1,91 @@
+"""How long deciding one layer takes, for every schedule: `python -m benchmarks.planners`.
+
+The whole call is timed, from the layer's table of active experts to the finished assignment as
+Python values; the median of many calls counts. Targets: `hybrid` in at most 10 us for 8 active
+experts (one decoded token) and 150 us for 64 active experts at batch 512."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from statistics import median
+
+from benchmarks.inputs import decode_layer, endless_plans
+from moesaic.policies.schedule import schedules
+from moesaic.policies.schedule.optimal import EXHAUSTIVE
+
+CASES = {
+    "8 active experts, batch 1": decode_layer(experts=64, active=8, tokens=1),
+    "64 active experts, batch 512": decode_layer(experts=64, active=64, tokens=512),
+}
+TARGETS_US = {"8 active experts, batch 1": 10.0, "64 active experts, batch 512": 150.0}
+
+
+def microseconds(call: Callable[[], object], repeat: int = 2000, budget_s: float = 1.0) -> float:
+    """Median time of a call, as many repetitions as fit."""
+    call()
+    times: list[int] = []
+    end = time.perf_counter() + budget_s
+    while len(times) < repeat and (len(times) < 5 or time.perf_counter() < end):
+        start = time.perf_counter_ns()
+        call()
+        times.append(time.perf_counter_ns() - start)
+    return median(times) / 1000
+
+
+def time_schedules() -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for (case, work), name in product(CASES.items(), schedules):
+        if name == "optimal" and work.n > EXHAUSTIVE:
+            continue  # a solver: seconds
+        schedule = schedules.create(name)
+        rows.append(
+            {
+                "case": case,
+                "what": f"schedule {name}",
+                "median_us": microseconds(partial(schedule.assign, work)),
+                "target_us": TARGETS_US[case] if name == "hybrid" else None,
+            }
+        )
+    return rows
+
+
+def time_brain() -> list[dict[str, object]]:
+    """The whole plan of one decode layer, and the part of it the layer has to wait for: what to
+    move in the background is decided while the layer runs."""
+    rows: list[dict[str, object]] = []
+    for what, prefetch, promote in (
+        ("decision: hybrid + mrs", "none", False),
+        ("the same + promotions", "none", True),
+        ("the same + impact", "impact", True),
+    ):
+        plans = endless_plans(prefetch, promote)
+        rows.append(
+            {
+                "case": "DeepSeek-V2-Lite, batch 1",
+                "what": what,
+                "median_us": microseconds(partial(next, plans)),
+                "target_us": None,
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    rows = [*time_schedules(), *time_brain()]
+    if parser.parse_args().json:
+        print(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        target = f"  (target {row['target_us']:g})" if row["target_us"] else ""
+        print(f"{row['case']:30} {row['what']:32} {row['median_us']:10.1f} us{target}")
+
+
+if __name__ == "__main__":
+    main()
