@@ -58,11 +58,16 @@ def assembled(
 
 
 def play(
-    machine: SimMachine, brain: Brain, steps: Sequence[RandomStep], planning_ns: int = 0
+    machine: SimMachine,
+    brain: Brain,
+    steps: Sequence[RandomStep],
+    planning_ns: int = 0,
+    lookahead_ns: int = 0,
 ) -> list[StepReport]:
     reports = []
     for step in steps:
         machine.begin(step.step, step.layer)
         layers = machine.physics.model.num_moe_layers
-        reports.append(forward(machine, brain, layers, lambda active: planning_ns))
+        report = forward(machine, brain, layers, lambda active: planning_ns, lookahead_ns)
+        reports.append(report)
     return reports

@@ -10,7 +10,7 @@ from works import costs, naive_best, work_of, works
 
 from moesaic.policies.schedule import schedules
 from moesaic.policies.schedule.base import Work
-from moesaic.policies.schedule.optimal import Optimal, solve, try_all
+from moesaic.policies.schedule.optimal import GAP, Optimal, solve, try_all
 from moesaic.policies.timelines import ABSENT, finish_time
 
 SCHEDULES = {name: schedules.create(name) for name in schedules}
@@ -55,7 +55,7 @@ def test_the_solver_finds_what_the_exhaustive_search_finds(work: Work) -> None:
     kind = np.zeros(work.n, dtype=np.int64)
     best = try_all(kind, ready, gpu, cpu, work.lanes, work.n)
     solved = solve(ready, gpu, cpu, work.lanes)
-    assert finish_time(solved, ready, gpu, cpu, work.lanes, work.n) == best
+    assert best <= finish_time(solved, ready, gpu, cpu, work.lanes, work.n) <= best * (1 + GAP)
 
 
 def test_optimal_beyond_exhaustive_search_is_no_worse_than_best_split() -> None:

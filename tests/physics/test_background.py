@@ -16,7 +16,7 @@ from simple_runs import (
 
 from moesaic.core.plan import LayerPlan, Transfer
 from moesaic.core.routing import ExpertId
-from moesaic.core.view import GPU, Flight
+from moesaic.core.view import CPU, GPU, PLANNER, Flight
 
 ONE_CPU_EXPERT = FIRST_NS + CPU_NS  # 57: how long layer 0 takes in these tests
 
@@ -30,6 +30,26 @@ def test_background_starts_after_the_demand_of_its_layer() -> None:
     (demand,), (prefetch,) = spans(machine, "transfer"), spans(machine, "prefetch")
     assert prefetch.start_ns == demand.end_ns
     assert machine.memory.resident[1, 5] == 1
+
+
+def test_every_demand_goes_before_the_background() -> None:
+    machine = machine_with()
+    begin(machine, [[1, 1, 1]])
+    demands = tuple(Transfer(0, e) for e in range(3))
+    report = run_layer(machine, (0, 1, 2), (), demands, (Transfer(1, 5), Transfer(1, 6)))
+    assert report.end_ns - report.start_ns == 3 * MOVE_NS + GPU_NS
+
+
+def test_nothing_starts_between_routing_and_the_plan() -> None:
+    """The first prefetch ends while the brain plans: the second may not take the link then, or
+    the plan would rest on a view that is no longer true."""
+    machine = machine_with(physics=plain_physics(attention=10))
+    begin(machine, [[1], [1]])
+    run_layer(machine, cpu=(0,), background=(Transfer(2, 0), Transfer(2, 1)))
+    machine.route(1)
+    machine.clock.advance(2 * MOVE_NS)
+    assert machine.view(1).in_flight == ()
+    assert len(spans(machine, "prefetch")) == 1
 
 
 def test_a_demand_waits_for_the_transfer_under_way_and_not_for_the_queue() -> None:
@@ -98,3 +118,29 @@ def test_planning_is_charged_before_the_experts_begin() -> None:
     report = run_layer(machine, gpu=(0,), planning_ns=40)
     assert (report.start_ns, report.end_ns) == (40, 40 + GPU_NS)
     assert machine.planning_ns == 40
+    (plan,) = spans(machine, "plan")
+    assert (plan.lane, plan.start_ns, plan.end_ns) == (PLANNER, 0, 40)
+
+
+def test_background_starts_when_it_is_decided() -> None:
+    """Deciding takes 30 of the 57 that the layer runs; the layer does not wait for it."""
+    machine = machine_with()
+    begin(machine, [[1]])
+    machine.route(0)
+    plan = LayerPlan(0, {CPU: (0,)}, (), (Transfer(1, 5),))
+    report = machine.run(plan, planning_ns=0, lookahead_ns=30)
+    assert report.end_ns - report.start_ns == ONE_CPU_EXPERT
+    machine.clock.advance(10 * MOVE_NS)
+    (prefetch,) = spans(machine, "prefetch")
+    assert prefetch.start_ns == 30
+
+
+def test_background_decided_after_the_next_routing_is_forgotten() -> None:
+    machine = machine_with(physics=plain_physics(attention=10))
+    begin(machine, [[1], [1]])
+    machine.route(0)
+    plan = LayerPlan(0, {CPU: (0,)}, (), (Transfer(2, 5),))
+    machine.run(plan, planning_ns=0, lookahead_ns=ONE_CPU_EXPERT + 10 + 1)
+    run_layer(machine, cpu=(0,), layer=1)
+    machine.clock.advance(10 * MOVE_NS)
+    assert spans(machine, "prefetch") == []
