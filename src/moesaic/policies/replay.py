@@ -89,9 +89,9 @@ def _serve(
         if marks[expert] == 0:
             marks[expert] = 1
             wanted += 1
-            hits += resident[expert]
+            hits += int(resident[expert])
     for other in range(len(resident)):
-        held += resident[other]
+        held += int(resident[other])
     for expert in chosen.flat:
         if marks[expert] == 0:
             continue
