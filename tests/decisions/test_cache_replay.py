@@ -60,6 +60,11 @@ def test_lfu_refuses_a_newcomer_with_fewer_uses() -> None:
     assert hit_rate("lfu", steps, small_model(1, 3, 1), slots=1) == pytest.approx(2 / 4)
 
 
+def test_a_newcomer_that_is_worth_the_same_does_not_displace() -> None:
+    steps = one_layer([0], [1], [0])
+    assert hit_rate("lfu", steps, small_model(1, 3, 1), slots=1) == pytest.approx(1 / 3)
+
+
 def test_a_step_asks_for_all_its_experts_at_once() -> None:
     """One slot, two experts, twice the same: one of them is still there; asked for one after
     the other, each evicts the next."""

@@ -52,6 +52,13 @@ def test_fiddler_judges_each_expert_alone(example: Work) -> None:
     assert (found.moved, found.cpu, found.believed_ns) == ((C,), (D,), 5)
 
 
+@pytest.mark.parametrize(("load", "on_cpu"), [(4, True), (5, False)])
+def test_fiddler_counts_the_transfer_and_the_gpu(load: int, on_cpu: bool) -> None:
+    """3 + 1 over the link and on the GPU against 1 per token on the CPU; a draw stays there."""
+    work = work_of([load], [ABSENT], lambda t: 1, lambda t: t, transfer=3)
+    assert bool(schedules.create("threshold").assign(work).cpu) is on_cpu
+
+
 @pytest.mark.parametrize("schedule", ["hybrid", "best-split", "optimal"])
 def test_the_cpu_computes_a_cached_expert_while_the_gpu_takes_an_uncached_one(
     example: Work, schedule: str

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from invented import small_machine, small_model
+from moesaic.core.report import Timeline
 from moesaic.engine.result import Result
 from moesaic.engine.settings import Settings
 from moesaic.engine.simulation import simulate
@@ -16,7 +17,9 @@ from moesaic.workloads.synthetic.generate import Shape, synthesize
 MODEL = small_model(layers=3, experts=8, top_k=2)
 
 
-def run(seed: int = 0, link_gb_s: float = 2.0, **changes: object) -> Result:
+def run(
+    seed: int = 0, link_gb_s: float = 2.0, timeline: Timeline | None = None, **changes: object
+) -> Result:
     machine = small_machine()
     machine = replace(machine, pcie=replace(machine.pcie, bandwidth_gb_s=link_gb_s, latency_us=0.0))
     settings = Settings(
@@ -24,7 +27,7 @@ def run(seed: int = 0, link_gb_s: float = 2.0, **changes: object) -> Result:
     )
     calibration = default_calibration(MODEL.name, MODEL.num_experts)
     trace = synthesize(calibration, Shape.of(MODEL), 100, seed=seed, phase="decode")
-    return simulate(replace(settings, **changes), trace)  # type: ignore[arg-type]
+    return simulate(replace(settings, **changes), trace, timeline)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("link_gb_s", [0.5, 2.0, 8.0])
@@ -67,3 +70,19 @@ def test_measured_and_described_beliefs_agree_for_single_tokens() -> None:
 def test_the_same_settings_give_the_same_result() -> None:
     first, second = run(seed=2), run(seed=2)
     assert replace(first, wall_s=0) == replace(second, wall_s=0)
+
+
+def test_static_layers_do_all_of_a_layer_on_one_device() -> None:
+    """12 slots for 3 layers of 8 experts: the first layer fits, attention and shared experts of
+    the others run on the CPU with their experts."""
+    timeline = Timeline()
+    run(timeline=timeline, schedule="static-layers", cache="pinned", prefetch="none")
+    for kind in ("dense", "expert"):
+        lanes = {(s.layer, s.lane) for s in timeline.spans if s.kind == kind and s.layer >= 0}
+        assert lanes == {(0, "gpu"), (1, "cpu"), (2, "cpu")}
+
+
+def test_whole_layers_and_a_learning_cache_get_along() -> None:
+    """The first layer holds more than its share: the others must not plan into its slots."""
+    found = run(schedule="static-layers", cache="lru", prefetch="none", tokens=20, checked=True)
+    assert found.tokens == 20
