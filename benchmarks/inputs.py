@@ -7,11 +7,11 @@ from itertools import cycle
 
 import numpy as np
 
-from moesaic.cli.workload import BUNDLED, choose_workload
 from moesaic.core.model_zoo import load_model
 from moesaic.core.plan import LayerPlan
 from moesaic.engine.settings import Settings
 from moesaic.engine.simulation import assemble, workload
+from moesaic.engine.workload import BUNDLED, choose_workload
 from moesaic.hardware.load import load_machine
 from moesaic.policies.belief import Belief
 from moesaic.policies.schedule.base import Work

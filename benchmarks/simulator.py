@@ -9,10 +9,10 @@ import argparse
 import json
 import time
 
-from moesaic.cli.workload import choose_workload
 from moesaic.core.model_zoo import load_model
 from moesaic.engine.settings import Settings
 from moesaic.engine.simulation import simulate
+from moesaic.engine.workload import choose_workload
 from moesaic.hardware.load import load_machine
 
 STEPS = (250, 500, 1000, 2000)

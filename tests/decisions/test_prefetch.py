@@ -232,11 +232,19 @@ def test_impact_always_picks_the_largest_gain_one_transfer_after_the_other(
         ready[proposed[place]] = max(arrival - start, 0)
 
 
-def test_the_oracle_knows_the_true_loads() -> None:
+def test_the_future_forecasts_the_true_loads() -> None:
     loads = np.zeros((1, LAYERS, EXPERTS), dtype=np.uint16)
     loads[0, 1, 6], loads[0, 2, 3] = 1, 5
-    outlook = outlook_of([[[0]], [[1]]], belief=belief_of(transfer=500), trust=(0.0, 0.0, 0.0))
-    outlook.future = Future(loads)
-    outlook.future.step = 0
+    future = Future(loads)
+    future.step = 0
+    near, far = future.forecasts(0, 2)
+    assert (near.layer, near.ranked.tolist()) == (1, [[6]])
+    assert (far.layer, far.ranked.tolist()) == (2, [[3, 3, 3, 3, 3]])
+
+
+def test_the_oracle_values_the_truth() -> None:
+    outlook = outlook_of(
+        [[[6]], [[3, 3, 3, 3, 3]]], belief=belief_of(transfer=500), trust=(1.0, 1.0, 1.0)
+    )
     proposed = prefetches.create("oracle").propose(outlook)
     assert proposed == [ExpertId(2, 3), ExpertId(1, 6)]

@@ -81,7 +81,7 @@ def _baseline(asked: str | None, labels: list[str]) -> str:
 def _run(asked: dict[str, Any], entries: list[Contender]) -> list[Outcome]:
     from moesaic.cli.comparison import plan_grid, run_grid
     from moesaic.cli.recording import announce_compilation
-    from moesaic.cli.workload import choose_workload
+    from moesaic.engine.workload import choose_workload
 
     jobs = asked["jobs"] if asked["jobs"] is not None else os.cpu_count() or 1
     if jobs < 1:

@@ -16,10 +16,10 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from moesaic.cli.output import progress
-from moesaic.cli.workload import choose_workload
 from moesaic.core.errors import ImpossibleSetting, MissingExtra
 from moesaic.engine.settings import Settings
 from moesaic.engine.simulation import simulate
+from moesaic.engine.workload import choose_workload
 
 Build = Callable[[dict[str, Any]], Settings]
 

@@ -81,7 +81,7 @@ def _show(settings: Settings, folder: Path) -> None:
     from moesaic.cli.perfetto import write_perfetto
     from moesaic.cli.recording import run_with_progress
     from moesaic.cli.timeline_picture import draw_timeline
-    from moesaic.cli.workload import choose_workload
+    from moesaic.engine.workload import choose_workload
 
     few = replace(settings, tokens=min(settings.tokens, 32))
     result, recording = run_with_progress(few, choose_workload(_TRACE, few).source, record=True)

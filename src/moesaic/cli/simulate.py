@@ -51,7 +51,7 @@ def simulate(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     settings = build_settings(asked)
 
     from moesaic.cli.recording import run_with_progress
-    from moesaic.cli.workload import choose_workload
+    from moesaic.engine.workload import choose_workload
 
     workload = choose_workload(asked["trace"], settings)
     click.echo(f"routing: {workload.words}", err=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from moesaic.cli.output import print_table
+from moesaic.engine.workload import provenance
 
 
 def print_summary(result: dict[str, Any]) -> None:
@@ -23,12 +24,6 @@ def _setting(result: dict[str, Any]) -> list[tuple[str, str]]:
         ("measured", _measured(result)),
         ("routing", provenance(trace["source"], trace["synthetic"])),
     ]
-
-
-def provenance(source: str, synthetic: bool) -> str:
-    """Where routing comes from; whether it is real stands first, even of a source without words."""
-    kind = "synthetic" if synthetic else "real"
-    return source if source.startswith(kind) else f"{kind} {source}".rstrip()
 
 
 def _measured(result: dict[str, Any]) -> str:

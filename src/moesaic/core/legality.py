@@ -18,6 +18,9 @@ def violations(plan: LayerPlan, loads: NDArray[np.int64], view: View) -> Iterato
     """Every rule the plan breaks, in words; nothing for a legal plan.
 
     `loads` are the tokens per expert of the plan's layer."""
+    for device in plan.queues:
+        if device not in view.devices:
+            yield f"there is no device {device!r}"
     yield from _service(plan, loads)
     yield from _gpu_supply(plan, view)
     yield from _movement(plan, view)

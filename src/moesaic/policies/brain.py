@@ -13,7 +13,7 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.legality import check
 from moesaic.core.plan import LayerPlan, Transfer
 from moesaic.core.report import LayerReport
-from moesaic.core.routing import ExpertId, LayerRouting
+from moesaic.core.routing import ExpertId, Forecast, LayerRouting
 from moesaic.core.view import View
 from moesaic.policies.belief import Belief
 from moesaic.policies.cache.base import Cache
@@ -165,7 +165,7 @@ class Brain:
         most = len(delays) - 1
         found: list[Transfer] = []
         if self.prefetch.lookahead and most:
-            found = self._prefetches(routing, view, link_free, starts, delays)[:most]
+            found = self._prefetches(routing, view, link_free, starts, delays)
         if self._promote:
             cheap = int((np.diff(delays)[len(found) :] <= transfer // _CHEAP).sum())
             found += self._promotions(routing.layer, view, assignment.cpu, cheap)
@@ -179,7 +179,7 @@ class Brain:
         starts: Ints,
         delays: Ints,
     ) -> list[Transfer]:
-        forecasts = self.foresight.forecast(routing)
+        forecasts, trust = self._foresee(routing)
         outlook = Outlook(
             layer=routing.layer,
             tokens=routing.num_tokens,
@@ -192,16 +192,23 @@ class Brain:
             link_free_ns=link_free_ns,
             starts=starts,
             delays=delays,
-            trust=self.foresight.trust,
+            trust=trust,
             miss_rate=self._miss_rate,
-            future=self._future,
         )
         for forecast in forecasts:  # nothing predicted to be needed soon may go for a prefetch
             self._ledger.shield(forecast.layer, forecast.ranked.ravel())
-        wishes = self.prefetch.propose(outlook)
+        wishes = self.prefetch.propose(outlook)[: len(delays) - 1]
         values, infinite = self.cache.values, float("inf")
         found = [self._ledger.admit(layer, e, values, infinite) for layer, e in wishes]
         return [transfer for transfer in found if transfer is not None]
+
+    def _foresee(self, routing: LayerRouting) -> tuple[tuple[Forecast, ...], tuple[float, ...]]:
+        """What later layers will want, and how far to trust it per distance."""
+        if not self.prefetch.needs_future:
+            return self.foresight.forecast(routing), self.foresight.trust
+        assert self._future is not None, "an oracle prefetch needs the future"
+        ahead = self._future.forecasts(routing.layer, self.prefetch.lookahead)
+        return ahead, (1.0,) * self.prefetch.lookahead
 
     def _starts(self, believed_ns: int) -> Ints:
         """When the experts of the next layers start, if they take as long as layers did so far."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.policies.timelines import Ints
+from moesaic.core.routing import Forecast
 
 NEVER = np.iinfo(np.int32).max
 
@@ -26,10 +26,15 @@ class Future:
         uses: NDArray[np.int32] = self._next[self.step + 1, layer]
         return uses
 
-    def layer_loads(self, layer: int) -> Ints:
-        """The true loads of a layer in this step."""
-        loads: Ints = self.loads[self.step, layer].astype(np.int64)
-        return loads
+    def forecasts(self, layer: int, lookahead: int) -> tuple[Forecast, ...]:
+        """The truth about the layers after this one, as a prediction that is never wrong."""
+        last = min(layer + lookahead, self.loads.shape[1] - 1)
+        return tuple(self._truth(later) for later in range(layer + 1, last + 1))
+
+    def _truth(self, layer: int) -> Forecast:
+        loads = self.loads[self.step, layer].astype(np.int64)
+        chosen = np.repeat(np.arange(len(loads)), loads)[None, :]
+        return Forecast(layer, chosen, np.ones(chosen.shape, dtype=np.float32))
 
 
 def _next_uses(loads: NDArray[np.uint16]) -> NDArray[np.int32]:

@@ -27,6 +27,12 @@ class System:
 
 
 SYSTEMS: dict[str, System] = {
+    "moesaic": System(
+        "Moesaic's own choice: the best split, scores at two speeds, impact-driven prefetching",
+        "best-split",
+        "two-speed",
+        "impact",
+    ),
     "hybrimoe": System(
         "HybriMoE: hybrid scheduling, impact-driven prefetching, score-aware caching",
         "hybrid",

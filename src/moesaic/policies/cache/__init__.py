@@ -20,6 +20,11 @@ caches.register(
     "HybriMoE: evict the lowest running routing score (equation 3)",
 )
 caches.register(
+    "two-speed",
+    f"{_HERE}.two_speed:TwoSpeed",
+    "running routing scores at a fast and a slow speed, averaged",
+)
+caches.register(
     "belady",
     f"{_HERE}.belady:Belady",
     "oracle bound: evict the expert whose next use is furthest away",

@@ -12,6 +12,8 @@ class Belady(Cache):
 
     def foresee(self, future: Future) -> None:
         self._future = future
+        for layer in range(len(self.values)):  # before a layer's first turn, too
+            self.values[layer] = -future.next_use(layer)
 
     def observe(self, routing: LayerRouting) -> None:
         self.values[routing.layer] = -self._future.next_use(routing.layer)

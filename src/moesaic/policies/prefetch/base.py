@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from moesaic.core.routing import ExpertId, Forecast
 from moesaic.policies.belief import Belief
-from moesaic.policies.future import Future
 from moesaic.policies.timelines import Ints
 
 MOST_BACKGROUND = 4  # transfers proposed at once; the next layer proposes again
@@ -33,7 +32,6 @@ class Outlook:
     delays: Ints  # what 0, 1, 2, ... transfers from now on cost the next layer
     trust: tuple[float, ...]  # share of right predictions so far, per distance
     miss_rate: float  # share of active experts that were not on the GPU so far
-    future: Future | None = None
 
 
 class Prefetch(ABC):

@@ -112,21 +112,16 @@ class Impact(Prefetch):
         self._experts = 0
 
     def propose(self, outlook: Outlook) -> list[ExpertId]:
-        chosen = [f.ranked for f in outlook.forecasts]
-        first = outlook.layer + 1
-        return self.rank(outlook, first, chosen)
-
-    def rank(self, outlook: Outlook, first: int, chosen: list[Ints]) -> list[ExpertId]:
-        """Rank the missing experts among those `chosen` for the layers from `first` on."""
-        if not chosen:
+        if not outlook.forecasts:
             return []
         self._make_room(outlook.resident.shape[1])
-        depth = len(chosen)
-        for d in range(depth):
-            n = gather(chosen[d], outlook.resident[first + d], self._layers[d], self._zeros)
+        depth, first = len(outlook.forecasts), outlook.layer + 1
+        for d, forecast in enumerate(outlook.forecasts):
+            table = self._layers[d]
+            n = gather(forecast.ranked, outlook.resident[forecast.layer], table, self._zeros)
             self._counts[d] = n
             wrong = (1.0 - outlook.trust[d]) * n
-            _expect_surprises(self._layers[d], n, round(wrong * outlook.miss_rate))
+            _expect_surprises(table, n, round(wrong * outlook.miss_rate))
         for layer, expert in outlook.coming:
             if first <= layer < first + depth:
                 self._mark_ready(layer - first, expert)

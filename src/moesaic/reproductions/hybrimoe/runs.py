@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from moesaic.cli.workload import choose_workload
 from moesaic.core.model_zoo import load_model
 from moesaic.engine.settings import Settings
 from moesaic.engine.simulation import simulate
+from moesaic.engine.workload import choose_workload
 from moesaic.hardware.load import load_machine
 from moesaic.policies.systems import load_system
 from moesaic.reproductions.hybrimoe.paper import DTYPE

@@ -9,7 +9,6 @@ from heapq import heapreplace
 from pathlib import Path
 from typing import NamedTuple
 
-from moesaic.cli.summary import provenance
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.settings import Settings
 from moesaic.engine.simulation import check_trace
@@ -87,3 +86,9 @@ def _asked(settings: Settings) -> str:
     if settings.phase == "prefill":
         return f"{steps} prompts of {settings.tokens} tokens"
     return f"{steps} decode steps of batch {settings.batch}"
+
+
+def provenance(source: str, synthetic: bool) -> str:
+    """Where routing comes from; whether it is real stands first, even of a source without words."""
+    kind = "synthetic" if synthetic else "real"
+    return source if source.startswith(kind) else f"{kind} {source}".rstrip()
