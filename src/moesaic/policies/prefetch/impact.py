@@ -8,7 +8,7 @@ The best goes first; then the rest is valued again, one transfer later. A transf
 still hold the link when the next layer wants it costs that layer time: it must be worth more.
 
 Predictions err, and more so further ahead: an impact counts as much as predictions at that
-distance have been right so far (`trust`)."""
+distance have been right so far (`trust`), less the chance that the evicted expert was wanted."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def rank_by_impact(
     starts: Ints,
     link_free: int,
     delays: Ints,
-    trust: NDArray[np.float64],
+    weights: NDArray[np.float64],
     scratch: NDArray[np.int64],
     picks: Ints,
 ) -> int:
@@ -96,8 +96,8 @@ def rank_by_impact(
         for d in range(len(counts)):
             late = max(arrival - starts[d], 0)
             impact, i = _best_of_layer(rule, counts[d], layers[d], tables, lanes, late, scratch)
-            if impact * trust[d] > best:
-                best, at, column = impact * trust[d], d, i
+            if impact * weights[d] > best:
+                best, at, column = impact * weights[d], d, i
         if at < 0:
             return picked
         picks[picked, 0] = at
@@ -122,13 +122,15 @@ class Impact(Prefetch):
             self._counts[d] = n
             wrong = (1.0 - outlook.trust[d]) * n
             _expect_surprises(table, n, round(wrong * outlook.miss_rate))
+            # A wrong prediction may have meant the very expert that has to make room.
+            self._weights[d] = outlook.trust[d] - wrong / max(self._experts - n, 1)
         for layer, expert in outlook.coming:
             if first <= layer < first + depth:
                 self._mark_ready(layer - first, expert)
         picked = rank_by_impact(
             outlook.rule, self._counts[:depth], self._layers, outlook.belief.tables,
             outlook.lanes, outlook.starts, outlook.link_free_ns, outlook.delays,
-            np.asarray(outlook.trust), self._scratch, self._picks[: len(outlook.delays) - 1],
+            self._weights, self._scratch, self._picks[: len(outlook.delays) - 1],
         )  # fmt: skip
         return [ExpertId(first + d, e) for d, e in self._picks[:picked].tolist()]
 
@@ -142,6 +144,7 @@ class Impact(Prefetch):
             return
         self._experts = experts
         self._counts = np.zeros(max(self.lookahead, 1), dtype=np.int64)
+        self._weights = np.zeros(max(self.lookahead, 1))
         self._layers = np.zeros((max(self.lookahead, 1), 4, experts), dtype=np.int64)
         self._zeros = np.zeros(experts, dtype=np.int64)
         self._scratch = np.zeros((4, experts), dtype=np.int64)
