@@ -161,7 +161,10 @@ def _gain(outlook: Outlook, ready: dict[ExpertId, int], candidate: ExpertId, arr
         return schedules.create("hybrid").assign(work).believed_ns
 
     late = max(arrival - int(outlook.starts[d]), 0)
-    return (ends(ready) - ends({**ready, candidate: late})) * outlook.trust[d]
+    n = np.count_nonzero(loads)
+    victim_wanted = (1.0 - outlook.trust[d]) * n / max(EXPERTS - n, 1)
+    weight = max(outlook.trust[d] - victim_wanted, 0.0)
+    return (ends(ready) - ends({**ready, candidate: late})) * weight
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""`moesaic demo`: five systems on one machine, a table, two pictures and a trace to open."""
+"""`moesaic demo`: known systems on one machine, a table, two pictures and a trace to open."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _BEFORE = """\
 DeepSeek-V2-Lite decodes on a simulated RTX A6000 with ten Xeon cores; a quarter of its experts
-fit into the GPU. Five ways to live with that replay the same routing trace:
+fit into the GPU. Known ways to live with that replay the same routing trace:
 """
 _AFTER = """\
 Look at {out}/compare.png and {out}/timeline.png; open {out}/trace.json in ui.perfetto.dev.
@@ -33,7 +33,7 @@ _SHOWN = "hybrimoe"
 @click.option("--out", default="demo-out", show_default=True, metavar="DIR", help="For the files.")
 @click.option("--tokens", type=int, default=256, show_default=True, help="Decode steps.")
 def demo(out: str, tokens: int) -> None:
-    """A short tour: compare five offloading systems on a simulated machine."""
+    """A short tour: compare offloading systems on a simulated machine."""
     asked = {
         "model": MODEL,
         "machine": MACHINE,

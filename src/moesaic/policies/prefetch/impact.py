@@ -123,7 +123,7 @@ class Impact(Prefetch):
             wrong = (1.0 - outlook.trust[d]) * n
             _expect_surprises(table, n, round(wrong * outlook.miss_rate))
             # A wrong prediction may have meant the very expert that has to make room.
-            self._weights[d] = outlook.trust[d] - wrong / max(self._experts - n, 1)
+            self._weights[d] = max(outlook.trust[d] - wrong / max(self._experts - n, 1), 0.0)
         for layer, expert in outlook.coming:
             if first <= layer < first + depth:
                 self._mark_ready(layer - first, expert)
