@@ -1,0 +1,68 @@
+"""Does the documentation run? Its Python is executed, its commands and links are checked."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from moesaic.cli.main import VERBS
+from moesaic.core.model_zoo import load_model
+from moesaic.engine.settings import Settings
+from moesaic.engine.simulation import simulate
+from moesaic.engine.workload import choose_workload
+from moesaic.hardware.load import load_machine
+from moesaic.policies.cache import caches
+from moesaic.policies.schedule import schedules
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.M | re.S)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_to_files(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        assert target.startswith("http") or (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_commands_exist(page: Path) -> None:
+    for block in blocks(page, ""):
+        for line in block.splitlines():
+            words = shlex.split(line, comments=True) if line.startswith("moesaic ") else []
+            assert not words or words[1] in VERBS, line
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "trace-format.md"])
+def test_python_examples_run(page: Path) -> None:
+    names: dict[str, object] = {}
+    for block in blocks(page, "python"):
+        exec(block, names)
+
+
+def test_the_policies_of_the_guide_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guide's files, its registration, and a run with every plan proved legal."""
+    cache, register, schedule = blocks(ROOT / "docs" / "add-a-policy.md", "python")
+    monkeypatch.setattr(caches, "_entries", dict(caches._entries))
+    monkeypatch.setattr(schedules, "_entries", dict(schedules._entries))
+    for name, source in {"latest_score": cache, "alternate": schedule}.items():
+        kind = "cache" if name == "latest_score" else "schedule"
+        module = ModuleType(f"moesaic.policies.{kind}.{name}")
+        exec(source, module.__dict__)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(register, {})
+    schedules.register("alternate", "moesaic.policies.schedule.alternate:Alternate", "in turn")
+    model, machine = load_model("olmoe-1b-7b"), load_machine("a6000-xeon5220r")
+    settings = Settings(
+        model, machine, schedule="alternate", cache="latest-score", tokens=4, checked=True
+    )
+    result = simulate(settings, choose_workload(None, settings).source)
+    assert 0.0 < result.hit_rate < 1.0
