@@ -14,11 +14,12 @@ from moesaic.core.view import CPU, GPU, Flight, View
 from moesaic.hardware.spec import CpuSpec, GpuSpec, LinkSpec, MachineSpec, PlannerSpec
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.belief import Belief
-from moesaic.policies.brain import Brain, Shape
+from moesaic.policies.brain import Brain
 from moesaic.policies.cache import caches
 from moesaic.policies.future import Future
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
+from moesaic.policies.shape import Shape
 
 MOST_TOKENS = 64
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from invented import exact_belief, make_brain, routing_of, stated_physics, view_of
+from invented import exact_belief, make_brain, routing_of, routing_of_loads, stated_physics, view_of
 from moesaic.core.view import CPU, GPU
 from moesaic.machines.sim import SimMachine
 from moesaic.policies.belief import Belief, warm_up
@@ -57,3 +57,20 @@ def test_the_plan_follows_the_belief(cpu_cost: int, device: str) -> None:
     brain = make_brain(physics.model, exact_belief(physics), slots=18)
     plan = brain.plan(routing_of(0, [[0, 1]]), view_of([], 18))
     assert set(plan.queues[device]) == {0, 1}
+
+
+def test_a_larger_batch_than_was_measured_extends_the_tables() -> None:
+    belief = Belief.from_points({1: 10, 4: 16}, {1: 5, 4: 20}, 0, 1, max_tokens=4)
+    assert belief.covering(4) is belief
+    wider = belief.covering(6)
+    assert wider.tables[0, :7].tolist() == [0, 10, 12, 14, 16, 18, 20]
+    assert wider.tables[1, 6] == 30
+
+
+def test_a_brain_plans_batches_it_has_not_measured() -> None:
+    """Compiled rules look costs up by load without checking bounds."""
+    physics = stated_physics(lambda t: 10, lambda t: 10 * t)
+    brain = make_brain(physics.model, exact_belief(physics, 1), slots=0)
+    loads = [50] + [0] * (physics.model.num_experts - 1)
+    view = view_of((), 0, physics.model.num_moe_layers, physics.model.num_experts)
+    assert brain.plan(routing_of_loads(0, loads), view).believed_ns == 500

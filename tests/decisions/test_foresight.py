@@ -7,9 +7,9 @@ import pytest
 
 from invented import exact_belief, make_brain, routing_of, small_model, stated_physics, view_of
 from moesaic.core.routing import Forecast
-from moesaic.policies.brain import Shape
 from moesaic.policies.foresight import Foresight
 from moesaic.policies.prediction import LayerPredictor
+from moesaic.policies.shape import Shape
 
 
 def test_a_fixed_mapping_between_layers_is_learned() -> None:

@@ -161,7 +161,7 @@ def _gain(outlook: Outlook, ready: dict[ExpertId, int], candidate: ExpertId, arr
         return schedules.create("hybrid").assign(work).believed_ns
 
     late = max(arrival - int(outlook.starts[d]), 0)
-    n = np.count_nonzero(loads)
+    n = int(np.count_nonzero(loads))
     victim_wanted = (1.0 - outlook.trust[d]) * n / max(EXPERTS - n, 1)
     weight = max(outlook.trust[d] - victim_wanted, 0.0)
     return (ends(ready) - ends({**ready, candidate: late})) * weight

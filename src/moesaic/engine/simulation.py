@@ -22,11 +22,12 @@ from moesaic.hardware.spec import PlannerSpec
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.belief import Belief, warm_up
-from moesaic.policies.brain import Brain, Shape
+from moesaic.policies.brain import Brain
 from moesaic.policies.cache import caches
 from moesaic.policies.future import Future
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
+from moesaic.policies.shape import Shape
 from moesaic.workloads.source import TraceSource
 from moesaic.workloads.steps import StepRouting, decode_steps, popularity, prefill_steps
 

@@ -6,7 +6,7 @@ from a description, or from a test that wants it wrong; the policies never see a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,6 +36,17 @@ class Belief:
         """Tables from a few measured token counts: straight lines between them and beyond."""
         tables = np.stack([_table(gpu, max_tokens), _table(cpu, max_tokens)])
         return cls(tables, cpu_first_ns, transfer_ns)
+
+    def covering(self, tokens: int) -> Belief:
+        """The same belief, with tables for at least so many tokens: beyond the last count, costs
+        go on rising as they did before it."""
+        known = self.tables.shape[1] - 1
+        if tokens <= known:
+            return self
+        more = np.arange(1, max(tokens, 2 * known) - known + 1)
+        slope = self.tables[:, -1] - self.tables[:, -2] if known > 1 else self.tables[:, -1]
+        beyond = self.tables[:, -1:] + slope[:, None] * more
+        return replace(self, tables=np.concatenate([self.tables, beyond], axis=1))
 
 
 def _table(points: Mapping[int, int], max_tokens: int) -> Ints:

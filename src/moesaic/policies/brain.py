@@ -5,8 +5,6 @@ those, it makes the same plans, whichever body sent them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from moesaic.core.errors import ImpossibleSetting
@@ -23,6 +21,7 @@ from moesaic.policies.ledger import Ledger
 from moesaic.policies.link_price import LinkPrice
 from moesaic.policies.prefetch.base import Outlook, Prefetch
 from moesaic.policies.schedule.base import Assignment, Schedule, Work
+from moesaic.policies.shape import Shape
 from moesaic.policies.timelines import (
     CPU_FIRST,
     CPU_FREE,
@@ -39,15 +38,6 @@ from moesaic.policies.timelines import (
 _NO_LINK = 1 << 50  # a transfer that nobody would wait for: there are no slots to transfer into
 
 _CHEAP = 20  # a promotion may delay the next layer by one twentieth of its transfer
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What the brain must know of a model."""
-
-    layers: int  # MoE layers
-    experts: int
-    top_k: int
 
 
 class Brain:
@@ -123,6 +113,7 @@ class Brain:
     def _take_up(self, routing: LayerRouting, view: View) -> Work:
         """The layer as the schedule sees it."""
         work, lanes = self._work, self._work.lanes
+        work.belief = self.belief = self.belief.covering(routing.num_tokens)
         work.layer = routing.layer
         work.n = gather(routing.experts, view.resident[routing.layer], work.table, self._loads)
         for flight in view.in_flight:

@@ -3,15 +3,11 @@ prediction where it does not; and how often either has been right."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from moesaic.core.routing import Forecast, LayerRouting
 from moesaic.policies.compiled import compiled
 from moesaic.policies.prediction import LayerPredictor
+from moesaic.policies.shape import Shape
 from moesaic.policies.timelines import Ints
-
-if TYPE_CHECKING:
-    from moesaic.policies.brain import Shape
 
 _MEMORY = 0.02  # weight of the newest layer in the running share of right predictions
 
