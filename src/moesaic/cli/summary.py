@@ -36,11 +36,13 @@ def _measured(result: dict[str, Any]) -> str:
 def _speed(result: dict[str, Any]) -> list[tuple[str, str]]:
     latency = result["latency_s"]
     what = "time to first token" if result["phase"] == "prefill" else "time per step"
-    floor = result["floor_s"] / result["steps"]
+    floor, ratio = result["floor_s"] / result["steps"], result["floor_ratio"]
+    layers = result["floor_parts_s"]["layers"] / result["steps"]
+    which = f" for the bytes moved ({in_time(layers)} for the layers)" if layers < floor else ""
     return [
         (what, ", ".join(f"{in_time(latency[key])} {key}" for key in ("mean", "p50", "p99"))),
         ("tokens per second", f"{result['tokens_per_s']:.1f}"),
-        ("physical floor", f"{in_time(floor)} per step; this is {result['floor_ratio']:.2f} x it"),
+        ("physical floor", f"{in_time(floor)} per step{which}; this is {ratio:.2f} x it"),
     ]
 
 

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from shutil import rmtree
 from typing import TypeVar
 
 import numba
+
+KEPT = 4  # folders of compiled code for other versions of the sources
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -37,8 +41,18 @@ def _cache_folder() -> str:
     digest = sha256()
     for source in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(source.read_bytes())
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return str(Path(base) / "moesaic" / "compiled" / digest.hexdigest()[:16])
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = base / "moesaic" / "compiled" / digest.hexdigest()[:16]
+    _forget_old_ones(folder)
+    return str(folder)
+
+
+def _forget_old_ones(folder: Path) -> None:
+    """Other sources' code is worth keeping for a while (two checkouts), not for ever."""
+    with suppress(OSError):
+        others = [f for f in folder.parent.iterdir() if f != folder]
+        for old in sorted(others, key=lambda f: -f.stat().st_mtime)[KEPT:]:
+            rmtree(old, ignore_errors=True)
 
 
 def compiled_before() -> bool:
