@@ -13,7 +13,7 @@ from moesaic.core.errors import MissingExtra
 MISTAKES = [
     (("--model", "deepseek-v2-lit"), "Did you mean 'deepseek-v2-lite'?"),
     (("--machine", "a6000-xeon"), "Did you mean 'a6000-xeon5220r'?"),
-    (("--schedule", "hybird"), "unknown schedule 'hybird'. Did you mean 'hybrid'? Known: best-"),
+    (("--schedule", "hybird"), "unknown schedule 'hybird'. Did you mean 'hybrid'? Known: "),
     (("--cache", "mars"), "Did you mean 'mrs'?"),
     (("--prefetch", "impct"), "Did you mean 'impact'?"),
     (("--system", "ktransformer"), "Did you mean 'ktransformers'?"),

@@ -49,17 +49,19 @@ def test_python_examples_run(page: Path) -> None:
 
 
 def test_the_policies_of_the_guide_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guide's files, its registration, and a run with every plan proved legal."""
-    cache, register, schedule = blocks(ROOT / "docs" / "add-a-policy.md", "python")
-    monkeypatch.setattr(caches, "_entries", dict(caches._entries))
-    monkeypatch.setattr(schedules, "_entries", dict(schedules._entries))
-    for name, source in {"latest_score": cache, "alternate": schedule}.items():
-        kind = "cache" if name == "latest_score" else "schedule"
+    """The guide's files, its registrations, and a run with every plan proved legal."""
+    cache, cache_line, schedule, schedule_line = blocks(ROOT / "docs" / "add-a-policy.md", "python")
+    for kind, registry, name, source, line in (
+        ("cache", caches, "latest_score", cache, cache_line),
+        ("schedule", schedules, "alternate", schedule, schedule_line),
+    ):
         module = ModuleType(f"moesaic.policies.{kind}.{name}")
         exec(source, module.__dict__)
+        assert module.__doc__, "the structure tests ask for it"
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(register, {})
-    schedules.register("alternate", "moesaic.policies.schedule.alternate:Alternate", "in turn")
+        entries = {k: v for k, v in registry._entries.items() if k != name.replace("_", "-")}
+        monkeypatch.setattr(registry, "_entries", entries)
+        exec(line, {f"{kind}s": registry, "_HERE": f"moesaic.policies.{kind}"})
     model, machine = load_model("olmoe-1b-7b"), load_machine("a6000-xeon5220r")
     settings = Settings(
         model, machine, schedule="alternate", cache="latest-score", tokens=4, checked=True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from moesaic.core.view import CPU, GPU
 from moesaic.policies.belief import Belief
-from moesaic.policies.timelines import Ints
+from moesaic.policies.timelines import MOVED, ON_CPU, Ints, finish_time, gpu_order
 
 HYBRID, BEST_SPLIT, STATIC, GPU_ONLY, THRESHOLD = 0, 1, 2, 3, 4  # compiled rules, see rules.py
 SCRATCH_ROWS = 8
@@ -38,6 +39,23 @@ class Assignment(NamedTuple):
     @property
     def queues(self) -> dict[str, tuple[int, ...]]:
         return {GPU: self.gpu, CPU: self.cpu}
+
+
+def served_as(work: Work, kind: Sequence[int] | Ints) -> Assignment:
+    """The assignment in which the i-th active expert of the work is served as `kind[i]` says
+    (ON_GPU, ON_CPU or MOVED): queues in the usual orders, and when that would end."""
+    n, lanes = work.n, work.lanes
+    experts, loads, ready = work.table[:, :n]
+    gpu, cpu = work.belief.tables[0, loads], work.belief.tables[1, loads]
+    kinds = np.asarray(kind, dtype=np.int64)
+    order, scratch = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+    on_gpu = gpu_order(kinds, ready, gpu, lanes, n, order, scratch)
+    return Assignment(
+        tuple(experts[order[:on_gpu]].tolist()),
+        tuple(experts[kinds == ON_CPU][::-1].tolist()),
+        tuple(experts[kinds == MOVED].tolist()),
+        int(finish_time(kinds, ready, gpu, cpu, lanes, n)),
+    )
 
 
 class Schedule(ABC):

@@ -7,6 +7,7 @@ tried in full, beyond that a mixed-integer program decides, to within `GAP` of t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,12 @@ from numpy.typing import NDArray
 
 from moesaic.core.errors import MissingExtra
 from moesaic.policies.compiled import compiled
-from moesaic.policies.schedule.base import Assignment, Schedule, Work
+from moesaic.policies.schedule.base import Assignment, Schedule, Work, served_as
 from moesaic.policies.schedule.best_split import best_split
 from moesaic.policies.timelines import (
     ABSENT,
     CPU_FIRST,
     CPU_FREE,
-    EXPERT,
     GPU_FREE,
     LINK_FREE,
     LOAD,
@@ -31,7 +31,6 @@ from moesaic.policies.timelines import (
     TRANSFER,
     Ints,
     finish_time,
-    gpu_order,
 )
 
 EXHAUSTIVE = 14
@@ -130,23 +129,14 @@ class Optimal(Schedule):
     def assign(self, work: Work) -> Assignment:
         n = work.n
         gpu_ns = work.belief.tables[0, work.table[LOAD, :n]]
-        order = np.argsort(-gpu_ns, kind="stable")  # Johnson's rule
-        experts, loads, ready = (work.table[row, :n][order] for row in (EXPERT, LOAD, READY))
+        johnson = work.table[:, :n][:, np.argsort(-gpu_ns, kind="stable")]
+        work = replace(work, table=np.ascontiguousarray(johnson))
+        loads, ready = work.table[LOAD], work.table[READY]
         gpu, cpu = work.belief.tables[0, loads], work.belief.tables[1, loads]
         kind = np.zeros(n, dtype=np.int64)
         if n <= EXHAUSTIVE:
             try_all(kind, ready, gpu, cpu, work.lanes, n)
-        else:
-            kind = solve(ready, gpu, cpu, work.lanes)
-            rival = np.zeros(n, dtype=np.int64)  # within the gap the fast schedule may be ahead
-            rival_end = best_split(rival, ready, gpu, cpu, work.lanes, n)
-            if rival_end < finish_time(kind, ready, gpu, cpu, work.lanes, n):
-                kind = rival
-        positions, scratch = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
-        on_gpu = gpu_order(kind, ready, gpu, work.lanes, n, positions, scratch)
-        return Assignment(
-            tuple(experts[positions[:on_gpu]].tolist()),
-            tuple(experts[kind == ON_CPU][::-1].tolist()),
-            tuple(experts[kind == MOVED].tolist()),
-            int(finish_time(kind, ready, gpu, cpu, work.lanes, n)),
-        )
+            return served_as(work, kind)
+        found = served_as(work, solve(ready, gpu, cpu, work.lanes))
+        best_split(kind, ready, gpu, cpu, work.lanes, n)  # may be ahead, within the gap
+        return min(found, served_as(work, kind), key=lambda assignment: assignment.believed_ns)
