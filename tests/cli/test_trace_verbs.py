@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from command import refused
 
 from moesaic.cli.main import app
 from moesaic.core.errors import MoesaicError
@@ -49,8 +50,9 @@ def test_synthesize_info_convert(tmp_path: Path) -> None:
     assert copy.read_bytes() == made.read_bytes()
 
 
-def test_info_as_tables() -> None:
-    result = run("info", bundled_trace("deepseek-v2-lite"))
+@pytest.mark.parametrize("file", ["bundled", bundled_trace("deepseek-v2-lite")])
+def test_info_as_tables(file: object) -> None:
+    result = run("info", file)
     assert result.exit_code == 0, result.output
     assert "num_experts" in result.stdout
     assert "lru_warm" in result.stdout
@@ -76,6 +78,10 @@ def test_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(tmp_path) not in output.read_text()
     again = run_json("synthesize", "--calibration", output, *SHAPE, "--tokens", 50, "-o", made)
     assert again["calibration"] == "mine"
+    assert set(again["statistics"]) == {"real", "synthetic"}
+    shown = run("synthesize", "--calibration", output, *SHAPE, "--tokens", 50, "-o", made).stdout
+    assert "fitted to" in shown  # what it is calibrated on is synthetic itself
+    assert "real" not in shown
 
 
 @pytest.mark.parametrize(
@@ -91,6 +97,33 @@ def test_mistakes_leave_no_file(tmp_path: Path, words: tuple[object, ...], messa
     result = run(*words, "-o", tmp_path / "out.moet")
     assert isinstance(result.exception, MoesaicError)
     assert message in str(result.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("info", "absent.moet"), "absent.moet: No such file"),
+        (("fit", "absent.moet", "-o", "x.json"), "absent.moet: No such file"),
+        (("convert", "absent.npz", "x.moet"), "absent.npz: No such file"),
+        (("convert", "bundled", "x.npz"), "give a name that ends in it"),
+        (("synthesize", *SHAPE, "--tokens", 5, "-o", "x.NPZ"), "traces are written as .moet"),
+        (("synthesize", *SHAPE, "--tokens", 5, "-o", "absent/x.moet"), "there is no directory"),
+        (("fit", "bundled", "-o", "."), "is a directory"),
+        (("info",), "Missing argument 'FILE'; see moesaic trace info --help"),
+        (("synthesize", "--tokens", 0, "-o", "x.moet"), "'--tokens'"),
+        (("info", "bundled", "--jsno"), "--json"),
+    ],
+)
+def test_every_mistake_is_said_in_one_style(
+    words: tuple[object, ...],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert message in refused(monkeypatch, capsys, "trace", *words)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -19,7 +19,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "machines": ("moesaic.cli.machines", "List the known machines, or show one."),
     "policies": ("moesaic.cli.policies", "List the policies and the systems made of them."),
     "reproduce": ("moesaic.cli.reproduce", "Reproduce a paper's tables and figures."),
-    "demo": ("moesaic.cli.demo", "A two-minute tour on a simulated machine."),
+    "demo": ("moesaic.cli.demo", "A short tour on a simulated machine."),
 }
 
 
@@ -49,19 +49,24 @@ def app() -> None:
 
 def main() -> None:
     try:
-        app.main(standalone_mode=False)
+        app.main(prog_name="moesaic", standalone_mode=False)
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
         sys.exit(130)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(2)
-    except (MoesaicError, OSError) as error:
+    except (MoesaicError, OSError, click.ClickException) as error:
         click.echo(f"error: {_in_words(error)}", err=True)
         sys.exit(2)
 
 
 def _in_words(error: Exception) -> str:
+    """One line, whoever found the mistake."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, click.ClickException):
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        where = f"; see {context.command_path} --help" if context is not None else ""
+        return " ".join(error.format_message().split()).rstrip(".") + where
     return str(error)

@@ -11,6 +11,7 @@ from moesaic.core.errors import ImpossibleSetting, MissingExtra
 
 PICTURES = (".png", ".svg", ".pdf")
 TRACES = (".json",)
+ROUTING = ".moet"
 
 
 def check_picture(option: str, path: str | None) -> None:
@@ -24,9 +25,22 @@ def check_picture(option: str, path: str | None) -> None:
 def check_file(option: str, path: str | None, endings: Sequence[str]) -> None:
     if path is None:
         return
-    target = Path(path)
-    if target.suffix.lower() not in endings:
+    if Path(path).suffix.lower() not in endings:
         raise ImpossibleSetting(f"{option} {path!r}: the name must end in {' or '.join(endings)}")
+    check_place(option, path)
+
+
+def check_routing(option: str, path: str) -> None:
+    """A name of our choice or none, but not that of another format."""
+    if Path(path).suffix.lower() == ".npz":
+        raise ImpossibleSetting(
+            f"{option} {path!r}: traces are written as {ROUTING}: give a name that ends in it"
+        )
+    check_place(option, path)
+
+
+def check_place(option: str, path: str) -> None:
+    target = Path(path)
     if target.is_dir():
         raise ImpossibleSetting(f"{option} {path!r} is a directory: give the name of a file")
     if not target.parent.is_dir():

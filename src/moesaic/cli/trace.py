@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moesaic.cli.common_options import MODEL
+from moesaic.cli.out_files import check_place, check_routing
 from moesaic.cli.output import print_json, progress
 from moesaic.core.errors import ImpossibleSetting
 
 if TYPE_CHECKING:
+    from moesaic.workloads.source import TraceSource
     from moesaic.workloads.synthetic.calibration import Calibration
     from moesaic.workloads.synthetic.generate import Shape
 
-_FILE = click.Path(exists=True, dir_okay=False)
-_OUTPUT = click.Path(dir_okay=False, writable=True)
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 _max_tokens = click.option(
     "--max-tokens",
@@ -29,11 +30,12 @@ _max_tokens = click.option(
 def trace() -> None:
     """Inspect, fit, synthesize and convert routing traces.
 
-    A trace is a .moet file, or an .npz of a real trace (experts, weights_u8, doc_start, domain)."""
+    A trace is a .moet file, an .npz of a real trace (experts, weights_u8, doc_start, domain), or
+    the word `bundled`: the small one that comes with the package."""
 
 
 @trace.command()
-@click.argument("file", type=_FILE)
+@click.argument("file")
 @_max_tokens
 @_as_json
 def info(file: str, max_tokens: int, as_json: bool) -> None:
@@ -41,11 +43,10 @@ def info(file: str, max_tokens: int, as_json: bool) -> None:
     from dataclasses import asdict
 
     from moesaic.cli.trace_tables import print_header, print_statistics
-    from moesaic.workloads.source import open_trace
     from moesaic.workloads.stats.summary import PARTS, describe
     from moesaic.workloads.stats.totals import totals
 
-    source = open_trace(file)
+    source = _open(file)
     with progress("describing", PARTS + 1, quiet=as_json) as advance:
         found = totals(source)
         advance()
@@ -58,8 +59,8 @@ def info(file: str, max_tokens: int, as_json: bool) -> None:
 
 
 @trace.command()
-@click.argument("file", type=_FILE)
-@click.option("-o", "--output", type=_OUTPUT, required=True, help="The calibration, JSON.")
+@click.argument("file")
+@click.option("-o", "--output", required=True, help="The calibration, JSON.")
 @click.option("--name", help="What to call it; the output's name unless given.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @_as_json
@@ -70,17 +71,18 @@ def fit(file: str, output: str, name: str | None, seed: int, as_json: bool) -> N
     from moesaic import __version__
     from moesaic.cli.trace_tables import print_comparison
     from moesaic.core.files import whole_file
-    from moesaic.workloads.source import open_trace
     from moesaic.workloads.synthetic.fit import PARTS
     from moesaic.workloads.synthetic.fit import fit as fit_calibration
 
+    check_place("--output", output)
+    source = _open(file)
     provenance = {
         "command": f"moesaic trace fit {Path(file).name} -o {Path(output).name} --seed {seed}",
         "moesaic": __version__,
     }
     with progress("fitting", PARTS, quiet=as_json) as advance:
         calibration = fit_calibration(
-            open_trace(file),
+            source,
             name or Path(output).stem,
             seed=seed,
             provenance=provenance,
@@ -91,7 +93,9 @@ def fit(file: str, output: str, name: str | None, seed: int, as_json: bool) -> N
     if as_json:
         print_json({"output": output, **_plain(calibration)})
         return
-    print_comparison(calibration.statistics, calibration.synthetic_statistics)
+    print_comparison(
+        _pattern(calibration), calibration.statistics, calibration.synthetic_statistics
+    )
     click.echo(f"wrote {output}")
 
 
@@ -111,16 +115,17 @@ def fit(file: str, output: str, name: str | None, seed: int, as_json: bool) -> N
     help="How many later layers each layer foretells.",
 )
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("-o", "--output", type=_OUTPUT, required=True, help="The trace, .moet.")
+@click.option("-o", "--output", required=True, help="The trace, .moet.")
 @_as_json
 def synthesize(output: str, as_json: bool, **asked: Any) -> None:
-    """Make a synthetic trace and hold it against the real one it is calibrated on."""
+    """Make a synthetic trace and hold it against the one it is calibrated on."""
     from moesaic.cli.trace_tables import print_comparison
     from moesaic.workloads.source import open_trace
     from moesaic.workloads.stats.summary import PARTS, describe
     from moesaic.workloads.synthetic.generate import synthesize as make
     from moesaic.workloads.writer import TraceWriter
 
+    check_routing("--output", output)
     shape = _shape(asked)
     calibration = _calibration(asked["calibration"], shape)
     source = make(
@@ -145,21 +150,21 @@ def synthesize(output: str, as_json: bool, **asked: Any) -> None:
         compared = {"real": dict(calibration.statistics), "synthetic": statistics}
         print_json({"output": output, "calibration": calibration.name, "statistics": compared})
         return
-    print_comparison(calibration.statistics, statistics)
+    print_comparison(_pattern(calibration), calibration.statistics, statistics)
     _note_other_shape(calibration, shape)
     click.echo(f"wrote {output}: {writer.tokens} tokens, calibration {calibration.name}")
 
 
 @trace.command()
-@click.argument("source", type=_FILE)
-@click.argument("output", type=_OUTPUT)
+@click.argument("source")
+@click.argument("output")
 @_as_json
 def convert(source: str, output: str, as_json: bool) -> None:
     """Write a trace of any readable kind as .moet."""
-    from moesaic.workloads.source import open_trace
     from moesaic.workloads.writer import TraceWriter
 
-    opened = open_trace(source)
+    check_routing("OUTPUT", output)
+    opened = _open(source)
     with (
         progress("converting", None, quiet=as_json) as advance,
         TraceWriter(output, opened.header) as writer,
@@ -171,6 +176,15 @@ def convert(source: str, output: str, as_json: bool) -> None:
         print_json({"output": output, "tokens": writer.tokens})
     else:
         click.echo(f"wrote {output}: {writer.tokens} tokens")
+
+
+def _open(file: str) -> TraceSource:
+    from moesaic.engine.workload import BUNDLED
+    from moesaic.workloads.bundled import bundled_trace
+    from moesaic.workloads.source import open_trace
+
+    found = bundled_trace(MODEL) if file == BUNDLED else None
+    return open_trace(file if found is None else found)
 
 
 def _shape(asked: dict[str, Any]) -> Shape:
@@ -203,13 +217,19 @@ def _command(asked: dict[str, Any], calibration: str) -> str:
     return "moesaic trace synthesize " + " ".join(words)
 
 
+def _pattern(calibration: Calibration) -> str:
+    """What the statistics beside the synthetic ones are of, as a column's name."""
+    return "fitted to" if calibration.source.startswith("synthetic") else "real"
+
+
 def _note_other_shape(calibration: Calibration, shape: Shape) -> None:
     keys = ("layers", "experts", "top_k")
     real = tuple(calibration.provenance.get(key) for key in keys)
     made = (shape.num_layers, shape.num_experts, shape.top_k)
     if real[1:] != made[1:]:
+        which = "real trace" if _pattern(calibration) == "real" else "trace it is fitted to"
         click.echo(
-            f"The real trace has {real[1]} experts and top-{real[2]}, this one {made[1]} and "
+            f"The {which} has {real[1]} experts and top-{real[2]}, this one {made[1]} and "
             f"top-{made[2]}: the statistics are not expected to be equal."
         )
 

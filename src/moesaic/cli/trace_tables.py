@@ -28,14 +28,17 @@ def print_statistics(statistics: Mapping[str, float]) -> None:
     print_table("statistics", ("statistic", "values", "what it is"), rows)
 
 
-def print_comparison(real: Mapping[str, float], synthetic: Mapping[str, float]) -> None:
-    """Every statistic both have, side by side."""
+def print_comparison(
+    pattern: str, wanted: Mapping[str, float], synthetic: Mapping[str, float]
+) -> None:
+    """Every statistic both have, side by side; `pattern` says what the wanted ones are of."""
     rows = [
         (name, f"{value:.3f}", f"{synthetic[name]:.3f}", f"{synthetic[name] - value:+.3f}")
-        for name, value in _in_order(real)
+        for name, value in _in_order(wanted)
         if name in synthetic
     ]
-    print_table("real and synthetic", ("statistic", "real", "synthetic", "difference"), rows)
+    columns = ("statistic", pattern, "synthetic", "difference")
+    print_table("statistics side by side", columns, rows)
 
 
 def _in_order(statistics: Mapping[str, float]) -> list[tuple[str, float]]:
