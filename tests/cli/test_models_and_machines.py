@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from moesaic.cli.main import app, main
 from moesaic.core.model_zoo import known_models
-from moesaic.hardware.load import known_machines
+from moesaic.hardware.load import known_machines, load_machine
 
 
 def run(*arguments: str) -> str:
@@ -58,6 +59,26 @@ def test_one_machine_shows_numbers_units_and_sources(monkeypatch: pytest.MonkeyP
     assert all(entry["source"] for entry in numbers.values())
 
 
+def test_the_listing_tells_machines_apart() -> None:
+    """Two of them share a data sheet and differ in what their CPU reaches."""
+    rows = [line for line in run("machines").splitlines() if "a6000-xeon5220r" in line]
+    numbers = [line.split("│")[3:] for line in rows]
+    assert len(numbers) == 2
+    assert numbers[0] != numbers[1]
+    reached = load_machine("a6000-xeon5220r-implied").cpu.effective_bandwidth_gb_s
+    assert f" {reached:.0f} " in rows[0] + rows[1]
+
+
+@pytest.mark.parametrize("name", known_machines())
+def test_a_description_can_be_saved_and_read_again(name: str, tmp_path: Path) -> None:
+    text = run("machines", name, "--toml")
+    copy = tmp_path / "my.toml"
+    copy.write_text(text)
+    assert load_machine(str(copy)) == load_machine(name)
+    assert run("machines", str(copy), "--toml") == text
+    assert f"moesaic machines {name} --toml > my.toml" in run("machines", name)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -65,6 +86,8 @@ def test_one_machine_shows_numbers_units_and_sources(monkeypatch: pytest.MonkeyP
         (("models", "absent/config.json"), "expected a config.json"),
         (("machines", "h200"), "unknown machine 'h200'"),
         (("machines", "absent.toml"), "expected a TOML file"),
+        (("machines", "absent.toml", "--toml"), "expected a TOML file"),
+        (("machines", "--toml"), "name a machine"),
     ],
 )
 def test_a_mistake_is_one_message_and_status_2(

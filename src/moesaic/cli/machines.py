@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import click
 
 from moesaic.cli.output import print_json, print_table
+from moesaic.core.errors import ImpossibleSetting
 from moesaic.hardware.load import known_machines, load_machine
 from moesaic.hardware.spec import MachineSpec
 
@@ -17,14 +20,29 @@ _UNITS = {"_gb_s": "GB/s", "_gb": "GB", "_us": "us", "_tflops": "TFLOP/s"}
 @click.command()
 @click.argument("machine", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def machines(machine: str | None, as_json: bool) -> None:
+@click.option("--toml", "as_toml", is_flag=True, help="Print MACHINE's description file as it is.")
+def machines(machine: str | None, as_json: bool, as_toml: bool) -> None:
     """List the known machines, or show one.
 
-    MACHINE is a known name, or the path of a TOML description."""
+    MACHINE is a known name, or the path of a TOML description. To describe your own, save a
+    known one with --toml, edit its name and numbers, and give the file to --machine."""
+    if as_toml and (machine is None or as_json):
+        raise ImpossibleSetting("--toml prints one description: name a machine, and leave --json")
     if machine is None:
         _list([load_machine(name) for name in known_machines()], as_json)
+        return
+    spec = load_machine(machine)
+    if as_toml:
+        click.echo(_description(machine), nl=False)
     else:
-        _show(load_machine(machine), as_json)
+        _show(spec, as_json)
+
+
+def _description(machine: str) -> bytes:
+    """The file of a machine that is known to load."""
+    if machine.lower() in known_machines():
+        return (files("moesaic.hardware") / "data" / f"{machine.lower()}.toml").read_bytes()
+    return Path(machine).read_bytes()
 
 
 def _describe(spec: MachineSpec) -> dict[str, Any]:
@@ -48,19 +66,24 @@ def _list(specs: list[MachineSpec], as_json: bool) -> None:
     if as_json:
         print_json({"machines": [_describe(spec) for spec in specs]})
         return
-    columns = ("machine", "what it is", "GPU GB", "GPU", "CPU", "PCIe")
+    columns = ("machine", "what it is", "GB", "GPU", "CPU", "link")
     rows = [
         (
             spec.name,
             spec.title,
             spec.gpu.memory_gb,
-            spec.gpu.memory_bandwidth_gb_s,
-            spec.cpu.memory_bandwidth_gb_s,
+            round(spec.gpu.effective_bandwidth_gb_s),
+            round(spec.cpu.effective_bandwidth_gb_s),
             spec.pcie.bandwidth_gb_s,
         )
         for spec in specs
     ]
-    print_table("Known machines: GPU memory in GB, bandwidths in GB/s", columns, rows)
+    print_table(
+        "Known machines: GB of GPU memory, then GB/s reached (peak x efficiency)\n"
+        "from GPU memory, from CPU memory and over the link",
+        columns,
+        rows,
+    )
 
 
 def _show(spec: MachineSpec, as_json: bool) -> None:
@@ -75,6 +98,8 @@ def _show(spec: MachineSpec, as_json: bool) -> None:
     click.echo(spec.description)
     for note in spec.notes:
         click.echo(f"- {note}")
+    known = spec.name if spec.name in known_machines() else known_machines()[0]
+    click.echo(f"Your own: moesaic machines {known} --toml > my.toml, edit it, --machine my.toml")
 
 
 def _unit(key: str) -> str:
