@@ -52,6 +52,19 @@ def test_grid_of_policies_ratios_and_machines() -> None:
     assert {row["baseline"] for row in rows} == {"hybrid+lru+none"}
 
 
+def test_machines_are_called_what_they_call_themselves(tmp_path: Path) -> None:
+    mine, twin = tmp_path / "my.toml", tmp_path / "twin.toml"
+    text = run("machines", "a6000-xeon5220r", "--toml").out
+    mine.write_text(text.replace('"a6000-xeon5220r"', '"under-my-desk"', 1))
+    twin.write_text(text)
+    machines = f"{mine},a6000-xeon5220r,{twin}"
+    words = ("compare", *SMALL, *ALONE, "--systems", "adapmoe,fiddler", "--machines", machines)
+    rows = run_json(*words, "--cache-ratios", 0)
+    expected = ["under-my-desk", "a6000-xeon5220r", f"a6000-xeon5220r ({twin})"]
+    assert [row["machine"] for row in rows] == [name for name in expected for _ in range(2)]
+    assert "on under-my-desk" in run(*words).out
+
+
 def test_impossible_combinations_are_skipped_with_the_reason() -> None:
     words = ("compare", *SMALL, *ALONE, "--cache-ratios", "0", "--systems", "adapmoe,fiddler")
     skipped, done = run_json(*words)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from moesaic.cli.idle_options import check_cache_options, check_phase_options
+from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.policies.cache import caches
 from moesaic.policies.prefetch import prefetches
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 MODEL = "deepseek-v2-lite"
 MACHINE = "a6000-xeon5220r"  # a link slow enough that offloading matters
 CACHE_RATIO = 0.25
+# Defaults of `Settings` and of mrs, here for `--help`: it must not wait for numpy.
+SCHEDULE, CACHE, PREFETCH = "hybrid", "mrs", "impact"
+DTYPE, ALPHA = "bf16", 0.1
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -80,25 +85,39 @@ workload_options = _stack(
 )
 
 setup_options = _stack(
-    click.option("--expert-dtype", metavar="DTYPE", help="Of the routed experts.  [bf16]"),
-    click.option("--dense-dtype", metavar="DTYPE", help="Of everything else.  [bf16]"),
+    click.option(
+        "--expert-dtype",
+        metavar="DTYPE",
+        help=f"Of the routed experts: {one_of(BITS_PER_WEIGHT)}  [{DTYPE}]",
+    ),
+    click.option(
+        "--dense-dtype",
+        metavar="DTYPE",
+        help=f"Of everything else: {one_of(BITS_PER_WEIGHT)}  [{DTYPE}]",
+    ),
     click.option("--fill", help="Initial GPU content, see `moesaic policies`.  [auto]"),
     click.option("--belief", help="Costs the planner knows: measured | described  [measured]"),
-    click.option("--alpha", type=float, help="Averaging coefficient of the mrs cache."),
+    click.option("--alpha", type=float, help=f"Averaging coefficient of the mrs cache.  [{ALPHA}]"),
     click.option("--check", is_flag=True, help="Prove every plan legal while running."),
+)
+
+slot_options = _stack(
+    click.option(
+        "--slots", help="Who owns GPU slots: per-layer | global  [per-layer, or the system's]"
+    ),
+    click.option(
+        "--promote/--no-promote",
+        default=None,
+        help="Let experts computed on the CPU move to the GPU in idle link time.  [promote]",
+    ),
 )
 
 policy_options = _stack(
     click.option("--system", help=f"A known system: {one_of(SYSTEMS)}"),
-    click.option("--schedule", help=f"{one_of(schedules)}"),
-    click.option("--cache", help=f"{one_of(caches)}"),
-    click.option("--prefetch", help=f"{one_of(prefetches)}"),
-    click.option("--slots", help="Who owns GPU slots: per-layer | global"),
-    click.option(
-        "--promote/--no-promote",
-        default=None,
-        help="Let experts computed on the CPU move to the GPU in idle link time.",
-    ),
+    click.option("--schedule", help=f"{one_of(schedules)}  [{SCHEDULE}, or the system's]"),
+    click.option("--cache", help=f"{one_of(caches)}  [{CACHE}, or the system's]"),
+    click.option("--prefetch", help=f"{one_of(prefetches)}  [{PREFETCH}, or the system's]"),
+    slot_options,
 )
 
 # option -> field of Settings, where they differ
@@ -112,6 +131,8 @@ _PLAIN = (
 
 def build_settings(asked: dict[str, Any]) -> Settings:
     """Settings from options; what was not asked for comes from the system, then from defaults."""
+    check_phase_options(asked)
+    check_cache_options(asked, [cache_of(asked)])
     from moesaic.core.model_zoo import load_model
     from moesaic.engine.settings import Settings
     from moesaic.hardware.load import load_machine
@@ -127,6 +148,13 @@ def build_settings(asked: dict[str, Any]) -> Settings:
     if asked.get("slots") is not None:
         fields["per_layer"] = _per_layer(asked["slots"])
     return Settings(load_model(asked["model"]), load_machine(asked["machine"]), **fields)
+
+
+def cache_of(asked: dict[str, Any]) -> str:
+    """The cache that these options mean."""
+    if asked.get("cache") is not None:
+        return str(asked["cache"])
+    return load_system(asked["system"]).cache if asked.get("system") is not None else CACHE
 
 
 def _per_layer(slots: str) -> bool:

@@ -8,18 +8,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moesaic.cli.common_options import (
+    CACHE,
     CACHE_RATIO,
     MACHINE,
+    PREFETCH,
+    SCHEDULE,
     build_settings,
+    cache_of,
     command_line,
     json_option,
     names,
     one_of,
     ratios,
     setup_options,
+    slot_options,
     workload_options,
 )
+from moesaic.cli.idle_options import check_cache_options, check_phase_options, only_for_its_cache
 from moesaic.core.errors import ImpossibleSetting, UnknownName
+from moesaic.policies.cache import caches
+from moesaic.policies.prefetch import prefetches
+from moesaic.policies.schedule import schedules
 from moesaic.policies.systems import SYSTEMS
 
 if TYPE_CHECKING:
@@ -33,9 +42,14 @@ _BASELINE = "ktransformers"
 @click.option("--machines", default=MACHINE, show_default=True, help="A comma list.")
 @click.option("--cache-ratios", default=str(CACHE_RATIO), show_default=True, help="A comma list.")
 @click.option("--systems", help=f"A comma list of {one_of(SYSTEMS)}.  [all of them]")
-@click.option("--schedules", help="A comma list; combined with --caches and --prefetches.")
-@click.option("--caches", help="A comma list.")
-@click.option("--prefetches", help="A comma list.")
+@click.option(
+    "--schedules",
+    help=f"A comma list of {one_of(schedules)}; combined with --caches and --prefetches.  "
+    f"[{SCHEDULE}]",
+)
+@click.option("--caches", help=f"A comma list of {one_of(caches)}.  [{CACHE}]")
+@click.option("--prefetches", help=f"A comma list of {one_of(prefetches)}.  [{PREFETCH}]")
+@slot_options
 @click.option("--baseline", help="What speedups are relative to.  [ktransformers, or the first]")
 @setup_options
 @click.option("--jobs", type=int, help="Runs at the same time.  [one per core]")
@@ -49,7 +63,9 @@ def compare(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     from moesaic.cli.out_files import check_picture
 
     check_picture("--plot", asked["plot"])
+    check_phase_options(asked)
     entries = _entries(asked)
+    check_cache_options(asked, [cache_of(entry.options) for entry in entries])
     baseline = _baseline(asked["baseline"], [entry.label for entry in entries])
     cells = _run(asked, entries)
     _report(cells, baseline, as_json, command_line(context))
@@ -87,7 +103,7 @@ def _run(asked: dict[str, Any], entries: list[Contender]) -> list[Outcome]:
     if jobs < 1:
         raise ImpossibleSetting(f"--jobs is {jobs}; it must be at least 1")
     cells = plan_grid(
-        lambda options: build_settings({**asked, **options}),
+        lambda options: build_settings({**only_for_its_cache(asked, cache_of(options)), **options}),
         entries,
         names("--machines", asked["machines"]),
         ratios("--cache-ratios", asked["cache_ratios"]),

@@ -26,7 +26,12 @@ def as_rows(cells: Sequence[Outcome], baseline: str, command: str) -> list[dict[
         if cell.result is None:
             row["skipped"] = cell.skipped
         else:
-            row |= {**cell.result, "baseline": baseline, "speedup": speedup}
+            row |= {
+                **cell.result,
+                "machine": cell.machine,
+                "baseline": baseline,
+                "speedup": speedup,
+            }
         rows.append({**row, "command": command})
     return rows
 

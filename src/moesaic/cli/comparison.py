@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -15,11 +16,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
 
+from moesaic.cli.common_options import CACHE, PREFETCH, SCHEDULE
 from moesaic.cli.output import progress
 from moesaic.core.errors import ImpossibleSetting, MissingExtra
 from moesaic.engine.settings import Settings
 from moesaic.engine.simulation import simulate
 from moesaic.engine.workload import choose_workload
+from moesaic.hardware.load import load_machine
 
 Build = Callable[[dict[str, Any]], Settings]
 
@@ -61,7 +64,7 @@ def contenders(
     """The systems by name, then every combination of the policies that were listed."""
     found = [Contender(name, {"system": name}) for name in systems]
     if schedules or caches or prefetches:
-        lists = (schedules or ("hybrid",), caches or ("mrs",), prefetches or ("impact",))
+        lists = (schedules or (SCHEDULE,), caches or (CACHE,), prefetches or (PREFETCH,))
         for schedule, cache, prefetch in product(*lists):
             options = {"schedule": schedule, "cache": cache, "prefetch": prefetch}
             found.append(Contender("+".join(options.values()), options))
@@ -76,14 +79,25 @@ def plan_grid(
 ) -> list[Outcome]:
     """Every cell with its settings, or with the reason why there are none."""
     cells = []
+    titles = _titles(machines)
     for machine, ratio, entry in product(machines, ratios, entries):
-        cell = Outcome(entry.label, machine, ratio)
+        cell = Outcome(entry.label, titles[machine], ratio)
         asked = {**entry.options, "machine": machine, "cache_ratio": ratio}
         try:
             cells.append(replace(cell, settings=build(asked)))
         except ImpossibleSetting as error:
             cells.append(replace(cell, skipped=str(error)))
     return _some_left(cells)
+
+
+def _titles(machines: Sequence[str]) -> dict[str, str]:
+    """The names machines give themselves; with the file where two have the same."""
+    found = {machine: load_machine(machine).name for machine in machines}
+    shared = Counter(found.values())
+    return {
+        machine: f"{name} ({machine})" if shared[name] > 1 and machine != name else name
+        for machine, name in found.items()
+    }
 
 
 def run_grid(cells: Sequence[Outcome], trace: str | None, jobs: int) -> list[Outcome]:
