@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import pytest
 from command import SMALL, run, run_json
 
 from moesaic.cli.common_options import CACHE_RATIO, MACHINE, MODEL
+from moesaic.cli.recording import Recorded, Recording
+from moesaic.cli.summary import in_time
+from moesaic.core.model_zoo import load_model
 from moesaic.policies.systems import SYSTEMS
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -107,7 +112,12 @@ def test_perfetto_trace_follows_the_format(tmp_path: Path) -> None:
     assert [e["ph"] for e in events] == sorted(e["ph"] for e in events)  # metadata first
     work = [e for e in events if e["ph"] == "X"]
     assert all({"name", "cat", "pid", "tid", "ts", "dur", "args"} <= set(e) for e in work)
-    assert all(set(e["args"]) == {"layer", "expert", "tokens"} for e in work)
+    assert all(value >= 0 for e in work for value in e["args"].values())  # no "none" as -1
+    assert all(set(e["args"]) == {"step", "tokens"} for e in work if e["cat"] == "step")
+    experts = [e for e in work if e["cat"] in ("expert", "transfer", "prefetch")]
+    assert all({"layer", "expert"} < set(e["args"]) for e in experts)
+    process = next(e["args"]["name"] for e in events if e["name"] == "process_name")
+    assert process.endswith("(simulated, synthetic routing)")
     assert all(e["ts"] >= 0 and e["dur"] > 0 and e["tid"] in names for e in work)
     assert [e["ts"] for e in work] == sorted(e["ts"] for e in work)
     ends = dict.fromkeys(names, 0.0)
@@ -116,6 +126,37 @@ def test_perfetto_trace_follows_the_format(tmp_path: Path) -> None:
         ends[event["tid"]] = event["ts"] + event["dur"]
     steps = [e["dur"] for e in work if e["cat"] == "step"]
     assert sum(steps) / len(steps) == pytest.approx(result["latency_s"]["mean"] * 1e6)
+
+
+def test_perfetto_names_each_kind_of_dense_work(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    run("simulate", *SMALL, "--perfetto", path)
+    events = json.loads(path.read_text())["traceEvents"]
+    found = Counter(e["name"].split(",")[0] for e in events if e.get("cat") == "dense")
+    model = load_model(MODEL)
+    assert found == {
+        "attention": 8 * model.num_moe_layers,
+        "shared experts": 8 * model.num_moe_layers,
+        "dense layer": 8 * (model.num_layers - model.num_moe_layers),
+        "head": 8,
+    }
+
+
+def test_the_step_drawn_is_the_nearest_to_the_median_of_all() -> None:
+    steps = [Recorded(number, 0, 0) for number in range(3)]  # a long run records its first steps
+    latencies = [0.0101, 0.0159, 0.02, 0.0162, 0.0163]
+    drawn = Recording(0, steps=steps).typical(latencies)
+    assert drawn.number == 1
+
+
+def test_timeline_says_what_it_shows(tmp_path: Path) -> None:
+    path = tmp_path / "step.svg"
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        result = run_json("simulate", *SMALL, "--timeline", path)
+    drawn = path.read_text()
+    assert f"(mean {in_time(result['latency_s']['mean'])})" in drawn
+    assert "Simulated, synthetic routing" in drawn
+    assert "planner" in drawn
 
 
 def test_the_first_run_says_that_it_compiles(

@@ -87,4 +87,4 @@ def _show(settings: Settings, folder: Path) -> None:
     result, recording = run_with_progress(few, choose_workload(_TRACE, few).source, record=True)
     assert recording is not None, "the demo records what it draws"
     draw_timeline(str(folder / "timeline.png"), result, recording)
-    write_perfetto(str(folder / "trace.json"), few, recording, "moesaic demo")
+    write_perfetto(str(folder / "trace.json"), result, recording, "moesaic demo")

@@ -7,60 +7,90 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from moesaic.cli.recording import Recording
+from moesaic.cli.recording import Recorded, Recording, routing_kind
 from moesaic.core.files import whole_file
 from moesaic.core.report import Span
 from moesaic.core.units import NS_PER_US
-from moesaic.engine.settings import Settings
+from moesaic.engine.result import Result
 
 _PROCESS = 1
 _LANES = ("step", "gpu", "cpu", "pcie")  # in the order shown; others follow
 
 
-def write_perfetto(path: str, settings: Settings, recording: Recording, command: str) -> None:
+def write_perfetto(path: str, result: Result, recording: Recording, command: str) -> None:
     trace = {
-        "traceEvents": events(settings, recording),
+        "traceEvents": events(result, recording),
         "displayTimeUnit": "ms",
-        "otherData": {"command": command, "model": settings.model.name},
+        "otherData": {"command": command, "model": result.settings.model.name},
     }
     with whole_file(path, "w") as stream:
         json.dump(trace, stream, separators=(",", ":"))
 
 
-def events(settings: Settings, recording: Recording) -> list[dict[str, Any]]:
+def events(result: Result, recording: Recording) -> list[dict[str, Any]]:
     """Metadata first, then complete events in order of their start."""
     lanes = list(dict.fromkeys((*_LANES, *recording.timeline.lanes)))
     origin = recording.steps[0].start_ns
-    tokens = settings.tokens_per_step
-    steps = [
-        Span("step", "step", s.start_ns, s.end_ns, -1, s.number, tokens) for s in recording.steps
-    ]
+    settings = result.settings
     work = [span for span in recording.timeline.spans if span.end_ns > origin]
-    complete = [_event(span, lanes, origin) for span in (*steps, *work)]
+    heads = {step.end_ns for step in recording.steps}
+    names = dense_names(work, heads)
+    complete = [_step(step, settings.tokens_per_step, origin) for step in recording.steps]
+    complete += [_event(span, names.get(span), lanes, origin) for span in work]
     complete.sort(key=lambda event: (event["ts"], event["tid"]))
     title = f"{settings.model.name} on {settings.machine.name}, {settings.phase}"
+    title += f" (simulated, {routing_kind(result)})"
     return [*_metadata(title, lanes), *complete]
 
 
-def _event(span: Span, lanes: list[str], origin: int) -> dict[str, Any]:
+def dense_names(spans: list[Span], heads: set[int]) -> dict[Span, str]:
+    """What each dense span is. A layer's attention comes first and its shared experts next, a
+    step ends with the head; what else is of no MoE layer is a layer without experts."""
+    names: dict[Span, str] = {}
+    before = -1
+    for span in sorted((s for s in spans if s.kind == "dense"), key=lambda s: s.start_ns):
+        if span.layer >= 0:
+            names[span] = "shared experts" if span.layer == before else "attention"
+        else:
+            names[span] = "head" if span.end_ns in heads else "dense layer"
+        before = span.layer
+    return names
+
+
+def _step(step: Recorded, tokens: int, origin: int) -> dict[str, Any]:
+    args = {"step": step.number, "tokens": tokens}
+    extent = (step.start_ns - origin, step.end_ns - origin)
+    return _complete(f"step {step.number}", "step", 0, extent, args)
+
+
+def _event(span: Span, name: str | None, lanes: list[str], origin: int) -> dict[str, Any]:
     """A transfer that began before the first step shown is cut to begin with it."""
-    start = max(span.start_ns, origin)
+    extent = (max(span.start_ns, origin) - origin, span.end_ns - origin)
+    args = {"layer": span.layer, "expert": span.expert, "tokens": span.tokens}
+    known = {key: value for key, value in args.items() if value >= 0}
+    return _complete(
+        _name(span, name or span.kind), span.kind, lanes.index(span.lane), extent, known
+    )
+
+
+def _complete(
+    name: str, category: str, lane: int, extent_ns: tuple[int, int], args: dict[str, int]
+) -> dict[str, Any]:
+    start, end = extent_ns
     return {
         "ph": "X",
-        "name": _name(span),
-        "cat": span.kind,
+        "name": name,
+        "cat": category,
         "pid": _PROCESS,
-        "tid": lanes.index(span.lane),
-        "ts": (start - origin) / NS_PER_US,
-        "dur": (span.end_ns - start) / NS_PER_US,
-        "args": {"layer": span.layer, "expert": span.expert, "tokens": span.tokens},
+        "tid": lane,
+        "ts": start / NS_PER_US,
+        "dur": (end - start) / NS_PER_US,
+        "args": args,
     }
 
 
-def _name(span: Span) -> str:
-    if span.kind == "step":
-        return f"step {span.expert}"
-    words = span.kind if span.expert < 0 else f"{span.kind} {span.expert}"
+def _name(span: Span, what: str) -> str:
+    words = what if span.expert < 0 else f"{what} {span.expert}"
     return words if span.layer < 0 else f"{words}, layer {span.layer}"
 
 

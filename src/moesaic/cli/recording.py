@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import NamedTuple
 
 import click
@@ -50,6 +52,12 @@ class Recording:
         self._done, self._edge_ns = self._done + count, end
         self.timeline.enabled = len(self.steps) < MOST_STEPS
 
+    def typical(self, latencies_s: Sequence[float]) -> Recorded:
+        """The step whose latency is nearest to the median of all measured ones, the first of
+        several: one from the middle may be far from what a run is like."""
+        middle = median(latencies_s)
+        return min(self.steps, key=lambda step: abs(latencies_s[step.number] - middle))
+
     def spans_of(self, step: Recorded) -> list[Span]:
         spans = self.timeline.spans
         return [s for s in spans if s.start_ns < step.end_ns and s.end_ns > step.start_ns]
@@ -70,6 +78,10 @@ def run_with_progress(
 
         timeline = recording.timeline if recording is not None else None
         return simulate(settings, source, timeline, advance), recording
+
+
+def routing_kind(result: Result) -> str:
+    return "synthetic routing" if result.trace["synthetic"] else "real routing"
 
 
 def announce_compilation() -> None:

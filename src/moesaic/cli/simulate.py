@@ -78,6 +78,6 @@ def _write(asked: dict[str, Any], result: Result, recording: Recording, command:
     if asked["perfetto"] is not None:
         from moesaic.cli.perfetto import write_perfetto
 
-        write_perfetto(asked["perfetto"], result.settings, recording, command)
+        write_perfetto(asked["perfetto"], result, recording, command)
         kept, steps = len(recording.steps), result.settings.steps
         click.echo(f"wrote {asked['perfetto']}: {kept} of {steps} steps", err=True)

@@ -6,24 +6,28 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from moesaic.cli.pictures import FAINT, GRID, INK, new_figure, plain, save
-from moesaic.cli.recording import Recording
+from moesaic.cli.recording import Recorded, Recording, routing_kind
 from moesaic.cli.summary import in_time
 from moesaic.core.report import Span
 from moesaic.core.units import NS_PER_MS, NS_PER_US
 from moesaic.engine.result import Result
 
-LANES = {"gpu": "GPU", "cpu": "CPU", "pcie": "PCIe"}  # top to bottom
+LANES = {"gpu": "GPU", "cpu": "CPU", "pcie": "PCIe", "planner": "planner"}  # top to bottom
+HEIGHTS = {"planner": 0.3}  # of a lane's bars, where not the usual
+HEIGHT = 0.72
 COLOURS = {
     "dense": "#b8bfc9",
     "expert": "#3b7dc4",
     "transfer": "#d9662b",
     "prefetch": "#f2b872",
+    "plan": "#7d5ba6",
 }
 MEANINGS = {
     "dense": "attention, shared experts, head",
     "expert": "expert, by its number",
     "transfer": "transfer a layer waits for",
     "prefetch": "transfer in idle time",
+    "plan": "deciding, the experts wait",
 }
 ZOOMED_LAYERS = 4
 WIDTH_IN = 13.0
@@ -39,25 +43,27 @@ class Window(NamedTuple):
 
 
 def draw_timeline(path: str, result: Result, recording: Recording) -> None:
-    """A step from the middle of what was recorded."""
-    step = recording.steps[len(recording.steps) // 2]
+    """A step that is like most."""
+    step = recording.typical(result.latencies_s)
     spans = recording.spans_of(step)
     starts = layer_starts(spans, step.start_ns)
     whole = Window(step.start_ns, step.end_ns)
     zoom, layers = zoom_window(starts, whole, result.settings.phase)
-    figure = new_figure(WIDTH_IN, 6.2)
+    figure = new_figure(WIDTH_IN, 6.8)
     above, below = figure.subplots(2, 1, gridspec_kw={"height_ratios": (1, 1.35)})
     _panel(above, spans, starts, whole, whole.start_ns, numbers=False)
     above.axvspan(*_scaled(zoom, whole), color="#fff3c4", zorder=0)
-    unit = "step" if result.settings.phase == "decode" else "prompt"
-    above.set_title(
-        f"{unit} {step.number}: {in_time((whole.end_ns - whole.start_ns) / 1e9)}",
-        loc="left", fontsize=9, color=FAINT,
-    )  # fmt: skip
+    above.set_title(step_label(step, result), loc="left", fontsize=9, color=FAINT)
     _panel(below, spans, starts, zoom, whole.start_ns, numbers=True)
     below.set_title(f"MoE layers {layers[0]} to {layers[-1]}", loc="left", fontsize=9, color=FAINT)
     _dress(figure, result)
     save(figure, path)
+
+
+def step_label(step: Recorded, result: Result) -> str:
+    unit = "step" if result.settings.phase == "decode" else "prompt"
+    own, mean = in_time(result.latencies_s[step.number]), in_time(result.mean_s)
+    return f"{unit} {step.number}: {own} (mean {mean})"
 
 
 def layer_starts(spans: Sequence[Span], not_before: int) -> dict[int, int]:
@@ -91,11 +97,14 @@ def _panel(
     scale, unit = _unit(window)
     for row, lane in enumerate(LANES):
         shown = [s for s in spans if s.lane == lane and window.shows(s)]
+        height = HEIGHTS.get(lane, HEIGHT)
         for kind, colour in COLOURS.items():
             bars = [(s.start_ns - origin, s.end_ns - s.start_ns) for s in shown if s.kind == kind]
             extents = [(start / scale, length / scale) for start, length in bars]
             edge = _edge([length for _, length in bars], colour, window, numbers)
-            axes.broken_barh(extents, (row - 0.36, 0.72), facecolors=colour, zorder=2, **edge)
+            axes.broken_barh(
+                extents, (row - height / 2, height), facecolors=colour, zorder=2, **edge
+            )
         if numbers:
             _label_bars(axes, shown, row, window, origin)
     _layer_lines(axes, starts, window, origin, numbers)
@@ -163,8 +172,9 @@ def _dress(figure: Any, result: Result) -> None:
 
     s = result.settings
     figure.suptitle(
-        f"{s.model.name} on {s.machine.name}, {s.phase}, {s.cache_ratio:.0%} of the experts in GPU "
-        f"memory ({s.expert_dtype}): {s.schedule} + {s.cache} + {s.prefetch}",
+        f"Simulated, {routing_kind(result)}: {s.model.name} on {s.machine.name}, {s.phase}\n"
+        f"{s.cache_ratio:.0%} of the {s.expert_dtype} experts in GPU memory: "
+        f"{s.schedule} + {s.cache} + {s.prefetch}",
         fontsize=11, color=INK,
     )  # fmt: skip
     handles = [Patch(color=COLOURS[kind], label=MEANINGS[kind]) for kind in COLOURS]
