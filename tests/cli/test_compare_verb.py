@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import SMALL, refused, run, run_json
 
+from moesaic.cli import compare_picture
+from moesaic.cli.comparison import Outcome
 from moesaic.policies.systems import SYSTEMS
 
 ALONE = ("--jobs", 1)
@@ -83,6 +86,48 @@ def test_table_and_plot(tmp_path: Path) -> None:
     assert "1.00" in shown.out
     assert plot.read_bytes().startswith(b"\x89PNG")
     assert plot.stat().st_size > 10_000
+
+
+def test_names_of_combinations_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ("--schedules", "hybrid,static-experts", "--caches", "lru,two-speed")
+    lines = run("compare", *SMALL, *ALONE, *words, "--prefetches", "next-layer").out.splitlines()
+    for name in ("hybrid+lru+next-layer", "static-experts+two-speed+next-layer"):
+        (row,) = (line for line in lines if f" {name} " in line)
+        assert row.count("│") == 9
+        assert "…" not in row
+    assert len({len(line) for line in lines if line.startswith("│")}) == 1
+
+
+def outcome(label: str, ratio: float, mean_s: float | None) -> Outcome:
+    result = {
+        "latency_s": {"mean": mean_s}, "floor_s": 1e-3, "steps": 1, "phase": "decode",
+        "model": "m", "expert_dtype": "bf16", "trace": {"synthetic": True},
+    }  # fmt: skip
+    if mean_s is None:
+        return Outcome(label, "box", ratio, skipped="cannot be")
+    return Outcome(label, "box", ratio, result)
+
+
+def test_every_combination_looks_different_and_stays_inside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = [f"schedule-{number}+cache+none" for number in range(24)]
+    assert len({tuple(compare_picture.look(place).items()) for place in range(24)}) == 24
+    cells = [outcome(label, 0.0, None) for label in labels]
+    cells += [outcome(label, 0.25, 0.01) for label in labels]
+    drawn: list[Any] = []
+    monkeypatch.setattr(compare_picture, "save", lambda figure, path: drawn.append(figure))
+    compare_picture.draw_comparison(str(tmp_path / "x.png"), cells)
+    figure = drawn[0]
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    inside = axes.get_window_extent()
+    assert inside.height > 0.25 * figure.bbox.height  # the legend leaves room
+    skipped = [text.get_window_extent() for text in axes.texts if text.get_text() == "skipped"]
+    assert len(skipped) == 24
+    assert all(inside.x0 <= text.x0 and text.x1 <= inside.x1 for text in skipped)
+    assert all(text.get_position()[0] >= axes.get_xlim()[0] for text in axes.get_xticklabels())
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ from typing import Any
 from moesaic.cli.comparison import Outcome, speedups
 from moesaic.cli.output import print_table
 
-# Within 80 characters: ms and MB are per step, floor says how many times the physical floor.
-COLUMNS = ("cache", "system", "ms", "speedup", "tokens/s", "hits", "MB", "floor")
-WHOLE_LABEL = 17  # letters that leave room for the numbers; longer ones may be broken
+# Narrow: ms and MB are per step, floor says how many times the physical floor.
+COLUMNS = ("cache", "system", "ms", "speedup", "tok/s", "hits", "MB", "floor")
 
 
 def as_rows(cells: Sequence[Outcome], baseline: str, command: str) -> list[dict[str, Any]]:
@@ -63,12 +62,11 @@ def _title(cells: Sequence[Outcome], machine: str, baseline: str) -> str:
 
 def _row(cell: Outcome, speedup: float | None) -> tuple[object, ...]:
     result, share = cell.result, f"{cell.cache_ratio:.0%}"
-    label = cell.label if len(cell.label) <= WHOLE_LABEL else cell.label.replace("+", " + ")
     if result is None:
-        return (share, label, *[None] * (len(COLUMNS) - 2))
+        return (share, cell.label, *[None] * (len(COLUMNS) - 2))
     return (
         share,
-        label,
+        cell.label,
         f"{result['latency_s']['mean'] * 1e3:.2f}",
         None if speedup is None else f"{speedup:.2f}",
         f"{result['tokens_per_s']:.1f}",

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+_ANY_WIDTH = 1000
+
 
 def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
@@ -17,6 +19,7 @@ def print_json(value: Any) -> None:
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """A table on standard output; columns of numbers (and gaps) are right-aligned."""
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", title_style="bold")
@@ -27,7 +30,11 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
         table.add_column(column, justify="right" if numeric else "left", no_wrap=one_word)
     for row in rows:
         table.add_row(*(cell(value) for value in row))
-    Console().print(table)
+    console = Console()
+    any_width = console.options.update(max_width=_ANY_WIDTH)
+    least = Measurement.get(console, any_width, table).minimum
+    console.width = max(console.width, least)  # rather too wide than with names cut off
+    console.print(table)
 
 
 def _is_number(value: object) -> bool:
