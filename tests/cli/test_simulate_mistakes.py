@@ -24,7 +24,7 @@ MISTAKES = [
     (("--slots", "globel"), "Did you mean 'global'?"),
     (("--cache-ratio", "1.5"), "must lie between 0 and 1"),
     (("--cache-ratio", "0", "--schedule", "gpu-only"), "leaves no GPU slot"),
-    (("--model", "deepseek-v3", "--cache-ratio", "0.5"), "Use a cache ratio of at most"),
+    (("--model", "mixtral-8x7b", "--cache-ratio", "1"), "Use a cache ratio of at most"),
     (("--cache", "pinned"), "use prefetch 'none' or another cache"),
     (("--alpha", "0"), "alpha is 0.0"),
     (("--batch", "0"), "batch is 0"),
