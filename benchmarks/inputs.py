@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import cycle
+from time import perf_counter_ns
 
 import numpy as np
 
 from moesaic.core.model_zoo import load_model
-from moesaic.core.plan import LayerPlan
 from moesaic.engine.settings import Settings
 from moesaic.engine.simulation import assemble, workload
-from moesaic.engine.workload import BUNDLED, choose_workload
+from moesaic.engine.workload import choose_workload
 from moesaic.hardware.load import load_machine
 from moesaic.policies.belief import Belief
 from moesaic.policies.schedule.base import Work
@@ -36,13 +34,28 @@ def decode_layer(experts: int, active: int, tokens: int) -> Work:
     return Work(0, n, table, lanes, belief)
 
 
-def endless_plans(prefetch: str, promote: bool) -> Iterator[LayerPlan]:
-    """Plans of decode layers, one after another, on the bundled trace; nothing executes them."""
-    model = load_model("deepseek-v2-lite")
-    machine = load_machine("a6000-xeon5220r")
-    settings = Settings(model, machine, prefetch=prefetch, promote=promote, belief="described")
-    source = choose_workload(BUNDLED, settings).source
+def decision_times_us(batch: int, steps: int) -> tuple[list[float], list[float]]:
+    """How long the brain takes in a simulated decode run of DeepSeek-V2-Lite under hybrid + mrs +
+    impact: per layer, for the decision and for the look-ahead."""
+    settings = Settings(
+        load_model("deepseek-v2-lite"), load_machine("a6000-xeon5220r"), batch=batch, tokens=steps
+    )
+    source = choose_workload(None, settings).source
     body, brain = assemble(settings, popularity(source, settings.profile_tokens), (), None)
-    for step in cycle(list(workload(settings, source))):
-        for layer in range(model.num_moe_layers):
-            yield brain.plan(step.layer(layer), body.view(layer))
+    deciding, looking = [], []
+    for routed in workload(settings, source):
+        body.begin(routed.step, routed.layer)
+        for layer in range(settings.model.num_moe_layers):
+            routing, view = body.route(layer), body.view(layer)
+            start = perf_counter_ns()
+            plan = brain.decide(routing, view)
+            decided = perf_counter_ns()
+            body.start(plan, 0)
+            started = perf_counter_ns()
+            background = brain.look_ahead()
+            looking.append((perf_counter_ns() - started) / 1000)
+            deciding.append((decided - start) / 1000)
+            body.offer(background, 0)
+            brain.learn(routing, body.wait())
+        body.finish()
+    return deciding, looking

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import product
 from statistics import median
 
-from benchmarks.inputs import decode_layer, endless_plans
+from benchmarks.inputs import decision_times_us, decode_layer
 from moesaic.policies.schedule import schedules
 from moesaic.policies.schedule.optimal import EXHAUSTIVE
 
@@ -55,23 +55,21 @@ def time_schedules() -> list[dict[str, object]]:
 
 
 def time_brain() -> list[dict[str, object]]:
-    """The whole plan of one decode layer, and the part of it the layer has to wait for: what to
-    move in the background is decided while the layer runs."""
+    """The brain in a run: the decision, which the layer waits for, and the look-ahead (prefetches
+    and promotions), which is thought out while the layer runs."""
     rows: list[dict[str, object]] = []
-    for what, prefetch, promote in (
-        ("decision: hybrid + mrs", "none", False),
-        ("the same + promotions", "none", True),
-        ("the same + impact", "impact", True),
-    ):
-        plans = endless_plans(prefetch, promote)
-        rows.append(
-            {
-                "case": "DeepSeek-V2-Lite, batch 1",
-                "what": what,
-                "median_us": microseconds(partial(next, plans)),
-                "target_us": None,
-            }
-        )
+    for batch, steps in ((1, 64), (8, 24), (64, 8)):
+        for what, times in zip(
+            ("decision", "look-ahead"), decision_times_us(batch, steps), strict=True
+        ):
+            rows.append(
+                {
+                    "case": f"DeepSeek-V2-Lite, batch {batch}",
+                    "what": f"brain: {what}",
+                    "median_us": median(times),
+                    "target_us": None,
+                }
+            )
     return rows
 
 
@@ -83,7 +81,7 @@ def main() -> None:
         print(json.dumps(rows, indent=2))
         return
     for row in rows:
-        target = f"  (target {row['target_us']:g})" if row["target_us"] else ""
+        target = f"  (target {row['target_us']:g} us)" if row["target_us"] else ""
         print(f"{row['case']:30} {row['what']:32} {row['median_us']:10.1f} us{target}")
 
 

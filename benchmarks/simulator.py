@@ -38,7 +38,7 @@ def main() -> None:
         print(json.dumps(rows, indent=2))
         return
     for row in rows:
-        note = f"  (target {TARGET_S:g})" if row["steps"] == 1000 else ""
+        note = f"  (target {TARGET_S:g} s)" if row["steps"] == 1000 else ""
         per_layer = row["seconds"] / row["steps"] / 26 * 1e6
         print(f"{row['steps']:6} steps {row['seconds']:8.2f} s {per_layer:8.1f} us/layer{note}")
 

@@ -10,7 +10,7 @@ import numpy as np
 from invented import RandomStep, future_of, make_brain
 from moesaic.core.report import StepReport, Timeline
 from moesaic.core.view import CPU, GPU
-from moesaic.engine.loop import forward
+from moesaic.engine.loop import PlanningCost, forward
 from moesaic.engine.placement import initial_placement
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
@@ -68,6 +68,7 @@ def play(
     for step in steps:
         machine.begin(step.step, step.layer)
         layers = machine.physics.model.num_moe_layers
-        report = forward(machine, brain, layers, lambda active: planning_ns, lookahead_ns)
+        cost = PlanningCost(lambda *work: planning_ns, lambda *work: lookahead_ns)
+        report = forward(machine, brain, layers, cost)
         reports.append(report)
     return reports

@@ -55,7 +55,7 @@ def small_machine() -> MachineSpec:
         gpu=GpuSpec("gpu", 1.0, 120.0, 0.5, {"bf16": 2.0}, 0.5, 2.0, 5.0),
         cpu=CpuSpec("cpu", 4, 1.0, 12.0, 0.5, {"bf16": 0.04}, 0.5, 1.0, 7.0),
         pcie=LinkSpec(2.0, 4.0),
-        planner=PlannerSpec(1.0, 0.1, 2.0),
+        planner=PlannerSpec(1.0, 0.1, 2.0, 0.0),
         sources={},
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from closed_loop import Policies, assembled
 from invented import RandomStep
@@ -36,11 +36,14 @@ def recorded_run(
         for layer in range(physics.model.num_moe_layers):
             routing = machine.route(layer)
             seen = machine.view(layer)
-            view = replace(seen, resident=seen.resident.copy(), held=seen.held.copy())
-            plan = brain.plan(routing, seen)
-            report = machine.run(plan, planning_ns=900)
+            view = seen.copy()
+            plan = brain.decide(routing, seen)
+            machine.start(plan, planning_ns=900)  # as in the loop: the look-ahead comes after
+            background = brain.look_ahead()
+            machine.offer(background, lookahead_ns=100)
+            report = machine.wait()
             brain.learn(routing, report)
-            moments.append(Moment(routing, view, plan, report))
+            moments.append(Moment(routing, view, plan._replace(background=background), report))
         machine.finish()
     return moments
 

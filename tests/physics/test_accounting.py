@@ -81,14 +81,18 @@ class WatchedMachine(SimMachine):
 
     counted: int = 0
 
-    def run(self, plan: LayerPlan, planning_ns: int, lookahead_ns: int = 0) -> LayerReport:
+    def start(self, plan: LayerPlan, planning_ns: int) -> None:
         queues = [e for queue in plan.queues.values() for e in queue]
         hits = sum(int(self.memory.resident[plan.layer, e]) for e in queues)
-        report = super().run(plan, planning_ns, lookahead_ns)
-        assert (report.active, report.hits) == (len(queues), hits)
+        self.expected = (len(queues), hits)
+        super().start(plan, planning_ns)
+
+    def wait(self) -> LayerReport:
+        report = super().wait()
+        assert (report.active, report.hits) == self.expected
         memory = self.memory
         held = memory.resident.sum(axis=1).astype(int)
-        for flight in self.view(plan.layer).in_flight:
+        for flight in self.view(report.layer).in_flight:
             held[flight.layer] += 1
         assert memory.held.tolist() == held.tolist()
         assert memory.occupied == held.sum() <= memory.slots

@@ -21,7 +21,8 @@ def reproduce() -> None:
 @json_option
 def hybrimoe(only: str, traces: str | None, jobs: int | None, as_json: bool) -> None:
     """HybriMoE: figures 7, 8, 9, table III and the average speedups."""
-    from moesaic.cli.output import print_json, print_table, progress
+    from moesaic.cli.output import print_json, progress
+    from moesaic.cli.reproduce_tables import print_rows
     from moesaic.reproductions.hybrimoe import Reproduction
 
     reproduction = Reproduction(only, traces)
@@ -30,6 +31,5 @@ def hybrimoe(only: str, traces: str | None, jobs: int | None, as_json: bool) -> 
     if as_json:
         print_json([row.as_dict() for row in rows])
         return
-    columns = ["id", "paper", "ours", "unit", "ratio", "conditions"]
-    cells = [[r.id, r.paper, r.ours, r.unit, r.ratio, r.conditions] for r in rows]
-    print_table("HybriMoE: the paper's values and ours", columns, cells)
+    print_rows(rows)
+    click.echo("--json has every row with its conditions and the command that gives it again.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from moesaic.core.plan import LayerPlan
+from moesaic.core.plan import LayerPlan, Transfer
 from moesaic.core.report import LayerReport, StepReport
 from moesaic.core.routing import LayerRouting
 from moesaic.core.view import View
@@ -23,21 +23,30 @@ class Body(Protocol):
     """A machine that lives in real or virtual time.
 
     Whoever has a step to do begins it in the body's own way; then the loop calls, for every MoE
-    layer in order, `route`, `view` and `run`, and at the end `finish`. Time passes in `route`,
-    `run` and `finish` only. `probe` calls are allowed before the first step: they are how a
-    brain learns what the machine costs."""
+    layer in order, `route`, `view`, `start`, `offer` and `wait`, and at the end `finish`. `probe`
+    calls are allowed before the first step: they are how a brain learns what the machine costs."""
 
     def route(self, layer: int) -> LayerRouting:
         """Do everything up to and including the router of this layer."""
         ...
 
-    def view(self, layer: int) -> View: ...
+    def view(self, layer: int) -> View:
+        """What is where now. It stays true until `start`, but for transfers under way, which may
+        arrive: from `route` on, no other transfer begins."""
+        ...
 
-    def run(self, plan: LayerPlan, planning_ns: int, lookahead_ns: int = 0) -> LayerReport:
-        """Charge the planning time, then execute the plan to the end of the layer.
+    def start(self, plan: LayerPlan, planning_ns: int) -> None:
+        """Charge the time the decision took, then begin to execute it. A body in real time is
+        given 0 and feels it itself."""
+        ...
 
-        What to move in the background is decided while the layer runs: those transfers can
-        start `lookahead_ns` later. A body in real time is given zeros and feels it itself."""
+    def offer(self, background: tuple[Transfer, ...], lookahead_ns: int) -> None:
+        """Transfers for idle link time, decided while the layer runs: they may begin
+        `lookahead_ns` after the layer did. Forgotten when the next layer is routed."""
+        ...
+
+    def wait(self) -> LayerReport:
+        """Until the layer has ended."""
         ...
 
     def finish(self) -> StepReport: ...

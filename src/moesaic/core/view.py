@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -40,3 +40,7 @@ class View:
     gpu_busy_ns: int = 0
     cpu_busy_ns: int = 0
     pcie_busy_ns: int = 0
+
+    def copy(self) -> View:
+        """A view to keep."""
+        return replace(self, resident=self.resident.copy(), held=self.held.copy())

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from moesaic.core.machine import Body
 from moesaic.core.report import StepReport
 from moesaic.policies.brain import Brain
 
 
-def forward(
-    body: Body,
-    brain: Brain,
-    layers: int,
-    planning_ns: Callable[[int], int],
-    lookahead_ns: int = 0,
-) -> StepReport:
-    """One step that the body has begun. `planning_ns(active experts)` is what deciding costs on
-    this machine, `lookahead_ns` what the background takes to decide meanwhile."""
+class PlanningCost(NamedTuple):
+    """What deciding costs on a machine in virtual time, by tokens and active experts."""
+
+    decision_ns: Callable[[int, int], int]
+    lookahead_ns: Callable[[int, int], int]
+
+
+FREE = PlanningCost(lambda tokens, active: 0, lambda tokens, active: 0)
+
+
+def forward(body: Body, brain: Brain, layers: int, cost: PlanningCost = FREE) -> StepReport:
+    """One step that the body has begun."""
     for layer in range(layers):
         routing = body.route(layer)
-        view = body.view(layer)
-        plan = brain.plan(routing, view)
-        active = sum(len(queue) for queue in plan.queues.values())
-        report = body.run(plan, planning_ns(active), lookahead_ns)
+        plan = brain.decide(routing, body.view(layer))
+        work = routing.num_tokens, sum(len(queue) for queue in plan.queues.values())
+        body.start(plan, cost.decision_ns(*work))
+        body.offer(brain.look_ahead(), cost.lookahead_ns(*work))
+        report = body.wait()
         brain.learn(routing, report)
     return body.finish()

@@ -59,7 +59,7 @@ class Settings:
         for name in ("tokens", "batch", "prompts"):
             if getattr(self, name) < 1:
                 raise ImpossibleSetting(f"{name} is {getattr(self, name)}; it must be at least 1")
-        for name in ("warmup_steps", "profile_tokens", "context"):
+        for name in ("warmup_steps", "profile_tokens", "context", "seed"):
             if getattr(self, name) < 0:
                 raise ImpossibleSetting(f"{name} is {getattr(self, name)}; it cannot be negative")
         if not 0.0 <= self.cache_ratio <= 1.0:
@@ -128,18 +128,26 @@ class Settings:
             )
 
     def _check_memory(self) -> None:
-        """Refuse what the GPU cannot hold: the dense weights and the slots."""
-        gpu = self.machine.gpu
-        dense = weight_bytes(self.model.resident_params, self.dense_dtype)
-        expert = self.model.expert_bytes(self.expert_dtype)
+        """Refuse what does not fit: dense weights and slots on the GPU, all experts in DRAM."""
+        model, gpu, cpu = self.model, self.machine.gpu, self.machine.cpu
+        expert = model.expert_bytes(self.expert_dtype)
+        every = expert * model.num_expert_blocks
+        if every > cpu.memory_gb * GB:
+            raise ImpossibleSetting(
+                f"the routed experts of {model.name} take {every / GB:.1f} GB in "
+                f"{self.expert_dtype}; {self.machine.name} has {cpu.memory_gb:g} GB of main "
+                "memory. Use a smaller --expert-dtype, or a machine with more memory"
+            )
+        dense = weight_bytes(model.resident_params, self.dense_dtype)
         room = gpu.memory_gb * GB - dense
         if room < self.slots * expert:
-            most = max(room, 0) / (expert * self.model.num_expert_blocks)
+            most = max(room, 0) / every
+            ratio = f"a cache ratio of at most {int(100 * most) / 100:.2f} or " if room > 0 else ""
             raise ImpossibleSetting(
-                f"{self.model.name} in {self.expert_dtype} at cache ratio {self.cache_ratio} needs "
-                f"{dense / GB:.1f} GB for dense weights and {self.slots * expert / GB:.1f} GB for "
-                f"{self.slots} experts; {gpu.name} has {gpu.memory_gb:g} GB. Use a cache ratio of "
-                f"at most {most:.2f}, or a smaller expert dtype"
+                f"{model.name} in {self.expert_dtype} at cache ratio {self.cache_ratio} needs "
+                f"{dense / GB:.1f} GB for dense weights ({self.dense_dtype}) and "
+                f"{self.slots * expert / GB:.1f} GB for {self.slots} experts; {gpu.name} has "
+                f"{gpu.memory_gb:g} GB. Use {ratio}a smaller --expert-dtype or --dense-dtype"
             )
 
 

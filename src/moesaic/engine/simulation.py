@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import islice
 from time import perf_counter_ns
 
@@ -14,7 +15,7 @@ from moesaic.core.report import Timeline
 from moesaic.core.units import ns_from_us
 from moesaic.core.view import CPU, GPU
 from moesaic.engine.floor import Floor
-from moesaic.engine.loop import forward
+from moesaic.engine.loop import PlanningCost, forward
 from moesaic.engine.placement import initial_placement
 from moesaic.engine.result import Result, Tally
 from moesaic.engine.settings import Settings
@@ -43,8 +44,7 @@ def simulate(
     counts = popularity(source, settings.profile_tokens or 1)
     steps = workload(settings, source)
     machine, brain = assemble(settings, counts, steps, timeline)
-    planner = settings.machine.planner
-    planning_ns, lookahead_ns = _planning_cost(planner), ns_from_us(planner.lookahead_us)
+    cost = planning_cost(settings.machine.planner)
     floor, tally = Floor(machine.physics), Tally(settings)
     total = settings.warmup_steps + settings.steps
     for index, routed in enumerate(islice(steps, total)):
@@ -54,7 +54,7 @@ def simulate(
         step = routed.step._replace(context=routed.step.context + settings.context)
         machine.begin(step, routed.layer)
         layers = settings.model.num_moe_layers
-        report = forward(machine, brain, layers, planning_ns, lookahead_ns)
+        report = forward(machine, brain, layers, cost)
         if index >= settings.warmup_steps:
             tally.add(report, floor.step_s(step, report), perf_counter_ns() - started)
         advance(1)
@@ -110,7 +110,9 @@ def assemble(
     cache = caches.create(settings.cache, shape.layers, shape.experts, shape.top_k, **extra)
     brain = Brain(
         shape=shape,
-        belief=_belief(settings, machine),
+        belief=replace(
+            _belief(settings, machine), decision_ns=ns_from_us(settings.machine.planner.fixed_us)
+        ),
         schedule=schedule,
         cache=cache,
         prefetch=prefetches.create(settings.prefetch),
@@ -148,7 +150,11 @@ def _future(settings: Settings, steps: Iterable[StepRouting]) -> Future:
     return Future(np.asarray(loads, dtype=np.uint16))
 
 
-def _planning_cost(planner: PlannerSpec) -> Callable[[int], int]:
-    """What deciding costs on the described machine, by the number of active experts."""
-    fixed, per_expert = ns_from_us(planner.fixed_us), planner.per_expert_us
-    return lambda active: fixed + ns_from_us(per_expert * active)
+def planning_cost(planner: PlannerSpec) -> PlanningCost:
+    """What deciding costs on the described machine."""
+    return PlanningCost(
+        lambda tokens, active: ns_from_us(planner.fixed_us + planner.per_expert_us * active),
+        lambda tokens, active: ns_from_us(
+            planner.lookahead_us + planner.lookahead_per_token_us * tokens
+        ),
+    )

@@ -134,6 +134,7 @@ class PlannerSpec(_Checked):
     fixed_us: NotNegative
     per_expert_us: NotNegative  # per active expert
     lookahead_us: NotNegative
+    lookahead_per_token_us: NotNegative
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,13 @@ from moesaic.policies.timelines import Ints
 @dataclass(frozen=True, slots=True)
 class Belief:
     """`tables[0, t]` is what one expert with t tokens costs on the GPU, `tables[1, t]` on the
-    CPU, up to the largest batch; the first CPU expert of a layer costs `cpu_first_ns` more."""
+    CPU, up to the largest batch; the first CPU expert of a layer costs `cpu_first_ns` more.
+    `decision_ns` passes between a view and the start of the plan made from it."""
 
     tables: Ints  # [2, max tokens + 1]
     cpu_first_ns: int
     transfer_ns: int
+    decision_ns: int = 0
 
     @classmethod
     def from_points(

@@ -5,6 +5,8 @@ those, it makes the same plans, whichever body sent them."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from moesaic.core.errors import ImpossibleSetting
@@ -38,6 +40,15 @@ from moesaic.policies.timelines import (
 _NO_LINK = 1 << 50  # a transfer that nobody would wait for: there are no slots to transfer into
 
 _CHEAP = 20  # a promotion may delay the next layer by one twentieth of its transfer
+
+
+class _Decided(NamedTuple):
+    """What the look-ahead needs to know of the decision it follows."""
+
+    routing: LayerRouting
+    view: View
+    assignment: Assignment
+    plan: LayerPlan
 
 
 class Brain:
@@ -81,20 +92,39 @@ class Brain:
             assert future is not None, "an oracle cache needs the future"
             cache.foresee(future)
 
-    def plan(self, routing: LayerRouting, view: View) -> LayerPlan:
-        self._observe(routing)
+    def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
+        """What the layer has to wait for: who computes what, and which transfers it needs."""
+        if routing.layer == 0 and self._future is not None:
+            self._future.step += 1
         work = self._take_up(routing, view)
         assignment = self.schedule.assign(work)
+        self.cache.observe(routing)
         self._ledger.open(view)
         self._ledger.shield(routing.layer, assignment.gpu)
         transfers = tuple(self._demand(routing.layer, e) for e in assignment.moved)
-        background = self._background(routing, view, assignment, transfers)
-        plan = LayerPlan(
-            routing.layer, assignment.queues, transfers, background, assignment.believed_ns
-        )
+        plan = LayerPlan(routing.layer, assignment.queues, transfers, (), assignment.believed_ns)
         if self._checked:
             check(plan, routing.loads(self._shape.experts), view)
+        # The body may start while the look-ahead goes on; that must not change what it sees.
+        self._decided = _Decided(routing, view.copy(), assignment, plan)
         return plan
+
+    def look_ahead(self) -> tuple[Transfer, ...]:
+        """What to move in idle link time; follows `decide`, and may be thought out while the
+        body executes that decision."""
+        routing, view, assignment, plan = self._decided
+        self.foresight.observe(routing)
+        self._ledger.look_at(view.resident)
+        background = self._background(routing, view, assignment, plan.transfers)
+        if self._checked:
+            loads = routing.loads(self._shape.experts)
+            check(plan._replace(background=background), loads, view)
+        return background
+
+    def plan(self, routing: LayerRouting, view: View) -> LayerPlan:
+        """Both at once."""
+        plan = self.decide(routing, view)
+        return plan._replace(background=self.look_ahead())
 
     def learn(self, routing: LayerRouting, report: LayerReport) -> None:
         """Remember how long layers and the dense parts between them take."""
@@ -104,25 +134,20 @@ class Brain:
         self._last_end_ns = report.end_ns
         self._miss_rate += (1.0 - report.hits / report.active - self._miss_rate) / 32
 
-    def _observe(self, routing: LayerRouting) -> None:
-        if routing.layer == 0 and self._future is not None:
-            self._future.step += 1
-        self.cache.observe(routing)
-        self.foresight.observe(routing)
-
     def _take_up(self, routing: LayerRouting, view: View) -> Work:
         """The layer as the schedule sees it."""
         work, lanes = self._work, self._work.lanes
         work.belief = self.belief = self.belief.covering(routing.num_tokens)
+        passed = self.belief.decision_ns  # by the time the plan starts
         work.layer = routing.layer
         work.n = gather(routing.experts, view.resident[routing.layer], work.table, self._loads)
         for flight in view.in_flight:
             if flight.layer == routing.layer:
                 columns = work.table[EXPERT, : work.n] == flight.expert
-                work.table[READY, : work.n][columns] = max(flight.remaining_ns, 1)
-        lanes[GPU_FREE] = view.gpu_busy_ns
-        lanes[CPU_FREE] = view.cpu_busy_ns
-        lanes[LINK_FREE] = view.pcie_busy_ns
+                work.table[READY, : work.n][columns] = max(flight.remaining_ns - passed, 1)
+        lanes[GPU_FREE] = max(view.gpu_busy_ns - passed, 0)
+        lanes[CPU_FREE] = max(view.cpu_busy_ns - passed, 0)
+        lanes[LINK_FREE] = max(view.pcie_busy_ns - passed, 0)
         lanes[CPU_FIRST] = self.belief.cpu_first_ns
         lanes[TRANSFER] = self.belief.transfer_ns if view.slots else _NO_LINK
         return work
@@ -150,7 +175,7 @@ class Brain:
         lanes[:] = self._work.lanes
         lanes[CPU_FREE] = lanes[LINK_FREE] = 0
         self._link_price.observe(self.schedule.rule, self._work, lanes)
-        link_free = view.pcie_busy_ns + len(transfers) * transfer
+        link_free = int(self._work.lanes[LINK_FREE]) + len(transfers) * transfer
         starts = self._starts(assignment.believed_ns)
         delays = self._link_price.delays(link_free, transfer, int(starts[0]))
         most = len(delays) - 1

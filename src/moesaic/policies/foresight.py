@@ -25,7 +25,8 @@ def _right(predicted: Ints, chosen: Ints, ranks: int) -> int:
 
 
 class Foresight:
-    """`trust[d]` is the running share of right predictions d + 1 layers ahead."""
+    """`trust[d]` is the running share of right predictions d + 1 layers ahead, full before the
+    first; `accuracy` is the same, and empty where no prediction has been judged."""
 
     def __init__(self, shape: Shape, lookahead: int) -> None:
         self.lookahead = lookahead
@@ -34,11 +35,16 @@ class Foresight:
         if lookahead:
             self._predictor = LayerPredictor(shape.layers, shape.experts, shape.top_k, lookahead)
         self._trust = [1.0] * lookahead
+        self._judged = False
         self._pending: dict[int, list[tuple[int, Forecast]]] = {}
 
     @property
     def trust(self) -> tuple[float, ...]:
         return tuple(self._trust)
+
+    @property
+    def accuracy(self) -> tuple[float, ...]:
+        return self.trust if self._judged else ()
 
     def observe(self, routing: LayerRouting) -> None:
         if self._predictor is None:
@@ -64,6 +70,7 @@ class Foresight:
     def _judge(self, distance: int, forecast: Forecast, routing: LayerRouting) -> None:
         if len(forecast.ranked) != routing.num_tokens:
             return
+        self._judged = True
         ranks = forecast.ranked.shape[1]
         share = _right(forecast.ranked, routing.experts, ranks) / (ranks * routing.num_tokens)
         self._trust[distance - 1] += _MEMORY * (share - self._trust[distance - 1])

@@ -56,6 +56,10 @@ class Ledger:
         for flight in view.in_flight:
             self._shield[flight.layer, flight.expert] = 1
 
+    def look_at(self, resident: NDArray[np.uint8]) -> None:
+        """Go on with this picture of who is there: the machine may have started to change."""
+        self._resident = resident
+
     def shield(self, layer: int, experts: Sequence[int] | NDArray[np.int64]) -> None:
         self._shield[layer, experts] = 1
 

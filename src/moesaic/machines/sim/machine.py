@@ -85,7 +85,7 @@ class SimMachine:
             pcie_busy_ns=self.lanes[PCIE].remaining_ns,
         )
 
-    def run(self, plan: LayerPlan, planning_ns: int, lookahead_ns: int = 0) -> LayerReport:
+    def start(self, plan: LayerPlan, planning_ns: int) -> None:
         resident = self.memory.resident[plan.layer].tolist()
         served = [expert for queue in plan.queues.values() for expert in queue]
         hits = sum(resident[expert] for expert in served)
@@ -93,16 +93,39 @@ class SimMachine:
         coming = int(flight is not None and flight.layer == plan.layer and flight.expert in served)
         self.planning_ns += planning_ns
         self._advance_planning(plan.layer, planning_ns)
-        start = self.clock.now
-        tasks = self._submit(plan)
-        self._offer(plan.background, lookahead_ns)
-        for task in tasks:
+        moved = len(plan.transfers) * self._expert_bytes
+        now = self.clock.now
+        self._started = LayerReport(plan.layer, now, now, len(served), hits, moved, coming)
+        self._pending = self._submit(plan)
+
+    def offer(self, background: tuple[Transfer, ...], lookahead_ns: int) -> None:
+        if not background:
+            return
+        routed = self._routed
+
+        def decided() -> None:
+            if routed == self._routed:  # else the next layer came first
+                tasks = [self._transfer_task("prefetch", t) for t in background]
+                self.lanes[PCIE].replace_background(tasks)
+
+        if lookahead_ns:
+            self.clock.at(self.clock.now + lookahead_ns, decided)
+        else:
+            decided()
+
+    def wait(self) -> LayerReport:
+        for task in self._pending:
             while not task.done:
                 self.clock.step()
-        moved = len(plan.transfers) * self._expert_bytes
-        report = LayerReport(plan.layer, start, self.clock.now, len(served), hits, moved, coming)
+        report = self._started._replace(end_ns=self.clock.now)
         self._reports.append(report)
         return report
+
+    def run(self, plan: LayerPlan, planning_ns: int = 0, lookahead_ns: int = 0) -> LayerReport:
+        """A whole plan at once, background included."""
+        self.start(plan, planning_ns)
+        self.offer(plan.background, lookahead_ns)
+        return self.wait()
 
     def finish(self) -> StepReport:
         step = self._step
@@ -160,22 +183,6 @@ class SimMachine:
             self.lanes[PCIE].submit(task)
         last = [tasks[-1] for tasks in queues.values() if tasks]
         return last if self._shared is None else [*last, self._shared]
-
-    def _offer(self, background: tuple[Transfer, ...], after_ns: int) -> None:
-        """Hand the link its background once it is decided, unless the next layer came first."""
-        if not background:
-            return
-        routed = self._routed
-
-        def decided() -> None:
-            if routed == self._routed:
-                tasks = [self._transfer_task("prefetch", t) for t in background]
-                self.lanes[PCIE].replace_background(tasks)
-
-        if after_ns:
-            self.clock.at(self.clock.now + after_ns, decided)
-        else:
-            decided()
 
     def _advance_planning(self, layer: int, duration: int) -> None:
         start = self.clock.now

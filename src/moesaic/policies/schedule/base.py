@@ -86,6 +86,7 @@ class CompiledSchedule(Schedule):
 
     def assign(self, work: Work) -> Assignment:
         n = work.n
+        assert n == 0 or work.table[1, 0] < work.belief.tables.shape[1], "no cost for such a load"
         if self._scratch.shape[1] < n + 4:
             self._scratch = np.zeros((SCRATCH_ROWS, n + 64), dtype=np.int64)
         scratch = self._scratch

@@ -91,6 +91,12 @@ class _Traces:
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
+        missing = [f for f in REAL_TRACES.values() if folder and not (Path(folder) / f).is_file()]
+        if missing:
+            raise ImpossibleSetting(
+                f"--traces {folder!r} must be a folder with {', '.join(missing)}; leave it out to "
+                "replay synthetic routing"
+            )
 
     def of(self, model: str) -> str | None:
         if self._folder is None or model not in REAL_TRACES:
