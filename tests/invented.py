@@ -190,7 +190,7 @@ def random_steps(
 def future_of(steps: Sequence[RandomStep], model: ModelSpec) -> Future:
     layers = range(model.num_moe_layers)
     loads = [[s.layer(at).loads(model.num_experts) for at in layers] for s in steps]
-    return Future(np.asarray(loads, dtype=np.uint16))
+    return Future(np.asarray(loads, dtype=np.uint32))
 
 
 def view_of(

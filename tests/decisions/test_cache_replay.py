@@ -112,7 +112,7 @@ def test_on_a_calibrated_trace_belady_bounds_all_and_lru_is_the_statistics_lru()
     steps = list(decode_steps(trace, 1))
     layers, experts = range(model.num_moe_layers), model.num_experts
     loads = [[s.layer(at).loads(experts) for at in layers] for s in steps]
-    future = Future(np.asarray(loads, dtype=np.uint16))
+    future = Future(np.asarray(loads, dtype=np.uint32))
     fractions = (0.25, 0.5, 0.75)
     curve = lru_curve(collect(trace, len(steps)), fractions, cold=False)
     for fraction, expected in zip(fractions, curve, strict=True):

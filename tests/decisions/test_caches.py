@@ -100,7 +100,7 @@ def test_mrs_refuses_an_impossible_alpha(alpha: float) -> None:
 
 
 def test_belady_evicts_what_is_used_last() -> None:
-    loads = np.zeros((4, 1, 4), dtype=np.uint16)
+    loads = np.zeros((4, 1, 4), dtype=np.uint32)
     for step, expert in enumerate([0, 2, 1, 0]):
         loads[step, 0, expert] = 1
     cache, future = caches.create("belady", 1, 4, 1), Future(loads)
@@ -114,7 +114,7 @@ def test_belady_evicts_what_is_used_last() -> None:
 
 
 def test_belady_compares_layers_by_one_clock() -> None:
-    loads = np.zeros((2, 2, 2), dtype=np.uint16)
+    loads = np.zeros((2, 2, 2), dtype=np.uint32)
     loads[0, :, 0] = loads[1, :, 0] = 1
     cache, future = caches.create("belady", 2, 2, 1), Future(loads)
     cache.foresee(future)

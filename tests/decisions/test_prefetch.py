@@ -236,7 +236,7 @@ def test_impact_always_picks_the_largest_gain_one_transfer_after_the_other(
 
 
 def test_the_future_forecasts_the_true_loads() -> None:
-    loads = np.zeros((1, LAYERS, EXPERTS), dtype=np.uint16)
+    loads = np.zeros((1, LAYERS, EXPERTS), dtype=np.uint32)
     loads[0, 1, 6], loads[0, 2, 3] = 1, 5
     future = Future(loads)
     future.step = 0

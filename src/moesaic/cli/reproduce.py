@@ -17,7 +17,7 @@ def reproduce() -> None:
 @reproduce.command()
 @click.option("--only", default="", metavar="ID", help="Only rows whose id starts like this.")
 @click.option("--traces", metavar="DIR", help="Folder with real routing traces (.npz).")
-@click.option("--jobs", type=int, default=None, help="Processes.  [one per core]")
+@click.option("--jobs", type=click.IntRange(min=1), default=None, help="Processes.  [one per core]")
 @json_option
 def hybrimoe(only: str, traces: str | None, jobs: int | None, as_json: bool) -> None:
     """HybriMoE: figures 7, 8, 9, table III and the average speedups."""

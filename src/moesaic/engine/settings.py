@@ -16,6 +16,7 @@ from moesaic.policies.schedule import schedules
 from moesaic.policies.systems import System
 
 PHASES = ("decode", "prefill")
+MOST_TOKENS = 10_000_000  # days of simulation; more is a slip of the finger
 BELIEFS = {
     "measured": "probe the machine at a few token counts before the run (HybriMoE's warm-up)",
     "described": "compute every token count from the machine description",
@@ -62,6 +63,11 @@ class Settings:
         for name in ("warmup_steps", "profile_tokens", "context", "seed"):
             if getattr(self, name) < 0:
                 raise ImpossibleSetting(f"{name} is {getattr(self, name)}; it cannot be negative")
+        if self.tokens_needed > MOST_TOKENS:
+            raise ImpossibleSetting(
+                f"this run would route {self.tokens_needed} tokens; at most {MOST_TOKENS} can be "
+                "simulated at once: use fewer tokens, prompts or sequences"
+            )
         if not 0.0 <= self.cache_ratio <= 1.0:
             raise ImpossibleSetting(
                 f"cache ratio is {self.cache_ratio}; it is the share of all routed experts kept in "

@@ -147,7 +147,7 @@ def _needs_future(settings: Settings) -> bool:
 def _future(settings: Settings, steps: Iterable[StepRouting]) -> Future:
     experts, layers = settings.model.num_experts, settings.model.num_moe_layers
     loads = [[r.layer(layer).loads(experts) for layer in range(layers)] for r in steps]
-    return Future(np.asarray(loads, dtype=np.uint16))
+    return Future(np.asarray(loads, dtype=np.uint32))
 
 
 def planning_cost(planner: PlannerSpec) -> PlanningCost:

@@ -16,7 +16,7 @@ class Future:
     Uses are counted in layer executions from the start of the run, so that experts of
     different layers compare (global slots)."""
 
-    def __init__(self, loads: NDArray[np.uint16]) -> None:
+    def __init__(self, loads: NDArray[np.uint32]) -> None:
         self.loads = loads  # [steps, layers, experts]
         self.step = -1
         self._next = _next_uses(loads)
@@ -37,7 +37,7 @@ class Future:
         return Forecast(layer, chosen, np.ones(chosen.shape, dtype=np.float32))
 
 
-def _next_uses(loads: NDArray[np.uint16]) -> NDArray[np.int32]:
+def _next_uses(loads: NDArray[np.uint32]) -> NDArray[np.int32]:
     """`[s, l, e]`: the first use of the expert at step s or later; one more row for the end."""
     steps, layers, experts = loads.shape
     uses = np.full((steps + 1, layers, experts), NEVER, dtype=np.int32)

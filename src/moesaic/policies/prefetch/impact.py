@@ -115,7 +115,7 @@ class Impact(Prefetch):
         if not outlook.forecasts:
             return []
         self._make_room(outlook.resident.shape[1])
-        depth, first = len(outlook.forecasts), outlook.layer + 1
+        depth = len(outlook.forecasts)
         for d, forecast in enumerate(outlook.forecasts):
             table = self._layers[d]
             n = gather(forecast.ranked, outlook.resident[forecast.layer], table, self._zeros)
@@ -124,15 +124,16 @@ class Impact(Prefetch):
             _expect_surprises(table, n, round(wrong * outlook.miss_rate))
             # A wrong prediction may have meant the very expert that has to make room.
             self._weights[d] = max(outlook.trust[d] - wrong / max(self._experts - n, 1), 0.0)
-        for layer, expert in outlook.coming:
-            if first <= layer < first + depth:
-                self._mark_ready(layer - first, expert)
+            for layer, expert in outlook.coming:
+                if layer == forecast.layer:
+                    self._mark_ready(d, expert)
         picked = rank_by_impact(
             outlook.rule, self._counts[:depth], self._layers, outlook.belief.tables,
             outlook.lanes, outlook.starts, outlook.link_free_ns, outlook.delays,
             self._weights, self._scratch, self._picks[: len(outlook.delays) - 1],
         )  # fmt: skip
-        return [ExpertId(first + d, e) for d, e in self._picks[:picked].tolist()]
+        layers = [forecast.layer for forecast in outlook.forecasts]
+        return [ExpertId(layers[d], e) for d, e in self._picks[:picked].tolist()]
 
     def _mark_ready(self, d: int, expert: int) -> None:
         n = int(self._counts[d])

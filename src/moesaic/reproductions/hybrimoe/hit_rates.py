@@ -13,7 +13,7 @@ from moesaic.policies.cache import caches
 from moesaic.policies.future import Future
 from moesaic.policies.replay import replay_hit_rates
 from moesaic.reproductions.hybrimoe.paper import HIT_RATE_CAPACITIES, HIT_RATES, MODELS
-from moesaic.reproductions.hybrimoe.runs import routing
+from moesaic.reproductions.hybrimoe.runs import again, routing
 from moesaic.reproductions.row import Row
 from moesaic.workloads.steps import decode_steps
 
@@ -48,7 +48,7 @@ def execute(item: HitRate) -> Row:
     future = None
     if cache.needs_future:
         loads = [[s.layer(layer).loads(experts) for layer in range(layers)] for s in steps]
-        future = Future(np.asarray(loads, dtype=np.uint16))
+        future = Future(np.asarray(loads, dtype=np.uint32))
     slots = round(item.capacity * experts)
     ours = replay_hit_rates(cache, steps, layers, experts, slots, future)
     where = "real" if item.trace is not None else "synthetic"
@@ -59,5 +59,5 @@ def execute(item: HitRate) -> Row:
         ours,
         "share of active experts",
         f"{len(steps)} tokens of {where} routing, {slots} slots per layer, cache starts empty",
-        f"moesaic reproduce hybrimoe --only {item.id}",
+        again(item.id, [item.trace]),
     )

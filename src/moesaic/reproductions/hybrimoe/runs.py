@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from moesaic.core.model_zoo import load_model
@@ -75,6 +77,15 @@ class Run:
         if self.policies is None:
             return {}
         return dict(zip(("schedule", "cache", "prefetch"), self.policies, strict=True))
+
+
+def again(name: str, traces: Iterable[str | None]) -> str:
+    """The command that gives one row of the reproduction again."""
+    words = ["moesaic", "reproduce", "hybrimoe", "--only", name]
+    folders = {str(Path(trace).parent) for trace in traces if trace is not None}
+    for folder in folders:
+        words += ["--traces", folder]
+    return shlex.join(words)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from moesaic.reproductions.hybrimoe.paper import (
     MODELS,
     SYSTEMS,
 )
-from moesaic.reproductions.hybrimoe.runs import Outcome, Run, execute
+from moesaic.reproductions.hybrimoe.runs import Outcome, Run, again, execute
 from moesaic.reproductions.row import Row
 
 MACHINE = "a6000-xeon5220r"
@@ -34,6 +34,7 @@ ABLATION_LENGTH = 128  # Fig. 3(d) shows this length for Qwen2; Table III does n
 Outcomes = Mapping[Run, Outcome]
 Item = TypeVar("Item")
 Done = TypeVar("Done")
+Named = TypeVar("Named", "Wanted", hit_rates.HitRate)
 
 
 class Wanted(NamedTuple):
@@ -50,8 +51,8 @@ class Reproduction:
 
     def __init__(self, only: str = "", traces: str | None = None) -> None:
         real = _Traces(traces)
-        self._wanted = [w for w in _wanted(real) if w.id.startswith(only)]
-        self._hit_rates = [h for h in hit_rates.wanted(real.of) if h.id.startswith(only)]
+        self._wanted = _only(only, list(_wanted(real)))
+        self._hit_rates = _only(only, list(hit_rates.wanted(real.of)))
         self._runs = list(dict.fromkeys(run for w in self._wanted for run in w.runs))
         if not self._wanted and not self._hit_rates:
             raise ImpossibleSetting(
@@ -70,6 +71,12 @@ class Reproduction:
         outcomes = dict(zip(self._runs, done, strict=True))
         rows = [wanted.row(outcomes) for wanted in self._wanted]
         return rows + list(_each(hit_rates.execute, self._hit_rates, jobs, advance))
+
+
+def _only(only: str, items: list[Named]) -> list[Named]:
+    """The one with this id, or all whose ids start like it."""
+    exact = [item for item in items if item.id == only]
+    return exact or [item for item in items if item.id.startswith(only)]
 
 
 def _each(
@@ -142,7 +149,7 @@ def _average(
             "x",
             f"mean of {len(gains)} speedups from {min(gains):.2f} to {max(gains):.2f}: "
             f"4 lengths, 3 cache ratios, machine {machine}, {_routing(pairs)}",
-            f"moesaic reproduce hybrimoe --only {name}",
+            again(name, [run.trace for pair in pairs for run in pair]),
         )
 
     return Wanted(name, tuple(run for pair in pairs for run in pair), row)
@@ -197,9 +204,7 @@ def _speedup(name: str, claim: str, paper: float, run: Run, base: Run) -> Wanted
     def row(outcomes: Outcomes) -> Row:
         gain = outcomes[base].latency_s / outcomes[run].latency_s
         conditions = _conditions(run, outcomes[run])
-        return Row(
-            name, claim, paper, gain, "x", conditions, f"moesaic reproduce hybrimoe --only {name}"
-        )
+        return Row(name, claim, paper, gain, "x", conditions, again(name, [run.trace]))
 
     return Wanted(name, (run, base), row)
 

@@ -12,7 +12,7 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.workloads.block import join
 from moesaic.workloads.source import TraceSource
 
-MAX_TOKENS = 200_000  # more change nothing in the third digit
+MAX_TOKENS = 100_000  # bounds memory at some hundred MB; more change nothing in the third digit
 
 
 @dataclass(frozen=True, slots=True)

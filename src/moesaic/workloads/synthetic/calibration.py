@@ -59,7 +59,7 @@ class Calibration:
         return json.dumps(asdict(self), indent=1, allow_nan=False) + "\n"
 
     @staticmethod
-    def from_json(text: str, path: object) -> Calibration:
+    def from_json(text: str | bytes, path: object) -> Calibration:
         try:
             values = json.loads(text)
             logits = Logits(**values.pop("logits"))
@@ -77,7 +77,7 @@ def load_calibration(name_or_path: str) -> Calibration:
     path = built_in if built_in.is_file() else Path(name_or_path)
     if not path.is_file():
         raise UnknownName("calibration", name_or_path, calibration_names())
-    return Calibration.from_json(path.read_text(encoding="utf-8"), path)
+    return Calibration.from_json(path.read_bytes(), path)
 
 
 def calibration_names() -> list[str]:
