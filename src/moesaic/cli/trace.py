@@ -20,7 +20,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON 
 _max_tokens = click.option(
     "--max-tokens",
     type=click.IntRange(min=1),
-    default=200_000,
+    default=100_000,
     show_default=True,
     help="How many tokens the statistics look at.",
 )
