@@ -205,6 +205,13 @@ def save(model: Any, folder: Path, **options: Any) -> Path:
     return folder
 
 
+def reload(folder: Path, dtype: torch.dtype) -> Any:
+    """The stock model as its own library reads it. (`model.to(dtype)` is something else: it
+    rounds the rotary frequencies too.)"""
+    kind = transformers.AutoModelForCausalLM
+    return kind.from_pretrained(folder, dtype=dtype).eval()
+
+
 class Saved(NamedTuple):
     model: Any  # in fp32
     folder: Path  # its checkpoint; not to be changed

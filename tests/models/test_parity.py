@@ -26,7 +26,7 @@ STEPS = 32
 
 def prompt(length: int, seed: int = 1) -> list[int]:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randint(0, 97, (length,), generator=generator).tolist()
+    return [int(token) for token in torch.randint(0, 97, (length,), generator=generator)]
 
 
 def stock_logits(model: Any, tokens: list[int], past: Any = None) -> tuple[torch.Tensor, Any]:
@@ -75,7 +75,7 @@ def test_bf16_is_as_close_to_the_truth_as_the_stock_models(name: str) -> None:
     model, folder = stock.saved(name)
     truth, text = greedy(model, prompt(40))
     tokens = prompt(40) + text[:-1]
-    low = stock.make(name).to(torch.bfloat16)
+    low = stock.reload(folder, torch.bfloat16)
     theirs, _ = stock_logits(low, tokens)
     (mine,) = ours.load(folder, "bf16").logits([tokens])
     their_error = (theirs.float() - truth).abs().mean()
