@@ -3,9 +3,12 @@
 Tolerances. In fp32 both sides do the same products in another order (experts are summed by
 number, latent attention absorbs its expansion when decoding): logits of size 1 differ by
 rounding, measured at most 1.2e-5 over all models here; 1e-4 is asked. In bf16 every product is
-rounded to 8 bits (relative 2^-8 = 0.004) and the stock model rounds in more places than ours
-(activation, each expert's share of the sum), so single logits may differ by several such steps;
-what is asked is that ours is as close to the fp32 truth as the stock's bf16 is.
+rounded to 8 bits (relative 2^-8 = 0.004), in other places on the two sides, and where two
+experts nearly tie a router may flip, which moves that token's logits by any amount. So ours is
+asked to be as close to the fp32 truth as the stock model's own bf16 is: in the median, which
+flips do not reach (measured 0.93 to 1.17 of it; 1.5 is allowed,
+as other processors round in other places), and for models without a
+choice, where nothing flips, in the maximum too.
 """
 
 from __future__ import annotations
@@ -67,22 +70,30 @@ def test_fp32_logits_and_greedy_text_are_the_stock_models(name: str) -> None:
     assert text == their_text
 
 
-@pytest.mark.parametrize("name", stock.FAMILIES)
-def test_bf16_is_as_close_to_the_truth_as_the_stock_models(name: str) -> None:
-    """Same tokens for all (the fp32 model's own), so that one flipped choice is one error and
-    not another text. Routers flip experts on near-ties, which moves single logits a lot: the
-    mean error is compared, and most top tokens must agree."""
+def bf16_errors(name: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """How far the stock model's bf16 logits and ours are from its fp32 ones, on the same tokens:
+    a prompt and the fp32 model's own text."""
     model, folder = stock.saved(name)
     truth, text = greedy(model, prompt(40))
     tokens = prompt(40) + text[:-1]
-    low = stock.reload(folder, torch.bfloat16)
-    theirs, _ = stock_logits(low, tokens)
+    theirs, _ = stock_logits(stock.reload(folder, torch.bfloat16), tokens)
     (mine,) = ours.load(folder, "bf16").logits([tokens])
-    their_error = (theirs.float() - truth).abs().mean()
-    error = (mine.float() - truth).abs().mean()
-    assert error < 1.5 * their_error
-    assert error < 0.05 * truth.std()
-    assert (mine.argmax(-1) == truth.argmax(-1)).float().mean() > 0.85
+    assert mine.dtype == torch.bfloat16
+    return (theirs.float() - truth).abs(), (mine.float() - truth).abs()
+
+
+@pytest.mark.parametrize("name", stock.ALL)
+def test_bf16_is_as_close_to_the_truth_as_the_stock_models(name: str) -> None:
+    theirs, mine = bf16_errors(name)
+    assert mine.median() < 1.5 * theirs.median()
+    assert mine.median() < 0.03, "of logits of size 1"
+
+
+@pytest.mark.parametrize("name", ["mixtral-every-expert", "qwen3-moe-every-expert"])
+def test_bf16_is_that_close_everywhere_where_no_router_can_flip(name: str) -> None:
+    theirs, mine = bf16_errors(name)
+    assert mine.max() < 1.5 * theirs.max()
+    assert mine.max() < 0.2, "of logits of size 1: 3 layers, each a few roundings of 0.004"
 
 
 @pytest.mark.parametrize("name", stock.FAMILIES)
