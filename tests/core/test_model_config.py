@@ -131,16 +131,27 @@ def test_deepseek_attention_and_shared_experts(tmp_path: Path) -> None:
     assert read_model_config(write(tmp_path, DEEPSEEK, n_shared_experts=None)).shared_params == 0
 
 
-def test_deepseek_v3_scores_by_sigmoid_unless_stated(tmp_path: Path) -> None:
+def test_deepseek_scores_as_its_class_does_unless_stated(tmp_path: Path) -> None:
+    """Files saved by the library do not state it: V2's class knows softmax, V3's sigmoid."""
     v3 = DEEPSEEK | {"model_type": "deepseek_v3"}
     assert read_model_config(write(tmp_path, v3)).scoring == "softmax"
     assert read_model_config(write(tmp_path, v3, scoring_func=ABSENT)).scoring == "sigmoid"
-    with pytest.raises(BadConfig, match="scoring_func"):
-        read_model_config(write(tmp_path, DEEPSEEK, scoring_func=ABSENT))
+    v2 = DEEPSEEK | {"scoring_func": "sigmoid"}
+    assert read_model_config(write(tmp_path, v2)).scoring == "sigmoid"
+    assert read_model_config(write(tmp_path, v2, scoring_func=ABSENT)).scoring == "softmax"
+
+
+def test_qwen3_experts_are_counted_under_either_name(tmp_path: Path) -> None:
+    qwen3 = QWEN2 | {"model_type": "qwen3_moe", "head_dim": 16, "num_local_experts": ABSENT}
+    assert read_model_config(write(tmp_path, qwen3)).num_experts == 16
+    renamed = qwen3 | {"num_experts": ABSENT, "num_local_experts": 16}
+    assert read_model_config(write(tmp_path, renamed)).num_experts == 16
+    with pytest.raises(BadConfig, match="num_experts"):
+        read_model_config(write(tmp_path, renamed, num_local_experts=ABSENT))
 
 
 # What DeepSeek's own layout does not need.
-OPTIONAL = {"torch_dtype", "moe_layer_freq", "num_local_experts"}
+OPTIONAL = {"torch_dtype", "moe_layer_freq", "num_local_experts", "scoring_func"}
 
 
 @pytest.mark.parametrize("field", sorted(DEEPSEEK.keys() - OPTIONAL))

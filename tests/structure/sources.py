@@ -11,6 +11,8 @@ from pathlib import Path
 import moesaic
 
 ROOT = Path(moesaic.__file__).parent
+# Layers that compute with tensors; no other may import torch, directly or through these.
+NEEDS_TORCH = frozenset({"kernels", "models", "machines.real"})
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,11 @@ class Source:
     def module(self) -> str:
         parts = self.path.with_suffix("").parts
         return ".".join(("moesaic", *(parts[:-1] if parts[-1] == "__init__" else parts)))
+
+    @property
+    def needs_torch(self) -> bool:
+        inside = self.module.removeprefix("moesaic.")
+        return any(inside == layer or inside.startswith(f"{layer}.") for layer in NEEDS_TORCH)
 
     def imports(self) -> Iterator[str]:
         """Every module named in an import, wherever it stands: in functions and under

@@ -73,11 +73,10 @@ def test_core_rests_on_the_standard_library_and_numpy() -> None:
             assert outside <= sys.stdlib_module_names, f"{source.path} imports {outside}"
 
 
-def test_torch_is_named_by_no_import() -> None:
-    """Of the layers there are so far; kernels, models and the real machine will need it."""
-    needs_torch = {"kernels", "models", "machines.real"}
+def test_torch_is_named_only_where_tensors_are() -> None:
+    """Everything else must start fast and work without the engine extra."""
     for source in sources():
-        if layer_of(source.module) not in needs_torch:
+        if not source.needs_torch:
             assert not any(name.split(".")[0] == "torch" for name in source.imports()), source.path
 
 

@@ -35,6 +35,14 @@ class ConfigReader:
             return None
         return self.count(field, minimum)
 
+    def number(self, field: str, minimum: float = 0.0) -> float:
+        """A required number, whole or not, at least `minimum`."""
+        value = self._required(field, f"a number of {minimum:g} or more")
+        real = isinstance(value, int | float) and not isinstance(value, bool)
+        if not real or not value >= minimum:
+            self.fail(field, f"expected a number of {minimum:g} or more, not {value!r}")
+        return float(value)
+
     def flag(self, field: str) -> bool:
         value = self._required(field, "true or false")
         if not isinstance(value, bool):

@@ -6,6 +6,7 @@ without a traceback and exits with status 2. Invariants of our own use `assert` 
     MoesaicError
     ├── UnknownName          a name that is not registered, with the nearest match
     ├── BadConfig            a model's config.json cannot be read or is not a supported MoE
+    ├── BadCheckpoint        a model's weights are missing, truncated, misshapen or not runnable
     ├── BadMachine           a machine description is malformed
     ├── BadTrace             a routing trace is malformed, truncated or of another model
     ├── ImpossibleSetting    settings that no machine could satisfy
@@ -46,6 +47,10 @@ class FileError(MoesaicError):
 
 class BadConfig(FileError):
     kind = "model config"
+
+
+class BadCheckpoint(FileError):
+    kind = "checkpoint"
 
 
 class BadMachine(FileError):

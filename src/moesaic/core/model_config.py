@@ -23,16 +23,24 @@ _QUANTIZED = {"fp8": "int8", "mxfp4": "int4"}
 
 def read_model_config(path: str | os.PathLike[str]) -> ModelSpec:
     """The model that `path` describes: a config.json, or a directory that contains one."""
+    return model_spec(open_config(path))
+
+
+def open_config(path: str | os.PathLike[str]) -> ConfigReader:
+    """The fields of a config.json, or of the one in a directory, whatever they say."""
     given = Path(path)
     file = given / "config.json" if given.is_dir() else given
-    config = ConfigReader(_parse(file), file)
+    return ConfigReader(_parse(file), file)
+
+
+def model_spec(config: ConfigReader) -> ModelSpec:
     model_type = config.fields.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         supported = ", ".join(sorted(FAMILIES))
-        raise BadConfig(
-            file, "model_type", f"unsupported architecture {model_type!r}; supported: {supported}"
+        config.fail(
+            "model_type", f"unsupported architecture {model_type!r}; supported: {supported}"
         )
-    return _spec(config, model_type, _name(file))
+    return _spec(config, model_type, _name(Path(str(config.path))))
 
 
 def _parse(file: Path) -> dict[str, Any]:
@@ -55,7 +63,7 @@ def _spec(config: ConfigReader, model_type: str, name: str) -> ModelSpec:
     family = FAMILIES[model_type]
     layers = config.count("num_hidden_layers")
     moe_layers = _moe_layers(config, family, layers)
-    experts = config.count(family.experts)
+    experts = config.count(_experts_field(config, family))
     all_route = len(moe_layers) == layers
     latent = _latent_attention(config) if family.latent_attention else None
     return ModelSpec(
@@ -88,6 +96,12 @@ def _moe_layers(config: ConfigReader, family: Family, layers: int) -> tuple[int,
     if not found:
         config.fail("num_hidden_layers", f"none of the {layers} layers has routed experts")
     return found
+
+
+def _experts_field(config: ConfigReader, family: Family) -> str:
+    if family.experts_also and config.has(family.experts_also) and not config.has(family.experts):
+        return family.experts_also
+    return family.experts
 
 
 def _top_k(config: ConfigReader, experts: int) -> int:

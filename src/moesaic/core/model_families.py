@@ -23,6 +23,7 @@ class Family:
     scoring: Callable[[ConfigReader], str]
     normalized: Callable[[ConfigReader], bool]
     latent_attention: bool = False
+    experts_also: str | None = None  # another name of `experts`, in files a later library saved
     states_head_dim: bool = False  # heads are not hidden_size / num_attention_heads wide
 
 
@@ -62,13 +63,11 @@ def _always(value: str) -> Callable[[ConfigReader], str]:
     return lambda _: value
 
 
-def _scoring_stated(config: ConfigReader) -> str:
-    return config.choice("scoring_func", ("softmax", "sigmoid"))
-
-
-def _scoring_v3(config: ConfigReader) -> str:
-    """The original files state it; the library's own class knows sigmoid only."""
-    return _scoring_stated(config) if config.has("scoring_func") else "sigmoid"
+def _scoring_stated_or(only: str) -> Callable[[ConfigReader], str]:
+    """DeepSeek: the original files state it; the library's own classes know one kind each."""
+    return lambda c: (
+        c.choice("scoring_func", ("softmax", "sigmoid")) if c.has("scoring_func") else only
+    )
 
 
 def _normalized(_: ConfigReader) -> bool:
@@ -95,7 +94,7 @@ _DEEPSEEK_V3 = Family(
     "moe_intermediate_size",
     _after_dense,
     _shared_counted,
-    _scoring_v3,
+    _scoring_stated_or("sigmoid"),
     _normalized_stated,
     latent_attention=True,
 )
@@ -128,9 +127,10 @@ FAMILIES: dict[str, Family] = {
         _no_shared,
         _always("softmax"),
         _normalized_stated,
+        experts_also="num_local_experts",
         states_head_dim=True,
     ),
-    "deepseek_v2": replace(_DEEPSEEK_V3, scoring=_scoring_stated),
+    "deepseek_v2": replace(_DEEPSEEK_V3, scoring=_scoring_stated_or("softmax")),
     "deepseek_v3": _DEEPSEEK_V3,
     "kimi_k2": _DEEPSEEK_V3,
     "glm4_moe": Family(

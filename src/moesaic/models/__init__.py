@@ -1,0 +1,1 @@
+"""Networks and their checkpoints, except the routed experts, which a service computes."""

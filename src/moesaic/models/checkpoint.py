@@ -1,0 +1,82 @@
+"""A model directory's tensors by name, whichever of its safetensors files they are in."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from moesaic.core.errors import BadCheckpoint
+from moesaic.models.shard import DTYPES, Entry, Shard
+
+_INDEX = "model.safetensors.index.json"
+_SINGLE = "model.safetensors"
+
+
+class Checkpoint:
+    """Opening reads all tables of contents and no weights: what is missing or cut off is found
+    before anything is loaded."""
+
+    def __init__(self, folder: Path) -> None:
+        self._source, files = _files(folder)
+        self._shards: dict[str, Shard] = {}
+        for file in files:
+            shard = Shard(file)
+            self._shards |= dict.fromkeys(shard.entries, shard)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._shards
+
+    def expect(self, name: str, shape: Sequence[int]) -> None:
+        """The tensor is there, of this shape, in a precision we read; or BadCheckpoint."""
+        shard, entry = self._find(name)
+        if entry.shape != tuple(shape):
+            what = f"expected shape {list(shape)}, found {list(entry.shape)}"
+            raise BadCheckpoint(shard.path, name, what)
+        if entry.dtype not in DTYPES:
+            what = f"stored as {entry.dtype}; expected {', '.join(DTYPES)}"
+            raise BadCheckpoint(shard.path, name, what)
+
+    def read(self, name: str, shape: Sequence[int]) -> torch.Tensor:
+        self.expect(name, shape)
+        return self._shards[name].read(name)
+
+    def read_part(self, name: str, shape: Sequence[int], index: int) -> torch.Tensor:
+        """One of the tensors a stack of this shape consists of; only its bytes are read."""
+        self.expect(name, shape)
+        return self._shards[name].read(name, index)
+
+    def _find(self, name: str) -> tuple[Shard, Entry]:
+        if name not in self._shards:
+            raise BadCheckpoint(self._source, name, "the tensor is missing")
+        shard = self._shards[name]
+        return shard, shard.entries[name]
+
+
+def _files(folder: Path) -> tuple[Path, list[Path]]:
+    """The file a missing tensor is blamed on, and all files with weights."""
+    index, single = folder / _INDEX, folder / _SINGLE
+    if index.is_file():
+        return index, _indexed(folder, index)
+    if single.is_file():
+        return single, [single]
+    other = sorted(path.name for path in folder.glob("*.bin")) if folder.is_dir() else []
+    found = f"; found {other[0]}, which must be converted first" if other else ""
+    raise BadCheckpoint(folder, "file", f"expected {_SINGLE} or {_INDEX}{found}")
+
+
+def _indexed(folder: Path, index: Path) -> list[Path]:
+    try:
+        places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        counts = Counter(places.values())
+        names = sorted(str(name) for name in counts)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise BadCheckpoint(index, "weight_map", "expected file names by tensor name") from None
+    for name in names:
+        if not (folder / name).is_file():
+            what = f"the file is missing; {_INDEX} places {counts[name]} tensors in it"
+            raise BadCheckpoint(folder / name, "file", what)
+    return [folder / name for name in names]

@@ -1,0 +1,80 @@
+"""The network from tokens to logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from moesaic.models.architecture import Architecture
+from moesaic.models.attention import Attention
+from moesaic.models.experts import ExpertService
+from moesaic.models.feed_forward import DenseBlock, RoutedBlock
+from moesaic.models.kv_cache import KVCache
+from moesaic.models.norm import RmsNorm
+from moesaic.models.rope import frequencies
+from moesaic.models.router import Choice
+from moesaic.models.step import Segment, make_step
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    attention_norm: RmsNorm
+    attention: Attention
+    feed_forward: DenseBlock | RoutedBlock
+
+
+class Decoder:
+    def __init__(
+        self,
+        architecture: Architecture,
+        embedding: torch.Tensor,
+        layers: Sequence[Layer],
+        norm: RmsNorm,
+        head: torch.Tensor,
+    ) -> None:
+        self.architecture = architecture
+        self.layers = tuple(layers)
+        self._embedding = embedding
+        self._norm = norm
+        self._head = head
+        self._frequencies = frequencies(architecture.rope).to(embedding.device)
+        blocks = (layer.feed_forward for layer in self.layers)
+        self._routed = tuple(block for block in blocks if isinstance(block, RoutedBlock))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._embedding.dtype
+
+    def forward(
+        self,
+        tokens: torch.Tensor,
+        segments: Sequence[Segment],
+        cache: KVCache,
+        experts: ExpertService,
+    ) -> torch.Tensor:
+        """One pass over the new tokens of some sequences, which stand one after the other in
+        `tokens`. Returns the hidden states [tokens, hidden] that `logits` takes; the cache
+        remembers the tokens only when all layers are done."""
+        with torch.inference_mode():
+            step = make_step(self.architecture.rope, self._frequencies, segments, cache)
+            stream = functional.embedding(tokens, self._embedding)
+            for layer in self.layers:
+                stream = stream + layer.attention(layer.attention_norm(stream), step)
+                stream = stream + layer.feed_forward(stream, experts)
+            for slot, count in segments:
+                cache.advance(slot, count)
+            return self._norm(stream)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[rows, vocabulary]; give only the rows that are wanted, the vocabulary is wide."""
+        with torch.inference_mode():
+            return functional.linear(hidden, self._head)
+
+    def gate(self, layer: int, stream: torch.Tensor) -> Choice:
+        """A routed layer's own router applied to an earlier residual stream (`Routed.stream`):
+        what it would choose if nothing happened in between (HybriMoE section IV-C)."""
+        with torch.inference_mode():
+            return self._routed[layer].gate(stream)

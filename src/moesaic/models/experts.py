@@ -1,0 +1,66 @@
+"""The routed experts, seen from the model: it asks for a layer's sum and does not know who
+computes it, nor where the weights are.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+
+from moesaic.core.routing import ExpertId
+from moesaic.kernels.base import ExpertKernel, ExpertShape, ExpertWeights
+from moesaic.kernels.grouping import routed_sum
+from moesaic.models.router import Choice
+
+
+class Routed(NamedTuple):
+    """The tokens of one step at one routed layer (counted among those, from 0).
+
+    `stream` is the residual stream the block reads: what `Decoder.gate` wants for looking at
+    later layers. `hidden` is the same, normalised: what the experts compute on."""
+
+    layer: int
+    hidden: torch.Tensor  # [tokens, hidden]
+    stream: torch.Tensor  # [tokens, hidden]
+    choice: Choice
+
+
+class ExpertService(Protocol):
+    def compute(self, routed: Routed) -> torch.Tensor:
+        """Every token's chosen experts, scaled by their weights and added: [tokens, hidden] in
+        the dtype of `routed.hidden`. Which device computes what may change rounding, nothing
+        else. One call per routed layer, in order."""
+
+
+class ResidentExperts:
+    """All experts in one place, computed there with one kernel."""
+
+    def __init__(
+        self,
+        kernel: ExpertKernel,
+        shape: ExpertShape,
+        layers: int,
+        experts: int,
+        dtype: torch.dtype,
+        device: str = "cpu",
+    ) -> None:
+        assert kernel.supports(shape, dtype), f"{type(kernel).__name__} cannot compute {shape}"
+        self._kernel = kernel
+        self._shape = shape
+        self._blocks = torch.empty((layers, experts, shape.values), dtype=dtype, device=device)
+
+    def put(self, expert: ExpertId, weights: ExpertWeights) -> None:
+        self._kernel.pack(self._shape, weights, self._blocks[expert.layer, expert.expert])
+
+    def compute(self, routed: Routed) -> torch.Tensor:
+        blocks, choice = self._blocks[routed.layer], routed.choice
+        total = routed_sum(
+            self._kernel,
+            self._shape,
+            blocks.__getitem__,
+            routed.hidden,
+            choice.experts,
+            choice.weights,
+        )
+        return total.to(routed.hidden.dtype)

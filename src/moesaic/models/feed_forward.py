@@ -1,0 +1,59 @@
+"""What follows attention in a layer: a dense network, or a router with experts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from moesaic.kernels.base import ExpertShape
+from moesaic.kernels.reference import feed_forward
+from moesaic.models.experts import ExpertService, Routed
+from moesaic.models.linear import Linear
+from moesaic.models.norm import RmsNorm
+from moesaic.models.router import Choice, Router
+
+
+@dataclass(frozen=True, slots=True)
+class GatedNetwork:
+    """A feed-forward every token goes through: of a dense layer, or shared beside the experts."""
+
+    shape: ExpertShape
+    block: torch.Tensor  # packed as the reference kernel packs an expert
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return feed_forward(self.shape, self.block, x)
+
+
+@dataclass(frozen=True, slots=True)
+class DenseBlock:
+    norm: RmsNorm
+    network: GatedNetwork
+
+    def __call__(self, stream: torch.Tensor, experts: ExpertService) -> torch.Tensor:
+        return self.network(self.norm(stream))
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedBlock:
+    """The router and the shared experts; the routed ones are the service's."""
+
+    layer: int  # among the routed layers
+    norm: RmsNorm
+    router: Router
+    shared: GatedNetwork | None = None
+    shared_gate: Linear | None = None
+
+    def __call__(self, stream: torch.Tensor, experts: ExpertService) -> torch.Tensor:
+        hidden = self.norm(stream)
+        total = experts.compute(Routed(self.layer, hidden, stream, self.router(hidden)))
+        if self.shared is None:
+            return total
+        shared = self.shared(hidden)
+        if self.shared_gate is not None:
+            shared = self.shared_gate(hidden).sigmoid() * shared
+        return total + shared
+
+    def gate(self, stream: torch.Tensor) -> Choice:
+        """What this router would say if the residual stream were already this."""
+        return self.router(self.norm(stream))

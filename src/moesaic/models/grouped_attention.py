@@ -1,0 +1,66 @@
+"""Grouped-query attention, with biases and normalised queries and keys where a family has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from moesaic.models.architecture import Architecture
+from moesaic.models.attention import attend
+from moesaic.models.linear import Linear
+from moesaic.models.norm import RmsNorm
+from moesaic.models.rope import rotate
+from moesaic.models.step import Span, Step
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedAttention:
+    architecture: Architecture
+    layer: int  # of the decoder, dense ones counted: the cache's number
+    query: Linear
+    key: Linear
+    value: Linear
+    output: Linear
+    query_norm: RmsNorm | None = None
+    key_norm: RmsNorm | None = None
+
+    def __call__(self, x: torch.Tensor, step: Step) -> torch.Tensor:
+        rope = self.architecture.rope
+        query, key, value = self._project(x)
+        query, key = rotate(rope, query, step.turn), rotate(rope, key, step.turn)
+        mixed = torch.cat([self._of_sequence(query, key, value, step, span) for span in step.spans])
+        return self.output(mixed.flatten(1))
+
+    def _project(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Queries, keys, values [tokens, heads, head]."""
+        spec, rule = self.architecture.spec, self.architecture.attention
+        parts = [self.query(x), self.key(x), self.value(x)]
+        if rule.qk_norm == "projection":
+            parts[:2] = self._normed(parts[0], parts[1])
+        if rule.clip is not None:
+            parts = [part.clamp(-rule.clip, rule.clip) for part in parts]
+        query, key, value = (part.unflatten(-1, (-1, spec.head_dim)) for part in parts)
+        if rule.qk_norm == "head":
+            query, key = self._normed(query, key)
+        return query, key, value
+
+    def _normed(self, query: torch.Tensor, key: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        assert self.query_norm is not None, "the rule says queries are normalised"
+        assert self.key_norm is not None, "the rule says keys are normalised"
+        return self.query_norm(query), self.key_norm(key)
+
+    def _of_sequence(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        step: Step,
+        span: Span,
+    ) -> torch.Tensor:
+        rows, head = span.rows, self.architecture.spec.head_dim
+        keys, values = step.cache.extend(
+            self.layer, span.slot, key[rows].flatten(1), value[rows].flatten(1)
+        )
+        keys, values = (part.unflatten(-1, (-1, head)) for part in (keys, values))
+        return attend(query[rows], keys, values, self.architecture.attention.scale)

@@ -1,0 +1,83 @@
+"""What attention remembers of earlier tokens.
+
+A cache has slots, one per running sequence. Per layer and token it keeps two vectors, whatever
+they mean to the attention: keys and values, or the latent and its rotary key.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.model import ModelSpec
+
+
+class KVCache(Protocol):
+    def length(self, slot: int) -> int:
+        """Tokens remembered; the next one's position."""
+
+    def extend(
+        self, layer: int, slot: int, first: torch.Tensor, second: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write a layer's vectors [new tokens, width] after `length`; returns those of all tokens
+        so far. The length stays, so that every layer of a step writes at the same place."""
+
+    def advance(self, slot: int, tokens: int) -> None:
+        """All layers have written: the tokens count from now on."""
+
+    def truncate(self, slot: int, length: int) -> None:
+        """Forget what lies beyond; 0 frees the slot."""
+
+
+def cache_widths(spec: ModelSpec) -> tuple[int, int]:
+    """How wide the two vectors of a token are."""
+    if spec.latent_attention is not None:
+        return spec.latent_attention.kv_lora_rank, spec.latent_attention.qk_rope_head_dim
+    width = spec.num_kv_heads * spec.head_dim
+    return width, width
+
+
+class ContiguousCache:
+    """Every slot has room for the longest sequence, allocated at once."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        slots: int,
+        max_length: int,
+        dtype: torch.dtype,
+        device: str = "cpu",
+    ) -> None:
+        first, second = cache_widths(spec)
+        room = (spec.num_layers, slots, max_length)
+        self._first = torch.zeros((*room, first), dtype=dtype, device=device)
+        self._second = torch.zeros((*room, second), dtype=dtype, device=device)
+        self._lengths = [0] * slots
+        self.max_length = max_length
+
+    def length(self, slot: int) -> int:
+        return self._lengths[slot]
+
+    def extend(
+        self, layer: int, slot: int, first: torch.Tensor, second: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        start = self._lengths[slot]
+        end = start + len(first)
+        if end > self.max_length:
+            raise ImpossibleSetting(
+                f"a sequence of {end} tokens was asked for, but the KV cache has room for "
+                f"{self.max_length} per sequence: shorten it or allow longer sequences."
+            )
+        all_first, all_second = self._first[layer, slot, :end], self._second[layer, slot, :end]
+        all_first[start:] = first
+        all_second[start:] = second
+        return all_first, all_second
+
+    def advance(self, slot: int, tokens: int) -> None:
+        self._lengths[slot] += tokens
+
+    def truncate(self, slot: int, length: int) -> None:
+        assert length <= self._lengths[slot], "a cache cannot remember what it never saw"
+        self._lengths[slot] = length

@@ -1,0 +1,114 @@
+"""Multi-head latent attention (DeepSeek-V2): the cache keeps one compressed vector per token.
+
+Two orders of the same products. Many new tokens: keys and values of all heads are expanded from
+the latents, as the stock model does. Few (decoding): the expansion is applied to the queries and
+to the result instead, so that the cost does not grow with context x heads x rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from moesaic.core.model import LatentAttention as LatentShape
+from moesaic.models.architecture import Architecture
+from moesaic.models.attention import attend
+from moesaic.models.linear import Linear
+from moesaic.models.norm import RmsNorm
+from moesaic.models.rope import rotate
+from moesaic.models.step import Span, Step
+
+
+@dataclass(frozen=True, slots=True)
+class QueryProjection:
+    """Straight, or through a normalised bottleneck."""
+
+    up: Linear
+    down: Linear | None = None
+    norm: RmsNorm | None = None
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if self.down is None or self.norm is None:
+            return self.up(x)
+        return self.up(self.norm(self.down(x)))
+
+
+@dataclass(frozen=True, slots=True)
+class LatentAttention:
+    architecture: Architecture
+    shape: LatentShape
+    layer: int
+    query: QueryProjection
+    compress: Linear  # to the latent and the one rotary key all heads share
+    latent_norm: RmsNorm
+    expand: torch.Tensor  # [heads, plain key + value, rank]
+    output: Linear
+
+    def __call__(self, x: torch.Tensor, step: Step) -> torch.Tensor:
+        rope, shape = self.architecture.rope, self.shape
+        query = self.query(x).unflatten(-1, (self.architecture.spec.num_heads, -1))
+        plain, turning = query.split((shape.qk_nope_head_dim, shape.qk_rope_head_dim), dim=-1)
+        turning = rotate(rope, turning, step.turn)
+        latent, key = self.compress(x).split((shape.kv_lora_rank, shape.qk_rope_head_dim), dim=-1)
+        latent = self.latent_norm(latent)
+        key = rotate(rope, key[:, None], step.turn)[:, 0]
+        mixed = [self._of_sequence(plain, turning, latent, key, step, span) for span in step.spans]
+        return self.output(torch.cat(mixed).flatten(1))
+
+    def _of_sequence(
+        self,
+        plain: torch.Tensor,
+        turning: torch.Tensor,
+        latent: torch.Tensor,
+        key: torch.Tensor,
+        step: Step,
+        span: Span,
+    ) -> torch.Tensor:
+        """[new, heads, value width]"""
+        rows = span.rows
+        latents, keys = step.cache.extend(self.layer, span.slot, latent[rows], key[rows])
+        attend_to = self.absorbed if self._is_short(len(latent[rows])) else self.expanded
+        return attend_to(plain[rows], turning[rows], latents, keys)
+
+    def _is_short(self, new: int) -> bool:
+        """Whether absorbing costs fewer multiplications, per head and cached token."""
+        shape = self.shape
+        plain, value = shape.qk_nope_head_dim, shape.v_head_dim
+        absorbed = new * (2 * shape.kv_lora_rank + shape.qk_rope_head_dim)
+        attended = new * (plain + shape.qk_rope_head_dim + value)
+        return absorbed < shape.kv_lora_rank * (plain + value) + attended
+
+    def expanded(
+        self,
+        plain: torch.Tensor,
+        turning: torch.Tensor,
+        latents: torch.Tensor,
+        keys: torch.Tensor,
+    ) -> torch.Tensor:
+        shape = self.shape
+        heads = self.expand.shape[0]
+        full = torch.nn.functional.linear(latents, self.expand.flatten(0, 1))
+        plain_keys, values = full.unflatten(-1, (heads, -1)).split(
+            (shape.qk_nope_head_dim, shape.v_head_dim), dim=-1
+        )
+        shared = keys[:, None].expand(-1, heads, -1)
+        query, key = torch.cat((plain, turning), -1), torch.cat((plain_keys, shared), -1)
+        return attend(query, key, values, self.architecture.attention.scale)
+
+    def absorbed(
+        self,
+        plain: torch.Tensor,
+        turning: torch.Tensor,
+        latents: torch.Tensor,
+        keys: torch.Tensor,
+    ) -> torch.Tensor:
+        """All heads read the same latents: one key-value head for attention."""
+        key_part, value_part = self.expand.split(
+            (self.shape.qk_nope_head_dim, self.shape.v_head_dim), dim=1
+        )
+        query = torch.cat((torch.einsum("thd,hdr->thr", plain, key_part), turning), -1)
+        key = torch.cat((latents, keys), -1)[:, None]
+        scale = self.architecture.attention.scale
+        mixed = attend(query, key, latents[:, None], scale)
+        return torch.einsum("thr,hdr->thd", mixed, value_part)

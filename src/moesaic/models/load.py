@@ -1,0 +1,64 @@
+"""From a model directory to something that computes."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from moesaic.kernels.base import ExpertKernel
+from moesaic.kernels.dtypes import torch_dtype
+from moesaic.kernels.reference import ReferenceKernel
+from moesaic.models.architecture import Architecture
+from moesaic.models.build import DecoderBuilder
+from moesaic.models.checkpoint import Checkpoint
+from moesaic.models.config import read_architecture
+from moesaic.models.decoder import Decoder
+from moesaic.models.expert_weights import ExpertReader, moe_prefix
+from moesaic.models.experts import ResidentExperts
+from moesaic.models.sources import Rehearsal, Weights
+
+
+class OpenModel(NamedTuple):
+    """A model directory found to be complete; no weights are read yet."""
+
+    architecture: Architecture
+    checkpoint: Checkpoint
+    experts: ExpertReader
+
+
+def open_model(folder: str | os.PathLike[str]) -> OpenModel:
+    """Every file, tensor and shape is checked: BadConfig or BadCheckpoint now, not later."""
+    architecture = read_architecture(folder)
+    checkpoint = Checkpoint(Path(folder))
+    experts = ExpertReader(checkpoint, architecture)
+    prefix = partial(moe_prefix, checkpoint, architecture)
+    DecoderBuilder(architecture, Rehearsal(checkpoint), prefix).build()
+    experts.check()
+    return OpenModel(architecture, checkpoint, experts)
+
+
+def load_decoder(model: OpenModel, dtype: str, device: str = "cpu") -> Decoder:
+    """Everything but the routed experts, converted to `dtype` tensor by tensor."""
+    prefix = partial(moe_prefix, model.checkpoint, model.architecture)
+    weights = Weights(model.checkpoint, torch_dtype(dtype), device)
+    return DecoderBuilder(model.architecture, weights, prefix).build()
+
+
+def load_resident_experts(
+    model: OpenModel, dtype: str, device: str = "cpu", kernel: ExpertKernel | None = None
+) -> ResidentExperts:
+    """All routed experts in one place; one expert more than that is in memory at a time."""
+    spec = model.architecture.spec
+    experts = ResidentExperts(
+        kernel or ReferenceKernel(),
+        model.architecture.expert_shape,
+        spec.num_moe_layers,
+        spec.num_experts,
+        torch_dtype(dtype),
+        device,
+    )
+    for which, weights in model.experts:
+        experts.put(which, weights)
+    return experts

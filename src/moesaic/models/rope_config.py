@@ -1,0 +1,104 @@
+"""Reads how positions turn from a config.json: today's `rope_parameters`, or the older
+`rope_theta` with `rope_scaling` beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from moesaic.core.config_reader import ConfigReader
+from moesaic.core.model import ModelSpec
+from moesaic.models.architecture import Rope
+from moesaic.models.families import RunnableFamily
+
+Kind = Literal["default", "linear", "yarn"]
+_KINDS: dict[str, Kind] = {"default": "default", "linear": "linear", "yarn": "yarn"}
+
+
+def read_rope(config: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> Rope:
+    fields = _fields(config)
+    kind = _kind(fields)
+    dim = _rotary_dim(fields, spec, family)
+    theta = fields.number("rope_theta", minimum=1.0)
+    if kind == "default":
+        return Rope(kind, theta, dim, interleaved=family.interleaved_rope)
+    if kind == "linear":
+        factor = fields.number("factor", minimum=1.0)
+        return Rope(kind, theta, dim, factor, interleaved=family.interleaved_rope)
+    original = _original_context(fields, spec)
+    factor = _yarn_factor(fields, spec, original)
+    return Rope(
+        kind=kind,
+        theta=theta,
+        dim=dim,
+        factor=factor,
+        original_context=original,
+        beta_fast=fields.number("beta_fast") if fields.has("beta_fast") else 32.0,
+        beta_slow=fields.number("beta_slow") if fields.has("beta_slow") else 1.0,
+        truncate=fields.flag("truncate") if fields.has("truncate") else True,
+        magnitude=_magnitude(fields, factor),
+        interleaved=family.interleaved_rope,
+    )
+
+
+def score_magnitude(config: ConfigReader) -> float:
+    """What latent attention multiplies its scores by, once for queries and once for keys:
+    stretched positions need sharper scores (YaRN with `mscale_all_dim`)."""
+    fields = _fields(config)
+    if _kind(fields) == "default" or not fields.has("mscale_all_dim"):
+        return 1.0
+    weight = fields.number("mscale_all_dim")
+    return _mscale(fields.number("factor"), weight) if weight else 1.0
+
+
+def _fields(config: ConfigReader) -> ConfigReader:
+    """All that is said about positions, in one table; what the inner table says wins."""
+    inner = config.table("rope_scaling") or config.table("rope_parameters")
+    outer = {
+        name: config.fields[name]
+        for name in ("rope_theta", "partial_rotary_factor")
+        if config.has(name)
+    }
+    return ConfigReader(outer | dict(inner), config.path)
+
+
+def _kind(fields: ConfigReader) -> Kind:
+    field = "rope_type" if fields.has("rope_type") else "type"
+    return _KINDS[fields.choice(field, tuple(_KINDS))] if fields.has(field) else "default"
+
+
+def _rotary_dim(fields: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> int:
+    if spec.latent_attention is not None:
+        return spec.latent_attention.qk_rope_head_dim
+    share = family.default_rotary
+    if share < 1 and fields.has("partial_rotary_factor"):
+        share = fields.number("partial_rotary_factor")
+    return int(spec.head_dim * share)
+
+
+def _original_context(fields: ConfigReader, spec: ModelSpec) -> int:
+    name = "original_max_position_embeddings"
+    return fields.count(name) if fields.has(name) else spec.max_context
+
+
+def _yarn_factor(fields: ConfigReader, spec: ModelSpec, original: int) -> float:
+    """Stated, or null: then what the stated context is to the original one."""
+    if fields.has("factor"):
+        return fields.number("factor", minimum=1.0)
+    return spec.max_context / original
+
+
+def _magnitude(fields: ConfigReader, factor: float) -> float:
+    if fields.has("attention_factor"):
+        return fields.number("attention_factor")
+    mscale = fields.number("mscale") if fields.has("mscale") else 0.0
+    all_dim = fields.number("mscale_all_dim") if fields.has("mscale_all_dim") else 0.0
+    if mscale and all_dim:
+        return _mscale(factor, mscale) / _mscale(factor, all_dim)
+    return _mscale(factor, 1.0)
+
+
+def _mscale(factor: float, weight: float) -> float:
+    """YaRN's attention temperature, 0.1 ln(s) + 1, its logarithm weighted."""
+    return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0

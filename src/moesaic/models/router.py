@@ -1,0 +1,69 @@
+"""Which experts a token goes to, and with what weight: every rule the families have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch.nn import functional
+
+from moesaic.models.architecture import RouterRule
+
+
+class Choice(NamedTuple):
+    """What a router said: best expert first. `scores` are all experts' probabilities;
+    `preference` is what the choice was made by (scores, bias added, excluded groups masked), so
+    ranking by it extends `experts` beyond top-k."""
+
+    experts: torch.Tensor  # int64 [tokens, k]
+    weights: torch.Tensor  # [tokens, k]
+    scores: torch.Tensor  # fp32 [tokens, experts]
+    preference: torch.Tensor  # fp32 [tokens, experts]
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    rule: RouterRule
+    weight: torch.Tensor  # [experts, hidden]
+    bias: torch.Tensor | None = None  # fp32 [experts]
+
+    def __call__(self, hidden: torch.Tensor) -> Choice:
+        rule = self.rule
+        logits = self._logits(hidden)
+        wide = logits.float()
+        scores = wide.sigmoid() if rule.scoring == "sigmoid" else wide.softmax(dim=-1)
+        preference = scores if self.bias is None else scores + self.bias
+        if rule.groups > 1:
+            preference = _limit_to_best_groups(rule, preference)
+        # Where groups are limited, scores outside them count as what the mask made of them.
+        chosen, experts = torch.topk(preference, rule.top_k, dim=-1)
+        weights = chosen if self.bias is None else scores.gather(1, experts)
+        if rule.normalized:
+            weights = weights / (weights.sum(dim=-1, keepdim=True) + _tiny(rule))
+        weights = weights * rule.factor
+        if rule.round_weights:
+            weights = weights.to(logits.dtype)
+        return Choice(experts, weights, scores, preference)
+
+    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        if self.rule.in_fp32:
+            return functional.linear(hidden.float(), self.weight.float())
+        return functional.linear(hidden, self.weight)
+
+
+def _tiny(rule: RouterRule) -> float:
+    """Sigmoid scores may all be 0; softmax's cannot."""
+    return 1e-20 if rule.scoring == "sigmoid" else 0.0
+
+
+def _limit_to_best_groups(rule: RouterRule, preference: torch.Tensor) -> torch.Tensor:
+    grouped = preference.unflatten(1, (rule.groups, -1))
+    if rule.group_score == "max":
+        group_scores = grouped.amax(dim=-1)
+    else:
+        group_scores = grouped.topk(2, dim=-1).values.sum(dim=-1)
+    best = group_scores.topk(rule.top_groups, dim=-1).indices
+    allowed = torch.zeros_like(group_scores, dtype=torch.bool).scatter_(1, best, True)
+    excluded = 0.0 if rule.scoring == "softmax" else float("-inf")
+    return grouped.masked_fill(~allowed[:, :, None], excluded).flatten(1)

@@ -1,0 +1,115 @@
+"""Is the reference arithmetic the formula, and the grouped sum the plain double loop?"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.grouping import group_by_expert, routed_sum
+from moesaic.kernels.reference import ACTIVATIONS, ReferenceKernel, block_views, feed_forward
+
+torch.set_num_threads(1)
+SHAPE = ExpertShape(hidden=12, intermediate=20)
+KERNEL = ReferenceKernel()
+
+
+def random_expert(shape: ExpertShape, seed: int) -> ExpertWeights:
+    generator = torch.Generator().manual_seed(seed)
+    wide = (shape.intermediate, shape.hidden)
+    sizes = (wide, wide, wide[::-1])
+    gate, up, down = (torch.randn(size, generator=generator) * 0.3 for size in sizes)
+    return ExpertWeights(gate, up, down)
+
+
+def packed(shape: ExpertShape, weights: ExpertWeights, dtype: torch.dtype) -> torch.Tensor:
+    block = torch.full((shape.values,), math.nan, dtype=dtype)
+    KERNEL.pack(shape, weights, block)
+    return block
+
+
+def by_formula(weights: ExpertWeights, x: torch.Tensor, activation: str) -> torch.Tensor:
+    """In fp64, matrix by matrix."""
+    x, gate, up, down = (t.double() for t in (x, weights.gate, weights.up, weights.down))
+    return (ACTIVATIONS[activation](x @ gate.T) * (x @ up.T)) @ down.T
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_one_expert_is_the_formula(activation: str) -> None:
+    shape = ExpertShape(12, 20, activation)
+    weights, x = random_expert(shape, 0), torch.randn(7, 12)
+    got = feed_forward(shape, packed(shape, weights, torch.float32), x)
+    assert (got - by_formula(weights, x, activation)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_low_precision_rounds_a_few_times_and_no_more(dtype: torch.dtype) -> None:
+    """Three roundings on the way (gate and up, their product, the result), each of relative size
+    eps / 2; they meet sums of 20 terms, so a few eps of the result's own size is what is left."""
+    weights, x = random_expert(SHAPE, 1), torch.randn(50, 12).to(dtype)
+    weights = ExpertWeights(*(t.to(dtype) for t in (weights.gate, weights.up, weights.down)))
+    truth = by_formula(weights, x, "silu")
+    got = feed_forward(SHAPE, packed(SHAPE, weights, dtype), x)
+    assert got.dtype == dtype
+    assert (got - truth).abs().max() < 3 * torch.finfo(dtype).eps * truth.abs().max()
+
+
+def test_packing_fills_the_block_and_loses_nothing() -> None:
+    weights = random_expert(SHAPE, 2)
+    gate_up, down = block_views(SHAPE, packed(SHAPE, weights, torch.float32))
+    assert torch.equal(gate_up, torch.cat((weights.gate, weights.up)))
+    assert torch.equal(down, weights.down)
+
+
+def test_a_block_of_the_wrong_size_is_noticed() -> None:
+    with pytest.raises(AssertionError, match="720 long"):
+        feed_forward(SHAPE, torch.zeros(719), torch.zeros(1, 12))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "experts", "top_k"), [(1, 8, 2), (9, 4, 4), (30, 3, 1), (2, 16, 3), (0, 4, 2)]
+)
+def test_the_routed_sum_is_the_double_loop(tokens: int, experts: int, top_k: int) -> None:
+    """One token; every expert chosen; many tokens; experts nobody wants; no token at all."""
+    generator = torch.Generator().manual_seed(tokens)
+    hidden = torch.randn(tokens, 12, generator=generator)
+    chosen = torch.rand(tokens, experts, generator=generator).topk(top_k).indices
+    scale = torch.rand(tokens, top_k, generator=generator)
+    weights = [random_expert(SHAPE, seed) for seed in range(experts)]
+    blocks = [packed(SHAPE, one, torch.float32) for one in weights]
+    got = routed_sum(KERNEL, SHAPE, blocks.__getitem__, hidden, chosen, scale)
+    expected = torch.zeros(tokens, 12, dtype=torch.float64)
+    for token in range(tokens):
+        for rank in range(top_k):
+            one = by_formula(weights[int(chosen[token, rank])], hidden[token : token + 1], "silu")
+            expected[token] += float(scale[token, rank]) * one[0]
+    assert got.dtype == torch.float32
+    assert torch.allclose(got.double(), expected, atol=1e-5)
+
+
+def test_groups_come_in_order_and_skip_idle_experts() -> None:
+    experts = torch.tensor([[4, 0], [2, 4], [4, 2]])
+    weights = torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
+    groups = list(group_by_expert(experts, weights))
+    assert [group.expert for group in groups] == [0, 2, 4]
+    assert [group.tokens.tolist() for group in groups] == [[0], [1, 2], [0, 1, 2]]
+    assert torch.equal(groups[2].weights, torch.tensor([0.1, 0.4, 0.5]))
+
+
+def test_parts_of_two_devices_add_up_to_the_whole() -> None:
+    weights, hidden = random_expert(SHAPE, 3), torch.randn(6, 12)
+    block, everyone = packed(SHAPE, weights, torch.float32), torch.arange(6)
+    whole, parts = torch.zeros(6, 12), torch.zeros(6, 12)
+    KERNEL.compute(SHAPE, block, hidden, everyone, torch.ones(6), whole)
+    for share in (0.25, 0.75):
+        KERNEL.compute(SHAPE, block, hidden, everyone, torch.full((6,), share), parts)
+    assert torch.allclose(whole, parts, atol=1e-6)
+
+
+def test_what_is_supported_is_said() -> None:
+    assert KERNEL.supports(SHAPE, torch.bfloat16)
+    assert not KERNEL.supports(ExpertShape(12, 20, "tanh"), torch.float32)
+    assert not KERNEL.supports(SHAPE, torch.int8)
+    assert KERNEL.workspace(SHAPE, 8) == 8 * KERNEL.workspace(SHAPE, 1)

@@ -1,0 +1,226 @@
+"""Small random models of the stock implementation, one per family, saved as checkpoints.
+
+Fields are set explicitly: the classes' defaults differ from the published models. Weights are
+drawn wider than the stock initialisation, and norms and biases are random too, so that a wrong
+router, scale or bias shows in the logits instead of vanishing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+
+torch.set_num_threads(1)  # tests run side by side, and models this small gain nothing from more
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+SHARED: dict[str, Any] = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
+    "attention_dropout": 0.0,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "original_max_position_embeddings": 32,
+    "beta_fast": 32,
+    "beta_slow": 1,
+}
+DEEPSEEK_YARN = YARN | {"mscale": 0.707, "mscale_all_dim": 0.9}
+
+# Name -> (class, fields). A family may appear with several sets of quirks.
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "mixtral": (
+        "Mixtral",
+        {
+            "intermediate_size": 48,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "sliding_window": None,
+            "rope_parameters": PLAIN_ROPE | {"rope_theta": 1000000.0},
+        },
+    ),
+    "qwen2-moe": (
+        "Qwen2Moe",
+        {
+            "intermediate_size": 40,
+            "moe_intermediate_size": 24,
+            "shared_expert_intermediate_size": 56,
+            "num_experts": 10,
+            "num_experts_per_tok": 4,
+            "norm_topk_prob": False,
+            "decoder_sparse_step": 1,
+            "mlp_only_layers": [1],
+            "qkv_bias": True,
+            "use_sliding_window": False,
+            "rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0},
+        },
+    ),
+    "qwen3-moe": (
+        "Qwen3Moe",
+        {
+            "head_dim": 16,
+            "intermediate_size": 40,
+            "moe_intermediate_size": 24,
+            "num_experts": 12,
+            "num_experts_per_tok": 4,
+            "norm_topk_prob": True,
+            "decoder_sparse_step": 1,
+            "mlp_only_layers": [],
+            "attention_bias": False,
+            "use_sliding_window": False,
+            "rope_parameters": YARN,
+        },
+    ),
+    "olmoe": (
+        "Olmoe",
+        {
+            "num_key_value_heads": 4,
+            "intermediate_size": 24,
+            "num_experts": 12,
+            "num_experts_per_tok": 5,
+            "norm_topk_prob": False,
+            "attention_bias": False,
+            "clip_qkv": None,
+            "rope_parameters": PLAIN_ROPE,
+        },
+    ),
+    "glm-4.5": (
+        "Glm4Moe",
+        {
+            "head_dim": 16,
+            "intermediate_size": 40,
+            "moe_intermediate_size": 24,
+            "n_routed_experts": 12,
+            "num_experts_per_tok": 4,
+            "n_shared_experts": 1,
+            "n_group": 1,
+            "topk_group": 1,
+            "first_k_dense_replace": 1,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 1.5,
+            "attention_bias": True,
+            "use_qk_norm": True,
+            "rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 0.5},
+        },
+    ),
+    "deepseek-v2": (
+        "DeepseekV2",
+        {
+            "num_key_value_heads": 4,
+            "intermediate_size": 40,
+            "moe_intermediate_size": 24,
+            "n_routed_experts": 12,
+            "num_experts_per_tok": 4,
+            "n_shared_experts": 2,
+            "n_group": 4,
+            "topk_group": 2,
+            "topk_method": "group_limited_greedy",
+            "first_k_dense_replace": 1,
+            "norm_topk_prob": False,
+            "routed_scaling_factor": 2.5,
+            "kv_lora_rank": 16,
+            "q_lora_rank": 24,
+            "qk_nope_head_dim": 12,
+            "qk_rope_head_dim": 8,
+            "v_head_dim": 10,
+            "attention_bias": False,
+            "mlp_bias": False,
+            "rope_parameters": DEEPSEEK_YARN,
+        },
+    ),
+}
+# The same families with the other settings their published models use, or may.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen2-moe-normalized": ("qwen2-moe", {"norm_topk_prob": True, "mlp_only_layers": []}),
+    "qwen2-moe-sparse-step": ("qwen2-moe", {"decoder_sparse_step": 2, "mlp_only_layers": []}),
+    "qwen3-moe-biased": ("qwen3-moe", {"attention_bias": True, "norm_topk_prob": False}),
+    "olmoe-clipped": ("olmoe", {"clip_qkv": 0.5, "norm_topk_prob": True}),
+    "olmoe-grouped-queries": ("olmoe", {"num_key_value_heads": 2, "attention_bias": True}),
+    "glm-4.5-air": ("glm-4.5", {"use_qk_norm": False, "routed_scaling_factor": 1.0}),
+    "glm-4.5-grouped": ("glm-4.5", {"n_group": 4, "topk_group": 2}),
+    "deepseek-v2-lite": (
+        "deepseek-v2",
+        {
+            "q_lora_rank": None,
+            "topk_method": "greedy",
+            "n_group": 1,
+            "topk_group": 1,
+            "routed_scaling_factor": 1.0,
+        },
+    ),
+    "deepseek-v2-biased": ("deepseek-v2", {"attention_bias": True, "rope_parameters": PLAIN_ROPE}),
+    "mixtral-tied": ("mixtral", {"tie_word_embeddings": True}),
+    "mixtral-every-expert": ("mixtral", {"num_experts_per_tok": 6}),
+    "qwen3-moe-every-expert": ("qwen3-moe", {"num_experts_per_tok": 12}),
+}
+ALL = (*FAMILIES, *VARIANTS)
+
+
+def make(name: str, seed: int = 0, **changes: Any) -> Any:
+    """A stock model in fp32, ready to compare with."""
+    family, settings = VARIANTS.get(name, (name, {}))
+    kind, fields = FAMILIES[family]
+    config = getattr(transformers, f"{kind}Config")(**(SHARED | fields | settings | changes))
+    model = getattr(transformers, f"{kind}ForCausalLM")(config)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for tensor_name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            if "inv_freq" not in tensor_name:
+                _draw(tensor_name, tensor, generator)
+    return model.eval()
+
+
+def _draw(name: str, tensor: Any, generator: torch.Generator) -> None:
+    noise = torch.randn(tensor.shape, generator=generator)
+    if "norm" in name:
+        tensor.copy_(1 + 0.2 * noise)
+    elif tensor.dim() == 1:
+        tensor.copy_(0.2 * noise)
+    else:
+        tensor.copy_(noise * 1.2 * tensor.shape[-1] ** -0.5)
+
+
+def save(model: Any, folder: Path, **options: Any) -> Path:
+    model.save_pretrained(folder, **options)
+    return folder
+
+
+def reload(folder: Path, dtype: torch.dtype) -> Any:
+    """The stock model as its own library reads it. (`model.to(dtype)` is something else: it
+    rounds the rotary frequencies too.)"""
+    kind = transformers.AutoModelForCausalLM
+    return kind.from_pretrained(folder, dtype=dtype).eval()
+
+
+class Saved(NamedTuple):
+    model: Any  # in fp32
+    folder: Path  # its checkpoint; not to be changed
+
+
+@cache
+def saved(name: str) -> Saved:
+    """One of the models above, made and saved once for all tests of a process."""
+    folder = Path(tempfile.mkdtemp(prefix="moesaic-stock-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    model = make(name)
+    return Saved(model, save(model, folder))

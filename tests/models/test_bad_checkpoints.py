@@ -1,0 +1,197 @@
+"""Does each way a model directory can be wrong give one message with file, tensor, expectation?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stock
+import torch
+from safetensors.torch import load_file, save_file
+
+from moesaic.core.errors import BadCheckpoint, BadConfig, ImpossibleSetting, UnknownName
+from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.load import load_decoder, open_model
+
+Tensors = dict[str, torch.Tensor]
+ROUTER = "model.layers.1.block_sparse_moe.gate.weight"
+EXPERT = "model.layers.2.block_sparse_moe.experts.5.w2.weight"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return stock.save(stock.saved("mixtral").model, tmp_path)
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    return stock.save(stock.saved("mixtral").model, tmp_path, max_shard_size="30KB")
+
+
+def change_tensors(folder: Path, change: Callable[[Tensors], object]) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def change_config(folder: Path, **fields: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | fields))
+
+
+def complaint(folder: Path, kind: type[Exception] = BadCheckpoint) -> str:
+    with pytest.raises(kind) as caught:
+        open_model(folder)
+    return str(caught.value)
+
+
+def test_a_missing_shard(shards: Path) -> None:
+    victim = sorted(shards.glob("model-*.safetensors"))[1]
+    victim.unlink()
+    said = complaint(shards)
+    assert str(victim) in said
+    assert "missing" in said
+    assert "model.safetensors.index.json places" in said
+
+
+@pytest.mark.parametrize("keep", [0, 5, 40, 0.5, -1])
+def test_a_truncated_shard(shards: Path, keep: float) -> None:
+    """Nothing left, half the header's length, half the header, half the data, all but a byte."""
+    victim = sorted(shards.glob("model-*.safetensors"))[0]
+    whole = victim.read_bytes()
+    end = keep if isinstance(keep, int) else int(len(whole) * keep)
+    victim.write_bytes(whole[:end])
+    said = complaint(shards)
+    assert str(victim) in said
+    expected = "not a safetensors file" if keep in (0, 5) else "the file is truncated: expected"
+    assert expected in said
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"version https://git-lfs.github.com/spec/v1\n" * 3,
+        (4).to_bytes(8, "little") + b"{{{{",
+        (4).to_bytes(8, "little") + b"[1 ]",
+        (24).to_bytes(8, "little") + b'{"a": {"dtype": "F32"}} ',
+    ],
+)
+def test_a_file_that_is_something_else(folder: Path, content: bytes) -> None:
+    (folder / "model.safetensors").write_bytes(content)
+    assert str(folder / "model.safetensors") in complaint(folder)
+
+
+def test_a_header_that_contradicts_itself(folder: Path) -> None:
+    header = json.dumps({"t": {"dtype": "F32", "shape": [4], "data_offsets": [0, 8]}}).encode()
+    file = folder / "model.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    assert "t: F32 [4] takes 16 bytes, the header gives it 8" in complaint(folder)
+
+
+@pytest.mark.parametrize("name", ["lm_head.weight", ROUTER, EXPERT])
+def test_a_missing_tensor(folder: Path, name: str) -> None:
+    change_tensors(folder, lambda tensors: tensors.pop(name))
+    said = complaint(folder)
+    assert said.endswith(f"{name}: the tensor is missing")
+    assert str(folder / "model.safetensors") in said
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("model.norm.weight", "[32]"), (ROUTER, "[6, 32]"), (EXPERT, "[32, 48]")],
+)
+def test_a_wrong_shape(folder: Path, name: str, expected: str) -> None:
+    change_tensors(folder, lambda tensors: tensors.update({name: torch.zeros(3, 5)}))
+    said = complaint(folder)
+    assert f"{name}: expected shape {expected}, found [3, 5]" in said
+
+
+def test_an_unread_precision(folder: Path) -> None:
+    change_tensors(
+        folder, lambda tensors: tensors.update({EXPERT: torch.zeros(32, 48, dtype=torch.int8)})
+    )
+    assert f"{EXPERT}: stored as I8; expected F32, F16, BF16" in complaint(folder)
+
+
+def test_no_weights_at_all(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    said = complaint(folder)
+    assert "expected model.safetensors or model.safetensors.index.json" in said
+    assert "pytorch_model.bin, which must be converted" in said
+
+
+@pytest.mark.parametrize("content", ["not json", "[]", '{"weight_map": 3}'])
+def test_a_broken_index(shards: Path, content: str) -> None:
+    (shards / "model.safetensors.index.json").write_text(content)
+    assert "weight_map" in complaint(shards)
+
+
+def test_an_architecture_that_can_only_be_simulated(folder: Path) -> None:
+    change_config(folder, model_type="granitemoe")
+    said = complaint(folder)
+    assert "'granitemoe' can be simulated but not run" in said
+    assert "mixtral, olmoe, qwen2_moe, qwen3_moe" in said
+    assert "config.json" in said
+
+
+def test_an_unknown_architecture(folder: Path) -> None:
+    change_config(folder, model_type="llama")
+    assert "unsupported architecture 'llama'" in complaint(folder, BadConfig)
+
+
+def test_quantized_weights(folder: Path) -> None:
+    change_config(folder, quantization_config={"quant_method": "gptq", "bits": 4})
+    assert "quantized with 'gptq' cannot be read; expected bf16" in complaint(folder)
+
+
+def test_a_sliding_window(folder: Path) -> None:
+    change_config(folder, sliding_window=128)
+    assert "sliding-window attention is not supported" in complaint(folder)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}},
+            "default, linear, yarn",
+        ),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_theta: is missing"),
+        ({"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4}}, "factor: is missing"),
+        ({"hidden_act": "relu6"}, "hidden_act: expected one of silu"),
+        ({"rms_norm_eps": "small"}, "rms_norm_eps: expected a number"),
+    ],
+)
+def test_a_config_nobody_can_compute(folder: Path, fields: dict[str, Any], said: str) -> None:
+    change_config(folder, **fields)
+    assert said in complaint(folder, BadConfig)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"n_group": 5}, "n_group: expected a divisor of 12"),
+        ({"topk_group": 9}, "topk_group: expected at most 4"),
+        ({"topk_method": "magic"}, "topk_method: expected one of"),
+    ],
+)
+def test_groups_that_do_not_divide(tmp_path: Path, fields: dict[str, Any], said: str) -> None:
+    stock.save(stock.saved("deepseek-v2").model, tmp_path)
+    change_config(tmp_path, **fields)
+    assert said in complaint(tmp_path, BadConfig)
+
+
+def test_a_dtype_nothing_is_computed_in() -> None:
+    with pytest.raises(UnknownName, match="compute dtype 'int4'"):
+        load_decoder(open_model(stock.saved("mixtral").folder), "int4")
+
+
+def test_a_sequence_longer_than_the_cache() -> None:
+    model = open_model(stock.saved("mixtral").folder)
+    cache = ContiguousCache(model.architecture.spec, 1, 4, torch.float32)
+    keys = torch.zeros(5, 16)
+    with pytest.raises(ImpossibleSetting, match=r"5 tokens was asked for.* room for 4"):
+        cache.extend(0, 0, keys, keys)

@@ -1,0 +1,117 @@
+"""Does a router choose, weigh and expose what it should, also in the cases left over?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ours
+import pytest
+import stock
+import torch
+
+from moesaic.models.architecture import RouterRule
+from moesaic.models.router import Router
+
+TOLERANCE = 1e-4  # as in test_parity
+TOKENS = list(range(3, 40, 2))
+
+
+def compare(model: Any, folder: Path) -> ours.Recorder:
+    """Equal logits, and what the experts were asked on the way."""
+    loaded = ours.load(stock.save(model, folder))
+    recorder = ours.Recorder(loaded.experts)
+    loaded.experts = recorder
+    with torch.inference_mode():
+        theirs = model(torch.tensor([TOKENS])).logits[0]
+    assert (theirs - loaded.logits([TOKENS])[0]).abs().max() < TOLERANCE
+    return recorder
+
+
+def gates(model: Any) -> list[Any]:
+    return [tensor for name, tensor in model.named_parameters() if name.endswith("gate.weight")]
+
+
+@pytest.mark.parametrize("name", stock.FAMILIES)
+def test_tied_scores_are_broken_as_the_stock_model_does(name: str, tmp_path: Path) -> None:
+    """Experts 1, 3, 5, ... have the gate of their neighbour: every choice is between equals."""
+    model = stock.make(name)
+    with torch.no_grad():
+        for gate in gates(model):
+            gate[1::2] = gate[0::2]
+    recorder = compare(model, tmp_path)
+    scores = recorder.seen[0].choice.scores
+    assert torch.equal(scores[:, 1::2], scores[:, 0::2])
+
+
+@pytest.mark.parametrize("name", ["mixtral", "glm-4.5", "deepseek-v2"])
+def test_all_scores_tied(name: str, tmp_path: Path) -> None:
+    model = stock.make(name)
+    with torch.no_grad():
+        for gate in gates(model):
+            gate.zero_()
+    compare(model, tmp_path)
+
+
+def test_experts_nobody_wants_change_nothing(tmp_path: Path) -> None:
+    """A correction bias keeps all tokens away from eight of twelve experts."""
+    model = stock.make("glm-4.5")
+    with torch.no_grad():
+        for name, bias in model.named_buffers():
+            if "e_score_correction_bias" in name:
+                bias[:8] = -100.0
+    recorder = compare(model, tmp_path)
+    assert all(int(routed.choice.experts.min()) == 8 for routed in recorder.seen)
+
+
+@pytest.mark.parametrize("name", stock.ALL)
+def test_a_choice_has_all_that_a_trace_wants(name: str) -> None:
+    loaded = ours.load(stock.saved(name).folder)
+    recorder = ours.Recorder(loaded.experts)
+    loaded.experts = recorder
+    loaded.logits([TOKENS])
+    spec, rule = loaded.decoder.architecture.spec, loaded.decoder.architecture.router
+    assert [routed.layer for routed in recorder.seen] == list(range(spec.num_moe_layers))
+    for routed in recorder.seen:
+        choice = routed.choice
+        assert choice.experts.shape == choice.weights.shape == (len(TOKENS), spec.top_k)
+        assert choice.scores.shape == (len(TOKENS), spec.num_experts)
+        assert all(len(set(row)) == spec.top_k for row in choice.experts.tolist())
+        ranked = choice.preference.gather(1, choice.experts)
+        assert (ranked[:, :-1] >= ranked[:, 1:]).all(), "best first"
+        if rule.scoring == "softmax":
+            assert torch.allclose(choice.scores.sum(-1), torch.ones(len(TOKENS)))
+        if rule.normalized:
+            total = torch.full((len(TOKENS),), rule.factor)
+            assert torch.allclose(choice.weights.sum(-1), total)
+
+
+@pytest.mark.parametrize("name", stock.FAMILIES)
+def test_a_gate_can_be_asked_early(name: str) -> None:
+    """Asked about its own layer's stream, it says what it will say; asked about an earlier one,
+    it often foresees it (random weights: better than chance is enough)."""
+    loaded = ours.load(stock.saved(name).folder)
+    recorder = ours.Recorder(loaded.experts)
+    loaded.experts = recorder
+    loaded.logits([TOKENS])
+    for routed in recorder.seen:
+        again = loaded.decoder.gate(routed.layer, routed.stream)
+        assert torch.equal(again.experts, routed.choice.experts)
+        assert torch.equal(again.weights, routed.choice.weights)
+    here, there = recorder.seen[0], recorder.seen[1]
+    early = loaded.decoder.gate(there.layer, here.stream).experts.tolist()
+    late = there.choice.experts.tolist()
+    spec = loaded.decoder.architecture.spec
+    found = sum(len(set(a) & set(b)) for a, b in zip(early, late, strict=True))
+    assert found / (len(TOKENS) * spec.top_k) > spec.top_k / spec.num_experts
+
+
+def test_excluded_groups_are_never_chosen() -> None:
+    """Group 0 has the best expert and otherwise the worst: by its best it is in, by its best two
+    it is out."""
+    logits = torch.tensor([[9.0, -9.0, 5.0, 4.0, 1.0, 0.0]])
+    weight = torch.eye(6)
+    by_best = RouterRule(2, "softmax", False, groups=3, top_groups=1, group_score="max")
+    by_two = RouterRule(2, "sigmoid", False, groups=3, top_groups=1, group_score="best-two")
+    assert Router(by_best, weight)(logits).experts.tolist()[0] == [0, 1]
+    assert Router(by_two, weight)(logits).experts.tolist()[0] == [2, 3]
