@@ -5,6 +5,7 @@ those, it makes the same plans, whichever body sent them."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -87,6 +88,7 @@ class Brain:
         self._gap_ns = 0  # from the end of one layer to the start of the next one's experts
         self._layer_ns = 0  # from there to that layer's end
         self._miss_rate = 0.0
+        self._distance = np.arange(max(prefetch.lookahead, 1), dtype=np.int64)
         self._last_end_ns: int | None = None
         if cache.needs_future:
             assert future is not None, "an oracle cache needs the future"
@@ -183,7 +185,8 @@ class Brain:
         if self.prefetch.lookahead and most:
             found = self._prefetches(routing, view, link_free, starts, delays)
         if self._promote:
-            cheap = int((np.diff(delays)[len(found) :] <= transfer // _CHEAP).sum())
+            costs = delays[len(found) :].tolist()
+            cheap = sum(b - a <= transfer // _CHEAP for a, b in pairwise(costs))
             found += self._promotions(routing.layer, view, assignment.cpu, cheap)
         return tuple(found)
 
@@ -228,8 +231,7 @@ class Brain:
 
     def _starts(self, believed_ns: int) -> Ints:
         """When the experts of the next layers start, if they take as long as layers did so far."""
-        distance = np.arange(max(self.prefetch.lookahead, 1), dtype=np.int64)
-        return believed_ns + self._gap_ns + distance * (self._gap_ns + self._layer_ns)
+        return believed_ns + self._gap_ns + self._distance * (self._gap_ns + self._layer_ns)
 
     def _promotions(
         self, layer: int, view: View, on_cpu: tuple[int, ...], most: int
