@@ -12,7 +12,7 @@ help:
 	@echo "make setup   create .venv and install moesaic into it (.venv/bin/moesaic)"
 	@echo "make demo    set up, then compare offloading systems on a simulated machine"
 	@echo "make test    set up, then run lint, types and every test"
-	@echo "make bench   time the planners and the simulator"
+	@echo "make bench   time the planners and the simulator, compare schedules with the optimum"
 	@echo "make lint | format | types | unit   one check each"
 
 setup: $(STAMP)
@@ -45,6 +45,7 @@ unit: setup
 bench: setup
 	$(BIN)/python -m benchmarks.planners
 	$(BIN)/python -m benchmarks.simulator
+	$(BIN)/python -m benchmarks.schedule_quality
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
