@@ -52,7 +52,6 @@ def outlook_of(
         forecasts.append(Forecast(d + 1, routing.ranked, routing.scores))
     return Outlook(
         layer=0,
-        tokens=len(predicted[0]) if predicted else 1,
         forecasts=tuple(forecasts),
         resident=table,
         coming=tuple(coming),

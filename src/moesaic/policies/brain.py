@@ -201,7 +201,6 @@ class Brain:
         forecasts, trust = self._foresee(routing)
         outlook = Outlook(
             layer=routing.layer,
-            tokens=routing.num_tokens,
             forecasts=forecasts,
             resident=view.resident,
             coming=tuple(ExpertId(f.layer, f.expert) for f in view.in_flight),

@@ -20,7 +20,6 @@ class Outlook:
     """What is known about the layers to come when one layer has been planned; times from now."""
 
     layer: int
-    tokens: int
     forecasts: tuple[Forecast, ...]  # nearest layer first
     resident: NDArray[np.uint8]
     coming: tuple[ExpertId, ...]  # under way
