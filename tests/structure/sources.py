@@ -12,7 +12,7 @@ import moesaic
 
 ROOT = Path(moesaic.__file__).parent
 # Layers that compute with tensors; no other may import torch, directly or through these.
-NEEDS_TORCH = frozenset({"kernels", "models", "machines.real"})
+NEEDS_TORCH = frozenset({"kernels", "models", "machines.real", "engine.generation"})
 
 
 @dataclass(frozen=True)

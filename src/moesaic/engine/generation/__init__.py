@@ -1,0 +1,1 @@
+"""Generating text: sampling, sequences, batches, and the `LLM` people call. Needs torch."""

@@ -1,0 +1,1 @@
+"""The real machine: experts in main memory and in an accelerator, computed by whom the plan says."""
