@@ -7,13 +7,21 @@ import math
 import pytest
 import torch
 
+from moesaic.core.errors import UnknownName
 from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.grouping import group_by_expert, routed_sum
-from moesaic.kernels.reference import ACTIVATIONS, ReferenceKernel, block_views, feed_forward
+from moesaic.kernels.reference import (
+    ACTIVATIONS,
+    ReferenceKernel,
+    block_views,
+    feed_forward,
+    pack_matrices,
+)
 
 torch.set_num_threads(1)
 SHAPE = ExpertShape(hidden=12, intermediate=20)
-KERNEL = ReferenceKernel()
+KERNEL = ReferenceKernel(SHAPE, "fp32")
 
 
 def random_expert(shape: ExpertShape, seed: int) -> ExpertWeights:
@@ -25,8 +33,14 @@ def random_expert(shape: ExpertShape, seed: int) -> ExpertWeights:
 
 
 def packed(shape: ExpertShape, weights: ExpertWeights, dtype: torch.dtype) -> torch.Tensor:
-    block = torch.full((shape.values,), math.nan, dtype=dtype)
-    KERNEL.pack(shape, weights, block)
+    values = torch.full((shape.values,), math.nan, dtype=dtype)
+    pack_matrices(shape, weights, values)
+    return values
+
+
+def block_of(weights: ExpertWeights) -> torch.Tensor:
+    block = torch.full((KERNEL.block_bytes,), 255, dtype=torch.uint8)
+    KERNEL.pack(weights, block)
     return block
 
 
@@ -78,8 +92,8 @@ def test_the_routed_sum_is_the_double_loop(tokens: int, experts: int, top_k: int
     chosen = torch.rand(tokens, experts, generator=generator).topk(top_k).indices
     scale = torch.rand(tokens, top_k, generator=generator)
     weights = [random_expert(SHAPE, seed) for seed in range(experts)]
-    blocks = [packed(SHAPE, one, torch.float32) for one in weights]
-    got = routed_sum(KERNEL, SHAPE, blocks.__getitem__, hidden, chosen, scale)
+    blocks = [block_of(one) for one in weights]
+    got = routed_sum(KERNEL, blocks.__getitem__, hidden, chosen, scale)
     expected = torch.zeros(tokens, 12, dtype=torch.float64)
     for token in range(tokens):
         for rank in range(top_k):
@@ -92,24 +106,26 @@ def test_the_routed_sum_is_the_double_loop(tokens: int, experts: int, top_k: int
 def test_groups_come_in_order_and_skip_idle_experts() -> None:
     experts = torch.tensor([[4, 0], [2, 4], [4, 2]])
     weights = torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])
-    groups = list(group_by_expert(experts, weights))
-    assert [group.expert for group in groups] == [0, 2, 4]
-    assert [group.tokens.tolist() for group in groups] == [[0], [1, 2], [0, 1, 2]]
-    assert torch.equal(groups[2].weights, torch.tensor([0.1, 0.4, 0.5]))
+    groups = group_by_expert(experts, weights)
+    assert list(groups) == [0, 2, 4]
+    rows = [group.tokens for group in groups.values() if group.tokens is not None]
+    assert [tokens.tolist() for tokens in rows] == [[0], [1, 2], [0, 1, 2]]
+    assert torch.equal(groups[4].weights, torch.tensor([0.1, 0.4, 0.5]))
 
 
 def test_parts_of_two_devices_add_up_to_the_whole() -> None:
     weights, hidden = random_expert(SHAPE, 3), torch.randn(6, 12)
-    block, everyone = packed(SHAPE, weights, torch.float32), torch.arange(6)
+    block, everyone = block_of(weights), torch.arange(6)
     whole, parts = torch.zeros(6, 12), torch.zeros(6, 12)
-    KERNEL.compute(SHAPE, block, hidden, everyone, torch.ones(6), whole)
+    KERNEL.compute(block, hidden, None, torch.ones(6), whole)
     for share in (0.25, 0.75):
-        KERNEL.compute(SHAPE, block, hidden, everyone, torch.full((6,), share), parts)
+        KERNEL.compute(block, hidden, everyone, torch.full((6,), share), parts)
     assert torch.allclose(whole, parts, atol=1e-6)
 
 
-def test_what_is_supported_is_said() -> None:
-    assert KERNEL.supports(SHAPE, torch.bfloat16)
-    assert not KERNEL.supports(ExpertShape(12, 20, "tanh"), torch.float32)
-    assert not KERNEL.supports(SHAPE, torch.int8)
-    assert KERNEL.workspace(SHAPE, 8) == 8 * KERNEL.workspace(SHAPE, 1)
+def test_what_cannot_be_computed_is_refused() -> None:
+    with pytest.raises(AssertionError, match="tanh"):
+        ReferenceKernel(ExpertShape(12, 20, "tanh"), "fp32")
+    with pytest.raises(UnknownName, match="int3"):
+        make_kernel(SHAPE, "int3")
+    assert KERNEL.workspace(8) == 8 * KERNEL.workspace(1)

@@ -1,6 +1,6 @@
-"""What every expert kernel is: it packs an expert's weights once, then computes from the packed
-block. A block is one contiguous run of memory, so that an expert moves in one copy; only its
-kernel knows what lies where in it.
+"""What every expert kernel is: made for one shape and one stored precision, it packs an expert's
+weights once, then computes from the packed block. A block is one contiguous run of bytes, so that
+an expert moves in one copy; only its kernel knows what lies where in it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+
+ALIGNMENT = 64  # bytes: a cache line, and a multiple of every element size
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +36,37 @@ class ExpertWeights:
 
 
 class ExpertKernel(Protocol):
-    def supports(self, shape: ExpertShape, dtype: torch.dtype) -> bool: ...
+    @property
+    def shape(self) -> ExpertShape: ...
 
-    def workspace(self, shape: ExpertShape, tokens: int) -> int:
+    @property
+    def dtype(self) -> str:
+        """How weights are stored, by our names: bf16, int4, ..."""
+
+    @property
+    def block_bytes(self) -> int:
+        """Of one packed expert; a multiple of `ALIGNMENT`."""
+
+    def workspace(self, tokens: int) -> int:
         """Bytes `compute` needs beyond its arguments, for at most so many tokens."""
 
-    def pack(self, shape: ExpertShape, weights: ExpertWeights, block: torch.Tensor) -> None:
-        """Fill `block` (flat, `shape.values` long); converts to the block's dtype."""
+    def pack(self, weights: ExpertWeights, block: torch.Tensor) -> None:
+        """Fill `block` (uint8 [block_bytes], aligned); converts on the way."""
 
     def compute(
         self,
-        shape: ExpertShape,
         block: torch.Tensor,
         hidden: torch.Tensor,
-        tokens: torch.Tensor,
+        tokens: torch.Tensor | None,
         weights: torch.Tensor,
         out: torch.Tensor,
     ) -> None:
         """Add one expert's part: `out[t] += weight * expert(hidden[t])` for the given rows.
 
-        `hidden` [all tokens, hidden], `tokens` row numbers without repetition, `weights` one per
-        row, `out` fp32 [all tokens, hidden]: parts of several devices may be added in fp32 and
-        rounded once."""
+        `hidden` [all tokens, hidden], `tokens` row numbers without repetition (None: every row,
+        in order), `weights` one per row, `out` fp32 [all tokens, hidden]: parts of several
+        devices may be added in fp32 and rounded once."""
+
+
+def aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

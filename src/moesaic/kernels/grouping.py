@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 
-from moesaic.kernels.base import ExpertKernel, ExpertShape
+from moesaic.kernels.base import ExpertKernel
 
 
 class Group(NamedTuple):
-    """The tokens of one expert: their rows, and the weight each gives it."""
+    """The tokens of one expert: their rows (None: all of them), and the weight each gives it."""
 
-    expert: int
-    tokens: torch.Tensor  # [n]
+    tokens: torch.Tensor | None  # [n]
     weights: torch.Tensor  # [n]
 
 
-def group_by_expert(experts: torch.Tensor, weights: torch.Tensor) -> Iterator[Group]:
+def group_by_expert(experts: torch.Tensor, weights: torch.Tensor) -> dict[int, Group]:
     """Groups in the order of the experts' numbers, rows ascending, so that sums repeat to the
     bit. `experts` and `weights` are [tokens, k]; an expert nobody wants has no group."""
+    if len(experts) == 1:  # decoding one sequence: nothing to gather
+        pairs = sorted(zip(experts[0].tolist(), weights[0].split(1), strict=True))
+        return {expert: Group(None, weight) for expert, weight in pairs}
     top_k = experts.shape[1]
     flat, flat_weights = experts.reshape(-1), weights.reshape(-1)
     order = torch.argsort(flat, stable=True)
-    start = 0
+    rows, sorted_weights = order // top_k, flat_weights[order]
+    groups, start = {}, 0
     for expert, count in enumerate(torch.bincount(flat).tolist()):
         if count:
-            chosen = order[start : start + count]
-            yield Group(expert, chosen // top_k, flat_weights[chosen])
+            chosen = slice(start, start + count)
+            groups[expert] = Group(rows[chosen], sorted_weights[chosen])
             start += count
+    return groups
 
 
 def routed_sum(
     kernel: ExpertKernel,
-    shape: ExpertShape,
     block_of: Callable[[int], torch.Tensor],
     hidden: torch.Tensor,
     experts: torch.Tensor,
@@ -43,7 +46,6 @@ def routed_sum(
     """Every token's experts, scaled by their weights and added: fp32 [tokens, hidden].
     `block_of` gives the packed block of an expert."""
     out = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
-    for group in group_by_expert(experts, weights):
-        block = block_of(group.expert)
-        kernel.compute(shape, block, hidden, group.tokens, group.weights, out)
+    for expert, group in group_by_expert(experts, weights).items():
+        kernel.compute(block_of(expert), hidden, group.tokens, group.weights, out)
     return out

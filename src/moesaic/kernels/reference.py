@@ -16,54 +16,76 @@ from functools import partial
 import torch
 from torch.nn import functional
 
-from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.base import ExpertShape, ExpertWeights, aligned
+from moesaic.kernels.dtypes import torch_dtype
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": functional.silu,
     "gelu": functional.gelu,
     "gelu_pytorch_tanh": partial(functional.gelu, approximate="tanh"),
 }
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class ReferenceKernel:
-    def supports(self, shape: ExpertShape, dtype: torch.dtype) -> bool:
-        return shape.activation in ACTIVATIONS and dtype in _DTYPES
+    def __init__(self, shape: ExpertShape, dtype: str) -> None:
+        assert shape.activation in ACTIVATIONS, f"no activation {shape.activation!r}"
+        self.shape = shape
+        self.dtype = dtype
+        self._stored = torch_dtype(dtype)
+        self._used_bytes = shape.values * self._stored.itemsize
+        self.block_bytes = aligned(self._used_bytes)
 
-    def workspace(self, shape: ExpertShape, tokens: int) -> int:
+    def workspace(self, tokens: int) -> int:
         """Gathered rows, gate and up, their product, the result: at most fp32 each."""
-        return 4 * tokens * (3 * shape.hidden + 4 * shape.intermediate)
+        return 4 * tokens * (3 * self.shape.hidden + 4 * self.shape.intermediate)
 
-    def pack(self, shape: ExpertShape, weights: ExpertWeights, block: torch.Tensor) -> None:
-        gate_up, down = block_views(shape, block)
-        gate_up[: shape.intermediate].copy_(weights.gate)
-        gate_up[shape.intermediate :].copy_(weights.up)
-        down.copy_(weights.down)
+    def pack(self, weights: ExpertWeights, block: torch.Tensor) -> None:
+        pack_matrices(self.shape, weights, self.values(block))
 
     def compute(
         self,
-        shape: ExpertShape,
         block: torch.Tensor,
         hidden: torch.Tensor,
-        tokens: torch.Tensor,
+        tokens: torch.Tensor | None,
         weights: torch.Tensor,
         out: torch.Tensor,
     ) -> None:
-        part = feed_forward(shape, block, hidden[tokens]).float()
-        out.index_add_(0, tokens, part * weights.float()[:, None])
+        rows = hidden if tokens is None else hidden[tokens]
+        add_part(feed_forward(self.shape, self.values(block), rows), tokens, weights, out)
+
+    def values(self, block: torch.Tensor) -> torch.Tensor:
+        """The block's bytes as numbers."""
+        return block[: self._used_bytes].view(self._stored)
 
 
-def block_views(shape: ExpertShape, block: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Gate and up together, and down, as matrices on the block's own memory."""
-    assert block.shape == (shape.values,), f"a block is flat and {shape.values} long"
+def add_part(
+    part: torch.Tensor, tokens: torch.Tensor | None, weights: torch.Tensor, out: torch.Tensor
+) -> None:
+    """`out[tokens] += weights * part`, in fp32."""
+    if tokens is None:
+        out.addcmul_(part.float(), weights.float()[:, None])
+    else:
+        out.index_add_(0, tokens, part.float() * weights.float()[:, None])
+
+
+def pack_matrices(shape: ExpertShape, weights: ExpertWeights, values: torch.Tensor) -> None:
+    gate_up, down = block_views(shape, values)
+    gate_up[: shape.intermediate].copy_(weights.gate)
+    gate_up[shape.intermediate :].copy_(weights.up)
+    down.copy_(weights.down)
+
+
+def block_views(shape: ExpertShape, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gate and up together, and down, as matrices on the same memory."""
+    assert values.shape == (shape.values,), f"a block is flat and {shape.values} long"
     split = 2 * shape.intermediate * shape.hidden
-    gate_up = block[:split].view(2 * shape.intermediate, shape.hidden)
-    return gate_up, block[split:].view(shape.hidden, shape.intermediate)
+    gate_up = values[:split].view(2 * shape.intermediate, shape.hidden)
+    return gate_up, values[split:].view(shape.hidden, shape.intermediate)
 
 
-def feed_forward(shape: ExpertShape, block: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """down(activation(gate(x)) * up(x)) for every row of x, in the block's dtype."""
-    gate_up, down = block_views(shape, block)
+def feed_forward(shape: ExpertShape, values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """down(activation(gate(x)) * up(x)) for every row of x, in the weights' dtype."""
+    gate_up, down = block_views(shape, values)
     gate, up = functional.linear(x, gate_up).float().chunk(2, dim=-1)
     inner = ACTIVATIONS[shape.activation](gate) * up
     return functional.linear(inner.to(x.dtype), down)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from moesaic.kernels.base import ExpertShape, ExpertWeights
-from moesaic.kernels.reference import ReferenceKernel
+from moesaic.kernels.reference import pack_matrices
 from moesaic.models.architecture import Architecture
 from moesaic.models.attention import Attention
 from moesaic.models.decoder import Decoder, Layer
@@ -143,7 +143,7 @@ class DecoderBuilder:
             down=self._source.tensor(f"{prefix}.down_proj.weight", *wide[::-1]),
         )
         block = self._source.empty(shape.values)
-        ReferenceKernel().pack(shape, weights, block)
+        pack_matrices(shape, weights, block)
         return GatedNetwork(shape, block)
 
     def _linear(self, name: str, out: int, inputs: int, bias: bool) -> Linear:

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from moesaic.core.routing import ExpertId
-from moesaic.kernels.base import ExpertKernel, ExpertShape, ExpertWeights
+from moesaic.kernels.base import ExpertKernel, ExpertWeights
 from moesaic.kernels.grouping import routed_sum
 from moesaic.models.router import Choice
 
@@ -37,30 +37,18 @@ class ResidentExperts:
     """All experts in one place, computed there with one kernel."""
 
     def __init__(
-        self,
-        kernel: ExpertKernel,
-        shape: ExpertShape,
-        layers: int,
-        experts: int,
-        dtype: torch.dtype,
-        device: str = "cpu",
+        self, kernel: ExpertKernel, layers: int, experts: int, device: str = "cpu"
     ) -> None:
-        assert kernel.supports(shape, dtype), f"{type(kernel).__name__} cannot compute {shape}"
         self._kernel = kernel
-        self._shape = shape
-        self._blocks = torch.empty((layers, experts, shape.values), dtype=dtype, device=device)
+        room = (layers, experts, kernel.block_bytes)
+        self._blocks = torch.empty(room, dtype=torch.uint8, device=device)
 
     def put(self, expert: ExpertId, weights: ExpertWeights) -> None:
-        self._kernel.pack(self._shape, weights, self._blocks[expert.layer, expert.expert])
+        self._kernel.pack(weights, self._blocks[expert.layer, expert.expert])
 
     def compute(self, routed: Routed) -> torch.Tensor:
         blocks, choice = self._blocks[routed.layer], routed.choice
         total = routed_sum(
-            self._kernel,
-            self._shape,
-            blocks.__getitem__,
-            routed.hidden,
-            choice.experts,
-            choice.weights,
+            self._kernel, blocks.__getitem__, routed.hidden, choice.experts, choice.weights
         )
         return total.to(routed.hidden.dtype)

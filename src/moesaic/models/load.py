@@ -7,9 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from moesaic.kernels.base import ExpertKernel
+from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.dtypes import torch_dtype
-from moesaic.kernels.reference import ReferenceKernel
 from moesaic.models.architecture import Architecture
 from moesaic.models.build import DecoderBuilder
 from moesaic.models.checkpoint import Checkpoint
@@ -46,19 +45,11 @@ def load_decoder(model: OpenModel, dtype: str, device: str = "cpu") -> Decoder:
     return DecoderBuilder(model.architecture, weights, prefix).build()
 
 
-def load_resident_experts(
-    model: OpenModel, dtype: str, device: str = "cpu", kernel: ExpertKernel | None = None
-) -> ResidentExperts:
+def load_resident_experts(model: OpenModel, dtype: str, device: str = "cpu") -> ResidentExperts:
     """All routed experts in one place; one expert more than that is in memory at a time."""
     spec = model.architecture.spec
-    experts = ResidentExperts(
-        kernel or ReferenceKernel(),
-        model.architecture.expert_shape,
-        spec.num_moe_layers,
-        spec.num_experts,
-        torch_dtype(dtype),
-        device,
-    )
+    kernel = make_kernel(model.architecture.expert_shape, dtype)
+    experts = ResidentExperts(kernel, spec.num_moe_layers, spec.num_experts, device)
     for which, weights in model.experts:
         experts.put(which, weights)
     return experts

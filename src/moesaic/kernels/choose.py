@@ -1,0 +1,16 @@
+"""Which kernel computes experts stored in a given precision."""
+
+from __future__ import annotations
+
+from moesaic.core.errors import UnknownName
+from moesaic.kernels.base import ExpertKernel, ExpertShape
+from moesaic.kernels.dtypes import TORCH_DTYPES
+from moesaic.kernels.reference import ReferenceKernel
+
+EXPERT_DTYPES = tuple(TORCH_DTYPES)
+
+
+def make_kernel(shape: ExpertShape, dtype: str) -> ExpertKernel:
+    if dtype in TORCH_DTYPES:
+        return ReferenceKernel(shape, dtype)
+    raise UnknownName("expert dtype", dtype, EXPERT_DTYPES)
