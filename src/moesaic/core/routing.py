@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,29 @@ class Forecast:
     scores: NDArray[np.float32]  # [tokens, ranks]
 
 
+class Foreseen(Sequence[Forecast]):
+    """Forecasts that cost something: made when first looked at. How many there will be is known."""
+
+    __slots__ = ("_count", "_made", "_make")
+
+    def __init__(self, count: int, make: Callable[[], tuple[Forecast, ...]]) -> None:
+        self._count, self._make = count, make
+        self._made: tuple[Forecast, ...] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Forecast: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Forecast, ...]: ...
+    def __getitem__(self, index: int | slice) -> Forecast | tuple[Forecast, ...]:
+        if self._made is None:
+            self._made = self._make()
+            assert len(self._made) == self._count, "as many forecasts as announced"
+        return self._made[index]
+
+
 @dataclass(frozen=True, slots=True)
 class LayerRouting:
     """The tokens of one step at one MoE layer.
@@ -42,7 +66,7 @@ class LayerRouting:
     weights: NDArray[np.float32]  # [tokens, k]
     ranked: NDArray[np.int64]  # [tokens, ranks >= k]
     scores: NDArray[np.float32]  # [tokens, ranks >= k]
-    forecasts: tuple[Forecast, ...] = ()
+    forecasts: Sequence[Forecast] = ()
 
     @property
     def num_tokens(self) -> int:

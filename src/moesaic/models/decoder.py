@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,13 +10,16 @@ from torch.nn import functional
 
 from moesaic.models.architecture import Architecture
 from moesaic.models.attention import Attention
-from moesaic.models.experts import ExpertService
+from moesaic.models.experts import ExpertService, Routed
 from moesaic.models.feed_forward import DenseBlock, RoutedBlock
+from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import KVCache
 from moesaic.models.norm import RmsNorm
 from moesaic.models.rope import frequencies
 from moesaic.models.router import Choice
 from moesaic.models.step import Segment, make_step
+
+Walk = Generator[Routed, torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,29 @@ class Decoder:
     def dtype(self) -> torch.dtype:
         return self._embedding.dtype
 
+    def walk(self, tokens: torch.Tensor, segments: Sequence[Segment], cache: KVCache) -> Walk:
+        """One pass over the new tokens of some sequences, which stand one after the other in
+        `tokens`. It stops at every routed layer: yields what the tokens want there and must be
+        sent the sum of their experts. Returns the hidden states [tokens, hidden] that `logits`
+        takes; the cache remembers the tokens only when all layers are done. Whoever drives the
+        walk does so in torch's inference mode."""
+        step = make_step(self.architecture.rope, self._frequencies, segments, cache)
+        stream = functional.embedding(tokens, self._embedding)
+        for layer in self.layers:
+            stream = stream + layer.attention(layer.attention_norm(stream), step)
+            block = layer.feed_forward
+            if isinstance(block, DenseBlock):
+                stream = stream + block(stream)
+                continue
+            routed = block.route(stream)
+            total = yield routed
+            if routed.beside is not None:
+                total = total + routed.beside.result()
+            stream = stream + total
+        for slot, count in segments:
+            cache.advance(slot, count)
+        return self._norm(stream)
+
     def forward(
         self,
         tokens: torch.Tensor,
@@ -55,18 +81,16 @@ class Decoder:
         cache: KVCache,
         experts: ExpertService,
     ) -> torch.Tensor:
-        """One pass over the new tokens of some sequences, which stand one after the other in
-        `tokens`. Returns the hidden states [tokens, hidden] that `logits` takes; the cache
-        remembers the tokens only when all layers are done."""
+        """A whole walk, with a service that computes the experts."""
         with torch.inference_mode():
-            step = make_step(self.architecture.rope, self._frequencies, segments, cache)
-            stream = functional.embedding(tokens, self._embedding)
-            for layer in self.layers:
-                stream = stream + layer.attention(layer.attention_norm(stream), step)
-                stream = stream + layer.feed_forward(stream, experts)
-            for slot, count in segments:
-                cache.advance(slot, count)
-            return self._norm(stream)
+            walk = self.walk(tokens, segments, cache)
+            try:
+                routed = next(walk)
+                while True:
+                    routed = walk.send(experts.compute(routed))
+            except StopIteration as end:
+                hidden: torch.Tensor = end.value
+                return hidden
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[rows, vocabulary]; give only the rows that are wanted, the vocabulary is wide."""
@@ -78,3 +102,7 @@ class Decoder:
         what it would choose if nothing happened in between (HybriMoE section IV-C)."""
         with torch.inference_mode():
             return self._routed[layer].gate(stream)
+
+    def gate_bank(self) -> GateBank:
+        """All routers together, for looking ahead."""
+        return GateBank(self._routed)

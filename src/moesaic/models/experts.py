@@ -4,6 +4,7 @@ computes it, nor where the weights are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import torch
@@ -14,16 +15,31 @@ from moesaic.kernels.grouping import routed_sum
 from moesaic.models.router import Choice
 
 
+class Beside:
+    """The shared experts of the same tokens: whoever has time computes them, once."""
+
+    def __init__(self, compute: Callable[[], torch.Tensor]) -> None:
+        self._compute = compute
+        self._value: torch.Tensor | None = None
+
+    def result(self) -> torch.Tensor:
+        if self._value is None:
+            self._value = self._compute()
+        return self._value
+
+
 class Routed(NamedTuple):
     """The tokens of one step at one routed layer (counted among those, from 0).
 
-    `stream` is the residual stream the block reads: what `Decoder.gate` wants for looking at
-    later layers. `hidden` is the same, normalised: what the experts compute on."""
+    `stream` is the residual stream the block reads: what gates of later layers are applied to.
+    `hidden` is the same, normalised: what the experts compute on. `beside` are the shared experts,
+    where there are any: a service may compute them beside the routed ones, or leave them."""
 
     layer: int
     hidden: torch.Tensor  # [tokens, hidden]
     stream: torch.Tensor  # [tokens, hidden]
     choice: Choice
+    beside: Beside | None = None
 
 
 class ExpertService(Protocol):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.reference import feed_forward
-from moesaic.models.experts import ExpertService, Routed
+from moesaic.models.experts import Beside, Routed
 from moesaic.models.linear import Linear
 from moesaic.models.norm import RmsNorm
 from moesaic.models.router import Choice, Router
@@ -30,13 +31,13 @@ class DenseBlock:
     norm: RmsNorm
     network: GatedNetwork
 
-    def __call__(self, stream: torch.Tensor, experts: ExpertService) -> torch.Tensor:
+    def __call__(self, stream: torch.Tensor) -> torch.Tensor:
         return self.network(self.norm(stream))
 
 
 @dataclass(frozen=True, slots=True)
 class RoutedBlock:
-    """The router and the shared experts; the routed ones are the service's."""
+    """The router and the shared experts; the routed ones are somebody else's."""
 
     layer: int  # among the routed layers
     norm: RmsNorm
@@ -44,16 +45,19 @@ class RoutedBlock:
     shared: GatedNetwork | None = None
     shared_gate: Linear | None = None
 
-    def __call__(self, stream: torch.Tensor, experts: ExpertService) -> torch.Tensor:
+    def route(self, stream: torch.Tensor) -> Routed:
         hidden = self.norm(stream)
-        total = experts.compute(Routed(self.layer, hidden, stream, self.router(hidden)))
-        if self.shared is None:
-            return total
-        shared = self.shared(hidden)
-        if self.shared_gate is not None:
-            shared = self.shared_gate(hidden).sigmoid() * shared
-        return total + shared
+        beside = None
+        if self.shared is not None:
+            beside = Beside(partial(self._shared, self.shared, hidden))
+        return Routed(self.layer, hidden, stream, self.router(hidden), beside)
 
     def gate(self, stream: torch.Tensor) -> Choice:
         """What this router would say if the residual stream were already this."""
         return self.router(self.norm(stream))
+
+    def _shared(self, network: GatedNetwork, hidden: torch.Tensor) -> torch.Tensor:
+        shared = network(hidden)
+        if self.shared_gate is not None:
+            shared = self.shared_gate(hidden).sigmoid() * shared
+        return shared

@@ -29,27 +29,31 @@ class Router:
     bias: torch.Tensor | None = None  # fp32 [experts]
 
     def __call__(self, hidden: torch.Tensor) -> Choice:
-        rule = self.rule
-        logits = self._logits(hidden)
-        wide = logits.float()
-        scores = wide.sigmoid() if rule.scoring == "sigmoid" else wide.softmax(dim=-1)
-        preference = scores if self.bias is None else scores + self.bias
-        if rule.groups > 1:
-            preference = _limit_to_best_groups(rule, preference)
-        # Where groups are limited, scores outside them count as what the mask made of them.
-        chosen, experts = torch.topk(preference, rule.top_k, dim=-1)
-        weights = chosen if self.bias is None else scores.gather(1, experts)
-        if rule.normalized:
-            weights = weights / (weights.sum(dim=-1, keepdim=True) + _tiny(rule))
-        weights = weights * rule.factor
-        if rule.round_weights:
-            weights = weights.to(logits.dtype)
-        return Choice(experts, weights, scores, preference)
+        return choose(self.rule, self._logits(hidden), self.bias)
 
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         if self.rule.in_fp32:
             return functional.linear(hidden.float(), self.weight.float())
         return functional.linear(hidden, self.weight)
+
+
+def choose(rule: RouterRule, logits: torch.Tensor, bias: torch.Tensor | None) -> Choice:
+    """Logits [..., experts] to experts and weights."""
+    wide = logits.float()
+    scores = wide.sigmoid() if rule.scoring == "sigmoid" else wide.softmax(dim=-1)
+    preference = scores if bias is None else scores + bias
+    if rule.groups > 1:
+        preference = _limit_to_best_groups(rule, preference)
+    # Where groups are limited, scores outside them count as what the mask made of them.
+    chosen, experts = torch.topk(preference, rule.top_k, dim=-1)
+    weights = chosen if bias is None else scores.gather(-1, experts)
+    if rule.normalized:
+        weights = weights / (weights.sum(dim=-1, keepdim=True) + _tiny(rule))
+    if rule.factor != 1.0:
+        weights = weights * rule.factor
+    if rule.round_weights:
+        weights = weights.to(logits.dtype)
+    return Choice(experts, weights, scores, preference)
 
 
 def _tiny(rule: RouterRule) -> float:
@@ -58,12 +62,12 @@ def _tiny(rule: RouterRule) -> float:
 
 
 def _limit_to_best_groups(rule: RouterRule, preference: torch.Tensor) -> torch.Tensor:
-    grouped = preference.unflatten(1, (rule.groups, -1))
+    grouped = preference.unflatten(-1, (rule.groups, -1))
     if rule.group_score == "max":
         group_scores = grouped.amax(dim=-1)
     else:
         group_scores = grouped.topk(2, dim=-1).values.sum(dim=-1)
     best = group_scores.topk(rule.top_groups, dim=-1).indices
-    allowed = torch.zeros_like(group_scores, dtype=torch.bool).scatter_(1, best, True)
+    allowed = torch.zeros_like(group_scores, dtype=torch.bool).scatter_(-1, best, True)
     excluded = 0.0 if rule.scoring == "softmax" else float("-inf")
-    return grouped.masked_fill(~allowed[:, :, None], excluded).flatten(1)
+    return grouped.masked_fill(~allowed[..., None], excluded).flatten(-2)

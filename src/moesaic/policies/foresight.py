@@ -59,7 +59,7 @@ class Foresight:
     def forecast(self, routing: LayerRouting) -> tuple[Forecast, ...]:
         if self._predictor is None:
             return ()
-        ahead = routing.forecasts[: self.lookahead] or self._predictor.forecast(routing)
+        ahead = tuple(routing.forecasts[: self.lookahead]) or self._predictor.forecast(routing)
         k = self._top_k
         cut = tuple(Forecast(f.layer, f.ranked[:, :k], f.scores[:, :k]) for f in ahead)
         for forecast in cut:

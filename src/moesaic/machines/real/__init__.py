@@ -1,1 +1,1 @@
-"""The real machine: experts in main memory and in an accelerator, computed by whom the plan says."""
+"""The real machine: experts in main memory and in an accelerator; the plan says who computes."""

@@ -8,11 +8,11 @@ from itertools import pairwise
 from moesaic.core.machine import Step
 from moesaic.core.plan import LayerPlan, Transfer
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
+from moesaic.core.residency import Residency
 from moesaic.core.routing import LayerRouting
 from moesaic.core.view import CPU, GPU, PCIE, PLANNER, Flight, View
 from moesaic.machines.sim.clock import Clock
 from moesaic.machines.sim.lane import Lane, Task
-from moesaic.machines.sim.memory import SlotMemory
 from moesaic.machines.sim.physics import Physics
 
 STAGING = 2  # experts used once are double-buffered: one computes while the next arrives
@@ -36,7 +36,7 @@ class SimMachine:
         self.timeline = timeline if timeline is not None else Timeline(enabled=False)
         self.clock = Clock()
         self.lanes = {name: Lane(name, self.clock, self.timeline) for name in (GPU, CPU, PCIE)}
-        self.memory = SlotMemory(model.num_moe_layers, model.num_experts, slots)
+        self.memory = Residency(model.num_moe_layers, model.num_experts, slots)
         self.bytes_moved = 0
         self.planning_ns = 0
         self._dense_on = dense_on if dense_on is not None else [GPU] * model.num_moe_layers

@@ -1,4 +1,5 @@
-"""GPU memory as expert slots: who is there, who is on the way, how much is taken."""
+"""GPU memory as expert slots: who is there, who is on the way, how much is taken. Bookkeeping that
+all bodies share; the bytes are theirs."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from moesaic.core.plan import Transfer
 from moesaic.core.routing import ExpertId
 
 
-class SlotMemory:
+class Residency:
     """`slots` experts that stay, plus a few staging places for experts used once.
 
     A transfer takes its place when it starts: its victim is gone from then on."""

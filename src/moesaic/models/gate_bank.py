@@ -1,0 +1,49 @@
+"""The gates of all routed layers in one matrix: what several later layers would choose, from one
+residual stream, in one product (HybriMoE section IV-C).
+
+Each gate's rows are multiplied by its layer's norm weight beforehand, so that the stream is
+normalised once. That rounds a little differently from the layer's own gate: good enough to foresee
+with, never used to choose by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch.nn import functional
+
+from moesaic.core.routing import Forecast
+from moesaic.models.feed_forward import RoutedBlock
+from moesaic.models.router import choose
+
+
+class GateBank:
+    def __init__(self, blocks: Sequence[RoutedBlock]) -> None:
+        first = blocks[0]
+        self._rule, self._eps = first.router.rule, first.norm.eps
+        self._layers, self._experts = len(blocks), len(first.router.weight)
+        gates = [block.router.weight * block.norm.weight for block in blocks]
+        self._gates = torch.cat(gates)
+        biases = [block.router.bias for block in blocks if block.router.bias is not None]
+        self._biases = torch.stack(biases) if biases else None
+
+    def depth(self, layer: int, wanted: int) -> int:
+        """How many of the wanted later layers there are."""
+        return max(min(wanted, self._layers - layer - 1), 0)
+
+    def foresee(
+        self, layer: int, depth: int, ranks: int, stream: torch.Tensor
+    ) -> tuple[Forecast, ...]:
+        """What the routers of the next `depth` layers would say, nearest layer first."""
+        later = slice(layer + 1, layer + 1 + depth)
+        wide = stream.float()
+        scaled = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self._eps)
+        gates = self._gates[later.start * self._experts : later.stop * self._experts]
+        logits = functional.linear(scaled.to(stream.dtype), gates).unflatten(-1, (depth, -1))
+        bias = None if self._biases is None else self._biases[later]
+        choice = choose(self._rule, logits, bias)
+        ranked = torch.topk(choice.preference, ranks, dim=-1).indices
+        scores = choice.scores.gather(-1, ranked)
+        numbers, values = ranked.cpu().numpy(), scores.cpu().numpy()
+        return tuple(Forecast(later.start + d, numbers[:, d], values[:, d]) for d in range(depth))
