@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,14 @@ from click.testing import CliRunner
 
 from moesaic.cli.main import app, main
 from moesaic.core.model_zoo import known_models
-from moesaic.hardware.load import known_machines, load_machine
+from moesaic.hardware.load import known_machines, load_machine, machine_file
+from moesaic.hardware.write import save_machine
+
+
+@pytest.fixture(autouse=True)
+def unmeasured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may have measured their machine; here nobody has."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 def run(*arguments: str) -> str:
@@ -45,6 +53,17 @@ def test_machines_lists_every_name() -> None:
     assert all(name in listing for name in known_machines())
     listed = json.loads(run("machines", "--json"))["machines"]
     assert [machine["name"] for machine in listed] == list(known_machines())
+
+
+def test_the_measured_machine_is_listed_as_this() -> None:
+    mine = replace(load_machine("h200-emr16"), name="my-desk", title="What stands on my desk")
+    save_machine(mine, machine_file())
+    listed = json.loads(run("machines", "--json"))["machines"]
+    assert [machine["name"] for machine in listed] == [*known_machines(), "this"]
+    assert listed[-1]["title"] == mine.title
+    assert "my-desk: What stands on my desk" in run("machines", "this")
+    assert run("machines", "THIS", "--toml") == machine_file().read_text()
+    assert json.loads(run("machines", "this", "--json"))["name"] == "my-desk"
 
 
 def test_one_machine_shows_numbers_units_and_sources(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +103,7 @@ def test_a_description_can_be_saved_and_read_again(name: str, tmp_path: Path) ->
     [
         (("models", "mixtral-8x7"), "Did you mean 'mixtral-8x7b'?"),
         (("models", "absent/config.json"), "expected a config.json"),
+        (("machines", "this"), "run `moesaic profile` first"),
         (("machines", "h200"), "unknown machine 'h200'"),
         (("machines", "absent.toml"), "expected a TOML file"),
         (("machines", "absent.toml", "--toml"), "expected a TOML file"),

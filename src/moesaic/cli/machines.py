@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import click
 
 from moesaic.cli.output import print_json, print_table
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.hardware.load import known_machines, load_machine
+from moesaic.hardware.load import THIS, known_machines, load_machine, machine_file
 from moesaic.hardware.spec import MachineSpec
 
 # Ending of a field's name -> unit; the first that fits counts.
@@ -24,12 +25,13 @@ _UNITS = {"_gb_s": "GB/s", "_gb": "GB", "_us": "us", "_tflops": "TFLOP/s"}
 def machines(machine: str | None, as_json: bool, as_toml: bool) -> None:
     """List the known machines, or show one.
 
-    MACHINE is a known name, or the path of a TOML description. To describe your own, save a
-    known one with --toml, edit its name and numbers, and give the file to --machine."""
+    MACHINE is a known name, `this` for the machine that `moesaic profile` measured, or the path
+    of a TOML description. To describe another, save a known one with --toml, edit its name and
+    numbers, and give the file to --machine."""
     if as_toml and (machine is None or as_json):
         raise ImpossibleSetting("--toml prints one description: name a machine, and leave --json")
     if machine is None:
-        _list([load_machine(name) for name in known_machines()], as_json)
+        _list(_all_machines(), as_json)
         return
     spec = load_machine(machine)
     if as_toml:
@@ -38,8 +40,18 @@ def machines(machine: str | None, as_json: bool, as_toml: bool) -> None:
         _show(spec, as_json)
 
 
+def _all_machines() -> list[MachineSpec]:
+    """Under the names that --machine takes."""
+    specs = [load_machine(name) for name in known_machines()]
+    if machine_file().is_file():
+        specs.append(replace(load_machine(THIS), name=THIS))
+    return specs
+
+
 def _description(machine: str) -> bytes:
     """The file of a machine that is known to load."""
+    if machine.lower() == THIS:
+        return machine_file().read_bytes()
     if machine.lower() in known_machines():
         return (files("moesaic.hardware") / "data" / f"{machine.lower()}.toml").read_bytes()
     return Path(machine).read_bytes()

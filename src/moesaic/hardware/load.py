@@ -17,6 +17,7 @@ from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import BadMachine, UnknownName
 from moesaic.hardware.spec import REQUIRED_DTYPES, SECTIONS, MachineSpec, Number, Rule, numbers
 
+THIS = "this"  # the name of the machine we run on, once it is measured
 _DATA = files("moesaic.hardware") / "data"
 _TEXTS = ("name", "title", "description")
 _NAMED = ("gpu", "cpu")  # sections that say what the part is called
@@ -29,9 +30,18 @@ def known_machines() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
 
 
+def machine_file() -> Path:
+    """Where `moesaic profile` writes the description of the machine it runs on."""
+    folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return Path(folder, "moesaic", "machine.toml")
+
+
 def load_machine(name_or_path: str) -> MachineSpec:
-    """A known machine by name (in any case), or a description by the path of its TOML file."""
+    """A known machine by name (in any case), the one we run on by the name "this", or a
+    description by the path of its TOML file."""
     name = name_or_path.lower()
+    if name == THIS:
+        return _this_machine()
     if name in known_machines():
         resource = _DATA / f"{name}.toml"
         return parse_machine(resource.read_bytes(), resource)
@@ -39,7 +49,20 @@ def load_machine(name_or_path: str) -> MachineSpec:
     if not path.is_file():
         if path.suffix == ".toml" or os.sep in name_or_path:
             raise BadMachine(path, "file", "expected a TOML file, there is none here")
-        raise UnknownName("machine", name_or_path, known_machines())
+        raise UnknownName("machine", name_or_path, (*known_machines(), THIS))
+    return parse_machine(path.read_bytes(), path)
+
+
+def _this_machine() -> MachineSpec:
+    path = machine_file()
+    if not path.is_file():
+        known = ", ".join(known_machines())
+        raise BadMachine(
+            path,
+            "file",
+            "this machine is not measured yet: run `moesaic profile` first, "
+            f"or name one of {known}",
+        )
     return parse_machine(path.read_bytes(), path)
 
 

@@ -1,0 +1,68 @@
+"""Writes a `MachineSpec` as the TOML that `load.py` reads, laid out like the packaged ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+from moesaic.core.files import whole_file
+from moesaic.hardware.load import parse_machine
+from moesaic.hardware.spec import SECTIONS, MachineSpec, numbers
+
+
+def machine_toml(spec: MachineSpec) -> str:
+    """The description of a machine; reading it gives an equal one.
+
+    A specification that could not be read back (an infinite rate, an empty title) is refused
+    here, so that no such file is ever written."""
+    stated, needed = set(spec.sources), set(spec.values())
+    assert stated == needed, f"a source for each number and nothing else: {stated ^ needed}"
+    text = "\n".join(_lines(spec)) + "\n"
+    again = parse_machine(text.encode(), spec.name)
+    assert again == spec, f"{spec.name} reads back as another machine"
+    return text
+
+
+def save_machine(spec: MachineSpec, path: Path) -> None:
+    """Write the description, whole or not at all; folders on the way are made."""
+    content = machine_toml(spec).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as stream:
+        stream.write(content)
+
+
+def _lines(spec: MachineSpec) -> Iterator[str]:
+    for key in ("name", "title", "description"):
+        yield f"{key} = {_text(getattr(spec, key))}"
+    yield "notes = ["
+    yield from (f"    {_text(note)}," for note in spec.notes)
+    yield "]"
+    for section in SECTIONS:
+        yield from _section(spec, section)
+
+
+def _section(spec: MachineSpec, section: str) -> Iterator[str]:
+    """Single numbers first: in TOML, what follows a table belongs to it."""
+    part, all_numbers = getattr(spec, section), list(numbers(SECTIONS[section]))
+    yield from ("", f"[{section}]")
+    if hasattr(part, "name"):
+        yield f"name = {_text(part.name)}"
+    for name in (number.name for number in all_numbers if not number.dtypes):
+        yield f"{name} = {_measure(getattr(part, name), spec.sources[f'{section}.{name}'])}"
+    for table in (f"{section}.{number.name}" for number in all_numbers if number.dtypes):
+        yield from ("", f"[{table}]")
+        for dtype, rate in getattr(part, table.removeprefix(f"{section}.")).items():
+            yield f"{dtype} = {_measure(rate, spec.sources[f'{table}.{dtype}'])}"
+
+
+def _measure(value: Any, source: str) -> str:
+    plain = int(value) if isinstance(value, Integral) else float(value)  # numpy's numbers too
+    return f"{{ value = {plain!r}, source = {_text(source)} }}"
+
+
+def _text(text: str) -> str:
+    """JSON's escapes are TOML's, but for DEL, which only TOML wants escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

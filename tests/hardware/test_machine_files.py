@@ -1,0 +1,128 @@
+"""Is a written machine description read back as the same machine, and found by the name `this`?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moesaic.core.errors import BadMachine, UnknownName
+from moesaic.hardware.load import known_machines, load_machine, machine_file, parse_machine
+from moesaic.hardware.spec import MachineSpec
+from moesaic.hardware.write import machine_toml, save_machine
+
+REFERENCE = load_machine("h200-emr16")
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
+
+
+def read(text: str) -> MachineSpec:
+    return parse_machine(text.encode(), "written")
+
+
+def with_link(**changes: Any) -> MachineSpec:
+    return replace(REFERENCE, pcie=replace(REFERENCE.pcie, **changes))
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return tmp_path / "config"
+
+
+@pytest.mark.parametrize("name", known_machines())
+def test_a_packaged_machine_is_written_as_it_is_packaged(name: str) -> None:
+    packaged = (files("moesaic.hardware") / "data" / f"{name}.toml").read_text()
+    without_comment = packaged.partition("\n")[2]
+    assert machine_toml(load_machine(name)) == without_comment
+
+
+@given(
+    title=TEXTS,
+    notes=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=3),
+    source=TEXTS,
+    bandwidth=st.floats(min_value=0, exclude_min=True, allow_infinity=False),
+    rates=st.dictionaries(st.sampled_from(["fp16", "fp32"]), st.floats(1e-300, 1e300)),
+)
+def test_any_machine_is_read_back_equal(
+    title: str, notes: list[str], source: str, bandwidth: float, rates: dict[str, float]
+) -> None:
+    gpu = replace(REFERENCE.gpu, name=title, matmul_tflops={**REFERENCE.gpu.matmul_tflops, **rates})
+    spec = replace(with_link(bandwidth_gb_s=bandwidth), title=title, notes=tuple(notes), gpu=gpu)
+    spec = replace(spec, sources=dict.fromkeys(spec.values(), source))
+    assert read(machine_toml(spec)) == spec
+
+
+def test_what_toml_must_escape_survives() -> None:
+    hard = 'quote " backslash \\ tab \t newline \n return \r\n delete \x7f bell \x07 µ 漢 🙂'
+    spec = replace(REFERENCE, title=hard)
+    assert read(machine_toml(spec)).title == hard
+
+
+def test_numbers_of_numpy_and_whole_numbers_are_written_plainly() -> None:
+    cores: Any = np.int64(7)
+    spec = with_link(bandwidth_gb_s=np.float64(12.5), latency_us=3)
+    spec = replace(spec, cpu=replace(spec.cpu, cores=cores))
+    text = machine_toml(spec)
+    assert read(text) == spec
+    assert "cores = { value = 7, " in text
+    assert "bandwidth_gb_s = { value = 12.5, " in text
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        (with_link(bandwidth_gb_s=float("inf")), "pcie.bandwidth_gb_s"),
+        (replace(REFERENCE, title=" "), "title"),
+        (replace(REFERENCE, sources={**REFERENCE.sources, "cpu.cores": ""}), "cpu.cores.source"),
+    ],
+    ids=["infinite", "no title", "no source"],
+)
+def test_what_could_not_be_read_is_not_written(
+    spec: MachineSpec, field: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "machine.toml"
+    path.write_text("the last good one")
+    with pytest.raises(BadMachine) as caught:
+        save_machine(spec, path)
+    assert caught.value.field == field
+    assert path.read_text() == "the last good one"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_number_without_its_source_is_our_own_mistake() -> None:
+    fewer = {key: text for key, text in REFERENCE.sources.items() if key != "pcie.latency_us"}
+    with pytest.raises(AssertionError, match=r"pcie\.latency_us"):
+        machine_toml(replace(REFERENCE, sources=fewer))
+
+
+def test_a_saved_machine_is_this_one(home: Path) -> None:
+    mine = replace(with_link(bandwidth_gb_s=7.0), name="my-desk")
+    save_machine(mine, machine_file())
+    assert load_machine("this") == load_machine("This") == mine
+    assert machine_file() == home / "moesaic" / "machine.toml"
+
+
+def test_an_unmeasured_machine_says_what_to_run(home: Path) -> None:
+    with pytest.raises(BadMachine, match="run `moesaic profile` first") as caught:
+        load_machine("this")
+    assert str(home) in str(caught.value)
+    with pytest.raises(UnknownName, match="Did you mean 'this'"):
+        load_machine("thiss")
+
+
+def test_the_file_is_under_the_home_folder_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for unset in ("", None):
+        if unset is None:
+            monkeypatch.delenv("XDG_CONFIG_HOME")
+        else:
+            monkeypatch.setenv("XDG_CONFIG_HOME", unset)
+        assert machine_file() == tmp_path / ".config" / "moesaic" / "machine.toml"
