@@ -1,0 +1,135 @@
+"""What this computer has, as its kernel tells: processor, memory, huge pages, GPUs.
+
+Needs no other package and measures nothing. Every function reads below `root`; what is missing
+or may not be read is None or empty, never an error: on a system without /proc little is known,
+and nothing breaks."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from moesaic.hardware.cgroup import cpu_quota, memory_limits
+from moesaic.hardware.procfs import fields, kib, read, whole
+
+ROOT = Path("/")
+# Instruction sets that expert arithmetic can use, x86 then ARM, the most useful first.
+ISA = (
+    *("amx_tile", "amx_bf16", "amx_int8", "avx512f", "avx512_bf16", "avx512_vnni"),
+    *("avx2", "f16c", "fma"),
+    *("sme2", "sme", "sve2", "sve", "bf16", "i8mm", "asimddp", "asimdhp", "asimd"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    name: str
+    bus: str | None  # PCI address
+
+
+@dataclass(frozen=True, slots=True)
+class NumaNode:
+    number: int
+    cpus: str  # as the kernel lists them: "0-7,16-23"; empty for memory without cores
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    cpu: str | None  # model name
+    cores: int  # logical ones this process may keep busy
+    isa: tuple[str, ...]  # of `ISA`
+    memory_bytes: int | None  # what the computer has, or this process is allowed
+    available_bytes: int | None  # of it, now
+    huge_pages: str | None  # transparent ones: "always", "madvise" or "never"
+    huge_pages_on_request: bool  # whether this process gets them by asking (madvise)
+    numa_nodes: tuple[NumaNode, ...]
+    gpus: tuple[Gpu, ...]  # NVIDIA's, as its driver lists them
+
+
+def this_host(root: Path = ROOT) -> Host:
+    total, available = memory(root)
+    return Host(
+        cpu=cpu_name(root),
+        cores=usable_cores(root),
+        isa=isa(root),
+        memory_bytes=total,
+        available_bytes=available,
+        huge_pages=huge_pages(root),
+        huge_pages_on_request=huge_pages_on_request(root),
+        numa_nodes=numa_nodes(root),
+        gpus=gpus(root),
+    )
+
+
+def cpu_name(root: Path = ROOT) -> str | None:
+    info = _cpuinfo(root)
+    if "CPU part" in info:  # 64-bit ARM kernels give numbers only
+        return f"ARM CPU, implementer {info.get('CPU implementer')}, part {info['CPU part']}"
+    return info.get("model name") or None
+
+
+def isa(root: Path = ROOT) -> tuple[str, ...]:
+    info = _cpuinfo(root)
+    flags = info.get("flags", info.get("Features", "")).split()
+    return tuple(name for name in ISA if name in flags)
+
+
+def usable_cores(root: Path = ROOT) -> int:
+    """Cores this process is bound to, at most its quota: rounded down, since threads that wait
+    for each other would all wait for the one without time left."""
+    if hasattr(os, "sched_getaffinity"):
+        bound = len(os.sched_getaffinity(0))
+    else:
+        bound = os.cpu_count() or 1
+    quota = cpu_quota(root)
+    return bound if quota is None else max(1, min(bound, int(quota)))
+
+
+def memory(root: Path = ROOT) -> tuple[int | None, int | None]:
+    """Bytes in total and bytes available, within what the control group allows."""
+    info, limits = fields(read(root / "proc/meminfo")), memory_limits(root)
+    totals = [kib(info.get("MemTotal", "")), *(limit.limit_bytes for limit in limits)]
+    free = [kib(info.get("MemAvailable", "")), *(limit.free_bytes for limit in limits)]
+    return _least(totals), _least(free)
+
+
+def huge_pages(root: Path = ROOT) -> str | None:
+    """The chosen one of "always [madvise] never"."""
+    words = read(root / "sys/kernel/mm/transparent_hugepage/enabled").split()
+    return next((word.strip("[]") for word in words if word.startswith("[")), None)
+
+
+def huge_pages_on_request(root: Path = ROOT) -> bool:
+    """The system's setting, unless whoever started this process switched them off for it."""
+    off = fields(read(root / "proc/self/status")).get("THP_enabled") == "0"
+    return huge_pages(root) in ("always", "madvise") and not off
+
+
+def numa_nodes(root: Path = ROOT) -> tuple[NumaNode, ...]:
+    found = []
+    for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
+        number = whole(folder.name.removeprefix("node"))
+        if number is None:
+            continue
+        memory_kib = fields(read(folder / "meminfo")).get(f"Node {number} MemTotal", "")
+        found.append(NumaNode(number, read(folder / "cpulist").strip(), kib(memory_kib)))
+    return tuple(sorted(found, key=lambda node: node.number))
+
+
+def gpus(root: Path = ROOT) -> tuple[Gpu, ...]:
+    found = []
+    for folder in sorted((root / "proc/driver/nvidia/gpus").glob("*")):
+        info = fields(read(folder / "information"))
+        if "Model" in info:
+            found.append(Gpu(info["Model"], info.get("Bus Location")))
+    return tuple(found)
+
+
+def _cpuinfo(root: Path) -> dict[str, str]:
+    return fields(read(root / "proc/cpuinfo"))
+
+
+def _least(values: list[int | None]) -> int | None:
+    return min((value for value in values if value is not None), default=None)
