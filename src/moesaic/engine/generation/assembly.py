@@ -1,0 +1,174 @@
+"""Puts a runner together: loads the network and the experts, places some of them, and lets a brain
+get to know the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from os import sched_getaffinity
+from time import perf_counter_ns
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from moesaic.core.report import Timeline
+from moesaic.core.routing import ExpertId, LayerRouting
+from moesaic.core.view import View
+from moesaic.engine.generation.engine_settings import EngineSettings
+from moesaic.engine.generation.runner import Runner
+from moesaic.engine.placement import initial_placement
+from moesaic.kernels.base import ExpertWeights
+from moesaic.kernels.choose import make_kernel
+from moesaic.machines.real.accelerator import EmulatedAccelerator
+from moesaic.machines.real.copies import LinkSpeed
+from moesaic.machines.real.machine import RealMachine
+from moesaic.machines.real.routing import Translator
+from moesaic.machines.real.store import ExpertStore
+from moesaic.models.decoder import Decoder
+from moesaic.models.kv_cache import ContiguousCache
+from moesaic.policies.belief import Belief, warm_up
+from moesaic.policies.brain import Brain
+from moesaic.policies.cache import caches
+from moesaic.policies.prefetch import prefetches
+from moesaic.policies.schedule import schedules
+from moesaic.policies.shape import Shape
+
+Experts = Iterable[tuple[ExpertId, ExpertWeights]]
+
+
+class Room(NamedTuple):
+    """What was decided about memory: how many experts the accelerator holds, how many sequences
+    of which length the KV cache has room for."""
+
+    slots: int
+    sequences: int
+    length: int
+
+
+def assemble(
+    decoder: Decoder,
+    experts: Experts,
+    expert_dtype: str,
+    settings: EngineSettings,
+    room: Room,
+    counts: NDArray[np.int64] | None = None,
+    timeline: Timeline | None = None,
+    advance: Callable[[int], None] = lambda experts: None,
+) -> Runner:
+    """`counts[layer, expert]` are uses in a profile, for the initial placement; `advance(1)` is
+    called for every expert loaded."""
+    store = load_store(decoder, experts, expert_dtype, advance)
+    return on_store(decoder, store, settings, room, counts, timeline)
+
+
+def load_store(
+    decoder: Decoder,
+    experts: Experts,
+    dtype: str,
+    advance: Callable[[int], None] = lambda experts: None,
+) -> ExpertStore:
+    spec = decoder.architecture.spec
+    kernel = make_kernel(decoder.architecture.expert_shape, dtype)
+    store = ExpertStore(kernel, spec.num_moe_layers, spec.num_experts)
+    for which, weights in experts:
+        store.put(which, weights)
+        advance(1)
+    return store
+
+
+def on_store(
+    decoder: Decoder,
+    store: ExpertStore,
+    settings: EngineSettings,
+    room: Room,
+    counts: NDArray[np.int64] | None = None,
+    timeline: Timeline | None = None,
+) -> Runner:
+    """A runner on experts that are loaded already: several may share a store, one after another."""
+    spec = decoder.architecture.spec
+    shape = Shape(spec.num_moe_layers, spec.num_experts, spec.top_k)
+    prefetch = prefetches.create(settings.prefetch if room.slots else "none")
+    machine = _machine(decoder, store, settings, room, prefetch.lookahead, timeline)
+    schedule = schedules.create(settings.schedule)
+    fill = schedule.fill if settings.fill == "auto" else settings.fill
+    if counts is None:
+        counts = np.zeros((shape.layers, shape.experts), dtype=np.int64)
+    machine.place(initial_placement(fill, counts, room.slots, settings.per_layer))
+
+    def brain(belief: Belief) -> Brain:
+        return Brain(
+            shape=shape,
+            belief=belief,
+            schedule=schedules.create(settings.schedule),
+            cache=caches.create(settings.cache, shape.layers, shape.experts, shape.top_k),
+            prefetch=prefetch,
+            slots=room.slots,
+            per_layer=settings.per_layer,
+            promote=settings.promote,
+            checked=settings.checked,
+        )
+
+    with torch.inference_mode():
+        belief = warm_up(machine, settings.max_step_tokens)
+    decision_ns = _time_decisions(brain(belief), shape, room.slots)
+    phases = ("decode", "prefill")
+    return Runner(
+        decoder,
+        machine,
+        brain(replace(belief, decision_ns=decision_ns)),
+        ContiguousCache(spec, room.sequences, room.length, decoder.dtype),
+        {phase: schedules.create(settings.schedule_for(phase)) for phase in phases},
+    )
+
+
+def usable_cores() -> int:
+    return len(sched_getaffinity(0))
+
+
+def _machine(
+    decoder: Decoder,
+    store: ExpertStore,
+    settings: EngineSettings,
+    room: Room,
+    lookahead: int,
+    timeline: Timeline | None,
+) -> RealMachine:
+    """An emulated accelerator plays on one core, and the CPU's experts have the others; without
+    one, every operation may use all of them."""
+    spec = decoder.architecture.spec
+    ranks = min(2 * spec.top_k, spec.num_experts)
+    cores = settings.threads or usable_cores()
+    accelerator = None
+    if settings.accelerator == "emulated":
+        link = LinkSpeed(settings.link_gb_s, settings.link_latency_us)
+        accelerator = EmulatedAccelerator(room.slots, store.kernel.block_bytes, link)
+    torch.set_num_threads(cores if accelerator is None else 1)
+    gates = decoder.gate_bank() if lookahead else None
+    return RealMachine(
+        store,
+        Translator(ranks, gates, lookahead),
+        decoder.dtype,
+        accelerator,
+        max(cores - 1, 1),
+        timeline,
+    )
+
+
+def _time_decisions(brain: Brain, shape: Shape, slots: int) -> int:
+    """How long one decision takes here; the first ones also compile."""
+    random = np.random.default_rng(0)
+    empty = np.zeros((shape.layers, shape.experts), dtype=np.uint8)
+    view = View(empty, slots, np.zeros(shape.layers, dtype=np.int64), 0)
+    taken = []
+    for _ in range(9):
+        ranked = random.permutation(shape.experts)[None, :]
+        scores = np.full(ranked.shape, 1 / shape.experts, dtype=np.float32)
+        k = shape.top_k
+        routing = LayerRouting(0, ranked[:, :k], scores[:, :k], ranked, scores)
+        started = perf_counter_ns()
+        brain.decide(routing, view)
+        taken.append(perf_counter_ns() - started)
+    return sorted(taken)[len(taken) // 2]

@@ -1,0 +1,114 @@
+"""How a model is to be run: validated before any work, frozen afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from moesaic.core.errors import ImpossibleSetting, UnknownName
+from moesaic.engine.placement import FILLS
+from moesaic.policies.cache import caches
+from moesaic.policies.prefetch import prefetches
+from moesaic.policies.schedule import schedules
+from moesaic.policies.systems import System
+
+ACCELERATORS = {
+    "none": "the CPU computes everything",
+    "emulated": "a second arena in main memory, a worker thread, throttled copies",
+}
+DTYPES = ("auto", "bf16", "fp16", "fp32")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Policies, precision and room; what fits is the memory plan's business."""
+
+    schedule: str = "best-split"
+    cache: str = "two-speed"
+    prefetch: str = "impact"
+    prefill_schedule: str | None = None  # where prompts are scheduled differently
+    per_layer: bool = True
+    promote: bool = True
+    dtype: str = "auto"  # what everything but the experts is computed in; auto: as published
+    expert_dtype: str = "auto"  # auto: the same
+    accelerator: str = "none"
+    cache_ratio: float | None = None  # share of experts in the accelerator; None: what fits, 0.25
+    gpu_memory_gb: float | None = None  # what the accelerator may use; None: no limit of its own
+    link_gb_s: float = 4.0  # of the emulated accelerator
+    link_latency_us: float = 20.0
+    max_model_len: int | None = None  # tokens of one sequence; None: the model's, or what fits
+    max_sequences: int = 8  # at once
+    max_step_tokens: int = 512  # longer prompts are fed in pieces
+    threads: int | None = None  # None: every core
+    fill: str = "auto"
+    checked: bool = False  # prove every plan legal while running
+
+    def __post_init__(self) -> None:
+        for kind, name, known in (
+            ("schedule", self.schedule, schedules),
+            ("schedule", self.prefill_schedule or self.schedule, schedules),
+            ("cache", self.cache, caches),
+            ("prefetch", self.prefetch, prefetches),
+            ("accelerator", self.accelerator, ACCELERATORS),
+            ("dtype", self.dtype, DTYPES),
+            ("fill", self.fill, ("auto", *FILLS)),
+        ):
+            if name not in known:
+                raise UnknownName(kind, name, known)
+        for name in ("max_sequences", "max_step_tokens", "max_model_len", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ImpossibleSetting(f"{name} is {value}; it must be at least 1")
+        self._check_policies()
+        self._check_room()
+
+    def with_system(self, system: System) -> EngineSettings:
+        return replace(
+            self,
+            schedule=system.schedule,
+            prefill_schedule=system.prefill_schedule,
+            cache=system.cache,
+            prefetch=system.prefetch,
+            promote=system.promote,
+            per_layer=system.per_layer,
+        )
+
+    def schedule_for(self, phase: str) -> str:
+        return (phase == "prefill" and self.prefill_schedule) or self.schedule
+
+    def _check_policies(self) -> None:
+        cache, prefetch = caches.load(self.cache), prefetches.load(self.prefetch)
+        for kind, name, policy in (
+            ("cache", self.cache, cache),
+            ("prefetch", self.prefetch, prefetch),
+        ):
+            if policy.needs_future:
+                raise ImpossibleSetting(
+                    f"{kind} {name!r} must know the future: it works in the simulator "
+                    "(moesaic simulate), not on a real run"
+                )
+        if cache.fixed and prefetches.create(self.prefetch).lookahead:
+            raise ImpossibleSetting(
+                f"cache {self.cache!r} never gives up a slot, so prefetch {self.prefetch!r} has "
+                "nowhere to put an expert: use prefetch 'none' or another cache"
+            )
+
+    def _check_room(self) -> None:
+        if self.cache_ratio is not None and not 0.0 <= self.cache_ratio <= 1.0:
+            raise ImpossibleSetting(
+                f"cache ratio is {self.cache_ratio}; it is the share of all routed experts kept in "
+                "the accelerator and must lie between 0 and 1"
+            )
+        for name in ("link_gb_s", "gpu_memory_gb"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ImpossibleSetting(f"{name} is {value}; it must be above 0")
+        if not self.link_latency_us >= 0:
+            raise ImpossibleSetting(
+                f"link_latency_us is {self.link_latency_us}; it cannot be negative"
+            )
+        asked = self.cache_ratio or self.gpu_memory_gb
+        if asked and self.accelerator == "none":
+            raise ImpossibleSetting(
+                "a cache ratio or accelerator memory was given, but there is no accelerator: "
+                "add --accelerator emulated, or leave it out"
+            )

@@ -1,0 +1,83 @@
+"""A lane: works off one job at a time, in order, on a thread of its own or on the caller's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+import torch
+
+Job = Callable[[], None]
+_LOOK_AGAIN_S = 1.0
+
+
+class Lane(Protocol):
+    def submit(self, job: Job) -> None: ...
+
+    def join(self) -> None:
+        """Until every submitted job is done; raises what the first failing one raised."""
+
+    def close(self) -> None: ...
+
+
+class InlineLane:
+    """The caller does the work: no hand-over, and nothing beside it."""
+
+    def submit(self, job: Job) -> None:
+        job()
+
+    def join(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class ThreadLane:
+    """`threads` is how many cores torch may use for one job of this lane."""
+
+    def __init__(self, name: str, threads: int = 1) -> None:
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._done: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._open = 0
+        self._thread = threading.Thread(
+            target=self._work, args=(threads,), name=f"moesaic-{name}", daemon=True
+        )
+        self._thread.start()
+
+    def submit(self, job: Job) -> None:
+        self._open += 1
+        self._jobs.put(job)
+
+    def join(self) -> None:
+        failure: BaseException | None = None
+        while self._open:
+            outcome = self._outcome()
+            self._open -= 1
+            failure = failure or outcome
+        if failure is not None:
+            raise failure
+
+    def close(self) -> None:
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _outcome(self) -> BaseException | None:
+        while True:
+            try:
+                return self._done.get(timeout=_LOOK_AGAIN_S)
+            except Empty:
+                if not self._thread.is_alive():
+                    raise RuntimeError(f"the thread {self._thread.name} died") from None
+
+    def _work(self, threads: int) -> None:
+        torch.set_num_threads(threads)  # of this thread only
+        with torch.inference_mode():
+            while (job := self._jobs.get()) is not None:
+                try:
+                    job()
+                    self._done.put(None)
+                except BaseException as failure:  # handed to whoever joins
+                    self._done.put(failure)

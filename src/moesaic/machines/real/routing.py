@@ -1,0 +1,59 @@
+"""A router's answer in the brain's words."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+
+from moesaic.core.routing import Foreseen, LayerRouting
+from moesaic.models.experts import Routed
+from moesaic.models.gate_bank import GateBank
+from moesaic.models.router import Choice
+
+
+class Translator:
+    """`ranks` experts per token are told, the chosen ones first; with `gates`, what the next
+    `lookahead` layers would choose is foreseen, when somebody asks."""
+
+    def __init__(self, ranks: int, gates: GateBank | None = None, lookahead: int = 0) -> None:
+        self._ranks, self._gates, self._lookahead = ranks, gates, lookahead
+
+    def routing(self, routed: Routed) -> LayerRouting:
+        choice = routed.choice
+        ranked, scores = _ranked(choice, self._ranks)
+        return LayerRouting(
+            layer=routed.layer,
+            experts=choice.experts.numpy(),
+            weights=choice.weights.float().numpy(),
+            ranked=ranked.numpy(),
+            scores=scores.numpy(),
+            forecasts=self._forecasts(routed),
+        )
+
+    def _forecasts(self, routed: Routed) -> Foreseen | tuple[()]:
+        if self._gates is None:
+            return ()
+        depth = self._gates.depth(routed.layer, self._lookahead)
+        if depth == 0:
+            return ()
+        foresee = self._gates.foresee
+        return Foreseen(depth, partial(foresee, routed.layer, depth, self._ranks, routed.stream))
+
+
+def chosen_by(routing: LayerRouting, like: Choice) -> Choice:
+    """A choice that somebody else made, for instance a trace."""
+    experts = torch.from_numpy(np.ascontiguousarray(routing.experts, dtype=np.int64))
+    weights = torch.from_numpy(np.ascontiguousarray(routing.weights, dtype=np.float32))
+    return Choice(experts, weights.to(like.weights.dtype), like.scores, like.preference)
+
+
+def _ranked(choice: Choice, ranks: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The chosen experts, then the next best; a tie never brings one twice."""
+    experts = choice.experts
+    if ranks > experts.shape[1]:
+        others = choice.preference.scatter(1, experts, float("-inf"))
+        following = torch.topk(others, ranks - experts.shape[1], dim=-1).indices
+        experts = torch.cat((experts, following), dim=1)
+    return experts, choice.scores.gather(1, experts)

@@ -1,0 +1,52 @@
+"""The expert store: every routed expert once, packed, in main memory.
+
+One contiguous block per expert, any of them addressable, so that whoever the plan names computes
+from it or copies it in one piece. The memory is asked for in huge pages: experts are read whole,
+and 4 KiB pages would cost a table walk every 64 cache lines.
+"""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+import torch
+
+from moesaic.core.routing import ExpertId
+from moesaic.kernels.base import ExpertKernel, ExpertWeights
+
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+class ExpertStore:
+    def __init__(self, kernel: ExpertKernel, layers: int, experts: int) -> None:
+        self.kernel = kernel
+        self.layers, self.experts = layers, experts
+        self.bytes = layers * experts * kernel.block_bytes
+        self._memory = mmap.mmap(-1, self.bytes)
+        self.huge_pages = _ask_for_huge_pages(self._memory)
+        flat = torch.frombuffer(self._memory, dtype=torch.uint8)
+        self._blocks = flat.view(layers, experts, kernel.block_bytes)
+        # Indexing a tensor costs microseconds and a layer asks for several blocks: made once.
+        self._views = [[row[e] for e in range(experts)] for row in self._blocks]
+
+    def put(self, expert: ExpertId, weights: ExpertWeights) -> None:
+        self.kernel.pack(weights, self.block(*expert))
+
+    def block(self, layer: int, expert: int) -> torch.Tensor:
+        return self._views[layer][expert]
+
+    def some_blocks(self, count: int) -> list[torch.Tensor]:
+        """Different experts from all over the store, or as many as there are."""
+        total = self.layers * self.experts
+        step = max(total // count, 1)
+        return [self.block(*divmod(i, self.experts)) for i in range(0, total, step)][:count]
+
+
+def _ask_for_huge_pages(memory: mmap.mmap) -> bool:
+    """Whether the system may use them; asking costs nothing."""
+    try:
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        return "[never]" not in _HUGE_PAGES.read_text()
+    except (OSError, AttributeError, ValueError):
+        return False

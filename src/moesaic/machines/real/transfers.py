@@ -1,0 +1,117 @@
+"""What is in the accelerator and what is on its way: bookkeeping of one conducting thread.
+
+The copying thread only copies; who is resident changes here, when the conductor looks (`settle`),
+so a view never changes under a decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Event
+from time import perf_counter_ns
+
+from moesaic.core.plan import Transfer
+from moesaic.core.report import Span, Timeline
+from moesaic.core.residency import Residency
+from moesaic.core.routing import ExpertId
+from moesaic.core.view import PCIE, Flight
+from moesaic.machines.real.accelerator import STAGING, EmulatedAccelerator
+from moesaic.machines.real.copies import Copy
+from moesaic.machines.real.store import ExpertStore
+
+
+class Transfers:
+    def __init__(
+        self, store: ExpertStore, accelerator: EmulatedAccelerator, timeline: Timeline
+    ) -> None:
+        self.residency = Residency(store.layers, store.experts, accelerator.slots)
+        self.bytes_moved = 0
+        self._store, self._accelerator, self._timeline = store, accelerator, timeline
+        self._flying: list[Copy] = []  # entered, not yet seen to have arrived
+        self._offered: list[Copy] = []  # may have begun, not entered
+        self._duration_ns = accelerator.link.speed.duration_ns(store.kernel.block_bytes)
+
+    def place(self, experts: Sequence[ExpertId]) -> None:
+        """The initial placement, copied at once."""
+        self.residency.place(list(experts))
+        for layer, expert in experts:
+            target = self._accelerator.enter(Transfer(layer, expert))
+            target.copy_(self._store.block(layer, expert))
+
+    def settle(self) -> None:
+        """Take note of what has begun and what has arrived."""
+        while self._offered and self._offered[0].begun:
+            self._enter(self._offered.pop(0))
+        while self._flying and self._flying[0].arrived.is_set():
+            copy = self._flying.pop(0)
+            copy.wait()  # raises what went wrong
+            self.residency.complete(copy.transfer)
+            self._note(copy)
+
+    def recall(self) -> None:
+        """From now on nothing new begins."""
+        self._accelerator.link.recall()
+        self.settle()
+        self._offered.clear()
+
+    def flights(self) -> tuple[Flight, ...]:
+        now, ready = perf_counter_ns(), 0
+        found: list[Flight] = []
+        for copy in self._flying:
+            ready = ready + self._duration_ns if found else copy.start_ns + self._duration_ns - now
+            ready = max(ready, 1)
+            found.append(Flight(copy.transfer.layer, copy.transfer.expert, ready))
+        return tuple(found)
+
+    def demand(self, transfers: Sequence[Transfer], computed: dict[int, Event]) -> dict[int, Copy]:
+        """Begin what a layer waits for; returns the copies by expert. A staged expert's place is
+        free again when the event of the one staged `STAGING` before it has happened."""
+        copies: list[Copy] = []
+        staged: list[int] = []
+        for transfer in transfers:
+            after = None
+            if transfer.keep:
+                target = self._accelerator.enter(transfer)
+            else:
+                target = self._accelerator.staging()
+                if len(staged) >= STAGING:
+                    after = computed[staged[-STAGING]]
+                staged.append(transfer.expert)
+            source = self._store.block(transfer.layer, transfer.expert)
+            copies.append(Copy(transfer, source, target, "transfer", after))
+            self.residency.start(transfer)
+        self.bytes_moved += len(copies) * self._store.kernel.block_bytes
+        self._flying += copies
+        self._accelerator.link.demand(copies)
+        return {copy.transfer.expert: copy for copy in copies}
+
+    def offer(self, transfers: Sequence[Transfer]) -> None:
+        """What may move in idle link time."""
+        targets = self._accelerator.targets(transfers)
+        self._offered = [
+            Copy(t, self._store.block(t.layer, t.expert), target, "prefetch")
+            for t, target in zip(transfers, targets, strict=True)
+        ]
+        self._accelerator.link.offer(self._offered)
+
+    def coming(self, layer: int) -> dict[int, Copy]:
+        """Copies under way to this layer, by expert."""
+        return {c.transfer.expert: c for c in self._flying if c.transfer.layer == layer}
+
+    def drain(self) -> None:
+        """Until nothing is under way."""
+        self.recall()
+        for copy in self._flying:
+            copy.arrived.wait()
+        self.settle()
+
+    def _enter(self, copy: Copy) -> None:
+        self._accelerator.enter(copy.transfer)
+        self.residency.start(copy.transfer)
+        self.bytes_moved += self._store.kernel.block_bytes
+        self._flying.append(copy)
+
+    def _note(self, copy: Copy) -> None:
+        if self._timeline.enabled:
+            layer, expert = copy.transfer.layer, copy.transfer.expert
+            self._timeline.add(Span(PCIE, copy.kind, copy.start_ns, copy.end_ns, layer, expert, 0))
