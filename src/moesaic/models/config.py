@@ -17,7 +17,11 @@ from moesaic.models.rope_config import read_rope, score_magnitude
 def read_architecture(path: str | os.PathLike[str]) -> Architecture:
     """The decoder that `path` describes: a config.json, or a directory that contains one."""
     config = open_config(path)
-    spec = model_spec(config)
+    return architecture_of(config, model_spec(config))
+
+
+def architecture_of(config: ConfigReader, spec: ModelSpec) -> Architecture:
+    """The shapes of `spec`, the rules of `config`."""
     _refuse_what_cannot_run(config, spec)
     family = RUNNABLE[spec.family]
     rope = read_rope(config, spec, family)

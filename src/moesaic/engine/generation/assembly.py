@@ -29,6 +29,7 @@ from moesaic.machines.real.routing import Translator
 from moesaic.machines.real.store import ExpertStore
 from moesaic.models.decoder import Decoder
 from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.synthetic import random_expert
 from moesaic.policies.belief import Belief, warm_up
 from moesaic.policies.brain import Brain
 from moesaic.policies.cache import caches
@@ -75,6 +76,22 @@ def load_store(
     store = ExpertStore(kernel, spec.num_moe_layers, spec.num_experts)
     for which, weights in experts:
         store.put(which, weights)
+        advance(1)
+    return store
+
+
+def synthetic_store(
+    decoder: Decoder, dtype: str, advance: Callable[[int], None] = lambda experts: None
+) -> ExpertStore:
+    """Random experts: one is made and packed, the others are copies of it. They lie in memory of
+    their own, and that is what speed depends on."""
+    spec = decoder.architecture.spec
+    kernel = make_kernel(decoder.architecture.expert_shape, dtype)
+    store = ExpertStore(kernel, spec.num_moe_layers, spec.num_experts)
+    first = store.block(0, 0)
+    store.put(ExpertId(0, 0), random_expert(kernel.shape))
+    for number in range(1, spec.num_expert_blocks):
+        store.block(*divmod(number, spec.num_experts)).copy_(first)
         advance(1)
     return store
 
