@@ -18,11 +18,12 @@ class Group(NamedTuple):
 
 
 def group_by_expert(experts: torch.Tensor, weights: torch.Tensor) -> dict[int, Group]:
-    """Groups in the order of the experts' numbers, rows ascending, so that sums repeat to the
-    bit. `experts` and `weights` are [tokens, k]; an expert nobody wants has no group."""
+    """Groups in the order of the experts' numbers (of their ranks for a single token), rows
+    ascending, so that sums repeat to the bit. `experts` and `weights` are [tokens, k]; an expert
+    nobody wants has no group."""
     if len(experts) == 1:  # decoding one sequence: nothing to gather
-        pairs = sorted(zip(experts[0].tolist(), weights[0].split(1), strict=True))
-        return {expert: Group(None, weight) for expert, weight in pairs}
+        numbers, columns = experts.tolist()[0], weights.unbind(1)
+        return {numbers[i]: Group(None, columns[i]) for i in range(len(numbers))}
     top_k = experts.shape[1]
     flat, flat_weights = experts.reshape(-1), weights.reshape(-1)
     order = torch.argsort(flat, stable=True)

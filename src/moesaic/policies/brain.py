@@ -15,7 +15,7 @@ from moesaic.core.legality import check
 from moesaic.core.plan import LayerPlan, Transfer
 from moesaic.core.report import LayerReport
 from moesaic.core.routing import ExpertId, Forecast, LayerRouting
-from moesaic.core.view import View
+from moesaic.core.view import CPU, View
 from moesaic.policies.belief import Belief
 from moesaic.policies.cache.base import Cache
 from moesaic.policies.foresight import Foresight
@@ -90,6 +90,7 @@ class Brain:
         self._miss_rate = 0.0
         self._distance = np.arange(max(prefetch.lookahead, 1), dtype=np.int64)
         self._last_end_ns: int | None = None
+        self._decided: _Decided | None = None  # None: nothing to look ahead for
         if cache.needs_future:
             assert future is not None, "an oracle cache needs the future"
             cache.foresee(future)
@@ -98,6 +99,8 @@ class Brain:
         """What the layer has to wait for: who computes what, and which transfers it needs."""
         if routing.layer == 0 and self._future is not None:
             self._future.step += 1
+        if view.slots == 0:
+            return self._on_cpu(routing, view)
         work = self._take_up(routing, view)
         assignment = self.schedule.assign(work)
         self.cache.observe(routing)
@@ -114,6 +117,8 @@ class Brain:
     def look_ahead(self) -> tuple[Transfer, ...]:
         """What to move in idle link time; follows `decide`, and may be thought out while the
         body executes that decision."""
+        if self._decided is None:
+            return ()
         routing, view, assignment, plan = self._decided
         self.foresight.observe(routing)
         self._ledger.look_at(view.resident)
@@ -135,6 +140,23 @@ class Brain:
         self._layer_ns = _drift(self._layer_ns, report.end_ns - report.start_ns)
         self._last_end_ns = report.end_ns
         self._miss_rate += (1.0 - report.hits / report.active - self._miss_rate) / 32
+
+    def _on_cpu(self, routing: LayerRouting, view: View) -> LayerPlan:
+        """Without slots there is nothing to decide, to keep or to foresee, and no time is lost
+        on it: the layer waits for this."""
+        self._decided = None
+        chosen = routing.experts
+        if len(chosen) == 1:
+            queue, load = tuple(chosen[0].tolist()), 1
+        else:
+            loads = routing.loads(self._shape.experts)
+            queue, load = tuple(np.flatnonzero(loads).tolist()), int(loads.max())
+        belief = self.belief = self.belief.covering(load)
+        believed = belief.cpu_first_ns + len(queue) * int(belief.tables[1, load])
+        plan = LayerPlan(routing.layer, {CPU: queue}, (), (), believed)
+        if self._checked:
+            check(plan, routing.loads(self._shape.experts), view)
+        return plan
 
     def _take_up(self, routing: LayerRouting, view: View) -> Work:
         """The layer as the schedule sees it."""

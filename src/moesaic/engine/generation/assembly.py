@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from os import sched_getaffinity
 from time import perf_counter_ns
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,9 +16,10 @@ from numpy.typing import NDArray
 from moesaic.core.report import Timeline
 from moesaic.core.routing import ExpertId, LayerRouting
 from moesaic.core.view import View
-from moesaic.engine.generation.engine_settings import EngineSettings
+from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.generation.runner import Runner
 from moesaic.engine.placement import initial_placement
+from moesaic.engine.room import Room
 from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.choose import make_kernel
 from moesaic.machines.real.accelerator import EmulatedAccelerator
@@ -38,15 +38,6 @@ from moesaic.policies.schedule import schedules
 from moesaic.policies.shape import Shape
 
 Experts = Iterable[tuple[ExpertId, ExpertWeights]]
-
-
-class Room(NamedTuple):
-    """What was decided about memory: how many experts the accelerator holds, how many sequences
-    of which length the KV cache has room for."""
-
-    slots: int
-    sequences: int
-    length: int
 
 
 def assemble(
@@ -156,7 +147,7 @@ def _machine(
     """An emulated accelerator plays on one core, and the CPU's experts have the others; without
     one, every operation may use all of them."""
     spec = decoder.architecture.spec
-    ranks = min(2 * spec.top_k, spec.num_experts)
+    ranks = min(2 * spec.top_k, spec.num_experts) if room.slots else 0
     cores = settings.threads or usable_cores()
     accelerator = None
     if settings.accelerator == "emulated":

@@ -237,13 +237,13 @@ class RealMachine:
         return max(self._shared_since + self._shared_ns - perf_counter_ns(), 0)
 
     def _counted(self, plan: LayerPlan, now: int) -> LayerReport:
+        if self.transfers is None:
+            return LayerReport(plan.layer, now, now, len(plan.queues[CPU]), 0, 0)
         resident = self.residency.resident[plan.layer].tolist()
         served = [expert for queue in plan.queues.values() for expert in queue]
         hits = sum(resident[expert] for expert in served)
-        coming = 0
-        if self.transfers is not None:
-            under_way = self.transfers.coming(plan.layer)
-            coming = sum(expert in under_way for expert in served)
+        under_way = self.transfers.coming(plan.layer)
+        coming = sum(expert in under_way for expert in served)
         moved = len(plan.transfers) * self.store.kernel.block_bytes
         return LayerReport(plan.layer, now, now, len(served), hits, moved, coming)
 

@@ -14,22 +14,22 @@ from moesaic.models.router import Choice
 
 
 class Translator:
-    """`ranks` experts per token are told, the chosen ones first; with `gates`, what the next
-    `lookahead` layers would choose is foreseen, when somebody asks."""
+    """`ranks` experts per token are told, the chosen ones first (0: only those, and no scores
+    beside their weights); with `gates`, what the next `lookahead` layers would choose is foreseen,
+    when somebody asks."""
 
     def __init__(self, ranks: int, gates: GateBank | None = None, lookahead: int = 0) -> None:
         self._ranks, self._gates, self._lookahead = ranks, gates, lookahead
 
     def routing(self, routed: Routed) -> LayerRouting:
         choice = routed.choice
+        experts, weights = choice.experts.numpy(), choice.weights.float().numpy()
+        if self._ranks <= experts.shape[1]:
+            return LayerRouting(routed.layer, experts, weights, experts, weights)
         ranked, scores = _ranked(choice, self._ranks)
+        forecasts = self._forecasts(routed)
         return LayerRouting(
-            layer=routed.layer,
-            experts=choice.experts.numpy(),
-            weights=choice.weights.float().numpy(),
-            ranked=ranked.numpy(),
-            scores=scores.numpy(),
-            forecasts=self._forecasts(routed),
+            routed.layer, experts, weights, ranked.numpy(), scores.numpy(), forecasts
         )
 
     def _forecasts(self, routed: Routed) -> Foreseen | tuple[()]:
@@ -52,8 +52,7 @@ def chosen_by(routing: LayerRouting, like: Choice) -> Choice:
 def _ranked(choice: Choice, ranks: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The chosen experts, then the next best; a tie never brings one twice."""
     experts = choice.experts
-    if ranks > experts.shape[1]:
-        others = choice.preference.scatter(1, experts, float("-inf"))
-        following = torch.topk(others, ranks - experts.shape[1], dim=-1).indices
-        experts = torch.cat((experts, following), dim=1)
+    others = choice.preference.scatter(1, experts, float("-inf"))
+    following = torch.topk(others, ranks - experts.shape[1], dim=-1).indices
+    experts = torch.cat((experts, following), dim=1)
     return experts, choice.scores.gather(1, experts)
