@@ -7,10 +7,12 @@ without a traceback and exits with status 2. Invariants of our own use `assert` 
     ├── UnknownName          a name that is not registered, with the nearest match
     ├── BadConfig            a model's config.json cannot be read or is not a supported MoE
     ├── BadCheckpoint        a model's weights are missing, truncated, misshapen or not runnable
+    ├── BadTokenizer         a model's tokenizer files are missing, malformed or of another model
     ├── BadMachine           a machine description is malformed
     ├── BadTrace             a routing trace is malformed, truncated or of another model
     ├── ImpossibleSetting    settings that no machine could satisfy
     ├── IllegalPlan          a policy returned a plan that no machine may execute
+    ├── BrokenModel          a model computed NaN or infinity instead of logits
     └── MissingExtra         an optional package is needed
 """
 
@@ -53,6 +55,10 @@ class BadCheckpoint(FileError):
     kind = "checkpoint"
 
 
+class BadTokenizer(FileError):
+    kind = "tokenizer"
+
+
 class BadMachine(FileError):
     kind = "machine description"
 
@@ -67,6 +73,18 @@ class ImpossibleSetting(MoesaicError):
 
 class IllegalPlan(MoesaicError):
     pass
+
+
+class BrokenModel(MoesaicError):
+    """Says which rows of a batch are affected; the others could go on."""
+
+    def __init__(self, rows: Iterable[int], batch: int) -> None:
+        self.rows = tuple(rows)
+        super().__init__(
+            f"the model computed NaN or infinite logits for {len(self.rows)} of {batch} sequences, "
+            "so there is no next token to choose: its weights are damaged or overflow in this "
+            "precision; compare the files with their source, or run it in bf16 or fp32."
+        )
 
 
 class MissingExtra(MoesaicError):
