@@ -1,0 +1,143 @@
+"""Text to tokens and back, and conversations to prompts: what the stock tokenizer of the same
+directory makes of them.
+
+Everything is in the files: tokenizer.json says how text is split and which tokens are put around
+it, chat templates write their own. `add_bos_token` and `add_eos_token` of older configs change
+nothing, as in the stock tokenizer, which ignores them where there is a tokenizer.json.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import tokenizers
+
+from moesaic.core.errors import BadTokenizer, ImpossibleSetting
+from moesaic.models.chat_template import ChatTemplate
+from moesaic.models.special_tokens import mark_special, token_names
+from moesaic.models.tokenizer_files import read_config, read_eos_ids, read_template
+
+_FILE = "tokenizer.json"
+Messages = Sequence[Mapping[str, str]]  # each with role and content
+
+
+def has_tokenizer(folder: str | os.PathLike[str]) -> bool:
+    return (Path(folder) / _FILE).is_file()
+
+
+class Tokenizer:
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        folder: Path,
+        vocabulary: int,
+        bos_id: int | None,
+        eos_ids: frozenset[int],
+        template: ChatTemplate | None,
+    ) -> None:
+        self.vocabulary = vocabulary  # one more than the largest id
+        self.bos_id = bos_id
+        self.eos_ids = eos_ids  # a text ends with any of these
+        self._backend = backend
+        self._folder = folder
+        self._template = template
+        added = backend.get_added_tokens_decoder()
+        self._special = frozenset(token_id for token_id, token in added.items() if token.special)
+        self._spells_bytes = _spells_bytes(backend)
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], vocab_size: int | None = None) -> Tokenizer:
+        """The tokenizer of a model directory; it must not know more than `vocab_size` tokens."""
+        place = Path(folder)
+        backend = _read_backend(place)
+        config = read_config(place)
+        mark_special(backend, config, place, vocab_size)
+        names = token_names(config)
+        ids = {name: backend.token_to_id(content) for name, content in names.items()}
+        template = read_template(place, config)
+        return cls(
+            backend,
+            place,
+            vocabulary=_vocabulary(backend, place, vocab_size),
+            bos_id=ids.get("bos_token"),
+            eos_ids=read_eos_ids(place, ids.get("eos_token")),
+            template=None if template is None else ChatTemplate(*template, names),
+        )
+
+    @property
+    def has_chat_template(self) -> bool:
+        return self._template is not None
+
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """`special`: with the tokens around it that the tokenizer wants, BOS for example."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            what = f"character {error.start} is half of a surrogate pair"
+            raise ImpossibleSetting(f"the text is not valid Unicode: {what}; remove it.") from None
+        return self._backend.encode(text, add_special_tokens=special).ids
+
+    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
+        """Ids past the vocabulary, which padded models may choose, have no text."""
+        return self._backend.decode(list(ids), skip_special_tokens=skip_special)
+
+    def render_chat(self, messages: Messages, add_generation_prompt: bool = True) -> str:
+        """The conversation as the model's chat template writes it, up to where it answers."""
+        if self._template is None:
+            raise ImpossibleSetting(
+                f"the model in {str(self._folder)!r} has no chat template, so a conversation "
+                "cannot be put to it: give it plain text with `moesaic run -p`, or add a "
+                "chat_template.jinja to its directory."
+            )
+        return self._template.render(messages, add_generation_prompt)
+
+    def encode_chat(self, messages: Messages) -> list[int]:
+        """No tokens are put around it: a template writes BOS itself where the model wants it."""
+        return self.encode(self.render_chat(messages), special=False)
+
+    def is_text(self, token_id: int, skip_special: bool = True) -> bool:
+        """Whether decoding looks at this token at all."""
+        if skip_special and token_id in self._special:
+            return False
+        return self._backend.id_to_token(token_id) is not None
+
+    def is_byte(self, token_id: int) -> bool:
+        """Whether this token is one byte of a character that is spelled out ("byte fallback")."""
+        if not self._spells_bytes:
+            return False
+        token = self._backend.id_to_token(token_id) or ""
+        return len(token) == len("<0x41>") and token.startswith("<0x") and token.endswith(">")
+
+
+def _read_backend(folder: Path) -> tokenizers.Tokenizer:
+    file = folder / _FILE
+    if not file.is_file():
+        other = sorted(path.name for path in folder.glob("*.model")) if folder.is_dir() else []
+        found = f"; found {other[0]}, which must be converted first" if other else ""
+        raise BadTokenizer(folder, "file", f"expected {_FILE}{found}")
+    try:
+        backend = tokenizers.Tokenizer.from_buffer(file.read_bytes())
+    except ValueError as error:
+        raise BadTokenizer(file, "file", f"cannot be read: {error}; fetch it again") from None
+    # A file may ask for a fixed length, which suits training; a prompt is as long as it is.
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+def _vocabulary(backend: tokenizers.Tokenizer, folder: Path, vocab_size: int | None) -> int:
+    count = 1 + max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
+    if count == 0:
+        raise BadTokenizer(folder / _FILE, "vocabulary", "is empty, expected at least one token")
+    if vocab_size is not None and count > vocab_size:
+        what = f"has {count} tokens, the model knows {vocab_size}: use the file published with it"
+        raise BadTokenizer(folder / _FILE, "vocabulary", what)
+    return count
+
+
+def _spells_bytes(backend: tokenizers.Tokenizer) -> bool:
+    """Asked of the decoder itself: it may be one of several in a sequence."""
+    decoder = backend.decoder
+    return decoder is not None and decoder.decode(["<0x41>"]) == "A"

@@ -1,0 +1,87 @@
+"""The small files beside a tokenizer.json: which tokens have a name, which ones end a text, and
+the chat template. All of them may be absent; what is there and malformed is BadTokenizer.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from moesaic.core.errors import BadTokenizer
+
+CONFIG = "tokenizer_config.json"
+_NAMES = "special_tokens_map.json"
+_TEMPLATE = "chat_template.jinja"
+_END_OF_TEXT = ("generation_config.json", "config.json")
+
+
+class TemplateFile(NamedTuple):
+    source: str
+    path: Path  # where it stands
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The tokenizer's config. Older checkpoints keep the special tokens in a file of their own,
+    which then has the last word."""
+    config = _fields(folder / CONFIG)
+    if "added_tokens_decoder" in config:
+        return config
+    return config | _fields(folder / _NAMES)
+
+
+def read_template(folder: Path, config: dict[str, Any]) -> TemplateFile | None:
+    """The model's chat template: a file of its own comes before what the config has."""
+    own = folder / _TEMPLATE
+    if own.is_file():
+        return TemplateFile(_text(own), own)
+    found = config.get("chat_template")
+    if isinstance(found, list):
+        found = _named_templates(folder, found).get("default")
+    if found is None:
+        return None
+    if not isinstance(found, str):
+        what = "expected a template, or a list of templates with name and template"
+        raise BadTokenizer(folder / CONFIG, "chat_template", what)
+    return TemplateFile(found, folder / CONFIG)
+
+
+def read_eos_ids(folder: Path, eos_id: int | None) -> frozenset[int]:
+    """The tokens that end a text: what generation says, else the model, else the tokenizer."""
+    for name in _END_OF_TEXT:
+        found = _fields(folder / name).get("eos_token_id")
+        ids = found if isinstance(found, list) else [] if found is None else [found]
+        if not all(isinstance(item, int) and not isinstance(item, bool) for item in ids):
+            what = f"expected a token id or a list of them, not {found!r}"
+            raise BadTokenizer(folder / name, "eos_token_id", what)
+        if ids:
+            return frozenset(ids)
+    return frozenset() if eos_id is None else frozenset({eos_id})
+
+
+def _named_templates(folder: Path, entries: list[Any]) -> dict[str, Any]:
+    try:
+        return {entry["name"]: entry["template"] for entry in entries}
+    except (KeyError, TypeError):
+        what = "expected every template in the list to have name and template"
+        raise BadTokenizer(folder / CONFIG, "chat_template", what) from None
+
+
+def _fields(file: Path) -> dict[str, Any]:
+    """A JSON object's fields; none where there is no such file."""
+    if not file.is_file():
+        return {}
+    try:
+        content = json.loads(_text(file))
+    except json.JSONDecodeError as error:
+        raise BadTokenizer(file, "file", f"expected JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise BadTokenizer(file, "file", "expected a JSON object")
+    return content
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BadTokenizer(file, "file", f"expected UTF-8 text: {error}") from None
