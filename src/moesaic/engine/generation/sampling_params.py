@@ -1,0 +1,102 @@
+"""How one request wants its tokens chosen: checked when made, frozen afterwards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+
+from moesaic.core.errors import ImpossibleSetting
+
+# Whole numbers: the least that is possible, and why.
+_AT_LEAST = {
+    "max_tokens": (1, "a request generates something"),
+    "min_tokens": (0, "0 lets the model stop at once"),
+    "top_k": (0, "0 keeps all tokens"),
+    "logprobs": (0, "0 reports the chosen token only, None nothing"),
+    "seed": (-math.inf, "None takes a fresh one"),
+}
+# Real numbers: least and most, and what the ends mean.
+_BETWEEN = {
+    "temperature": (0.0, 100.0, "0 always takes the likeliest token"),
+    "top_p": (0.0, 1.0, "1 keeps all tokens"),
+    "min_p": (0.0, 1.0, "0 keeps all tokens"),
+    "repetition_penalty": (0.01, 100.0, "1 changes nothing, more discourages repeating"),
+}
+_MAY_BE_NONE = ("logprobs", "seed")
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """The defaults sample from the model's own distribution."""
+
+    max_tokens: int = 256
+    temperature: float = 1.0  # 0: greedy
+    top_k: int = 0  # keep the so many likeliest tokens; 0: all
+    top_p: float = 1.0  # keep the likeliest tokens that together have this probability
+    min_p: float = 0.0  # keep tokens at least so likely relative to the likeliest
+    repetition_penalty: float = 1.0  # on the logits of tokens of the prompt and the output
+    seed: int | None = None  # the same seed gives the same tokens; None: fresh entropy
+    stop: Sequence[str] = ()  # one string or several, none of them shown; kept as a tuple
+    logprobs: int | None = None  # so many alternatives per token; 0: only the chosen one's
+    ignore_eos: bool = False  # go on past the model's end of sequence
+    min_tokens: int = 0  # so many tokens come before an end of sequence
+
+    def __post_init__(self) -> None:
+        for name, (least, why) in _AT_LEAST.items():
+            self._keep(name, self._whole(name, least, why))
+        for name, (low, high, meaning) in _BETWEEN.items():
+            self._keep(name, self._real(name, low, high, meaning))
+        if not isinstance(self.ignore_eos, bool):
+            raise ImpossibleSetting(
+                f"ignore_eos is {self.ignore_eos!r}; it is either true or false"
+            )
+        if self.min_tokens > self.max_tokens:
+            raise ImpossibleSetting(
+                f"min_tokens is {self.min_tokens}; it can be at most max_tokens, which is "
+                f"{self.max_tokens}: ask for fewer, or raise max_tokens"
+            )
+        self._keep("stop", _strings(self.stop))
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0.0
+
+    def _keep(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def _whole(self, name: str, least: float, why: str) -> int | None:
+        value = getattr(self, name)
+        if value is None and name in _MAY_BE_NONE:
+            return None
+        if not _is_number(value, Integral):
+            raise ImpossibleSetting(f"{name} is {value!r}; it must be a whole number ({why})")
+        if value < least:
+            raise ImpossibleSetting(f"{name} is {value}; it must be at least {least} ({why})")
+        return int(value)
+
+    def _real(self, name: str, low: float, high: float, meaning: str) -> float:
+        value = getattr(self, name)
+        if not _is_number(value, Real):
+            raise ImpossibleSetting(f"{name} is {value!r}; it must be a number ({meaning})")
+        if not low <= value <= high:  # NaN is not between anything
+            raise ImpossibleSetting(
+                f"{name} is {value}; it must lie between {low:g} and {high:g} ({meaning})"
+            )
+        return float(value)
+
+
+def _is_number(value: object, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _strings(stop: object) -> tuple[str, ...]:
+    several = (stop,) if isinstance(stop, str) else stop
+    if not isinstance(several, tuple | list) or not all(isinstance(one, str) for one in several):
+        raise ImpossibleSetting(f"stop is {stop!r}; it must be a string or a list of strings")
+    if "" in several:
+        raise ImpossibleSetting(
+            "stop has an empty string, which every text has at once; leave it out"
+        )
+    return tuple(several)
