@@ -1,0 +1,60 @@
+"""Finding stop strings in text that arrives in pieces, showing nothing that may belong to one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    text: str  # what may be shown now
+    stopped: bool  # a stop string was found: this text is the last
+
+
+class StopChecker:
+    """All text shown is the text fed, cut where the first stop string begins, however the text
+    was split into pieces. Held back is only what may be the beginning of a stop string."""
+
+    def __init__(self, stop: Iterable[str]) -> None:
+        self._stop = tuple(stop)
+        assert all(self._stop), "an empty string is in every text"
+        self._held = ""
+        self._stopped = False
+
+    def feed(self, piece: str) -> Shown:
+        assert not self._stopped, "after a stop string no more text is wanted"
+        text = self._held + piece
+        found, begun = self._found(text), self._begun(text)
+        if found is None or (begun is not None and begun < found):
+            # A longer stop string may begin before one that is complete: the earlier decides.
+            shown, self._held = text[:begun], text[begun:] if begun is not None else ""
+            return Shown(shown, False)
+        return self._stop_at(text, found)
+
+    def finish(self) -> Shown:
+        """No more text comes: what was held back is no beginning of anything."""
+        text, found = self._held, self._found(self._held)
+        if found is not None:
+            return self._stop_at(text, found)
+        self._held = ""
+        return Shown(text, self._stopped)
+
+    def _stop_at(self, text: str, place: int) -> Shown:
+        self._held, self._stopped = "", True
+        return Shown(text[:place], True)
+
+    def _found(self, text: str) -> int | None:
+        """Where the first stop string begins."""
+        places = [place for stop in self._stop if (place := text.find(stop)) >= 0]
+        return min(places, default=None)
+
+    def _begun(self, text: str) -> int | None:
+        """The first place from which the text may go on to become a stop string."""
+        places = [
+            len(text) - length
+            for stop in self._stop
+            for length in range(1, min(len(stop), len(text) + 1))
+            if text.endswith(stop[:length])
+        ]
+        return min(places, default=None)
