@@ -16,7 +16,9 @@ from moesaic.workloads.recorder import Recorder
 from moesaic.workloads.source import open_trace
 
 
-def record_step(recorder: Recorder, said: RoutingBlock, numbers: list[int], phase: str) -> None:
+def record_step(
+    recorder: Recorder, said: RoutingBlock, numbers: list[int], phase: str | list[str]
+) -> None:
     """Tell the recorder what `said` holds, as one step of these documents."""
     recorder.begin_step(numbers, said.positions, phase)
     header = recorder.header
@@ -64,6 +66,39 @@ def test_interleaved_documents_are_sorted_out(tmp_path: Path) -> None:
     assert first.forecast_experts is not None
     assert both.forecast_experts is not None
     assert np.array_equal(first.forecast_experts[2, :2], both.forecast_experts[1, :2])
+
+
+def test_a_step_may_read_one_document_and_write_another(tmp_path: Path) -> None:
+    header = example_header(ranks=4, depth=1)
+    prompt, both = example_block(header, [2], 1), example_block(header, [1, 3], 2)
+    both.positions[:] = [2, 0, 1, 2]
+    with Recorder(tmp_path / "t.moet", header) as recorder:
+        record_step(recorder, prompt, [4, 4], "prefill")
+        record_step(recorder, both, [4, 5, 5, 5], ["decode", *["prefill"] * 3])
+        recorder.end_document(4)
+    first, second = documents(open_trace(tmp_path / "t.moet"))
+    assert first.phases.tolist() == [PREFILL, PREFILL, DECODE]
+    assert second.phases.tolist() == [PREFILL] * 3
+    assert np.array_equal(first.experts[2], both.experts[0])
+    assert np.array_equal(second.experts, both.experts[1:])
+
+
+def test_every_token_needs_a_phase(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "t.moet", example_header())
+    with pytest.raises(AssertionError, match="1 phases for 2 tokens"):
+        recorder.begin_step([0, 0], [0, 1], ["prefill"])
+
+
+def test_an_abandoned_step_leaves_no_tokens(tmp_path: Path) -> None:
+    header = example_header(ranks=4, depth=1)
+    said = example_block(header, [2], 1)
+    with Recorder(tmp_path / "t.moet", header) as recorder:
+        recorder.begin_step([0, 1], [0, 0], "decode")
+        recorder.abandon_step()
+        record_step(recorder, said, [1, 1], "prefill")
+    (only,) = documents(open_trace(tmp_path / "t.moet"))
+    assert only.positions.tolist() == [0, 1]
+    assert np.array_equal(only.experts, said.experts)
 
 
 def test_a_forgotten_layer_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:

@@ -40,15 +40,20 @@ class Recorder:
         self._writer.__enter__()
         return self
 
-    def begin_step(self, documents: ArrayLike, positions: ArrayLike, phase: str) -> None:
-        """A forward pass over one token per entry; `positions` count within the documents."""
+    def begin_step(
+        self, documents: ArrayLike, positions: ArrayLike, phase: str | Sequence[str]
+    ) -> None:
+        """A forward pass over one token per entry; `positions` count within the documents. Where
+        some documents are still being read and others written, every token has its own phase."""
         assert self._step is None, "begin_step before the last step's end_step"
         numbers = np.asarray(documents, dtype=np.uint32)
         shapes = columns_of(self.header, len(numbers))
         columns = {name: np.zeros(shape, dtype=dtype) for name, dtype, shape in shapes}
         columns["documents"] = numbers
         columns["positions"] = np.asarray(positions, dtype=np.uint32)
-        columns["phases"] = np.full(len(numbers), PHASES.index(phase), dtype=np.uint8)
+        phases = [phase] * len(numbers) if isinstance(phase, str) else phase
+        assert len(phases) == len(numbers), f"{len(phases)} phases for {len(numbers)} tokens"
+        columns["phases"] = np.array([PHASES.index(each) for each in phases], dtype=np.uint8)
         self._step = RoutingBlock(**columns)
         self._missing = set(range(self.header.num_layers))
 
@@ -94,6 +99,10 @@ class Recorder:
         for number in dict.fromkeys(self._step.documents.tolist()):
             rows = self._step.rows(self._step.documents == number)
             self._open.setdefault(number, []).append(rows)
+        self._step = None
+
+    def abandon_step(self) -> None:
+        """Forget the step that was begun, if any: it will not be finished."""
         self._step = None
 
     def end_document(self, document: int) -> None:
