@@ -55,7 +55,7 @@ class ContiguousCache:
         self._first = torch.zeros((*room, first), dtype=dtype, device=device)
         self._second = torch.zeros((*room, second), dtype=dtype, device=device)
         self._lengths = [0] * slots
-        self.max_length = max_length
+        self.slots, self.max_length = slots, max_length
 
     def length(self, slot: int) -> int:
         return self._lengths[slot]

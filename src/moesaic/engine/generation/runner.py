@@ -52,6 +52,12 @@ class Runner:
             self.report = forward(self.body, self.brain, self._layers)
         return self.machine.output
 
+    @property
+    def bytes_moved(self) -> int:
+        """Over the link, since the beginning."""
+        transfers = self.machine.transfers
+        return transfers.bytes_moved if transfers is not None else 0
+
     def forget(self, slot: int) -> None:
         """The sequence in this slot has ended."""
         self.cache.truncate(slot, 0)

@@ -16,6 +16,10 @@ _LOOK_AGAIN_S = 1.0
 class Lane(Protocol):
     def submit(self, job: Job) -> None: ...
 
+    def wake(self) -> None:
+        """Until the first submitted job has begun. A thread needs Python's lock to begin: whoever
+        goes on thinking in Python without this may keep it waiting."""
+
     def join(self) -> None:
         """Until every submitted job is done; raises what the first failing one raised."""
 
@@ -27,6 +31,9 @@ class InlineLane:
 
     def submit(self, job: Job) -> None:
         job()
+
+    def wake(self) -> None:
+        pass
 
     def join(self) -> None:
         pass
@@ -41,7 +48,8 @@ class ThreadLane:
     def __init__(self, name: str, threads: int = 1) -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._done: SimpleQueue[BaseException | None] = SimpleQueue()
-        self._open = 0
+        self._begun: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._open = self._seen = 0  # jobs since the last join: submitted, seen to begin
         self._thread = threading.Thread(
             target=self._work, args=(threads,), name=f"moesaic-{name}", daemon=True
         )
@@ -51,10 +59,19 @@ class ThreadLane:
         self._open += 1
         self._jobs.put(job)
 
+    def wake(self) -> None:
+        if self._open and not self._seen:
+            self._take(self._begun)
+            self._seen = 1
+
     def join(self) -> None:
         failure: BaseException | None = None
         while self._open:
-            outcome = self._outcome()
+            outcome = self._take(self._done)
+            if self._seen:
+                self._seen = 0
+            else:
+                self._begun.get()  # it ended, so it began
             self._open -= 1
             failure = failure or outcome
         if failure is not None:
@@ -64,10 +81,10 @@ class ThreadLane:
         self._jobs.put(None)
         self._thread.join()
 
-    def _outcome(self) -> BaseException | None:
+    def _take(self, answers: SimpleQueue[BaseException | None]) -> BaseException | None:
         while True:
             try:
-                return self._done.get(timeout=_LOOK_AGAIN_S)
+                return answers.get(timeout=_LOOK_AGAIN_S)
             except Empty:
                 if not self._thread.is_alive():
                     raise RuntimeError(f"the thread {self._thread.name} died") from None
@@ -76,6 +93,7 @@ class ThreadLane:
         torch.set_num_threads(threads)  # of this thread only
         with torch.inference_mode():
             while (job := self._jobs.get()) is not None:
+                self._begun.put(None)
                 try:
                     job()
                     self._done.put(None)

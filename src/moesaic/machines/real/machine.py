@@ -138,6 +138,9 @@ class RealMachine:
             block = self.store.block
             items = [Item(e, block(plan.layer, e), groups[e]) for e in on_cpu]
             self._submit(CPU, items)
+        if self.accelerator is not None:
+            self.accelerator.lane.wake()
+            self.cpu.wake()
 
     def offer(self, background: tuple[Transfer, ...], lookahead_ns: int = 0) -> None:
         if background:

@@ -1,0 +1,85 @@
+"""How fast memory is: streaming reads by so many threads, and copies over a link, alone and while
+the CPU computes beside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from moesaic.core.plan import Transfer
+from moesaic.core.units import GB, NS_PER_S
+from moesaic.engine.generation.measuring import line_through, on_lane, typical_ns
+from moesaic.machines.real.copies import Copy, CopyEngine, LinkSpeed
+from moesaic.machines.real.lane import Job, Lane
+
+_STREAM_BYTES = 256 << 20
+_COPIES = (1 << 20, 16 << 20)  # bytes of a small and a large copy
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTimes:
+    """`overlapped` is while experts are computed on the CPU; `beside` how many times longer those
+    took meanwhile."""
+
+    latency_us: float
+    bandwidth_gb_s: float
+    overlapped_gb_s: float
+    beside: float
+
+
+def stream_gb_s(lane: Lane) -> float:
+    """Reading memory from end to end, nothing else: the best of several, as it is a ceiling."""
+    buffer = torch.ones(_STREAM_BYTES // 8, dtype=torch.float64)
+
+    def read() -> None:
+        buffer.sum()
+
+    best = min(typical_ns(on_lane(lane, lambda _: read), times=1) for _ in range(5))
+    return _STREAM_BYTES / best * NS_PER_S / GB
+
+
+def measure_link(speed: LinkSpeed, cpu: Lane, compute: Job) -> LinkTimes:
+    """`compute` is some work for the CPU lane, repeated while copies go on."""
+    engine = CopyEngine(speed)
+    try:
+        alone = [(size, _copy_us(engine, size)) for size in _COPIES]
+        latency, us_per_byte = line_through(alone)
+        usual = typical_ns(on_lane(cpu, lambda _: compute))
+        slowed, overlapped = _together(engine, cpu, compute)
+    finally:
+        engine.close()
+    return LinkTimes(
+        latency,
+        1e6 / us_per_byte / GB,
+        _COPIES[1] / overlapped * NS_PER_S / GB,
+        slowed / usual,
+    )
+
+
+def _copy(size: int) -> Copy:
+    source, target = (torch.ones(size, dtype=torch.uint8) for _ in range(2))
+    return Copy(Transfer(0, 0), source, target, "transfer")
+
+
+def _copy_us(engine: CopyEngine, size: int) -> float:
+    copies = [_copy(size) for _ in range(8)]
+
+    def work(attempt: int) -> None:
+        engine.demand([copies[attempt]])
+        copies[attempt].wait()
+
+    return typical_ns(work) / NS_PER_S * 1e6
+
+
+def _together(engine: CopyEngine, cpu: Lane, compute: Job) -> tuple[int, int]:
+    """Nanoseconds of the CPU's work while copies go on, and of a copy while the CPU works."""
+    running = [_copy(_COPIES[1]) for _ in range(64)]
+    engine.demand(running)
+    slowed = typical_ns(on_lane(cpu, lambda _: compute))
+    done = [copy for copy in running if copy.arrived.is_set()]
+    durations = sorted(copy.end_ns - copy.start_ns for copy in done)
+    for copy in running:
+        copy.wait()
+    return slowed, durations[len(durations) // 2]

@@ -1,0 +1,149 @@
+"""This machine, measured and described like any other: what `simulate`, `plan` and a brain's belief
+can be made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from moesaic.core.units import GB
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.generation.measured_engine import EngineTimes, measure_engine
+from moesaic.engine.generation.measured_experts import LARGE, TOKENS, ExpertTimes, measure_experts
+from moesaic.engine.generation.measured_memory import LinkTimes, measure_link, stream_gb_s
+from moesaic.hardware.host import Host
+from moesaic.hardware.spec import CpuSpec, GpuSpec, LinkSpec, MachineSpec, PlannerSpec
+from moesaic.kernels.choose import make_kernel
+from moesaic.machines.real.copies import LinkSpeed
+from moesaic.machines.real.lane import InlineLane, Lane, ThreadLane
+from moesaic.models.synthetic import random_expert
+
+COMMAND = "moesaic profile"
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What computes: how fast it reads memory, and how fast experts go on it."""
+
+    threads: int
+    stream_gb_s: float
+    experts: ExpertTimes
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Everything measured. With accelerator `none`, `gpu` is the CPU itself: attention runs there,
+    and nothing runs beside it."""
+
+    accelerator: str
+    cpu: Device
+    gpu: Device
+    link: LinkTimes
+    engine: EngineTimes
+
+
+def measure(settings: EngineSettings, cores: int, tell: Tell = lambda words: None) -> Profile:
+    """`tell` is told what is being measured."""
+    if settings.accelerator == "none":
+        torch.set_num_threads(cores)
+        cpu = gpu = _device(InlineLane(), cores, "CPU", tell)
+        link = _link(settings, InlineLane(), tell)
+    else:
+        threads = max(cores - 1, 1)
+        accelerator, lane = ThreadLane("accelerator"), ThreadLane("cpu", threads)
+        try:
+            gpu = _device(accelerator, 1, "accelerator", tell)
+            cpu = _device(lane, threads, "CPU", tell)
+            link = _link(settings, lane, tell)
+        finally:
+            accelerator.close()
+            lane.close()
+    tell("the engine: steps of a small random model")
+    engine = measure_engine(settings, gpu.experts.bandwidth_gb_s)
+    return Profile(settings.accelerator, cpu, gpu, link, engine)
+
+
+def _device(lane: Lane, threads: int, name: str, tell: Tell) -> Device:
+    tell(f"the {name}: streaming reads, then experts of 1 to {TOKENS[-1]} tokens")
+    return Device(threads, stream_gb_s(lane), measure_experts(lane))
+
+
+def _link(settings: EngineSettings, cpu: Lane, tell: Tell) -> LinkTimes:
+    tell("the link: copies alone and beside experts")
+    kernel = make_kernel(LARGE, "bf16")
+    block = torch.zeros(kernel.block_bytes, dtype=torch.uint8)
+    kernel.pack(random_expert(LARGE), block)
+    hidden, out = torch.ones((1, LARGE.hidden), dtype=torch.bfloat16), torch.zeros(1, LARGE.hidden)
+
+    def compute() -> None:
+        with torch.inference_mode():
+            for _ in range(4):
+                kernel.compute(block, hidden, None, torch.ones(1), out)
+
+    return measure_link(LinkSpeed(settings.link_gb_s, settings.link_latency_us), cpu, compute)
+
+
+def describe(profile: Profile, host: Host, name: str) -> MachineSpec:
+    """The machine description made of a profile."""
+    emulated = profile.accelerator == "emulated"
+    memory = host.memory_bytes / GB if host.memory_bytes else 8.0
+    cpu_name = host.cpu or "CPU"
+    gpu_name = "emulated accelerator (one core)" if emulated else f"{cpu_name} (attention)"
+    spec = MachineSpec(
+        name=name,
+        title=f"{cpu_name}, {host.cores} cores" + (", emulated accelerator" if emulated else ""),
+        description="Measured on this computer with the engine's own kernels.",
+        notes=_notes(profile),
+        gpu=GpuSpec(
+            name=gpu_name,
+            memory_gb=memory,
+            memory_bandwidth_gb_s=profile.gpu.stream_gb_s,
+            bandwidth_efficiency=_share(profile.gpu),
+            matmul_tflops=profile.gpu.experts.tflops,
+            matmul_efficiency=1.0,
+            expert_overhead_us=profile.gpu.experts.overhead_us,
+            layer_overhead_us=profile.engine.layer_us,
+        ),
+        cpu=CpuSpec(
+            name=f"{cpu_name}, {profile.cpu.threads} threads",
+            cores=profile.cpu.threads,
+            memory_gb=memory,
+            memory_bandwidth_gb_s=profile.cpu.stream_gb_s,
+            bandwidth_efficiency=_share(profile.cpu),
+            matmul_tflops=profile.cpu.experts.tflops,
+            matmul_efficiency=1.0,
+            expert_overhead_us=profile.cpu.experts.overhead_us,
+            first_expert_us=profile.cpu.experts.first_us,
+        ),
+        pcie=LinkSpec(profile.link.bandwidth_gb_s, profile.link.latency_us),
+        planner=PlannerSpec(
+            profile.engine.decision_us,
+            profile.engine.per_expert_us,
+            profile.engine.lookahead_us,
+            profile.engine.lookahead_per_token_us,
+        ),
+        sources={},
+    )
+    return _with_sources(spec)
+
+
+def _share(device: Device) -> float:
+    return min(device.experts.bandwidth_gb_s / device.stream_gb_s, 1.0)
+
+
+def _notes(profile: Profile) -> tuple[str, ...]:
+    link = profile.link
+    return (
+        f"Copies beside CPU experts: {link.overlapped_gb_s:.1f} GB/s; those experts then take "
+        f"{link.beside:.2f} times as long.",
+        "int8 and int4 experts are unpacked for every use by the reference kernel: slower than "
+        "their bytes suggest.",
+    )
+
+
+def _with_sources(spec: MachineSpec) -> MachineSpec:
+    return replace(spec, sources=dict.fromkeys(spec.values(), f"measured by `{COMMAND}`"))
