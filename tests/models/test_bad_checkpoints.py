@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import stock
 import torch
 from safetensors.torch import load_file, save_file
 
+import stock
 from moesaic.core.errors import BadCheckpoint, BadConfig, ImpossibleSetting, UnknownName
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.load import load_decoder, open_model

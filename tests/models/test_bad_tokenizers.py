@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_tokenizers import save, trained, write
 
 from moesaic.core.errors import BadTokenizer, ImpossibleSetting
 from moesaic.models.tokenizer import Tokenizer
+from small_tokenizers import save, trained, write
 
 
 def complaint(folder: Path, vocab_size: int | None = None) -> str:

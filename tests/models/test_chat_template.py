@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_tokenizers import save, stock
 from transformers import PreTrainedTokenizerFast
 
 from moesaic.core.errors import BadTokenizer, ImpossibleSetting
 from moesaic.models.tokenizer import Tokenizer
+from small_tokenizers import save, stock
 
 # In the manner of the published ones, each with what is particular about them.
 MIXTRAL = """\

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import ours
 import pytest
-import stock
 import torch
 
+import stock
 from moesaic.core.routing import ExpertId
 from moesaic.models.load import load_decoder, open_model
 from moesaic.models.shard import Shard

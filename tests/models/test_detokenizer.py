@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from small_tokenizers import BYTES, ENGLISH, KINDS, OTHERS, save
 
 from moesaic.models.detokenizer import Detokenizer
 from moesaic.models.tokenizer import Tokenizer
+from small_tokenizers import BYTES, ENGLISH, KINDS, OTHERS, save
 
 # Past the vocabulary too: the models' own is often padded, and untrained ones choose anything.
 IDS = st.lists(st.integers(0, 500), max_size=40)

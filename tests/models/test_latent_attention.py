@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import stock
 import torch
 
+import stock
 from moesaic.models.latent_attention import LatentAttention
 from moesaic.models.load import load_decoder, open_model
 

@@ -16,37 +16,15 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import ours
 import pytest
-import stock
 import torch
 
+import stock
+from stock_text import STEPS, greedy, prompt, stock_logits
+
 FP32_TOLERANCE = 1e-4
-STEPS = 32
-
-
-def prompt(length: int, seed: int = 1) -> list[int]:
-    generator = torch.Generator().manual_seed(seed)
-    return [int(token) for token in torch.randint(0, 97, (length,), generator=generator)]
-
-
-def stock_logits(model: Any, tokens: list[int], past: Any = None) -> tuple[torch.Tensor, Any]:
-    with torch.inference_mode():
-        out = model(torch.tensor([tokens]), past_key_values=past, use_cache=True)
-    return out.logits[0], out.past_key_values
-
-
-def greedy(model: Any, tokens: list[int]) -> tuple[torch.Tensor, list[int]]:
-    """The stock model's logits over a prompt and 32 tokens of its own, and those tokens."""
-    logits, past = stock_logits(model, tokens)
-    seen, chosen = [logits], [int(logits[-1].argmax())]
-    for _ in range(STEPS):
-        logits, past = stock_logits(model, chosen[-1:], past)
-        seen.append(logits)
-        chosen.append(int(logits[-1].argmax()))
-    return torch.cat(seen), chosen
 
 
 def our_greedy(model: ours.Ours, tokens: list[int]) -> tuple[torch.Tensor, list[int]]:

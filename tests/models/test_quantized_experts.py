@@ -8,9 +8,9 @@ from pathlib import Path
 
 import ours
 import pytest
-import stock
 import torch
 
+import stock
 from moesaic.engine.generation.quality import Quality, compare
 from moesaic.kernels.quantize import FORMATS, GroupFormat, dequantize, pack_codes, quantize
 from moesaic.models.load import load_decoder, load_resident_experts, open_model

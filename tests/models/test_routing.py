@@ -7,9 +7,9 @@ from typing import Any
 
 import ours
 import pytest
-import stock
 import torch
 
+import stock
 from moesaic.models.architecture import RouterRule
 from moesaic.models.router import Router
 

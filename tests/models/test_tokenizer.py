@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_tokenizers import ENGLISH, KINDS, OTHERS, save, stock, trained, write
 from tokenizers import Tokenizer as Backend
 
 from moesaic.models.tokenizer import Tokenizer, has_tokenizer
+from small_tokenizers import ENGLISH, KINDS, OTHERS, save, stock, trained, write
 
 PUBLISHED = Path(__file__).parents[3] / "shared/data/tokenizers/olmoe.json.gz"
 TEXTS = (*ENGLISH, *OTHERS, "", " ", "  two  spaces\n\n\ttab ", "<s>a</s> few <|im_end|>\nexperts")
