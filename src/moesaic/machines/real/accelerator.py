@@ -54,6 +54,10 @@ class EmulatedAccelerator:
         self._slot_of[ExpertId(transfer.layer, transfer.expert)] = slot
         return self._places[slot]
 
+    def leave(self, expert: ExpertId) -> None:
+        """Its slot is free: nobody takes it at once."""
+        self._free.append(self._slot_of.pop(expert))
+
     def filled(self, store: ExpertStore) -> list[torch.Tensor]:
         """Places with weights in them, for measuring."""
         for place, block in zip(

@@ -74,6 +74,8 @@ class Transfers:
                 target = self._accelerator.enter(transfer)
             else:
                 target = self._accelerator.staging()
+                if transfer.victim is not None:
+                    self._accelerator.leave(transfer.victim)
                 if len(staged) >= STAGING:
                     after = computed[staged[-STAGING]]
                 staged.append(transfer.expert)
