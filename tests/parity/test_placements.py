@@ -1,0 +1,69 @@
+"""Wherever the experts are computed, is it what the stock model computes?
+
+Tolerance, as in tests/models: in fp32 both sides do the same products in another order. Here the
+experts of a layer are added in the order of a plan, and the two devices' sums at the end: rounding
+again, measured at most 1.2e-5 for logits of size 1; 1e-4 is asked, and identical greedy text.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import stock
+from moesaic.core.report import Timeline
+from moesaic.core.view import CPU, GPU, PCIE
+from moesaic.engine.generation.runner import Runner
+from random_plans import RandomBrain
+from real_runs import Said, loaded, running, say, settings, truth
+
+FP32_TOLERANCE = 1e-4
+
+
+def assert_same(got: Said, wanted: Said) -> None:
+    assert (got.logits - wanted.logits).abs().max() < FP32_TOLERANCE
+    assert got.text == wanted.text
+
+
+def places(runner: Runner) -> set[str]:
+    """Where experts were computed, and whether any moved."""
+    timeline = runner.machine.timeline
+    return {span.lane for span in timeline.spans if span.kind != "dense"}
+
+
+@pytest.mark.parametrize("name", stock.FAMILIES)
+def test_the_cpu_alone(name: str) -> None:
+    how = settings("best-split", "two-speed", "impact", accelerator="none")
+    with running(loaded(name), how, timeline=Timeline()) as runner:
+        assert_same(say(runner), truth(name))
+        assert places(runner) == {CPU}
+
+
+@pytest.mark.parametrize("name", stock.FAMILIES)
+def test_every_expert_in_the_accelerator(name: str) -> None:
+    model = loaded(name)
+    how = settings("gpu-only", "lru", "none")
+    with running(model, how, model.slots(1.0), timeline=Timeline()) as runner:
+        assert_same(say(runner), truth(name))
+        assert places(runner) == {GPU}
+
+
+@pytest.mark.parametrize("name", stock.FAMILIES)
+def test_no_expert_in_the_accelerator(name: str) -> None:
+    """It is there all the same, and computes the shared experts."""
+    with running(loaded(name), slots=0, timeline=Timeline()) as runner:
+        assert_same(say(runner), truth(name))
+        assert places(runner) == {CPU}
+
+
+@pytest.mark.parametrize("share", [0.15, 0.3, 0.7])
+@pytest.mark.parametrize("name", stock.FAMILIES)
+def test_a_random_mix_that_changes_every_step(name: str, share: float) -> None:
+    model = loaded(name)
+    slots = model.slots(share)
+    brain = RandomBrain(model.spec, slots, seed=slots)
+    how = settings("best-split", "two-speed", "impact", link_latency_us=600.0)
+    with running(model, how, slots, brain=brain, timeline=Timeline()) as runner:
+        assert_same(say(runner), truth(name))
+        assert places(runner) == {CPU, GPU, PCIE}
+    if share < 0.5:  # else hardly anybody is missing
+        assert all(brain.done[kind] for kind in ("cpu", "gpu", "kept", "staged", "background"))

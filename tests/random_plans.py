@@ -1,0 +1,125 @@
+"""Random plans, every one of them legal: what no policy would do, and a machine must do rightly."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from moesaic.core.legality import check
+from moesaic.core.model import ModelSpec
+from moesaic.core.plan import LayerPlan, Transfer
+from moesaic.core.report import LayerReport
+from moesaic.core.routing import ExpertId, LayerRouting
+from moesaic.core.view import CPU, GPU, View
+from moesaic.policies.brain import Brain
+
+
+@dataclass
+class Books:
+    """What is free and who may still go, while one plan is made."""
+
+    rng: np.random.Generator
+    view: View
+    untouchable: set[ExpertId]
+    occupied: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.occupied = self.view.occupied
+
+    def kept(self, target: ExpertId) -> Transfer | None:
+        """Into a free slot or somebody's, whichever is possible."""
+        victim = self.victim() if self.rng.random() < 0.5 else None
+        if victim is None and self.occupied >= self.view.slots:
+            victim = self.victim()
+            if victim is None:
+                return None
+        self.occupied += victim is None
+        return Transfer(*target, victim)
+
+    def staged(self, target: ExpertId) -> Transfer:
+        """Used once; now and then somebody has to go all the same, which frees a slot."""
+        victim = self.victim() if self.rng.random() < 0.2 else None
+        self.occupied -= victim is not None
+        return Transfer(*target, victim, keep=False)
+
+    def victim(self) -> ExpertId | None:
+        resident = [ExpertId(*map(int, at)) for at in np.argwhere(self.view.resident)]
+        others = [at for at in resident if at not in self.untouchable]
+        if not others:
+            return None
+        victim = others[self.rng.integers(len(others))]
+        self.untouchable.add(victim)
+        return victim
+
+
+class RandomBrain(Brain):
+    """Any device for any expert, transfers kept and staged, and anybody moved in idle time.
+    `done` counts what kinds of things it asked for."""
+
+    def __init__(self, spec: ModelSpec, slots: int, seed: int = 0) -> None:
+        self.done: Counter[str] = Counter()
+        self._spec, self._slots = spec, slots
+        self._rng = np.random.default_rng(seed)
+
+    def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
+        layer, rng = routing.layer, self._rng
+        active = rng.permutation(np.unique(routing.experts)).tolist()
+        coming = {f.expert for f in view.in_flight if f.layer == layer}
+        share = rng.random()
+        on_gpu = [e for e in active if rng.random() < share]
+        there = [e for e in on_gpu if view.resident[layer, e] or e in coming]
+        missing = [e for e in on_gpu if e not in there]
+        if view.slots == 0:
+            missing = []
+        self._loads = routing.loads(self._spec.num_experts)
+        self._view = view.copy()
+        self._books = Books(rng, self._view, {ExpertId(layer, e) for e in there})
+        transfers = tuple(self._demanded(ExpertId(layer, e)) for e in missing)
+        queue = self._shuffled_in(there, missing)
+        on_cpu = tuple(e for e in active if e not in queue)
+        self._plan = LayerPlan(layer, {GPU: queue, CPU: on_cpu}, transfers)
+        check(self._plan, self._loads, view)
+        self._count(coming)
+        return self._plan
+
+    def look_ahead(self) -> tuple[Transfer, ...]:
+        view, rng = self._view, self._rng
+        taken = {ExpertId(f.layer, f.expert) for f in view.in_flight}
+        taken |= {ExpertId(t.layer, t.expert) for t in self._plan.transfers}
+        absent = [ExpertId(*map(int, at)) for at in np.argwhere(view.resident == 0)]
+        wishes = [at for at in absent if at not in taken]
+        rng.shuffle(wishes)
+        if rng.random() < 0.5:  # somebody who may still be under way when wanted
+            wishes.sort(key=lambda at: at.layer != (self._plan.layer + 1) % len(view.resident))
+        most = int(rng.integers(4)) if view.slots else 0
+        moves = [self._books.kept(at) for at in wishes[:most]]
+        background = tuple(move for move in moves if move is not None)
+        check(self._plan._replace(background=background), self._loads, view)
+        self.done["background"] += len(background)
+        return background
+
+    def learn(self, routing: LayerRouting, report: LayerReport) -> None:
+        assert report.active == len(np.unique(routing.experts))
+
+    def _demanded(self, target: ExpertId) -> Transfer:
+        kept = self._books.kept(target) if self._rng.random() < 0.5 else None
+        return kept if kept is not None else self._books.staged(target)
+
+    def _shuffled_in(self, there: list[int], missing: list[int]) -> tuple[int, ...]:
+        """In any order, but for the demanded ones, which keep theirs."""
+        queue = list(missing)
+        for expert in there:
+            queue.insert(int(self._rng.integers(len(queue) + 1)), expert)
+        return tuple(queue)
+
+    def _count(self, coming: set[int]) -> None:
+        plan = self._plan
+        self.done["cpu"] += len(plan.queues[CPU])
+        self.done["gpu"] += len(plan.queues[GPU])
+        self.done["coming"] += len(coming & set(plan.queues[GPU]))
+        for transfer in plan.transfers:
+            self.done["kept" if transfer.keep else "staged"] += 1
+            if transfer.victim is not None:
+                self.done["evicting" if transfer.keep else "staged evicting"] += 1

@@ -1,0 +1,107 @@
+"""Whole stock models on the real machine: loaded once per process, driven by any brain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+
+import stock
+from moesaic.core.model import ModelSpec
+from moesaic.core.report import Timeline
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.generation.assembly import load_store, on_store
+from moesaic.engine.generation.runner import Feed, Runner
+from moesaic.engine.room import Room
+from moesaic.machines.real.store import ExpertStore
+from moesaic.models.decoder import Decoder
+from moesaic.models.load import load_decoder, open_model
+from moesaic.policies.brain import Brain
+from stock_text import STEPS, greedy, prompt
+
+PROMPT = prompt(40)
+
+
+class Loaded(NamedTuple):
+    decoder: Decoder
+    store: ExpertStore
+
+    @property
+    def spec(self) -> ModelSpec:
+        return self.decoder.architecture.spec
+
+    def slots(self, share: float) -> int:
+        return round(self.spec.num_expert_blocks * share)
+
+
+class Said(NamedTuple):
+    """Logits over a prompt and greedy text, and that text."""
+
+    logits: torch.Tensor
+    text: list[int]
+
+
+@cache
+def loaded(name: str, dtype: str = "fp32") -> Loaded:
+    """One of the stock models, here; tests share it and leave it as it is."""
+    return load(name, dtype)
+
+
+def load(name: str, dtype: str = "fp32") -> Loaded:
+    """A copy of one's own."""
+    model = open_model(stock.saved(name).folder)
+    decoder = load_decoder(model, dtype)
+    return Loaded(decoder, load_store(decoder, model.experts, dtype))
+
+
+@cache
+def truth(name: str) -> Said:
+    """What the stock model says to `PROMPT`, in fp32."""
+    return Said(*greedy(stock.saved(name).model, PROMPT))
+
+
+def settings(schedule: str, cache: str, prefetch: str, **changes: Any) -> EngineSettings:
+    """An accelerator whose link takes longer than an expert's arithmetic, and checked plans."""
+    usual: dict[str, Any] = {
+        "accelerator": "emulated",
+        "link_latency_us": 100.0,
+        "max_step_tokens": 64,
+        "threads": 1,
+        "checked": True,
+    }
+    return EngineSettings(schedule, cache, prefetch, **(usual | changes))
+
+
+USUAL = settings("best-split", "two-speed", "impact")
+
+
+@contextmanager
+def running(
+    model: Loaded,
+    how: EngineSettings = USUAL,
+    slots: int = 0,
+    sequences: int = 1,
+    brain: Brain | None = None,
+    timeline: Timeline | None = None,
+) -> Iterator[Runner]:
+    """`brain` takes the place of the one that the settings name."""
+    room = Room(slots, sequences, 128)
+    runner = on_store(model.decoder, model.store, how, room, timeline=timeline)
+    runner.brain = brain or runner.brain
+    try:
+        yield runner
+    finally:
+        runner.close()
+
+
+def say(runner: Runner, tokens: list[int] = PROMPT, steps: int = STEPS, slot: int = 0) -> Said:
+    """Greedily, as the stock model is asked in `truth`."""
+    seen = [runner.step([Feed(slot, tokens, all_logits=True)])]
+    text = [int(seen[-1][-1].argmax())]
+    for _ in range(steps):
+        seen.append(runner.step([Feed(slot, text[-1:])]))
+        text.append(int(seen[-1][-1].argmax()))
+    return Said(torch.cat(seen), text)
