@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 
+from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.engine.placement import FILLS
 from moesaic.policies.cache import caches
@@ -16,6 +18,7 @@ ACCELERATORS = {
     "emulated": "a second arena in main memory, a worker thread, throttled copies",
 }
 DTYPES = ("auto", "bf16", "fp16", "fp32")
+EXPERT_DTYPES = ("auto", *BITS_PER_WEIGHT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class EngineSettings:
             ("prefetch", self.prefetch, prefetches),
             ("accelerator", self.accelerator, ACCELERATORS),
             ("dtype", self.dtype, DTYPES),
+            ("expert dtype", self.expert_dtype, EXPERT_DTYPES),
             ("fill", self.fill, ("auto", *FILLS)),
         ):
             if name not in known:
@@ -102,6 +106,8 @@ class EngineSettings:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ImpossibleSetting(f"{name} is {value}; it must be above 0")
+        if self.gpu_memory_gb == inf:
+            raise ImpossibleSetting("gpu_memory_gb is inf; leave it out where there is no limit")
         if not self.link_latency_us >= 0:
             raise ImpossibleSetting(
                 f"link_latency_us is {self.link_latency_us}; it cannot be negative"

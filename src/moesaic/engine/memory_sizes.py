@@ -1,0 +1,126 @@
+"""How many bytes everything takes that a running model needs. Allocates nothing, needs no torch,
+and knows no limits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moesaic.core.dtypes import weight_bytes
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.model import LatentAttention, ModelSpec
+from moesaic.engine.engine_settings import DTYPES, EngineSettings
+
+STAGING = 2  # places of an accelerator for experts used once
+_ALIGNMENT = 64  # of a packed expert
+_QUANTIZED = ("int8", "int4")
+_PIECE = 1 << 22  # weights of a quantised expert that are unpacked at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """One model in one precision; `sequences` at once, at most `step_tokens` new tokens a step."""
+
+    spec: ModelSpec
+    dtype: str  # of everything but the routed experts; computations are in it
+    expert_dtype: str
+    sequences: int
+    step_tokens: int
+    lanes: int = 1  # devices that compute experts at the same time
+
+    @classmethod
+    def of(cls, spec: ModelSpec, settings: EngineSettings) -> Sizes:
+        """Where settings say `auto`: as the model was published. Experts follow the rest, unless
+        they were published in integers."""
+        native = spec.native_dtype if spec.native_dtype in DTYPES else "bf16"
+        dtype = native if settings.dtype == "auto" else settings.dtype
+        expert_dtype = settings.expert_dtype
+        if expert_dtype == "auto":
+            expert_dtype = dtype if spec.native_dtype in DTYPES else spec.native_dtype
+        if expert_dtype not in (dtype, *_QUANTIZED):
+            raise ImpossibleSetting(
+                f"experts in {expert_dtype} cannot be computed with activations in {dtype}: use "
+                f"--expert-dtype {dtype}, int8 or int4, or --dtype {expert_dtype}"
+            )
+        lanes = 1 if settings.accelerator == "none" else 2
+        step_tokens = max(settings.max_step_tokens, settings.max_sequences)
+        return cls(spec, dtype, expert_dtype, settings.max_sequences, step_tokens, lanes)
+
+    @property
+    def dense(self) -> int:
+        """Everything but the routed experts, up to norms and biases."""
+        return weight_bytes(self.spec.resident_params, self.dtype)
+
+    @property
+    def block(self) -> int:
+        """One packed expert."""
+        return -(-self.spec.expert_bytes(self.expert_dtype) // _ALIGNMENT) * _ALIGNMENT
+
+    @property
+    def store(self) -> int:
+        return self.spec.num_expert_blocks * self.block
+
+    @property
+    def gate_bank(self) -> int:
+        """All routers once more, for looking ahead."""
+        return weight_bytes(self.spec.num_moe_layers * self.spec.router_params, self.dtype)
+
+    def kv_cache(self, length: int) -> int:
+        values = self.spec.num_layers * self.spec.kv_values_per_token
+        return weight_bytes(self.sequences * length * values, self.dtype)
+
+    def workspace(self, length: int) -> int:
+        """Temporaries of one step, at most: what is alive in the layer (or the head) that needs
+        most, with a sequence of this length."""
+        tokens = min(self.step_tokens, self.sequences * length)
+        # In fp32: the residual stream, its sum, a normalised copy and its square, what lanes add.
+        stream = 4 * tokens * self.spec.hidden_size * (4 + self.lanes)
+        parts = (self._attention(tokens, length), self._experts(tokens), self._head())
+        return stream + max(parts)
+
+    def _attention(self, tokens: int, length: int) -> int:
+        """Projections of all tokens; then one sequence after the other."""
+        spec, latent = self.spec, self.spec.latent_attention
+        new = min(tokens, length)
+        projected = 4 * tokens * 3 * spec.head_dim * (spec.num_heads + 2 * spec.num_kv_heads)
+        if latent is not None:
+            return projected + length * _latent_bytes(latent, spec.num_heads, new)
+        copies = weight_bytes(length * spec.kv_values_per_token, self.dtype)
+        return projected + copies + 5 * new * length  # a mask as bools and as numbers
+
+    def _experts(self, tokens: int) -> int:
+        """The router's scores, and beside each other a lane's expert and the shared ones; or a
+        dense layer."""
+        spec = self.spec
+        scores = 4 * tokens * spec.num_experts * 6
+        wide = max(spec.shared_intermediate, spec.dense_intermediate)
+        dense = self._feed_forward(tokens, wide) if wide else 0
+        return scores + dense + self.lanes * self.kernel_workspace(tokens)
+
+    def kernel_workspace(self, tokens: int) -> int:
+        """What the reference kernels need for one expert."""
+        hidden, inner = self.spec.hidden_size, self.spec.expert_intermediate
+        needed = self._feed_forward(tokens, inner)
+        if self.expert_dtype in _QUANTIZED:
+            piece = max(hidden, inner, min(_PIECE, 2 * hidden * inner))
+            needed += 6 * piece + 4 * tokens * (hidden + 2 * inner)
+        return needed
+
+    def _feed_forward(self, tokens: int, inner: int) -> int:
+        return 4 * tokens * (3 * self.spec.hidden_size + 4 * inner)
+
+    def _head(self) -> int:
+        """Logits, and in fp32 what sampling makes of them: scores, sorted ones with their
+        numbers, probabilities, log-probabilities."""
+        return self.sequences * self.spec.vocab_size * 4 * 7
+
+
+def _latent_bytes(latent: LatentAttention, heads: int, new: int) -> int:
+    """Per cached token: scores and their softmax in fp32; keys of all heads twice and values once
+    in fp32, made from the latents for many new tokens, repeated for few."""
+    rank, rope = latent.kv_lora_rank, latent.qk_rope_head_dim
+    plain, value = latent.qk_nope_head_dim, latent.v_head_dim
+    made = 4 * heads * (3 * (plain + rope) + 2 * value)
+    repeated = 4 * heads * (2 * (rank + rope) + rank)
+    few = rank * (plain + value) // max(2 * rank - plain - value, 1)  # as the attention decides
+    return max(made + 8 * heads * new, repeated + 8 * heads * min(new, few))
