@@ -1,0 +1,61 @@
+"""Does every combination of policies give the stock model's text, whatever it moves?
+
+A quarter of the experts has a slot, and a copy takes longer than an expert's arithmetic: transfers
+are under way while others are computed. Every plan is checked. Tolerance as in test_placements.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import stock
+from invented import policy_combinations
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.policies.cache import caches
+from moesaic.policies.prefetch import prefetches
+from real_runs import loaded, running, say, settings, truth
+
+FP32_TOLERANCE = 1e-4
+Names = tuple[str, str, str]  # schedule, cache, prefetch
+
+
+def knows_the_future(names: Names) -> bool:
+    return caches.load(names[1]).needs_future or prefetches.load(names[2]).needs_future
+
+
+COMBINATIONS = policy_combinations()
+POSSIBLE = [names for names in COMBINATIONS if not knows_the_future(names)]
+
+
+@pytest.mark.parametrize("names", POSSIBLE, ids="+".join)
+@pytest.mark.parametrize("name", stock.FAMILIES)
+def test_the_text_is_the_stock_models(name: str, names: Names) -> None:
+    model = loaded(name)
+    with running(model, settings(*names), model.slots(0.25)) as runner:
+        got = say(runner)
+        moved = runner.bytes_moved
+    assert (got.logits - truth(name).logits).abs().max() < FP32_TOLERANCE
+    assert got.text == truth(name).text
+    if names[0] == "gpu-only":
+        assert moved, "three quarters of the experts have to be brought"
+
+
+def test_every_policy_that_can_run_is_tried() -> None:
+    tried = [set(column) for column in zip(*POSSIBLE, strict=True)]
+    oracles = {"belady", "oracle"}
+    every = [set(column) - oracles for column in zip(*COMBINATIONS, strict=True)]
+    assert tried == every
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("hybrid", "belady", "none"), "cache 'belady' must know the future"),
+        (("hybrid", "lru", "oracle"), "prefetch 'oracle' must know the future"),
+        (("hybrid", "pinned", "impact"), "cache 'pinned' never gives up a slot"),
+    ],
+)
+def test_what_cannot_run_is_refused_with_the_way_out(names: Names, said: str) -> None:
+    with pytest.raises(ImpossibleSetting, match=said) as caught:
+        settings(*names)
+    assert "moesaic simulate" in str(caught.value) or "use prefetch 'none'" in str(caught.value)
