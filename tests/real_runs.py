@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -52,7 +53,11 @@ def loaded(name: str, dtype: str = "fp32") -> Loaded:
 
 def load(name: str, dtype: str = "fp32") -> Loaded:
     """A copy of one's own."""
-    model = open_model(stock.saved(name).folder)
+    return opened(stock.saved(name).folder, dtype)
+
+
+def opened(folder: Path, dtype: str = "fp32") -> Loaded:
+    model = open_model(folder)
     decoder = load_decoder(model, dtype)
     return Loaded(decoder, load_store(decoder, model.experts, dtype))
 
