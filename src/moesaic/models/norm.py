@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from torch.nn import functional
 
 
 class RmsNorm(NamedTuple):
@@ -13,6 +14,5 @@ class RmsNorm(NamedTuple):
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Over the last dimension, in fp32; rounded before the weight, as the stock models do."""
-        wide = x.float()
-        scaled = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
+        scaled = functional.rms_norm(x.float(), self.weight.shape, eps=self.eps)
         return self.weight * scaled.to(x.dtype)

@@ -22,9 +22,10 @@ from moesaic.engine.placement import initial_placement
 from moesaic.engine.room import Room
 from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.choose import make_kernel
+from moesaic.machines.real.accelerated import AcceleratedMachine
 from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copies import LinkSpeed
-from moesaic.machines.real.machine import RealMachine
+from moesaic.machines.real.cpu_machine import CpuMachine
 from moesaic.machines.real.routing import Translator
 from moesaic.machines.real.store import ExpertStore
 from moesaic.models.decoder import Decoder
@@ -104,7 +105,9 @@ def on_store(
     fill = schedule.fill if settings.fill == "auto" else settings.fill
     if counts is None:
         counts = np.zeros((shape.layers, shape.experts), dtype=np.int64)
-    machine.place(initial_placement(fill, counts, room.slots, settings.per_layer))
+    placed = initial_placement(fill, counts, room.slots, settings.per_layer)
+    if isinstance(machine, AcceleratedMachine):
+        machine.place(placed)
 
     def brain(belief: Belief) -> Brain:
         return Brain(
@@ -143,25 +146,21 @@ def _machine(
     room: Room,
     lookahead: int,
     timeline: Timeline | None,
-) -> RealMachine:
+) -> CpuMachine | AcceleratedMachine:
     """An emulated accelerator plays on one core, and the CPU's experts have the others; without
     one, every operation may use all of them."""
     spec = decoder.architecture.spec
-    ranks = min(2 * spec.top_k, spec.num_experts) if room.slots else 0
     cores = settings.threads or usable_cores()
-    accelerator = None
-    if settings.accelerator == "emulated":
-        link = LinkSpeed(settings.link_gb_s, settings.link_latency_us)
-        accelerator = EmulatedAccelerator(room.slots, store.kernel.block_bytes, link)
-    torch.set_num_threads(cores if accelerator is None else 1)
-    gates = decoder.gate_bank() if lookahead else None
-    return RealMachine(
-        store,
-        Translator(ranks, gates, lookahead),
-        decoder.dtype,
-        accelerator,
-        max(cores - 1, 1),
-        timeline,
+    if settings.accelerator == "none":
+        torch.set_num_threads(cores)
+        return CpuMachine(store, Translator(0), decoder.dtype, timeline=timeline)
+    torch.set_num_threads(1)
+    link = LinkSpeed(settings.link_gb_s, settings.link_latency_us)
+    accelerator = EmulatedAccelerator(room.slots, store.kernel.block_bytes, link)
+    ranks = min(2 * spec.top_k, spec.num_experts) if room.slots else 0
+    translator = Translator(ranks, decoder.gate_bank() if lookahead else None, lookahead)
+    return AcceleratedMachine(
+        store, translator, decoder.dtype, accelerator, max(cores - 1, 1), timeline
     )
 
 

@@ -10,7 +10,9 @@ import torch
 from moesaic.core.machine import Body, Step
 from moesaic.core.report import StepReport
 from moesaic.engine.loop import forward
-from moesaic.machines.real.machine import RealMachine, Replay
+from moesaic.machines.real.accelerated import AcceleratedMachine
+from moesaic.machines.real.cpu_machine import CpuMachine
+from moesaic.machines.real.machine import Replay
 from moesaic.models.decoder import Decoder, Walk
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.step import Segment
@@ -32,7 +34,7 @@ class Runner:
     def __init__(
         self,
         decoder: Decoder,
-        machine: RealMachine,
+        machine: CpuMachine | AcceleratedMachine,
         brain: Brain,
         cache: ContiguousCache,
         schedules: dict[str, Schedule],
@@ -55,8 +57,7 @@ class Runner:
     @property
     def bytes_moved(self) -> int:
         """Over the link, since the beginning."""
-        transfers = self.machine.transfers
-        return transfers.bytes_moved if transfers is not None else 0
+        return self.machine.bytes_moved
 
     def forget(self, slot: int) -> None:
         """The sequence in this slot has ended."""

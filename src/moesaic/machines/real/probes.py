@@ -1,34 +1,37 @@
-"""How long the machine takes for things, measured: what a brain's belief is made of."""
+"""How long a machine takes for things, measured: what a brain's belief is made of."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import median
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
 
 import torch
 
 from moesaic.core.plan import Transfer
-from moesaic.core.view import CPU
+from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copies import Copy
-
-if TYPE_CHECKING:
-    from moesaic.machines.real.machine import RealMachine
+from moesaic.machines.real.lane import Lane
+from moesaic.machines.real.store import ExpertStore
 
 _TIMES = 5
 
 
-def time_experts(machine: RealMachine, device: str, tokens: int, experts: int) -> int:
+def time_on_lane(
+    store: ExpertStore,
+    dtype: torch.dtype,
+    lane: Lane,
+    tokens: int,
+    experts: int,
+    blocks: Sequence[torch.Tensor] = (),
+) -> int:
     """Nanoseconds from handing over so many experts of so many tokens each to their end; another
-    set of experts every time, so that no cache holds them. Without an accelerator, its time is
-    the CPU's: nobody will use it."""
-    kernel, store = machine.store.kernel, machine.store
+    set of blocks every time, so that no cache holds them (the store's, where none are given)."""
+    kernel = store.kernel
     hidden = torch.randn((tokens, kernel.shape.hidden), generator=torch.Generator().manual_seed(0))
-    hidden = hidden.to(machine.dtype)
+    hidden = hidden.to(dtype)
     weights, out = torch.ones(tokens), torch.zeros((tokens, kernel.shape.hidden))
-    lane, blocks = machine.cpu, store.some_blocks(experts * (_TIMES + 1))
-    if device != CPU and machine.accelerator is not None:
-        lane, blocks = machine.accelerator.lane, machine.accelerator.filled(store)
+    blocks = blocks or store.some_blocks(experts * (_TIMES + 1))
     measured = []
     for attempt in range(_TIMES + 1):
         chosen = [blocks[(attempt * experts + i) % len(blocks)] for i in range(experts)]
@@ -45,15 +48,13 @@ def time_experts(machine: RealMachine, device: str, tokens: int, experts: int) -
     return round(median(measured[1:]))
 
 
-def time_transfer(machine: RealMachine) -> int:
+def time_transfer(store: ExpertStore, accelerator: EmulatedAccelerator) -> int:
     """Nanoseconds from demanding one expert to its arrival."""
-    if machine.accelerator is None:
-        return 0
     measured = []
-    for block in machine.store.some_blocks(_TIMES):
-        copy = Copy(Transfer(0, 0), block, machine.accelerator.staging(), "transfer")
+    for block in store.some_blocks(_TIMES):
+        copy = Copy(Transfer(0, 0), block, accelerator.staging(), "transfer")
         started = perf_counter_ns()
-        machine.accelerator.link.demand([copy])
+        accelerator.link.demand([copy])
         copy.wait()
         measured.append(perf_counter_ns() - started)
     return round(median(measured))

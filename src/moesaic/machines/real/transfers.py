@@ -22,9 +22,13 @@ from moesaic.machines.real.store import ExpertStore
 
 class Transfers:
     def __init__(
-        self, store: ExpertStore, accelerator: EmulatedAccelerator, timeline: Timeline
+        self,
+        store: ExpertStore,
+        accelerator: EmulatedAccelerator,
+        residency: Residency,
+        timeline: Timeline,
     ) -> None:
-        self.residency = Residency(store.layers, store.experts, accelerator.slots)
+        self.residency = residency
         self.bytes_moved = 0
         self._store, self._accelerator, self._timeline = store, accelerator, timeline
         self._flying: list[Copy] = []  # entered, not yet seen to have arrived

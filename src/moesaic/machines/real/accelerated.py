@@ -1,0 +1,216 @@
+"""The real machine with an accelerator: experts are computed on two lanes beside the conductor, and
+copied by the accelerator's link.
+"""
+
+from __future__ import annotations
+
+from threading import Event
+from time import perf_counter_ns
+from typing import NamedTuple
+
+import torch
+
+from moesaic.core.plan import LayerPlan, Transfer
+from moesaic.core.report import LayerReport, Span, Timeline
+from moesaic.core.routing import ExpertId
+from moesaic.core.view import CPU, GPU, View
+from moesaic.kernels.grouping import Group, group_by_expert
+from moesaic.machines.real.accelerator import EmulatedAccelerator
+from moesaic.machines.real.copies import Copy
+from moesaic.machines.real.lane import Lane, ThreadLane
+from moesaic.machines.real.machine import RealMachine
+from moesaic.machines.real.probes import time_on_lane, time_transfer
+from moesaic.machines.real.routing import Translator
+from moesaic.machines.real.store import ExpertStore
+from moesaic.machines.real.transfers import Transfers
+from moesaic.models.experts import Routed
+
+
+class Item(NamedTuple):
+    """One expert for a lane: its weights, its tokens, and what to wait for and to announce."""
+
+    expert: int
+    block: torch.Tensor
+    group: Group
+    arrival: Copy | None = None
+    computed: Event | None = None
+
+
+class AcceleratedMachine(RealMachine):
+    """Implements `core.machine.Body`. `threads` is how many cores the CPU's lane may use."""
+
+    def __init__(
+        self,
+        store: ExpertStore,
+        translator: Translator,
+        dtype: torch.dtype,
+        accelerator: EmulatedAccelerator,
+        threads: int = 1,
+        timeline: Timeline | None = None,
+    ) -> None:
+        super().__init__(store, translator, dtype, accelerator.slots, timeline)
+        self.accelerator = accelerator
+        self.transfers = Transfers(store, accelerator, self.residency, self.timeline)
+        self.cpu: Lane = ThreadLane("cpu", threads)
+        self._shared_ns = 0  # how long shared experts take, by the last layer
+        self._shared_since = 0  # when this layer's were submitted; 0: there are none
+        self._computed: dict[int, Event] = {}
+
+    def view(self, layer: int) -> View:
+        books = self.residency
+        flights = self.transfers.flights()
+        return View(
+            resident=books.resident,
+            slots=books.slots,
+            held=books.held,
+            occupied=books.occupied,
+            in_flight=flights,
+            gpu_busy_ns=self._shared_left_ns(),
+            pcie_busy_ns=flights[-1].remaining_ns if flights else 0,
+        )
+
+    def start(self, plan: LayerPlan, planning_ns: int = 0) -> None:
+        choice = self._routed.choice
+        groups = group_by_expert(choice.experts, choice.weights)
+        now = perf_counter_ns()
+        self._report = self._counted(plan, now)
+        self._parts: dict[str, torch.Tensor] = {}
+        self._busy: dict[str, int] = {}
+        on_gpu = plan.queues.get(GPU, ())
+        if on_gpu:
+            self._submit(GPU, self._accelerator_items(plan, on_gpu, groups))
+        on_cpu = plan.queues.get(CPU, ())
+        if on_cpu:
+            block = self.store.block
+            items = [Item(e, block(plan.layer, e), groups[e]) for e in on_cpu]
+            self._submit(CPU, items)
+        self.accelerator.lane.wake()
+        self.cpu.wake()
+
+    def offer(self, background: tuple[Transfer, ...], lookahead_ns: int = 0) -> None:
+        if background:
+            self.transfers.offer(background)
+
+    def wait(self) -> LayerReport:
+        self.accelerator.lane.join()
+        self.cpu.join()
+        self.transfers.settle()
+        parts = list(self._parts.values())
+        total = parts[0] if len(parts) == 1 else parts[0] + parts[1]
+        self._total = total.to(self._routed.hidden.dtype)
+        self._experts_ns += max(self._busy.values())
+        report = self._report._replace(end_ns=perf_counter_ns())
+        self._reports.append(report)
+        return report
+
+    def place(self, experts: list[ExpertId]) -> None:
+        """The initial placement."""
+        self.transfers.place(experts)
+
+    def probe(self, device: str, tokens: int, experts: int) -> int:
+        if device == CPU:
+            return time_on_lane(self.store, self.dtype, self.cpu, tokens, experts)
+        filled, lane = self.accelerator.filled(self.store), self.accelerator.lane
+        return time_on_lane(self.store, self.dtype, lane, tokens, experts, filled)
+
+    def probe_transfer(self) -> int:
+        return time_transfer(self.store, self.accelerator)
+
+    @property
+    def bytes_moved(self) -> int:
+        return self.transfers.bytes_moved
+
+    def close(self) -> None:
+        super().close()
+        self.cpu.close()
+        self.accelerator.close()
+
+    def _arrived(self, routed: Routed) -> None:
+        """Nothing new moves from here on. The shared experts belong to the accelerator, and run
+        beside the routed ones."""
+        self.transfers.recall()
+        self._shared_since = 0
+        beside = routed.beside
+        if beside is None:
+            return
+
+        def compute() -> None:
+            started = perf_counter_ns()
+            beside.result()
+            self._shared_ns = perf_counter_ns() - started
+
+        self._shared_since = perf_counter_ns()
+        self.accelerator.lane.submit(compute)
+
+    def _clear(self) -> None:
+        for lane in (self.cpu, self.accelerator.lane):
+            try:
+                lane.join()
+            except Exception:  # it was part of the interrupted step, which nobody asks about
+                continue
+        for event in self._computed.values():  # nobody computes these any more
+            event.set()
+        self.transfers.drain()
+
+    def _shared_left_ns(self) -> int:
+        if not self._shared_since:
+            return 0
+        return max(self._shared_since + self._shared_ns - perf_counter_ns(), 0)
+
+    def _counted(self, plan: LayerPlan, now: int) -> LayerReport:
+        resident = self.residency.resident[plan.layer].tolist()
+        served = [expert for queue in plan.queues.values() for expert in queue]
+        hits = sum(resident[expert] for expert in served)
+        under_way = self.transfers.coming(plan.layer)
+        coming = sum(expert in under_way for expert in served)
+        moved = len(plan.transfers) * self.store.kernel.block_bytes
+        return LayerReport(plan.layer, now, now, len(served), hits, moved, coming)
+
+    def _accelerator_items(
+        self, plan: LayerPlan, queue: tuple[int, ...], groups: dict[int, Group]
+    ) -> list[Item]:
+        demanded = {transfer.expert for transfer in plan.transfers}
+        self._computed = {expert: Event() for expert in queue if expert in demanded}
+        copies = self.transfers.coming(plan.layer)
+        copies |= self.transfers.demand(plan.transfers, self._computed)
+        items = []
+        for expert in queue:
+            copy = copies.get(expert)
+            block = copy.target if copy else self.accelerator.block(plan.layer, expert)
+            items.append(Item(expert, block, groups[expert], copy, self._computed.get(expert)))
+        return items
+
+    def _submit(self, device: str, items: list[Item]) -> None:
+        hidden, layer = self._routed.hidden, self._routed.layer
+        out = torch.zeros(hidden.shape, dtype=torch.float32)
+        self._parts[device] = out
+
+        def compute() -> None:
+            started = perf_counter_ns()
+            try:
+                for item in items:
+                    self._compute(device, layer, item, hidden, out)
+            finally:
+                for item in items:
+                    if item.computed is not None:
+                        item.computed.set()
+            self._busy[device] = perf_counter_ns() - started
+
+        lane = self.accelerator.lane if device == GPU else self.cpu
+        lane.submit(compute)
+
+    def _compute(
+        self, device: str, layer: int, item: Item, hidden: torch.Tensor, out: torch.Tensor
+    ) -> None:
+        if item.arrival is not None:
+            item.arrival.wait()
+        started = perf_counter_ns()
+        tokens, weights = item.group
+        self.store.kernel.compute(item.block, hidden, tokens, weights, out)
+        if item.computed is not None:
+            item.computed.set()
+        if self.timeline.enabled:
+            span = Span(
+                device, "expert", started, perf_counter_ns(), layer, item.expert, len(weights)
+            )
+            self.timeline.add(span)
