@@ -1,3 +1,33 @@
-"""Moesaic: Mixture-of-Experts models larger than the GPU, on everything a machine has."""
+"""Moesaic: Mixture-of-Experts models larger than the GPU, on everything a machine has.
+
+The public names are loaded when first asked for: they need torch, and naming the package must
+cost nothing. `__init__.pyi` tells type checkers what they are."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "LLM": "engine.generation.llm",
+    "AsyncLLM": "engine.generation.async_llm",
+    "SamplingParams": "engine.generation.sampling_params",
+    "EngineSettings": "engine.engine_settings",
+}
+_EXTRA = ("torch", "tokenizers", "jinja2")  # packages of the engine extra
+
+__all__ = ["LLM", "AsyncLLM", "EngineSettings", "SamplingParams"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRA:
+            raise
+        errors = import_module("moesaic.core.errors")
+        raise errors.MissingExtra("generating text", "engine") from None

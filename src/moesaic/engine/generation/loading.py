@@ -1,0 +1,125 @@
+"""From a model directory to something that generates: opened and checked, its memory planned,
+then loaded. Everything that can be refused is refused before weights are read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from moesaic.core.errors import ImpossibleSetting, UnknownName
+from moesaic.core.model import ModelSpec
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.generation.assembly import assemble
+from moesaic.engine.generation.batcher import Batcher
+from moesaic.engine.generation.intake import Intake
+from moesaic.engine.generation.recording import RecordingBody, check_place
+from moesaic.engine.generation.runner import Runner
+from moesaic.engine.generation.sampler import Sampler
+from moesaic.engine.memory_plan import MemoryPlan, plan_memory
+from moesaic.hardware.host import memory
+from moesaic.models.load import load_decoder, open_model
+from moesaic.models.tokenizer import Tokenizer, has_tokenizer
+from moesaic.models.tokenizer_files import read_eos_ids
+from moesaic.policies.systems import load_system
+
+PathLike = str | os.PathLike[str]
+Progress = Callable[[int, int], None]  # experts loaded, experts in all
+_UNKNOWN_MEMORY = 1 << 62  # where the system does not tell, nothing is refused
+
+
+@dataclass(slots=True, eq=False)
+class LoadedModel:
+    """A model with everything around it that turns requests into tokens."""
+
+    spec: ModelSpec
+    settings: EngineSettings
+    plan: MemoryPlan
+    tokenizer: Tokenizer | None
+    runner: Runner
+    intake: Intake
+    batcher: Batcher
+    recording: RecordingBody | None
+    threads: int  # torch's, in the thread that drives the batcher
+    closed: bool = False
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Stop the threads and finish the recording, which an error makes void."""
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            self.batcher.cancel_all()
+            if self.recording is not None and isinstance(error, Exception):
+                self.recording.discard(error)
+            elif self.recording is not None:
+                self.recording.close()
+        finally:
+            self.runner.close()
+
+    def refuse_if(self, closed: bool) -> None:
+        if closed:
+            raise ImpossibleSetting(f"{self.spec.name} was closed: load it again to go on")
+
+
+def load(
+    model: PathLike,
+    settings: EngineSettings,
+    record: PathLike | None = None,
+    progress: Progress | None = None,
+) -> LoadedModel:
+    opened = open_model(model)
+    spec = opened.architecture.spec
+    tokenizer = Tokenizer.open(model, spec.vocab_size) if has_tokenizer(model) else None
+    eos_ids = read_eos_ids(Path(model), None) if tokenizer is None else tokenizer.eos_ids
+    if record is not None:
+        check_place(record)
+    _, available = memory()
+    plan = plan_memory(spec, settings, _UNKNOWN_MEMORY if available is None else available)
+    decoder = load_decoder(opened, plan.dtype)
+    advance = _counting(progress, spec.num_expert_blocks)
+    runner = assemble(
+        decoder, opened.experts, plan.expert_dtype, settings, plan.room, advance=advance
+    )
+    recording = None if record is None else RecordingBody(runner.body, record, spec)
+    batcher = Batcher(
+        runner, Sampler(eos_ids), plan.room.sequences, settings.max_step_tokens, recording
+    )
+    return LoadedModel(
+        spec=spec,
+        settings=settings,
+        plan=plan,
+        tokenizer=tokenizer,
+        runner=runner,
+        intake=Intake(spec, tokenizer, eos_ids, plan.room.length),
+        batcher=batcher,
+        recording=recording,
+        threads=torch.get_num_threads(),
+    )
+
+
+def settings_from(
+    settings: EngineSettings | None, system: str | None, options: Mapping[str, Any]
+) -> EngineSettings:
+    """A system's policies come before the settings', single options before both."""
+    known = [field.name for field in fields(EngineSettings)]
+    for name in options:
+        if name not in known:
+            raise UnknownName("option", name, [*known, "system", "record", "progress"])
+    chosen = EngineSettings() if settings is None else settings
+    if system is not None:
+        chosen = chosen.with_system(load_system(system))
+    return replace(chosen, **options)
+
+
+def _counting(progress: Progress | None, total: int) -> Callable[[int], None]:
+    if progress is None:
+        return lambda experts: None
+    done = count(1)
+    return lambda experts: progress(next(done), total)
