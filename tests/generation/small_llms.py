@@ -1,0 +1,78 @@
+"""Small models to generate with: stock ones, with and without a tokenizer, and what they say."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+import small_tokenizers
+import stock
+from moesaic import LLM, SamplingParams
+
+# So small a step that prompts are cut, and less room than prompts: requests come and go.
+TIGHT: dict[str, Any] = {"threads": 1, "max_step_tokens": 7, "max_sequences": 3}
+MACHINES: dict[str, dict[str, Any]] = {
+    "cpu": {},
+    "emulated": {"accelerator": "emulated", "cache_ratio": 0.25, "checked": True},
+}
+LENGTHS = (3, 20, 1, 9, 12, 2, 7)
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+TEXTS = (
+    "The router of a mixture of experts",
+    "Weights",
+    "naïve café 😀",
+    "",
+    "def plan(view): return [expert for expert in view]",
+)
+
+
+def llm(folder: Path, machine: str = "cpu", **options: Any) -> LLM:
+    return LLM(folder, **(TIGHT | MACHINES[machine] | options))
+
+
+def greedy(tokens: int, **others: Any) -> SamplingParams:
+    return SamplingParams(max_tokens=tokens, temperature=0.0, **others)
+
+
+def prompts(lengths: tuple[int, ...] = LENGTHS, vocabulary: int = 97) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(5)
+    return [torch.randint(0, vocabulary, (n,), generator=generator).tolist() for n in lengths]
+
+
+def stock_greedy(model: Any, prompt: list[int], tokens: int, **options: Any) -> list[int]:
+    """What the stock implementation's own `generate` appends."""
+    with torch.inference_mode():
+        ids = torch.tensor([prompt])
+        mask = torch.ones_like(ids)
+        made = model.generate(
+            ids, attention_mask=mask, do_sample=False, max_new_tokens=tokens, **options
+        )
+    written: list[int] = made[0, len(prompt) :].tolist()
+    return written
+
+
+class Talking(NamedTuple):
+    """A stock model with a tokenizer in its directory."""
+
+    model: Any
+    tokenizer: Any  # the stock one
+    folder: Path
+
+
+@cache
+def talking(kind: str = "byte-level") -> Talking:
+    folder = Path(tempfile.mkdtemp(prefix="moesaic-talking-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    small_tokenizers.save(folder, kind, chat_template=CHATML)
+    model = stock.make("qwen3-moe", vocab_size=512)
+    stock.save(model, folder)  # also the config
+    return Talking(model, small_tokenizers.stock(folder), folder)

@@ -1,0 +1,54 @@
+"""Do the package's public names come when asked for, and cost nothing before?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import moesaic
+from moesaic.engine.generation.llm import LLM
+from moesaic.engine.generation.sampling_params import SamplingParams
+
+WITHOUT_TORCH = """
+import sys
+
+class NoTorch:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "torch":
+            raise ModuleNotFoundError("no torch here", name="torch")
+
+sys.meta_path.insert(0, NoTorch())
+from moesaic import SamplingParams
+try:
+    from moesaic import LLM
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def python(code: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_naming_the_package_loads_nothing_heavy() -> None:
+    loaded = python("import moesaic, sys; print(*sys.modules)").split()
+    assert "moesaic" in loaded
+    assert not {"torch", "numpy", "numba", "tokenizers"} & set(loaded)
+
+
+def test_public_names_are_what_they_are_at_home() -> None:
+    assert moesaic.LLM is LLM
+    assert moesaic.SamplingParams is SamplingParams
+    assert all(getattr(moesaic, name) for name in moesaic.__all__)
+    with pytest.raises(AttributeError, match="LMM"):
+        moesaic.LMM  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_without_torch_one_is_told_what_to_install() -> None:
+    said = python(WITHOUT_TORCH)
+    assert said.startswith("MissingExtra")
+    assert "pip install 'moesaic[engine]'" in said
