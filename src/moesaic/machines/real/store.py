@@ -39,8 +39,8 @@ class ExpertStore:
     def some_blocks(self, count: int) -> list[torch.Tensor]:
         """Different experts from all over the store, or as many as there are."""
         total = self.layers * self.experts
-        step = max(total // count, 1)
-        return [self.block(*divmod(i, self.experts)) for i in range(0, total, step)][:count]
+        count = min(count, total)
+        return [self.block(*divmod(i * total // count, self.experts)) for i in range(count)]
 
 
 def _ask_for_huge_pages(memory: mmap.mmap) -> bool:

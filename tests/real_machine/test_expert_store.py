@@ -1,0 +1,63 @@
+"""Is every expert in one block of its own, where a copy and a kernel can use it?"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from small_store import SHAPE, random_weights, small_store
+
+from moesaic.core.routing import ExpertId
+from moesaic.kernels.base import ALIGNMENT
+from moesaic.kernels.choose import EXPERT_DTYPES, make_kernel
+from moesaic.machines.real.store import ExpertStore
+
+LAYERS, EXPERTS = 3, 5
+EVERY = [(layer, expert) for layer in range(LAYERS) for expert in range(EXPERTS)]
+
+
+@pytest.mark.parametrize("dtype", EXPERT_DTYPES)
+def test_every_block_is_aligned_contiguous_and_its_own(dtype: str) -> None:
+    store = ExpertStore(make_kernel(SHAPE, dtype), LAYERS, EXPERTS)
+    size = store.kernel.block_bytes
+    starts = [store.block(*at).data_ptr() for at in EVERY]
+    for at, start in zip(EVERY, starts, strict=True):
+        block = store.block(*at)
+        assert block.dtype == torch.uint8
+        assert block.shape == (size,)
+        assert block.is_contiguous()
+        assert start % ALIGNMENT == 0
+    assert all(b - a >= size for a, b in pairwise(sorted(starts)))
+    assert store.bytes == LAYERS * EXPERTS * size
+
+
+@pytest.mark.parametrize("at", EVERY)
+def test_writing_one_expert_changes_no_other(at: tuple[int, int]) -> None:
+    store = small_store(LAYERS, EXPERTS)
+    before = {other: store.block(*other).clone() for other in EVERY}
+    store.put(ExpertId(*at), random_weights(seed=99))
+    changed = [other for other in EVERY if not torch.equal(store.block(*other), before[other])]
+    assert changed == [at]
+
+
+def test_any_expert_computes_what_its_weights_say() -> None:
+    """In plain torch, from the unpacked matrices."""
+    store = small_store(LAYERS, EXPERTS)
+    x = torch.randn((4, SHAPE.hidden), generator=torch.Generator().manual_seed(1))
+    for number, at in enumerate(EVERY):
+        weights, out = random_weights(number), torch.zeros((4, SHAPE.hidden))
+        store.kernel.compute(store.block(*at), x, None, torch.ones(4), out)
+        inner = torch.nn.functional.silu(x @ weights.gate.T) * (x @ weights.up.T)
+        torch.testing.assert_close(out, inner @ weights.down.T)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 7, 15, 40])
+def test_some_blocks_are_different_ones_from_all_over(count: int) -> None:
+    store = small_store(LAYERS, EXPERTS)
+    blocks = store.some_blocks(count)
+    assert len(blocks) == min(count, len(EVERY))
+    assert len({block.data_ptr() for block in blocks}) == len(blocks)
+    if count >= LAYERS:
+        rows = [{store.block(*at).data_ptr() for at in EVERY if at[0] == n} for n in range(LAYERS)]
+        assert all(any(b.data_ptr() in row for b in blocks) for row in rows)
