@@ -14,9 +14,11 @@ from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import MoesaicError
 from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory_plan import SHORTEST, SPARE, MemoryPlan, Part, largest, needing_slots
+from moesaic.engine.memory_choice import SHORTEST, largest, needing_slots
+from moesaic.engine.memory_draft import SPARE, MemoryPlan, Part
 
 Decide = Callable[[EngineSettings], MemoryPlan]
+Fits = Callable[..., bool]  # with these settings changed
 _MB = 1_000_000
 
 
@@ -63,61 +65,57 @@ def _advice(plan: MemoryPlan, settings: EngineSettings, decide: Decide) -> str:
         except MoesaicError:  # a change may also be impossible
             return False
 
-    more = _more_memory(plan, fits)
-    helpful = [change.words for change in _changes(settings, fits) if fits(**change.fields)]
-    if helpful:
-        return f"Use {', or '.join([*helpful, *more])}"
+    changes = _changes(plan, settings, fits)
+    helpful = [change.words for change in changes if fits(**change.fields)]
     smallest = _smallest(settings)
-    if fits(**smallest.fields):
-        return f"Use {', or '.join([f'all of {smallest.words}', *more])}"
-    return f"Use {', or '.join(more)}" if more else "Use a smaller model"
+    if not helpful and fits(**smallest.fields):
+        helpful = [f"all of {smallest.words}"]
+    return f"Use {', or '.join([*helpful, _more_memory(plan)])}"
 
 
-def _changes(settings: EngineSettings, fits: Callable[..., bool]) -> Iterator[Change]:
-    """Each as large as it may be; some may not fit nevertheless."""
-    sequences = largest(1, settings.max_sequences - 1, lambda n: fits(max_sequences=n))
+def _changes(plan: MemoryPlan, settings: EngineSettings, fits: Fits) -> Iterator[Change]:
+    """Each as small a change as may help; some do not."""
     if settings.max_sequences > 1:
+        sequences = largest(1, settings.max_sequences - 1, lambda n: fits(max_sequences=n))
         yield Change(f"--max-sequences {sequences}", {"max_sequences": sequences})
-    if settings.max_model_len is not None:
-        length = largest(1, settings.max_model_len - 1, lambda n: fits(max_model_len=n))
-        if length >= min(SHORTEST, settings.max_model_len):
-            yield Change(f"--max-model-len {length}", {"max_model_len": length})
+    if settings.max_model_len is not None and settings.max_model_len > SHORTEST:
+        high = settings.max_model_len - 1
+        length = largest(SHORTEST, high, lambda n: fits(max_model_len=n))
+        yield Change(f"--max-model-len {length}", {"max_model_len": length})
     if settings.accelerator != "none":
         ratios = (percent / 100 for percent in range(99, -1, -1))
-        ratio = next((r for r in ratios if fits(cache_ratio=r)), None)
-        if ratio is not None:
-            yield Change(f"--cache-ratio {ratio:g}", {"cache_ratio": ratio})
-    if settings.dtype == "fp32":
+        ratio = next((ratio for ratio in ratios if fits(cache_ratio=ratio)), 0.0)
+        yield Change(f"--cache-ratio {ratio:g}", {"cache_ratio": ratio})
+    if plan.dtype == "fp32":
         experts = settings.expert_dtype if settings.expert_dtype.startswith("int") else "auto"
         yield Change("--dtype bf16", {"dtype": "bf16", "expert_dtype": experts})
-    for dtype in ("int8", "int4"):
-        if _is_smaller(dtype, settings.expert_dtype) and fits(expert_dtype=dtype):
-            yield Change(f"--expert-dtype {dtype}", {"expert_dtype": dtype})
-            break
-    if settings.schedule != "best-split" or settings.prefill_schedule is not None:
+    bits = BITS_PER_WEIGHT[plan.expert_dtype]
+    smaller = [d for d in ("int8", "int4") if BITS_PER_WEIGHT[d] < bits]
+    for dtype in [dtype for dtype in smaller if fits(expert_dtype=dtype)][:1]:
+        yield Change(f"--expert-dtype {dtype}", {"expert_dtype": dtype})
+    if needing_slots(settings):
         split = {"schedule": "best-split", "prefill_schedule": None}
         yield Change("--schedule best-split", split)
 
 
-def _is_smaller(dtype: str, than: str) -> bool:
-    return BITS_PER_WEIGHT[dtype] < BITS_PER_WEIGHT.get(than, math.inf)
-
-
 def _smallest(settings: EngineSettings) -> Change:
     """Everything together, as small as it goes."""
-    words = ["--expert-dtype int4", "--max-sequences 1", f"--max-model-len {SHORTEST}"]
-    fields = {"expert_dtype": "int4", "max_sequences": 1, "max_model_len": SHORTEST}
+    length = min(settings.max_model_len or SHORTEST, SHORTEST)
+    words = ["--expert-dtype int4", "--max-sequences 1", f"--max-model-len {length}"]
+    fields = {"expert_dtype": "int4", "max_sequences": 1, "max_model_len": length}
     if settings.accelerator != "none":
         words.append("--cache-ratio 0")
         fields["cache_ratio"] = 0.0
     return Change(", ".join(words), fields)
 
 
-def _more_memory(plan: MemoryPlan, fits: Callable[..., bool]) -> list[str]:
+def _more_memory(plan: MemoryPlan) -> str:
     """What would be enough for what was asked."""
+    words = []
     if not plan.fits_main:
         spare = round(SPARE * plan.available_bytes)
         needed = (plan.main_bytes - spare) / (1 - SPARE)
-        return [f"a machine with {in_gb(needed)} of available memory"]
-    needed = math.ceil(plan.accelerator_bytes / GB * 100) / 100
-    return [f"--gpu-memory {needed:g}"] if fits(gpu_memory_gb=needed) else []
+        words.append(f"a machine with {in_gb(needed)} of available memory")
+    if not plan.fits_accelerator:
+        words.append(f"--gpu-memory {math.ceil(plan.accelerator_bytes / GB * 100) / 100:g}")
+    return " and ".join(words)

@@ -1,0 +1,52 @@
+"""Small architectures whose plans are compared with what is really allocated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from moesaic.core.config_reader import ConfigReader
+from moesaic.core.model import LatentAttention, ModelSpec
+from moesaic.models.architecture import Architecture
+from moesaic.models.config import architecture_of
+
+GROUPED = ModelSpec(
+    name="grouped",
+    family="qwen3_moe",
+    num_layers=2,
+    moe_layers=(0, 1),
+    hidden_size=256,
+    vocab_size=2000,
+    num_experts=8,
+    top_k=2,
+    expert_intermediate=192,
+    shared_intermediate=0,
+    dense_intermediate=0,
+    num_heads=8,
+    num_kv_heads=2,
+    head_dim=32,
+    max_context=4096,
+)
+LATENT = replace(
+    GROUPED,
+    name="latent",
+    family="deepseek_v2",
+    num_layers=3,
+    moe_layers=(1, 2),
+    shared_intermediate=384,
+    dense_intermediate=512,
+    num_kv_heads=8,
+    head_dim=48,
+    latent_attention=LatentAttention(64, 16, 32, 32, None),
+)
+BOTH = (GROUPED, LATENT)
+_RULES = {
+    "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
+    "rope_theta": 10000.0,
+    "routed_scaling_factor": 1.0,
+    "topk_method": "greedy",
+}
+
+
+def architecture(spec: ModelSpec) -> Architecture:
+    return architecture_of(ConfigReader(_RULES, spec.name), spec)

@@ -1,0 +1,168 @@
+"""Are the planned sizes those that are really allocated?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from planned_models import BOTH, GROUPED, LATENT, architecture
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.model import ModelSpec
+from moesaic.core.routing import ExpertId
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.memory_sizes import STAGING, Sizes
+from moesaic.kernels.base import ExpertShape
+from moesaic.kernels.choose import make_kernel
+from moesaic.kernels.dtypes import torch_dtype
+from moesaic.machines.real import accelerator
+from moesaic.machines.real.store import ExpertStore
+from moesaic.models.build import DecoderBuilder
+from moesaic.models.experts import ResidentExperts
+from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.step import Segment
+from moesaic.models.synthetic import random_expert, synthetic_decoder
+
+torch.set_num_threads(1)
+
+
+def sizes(spec: ModelSpec, **fields: Any) -> Sizes:
+    return Sizes.of(spec, EngineSettings(**fields))
+
+
+def store_of(spec: ModelSpec, dtype: str) -> ExpertStore:
+    kernel = make_kernel(ExpertShape(spec.hidden_size, spec.expert_intermediate), dtype)
+    return ExpertStore(kernel, spec.num_moe_layers, spec.num_experts)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+@pytest.mark.parametrize("width", [192, 7])  # 7: a block does not end on a cache line
+def test_the_store_takes_what_was_planned(dtype: str, width: int) -> None:
+    spec = replace(GROUPED, expert_intermediate=width, hidden_size=width + 3)
+    planned = sizes(spec, dtype=dtype)
+    assert planned.store == store_of(spec, dtype).bytes
+    assert planned.block == store_of(spec, dtype).kernel.block_bytes
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_the_store_of_quantised_experts_is_near_the_plan(dtype: str) -> None:
+    spec = replace(GROUPED, expert_intermediate=256)
+    assert sizes(spec, expert_dtype=dtype).store == store_of(spec, dtype).bytes
+    ragged = replace(GROUPED, expert_intermediate=200)  # the last group of a row is not full
+    assert sizes(ragged, expert_dtype=dtype).store == pytest.approx(
+        store_of(ragged, dtype).bytes, rel=0.02
+    )
+
+
+@pytest.mark.parametrize("spec", BOTH, ids=lambda spec: spec.name)
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_the_kv_cache_takes_what_was_planned(spec: ModelSpec, dtype: str) -> None:
+    cache = ContiguousCache(spec, 3, 50, torch_dtype(dtype))
+    allocated = cache._first.nbytes + cache._second.nbytes
+    assert sizes(spec, dtype=dtype, max_sequences=3).kv_cache(50) == allocated
+
+
+class CountedTensors:
+    """Stands in for a checkpoint: knows how much was read from it."""
+
+    def __init__(self) -> None:
+        self.values = 0
+
+    def tensor(self, name: str, *shape: int, dtype: Any = None) -> Any:
+        self.values += math.prod(shape)
+        return torch.empty(shape, device="meta")
+
+    def empty(self, values: int) -> Any:
+        return torch.empty(values, device="meta")
+
+
+@pytest.mark.parametrize("spec", BOTH, ids=lambda spec: spec.name)
+def test_dense_weights_are_all_but_norms_and_biases(spec: ModelSpec) -> None:
+    source = CountedTensors()
+    DecoderBuilder(architecture(spec), source, lambda layer: f"model.layers.{layer}.mlp").build()
+    norms = 2 * spec.hidden_size * spec.num_layers + spec.hidden_size
+    small = norms + 2 * 64 * spec.num_layers  # inside attention
+    planned = sizes(spec, dtype="fp32").dense // 4
+    assert source.values - small <= planned <= source.values
+
+
+def test_the_gate_bank_takes_what_was_planned() -> None:
+    bank = synthetic_decoder(architecture(LATENT), "bf16").gate_bank()
+    assert sizes(LATENT, dtype="bf16").gate_bank == bank._gates.nbytes
+
+
+def test_staging_is_what_the_accelerator_has() -> None:
+    assert accelerator.STAGING == STAGING
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "int8", "int4"])
+@pytest.mark.parametrize("inner", [192, 9000])  # 9000: unpacked in several pieces
+def test_kernels_get_the_workspace_they_ask_for(dtype: str, inner: int) -> None:
+    spec = replace(GROUPED, expert_intermediate=inner)
+    kernel = make_kernel(ExpertShape(spec.hidden_size, inner), dtype)
+    planned = sizes(spec, dtype="fp32", expert_dtype=dtype)
+    assert planned.kernel_workspace(100) == kernel.workspace(100)
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """The most that torch held at once, beyond what it held before."""
+    with torch.profiler.profile(profile_memory=True) as profile:
+        work()
+    events = profile.profiler.kineto_results.events()
+    changes = [event for event in events if event.name() == "[memory]"]
+    held = most = 0
+    for change in sorted(changes, key=lambda event: event.start_ns()):
+        held += change.nbytes()
+        most = max(most, held)
+    return most
+
+
+@pytest.mark.parametrize("spec", BOTH, ids=lambda spec: spec.name)
+@pytest.mark.parametrize(("dtype", "expert_dtype"), [("bf16", "bf16"), ("fp32", "int4")])
+def test_a_step_needs_no_more_workspace_than_planned(
+    spec: ModelSpec, dtype: str, expert_dtype: str
+) -> None:
+    """The first step of a prompt, and one at the end of a long sequence."""
+    settings = EngineSettings(
+        dtype=dtype, expert_dtype=expert_dtype, max_step_tokens=256, max_sequences=1
+    )
+    network, planned = architecture(spec), Sizes.of(spec, settings)
+    decoder = synthetic_decoder(network, dtype)
+    kernel = make_kernel(network.expert_shape, expert_dtype)
+    experts = ResidentExperts(kernel, spec.num_moe_layers, spec.num_experts)
+    for number in range(spec.num_expert_blocks):
+        which = ExpertId(*divmod(number, spec.num_experts))
+        experts.put(which, random_expert(network.expert_shape))
+    cache, tokens = ContiguousCache(spec, 1, 1024, decoder.dtype), torch.arange(256)
+
+    def step() -> None:
+        hidden = decoder.forward(tokens, [Segment(0, 256)], cache, experts)
+        decoder.logits(hidden[-1:])
+
+    short = peak_bytes(step)
+    assert short <= planned.workspace(256) <= 3 * short
+    step()
+    step()
+    long = peak_bytes(step)
+    assert long <= planned.workspace(1024) <= 3 * long
+
+
+def test_auto_is_as_published() -> None:
+    def chosen(native: str, **fields: str) -> tuple[str, str]:
+        found = sizes(replace(GROUPED, native_dtype=native), **fields)
+        return found.dtype, found.expert_dtype
+
+    assert chosen("bf16") == ("bf16", "bf16")
+    assert chosen("fp32") == ("fp32", "fp32")
+    assert chosen("int8") == ("bf16", "int8"), "attention is not computed in integers"
+    assert chosen("bf16", dtype="fp16") == ("fp16", "fp16")
+    assert chosen("bf16", expert_dtype="int4") == ("bf16", "int4")
+
+
+def test_experts_in_another_floating_precision_are_refused() -> None:
+    with pytest.raises(ImpossibleSetting, match="--expert-dtype bf16, int8 or int4, or --dtype fp"):
+        sizes(GROUPED, expert_dtype="fp32")
