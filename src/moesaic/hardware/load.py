@@ -15,7 +15,15 @@ from typing import Any
 
 from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import BadMachine, UnknownName
-from moesaic.hardware.spec import REQUIRED_DTYPES, SECTIONS, MachineSpec, Number, Rule, numbers
+from moesaic.hardware.spec import (
+    OPTIONAL,
+    REQUIRED_DTYPES,
+    SECTIONS,
+    MachineSpec,
+    Number,
+    Rule,
+    numbers,
+)
 
 THIS = "this"  # the name of the machine we run on, once it is measured
 _DATA = files("moesaic.hardware") / "data"
@@ -88,7 +96,8 @@ class _Reader:
         notes = table.get("notes")
         if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
             raise BadMachine(self.path, "notes", "expected a list of texts (it may be empty)")
-        parts |= {key: self._section(table, key) for key in SECTIONS}
+        given = [key for key in SECTIONS if key in table or key not in OPTIONAL]
+        parts |= {key: self._section(table, key) for key in given}
         return MachineSpec(notes=tuple(notes), **parts, sources=self.sources)
 
     def _section(self, table: Mapping[str, Any], section: str) -> Any:

@@ -27,6 +27,7 @@ class Rule(NamedTuple):
 Positive = Annotated[float, Rule("a number above 0", lambda v: v > 0)]
 NotNegative = Annotated[float, Rule("a number of 0 or more", lambda v: v >= 0)]
 Fraction = Annotated[float, Rule("a fraction above 0, at most 1", lambda v: 0 < v <= 1)]
+Share = Annotated[float, Rule("a share from 0 to 1", lambda v: 0 <= v <= 1)]
 Count = Annotated[int, Rule("a whole number of 1 or more", lambda v: v >= 1 and v == int(v))]
 Rates = Mapping[str, Positive]  # weight precision -> rate
 
@@ -138,6 +139,18 @@ class PlannerSpec(_Checked):
 
 
 @dataclass(frozen=True, slots=True)
+class HostSpec(_Checked):
+    """What devices take from each other: each number is the share of something scarce (memory
+    bandwidth, cores) that one needs while it works at full speed. Shares of those at work that
+    add up to more than 1 slow all of them down."""
+
+    gpu_share: Share
+    cpu_share: Share
+    link_share: Share
+    planner_share: Share
+
+
+@dataclass(frozen=True, slots=True)
 class MachineSpec:
     """One machine. `sources` says for every number ("gpu.memory_gb") where it comes from."""
 
@@ -150,13 +163,14 @@ class MachineSpec:
     pcie: LinkSpec
     planner: PlannerSpec
     sources: Mapping[str, str] = field(hash=False, repr=False)
+    host: HostSpec | None = None  # None: nothing is shared
 
     def values(self) -> dict[str, Any]:
         """Every number under the key it has in `sources`."""
         flat: dict[str, Any] = {}
         for section, kind in SECTIONS.items():
             part = getattr(self, section)
-            for number in numbers(kind):
+            for number in numbers(kind) if part is not None else ():
                 value = getattr(part, number.name)
                 rows = value.items() if number.dtypes else ((None, value),)
                 for dtype, each in rows:
@@ -171,4 +185,6 @@ SECTIONS: dict[str, type[Any]] = {
     "cpu": CpuSpec,
     "pcie": LinkSpec,
     "planner": PlannerSpec,
+    "host": HostSpec,
 }
+OPTIONAL = frozenset({"host"})  # tables a description may leave out

@@ -41,7 +41,8 @@ def _lines(spec: MachineSpec) -> Iterator[str]:
     yield from (f"    {_text(note)}," for note in spec.notes)
     yield "]"
     for section in SECTIONS:
-        yield from _section(spec, section)
+        if getattr(spec, section) is not None:
+            yield from _section(spec, section)
 
 
 def _section(spec: MachineSpec, section: str) -> Iterator[str]:

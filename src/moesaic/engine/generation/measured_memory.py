@@ -27,6 +27,7 @@ class LinkTimes:
     bandwidth_gb_s: float
     overlapped_gb_s: float
     beside: float
+    copying: float  # share of a core that copies take
 
 
 def stream_gb_s(lane: Lane) -> float:
@@ -55,7 +56,21 @@ def measure_link(speed: LinkSpeed, cpu: Lane, compute: Job) -> LinkTimes:
         1e6 / us_per_byte / GB,
         _COPIES[1] / overlapped * NS_PER_S / GB,
         slowed / usual,
+        min(1e6 / us_per_byte / GB / _memcpy_gb_s(cpu), 1.0),
     )
+
+
+def _memcpy_gb_s(lane: Lane) -> float:
+    """How fast a core copies when nothing holds it back."""
+    copies = [_copy(_COPIES[1]) for _ in range(8)]
+
+    def make(attempt: int) -> Job:
+        def move() -> None:
+            copies[attempt].target.copy_(copies[attempt].source)
+
+        return move
+
+    return _COPIES[1] / typical_ns(on_lane(lane, make)) * NS_PER_S / GB
 
 
 def _copy(size: int) -> Copy:

@@ -15,7 +15,7 @@ from moesaic.engine.generation.measured_engine import EngineTimes, measure_engin
 from moesaic.engine.generation.measured_experts import LARGE, TOKENS, ExpertTimes, measure_experts
 from moesaic.engine.generation.measured_memory import LinkTimes, measure_link, stream_gb_s
 from moesaic.hardware.host import Host
-from moesaic.hardware.spec import CpuSpec, GpuSpec, LinkSpec, MachineSpec, PlannerSpec
+from moesaic.hardware.spec import CpuSpec, GpuSpec, HostSpec, LinkSpec, MachineSpec, PlannerSpec
 from moesaic.kernels.choose import make_kernel
 from moesaic.machines.real.copies import LinkSpeed
 from moesaic.machines.real.lane import InlineLane, Lane, ThreadLane
@@ -40,6 +40,7 @@ class Profile:
     and nothing runs beside it."""
 
     accelerator: str
+    cores: int
     cpu: Device
     gpu: Device
     link: LinkTimes
@@ -64,7 +65,7 @@ def measure(settings: EngineSettings, cores: int, tell: Tell = lambda words: Non
             lane.close()
     tell("the engine: steps of a small random model")
     engine = measure_engine(settings, gpu.experts.bandwidth_gb_s)
-    return Profile(settings.accelerator, cpu, gpu, link, engine)
+    return Profile(settings.accelerator, cores, cpu, gpu, link, engine)
 
 
 def _device(lane: Lane, threads: int, name: str, tell: Tell) -> Device:
@@ -127,8 +128,21 @@ def describe(profile: Profile, host: Host, name: str) -> MachineSpec:
             profile.engine.lookahead_per_token_us,
         ),
         sources={},
+        host=_host(profile),
     )
     return _with_sources(spec)
+
+
+def _host(profile: Profile) -> HostSpec:
+    """Cores are what is scarce: the accelerator plays on one, the CPU's experts have the others,
+    and copies and thinking need some, too."""
+    cores = profile.cores
+    return HostSpec(
+        gpu_share=profile.gpu.threads / cores,
+        cpu_share=profile.cpu.threads / cores,
+        link_share=profile.link.copying / cores,
+        planner_share=1 / cores,
+    )
 
 
 def _share(device: Device) -> float:

@@ -50,6 +50,7 @@ class Lane:
         self._clock, self._timeline = clock, timeline
         self._queue: deque[Task] = deque()
         self._background: deque[Task] = deque()
+        self._started_ns = 0  # what is running
 
     def submit(self, task: Task) -> None:
         task.lane = self
@@ -71,7 +72,7 @@ class Lane:
     @property
     def worked_ns(self) -> int:
         """Time worked up to now: `busy_ns` and the begun part of what is running."""
-        begun = 0 if self.running is None else self.running.duration - self.remaining_ns
+        begun = 0 if self.running is None else self._clock.now - self._started_ns
         return self.busy_ns + begun
 
     def queued_ns(self) -> int:
@@ -88,8 +89,12 @@ class Lane:
         else:
             return
         self.running = task
+        self._started_ns = self._clock.now
         if task.on_start is not None:
             task.on_start()
+        self._begin(task)
+
+    def _begin(self, task: Task) -> None:
         task.end_ns = self._clock.now + task.duration
         self._clock.at(task.end_ns, self._end)
 
@@ -98,11 +103,11 @@ class Lane:
         assert task is not None, f"lane {self.name} ended a task it was not running"
         self.running = None
         task.done = True
-        self.busy_ns += task.duration
+        start, end = self._started_ns, task.end_ns
+        self.busy_ns += end - start
         if self._timeline.enabled:
-            start = task.end_ns - task.duration
             self._timeline.add(
-                Span(self.name, task.kind, start, task.end_ns, task.layer, task.expert, task.tokens)
+                Span(self.name, task.kind, start, end, task.layer, task.expert, task.tokens)
             )
         if task.on_end is not None:
             task.on_end()

@@ -11,9 +11,11 @@ from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import LayerRouting
 from moesaic.core.view import CPU, GPU, PCIE, PLANNER, Flight, View
+from moesaic.hardware.spec import HostSpec
 from moesaic.machines.sim.clock import Clock
 from moesaic.machines.sim.lane import Lane, Task
 from moesaic.machines.sim.physics import Physics
+from moesaic.machines.sim.sharing import WHOLE, Pool, SharingLane
 
 STAGING = 2  # experts used once are double-buffered: one computes while the next arrives
 
@@ -35,7 +37,7 @@ class SimMachine:
         self.physics = physics
         self.timeline = timeline if timeline is not None else Timeline(enabled=False)
         self.clock = Clock()
-        self.lanes = {name: Lane(name, self.clock, self.timeline) for name in (GPU, CPU, PCIE)}
+        self.lanes = _lanes(physics.machine.host, self.clock, self.timeline)
         self.memory = Residency(model.num_moe_layers, model.num_experts, slots)
         self.bytes_moved = 0
         self.planning_ns = 0
@@ -99,6 +101,7 @@ class SimMachine:
         self._pending = self._submit(plan)
 
     def offer(self, background: tuple[Transfer, ...], lookahead_ns: int) -> None:
+        self._think(lookahead_ns)
         if not background:
             return
         routed = self._routed
@@ -112,6 +115,14 @@ class SimMachine:
             self.clock.at(self.clock.now + lookahead_ns, decided)
         else:
             decided()
+
+    def _think(self, lookahead_ns: int) -> None:
+        """The look-ahead takes its share of the host, where that is scarce; whoever conducts the
+        layer is who thinks, so the layer is not over before."""
+        if PLANNER in self.lanes and lookahead_ns:
+            thinking = Task("plan", lookahead_ns, self._started.layer)
+            self.lanes[PLANNER].submit(thinking)
+            self._pending.append(thinking)
 
     def wait(self) -> LayerReport:
         for task in self._pending:
@@ -222,6 +233,24 @@ class SimMachine:
 
         task.on_start, task.on_end = started, ended
         return task
+
+
+def _lanes(host: HostSpec | None, clock: Clock, timeline: Timeline) -> dict[str, Lane]:
+    """One per device and for the link; where they share a host, they feel each other, and so
+    they feel the planner."""
+    if host is None:
+        return {name: Lane(name, clock, timeline) for name in (GPU, CPU, PCIE)}
+    pool = Pool()
+    shares = {
+        GPU: host.gpu_share,
+        CPU: host.cpu_share,
+        PCIE: host.link_share,
+        PLANNER: host.planner_share,
+    }
+    return {
+        name: SharingLane(name, clock, timeline, pool, round(share * WHOLE))
+        for name, share in shares.items()
+    }
 
 
 def _dense_layers_before(moe_layers: tuple[int, ...], num_layers: int) -> list[int]:
