@@ -55,7 +55,7 @@ def ratios(option: str, commas: str) -> list[float]:
         ) from None
 
 
-def _stack(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+def stack(*options: Callable[[Any], Any]) -> Callable[[F], F]:
     """Several options as one decorator, in the order written."""
 
     def decorate(command: F) -> F:
@@ -68,7 +68,7 @@ def _stack(*options: Callable[[Any], Any]) -> Callable[[F], F]:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 
-workload_options = _stack(
+workload_options = stack(
     click.option(
         "--model", default=MODEL, show_default=True, help="A known model or a config.json."
     ),
@@ -84,7 +84,7 @@ workload_options = _stack(
     click.option("--seed", type=int, help="Of the synthetic routing.  [0]"),
 )
 
-setup_options = _stack(
+setup_options = stack(
     click.option(
         "--expert-dtype",
         metavar="DTYPE",
@@ -101,7 +101,7 @@ setup_options = _stack(
     click.option("--check", is_flag=True, help="Prove every plan legal while running."),
 )
 
-slot_options = _stack(
+slot_options = stack(
     click.option(
         "--slots", help="Who owns GPU slots: per-layer | global  [per-layer, or the system's]"
     ),
@@ -112,13 +112,22 @@ slot_options = _stack(
     ),
 )
 
-policy_options = _stack(
-    click.option("--system", help=f"A known system: {one_of(SYSTEMS)}"),
-    click.option("--schedule", help=f"{one_of(schedules)}  [{SCHEDULE}, or the system's]"),
-    click.option("--cache", help=f"{one_of(caches)}  [{CACHE}, or the system's]"),
-    click.option("--prefetch", help=f"{one_of(prefetches)}  [{PREFETCH}, or the system's]"),
-    slot_options,
-)
+
+def policy_choices(
+    schedule: str, cache: str, prefetch: str, system: str | None = None
+) -> Callable[[F], F]:
+    """Options for the policies, their help saying these defaults."""
+    default = f"  [{system}]" if system is not None else ""
+    return stack(
+        click.option("--system", help=f"A known system: {one_of(SYSTEMS)}{default}"),
+        click.option("--schedule", help=f"{one_of(schedules)}  [{schedule}, or the system's]"),
+        click.option("--cache", help=f"{one_of(caches)}  [{cache}, or the system's]"),
+        click.option("--prefetch", help=f"{one_of(prefetches)}  [{prefetch}, or the system's]"),
+        slot_options,
+    )
+
+
+policy_options = policy_choices(SCHEDULE, CACHE, PREFETCH)
 
 # option -> field of Settings, where they differ
 _FIELDS = {"check": "checked"}
@@ -146,7 +155,7 @@ def build_settings(asked: dict[str, Any]) -> Settings:
     given = {name: asked[name] for name in _PLAIN if asked.get(name) is not None}
     fields |= {_FIELDS.get(name, name): value for name, value in given.items()}
     if asked.get("slots") is not None:
-        fields["per_layer"] = _per_layer(asked["slots"])
+        fields["per_layer"] = per_layer(asked["slots"])
     return Settings(load_model(asked["model"]), load_machine(asked["machine"]), **fields)
 
 
@@ -157,7 +166,7 @@ def cache_of(asked: dict[str, Any]) -> str:
     return load_system(asked["system"]).cache if asked.get("system") is not None else CACHE
 
 
-def _per_layer(slots: str) -> bool:
+def per_layer(slots: str) -> bool:
     if slots not in ("per-layer", "global"):
         raise UnknownName("kind of slots", slots, ("per-layer", "global"))
     return slots == "per-layer"

@@ -1,0 +1,120 @@
+"""Do the engine's options mean the settings they say, system first, then single options?"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from moesaic.cli import engine_options as options_module
+from moesaic.cli.engine_options import engine_options, engine_settings
+from moesaic.core.errors import ImpossibleSetting, MoesaicError, UnknownName
+from moesaic.engine import engine_settings as settings_module
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.memory_choice import CACHE_RATIO
+from moesaic.policies.systems import load_system
+
+
+@click.command()
+@engine_options
+@click.pass_context
+def verb(context: click.Context, /, **asked: Any) -> None:
+    """Does nothing but understand its options."""
+    context.obj.append(engine_settings(asked))
+
+
+def understood(*words: object) -> EngineSettings:
+    found: list[EngineSettings] = []
+    CliRunner().invoke(verb, [str(word) for word in words], obj=found, catch_exceptions=False)
+    return found[0]
+
+
+def test_nothing_asked_means_the_defaults() -> None:
+    assert understood() == EngineSettings()
+
+
+@pytest.mark.parametrize(
+    ("words", "change"),
+    [
+        (("--schedule", "hybrid"), {"schedule": "hybrid"}),
+        (("--cache", "lru"), {"cache": "lru"}),
+        (("--prefetch", "none"), {"prefetch": "none"}),
+        (("--slots", "global"), {"per_layer": False}),
+        (("--no-promote",), {"promote": False}),
+        (("--dtype", "fp32"), {"dtype": "fp32"}),
+        (("--expert-dtype", "int4"), {"expert_dtype": "int4"}),
+        (("--accelerator", "emulated"), {"accelerator": "emulated"}),
+        (("--max-model-len", 300), {"max_model_len": 300}),
+        (("--max-sequences", 2), {"max_sequences": 2}),
+        (("--threads", 3), {"threads": 3}),
+        (("--check",), {"checked": True}),
+        (
+            ("--accelerator", "emulated", "--cache-ratio", 0.5, "--link-bandwidth", 8),
+            {"accelerator": "emulated", "cache_ratio": 0.5, "link_gb_s": 8.0},
+        ),
+        (
+            ("--accelerator", "emulated", "--gpu-memory", 2.5),
+            {"accelerator": "emulated", "gpu_memory_gb": 2.5},
+        ),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_an_option_changes_its_setting_and_no_other(
+    words: tuple[object, ...], change: dict[str, Any]
+) -> None:
+    assert understood(*words) == replace(EngineSettings(), **change)
+
+
+def test_a_system_comes_first_and_single_options_last() -> None:
+    kt = EngineSettings().with_system(load_system("ktransformers"))
+    assert kt.prefill_schedule == "gpu-only"
+    assert understood("--system", "ktransformers") == kt
+    changed = understood("--system", "ktransformers", "--cache", "lru", "--prefetch", "impact")
+    assert changed == replace(kt, cache="lru", prefetch="impact")
+    both = understood("--system", "ktransformers", "--schedule", "threshold")
+    assert [both.schedule_for(phase) for phase in ("decode", "prefill")] == ["threshold"] * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "message"),
+    [
+        (("--system", "moesaik"), UnknownName, "Did you mean 'moesaic'"),
+        (("--schedule", "hybird"), UnknownName, "Did you mean 'hybrid'"),
+        (("--slots", "globel"), UnknownName, "Did you mean 'global'"),
+        (("--dtype", "bf61"), UnknownName, "unknown dtype 'bf61'"),
+        (("--expert-dtype", "int2"), UnknownName, "unknown expert dtype 'int2'"),
+        (("--accelerator", "emulate"), UnknownName, "Did you mean 'emulated'"),
+        (("--cache-ratio", 0.5), ImpossibleSetting, "there is no accelerator"),
+        (("--gpu-memory", 8), ImpossibleSetting, "there is no accelerator"),
+        (("--link-bandwidth", 8), ImpossibleSetting, "--link-bandwidth 8 is of the emulated"),
+        (("--cache", "belady"), ImpossibleSetting, "must know the future"),
+        (("--max-sequences", 0), ImpossibleSetting, "max_sequences is 0"),
+        (("--threads", 0), ImpossibleSetting, "threads is 0"),
+        (("--accelerator", "emulated", "--gpu-memory", "nan"), ImpossibleSetting, "above 0"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_mistake_is_refused(
+    words: tuple[object, ...], kind: type[MoesaicError], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        understood(*words)
+
+
+def test_help_says_the_choices_and_defaults_that_count() -> None:
+    default = {field.name: field.default for field in fields(EngineSettings)}
+    own = EngineSettings().with_system(load_system(options_module.SYSTEM))
+    assert own == EngineSettings(), "help says the policies of this system"
+    assert tuple(settings_module.ACCELERATORS) == options_module.ACCELERATORS
+    assert settings_module.DTYPES == options_module.DTYPES
+    assert default["accelerator"] == options_module.ACCELERATORS[0]
+    assert default["link_gb_s"] == options_module.LINK_GB_S
+    assert default["max_sequences"] == options_module.MAX_SEQUENCES
+    assert CACHE_RATIO == options_module.CACHE_RATIO
+    shown = " ".join(CliRunner().invoke(verb, ["--help"]).output.split()).replace("- ", "-")
+    choices = " | ".join(settings_module.EXPERT_DTYPES)
+    for part in ("[moesaic]", "[two-speed, or", "else 0.25]", "[4]", "[8]", choices, "10^9 bytes"):
+        assert part in shown
