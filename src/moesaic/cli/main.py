@@ -12,6 +12,7 @@ from moesaic.core.errors import MoesaicError, UnknownName
 
 # verb -> (module with a click command of the same name, one line for --help)
 VERBS: dict[str, tuple[str, str]] = {
+    "plan": ("moesaic.cli.plan", "What a model would need and how fast it would be: a dry run."),
     "simulate": ("moesaic.cli.simulate", "Run one model on one simulated machine."),
     "compare": ("moesaic.cli.compare", "Compare policies, cache ratios and machines."),
     "trace": ("moesaic.cli.trace", "Inspect, fit, synthesize and convert routing traces."),
