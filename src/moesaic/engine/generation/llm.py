@@ -10,7 +10,8 @@ from typing import Any
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.generation.completion import Chunk, Completion
 from moesaic.engine.generation.intake import Params, Prompt, Prompts
-from moesaic.engine.generation.loading import PathLike, Progress, load, settings_from
+from moesaic.engine.generation.loading import Progress, load, settings_from
+from moesaic.engine.generation.preparation import PathLike
 from moesaic.engine.generation.request import Request
 from moesaic.engine.generation.run_stats import RunStats
 from moesaic.engine.generation.sampling_params import SamplingParams

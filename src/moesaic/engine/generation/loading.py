@@ -1,14 +1,12 @@
-"""From a model directory to something that generates: opened and checked, its memory planned,
-then loaded. Everything that can be refused is refused before weights are read.
+"""From a model directory to something that generates. Everything that can be refused is refused
+before weights are read; see `preparation`.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,19 +17,16 @@ from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.generation.assembly import assemble
 from moesaic.engine.generation.batcher import Batcher
 from moesaic.engine.generation.intake import Intake
+from moesaic.engine.generation.preparation import PathLike, Prepared, prepare
 from moesaic.engine.generation.recording import RecordingBody, check_place
 from moesaic.engine.generation.runner import Runner
 from moesaic.engine.generation.sampler import Sampler
-from moesaic.engine.memory_plan import MemoryPlan, plan_memory
-from moesaic.hardware.host import memory
-from moesaic.models.load import load_decoder, open_model
-from moesaic.models.tokenizer import Tokenizer, has_tokenizer
-from moesaic.models.tokenizer_files import read_eos_ids
+from moesaic.engine.memory_plan import MemoryPlan
+from moesaic.models.load import load_decoder
+from moesaic.models.tokenizer import Tokenizer
 from moesaic.policies.systems import load_system
 
-PathLike = str | os.PathLike[str]
 Progress = Callable[[int, int], None]  # experts loaded, experts in all
-_UNKNOWN_MEMORY = 1 << 62  # where the system does not tell, nothing is refused
 
 
 @dataclass(slots=True, eq=False)
@@ -74,30 +69,30 @@ def load(
     record: PathLike | None = None,
     progress: Progress | None = None,
 ) -> LoadedModel:
-    opened = open_model(model)
-    spec = opened.architecture.spec
-    tokenizer = Tokenizer.open(model, spec.vocab_size) if has_tokenizer(model) else None
-    eos_ids = read_eos_ids(Path(model), None) if tokenizer is None else tokenizer.eos_ids
+    return load_prepared(prepare(model, settings), record, progress)
+
+
+def load_prepared(
+    prepared: Prepared, record: PathLike | None = None, progress: Progress | None = None
+) -> LoadedModel:
     if record is not None:
         check_place(record)
-    _, available = memory()
-    plan = plan_memory(spec, settings, _UNKNOWN_MEMORY if available is None else available)
-    decoder = load_decoder(opened, plan.dtype)
+    settings, plan, spec = prepared.settings, prepared.plan, prepared.spec
+    decoder = load_decoder(prepared.opened, plan.dtype)
     advance = _counting(progress, spec.num_expert_blocks)
     runner = assemble(
-        decoder, opened.experts, plan.expert_dtype, settings, plan.room, advance=advance
+        decoder, prepared.opened.experts, plan.expert_dtype, settings, plan.room, advance=advance
     )
     recording = None if record is None else RecordingBody(runner.body, record, spec)
-    batcher = Batcher(
-        runner, Sampler(eos_ids), plan.room.sequences, settings.max_step_tokens, recording
-    )
+    sampler = Sampler(prepared.eos_ids)
+    batcher = Batcher(runner, sampler, plan.room.sequences, settings.max_step_tokens, recording)
     return LoadedModel(
         spec=spec,
         settings=settings,
         plan=plan,
-        tokenizer=tokenizer,
+        tokenizer=prepared.tokenizer,
         runner=runner,
-        intake=Intake(spec, tokenizer, eos_ids, plan.room.length),
+        intake=prepared.intake,
         batcher=batcher,
         recording=recording,
         threads=torch.get_num_threads(),

@@ -1,0 +1,54 @@
+"""What is known of a model before its weights are read: everything that can be refused about it,
+or about what it will be asked, is refused with this.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from moesaic.core.model import ModelSpec
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.generation.intake import Intake
+from moesaic.engine.memory_plan import MemoryPlan, plan_memory
+from moesaic.hardware.host import memory
+from moesaic.models.load import OpenModel, open_model
+from moesaic.models.tokenizer import Tokenizer, has_tokenizer
+from moesaic.models.tokenizer_files import read_eos_ids
+
+PathLike = str | os.PathLike[str]
+_UNKNOWN_MEMORY = 1 << 62  # where the system does not tell, nothing is refused
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A model directory that was checked, and whose memory is planned."""
+
+    opened: OpenModel
+    settings: EngineSettings
+    plan: MemoryPlan
+    tokenizer: Tokenizer | None
+    eos_ids: frozenset[int]
+    intake: Intake
+
+    @property
+    def spec(self) -> ModelSpec:
+        return self.opened.architecture.spec
+
+
+def prepare(model: PathLike, settings: EngineSettings) -> Prepared:
+    opened = open_model(model)
+    spec = opened.architecture.spec
+    tokenizer = Tokenizer.open(model, spec.vocab_size) if has_tokenizer(model) else None
+    eos_ids = read_eos_ids(Path(model), None) if tokenizer is None else tokenizer.eos_ids
+    _, available = memory()
+    plan = plan_memory(spec, settings, _UNKNOWN_MEMORY if available is None else available)
+    return Prepared(
+        opened=opened,
+        settings=settings,
+        plan=plan,
+        tokenizer=tokenizer,
+        eos_ids=eos_ids,
+        intake=Intake(spec, tokenizer, eos_ids, plan.room.length),
+    )
