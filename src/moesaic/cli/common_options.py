@@ -179,9 +179,14 @@ def command_line(context: click.Context) -> str:
         name = str(option.name)
         if context.get_parameter_source(name) != click.core.ParameterSource.COMMANDLINE:
             continue
-        value = context.params[name]
-        if isinstance(option, click.Option) and option.is_flag:
-            words.append(option.opts[0] if value else option.secondary_opts[0])
-        else:
-            words += [option.opts[0], str(value)]
+        words += _words(option, context.params[name])
     return shlex.join(words)
+
+
+def _words(option: click.Parameter, value: Any) -> list[str]:
+    if not isinstance(option, click.Option):
+        return [str(value)]
+    if option.is_flag:
+        return [option.opts[0] if value else option.secondary_opts[0]]
+    each = value if option.multiple else [value]
+    return [word for one in each for word in (option.opts[0], str(one))]
