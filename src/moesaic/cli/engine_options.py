@@ -56,12 +56,13 @@ _room_options = stack(
         metavar="TOKENS",
         help="Longest sequence, prompt and answer together.  [the model's, or what fits]",
     ),
-    click.option(
-        "--max-sequences",
-        type=int,
-        metavar="N",
-        help=f"Sequences generated at the same time.  [{MAX_SEQUENCES}]",
-    ),
+)
+
+_sequences_option = click.option(
+    "--max-sequences",
+    type=int,
+    metavar="N",
+    help=f"Sequences generated at the same time.  [{MAX_SEQUENCES}]",
 )
 
 _other_options = stack(
@@ -80,11 +81,13 @@ _other_options = stack(
 )
 
 _OWN = SYSTEMS[SYSTEM]
-engine_options = stack(
+# Of verbs that work on one text at a time, which then has all the room.
+one_text_options = stack(
     policy_choices(_OWN.schedule, _OWN.cache, _OWN.prefetch, SYSTEM),
     _other_options,
     _room_options,
 )
+engine_options = stack(one_text_options, _sequences_option)
 
 # option -> field of EngineSettings
 _FIELDS = {
@@ -119,6 +122,10 @@ def engine_settings(asked: Mapping[str, Any]) -> EngineSettings:
     if asked.get("slots") is not None:
         fields["per_layer"] = per_layer(asked["slots"])
     return replace(EngineSettings().with_system(system), **fields)
+
+
+def one_text_settings(asked: Mapping[str, Any]) -> EngineSettings:
+    return engine_settings({**asked, "max_sequences": 1})
 
 
 def _check_link(asked: Mapping[str, Any]) -> None:
