@@ -143,14 +143,11 @@ class AcceleratedMachine(RealMachine):
         self.accelerator.lane.submit(compute)
 
     def _clear(self) -> None:
-        for lane in (self.cpu, self.accelerator.lane):
-            try:
-                lane.join()
-            except Exception:  # it was part of the interrupted step, which nobody asks about
-                continue
-        for event in self._computed.values():  # nobody computes these any more
+        for event in self._computed.values():  # staged experts may be overwritten: nobody asks
             event.set()
-        self.transfers.drain()
+        self.accelerator.lane.reset()
+        self.cpu.reset()
+        self.transfers.start_over()
 
     def _shared_left_ns(self) -> int:
         if not self._shared_since:

@@ -12,7 +12,7 @@ import torch
 
 from moesaic.core.plan import Transfer
 from moesaic.core.routing import ExpertId
-from moesaic.machines.real.copies import CopyEngine, LinkSpeed
+from moesaic.machines.real.copies import CopyEngine, LinkSpeed, Slot
 from moesaic.machines.real.lane import ThreadLane
 from moesaic.machines.real.store import ExpertStore
 
@@ -27,47 +27,50 @@ class EmulatedAccelerator:
         self.lane = ThreadLane("accelerator", threads)
         self.link = CopyEngine(link)
         arena = torch.zeros((slots + STAGING, block_bytes), dtype=torch.uint8)
-        self._places = list(arena)
+        self._slots = [Slot(block) for block in arena[:slots]]
+        self._staging = list(arena[slots:])
         self._staged = 0
-        self._free = list(reversed(range(slots)))
-        self._slot_of: dict[ExpertId, int] = {}
+        self._free = self._slots[::-1]
+        self._slot_of: dict[ExpertId, Slot] = {}
 
     def block(self, layer: int, expert: int) -> torch.Tensor:
         """Of an expert that has a slot."""
-        return self._places[self._slot_of[ExpertId(layer, expert)]]
+        return self._slot_of[ExpertId(layer, expert)].block
 
     def staging(self) -> torch.Tensor:
         """The next place for an expert that is used once."""
         self._staged = (self._staged + 1) % STAGING
-        return self._places[self.slots + self._staged]
+        return self._staging[self._staged]
 
-    def targets(self, transfers: Sequence[Transfer]) -> list[torch.Tensor]:
+    def targets(self, transfers: Sequence[Transfer]) -> list[Slot]:
         """Where they would go, if they began in this order. Changes nothing."""
         free = iter(reversed(self._free))
-        slots = [next(free) if t.victim is None else self._slot_of[t.victim] for t in transfers]
-        return [self._places[slot] for slot in slots]
+        return [next(free) if t.victim is None else self._slot_of[t.victim] for t in transfers]
 
-    def enter(self, transfer: Transfer) -> torch.Tensor:
+    def enter(self, transfer: Transfer) -> Slot:
         """The expert takes its victim's slot, or a free one."""
         victim = transfer.victim
         slot = self._free.pop() if victim is None else self._slot_of.pop(victim)
         self._slot_of[ExpertId(transfer.layer, transfer.expert)] = slot
-        return self._places[slot]
+        return slot
 
     def leave(self, expert: ExpertId) -> None:
         """Its slot is free: nobody takes it at once."""
         self._free.append(self._slot_of.pop(expert))
 
+    def recount(self) -> list[ExpertId]:
+        """Believe the memory instead of the books: who lies in a slot has it, the others are
+        free. Returns who is there. Nothing may be under way."""
+        self._slot_of = {slot.holds: slot for slot in self._slots if slot.holds is not None}
+        taken = {id(slot) for slot in self._slot_of.values()}
+        self._free = [slot for slot in reversed(self._slots) if id(slot) not in taken]
+        return list(self._slot_of)
+
     def filled(self, store: ExpertStore) -> list[torch.Tensor]:
         """Places with weights in them, for measuring."""
-        for place, block in zip(
-            self._places[self.slots :], store.some_blocks(STAGING), strict=False
-        ):
+        for place, block in zip(self._staging, store.some_blocks(STAGING), strict=False):
             place.copy_(block)
-        return [
-            *(self._places[slot] for slot in self._slot_of.values()),
-            *self._places[self.slots :],
-        ]
+        return [*(slot.block for slot in self._slot_of.values()), *self._staging]
 
     def close(self) -> None:
         self.link.close()

@@ -23,6 +23,10 @@ class Lane(Protocol):
     def join(self) -> None:
         """Until every submitted job is done; raises what the first failing one raised."""
 
+    def reset(self) -> None:
+        """After an interruption, which may have come between any two lines: until every job is
+        done, whatever became of it, and then as if there had been none."""
+
     def close(self) -> None: ...
 
 
@@ -38,6 +42,9 @@ class InlineLane:
     def join(self) -> None:
         pass
 
+    def reset(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
@@ -46,7 +53,7 @@ class ThreadLane:
     """`threads` is how many cores torch may use for one job of this lane."""
 
     def __init__(self, name: str, threads: int = 1) -> None:
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Job | threading.Event | None] = SimpleQueue()
         self._done: SimpleQueue[BaseException | None] = SimpleQueue()
         self._begun: SimpleQueue[BaseException | None] = SimpleQueue()
         self._open = self._seen = 0  # jobs since the last join: submitted, seen to begin
@@ -77,6 +84,14 @@ class ThreadLane:
         if failure is not None:
             raise failure
 
+    def reset(self) -> None:
+        reached = threading.Event()
+        self._jobs.put(reached)
+        while not reached.wait(_LOOK_AGAIN_S):
+            self._check_alive()
+        self._done, self._begun = SimpleQueue(), SimpleQueue()
+        self._open = self._seen = 0
+
     def close(self) -> None:
         self._jobs.put(None)
         self._thread.join()
@@ -86,13 +101,19 @@ class ThreadLane:
             try:
                 return answers.get(timeout=_LOOK_AGAIN_S)
             except Empty:
-                if not self._thread.is_alive():
-                    raise RuntimeError(f"the thread {self._thread.name} died") from None
+                self._check_alive()
+
+    def _check_alive(self) -> None:
+        if not self._thread.is_alive():
+            raise RuntimeError(f"the thread {self._thread.name} died") from None
 
     def _work(self, threads: int) -> None:
         torch.set_num_threads(threads)  # of this thread only
         with torch.inference_mode():
             while (job := self._jobs.get()) is not None:
+                if isinstance(job, threading.Event):
+                    job.set()
+                    continue
                 self._begun.put(None)
                 try:
                     job()

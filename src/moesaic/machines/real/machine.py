@@ -94,8 +94,8 @@ class RealMachine:
         """Give up a step that was interrupted: afterwards the machine is ready for another."""
         if self._walk is not None:
             self._walk.close()
-            self._walk = None
             self._clear()
+            self._walk = None  # last: this may be interrupted too, and is then done again
 
     @property
     def bytes_moved(self) -> int:

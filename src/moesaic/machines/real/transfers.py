@@ -16,7 +16,7 @@ from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId
 from moesaic.core.view import PCIE, Flight
 from moesaic.machines.real.accelerator import STAGING, EmulatedAccelerator
-from moesaic.machines.real.copies import Copy
+from moesaic.machines.real.copies import Copy, Slot
 from moesaic.machines.real.store import ExpertStore
 
 
@@ -39,8 +39,8 @@ class Transfers:
         """The initial placement, copied at once."""
         self.residency.place(list(experts))
         for layer, expert in experts:
-            target = self._accelerator.enter(Transfer(layer, expert))
-            target.copy_(self._store.block(layer, expert))
+            transfer = Transfer(layer, expert)
+            self._copy(transfer, self._accelerator.enter(transfer), "transfer").perform()
 
     def settle(self) -> None:
         """Take note of what has begun and what has arrived."""
@@ -73,18 +73,14 @@ class Transfers:
         copies: list[Copy] = []
         staged: list[int] = []
         for transfer in transfers:
-            after = None
             if transfer.keep:
-                target = self._accelerator.enter(transfer)
+                copy = self._copy(transfer, self._accelerator.enter(transfer), "transfer")
             else:
-                target = self._accelerator.staging()
-                if transfer.victim is not None:
-                    self._accelerator.leave(transfer.victim)
+                copy = self._staged_copy(transfer)
                 if len(staged) >= STAGING:
-                    after = computed[staged[-STAGING]]
+                    copy.after = computed[staged[-STAGING]]
                 staged.append(transfer.expert)
-            source = self._store.block(transfer.layer, transfer.expert)
-            copies.append(Copy(transfer, source, target, "transfer", after))
+            copies.append(copy)
             self.residency.start(transfer)
         self.bytes_moved += len(copies) * self._store.kernel.block_bytes
         self._flying += copies
@@ -93,10 +89,10 @@ class Transfers:
 
     def offer(self, transfers: Sequence[Transfer]) -> None:
         """What may move in idle link time."""
-        targets = self._accelerator.targets(transfers)
+        slots = self._accelerator.targets(transfers)
         self._offered = [
-            Copy(t, self._store.block(t.layer, t.expert), target, "prefetch")
-            for t, target in zip(transfers, targets, strict=True)
+            self._copy(transfer, slot, "prefetch")
+            for transfer, slot in zip(transfers, slots, strict=True)
         ]
         self._accelerator.link.offer(self._offered)
 
@@ -104,12 +100,24 @@ class Transfers:
         """Copies under way to this layer, by expert."""
         return {c.transfer.expert: c for c in self._flying if c.transfer.layer == layer}
 
-    def drain(self) -> None:
-        """Until nothing is under way."""
-        self.recall()
-        for copy in self._flying:
-            copy.arrived.wait()
-        self.settle()
+    def start_over(self) -> None:
+        """After an interruption, which may have come between any two lines: let what is being
+        copied end, forget the rest, and write the books anew from what lies in memory."""
+        self._accelerator.link.halt()
+        self._flying, self._offered = [], []
+        books = self.residency
+        books.resident[:], books.held[:], books.occupied = 0, 0, 0
+        books.place(self._accelerator.recount())
+
+    def _copy(self, transfer: Transfer, slot: Slot, kind: str) -> Copy:
+        source = self._store.block(transfer.layer, transfer.expert)
+        return Copy(transfer, source, slot.block, kind, slot=slot)
+
+    def _staged_copy(self, transfer: Transfer) -> Copy:
+        if transfer.victim is not None:
+            self._accelerator.leave(transfer.victim)
+        source = self._store.block(transfer.layer, transfer.expert)
+        return Copy(transfer, source, self._accelerator.staging(), "transfer")
 
     def _enter(self, copy: Copy) -> None:
         self._accelerator.enter(copy.transfer)

@@ -1,0 +1,57 @@
+"""A person who presses Ctrl-C at the worst moment: before any chosen line of the real machine."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from linecache import getline
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+import moesaic.engine.generation.runner
+import moesaic.engine.loop
+import moesaic.machines.real
+
+WHERE = (
+    str(Path(moesaic.machines.real.__file__).parent),
+    moesaic.engine.generation.runner.__file__,
+    moesaic.engine.loop.__file__,
+)
+
+
+class Interrupt:
+    """While it is entered, this thread gets a KeyboardInterrupt before the `at`-th line it would
+    run in the machine, the loop or the runner; `lines` says how many it did run."""
+
+    def __init__(self, at: int | None = None) -> None:
+        self.at, self.lines = at, 0
+
+    def __enter__(self) -> Interrupt:
+        self._before = sys.gettrace()
+        sys.settrace(self._called)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        sys.settrace(self._before)
+
+    def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
+        return self._ran if frame.f_code.co_filename.startswith(WHERE) else None
+
+    def _ran(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line" and not _is_with(frame.f_code.co_filename, frame.f_lineno):
+            self.lines += 1
+            if self.lines == self.at:
+                raise KeyboardInterrupt
+        return self._ran
+
+
+@cache
+def _is_with(file: str, line: int) -> bool:
+    """Leaving a `with` is a line too, but no signal is ever handled there."""
+    return getline(file, line).strip().startswith("with ")

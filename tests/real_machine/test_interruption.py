@@ -1,0 +1,190 @@
+"""A step that is given up in the middle: is the next one right, and do the books tell the truth?"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+import pytest
+import torch
+from interrupting import Interrupt
+
+from moesaic.engine.generation.runner import Feed, Runner
+from moesaic.machines.real.accelerated import AcceleratedMachine
+from moesaic.machines.real.copies import Copy
+from random_plans import RandomBrain
+from real_runs import PROMPT, load, loaded, running, settings, truth
+
+FAMILIES = ("qwen2-moe", "olmoe")  # with shared experts, and without
+TOLERANCE = 1e-4
+HOW = settings("best-split", "two-speed", "impact", link_latency_us=200.0)
+
+
+def assert_books_are_true(runner: Runner) -> None:
+    """Whoever is said to be there has the right weights there, and no slot is lost."""
+    machine = runner.machine
+    assert isinstance(machine, AcceleratedMachine)
+    machine.transfers.recall()
+    machine.accelerator.link.halt()
+    machine.transfers.settle()
+    books = machine.residency
+    for layer, expert in zip(*books.resident.nonzero(), strict=True):
+        there = machine.accelerator.block(int(layer), int(expert))
+        assert torch.equal(there, machine.store.block(int(layer), int(expert)))
+    assert books.occupied == books.held.sum() == books.resident.sum()
+    assert len(machine.accelerator._free) == books.slots - books.occupied
+
+
+def decoded(runner: Runner, name: str, step: int) -> None:
+    """A decode step of the stock model's text, which must be right."""
+    (logits,) = runner.step([Feed(0, truth(name).text[step : step + 1])])
+    assert (logits - truth(name).logits[len(PROMPT) + step]).abs().max() < TOLERANCE
+
+
+def all_decoded(runner: Runner, name: str, steps: range) -> None:
+    for step in steps:
+        decoded(runner, name, step)
+
+
+def prefilled(runner: Runner, name: str) -> None:
+    logits = runner.step([Feed(0, PROMPT, all_logits=True)])
+    assert (logits - truth(name).logits[: len(PROMPT)]).abs().max() < TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "stride"), [("qwen2-moe", 3), ("olmoe", 11)])
+def test_an_interruption_before_any_line_leaves_nothing_behind(name: str, stride: int) -> None:
+    """Layers run the same lines, and their number shifts: with a stride all get their turn."""
+    model = loaded(name)
+    slots = model.slots(0.3)
+    brain = RandomBrain(model.spec, slots)
+    with running(model, HOW, slots, brain=brain) as runner:
+        prefilled(runner, name)
+        with Interrupt() as usual:
+            decoded(runner, name, 0)
+        assert usual.lines > 100, "the machine is somewhere else"
+        interrupted = 0
+        for at in range(1, usual.lines + 20, stride):
+            length = runner.cache.length(0)
+            try:
+                with Interrupt(at):
+                    runner.step([Feed(0, truth(name).text[1:2])])
+            except KeyboardInterrupt:
+                interrupted += 1
+                assert runner.cache.length(0) == length, at
+            runner.cache.truncate(0, length)
+            decoded(runner, name, 1)
+            runner.cache.truncate(0, length)
+            if at % 10 == 0:
+                assert_books_are_true(runner)
+        assert interrupted > usual.lines / 2 / stride
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_being_interrupted_while_giving_up_is_no_harm_either(name: str) -> None:
+    """Twice Ctrl-C: in the middle of a step, and while the next one clears up after it."""
+    model = loaded(name)
+    slots = model.slots(0.3)
+    with running(model, HOW, slots, brain=RandomBrain(model.spec, slots)) as runner:
+        prefilled(runner, name)
+        length = runner.cache.length(0)
+        for at in range(1, 60):
+            with suppress(KeyboardInterrupt), Interrupt(150):
+                runner.step([Feed(0, truth(name).text[:1])])
+            runner.cache.truncate(0, length)
+            with suppress(KeyboardInterrupt), Interrupt(at):
+                runner.step([Feed(0, truth(name).text[:1])])
+            runner.cache.truncate(0, length)
+            decoded(runner, name, 0)
+            runner.cache.truncate(0, length)
+        assert_books_are_true(runner)
+
+
+def failing(call: Callable[..., None], at: int) -> Callable[..., None]:
+    """Fails the `at`-th time it is called, whoever calls; then works again."""
+    calls, lock = [0], threading.Lock()
+
+    def wrapped(*args: Any) -> None:
+        with lock:
+            calls[0] += 1
+            now = calls[0]
+        if now == at:
+            raise RuntimeError("this time it fails")
+        call(*args)
+
+    return wrapped
+
+
+@pytest.mark.parametrize("accelerator", ["none", "emulated"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_failing_kernel_fails_its_step_and_no_other(
+    name: str, accelerator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load(name)
+    how = settings("best-split", "two-speed", "impact", accelerator=accelerator)
+    slots = model.slots(0.3) if accelerator == "emulated" else 0
+    brain = RandomBrain(model.spec, slots) if slots else None
+    with running(model, how, slots, brain=brain) as runner:
+        prefilled(runner, name)
+        compute = model.store.kernel.compute
+        per_step = model.spec.num_moe_layers * model.spec.top_k
+        for at in range(1, per_step + 1):
+            with monkeypatch.context() as patched:
+                patched.setattr(model.store.kernel, "compute", failing(compute, at))
+                with pytest.raises(RuntimeError, match="this time it fails"):
+                    runner.step([Feed(0, truth(name).text[at - 1 : at])])
+            decoded(runner, name, at - 1)
+        if slots:
+            assert_books_are_true(runner)
+
+
+@pytest.mark.parametrize("at", range(1, 9))
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_failing_copy_fails_a_step_and_its_slot_is_not_believed(
+    name: str, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something is written when it fails; a background copy may fail the step after its own."""
+    model = loaded(name)
+    slots = model.slots(0.3)
+    perform, copies = Copy.perform, count(1)
+
+    def performed(copy: Copy) -> None:
+        if next(copies) == at:
+            copy.target.fill_(255)
+            copy.source = copy.source[1:]
+        perform(copy)
+
+    with running(model, HOW, slots, brain=RandomBrain(model.spec, slots)) as runner:
+        prefilled(runner, name)
+        monkeypatch.setattr(Copy, "perform", performed)
+        with pytest.raises(RuntimeError, match="must match the size"):
+            all_decoded(runner, name, range(30))
+        step = runner.cache.length(0) - len(PROMPT)
+        all_decoded(runner, name, range(step, step + 2))
+        assert_books_are_true(runner)
+
+
+def test_closing_stops_every_thread() -> None:
+    before = set(threading.enumerate())
+    model = loaded("olmoe")
+    with running(model, slots=model.slots(0.3)) as runner:
+        assert len(set(threading.enumerate()) - before) == 3, "two lanes and a link"
+        prefilled(runner, "olmoe")
+    assert set(threading.enumerate()) <= before
+
+
+def test_closing_in_the_middle_of_a_step_stops_every_thread_too() -> None:
+    before = set(threading.enumerate())
+    model = loaded("olmoe")
+    slots = model.slots(0.3)
+    for at in range(1, 300, 23):
+        brain = RandomBrain(model.spec, slots)
+        with (
+            running(model, HOW, slots, brain=brain) as runner,
+            suppress(KeyboardInterrupt),
+            Interrupt(at),
+        ):
+            runner.step([Feed(0, PROMPT)])
+        assert set(threading.enumerate()) <= before
