@@ -46,13 +46,20 @@ class Runner:
         self.report: StepReport | None = None  # of the last step
 
     def step(self, feeds: Sequence[Feed], replay: Replay | None = None) -> torch.Tensor:
-        """One pass; returns the wanted logits [rows, vocabulary], in the order of the feeds."""
+        """One pass; returns the wanted logits [rows, vocabulary], in the order of the feeds. A step
+        that fails or is interrupted leaves the sequences as they were."""
         described = self._describe(feeds)
         self.brain.schedule = self._schedules[described.phase]
-        with torch.inference_mode():
-            self.machine.begin(described, self._walk(feeds), replay)
-            self.report = forward(self.body, self.brain, self._layers)
-        return self.machine.output
+        lengths = [self.cache.length(feed.slot) for feed in feeds]
+        try:
+            with torch.inference_mode():
+                self.machine.begin(described, self._walk(feeds), replay)
+                self.report = forward(self.body, self.brain, self._layers)
+            return self.machine.output
+        except BaseException:
+            for feed, length in zip(feeds, lengths, strict=True):
+                self.cache.truncate(feed.slot, length)
+            raise
 
     @property
     def bytes_moved(self) -> int:
