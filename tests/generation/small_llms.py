@@ -1,18 +1,12 @@
-"""Small models to generate with: stock ones, with and without a tokenizer, and what they say."""
+"""Small models to generate with, in little room, and what stock ones say."""
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
-from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-import small_tokenizers
-import stock
 from moesaic import LLM, SamplingParams
 
 # So small a step that prompts are cut, and less room than prompts: requests come and go.
@@ -22,10 +16,6 @@ MACHINES: dict[str, dict[str, Any]] = {
     "emulated": {"accelerator": "emulated", "cache_ratio": 0.25, "checked": True},
 }
 LENGTHS = (3, 20, 1, 9, 12, 2, 7)
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 TEXTS = (
     "The router of a mixture of experts",
     "Weights",
@@ -58,21 +48,3 @@ def stock_greedy(model: Any, prompt: list[int], tokens: int, **options: Any) -> 
         )
     written: list[int] = made[0, len(prompt) :].tolist()
     return written
-
-
-class Talking(NamedTuple):
-    """A stock model with a tokenizer in its directory."""
-
-    model: Any
-    tokenizer: Any  # the stock one
-    folder: Path
-
-
-@cache
-def talking(kind: str = "byte-level") -> Talking:
-    folder = Path(tempfile.mkdtemp(prefix="moesaic-talking-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    small_tokenizers.save(folder, kind, chat_template=CHATML)
-    model = stock.make("qwen3-moe", vocab_size=512)
-    stock.save(model, folder)  # also the config
-    return Talking(model, small_tokenizers.stock(folder), folder)

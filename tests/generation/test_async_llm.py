@@ -7,11 +7,12 @@ import threading
 from typing import Any
 
 import pytest
-from small_llms import MACHINES, TIGHT, greedy, prompts, stock_greedy, talking
+from small_llms import MACHINES, TIGHT, greedy, prompts, stock_greedy
 
 import stock
 from moesaic import AsyncLLM, SamplingParams
 from moesaic.core.errors import ImpossibleSetting
+from talking_models import talking
 
 LENGTHS = (3, 20, 1, 9, 12, 2, 7, 5)
 TOKENS = 12

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_llms import TEXTS, TIGHT, greedy, llm, prompts, stock_greedy, talking
+from small_llms import TEXTS, TIGHT, greedy, llm, prompts, stock_greedy
 
 import small_tokenizers
 import stock
 from moesaic import LLM, SamplingParams
 from moesaic.core.errors import BadConfig, ImpossibleSetting, UnknownName
 from stock_text import stock_logits
+from talking_models import talking
 
 KINDS = list(small_tokenizers.KINDS)
 TOKENS = 24
