@@ -24,7 +24,7 @@ class Translator:
     def routing(self, routed: Routed) -> LayerRouting:
         choice = routed.choice
         experts, weights = choice.experts.numpy(), choice.weights.float().numpy()
-        if self._ranks <= experts.shape[1]:
+        if self._ranks < experts.shape[1]:
             return LayerRouting(routed.layer, experts, weights, experts, weights)
         ranked, scores = _ranked(choice, self._ranks)
         forecasts = self._forecasts(routed)
@@ -52,7 +52,8 @@ def chosen_by(routing: LayerRouting, like: Choice) -> Choice:
 def _ranked(choice: Choice, ranks: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The chosen experts, then the next best; a tie never brings one twice."""
     experts = choice.experts
-    others = choice.preference.scatter(1, experts, float("-inf"))
+    worst = torch.finfo(choice.preference.dtype).min  # excluded groups come before the chosen
+    others = choice.preference.clamp(min=worst).scatter(1, experts, float("-inf"))
     following = torch.topk(others, ranks - experts.shape[1], dim=-1).indices
     experts = torch.cat((experts, following), dim=1)
     return experts, choice.scores.gather(1, experts)
