@@ -7,39 +7,38 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from moesaic.cli.recording import Recorded, Recording, routing_kind
+from moesaic.cli.recording import Recorded, Recording
+from moesaic.cli.scene import Scene, as_scene
 from moesaic.core.files import whole_file
 from moesaic.core.report import Span
 from moesaic.core.units import NS_PER_US
 from moesaic.engine.result import Result
 
 _PROCESS = 1
-_LANES = ("step", "gpu", "cpu", "pcie")  # in the order shown; others follow
 
 
-def write_perfetto(path: str, result: Result, recording: Recording, command: str) -> None:
+def write_perfetto(path: str, run: Result | Scene, recording: Recording, command: str) -> None:
+    scene = as_scene(run)
     trace = {
-        "traceEvents": events(result, recording),
+        "traceEvents": events(scene, recording),
         "displayTimeUnit": "ms",
-        "otherData": {"command": command, "model": result.settings.model.name},
+        "otherData": {"command": command, "model": scene.model},
     }
     with whole_file(path, "w") as stream:
         json.dump(trace, stream, separators=(",", ":"))
 
 
-def events(result: Result, recording: Recording) -> list[dict[str, Any]]:
+def events(scene: Scene, recording: Recording) -> list[dict[str, Any]]:
     """Metadata first, then complete events in order of their start."""
-    lanes = list(dict.fromkeys((*_LANES, *recording.timeline.lanes)))
+    lanes = list(dict.fromkeys(("step", *scene.lanes, *recording.timeline.lanes)))
     origin = recording.steps[0].start_ns
-    settings = result.settings
     work = [span for span in recording.timeline.spans if span.end_ns > origin]
     heads = {step.end_ns for step in recording.steps}
     names = dense_names(work, heads)
-    complete = [_step(step, settings.tokens_per_step, origin) for step in recording.steps]
+    complete = [_step(step, scene.tokens_per_step, origin) for step in recording.steps]
     complete += [_event(span, names.get(span), lanes, origin) for span in work]
     complete.sort(key=lambda event: (event["ts"], event["tid"]))
-    title = f"{settings.model.name} on {settings.machine.name}, {settings.phase}"
-    title += f" (simulated, {routing_kind(result)})"
+    title = f"{scene.model} on {scene.machine}, {scene.phase} ({scene.kind})"
     return [*_metadata(title, lanes), *complete]
 
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from moesaic.cli.pictures import FAINT, GRID, INK, new_figure, plain, save
-from moesaic.cli.recording import Recorded, Recording, routing_kind
+from moesaic.cli.recording import Recorded, Recording
+from moesaic.cli.scene import Scene, as_scene
 from moesaic.cli.summary import in_time
 from moesaic.core.report import Span
 from moesaic.core.units import NS_PER_MS, NS_PER_US
 from moesaic.engine.result import Result
 
-LANES = {"gpu": "GPU", "cpu": "CPU", "pcie": "PCIe", "planner": "planner"}  # top to bottom
+NAMES = {"gpu": "GPU", "cpu": "CPU", "pcie": "PCIe"}  # of lanes, where not their own
 HEIGHTS = {"planner": 0.3}  # of a lane's bars, where not the usual
 HEIGHT = 0.72
 COLOURS = {
@@ -42,27 +43,28 @@ class Window(NamedTuple):
         return span.start_ns < self.end_ns and span.end_ns > self.start_ns
 
 
-def draw_timeline(path: str, result: Result, recording: Recording) -> None:
+def draw_timeline(path: str, run: Result | Scene, recording: Recording) -> None:
     """A step that is like most."""
-    step = recording.typical(result.latencies_s)
+    scene = as_scene(run)
+    step = recording.typical(scene.latencies_s)
     spans = recording.spans_of(step)
     starts = layer_starts(spans, step.start_ns)
     whole = Window(step.start_ns, step.end_ns)
-    zoom, layers = zoom_window(starts, whole, result.settings.phase)
+    zoom, layers = zoom_window(starts, whole, scene.phase)
     figure = new_figure(WIDTH_IN, 6.8)
     above, below = figure.subplots(2, 1, gridspec_kw={"height_ratios": (1, 1.35)})
-    _panel(above, spans, starts, whole, whole.start_ns, numbers=False)
+    _panel(above, scene.lanes, spans, starts, whole, whole.start_ns, numbers=False)
     above.axvspan(*_scaled(zoom, whole), color="#fff3c4", zorder=0)
-    above.set_title(step_label(step, result), loc="left", fontsize=9, color=FAINT)
-    _panel(below, spans, starts, zoom, whole.start_ns, numbers=True)
+    above.set_title(step_label(step, scene), loc="left", fontsize=9, color=FAINT)
+    _panel(below, scene.lanes, spans, starts, zoom, whole.start_ns, numbers=True)
     below.set_title(f"MoE layers {layers[0]} to {layers[-1]}", loc="left", fontsize=9, color=FAINT)
-    _dress(figure, result)
+    _dress(figure, scene)
     save(figure, path)
 
 
-def step_label(step: Recorded, result: Result) -> str:
-    unit = "step" if result.settings.phase == "decode" else "prompt"
-    own, mean = in_time(result.latencies_s[step.number]), in_time(result.mean_s)
+def step_label(step: Recorded, scene: Scene) -> str:
+    unit = "step" if scene.phase == "decode" else "prompt"
+    own, mean = in_time(scene.latencies_s[step.number]), in_time(scene.mean_s)
     return f"{unit} {step.number}: {own} (mean {mean})"
 
 
@@ -88,6 +90,7 @@ def zoom_window(starts: dict[int, int], whole: Window, phase: str) -> tuple[Wind
 
 def _panel(
     axes: Any,
+    lanes: Sequence[str],
     spans: Sequence[Span],
     starts: dict[int, int],
     window: Window,
@@ -95,7 +98,7 @@ def _panel(
     numbers: bool,
 ) -> None:
     scale, unit = _unit(window)
-    for row, lane in enumerate(LANES):
+    for row, lane in enumerate(lanes):
         shown = [s for s in spans if s.lane == lane and window.shows(s)]
         height = HEIGHTS.get(lane, HEIGHT)
         for kind, colour in COLOURS.items():
@@ -109,8 +112,8 @@ def _panel(
             _label_bars(axes, shown, row, window, origin)
     _layer_lines(axes, starts, window, origin, numbers)
     axes.set_xlim(*((edge - origin) / scale for edge in window))
-    axes.set_ylim(len(LANES) - 0.5, -0.75 if numbers else -0.55)
-    axes.set_yticks(range(len(LANES)), LANES.values())
+    axes.set_ylim(len(lanes) - 0.5, -0.75 if numbers else -0.55)
+    axes.set_yticks(range(len(lanes)), [NAMES.get(lane, lane) for lane in lanes])
     axes.set_xlabel(f"time in {unit}", color=INK, fontsize=9)
     plain(axes)
 
@@ -166,15 +169,13 @@ def _scaled(zoom: Window, whole: Window) -> tuple[float, float]:
     return (zoom.start_ns - whole.start_ns) / scale, (zoom.end_ns - whole.start_ns) / scale
 
 
-def _dress(figure: Any, result: Result) -> None:
+def _dress(figure: Any, scene: Scene) -> None:
     """Title and legend, outside the panels."""
     from matplotlib.patches import Patch
 
-    s = result.settings
+    kind = scene.kind[0].upper() + scene.kind[1:]
     figure.suptitle(
-        f"Simulated, {routing_kind(result)}: {s.model.name} on {s.machine.name}, {s.phase}\n"
-        f"{s.cache_ratio:.0%} of the {s.expert_dtype} experts in GPU memory: "
-        f"{s.schedule} + {s.cache} + {s.prefetch}",
+        f"{kind}: {scene.model} on {scene.machine}, {scene.phase}\n{scene.setting}",
         fontsize=11, color=INK,
     )  # fmt: skip
     handles = [Patch(color=COLOURS[kind], label=MEANINGS[kind]) for kind in COLOURS]
