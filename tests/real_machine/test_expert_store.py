@@ -11,6 +11,7 @@ from small_store import SHAPE, random_weights, small_store
 from moesaic.core.routing import ExpertId
 from moesaic.kernels.base import ALIGNMENT
 from moesaic.kernels.choose import EXPERT_DTYPES, make_kernel
+from moesaic.kernels.grouping import routed_sum
 from moesaic.machines.real.store import ExpertStore
 
 LAYERS, EXPERTS = 3, 5
@@ -45,9 +46,10 @@ def test_any_expert_computes_what_its_weights_say() -> None:
     """In plain torch, from the unpacked matrices."""
     store = small_store(LAYERS, EXPERTS)
     x = torch.randn((4, SHAPE.hidden), generator=torch.Generator().manual_seed(1))
-    for number, at in enumerate(EVERY):
-        weights, out = random_weights(number), torch.zeros((4, SHAPE.hidden))
-        store.kernel.compute(store.block(*at), x, None, torch.ones(4), out)
+    chosen, ones = torch.zeros((4, 1), dtype=torch.int64), torch.ones((4, 1))
+    for number, (layer, expert) in enumerate(EVERY):
+        block, weights = store.block(layer, expert), random_weights(number)
+        out = routed_sum(store.kernel, {0: block}.__getitem__, x, chosen, ones)
         inner = torch.nn.functional.silu(x @ weights.gate.T) * (x @ weights.up.T)
         torch.testing.assert_close(out, inner @ weights.down.T)
 

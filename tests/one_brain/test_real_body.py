@@ -1,0 +1,138 @@
+"""The real machine as one of the bodies: are its views and routings decided again plan for plan by
+a brain that never met it, and can the simulator execute the plans it executed?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from recording import Moment, replayed
+
+from invented import make_brain, policy_combinations, small_machine
+from moesaic.core.legality import check
+from moesaic.core.machine import Body, Step
+from moesaic.core.plan import LayerPlan, Transfer
+from moesaic.core.report import LayerReport, Span, StepReport, Timeline
+from moesaic.core.routing import ExpertId, LayerRouting
+from moesaic.core.view import View
+from moesaic.machines.sim import SimMachine
+from moesaic.machines.sim.physics import Physics
+from moesaic.policies.belief import Belief
+from moesaic.policies.cache import caches
+from moesaic.policies.prefetch import prefetches
+from real_runs import PROMPT, loaded, running, say, settings
+
+FAMILY = "qwen2-moe-normalized"  # shared experts, and three layers of routed ones
+STEPS = 10
+Names = tuple[str, str, str]
+COMBINATIONS = [
+    names
+    for names in policy_combinations()
+    if not (caches.load(names[1]).needs_future or prefetches.load(names[2]).needs_future)
+]
+
+
+class Listener:
+    """Passes everything on to a body, and writes down what was said on the way."""
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self.moments: list[Moment] = []
+
+    def route(self, layer: int) -> LayerRouting:
+        self._routing = self._body.route(layer)
+        return self._routing
+
+    def view(self, layer: int) -> View:
+        seen = self._body.view(layer)
+        self._view = seen.copy()
+        return seen
+
+    def start(self, plan: LayerPlan, planning_ns: int) -> None:
+        self._plan = plan
+        self._body.start(plan, planning_ns)
+
+    def offer(self, background: tuple[Transfer, ...], lookahead_ns: int) -> None:
+        self._plan = self._plan._replace(background=background)
+        self._body.offer(background, lookahead_ns)
+
+    def wait(self) -> LayerReport:
+        report = self._body.wait()
+        routing = replace(self._routing, forecasts=tuple(self._routing.forecasts))
+        self.moments.append(Moment(routing, self._view, self._plan, report))
+        return report
+
+    def finish(self) -> StepReport:
+        return self._body.finish()
+
+    def probe(self, device: str, tokens: int, experts: int) -> int:
+        return self._body.probe(device, tokens, experts)
+
+    def probe_transfer(self) -> int:
+        return self._body.probe_transfer()
+
+
+@cache
+def recorded(names: Names) -> tuple[Belief, list[Moment]]:
+    """A prompt and some tokens for real, and what its brain believed when it began."""
+    model = loaded(FAMILY)
+    with running(model, settings(*names), slots()) as runner:
+        belief = runner.brain.belief
+        runner.body = listener = Listener(runner.machine)
+        say(runner, steps=STEPS)
+    assert len(listener.moments) == (1 + STEPS) * model.spec.num_moe_layers
+    return belief, listener.moments
+
+
+def slots() -> int:
+    return loaded(FAMILY).slots(0.25)
+
+
+@pytest.mark.parametrize("names", COMBINATIONS, ids="+".join)
+def test_a_real_run_is_decided_again_plan_for_plan(names: Names) -> None:
+    """By a brain as the simulator's: made of the same names, with that belief, and no body."""
+    belief, moments = recorded(names)
+    fresh = make_brain(loaded(FAMILY).spec, belief, slots(), *names)
+    assert replayed(fresh, moments) == [moment.plan for moment in moments]
+
+
+@pytest.mark.parametrize("names", COMBINATIONS, ids="+".join)
+def test_the_simulator_executes_the_plans_the_real_machine_executed(names: Names) -> None:
+    _, moments = recorded(names)
+    for moment in moments[: 2 * loaded(FAMILY).spec.num_moe_layers]:  # the prompt, and a token
+        spans, report = simulated(moment)
+        for device, queue in moment.plan.queues.items():
+            assert [span.expert for span in spans if span.lane == device] == list(queue)
+        loads = Counter(moment.routing.experts.ravel().tolist())
+        assert {span.expert: span.tokens for span in spans} == loads
+        assert report.active == moment.report.active == len(spans)
+        assert report.hits + report.coming == moment.report.hits + moment.report.coming
+
+
+def simulated(moment: Moment) -> tuple[list[Span], LayerReport]:
+    """The same plan value on a simulated machine in the same state."""
+    timeline, view, layer = Timeline(), moment.view, moment.plan.layer
+    machine = SimMachine(Physics(small_machine(), loaded(FAMILY).spec), view.slots, timeline)
+    machine.memory.place([ExpertId(*map(int, at)) for at in np.argwhere(view.resident)])
+    tokens = moment.routing.num_tokens
+    step = Step("prefill" if tokens > 1 else "decode", tokens, 0, 1)
+    machine.begin(step, lambda _: moment.routing)
+    machine.offer(tuple(Transfer(f.layer, f.expert) for f in view.in_flight), 0)
+    routing = machine.route(layer)
+    check(moment.plan, routing.loads(loaded(FAMILY).spec.num_experts), machine.view(layer))
+    report = machine.run(moment.plan)
+    return [span for span in timeline.spans if span.kind == "expert"], report
+
+
+def test_what_is_compared_is_worth_comparing() -> None:
+    """Real runs in which both devices compute, experts move and the gates foresee."""
+    _, moments = recorded(("gpu-only", "lru", "next-layer"))
+    assert any(moment.plan.transfers for moment in moments)
+    assert any(moment.routing.forecasts for moment in moments)
+    _, moments = recorded(("threshold", "mrs", "impact"))
+    devices = {device for m in moments for device, queue in m.plan.queues.items() if queue}
+    assert devices == {"gpu", "cpu"}
+    assert len(PROMPT) == moments[0].routing.num_tokens
