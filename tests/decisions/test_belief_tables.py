@@ -70,7 +70,7 @@ def test_a_larger_batch_than_was_measured_extends_the_tables() -> None:
 def test_a_brain_plans_batches_it_has_not_measured() -> None:
     """Compiled rules look costs up by load without checking bounds."""
     physics = stated_physics(lambda t: 10, lambda t: 10 * t)
-    brain = make_brain(physics.model, exact_belief(physics, 1), slots=0)
+    brain = make_brain(physics.model, exact_belief(physics, 1), 4, "static-experts")
     loads = [50] + [0] * (physics.model.num_experts - 1)
-    view = view_of((), 0, physics.model.num_moe_layers, physics.model.num_experts)
+    view = view_of((), 4, physics.model.num_moe_layers, physics.model.num_experts)
     assert brain.plan(routing_of_loads(0, loads), view).believed_ns == 500

@@ -211,8 +211,8 @@ def test_compute_is_the_reference_on_dequantised_weights(
     kernel = QuantizedKernel(shape, dtype)
     block = packed(kernel, expert(shape))
     values = read_block(shape, dtype, block).to(precision)
-    hidden, scale = normal(9, shape.hidden, seed=7).to(precision), normal(9, seed=8)
-    expected = feed_forward(shape, values, hidden).float() * scale[:, None]
+    hidden, scale = normal(9, shape.hidden, seed=7).to(precision), normal(9, 1, seed=8)
+    expected = feed_forward(shape, values, hidden).float() * scale
     near = 4 * torch.finfo(precision).eps * float(expected.abs().max())
     out = torch.ones(9, shape.hidden)
     kernel.compute(block, hidden, None, scale, out)
@@ -232,7 +232,7 @@ def test_pieces_change_rounding_only(dtype: str) -> None:
     for piece in (1, 1000, 1 << 22):
         kernel = QuantizedKernel(shape, dtype, piece_weights=piece)
         out = torch.zeros(5, 131)
-        kernel.compute(packed(kernel, expert(shape)), hidden, None, torch.ones(5), out)
+        kernel.compute(packed(kernel, expert(shape)), hidden, None, torch.ones(5, 1), out)
         results.append(out)
     assert torch.allclose(results[0], results[2], atol=1e-5)
     assert torch.allclose(results[1], results[2], atol=1e-5)
@@ -248,7 +248,7 @@ def test_an_expert_is_wrong_by_its_weights_errors(dtype: str, least: float, most
     for kernel in (ReferenceKernel(shape, "fp32"), QuantizedKernel(shape, dtype)):
         block, out = torch.empty(kernel.block_bytes, dtype=torch.uint8), torch.zeros(32, 256)
         kernel.pack(weights, block)
-        kernel.compute(block, hidden, None, torch.ones(32), out)
+        kernel.compute(block, hidden, None, torch.ones(32, 1), out)
         outs.append(out)
     assert least < (outs[1] - outs[0]).norm() / outs[0].norm() < most
 
@@ -262,7 +262,7 @@ def test_threads_may_share_a_kernel(dtype: str) -> None:
 
     def part(block: torch.Tensor) -> torch.Tensor:
         out = torch.zeros(3, 192)
-        kernel.compute(block, hidden, None, torch.ones(3), out)
+        kernel.compute(block, hidden, None, torch.ones(3, 1), out)
         return out
 
     alone = [part(block) for block in blocks]

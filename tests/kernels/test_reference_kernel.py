@@ -110,16 +110,18 @@ def test_groups_come_in_order_and_skip_idle_experts() -> None:
     assert list(groups) == [0, 2, 4]
     rows = [group.tokens for group in groups.values() if group.tokens is not None]
     assert [tokens.tolist() for tokens in rows] == [[0], [1, 2], [0, 1, 2]]
-    assert torch.equal(groups[4].weights, torch.tensor([0.1, 0.4, 0.5]))
+    weights_of_4 = groups[4].weights
+    assert isinstance(weights_of_4, torch.Tensor)
+    assert torch.equal(weights_of_4, torch.tensor([[0.1], [0.4], [0.5]]))
 
 
 def test_parts_of_two_devices_add_up_to_the_whole() -> None:
     weights, hidden = random_expert(SHAPE, 3), torch.randn(6, 12)
     block, everyone = block_of(weights), torch.arange(6)
     whole, parts = torch.zeros(6, 12), torch.zeros(6, 12)
-    KERNEL.compute(block, hidden, None, torch.ones(6), whole)
+    KERNEL.compute(block, hidden, None, torch.ones(6, 1), whole)
     for share in (0.25, 0.75):
-        KERNEL.compute(block, hidden, everyone, torch.full((6,), share), parts)
+        KERNEL.compute(block, hidden, everyone, torch.full((6, 1), share), parts)
     assert torch.allclose(whole, parts, atol=1e-6)
 
 

@@ -25,9 +25,11 @@ def forward(body: Body, brain: Brain, layers: int, cost: PlanningCost = FREE) ->
     for layer in range(layers):
         routing = body.route(layer)
         plan = brain.decide(routing, body.view(layer))
-        work = routing.num_tokens, sum(len(queue) for queue in plan.queues.values())
-        body.start(plan, cost.decision_ns(*work))
-        body.offer(brain.look_ahead(), cost.lookahead_ns(*work))
-        report = body.wait()
-        brain.learn(routing, report)
+        decision_ns = lookahead_ns = 0
+        if cost is not FREE:
+            work = routing.num_tokens, sum(len(queue) for queue in plan.queues.values())
+            decision_ns, lookahead_ns = cost.decision_ns(*work), cost.lookahead_ns(*work)
+        body.start(plan, decision_ns)
+        body.offer(brain.look_ahead(), lookahead_ns)
+        brain.learn(routing, body.wait())
     return body.finish()

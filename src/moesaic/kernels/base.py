@@ -58,14 +58,14 @@ class ExpertKernel(Protocol):
         block: torch.Tensor,
         hidden: torch.Tensor,
         tokens: torch.Tensor | None,
-        weights: torch.Tensor,
+        weights: torch.Tensor | float,
         out: torch.Tensor,
     ) -> None:
         """Add one expert's part: `out[t] += weight * expert(hidden[t])` for the given rows.
 
         `hidden` [all tokens, hidden], `tokens` row numbers without repetition (None: every row,
-        in order), `weights` one per row, `out` fp32 [all tokens, hidden]: parts of several
-        devices may be added in fp32 and rounded once."""
+        in order), `weights` fp32 [rows, 1] or one number for every row, `out` fp32 [all tokens,
+        hidden]: parts of several devices may be added in fp32 and rounded once."""
 
 
 def aligned(size: int) -> int:

@@ -11,10 +11,12 @@ from moesaic.kernels.base import ExpertKernel
 
 
 class Group(NamedTuple):
-    """The tokens of one expert: their rows (None: all of them), and the weight each gives it."""
+    """The tokens of one expert: their rows (None: all of them), and the weight each gives it (a
+    plain number where there is only one token)."""
 
-    tokens: torch.Tensor | None  # [n]
-    weights: torch.Tensor  # [n]
+    tokens: torch.Tensor | None  # [load]
+    weights: torch.Tensor | float  # fp32 [load, 1]
+    load: int  # how many
 
 
 def group_by_expert(experts: torch.Tensor, weights: torch.Tensor) -> dict[int, Group]:
@@ -22,17 +24,17 @@ def group_by_expert(experts: torch.Tensor, weights: torch.Tensor) -> dict[int, G
     ascending, so that sums repeat to the bit. `experts` and `weights` are [tokens, k]; an expert
     nobody wants has no group."""
     if len(experts) == 1:  # decoding one sequence: nothing to gather
-        numbers, columns = experts.tolist()[0], weights.unbind(1)
-        return {numbers[i]: Group(None, columns[i]) for i in range(len(numbers))}
+        (numbers,), (scales,) = experts.tolist(), weights.tolist()
+        return {e: Group(None, w, 1) for e, w in zip(numbers, scales, strict=True)}
     top_k = experts.shape[1]
     flat, flat_weights = experts.reshape(-1), weights.reshape(-1)
     order = torch.argsort(flat, stable=True)
-    rows, sorted_weights = order // top_k, flat_weights[order]
+    rows, sorted_weights = order // top_k, flat_weights[order].float()[:, None]
     groups, start = {}, 0
     for expert, count in enumerate(torch.bincount(flat).tolist()):
         if count:
             chosen = slice(start, start + count)
-            groups[expert] = Group(rows[chosen], sorted_weights[chosen])
+            groups[expert] = Group(rows[chosen], sorted_weights[chosen], count)
             start += count
     return groups
 

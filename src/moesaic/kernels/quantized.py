@@ -110,7 +110,7 @@ class QuantizedKernel:
         block: torch.Tensor,
         hidden: torch.Tensor,
         tokens: torch.Tensor | None,
-        weights: torch.Tensor,
+        weights: torch.Tensor | float,
         out: torch.Tensor,
     ) -> None:
         x = hidden if tokens is None else hidden[tokens]

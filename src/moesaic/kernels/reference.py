@@ -47,7 +47,7 @@ class ReferenceKernel:
         block: torch.Tensor,
         hidden: torch.Tensor,
         tokens: torch.Tensor | None,
-        weights: torch.Tensor,
+        weights: torch.Tensor | float,
         out: torch.Tensor,
     ) -> None:
         rows = hidden if tokens is None else hidden[tokens]
@@ -59,13 +59,18 @@ class ReferenceKernel:
 
 
 def add_part(
-    part: torch.Tensor, tokens: torch.Tensor | None, weights: torch.Tensor, out: torch.Tensor
+    part: torch.Tensor,
+    tokens: torch.Tensor | None,
+    weights: torch.Tensor | float,
+    out: torch.Tensor,
 ) -> None:
     """`out[tokens] += weights * part`, in fp32."""
-    if tokens is None:
-        out.addcmul_(part.float(), weights.float()[:, None])
+    if tokens is None and isinstance(weights, float):
+        out.add_(part, alpha=weights)
+    elif tokens is None:
+        out.addcmul_(part.float(), weights)
     else:
-        out.index_add_(0, tokens, part.float() * weights.float()[:, None])
+        out.index_add_(0, tokens, part.float() * weights)
 
 
 def pack_matrices(shape: ExpertShape, weights: ExpertWeights, values: torch.Tensor) -> None:

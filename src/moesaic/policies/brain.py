@@ -135,6 +135,8 @@ class Brain:
 
     def learn(self, routing: LayerRouting, report: LayerReport) -> None:
         """Remember how long layers and the dense parts between them take."""
+        if self._decided is None:
+            return
         if self._last_end_ns is not None and routing.layer > 0:
             self._gap_ns = _drift(self._gap_ns, report.start_ns - self._last_end_ns)
         self._layer_ns = _drift(self._layer_ns, report.end_ns - report.start_ns)
@@ -145,15 +147,9 @@ class Brain:
         """Without slots there is nothing to decide, to keep or to foresee, and no time is lost
         on it: the layer waits for this."""
         self._decided = None
-        chosen = routing.experts
-        if len(chosen) == 1:
-            queue, load = tuple(chosen[0].tolist()), 1
-        else:
-            loads = routing.loads(self._shape.experts)
-            queue, load = tuple(np.flatnonzero(loads).tolist()), int(loads.max())
-        belief = self.belief = self.belief.covering(load)
-        believed = belief.cpu_first_ns + len(queue) * int(belief.tables[1, load])
-        plan = LayerPlan(routing.layer, {CPU: queue}, (), (), believed)
+        chosen = routing.experts.tolist()
+        queue = tuple(chosen[0] if len(chosen) == 1 else sorted({e for row in chosen for e in row}))
+        plan = LayerPlan(routing.layer, {CPU: queue})
         if self._checked:
             check(plan, routing.loads(self._shape.experts), view)
         return plan

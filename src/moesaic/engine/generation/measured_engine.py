@@ -1,58 +1,78 @@
-"""What the engine itself costs: steps of a small random model, taken apart."""
+"""What the engine itself costs, and how fast experts are inside it: steps of a small random model,
+taken apart. Twice: with experts that stay where they are, and with all that moving and thinking.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter_ns
 
 from moesaic.core.dtypes import weight_bytes
 from moesaic.core.plan import Transfer
+from moesaic.core.report import Timeline
 from moesaic.core.units import GB, NS_PER_S
+from moesaic.core.view import CPU, GPU
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.generation.assembly import on_store, synthetic_store
 from moesaic.engine.generation.runner import Feed, Runner
 from moesaic.engine.room import Room
 from moesaic.models.synthetic import synthetic_architecture, synthetic_decoder
+from moesaic.policies.systems import load_system
 
 MODEL, LAYERS = "olmoe-1b-7b", 2
+STILL, MOVING = "ktransformers", "moesaic"
 _STEPS, _WARMUP, _BATCH = 24, 4, 8
+_VOCABULARY = 1024  # small: what is left of a step belongs to its layers
+_US = 1e6 / NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
 class EngineTimes:
     """Microseconds per layer: `layer_us` is the fixed part of attention and router (beyond reading
     their weights), `decision_us` everything the conductor does around the experts of a layer,
-    the look-ahead apart."""
+    the look-ahead apart. `expert_us` is one expert of one token on each lane, while the other
+    lane works, too."""
 
     layer_us: float
     decision_us: float
     per_expert_us: float
     lookahead_us: float
     lookahead_per_token_us: float
+    expert_us: dict[str, float]
 
 
 def measure_engine(settings: EngineSettings, bandwidth_gb_s: float) -> EngineTimes:
     """`bandwidth_gb_s` is what dense weights stream at."""
     architecture = synthetic_architecture(MODEL, LAYERS)
-    spec = architecture.spec
+    spec = replace(architecture.spec, vocab_size=_VOCABULARY)
+    architecture = replace(architecture, spec=spec)
     decoder = synthetic_decoder(architecture, "bf16")
     store = synthetic_store(decoder, "bf16")
-    slots = spec.num_expert_blocks // 4 if settings.accelerator != "none" else 0
-    runner = on_store(decoder, store, settings, Room(slots, _BATCH, 64))
-    try:
-        one, many = _measure(runner, 1), _measure(runner, _BATCH)
-    finally:
-        runner.close()
+    accelerated = settings.accelerator != "none"
+
+    def measured(system: str, batches: tuple[int, ...], slots: int) -> list[_PerLayer]:
+        chosen = settings.with_system(load_system(system))
+        chosen = replace(chosen, max_step_tokens=_BATCH)
+        runner = on_store(decoder, store, chosen, Room(slots, _BATCH, 64), timeline=Timeline())
+        try:
+            return [_measure(runner, batch) for batch in batches]
+        finally:
+            runner.close()
+
+    every = spec.num_expert_blocks
+    (still,) = measured(STILL, (1,), every // 2 if accelerated else 0)
+    one, many = measured(MOVING, (1, _BATCH), every // 4 if accelerated else 0)
     dense = spec.num_layers * (spec.attention_params + spec.router_params) + spec.head_params
     reading_us = weight_bytes(dense, "bf16") / (bandwidth_gb_s * GB) * 1e6
     per_expert = (many.overhead_us - one.overhead_us) / max(many.active - one.active, 1)
     return EngineTimes(
-        layer_us=max(one.network_us - reading_us / LAYERS, 0.0),
-        decision_us=one.overhead_us,
+        layer_us=max(still.network_us - reading_us / LAYERS, 0.0),
+        decision_us=(still.overhead_us + one.overhead_us) / 2,
         per_expert_us=max(per_expert, 0.0),
         lookahead_us=one.lookahead_us,
         lookahead_per_token_us=max(many.lookahead_us - one.lookahead_us, 0.0) / (_BATCH - 1),
+        expert_us=still.expert_us,
     )
 
 
@@ -62,6 +82,7 @@ class _PerLayer:
     overhead_us: float
     lookahead_us: float
     active: float
+    expert_us: dict[str, float]
 
 
 def _measure(runner: Runner, batch: int) -> _PerLayer:
@@ -78,10 +99,10 @@ def _measure(runner: Runner, batch: int) -> _PerLayer:
     runner.brain.look_ahead = timed  # type: ignore[method-assign]
     network, overhead, active = [], [], []
     for step in range(_STEPS + _WARMUP):
-        runner.step([Feed(slot, [(7 * step + slot) % 97]) for slot in range(batch)])
-        if step < _WARMUP:
+        if step == _WARMUP:
             looking.clear()
-            continue
+            runner.machine.timeline.spans.clear()
+        runner.step([Feed(slot, [(7 * step + slot) % 97]) for slot in range(batch)])
         costs, report = runner.machine.costs, runner.report
         assert report is not None, "a step was just done"
         network.append(costs.network_ns / LAYERS)
@@ -90,7 +111,20 @@ def _measure(runner: Runner, batch: int) -> _PerLayer:
     for slot in range(batch):
         runner.forget(slot)
     runner.brain.look_ahead = think  # type: ignore[method-assign]
-    us = 1e6 / NS_PER_S
     return _PerLayer(
-        median(network) * us, median(overhead) * us, median(looking) * us, median(active)
+        median(network[_WARMUP:]) * _US,
+        median(overhead[_WARMUP:]) * _US,
+        median(looking) * _US,
+        median(active[_WARMUP:]),
+        _expert_us(runner.machine.timeline),
     )
+
+
+def _expert_us(timeline: Timeline) -> dict[str, float]:
+    """One expert on each lane that computed some."""
+    found = {}
+    for lane in (GPU, CPU):
+        spans = [s for s in timeline.spans if s.lane == lane and s.kind == "expert"]
+        if spans:
+            found[lane] = median(s.end_ns - s.start_ns for s in spans) * _US
+    return found

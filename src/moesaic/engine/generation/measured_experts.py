@@ -70,7 +70,7 @@ def _expert_us(lane: Lane, store: ExpertStore, tokens: int) -> float:
 def _lane_us(lane: Lane, store: ExpertStore, tokens: int, experts: int) -> float:
     shape = store.kernel.shape
     hidden = torch.randn((tokens, shape.hidden)).to(torch.bfloat16)
-    weights, out = torch.ones(tokens), torch.zeros((tokens, shape.hidden))
+    weights, out = torch.ones(tokens, 1), torch.zeros((tokens, shape.hidden))
 
     def make(attempt: int) -> Job:
         chosen = [store.block(0, (attempt * experts + i) % _BLOCKS) for i in range(experts)]

@@ -202,12 +202,10 @@ class AcceleratedMachine(RealMachine):
         if item.arrival is not None:
             item.arrival.wait()
         started = perf_counter_ns()
-        tokens, weights = item.group
+        tokens, weights, count = item.group
         self.store.kernel.compute(item.block, hidden, tokens, weights, out)
         if item.computed is not None:
             item.computed.set()
         if self.timeline.enabled:
-            span = Span(
-                device, "expert", started, perf_counter_ns(), layer, item.expert, len(weights)
-            )
+            span = Span(device, "expert", started, perf_counter_ns(), layer, item.expert, count)
             self.timeline.add(span)

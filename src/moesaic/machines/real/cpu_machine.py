@@ -37,11 +37,11 @@ class CpuMachine(RealMachine):
         noting = self.timeline.enabled
         started = began = perf_counter_ns()
         for expert in queue:
-            tokens, weights = groups[expert]
+            tokens, weights, count = groups[expert]
             compute(block(layer, expert), hidden, tokens, weights, out)
             if noting:
                 now = perf_counter_ns()
-                self.timeline.add(Span(CPU, "expert", began, now, layer, expert, len(weights)))
+                self.timeline.add(Span(CPU, "expert", began, now, layer, expert, count))
                 began = now
         ended = perf_counter_ns()
         self._experts_ns += ended - started

@@ -30,7 +30,7 @@ def time_on_lane(
     kernel = store.kernel
     hidden = torch.randn((tokens, kernel.shape.hidden), generator=torch.Generator().manual_seed(0))
     hidden = hidden.to(dtype)
-    weights, out = torch.ones(tokens), torch.zeros((tokens, kernel.shape.hidden))
+    weights, out = torch.ones(tokens, 1), torch.zeros((tokens, kernel.shape.hidden))
     blocks = blocks or store.some_blocks(experts * (_TIMES + 1))
     measured = []
     for attempt in range(_TIMES + 1):
