@@ -12,6 +12,9 @@ from moesaic.core.errors import MoesaicError, UnknownName
 
 # verb -> (module with a click command of the same name, one line for --help)
 VERBS: dict[str, tuple[str, str]] = {
+    "run": ("moesaic.cli.run", "Let a model go on with a text."),
+    "chat": ("moesaic.cli.chat", "Talk with a model."),
+    "bench": ("moesaic.cli.bench", "How fast a model reads and writes on this machine."),
     "plan": ("moesaic.cli.plan", "What a model would need and how fast it would be: a dry run."),
     "simulate": ("moesaic.cli.simulate", "Run one model on one simulated machine."),
     "compare": ("moesaic.cli.compare", "Compare policies, cache ratios and machines."),

@@ -1,0 +1,28 @@
+"""The MODEL of verbs that need weights: a directory, or one clear word why it is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from moesaic.core.errors import ImpossibleSetting
+
+_LAYOUT = "a directory with config.json and its safetensors files, as published on Hugging Face"
+
+
+def model_folder(model: str) -> Path:
+    path = Path(model)
+    if path.is_dir():
+        return path
+    if path.exists():
+        beside = f"; is it {str(path.parent)!r}?" if path.name == "config.json" else ""
+        raise ImpossibleSetting(f"{model!r} is a file; a model that runs is {_LAYOUT}{beside}")
+
+    from moesaic.core.model_zoo import known_models
+
+    if model.lower() in known_models():
+        raise ImpossibleSetting(
+            f"{model} is known, but running it needs its weights: give {_LAYOUT}. Without weights, "
+            f"`moesaic plan {model}` says what it would need, and `moesaic bench --synthetic "
+            f"{model}` measures it with random ones"
+        )
+    raise ImpossibleSetting(f"there is no directory {model!r}; a model that runs is {_LAYOUT}")

@@ -1,0 +1,170 @@
+"""Is everything that cannot be run one clear line, before any weights are read?"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from command import refused
+from safetensors.torch import load_file, save_file
+
+import small_tokenizers
+import stock
+from moesaic.engine.generation import loading
+from talking_models import talking
+
+IDS = ("--prompt-ids", "1,2,3")
+Refusal = Callable[..., str]
+
+
+@pytest.fixture
+def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refusal:
+    """What the command says. Reading weights would fail the test."""
+
+    def forbidden(*args: Any) -> None:
+        raise AssertionError("weights are read")
+
+    monkeypatch.setattr(loading, "load_decoder", forbidden)
+    return lambda *words: refused(monkeypatch, capsys, "run", *words)
+
+
+def shards(folder: Path) -> list[Path]:
+    stock.save(stock.saved("mixtral").model, folder, max_shard_size="30KB")
+    return sorted(folder.glob("model-*.safetensors"))
+
+
+def copy(folder: Path, **config: Any) -> Path:
+    """The small Mixtral, with some fields of its config changed."""
+    shutil.copytree(stock.saved("mixtral").folder, folder, dirs_exist_ok=True)
+    fields = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(fields | config))
+    return folder
+
+
+def test_a_missing_shard(tmp_path: Path, refusal: Refusal) -> None:
+    victim = shards(tmp_path)[1]
+    victim.unlink()
+    said = refusal(tmp_path, *IDS)
+    assert str(victim) in said
+    assert "the file is missing" in said
+
+
+def test_a_truncated_shard(tmp_path: Path, refusal: Refusal) -> None:
+    victim = shards(tmp_path)[0]
+    victim.write_bytes(victim.read_bytes()[:-1])
+    assert "the file is truncated" in refusal(tmp_path, *IDS)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [(None, "lm_head.weight: the tensor is missing"), (torch.zeros(3, 5), "found [3, 5]")],
+)
+def test_a_tensor_that_is_missing_or_misshapen(
+    tmp_path: Path, tensor: torch.Tensor | None, message: str, refusal: Refusal
+) -> None:
+    weights = copy(tmp_path) / "model.safetensors"
+    tensors = load_file(weights)
+    del tensors["lm_head.weight"]
+    save_file(tensors if tensor is None else tensors | {"lm_head.weight": tensor}, weights)
+    assert message in refusal(tmp_path, *IDS)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "llama"}, "unsupported architecture 'llama'"),
+        ({"model_type": "granitemoe"}, "can be simulated but not run"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "quantized with 'gptq'"),
+    ],
+)
+def test_a_model_nobody_here_can_run(
+    tmp_path: Path, config: dict[str, Any], message: str, refusal: Refusal
+) -> None:
+    assert message in refusal(copy(tmp_path, **config), *IDS)
+
+
+OPTIONS = [
+    (("--prompt-ids", ",".join("1" * 256)), "the prompt has 256 tokens"),
+    (("--prompt-ids", "1,2,3,4", "--max-model-len", 4), "the prompt has 4 tokens"),
+    (("--prompt-ids", "1,97"), "token id 97"),
+    (("--prompt-ids", "1;2"), "--prompt-ids is '1;2'; expected token ids"),
+    ((*IDS, "-p", "text"), "--prompt-ids and --prompt were given"),
+    ((*IDS, "--chat"), "--prompt-ids and --chat were given"),
+    (("-p", "text"), "has no tokenizer.json"),
+    ((*IDS, "--stop", "x"), "has no tokenizer.json"),
+    ((*IDS, "--max-model-len", 1000), "was made for at most 256"),
+    (
+        (*IDS, "--accelerator", "emulated", "--gpu-memory", 0.00001),
+        "in the accelerator: dense weights",
+    ),
+    ((*IDS, "--schedule", "gpu-only"), "there is none: add --accelerator emulated"),
+    ((*IDS, "--schedule", "best-spilt"), "Did you mean 'best-split'?"),
+    ((*IDS, "--cache", "belady"), "must know the future"),
+    ((*IDS, "--system", "hybridmoe"), "Did you mean 'hybrimoe'?"),
+    ((*IDS, "--dtype", "int4"), "unknown dtype 'int4'"),
+    ((*IDS, "--expert-dtype", "int5"), "unknown expert dtype 'int5'"),
+    ((*IDS, "--cache-ratio", 0.5), "there is no accelerator"),
+    ((*IDS, "--threads", 0), "threads is 0"),
+    ((*IDS, "--temperature", -1), "temperature is -1"),
+    ((*IDS, "--max-tokens", 0), "max_tokens is 0"),
+    ((*IDS, "--logprobs", 1), "--logprobs 1 is printed as JSON only"),
+    ((*IDS, "--record", "absent/t.moet"), "there is no directory 'absent'"),
+    ((*IDS, "--record", "t.npz"), "traces are written as .moet"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), OPTIONS, ids=lambda value: str(value)[:40])
+def test_options_that_cannot_be(
+    words: tuple[object, ...],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    refusal: Refusal,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert message in refusal(stock.saved("mixtral").folder, *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_is_no_directory(tmp_path: Path, refusal: Refusal) -> None:
+    assert "there is no directory 'absent'" in refusal("absent", *IDS)
+    assert "config.json" in refusal(tmp_path, *IDS)
+    config = stock.saved("mixtral").folder / "config.json"
+    said = refusal(config, *IDS)
+    assert "is a file; a model that runs is a directory" in said
+    assert f"is it {str(config.parent)!r}?" in said
+
+
+def test_a_known_name_needs_weights(refusal: Refusal) -> None:
+    said = refusal("mixtral-8x7b", *IDS)
+    assert "needs its weights" in said
+    assert "`moesaic plan mixtral-8x7b`" in said
+    assert "`moesaic bench --synthetic mixtral-8x7b`" in said
+
+
+def test_text_without_a_template_is_no_conversation(tmp_path: Path, refusal: Refusal) -> None:
+    shutil.copytree(talking().folder, tmp_path, dirs_exist_ok=True)
+    small_tokenizers.write(tmp_path / "tokenizer_config.json", {"eos_token": "</s>"})
+    assert "has no chat template" in refusal(tmp_path, "--chat", "-p", "Hello")
+
+
+@pytest.mark.parametrize(
+    ("piped", "message"),
+    [(b"", "is empty"), (b"caf\xe9 and more", "not valid Unicode: character 3")],
+)
+def test_a_pipe_without_text(
+    piped: bytes,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    refusal: Refusal,
+) -> None:
+    (tmp_path / "piped").write_bytes(piped)
+    with (tmp_path / "piped").open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        assert message in refusal(talking().folder)
