@@ -77,6 +77,12 @@ _other_options = stack(
         help=f"Of the routed experts: {one_of(('auto', *BITS_PER_WEIGHT))}  [auto: as the rest]",
     ),
     click.option("--threads", type=int, metavar="N", help="Cores to use.  [all]"),
+    click.option(
+        "--belief",
+        metavar="KIND",
+        help="What the planner knows of costs: measured now | described by `moesaic profile`  "
+        "[measured]",
+    ),
     click.option("--check", is_flag=True, help="Prove every plan legal while running."),
 )
 
@@ -104,6 +110,7 @@ _FIELDS = {
     "max_model_len": "max_model_len",
     "max_sequences": "max_sequences",
     "threads": "threads",
+    "belief": "belief",
     "check": "checked",
 }
 

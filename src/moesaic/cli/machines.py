@@ -11,7 +11,12 @@ import click
 
 from moesaic.cli.output import print_json, print_table
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.hardware.load import THIS, known_machines, load_machine, machine_file
+from moesaic.hardware.load import (
+    known_machines,
+    load_machine,
+    machine_file,
+    measured_machines,
+)
 from moesaic.hardware.spec import MachineSpec
 
 # Ending of a field's name -> unit; the first that fits counts.
@@ -43,15 +48,14 @@ def machines(machine: str | None, as_json: bool, as_toml: bool) -> None:
 def _all_machines() -> list[MachineSpec]:
     """Under the names that --machine takes."""
     specs = [load_machine(name) for name in known_machines()]
-    if machine_file().is_file():
-        specs.append(replace(load_machine(THIS), name=THIS))
+    specs += [replace(load_machine(name), name=name) for name in measured_machines()]
     return specs
 
 
 def _description(machine: str) -> bytes:
     """The file of a machine that is known to load."""
-    if machine.lower() == THIS:
-        return machine_file().read_bytes()
+    if machine.lower() in measured_machines():
+        return machine_file(machine.lower()).read_bytes()
     if machine.lower() in known_machines():
         return (files("moesaic.hardware") / "data" / f"{machine.lower()}.toml").read_bytes()
     return Path(machine).read_bytes()

@@ -51,7 +51,7 @@ def plan(model: str, as_json: bool, **asked: Any) -> None:
     from moesaic.core.model_zoo import load_model
     from moesaic.engine.memory_plan import plan_memory
 
-    spec, machine = load_model(model), _machine(asked["machine"])
+    spec, machine = load_model(model), _machine(asked["machine"], settings)
     elsewhere = None if _is_here(asked["machine"]) else machine
     settings = _within(settings, elsewhere)
     memory = _memory(asked["memory"], elsewhere)
@@ -90,19 +90,20 @@ def describe(plan: MemoryPlan, settings: EngineSettings) -> dict[str, Any]:
     }
 
 
-def _machine(name: str | None) -> MachineSpec | None:
+def _machine(name: str | None, settings: EngineSettings) -> MachineSpec | None:
     """The named machine, or this one if it was measured."""
-    from moesaic.hardware.load import THIS, load_machine, machine_file
+    from moesaic.hardware.load import EMULATED, THIS, load_machine, measured_machines
 
-    if name is None and not machine_file().is_file():
+    here = THIS if settings.accelerator == "none" else EMULATED
+    if name is None and here not in measured_machines():
         return None
-    return load_machine(name or THIS)
+    return load_machine(name or here)
 
 
 def _is_here(name: str | None) -> bool:
-    from moesaic.hardware.load import THIS
+    from moesaic.hardware.load import EMULATED, THIS
 
-    return name is None or name.lower() == THIS
+    return name is None or name.lower() in (THIS, EMULATED)
 
 
 def _within(settings: EngineSettings, elsewhere: MachineSpec | None) -> EngineSettings:

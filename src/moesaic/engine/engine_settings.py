@@ -17,6 +17,10 @@ ACCELERATORS = {
     "none": "the CPU computes everything",
     "emulated": "a second arena in main memory, a worker thread, throttled copies",
 }
+BELIEFS = {
+    "measured": "probe this machine at a few token counts before the run",
+    "described": "believe what `moesaic profile` wrote down",
+}
 DTYPES = ("auto", "bf16", "fp16", "fp32")
 EXPERT_DTYPES = ("auto", *BITS_PER_WEIGHT)
 
@@ -43,6 +47,7 @@ class EngineSettings:
     max_step_tokens: int = 512  # longer prompts are fed in pieces
     threads: int | None = None  # None: every core
     fill: str = "auto"
+    belief: str = "measured"  # what the brain thinks things cost
     checked: bool = False  # prove every plan legal while running
 
     def __post_init__(self) -> None:
@@ -55,6 +60,7 @@ class EngineSettings:
             ("dtype", self.dtype, DTYPES),
             ("expert dtype", self.expert_dtype, EXPERT_DTYPES),
             ("fill", self.fill, ("auto", *FILLS)),
+            ("belief", self.belief, BELIEFS),
         ):
             if name not in known:
                 raise UnknownName(kind, name, known)

@@ -129,7 +129,12 @@ def _belief(settings: Settings, machine: SimMachine) -> Belief:
     most = settings.tokens_per_step
     if settings.belief == "measured":
         return warm_up(machine, most)
-    physics, counts = machine.physics, range(1, most + 1)
+    return described_belief(machine.physics, most)
+
+
+def described_belief(physics: Physics, most: int) -> Belief:
+    """What a machine description says of up to so many tokens per expert."""
+    counts = range(1, most + 1)
     return Belief.from_points(
         gpu={t: physics.expert_ns(GPU, t) for t in counts},
         cpu={t: physics.expert_ns(CPU, t) for t in counts},

@@ -26,6 +26,8 @@ from moesaic.hardware.spec import (
 )
 
 THIS = "this"  # the name of the machine we run on, once it is measured
+EMULATED = "this-emulated"  # the same with an emulated accelerator
+_MEASURED = {THIS: "machine.toml", EMULATED: "machine-emulated.toml"}
 _DATA = files("moesaic.hardware") / "data"
 _TEXTS = ("name", "title", "description")
 _NAMED = ("gpu", "cpu")  # sections that say what the part is called
@@ -38,18 +40,23 @@ def known_machines() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
 
 
-def machine_file() -> Path:
+def machine_file(name: str = THIS) -> Path:
     """Where `moesaic profile` writes the description of the machine it runs on."""
     folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return Path(folder, "moesaic", "machine.toml")
+    return Path(folder, "moesaic", _MEASURED[name])
+
+
+def measured_machines() -> tuple[str, ...]:
+    """What `moesaic profile` has described of the machine we run on."""
+    return tuple(name for name in _MEASURED if machine_file(name).is_file())
 
 
 def load_machine(name_or_path: str) -> MachineSpec:
-    """A known machine by name (in any case), the one we run on by the name "this", or a
-    description by the path of its TOML file."""
+    """A known machine by name (in any case), the one we run on by the name "this" (or
+    "this-emulated"), or a description by the path of its TOML file."""
     name = name_or_path.lower()
-    if name == THIS:
-        return _this_machine()
+    if name in _MEASURED:
+        return _this_machine(name)
     if name in known_machines():
         resource = _DATA / f"{name}.toml"
         return parse_machine(resource.read_bytes(), resource)
@@ -57,12 +64,12 @@ def load_machine(name_or_path: str) -> MachineSpec:
     if not path.is_file():
         if path.suffix == ".toml" or os.sep in name_or_path:
             raise BadMachine(path, "file", "expected a TOML file, there is none here")
-        raise UnknownName("machine", name_or_path, (*known_machines(), THIS))
+        raise UnknownName("machine", name_or_path, (*known_machines(), *_MEASURED))
     return parse_machine(path.read_bytes(), path)
 
 
-def _this_machine() -> MachineSpec:
-    path = machine_file()
+def _this_machine(name: str) -> MachineSpec:
+    path = machine_file(name)
     if not path.is_file():
         known = ", ".join(known_machines())
         raise BadMachine(

@@ -20,6 +20,8 @@ from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.generation.runner import Runner
 from moesaic.engine.placement import initial_placement
 from moesaic.engine.room import Room
+from moesaic.engine.simulation import described_belief
+from moesaic.hardware.load import EMULATED, THIS, load_machine
 from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.choose import make_kernel
 from moesaic.machines.real.accelerated import AcceleratedMachine
@@ -28,6 +30,7 @@ from moesaic.machines.real.copies import LinkSpeed
 from moesaic.machines.real.cpu_machine import CpuMachine
 from moesaic.machines.real.routing import Translator
 from moesaic.machines.real.store import ExpertStore
+from moesaic.machines.sim.physics import Physics
 from moesaic.models.decoder import Decoder
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.synthetic import random_expert
@@ -122,8 +125,11 @@ def on_store(
             checked=settings.checked,
         )
 
-    with torch.inference_mode():
-        belief = warm_up(machine, settings.max_step_tokens)
+    if settings.belief == "described":
+        belief = _described(decoder, store, settings)
+    else:
+        with torch.inference_mode():
+            belief = warm_up(machine, settings.max_step_tokens)
     decision_ns = _time_decisions(brain(belief), shape, room.slots)
     phases = ("decode", "prefill")
     return Runner(
@@ -133,6 +139,12 @@ def on_store(
         ContiguousCache(spec, room.sequences, room.length, decoder.dtype),
         {phase: schedules.create(settings.schedule_for(phase)) for phase in phases},
     )
+
+
+def _described(decoder: Decoder, store: ExpertStore, settings: EngineSettings) -> Belief:
+    here = load_machine(THIS if settings.accelerator == "none" else EMULATED)
+    physics = Physics(here, decoder.architecture.spec, store.kernel.dtype)
+    return described_belief(physics, settings.max_step_tokens)
 
 
 def usable_cores() -> int:

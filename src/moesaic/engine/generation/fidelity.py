@@ -6,13 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
+from moesaic.core.model import ModelSpec
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.generation.assembly import on_store
 from moesaic.engine.generation.replay import replay_steps
+from moesaic.engine.memory_plan import plan_memory
+from moesaic.engine.result import Result
 from moesaic.engine.room import Room
 from moesaic.engine.settings import Settings
 from moesaic.engine.simulation import simulate, workload
+from moesaic.engine.workload import choose_workload
+from moesaic.hardware.host import memory
 from moesaic.hardware.spec import MachineSpec
 from moesaic.machines.real.store import ExpertStore
 from moesaic.models.decoder import Decoder
@@ -22,6 +28,7 @@ from moesaic.workloads.steps import popularity
 
 SYSTEMS = ("hybrimoe", "ktransformers", "adapmoe")
 RATIOS = (0.25, 0.5)
+WARMUP = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,34 @@ class Comparison:
         return self.predicted_ms / self.measured_ms - 1.0
 
 
+def needed_memory(spec: ModelSpec, settings: EngineSettings, ratios: Sequence[float]) -> None:
+    """Refuse what does not fit before anything is made."""
+    _, available = memory()
+    if available is not None:
+        largest = replace(settings, cache_ratio=max(ratios), max_model_len=256, max_sequences=1)
+        plan_memory(spec, largest, available)
+
+
+def routing(spec: ModelSpec, machine: MachineSpec, steps: int) -> TraceSource:
+    """Synthetic routing for the model, long enough; the same whoever asks."""
+    return choose_workload(None, Settings(spec, machine, tokens=steps, warmup=WARMUP)).source
+
+
+def predict(
+    spec: ModelSpec,
+    machine: MachineSpec,
+    source: TraceSource,
+    system: str,
+    ratio: float,
+    steps: int,
+    dtype: str = "bf16",
+) -> tuple[Settings, Result]:
+    settings = Settings(
+        spec, machine, cache_ratio=ratio, tokens=steps, warmup=WARMUP, expert_dtype=dtype
+    ).with_system(load_system(system))
+    return settings, simulate(settings, source)
+
+
 def compare_bodies(
     decoder: Decoder,
     store: ExpertStore,
@@ -50,49 +85,30 @@ def compare_bodies(
     systems: Sequence[str] = SYSTEMS,
     ratios: Sequence[float] = RATIOS,
     steps: int = 48,
-    warmup: int = 16,
     tell: Callable[[Comparison], None] = lambda row: None,
 ) -> list[Comparison]:
     """Every system at every cache ratio; `tell` is told each row when it is there."""
     rows = []
     for ratio in ratios:
         for system in systems:
-            settings = _simulated(decoder, store, machine, system, ratio, steps, warmup)
-            row = _compare(decoder, store, source, base, settings, system)
+            row = _compare(decoder, store, machine, source, base, system, ratio, steps)
             rows.append(row)
             tell(row)
     return rows
 
 
-def _simulated(
-    decoder: Decoder,
-    store: ExpertStore,
-    machine: MachineSpec,
-    system: str,
-    ratio: float,
-    steps: int,
-    warmup: int,
-) -> Settings:
-    settings = Settings(
-        decoder.architecture.spec,
-        machine,
-        cache_ratio=ratio,
-        tokens=steps,
-        warmup=warmup,
-        expert_dtype=store.kernel.dtype,
-    )
-    return settings.with_system(load_system(system))
-
-
 def _compare(
     decoder: Decoder,
     store: ExpertStore,
+    machine: MachineSpec,
     source: TraceSource,
     base: EngineSettings,
-    settings: Settings,
     system: str,
+    ratio: float,
+    steps: int,
 ) -> Comparison:
-    predicted = simulate(settings, source).as_dict()
+    spec, dtype = decoder.architecture.spec, store.kernel.dtype
+    settings, predicted = predict(spec, machine, source, system, ratio, steps, dtype)
     engine = replace(base, max_step_tokens=8).with_system(load_system(system))
     length = settings.warmup_steps + settings.steps
     counts = popularity(source, settings.profile_tokens)
@@ -103,9 +119,9 @@ def _compare(
         runner.close()
     return Comparison(
         system,
-        settings.cache_ratio,
-        predicted["latency_s"]["p50"] * 1e3,
+        ratio,
+        median(predicted.latencies_s) * 1e3,
         measured.median_s * 1e3,
-        predicted["hit_rate"],
+        predicted.hit_rate,
         measured.hit_rate,
     )
