@@ -1,0 +1,40 @@
+"""Is what a process says about its own memory what it takes?"""
+
+from __future__ import annotations
+
+import pytest
+
+from moesaic.hardware.process import forget_peak, process_memory
+
+SIZE = 64 << 20
+
+pytestmark = pytest.mark.skipif(
+    process_memory().peak is None, reason="this system does not say how much memory a process takes"
+)
+
+
+def test_memory_in_use_is_seen_and_the_peak_remembered() -> None:
+    before = process_memory()
+    assert before.now is not None
+    taken = bytearray(b"1" * SIZE)
+    while_taken = process_memory().now
+    assert while_taken is not None
+    assert while_taken - before.now > 0.9 * SIZE
+    del taken
+    now, peak = process_memory()
+    assert now is not None
+    assert peak is not None
+    assert peak >= while_taken > now
+
+
+def test_a_forgotten_peak_begins_anew() -> None:
+    taken = bytearray(b"1" * SIZE)
+    before = process_memory().peak
+    del taken
+    forget_peak()
+    now, peak = process_memory()
+    assert before is not None
+    assert now is not None
+    assert peak is not None
+    assert peak < before
+    assert peak - now < SIZE / 4
