@@ -23,6 +23,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "machines": ("moesaic.cli.machines", "List the known machines, or show one."),
     "policies": ("moesaic.cli.policies", "List the policies and the systems made of them."),
     "reproduce": ("moesaic.cli.reproduce", "Reproduce a paper's tables and figures."),
+    "profile": ("moesaic.cli.profile", "Measure this machine and write its description."),
+    "fidelity": ("moesaic.cli.fidelity", "Compare the simulator with this machine."),
     "doctor": ("moesaic.cli.doctor", "What this machine has, what is used, what is missing."),
     "demo": ("moesaic.cli.demo", "A short tour on a simulated machine."),
 }
