@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 
 import torch
@@ -41,6 +41,7 @@ class HandLink:
         self.demanded: deque[Copy] = deque()
         self.background: deque[Copy] = deque()
         self.current: Copy | None = None
+        self.just_before_recall: Callable[[], None] = lambda: None
 
     def demand(self, copies: Sequence[Copy]) -> None:
         self.demanded.extend(copies)
@@ -49,6 +50,7 @@ class HandLink:
         self.background.extend(copies)
 
     def recall(self) -> None:
+        self.just_before_recall()
         self.background.clear()
 
     def halt(self) -> None:

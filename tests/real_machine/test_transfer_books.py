@@ -34,6 +34,7 @@ class World:
         self.accelerator = EmulatedAccelerator(slots, self.store.kernel.block_bytes, FAST)
         self.accelerator.link.close()
         self.link = HandLink()
+        self.link.just_before_recall = self.let_time_pass
         self.accelerator.link = self.link  # type: ignore[assignment]
         self.books = Residency(LAYERS, EXPERTS, slots)
         self.transfers = Transfers(self.store, self.accelerator, self.books, Timeline())
