@@ -1,0 +1,51 @@
+"""Makes measuring this machine a matter of seconds: small experts, few of them, a tiny model.
+
+What is measured then says nothing about the machine, but everything that measures runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from moesaic.engine.generation import measured_engine, measured_experts, measured_memory, profile
+from moesaic.kernels.base import ExpertShape
+
+TINY = {
+    "model_type": "olmoe",
+    "vocab_size": 128,
+    "hidden_size": 64,
+    "intermediate_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "norm_topk_prob": False,
+    "max_position_embeddings": 256,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
+
+
+def tiny_config(folder: Path) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps(TINY))
+    return path
+
+
+def measure_small_things(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    large = ExpertShape(64, 32)
+    monkeypatch.setattr(measured_experts, "LARGE", large)
+    monkeypatch.setattr(profile, "LARGE", large)
+    monkeypatch.setattr(measured_experts, "SMALL", ExpertShape(64, 8))
+    monkeypatch.setattr(measured_experts, "_BLOCKS", 4)
+    monkeypatch.setattr(measured_experts, "TOKENS", (1, 4))
+    monkeypatch.setattr(measured_memory, "_STREAM_BYTES", 1 << 20)
+    monkeypatch.setattr(measured_memory, "_COPIES", (1 << 16, 1 << 20))
+    monkeypatch.setattr(measured_engine, "MODEL", str(tiny_config(folder)))
+    monkeypatch.setattr(measured_engine, "_VOCABULARY", 128)
