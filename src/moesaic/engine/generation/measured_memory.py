@@ -5,6 +5,7 @@ the CPU computes beside them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import median
 
 import torch
 
@@ -93,8 +94,8 @@ def _together(engine: CopyEngine, cpu: Lane, compute: Job) -> tuple[int, int]:
     running = [_copy(_COPIES[1]) for _ in range(64)]
     engine.demand(running)
     slowed = typical_ns(on_lane(cpu, lambda _: compute))
-    done = [copy for copy in running if copy.arrived.is_set()]
-    durations = sorted(copy.end_ns - copy.start_ns for copy in done)
+    meanwhile = [copy for copy in running if copy.arrived.is_set()]
     for copy in running:
         copy.wait()
-    return slowed, durations[len(durations) // 2]
+    durations = [copy.end_ns - copy.start_ns for copy in meanwhile or running[:1]]
+    return slowed, round(median(durations))
