@@ -1,0 +1,71 @@
+"""What precisions of experts cost, as JSON has it and as a person reads it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from moesaic.cli.output import print_table
+from moesaic.core.units import GB
+
+if TYPE_CHECKING:
+    from moesaic.engine.generation.expert_quality import ExpertQuality
+    from moesaic.engine.generation.preparation import Prepared
+
+_COLUMNS = ("experts", "GB", "load s", "mean KL", "p99 KL", "same top-1", "perplexity")
+
+
+def describe(
+    reference: Prepared, found: Sequence[ExpertQuality], text: str | None
+) -> dict[str, Any]:
+    """`text` is the file that was read, None for the packaged sample."""
+    return {
+        "model": reference.spec.name,
+        "text": text,
+        "tokens": found[0].quality.tokens,
+        "window": reference.plan.room.length,
+        "dtype": reference.plan.dtype,
+        "reference": found[0].expert_dtype,
+        "rows": [_row(each) for each in found],
+    }
+
+
+def print_quality(described: dict[str, Any]) -> None:
+    source = described["text"] or "the packaged sample"
+    title = f"{described['model']}: {described['tokens']} tokens of {source}, compared with "
+    rows = [
+        (
+            row["expert_dtype"],
+            row["expert_bytes"] / GB,
+            row["load_s"],
+            _or_infinite(row["mean_kl"]),
+            _or_infinite(row["p99_kl"]),
+            f"{row['same_top1']:.1%}",
+            _or_infinite(row["perplexity"]),
+        )
+        for row in described["rows"]
+    ]
+    print_table(f"{title}{described['reference']} experts", _COLUMNS, rows)
+
+
+def _row(each: ExpertQuality) -> dict[str, Any]:
+    measured = each.quality
+    return {
+        "expert_dtype": each.expert_dtype,
+        "expert_bytes": each.expert_bytes,
+        "load_s": each.load_s,
+        "mean_kl": _or_null(measured.mean_kl),
+        "p99_kl": _or_null(measured.p99_kl),
+        "same_top1": measured.same_top1,
+        "perplexity": _or_null(measured.other_perplexity),
+    }
+
+
+def _or_null(value: float) -> float | None:
+    """JSON has no infinity."""
+    return value if math.isfinite(value) else None
+
+
+def _or_infinite(value: float | None) -> float:
+    return math.inf if value is None else value
