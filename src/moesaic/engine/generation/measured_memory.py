@@ -4,8 +4,9 @@ the CPU computes beside them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
+from threading import Event
 
 import torch
 
@@ -91,7 +92,8 @@ def _copy_us(engine: CopyEngine, size: int) -> float:
 
 def _together(engine: CopyEngine, cpu: Lane, compute: Job) -> tuple[int, int]:
     """Nanoseconds of the CPU's work while copies go on, and of a copy while the CPU works."""
-    running = [_copy(_COPIES[1]) for _ in range(64)]
+    pairs = [_copy(_COPIES[1]) for _ in range(4)]
+    running = [replace(pairs[i % 4], arrived=Event()) for i in range(64)]
     engine.demand(running)
     slowed = typical_ns(on_lane(cpu, lambda _: compute))
     meanwhile = [copy for copy in running if copy.arrived.is_set()]
