@@ -1,0 +1,104 @@
+"""What this machine reaches at best, measured with the threads that a bench uses: reading memory,
+multiplying matrices, copying over the link.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from moesaic.core.plan import Transfer
+from moesaic.core.units import GB, NS_PER_S
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.generation.assembly import usable_cores
+from moesaic.engine.generation.measured_memory import stream_gb_s
+from moesaic.engine.generation.measuring import on_lane, typical_ns
+from moesaic.kernels.dtypes import torch_dtype
+from moesaic.machines.real.copies import Copy, CopyEngine, LinkSpeed
+from moesaic.machines.real.lane import InlineLane, Lane, ThreadLane
+
+_PRODUCT = (512, 2048, 2048)  # large enough for the full rate
+_COPY_BYTES = 16 << 20
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Ceilings: the best of several attempts each."""
+
+    threads: int
+    read_gb_s: float
+    tflops: float
+
+    def or_better(self, other: Rates) -> Rates:
+        reading = max(self.read_gb_s, other.read_gb_s)
+        return Rates(self.threads, reading, max(self.tflops, other.tflops))
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRates:
+    cpu: Rates
+    accelerator: Rates | None = None
+    link_gb_s: float | None = None
+
+    def or_better(self, other: MeasuredRates) -> MeasuredRates:
+        """What the machine reached at either time: others may have been busy at one of them."""
+        cpu = self.cpu.or_better(other.cpu)
+        if self.accelerator is None or other.accelerator is None:
+            return MeasuredRates(cpu)
+        link = max(self.link_gb_s or 0.0, other.link_gb_s or 0.0)
+        return MeasuredRates(cpu, self.accelerator.or_better(other.accelerator), link)
+
+
+def measure_rates(settings: EngineSettings, dtype: str) -> MeasuredRates:
+    """With the threads a machine with these settings has."""
+    cores = settings.threads or usable_cores()
+    if settings.accelerator == "none":
+        torch.set_num_threads(cores)
+        return MeasuredRates(_rates(InlineLane(), cores, dtype))
+    threads = max(cores - 1, 1)
+    cpu, accelerator = ThreadLane("cpu", threads), ThreadLane("accelerator")
+    try:
+        return MeasuredRates(
+            _rates(cpu, threads, dtype),
+            _rates(accelerator, 1, dtype),
+            _link_gb_s(settings.link_gb_s),
+        )
+    finally:
+        cpu.close()
+        accelerator.close()
+
+
+def _rates(lane: Lane, threads: int, dtype: str) -> Rates:
+    return Rates(threads, stream_gb_s(lane), _tflops(lane, dtype))
+
+
+def _tflops(lane: Lane, dtype: str) -> float:
+    rows, inner, columns = _PRODUCT
+    left = torch.ones((rows, inner), dtype=torch_dtype(dtype))
+    right = torch.ones((columns, inner), dtype=torch_dtype(dtype))
+
+    def multiply() -> None:
+        functional.linear(left, right)
+
+    work = on_lane(lane, lambda attempt: multiply)
+    best = min(typical_ns(work, times=1) for _ in range(_ATTEMPTS))
+    return 2.0 * rows * inner * columns / best / 1e3
+
+
+def _link_gb_s(nominal: float) -> float:
+    """What copies reach, their fixed latency apart."""
+    engine = CopyEngine(LinkSpeed(nominal, 0.0))
+    source, target = (torch.ones(_COPY_BYTES, dtype=torch.uint8) for _ in range(2))
+    taken = []
+    try:
+        for _ in range(_ATTEMPTS):
+            copy = Copy(Transfer(0, 0), source, target, "transfer")
+            engine.demand([copy])
+            copy.wait()
+            taken.append(copy.end_ns - copy.start_ns)
+    finally:
+        engine.close()
+    return _COPY_BYTES / min(taken) * NS_PER_S / GB
