@@ -1,0 +1,77 @@
+"""The bench: tests under several sets of policies, all on one loaded model, in real time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+from time import perf_counter_ns
+
+import torch
+
+from moesaic.core.units import NS_PER_US
+from moesaic.engine.generation.assembly import on_store
+from moesaic.engine.generation.bench_cases import Case
+from moesaic.engine.generation.bench_film import Film
+from moesaic.engine.generation.bench_model import Loaded
+from moesaic.engine.generation.bench_routing import Routing
+from moesaic.engine.generation.bench_row import Contender, Row
+from moesaic.engine.generation.bench_steps import Repetition, repetitions, take
+from moesaic.engine.generation.runner import Runner
+from moesaic.hardware.process import process_memory
+from moesaic.models.decoder import Decoder
+from moesaic.models.feed_forward import RoutedBlock
+
+_ROUTER_CALLS = 300
+
+
+def run_bench(
+    loaded: Loaded,
+    contenders: Sequence[Contender],
+    cases: Sequence[Case],
+    routing: Routing,
+    count: int,
+    advance: Callable[[int], None] = lambda steps: None,
+    film: Film | None = None,
+) -> Iterator[Row]:
+    """Every contender in every test, `count` times; each row when it is there. `advance(1)` is
+    called after every step that counts; `film` records the last decode test."""
+    counts = routing.counts()
+    for contender in contenders:
+        filmed = film if contender is contenders[-1] else None
+        timeline = None if filmed is None else filmed.timeline
+        settings, room = contender.settings, contender.plan.room
+        runner = on_store(loaded.decoder, loaded.store, settings, room, counts, timeline)
+        try:
+            routing_us = router_us(loaded.decoder)
+            for case in cases:
+                work = _work(runner, case, routing, settings.max_step_tokens)
+                taken = take(runner, work, count, advance)
+                if filmed is not None and case == _last_decode(cases):
+                    filmed.record(runner, next(work))
+                peak = process_memory().peak
+                yield Row(contender, case, taken, routing_us, loaded.seconds, peak)
+        finally:
+            runner.close()
+
+
+def _work(runner: Runner, case: Case, routing: Routing, piece: int) -> Iterator[Repetition]:
+    vocabulary = runner.decoder.architecture.spec.vocab_size
+    return repetitions(case, routing.of(case), piece, vocabulary)
+
+
+def router_us(decoder: Decoder) -> float:
+    """What a routed layer's norm and router take for one token."""
+    blocks = (layer.feed_forward for layer in decoder.layers)
+    block = next(block for block in blocks if isinstance(block, RoutedBlock))
+    hidden = torch.randn((1, decoder.architecture.spec.hidden_size)).to(decoder.dtype)
+    taken = []
+    with torch.inference_mode():
+        for _ in range(_ROUTER_CALLS):
+            started = perf_counter_ns()
+            block.route(hidden)
+            taken.append(perf_counter_ns() - started)
+    return median(taken) / NS_PER_US
+
+
+def _last_decode(cases: Sequence[Case]) -> Case | None:
+    return next((case for case in reversed(cases) if case.phase == "decode"), None)

@@ -1,0 +1,83 @@
+"""A tiny random model on the bench, with rates that are invented instead of measured."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import torch
+
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.generation.bench import run_bench
+from moesaic.engine.generation.bench_cases import Case
+from moesaic.engine.generation.bench_film import Film
+from moesaic.engine.generation.bench_model import BenchModel, Loaded, load_model, made_up
+from moesaic.engine.generation.bench_rates import MeasuredRates, Rates
+from moesaic.engine.generation.bench_room import plan_contenders
+from moesaic.engine.generation.bench_routing import Routing, choose_routing
+from moesaic.engine.generation.bench_row import Row
+from moesaic.policies.systems import load_system
+
+torch.set_num_threads(1)
+
+TINY: dict[str, Any] = {
+    "model_type": "olmoe",
+    "hidden_size": 32,
+    "intermediate_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "vocab_size": 97,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "norm_topk_prob": False,
+    "tie_word_embeddings": False,
+    "attention_bias": False,
+    "clip_qkv": None,
+    "torch_dtype": "bfloat16",
+}
+INVENTED = MeasuredRates(Rates(1, 10.0, 0.1))
+ACCELERATED = MeasuredRates(Rates(1, 10.0, 0.1), Rates(1, 20.0, 0.2), 4.0)
+
+
+def write_config(folder: Path, **changes: Any) -> Path:
+    path = folder / "tiny.json"
+    path.write_text(json.dumps(TINY | changes))
+    return path
+
+
+@cache
+def tiny() -> tuple[BenchModel, Loaded]:
+    """Loaded once for all tests of a process."""
+    model = made_up(str(write_config(Path(mkdtemp(prefix="moesaic-bench-")))))
+    return model, load_model(model, "bf16", "bf16")
+
+
+def settings(system: str = "moesaic", **changes: Any) -> EngineSettings:
+    usual: dict[str, Any] = {"threads": 1, "checked": True} | changes
+    return EngineSettings(**usual).with_system(load_system(system))
+
+
+def routing(*cases: Case, trace: str = "synthetic", repetitions: int = 2) -> Routing:
+    return choose_routing(trace, tiny()[0].spec, cases, repetitions)
+
+
+def bench(
+    how: dict[str, EngineSettings],
+    *cases: Case,
+    trace: str = "synthetic",
+    count: int = 2,
+    film: Film | None = None,
+) -> list[Row]:
+    model, loaded = tiny()
+    contenders = plan_contenders(model.spec, list(how.items()), cases)
+    return list(
+        run_bench(loaded, contenders, cases, routing(*cases, trace=trace), count, film=film)
+    )

@@ -1,0 +1,195 @@
+"""Does a bench do the tests it is asked for, and say what happened in them?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from statistics import stdev
+
+import numpy as np
+import pytest
+from bench_runs import ACCELERATED, INVENTED, bench, routing, settings, tiny
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.engine.generation import bench_room
+from moesaic.engine.generation.bench_cases import Case, make_cases
+from moesaic.engine.generation.bench_film import MOST_STEPS, Film
+from moesaic.engine.generation.bench_room import plan_contenders
+from moesaic.engine.generation.bench_routing import PROFILE_TOKENS, WARMUP_STEPS
+from moesaic.engine.generation.bench_steps import repetitions
+from moesaic.engine.placement import initial_placement
+from moesaic.workloads.steps import decode_steps, popularity, prefill_steps
+
+READ, WRITE, TOGETHER = Case("prefill", 40), Case("decode", 12), Case("decode", 6, batch=3)
+KEYS = {
+    "test", "tokens_per_s", "ms_per_token", "stdev", "hit_rate", "bytes", "floor_ms", "policies",
+    "dtype", "cache_ratio", "overhead_us_per_layer", "network_ms", "experts_ms", "load_s",
+    "peak_bytes",
+}  # fmt: skip
+
+
+def test_tests_have_the_names_people_know() -> None:
+    cases = make_cases([512, 0], [128], [1, 4])
+    assert [case.name for case in cases] == ["pp512", "tg128", "tg128@4"]
+
+
+@pytest.mark.parametrize(
+    ("lists", "words"),
+    [
+        (([0], [0], [1]), "no test was asked for"),
+        (([-1], [8], [1]), "--prompt-tokens is -1"),
+        (([8], [-2], [1]), "--generate is -2"),
+        (([8], [8], [0]), "--batch is 0; it must be at least 1"),
+    ],
+)
+def test_impossible_tests_are_refused(lists: tuple[list[int], ...], words: str) -> None:
+    with pytest.raises(ImpossibleSetting, match=words):
+        make_cases(*lists)
+
+
+def test_every_test_is_run_under_every_system() -> None:
+    how = {name: settings(name, accelerator="emulated") for name in ("moesaic", "ktransformers")}
+    rows = bench(how, READ, WRITE, TOGETHER)
+    said = [(row.contender.system, row.case.name) for row in rows]
+    assert said == [(name, test) for name in how for test in ("pp40", "tg12", "tg6@3")]
+    for row in rows:
+        described = row.as_dict(ACCELERATED)
+        assert described.keys() >= KEYS
+        assert 0.0 < described["hit_rate"] <= 1.0
+        assert described["cache_ratio"] == 0.25
+        assert described["floor_ms"] > 0.0
+    prefill = rows[3].as_dict(ACCELERATED)["policies"]
+    assert prefill["schedule"] == load_schedule("ktransformers", "prefill")
+
+
+def load_schedule(system: str, phase: str) -> str:
+    return settings(system).schedule_for(phase)
+
+
+def test_numbers_of_a_row_fit_together() -> None:
+    (row,) = bench({"moesaic": settings()}, TOGETHER, count=3)
+    said = row.as_dict(INVENTED)
+    rates = [18 / seconds for seconds in row.taken.seconds]
+    assert len(rates) == said["repetitions"] == 3
+    assert said["stdev"] == pytest.approx(stdev(rates))
+    assert min(rates) <= said["tokens_per_s"] <= max(rates)
+    assert said["ms_per_token"] == pytest.approx(1000 / said["tokens_per_s"])
+    assert said["hit_rate"] is None
+    assert said["bytes"] == 0
+    overhead = sum(cost.overhead_ns for cost in row.taken.measured.costs) / 54 / 1e6
+    parts = said["network_ms"] + said["experts_ms"] + overhead
+    assert parts == pytest.approx(said["ms_per_token"], rel=0.01)
+    assert 0 < said["overhead_us_per_layer"] < 1000 * said["ms_per_token"] * 3
+    assert 0 < said["router_us"] < 10_000
+
+
+def test_one_repetition_has_no_spread() -> None:
+    (row,) = bench({"moesaic": settings()}, WRITE, count=1)
+    assert row.stdev is None
+
+
+def test_every_repetition_begins_with_an_empty_context() -> None:
+    (row,) = bench({"moesaic": settings()}, TOGETHER)
+    assert [step.context for step in row.taken.steps] == [*range(6), *range(6)]
+    assert {(step.phase, step.tokens, step.sequences) for step in row.taken.steps} == {
+        ("decode", 3, 3)
+    }
+
+
+def test_long_prompts_are_read_in_pieces() -> None:
+    (row,) = bench({"moesaic": settings(max_step_tokens=16)}, READ)
+    assert [(step.tokens, step.context) for step in row.taken.steps] == 2 * [
+        (16, 0), (16, 16), (8, 32),
+    ]  # fmt: skip
+
+
+def test_pieces_are_routed_as_the_whole_prompt() -> None:
+    source = routing(READ).of(READ)
+    assert source is not None
+    (whole,) = islice(prefill_steps(source, 40, skip_tokens=PROFILE_TOKENS), 1)
+    pieces = next(repetitions(READ, source, 16, 97))
+    for layer in range(3):
+        parts = [work.replay(layer) for work in pieces if work.replay is not None]
+        assert len(parts) == 3
+        for name in ("experts", "weights", "ranked", "scores"):
+            joined = np.concatenate([getattr(part, name) for part in parts])
+            np.testing.assert_array_equal(joined, getattr(whole.layer(layer), name))
+
+
+def test_hits_are_those_of_the_trace() -> None:
+    """kTransformers' slots never change, so its hits can be counted without running anything."""
+    (row,) = bench({"ktransformers": settings("ktransformers", accelerator="emulated")}, WRITE)
+    source = routing(WRITE).of(WRITE)
+    assert source is not None
+    counts, slots = popularity(source, PROFILE_TOKENS), row.contender.plan.room.slots
+    placed = set(initial_placement("popular", counts, slots, per_layer=True))
+    steps = decode_steps(source, 1, skip_tokens=PROFILE_TOKENS, wrap=True)
+    # A warm-up takes what it needs from a repetition of its own.
+    assert WARMUP_STEPS > 12
+    used = [
+        (layer, int(expert))
+        for step in islice(steps, 12, 3 * 12)
+        for layer in range(3)
+        for expert in step.layer(layer).experts.ravel()
+    ]
+    expected = sum(expert in placed for expert in used) / len(used)
+    assert row.as_dict(ACCELERATED)["hit_rate"] == pytest.approx(expected)
+    assert row.taken.measured.bytes_moved == 0
+
+
+def test_own_routers_choose_where_no_trace_does() -> None:
+    found = routing(WRITE, trace="none")
+    assert found.of(WRITE) is None
+    assert found.counts() is None
+    (row,) = bench({"moesaic": settings()}, WRITE, trace="none")
+    assert all(
+        layer.active == 2 for report in row.taken.measured.reports for layer in report.layers
+    )
+
+
+@pytest.mark.parametrize("accelerator", ["none", "emulated"])
+def test_the_last_steps_are_filmed_in_the_schema_of_timelines(accelerator: str) -> None:
+    film, case = Film(), Case("decode", MOST_STEPS + 8)
+    bench({"moesaic": settings(accelerator=accelerator)}, case, READ, count=1, film=film)
+    assert len(film.reports) == MOST_STEPS
+    spans = film.timeline.spans
+    assert {span.layer for span in spans} == {-1, 0, 1, 2}
+    heads = [span for span in spans if span.layer == -1]
+    assert [span.end_ns for span in heads] == [report.end_ns for report in film.reports]
+    lanes = {"cpu"} if accelerator == "none" else {"gpu", "cpu", "pcie"}
+    assert {span.lane for span in spans} <= lanes
+    for report in film.reports:
+        inside = [s for s in spans if report.start_ns <= s.start_ns < report.end_ns]
+        computed = [s for s in inside if s.kind == "expert"]
+        assert len(computed) == sum(layer.active for layer in report.layers)
+        assert all(s.end_ns <= report.end_ns for s in computed)
+
+
+def test_only_the_last_contender_is_filmed() -> None:
+    film = Film()
+    how = {name: settings(name, accelerator="emulated") for name in ("moesaic", "ktransformers")}
+    bench(how, WRITE, count=1, film=film)
+    assert len(film.reports) == 12
+    assert "pcie" not in film.timeline.lanes, "kTransformers moves nothing"
+
+
+def test_room_is_made_for_the_tests_and_no_more() -> None:
+    spec = tiny()[0].spec
+    (one,) = plan_contenders(spec, [("moesaic", settings())], (READ, TOGETHER))
+    assert one.plan.room == (0, 3, 40)
+    assert one.settings.max_step_tokens == 40
+    (longer,) = plan_contenders(spec, [("moesaic", settings(max_model_len=100))], (READ,))
+    assert longer.plan.room == (0, 1, 100)
+
+
+def test_what_has_no_room_is_refused_before_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, how = tiny()[0].spec, settings()
+    with pytest.raises(ImpossibleSetting, match="at most 256: use shorter tests"):
+        plan_contenders(spec, [("moesaic", how)], (Case("decode", 257),))
+    with pytest.raises(ImpossibleSetting, match="--max-model-len is 30"):
+        plan_contenders(spec, [("moesaic", replace(how, max_model_len=30))], (READ,))
+    monkeypatch.setattr(bench_room, "memory", lambda: (10**6, 10**5))
+    with pytest.raises(ImpossibleSetting, match="of main memory") as caught:
+        plan_contenders(spec, [("moesaic", how), ("hybrimoe", how)], (TOGETHER,))
+    assert str(caught.value).startswith("moesaic: ")
+    assert "--max-sequences" not in str(caught.value)
