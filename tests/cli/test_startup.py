@@ -8,9 +8,10 @@ from time import perf_counter
 
 import pytest
 
-HEAVY = ("numpy", "numba", "rich", "matplotlib", "multiprocessing")
+HEAVY = ("numpy", "numba", "rich", "matplotlib", "multiprocessing", "torch")
 CALL = "from moesaic.cli.main import main; main()"
-HELPS = [("--help",), ("simulate", "--help"), ("compare", "--help")]
+VERBS = ("simulate", "compare", "run", "chat", "quality")
+HELPS = [("--help",), *((verb, "--help") for verb in VERBS)]
 
 
 @pytest.mark.parametrize("words", HELPS, ids=" ".join)

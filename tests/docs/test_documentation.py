@@ -18,6 +18,7 @@ from moesaic.engine.workload import choose_workload
 from moesaic.hardware.load import load_machine
 from moesaic.policies.cache import caches
 from moesaic.policies.schedule import schedules
+from talking_models import talking
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -42,7 +43,10 @@ def test_commands_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "trace-format.md"])
-def test_python_examples_run(page: Path) -> None:
+def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a reader would: in a folder of their own, with a model in it."""
+    (tmp_path / "my-model").symlink_to(talking().folder)
+    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for block in blocks(page, "python"):
         exec(block, names)
