@@ -38,6 +38,7 @@ from moesaic.policies.belief import Belief, warm_up
 from moesaic.policies.brain import Brain
 from moesaic.policies.cache import caches
 from moesaic.policies.prefetch import prefetches
+from moesaic.policies.prefetch.base import Prefetch
 from moesaic.policies.schedule import schedules
 from moesaic.policies.shape import Shape
 
@@ -53,11 +54,13 @@ def assemble(
     counts: NDArray[np.int64] | None = None,
     timeline: Timeline | None = None,
     advance: Callable[[int], None] = lambda experts: None,
+    scores: bool = False,
 ) -> Runner:
     """`counts[layer, expert]` are uses in a profile, for the initial placement; `advance(1)` is
-    called for every expert loaded."""
+    called for every expert loaded; `scores` makes routings tell of experts beyond the chosen ones
+    even where nobody needs it to decide."""
     store = load_store(decoder, experts, expert_dtype, advance)
-    return on_store(decoder, store, settings, room, counts, timeline)
+    return on_store(decoder, store, settings, room, counts, timeline, scores)
 
 
 def load_store(
@@ -98,12 +101,29 @@ def on_store(
     room: Room,
     counts: NDArray[np.int64] | None = None,
     timeline: Timeline | None = None,
+    scores: bool = False,
 ) -> Runner:
     """A runner on experts that are loaded already: several may share a store, one after another."""
+    prefetch = prefetches.create(settings.prefetch if room.slots else "none")
+    ranks = min(2 * spec.top_k, spec.num_experts) if room.slots or scores else 0
+    machine = _machine(decoder, store, settings, room, ranks, prefetch.lookahead, timeline)
+    try:
+        return _on_machine(machine, decoder, settings, room, counts, prefetch)
+    except BaseException:  # its threads would outlive whoever gave up here
+        machine.close()
+        raise
+
+
+def _on_machine(
+    machine: CpuMachine | AcceleratedMachine,
+    decoder: Decoder,
+    settings: EngineSettings,
+    room: Room,
+    counts: NDArray[np.int64] | None,
+    prefetch: Prefetch,
+) -> Runner:
     spec = decoder.architecture.spec
     shape = Shape(spec.num_moe_layers, spec.num_experts, spec.top_k)
-    prefetch = prefetches.create(settings.prefetch if room.slots else "none")
-    machine = _machine(decoder, store, settings, room, prefetch.lookahead, timeline)
     schedule = schedules.create(settings.schedule)
     fill = schedule.fill if settings.fill == "auto" else settings.fill
     if counts is None:
@@ -126,7 +146,7 @@ def on_store(
         )
 
     if settings.belief == "described":
-        belief = _described(decoder, store, settings)
+        belief = _described(decoder, machine.store, settings)
     else:
         with torch.inference_mode():
             belief = warm_up(machine, settings.max_step_tokens)
@@ -156,20 +176,19 @@ def _machine(
     store: ExpertStore,
     settings: EngineSettings,
     room: Room,
+    ranks: int,
     lookahead: int,
     timeline: Timeline | None,
 ) -> CpuMachine | AcceleratedMachine:
     """An emulated accelerator plays on one core, and the CPU's experts have the others; without
     one, every operation may use all of them."""
-    spec = decoder.architecture.spec
     cores = settings.threads or usable_cores()
     if settings.accelerator == "none":
         torch.set_num_threads(cores)
-        return CpuMachine(store, Translator(0), decoder.dtype, timeline=timeline)
+        return CpuMachine(store, Translator(ranks), decoder.dtype, timeline=timeline)
     torch.set_num_threads(1)
     link = LinkSpeed(settings.link_gb_s, settings.link_latency_us)
     accelerator = EmulatedAccelerator(room.slots, store.kernel.block_bytes, link)
-    ranks = min(2 * spec.top_k, spec.num_experts) if room.slots else 0
     translator = Translator(ranks, decoder.gate_bank() if lookahead else None, lookahead)
     return AcceleratedMachine(
         store, translator, decoder.dtype, accelerator, max(cores - 1, 1), timeline

@@ -81,7 +81,13 @@ def load_prepared(
     decoder = load_decoder(prepared.opened, plan.dtype)
     advance = _counting(progress, spec.num_expert_blocks)
     runner = assemble(
-        decoder, prepared.opened.experts, plan.expert_dtype, settings, plan.room, advance=advance
+        decoder,
+        prepared.opened.experts,
+        plan.expert_dtype,
+        settings,
+        plan.room,
+        advance=advance,
+        scores=record is not None,
     )
     recording = None if record is None else RecordingBody(runner.body, record, spec)
     sampler = Sampler(prepared.eos_ids)

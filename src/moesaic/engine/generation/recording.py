@@ -1,8 +1,7 @@
 """Leaves a routing trace of a run behind: listens to what a machine's routers say.
 
 Every request is a document. The trace has whole steps only, and holds what the routing carries:
-with an accelerator that is ranks beyond top-k with their scores, without one the chosen experts
-and their weights.
+the chosen experts and their weights, and the next best with their scores.
 """
 
 from __future__ import annotations
