@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moesaic.cli.busy import warn_if_busy
 from moesaic.cli.common_options import command_line, json_option, names, ratios
 from moesaic.core.errors import ImpossibleSetting
 
@@ -54,6 +55,7 @@ def fidelity(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     check_file("--output", asked["output"], (".json",))
     if asked["tokens"] < 8:
         raise ImpossibleSetting(f"--tokens is {asked['tokens']}; medians need at least 8 steps")
+    warn_if_busy()
     machine, rows = _compare(asked)
     described = _described(machine, rows, asked, command_line(context))
     if asked["output"] is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moesaic.cli.busy import warn_if_busy
 from moesaic.cli.common_options import command_line, json_option
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def profile(
 
     asked: dict[str, Any] = {} if link_bandwidth is None else {"link_gb_s": link_bandwidth}
     settings = [EngineSettings(accelerator=kind, threads=threads, **asked) for kind in kinds]
+    warn_if_busy()
     described = []
     for each in settings:
         measured, path = _measure(each, output)

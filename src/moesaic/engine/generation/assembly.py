@@ -105,6 +105,7 @@ def on_store(
 ) -> Runner:
     """A runner on experts that are loaded already: several may share a store, one after another."""
     prefetch = prefetches.create(settings.prefetch if room.slots else "none")
+    spec = decoder.architecture.spec
     ranks = min(2 * spec.top_k, spec.num_experts) if room.slots or scores else 0
     machine = _machine(decoder, store, settings, room, ranks, prefetch.lookahead, timeline)
     try:

@@ -1,0 +1,19 @@
+"""Says so when other programs would disturb a measurement."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+_NOTICEABLE = 0.5  # of a core, over the last minute
+
+
+def warn_if_busy() -> None:
+    load = os.getloadavg()[0]
+    if load > _NOTICEABLE:
+        click.echo(
+            f"other programs have kept {load:.1f} cores busy in the last minute: times measured "
+            "now are disturbed by them",
+            err=True,
+        )
