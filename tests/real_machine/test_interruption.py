@@ -188,3 +188,11 @@ def test_closing_in_the_middle_of_a_step_stops_every_thread_too() -> None:
         ):
             runner.step([Feed(0, PROMPT)])
         assert set(threading.enumerate()) <= before
+
+
+def test_nothing_runs_on_when_getting_to_know_the_machine_is_interrupted() -> None:
+    before, model = set(threading.enumerate()), loaded("olmoe")
+    for at in (300, 600, 900):
+        with pytest.raises(KeyboardInterrupt), Interrupt(at), running(model, HOW, model.slots(0.3)):
+            pass
+        assert set(threading.enumerate()) <= before
