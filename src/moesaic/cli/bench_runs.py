@@ -1,0 +1,60 @@
+"""A bench at work: rates, loading and tests, with progress bars on standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from moesaic.cli.output import progress
+from moesaic.cli.recording import announce_compilation
+
+if TYPE_CHECKING:
+    from moesaic.engine.generation.bench_cases import Case
+    from moesaic.engine.generation.bench_film import Film
+    from moesaic.engine.generation.bench_model import BenchModel, Loaded
+    from moesaic.engine.generation.bench_rates import MeasuredRates
+    from moesaic.engine.generation.bench_routing import Routing
+    from moesaic.engine.generation.bench_row import Contender, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    model: BenchModel
+    loaded: Loaded
+    rates: MeasuredRates
+    rows: list[Row]
+    film: Film | None
+
+
+def run_with_progress(
+    model: BenchModel,
+    contenders: Sequence[Contender],
+    cases: Sequence[Case],
+    routing: Routing,
+    repetitions: int,
+    filmed: bool,
+) -> Done:
+    """Contenders differ in policies and slots only: threads, precisions and link are the same."""
+    from moesaic.engine.generation.bench import run_bench
+    from moesaic.engine.generation.bench_film import Film
+    from moesaic.engine.generation.bench_model import load_model
+    from moesaic.engine.generation.bench_rates import measure_rates
+
+    announce_compilation()
+    settings, plan = contenders[0].settings, contenders[0].plan
+    click.echo("measuring what this machine reaches", err=True)
+    before = measure_rates(settings, plan.dtype)
+    quiet = not sys.stderr.isatty()
+    with progress("loading experts", model.spec.num_expert_blocks, quiet) as advance:
+        loaded = load_model(model, plan.dtype, plan.expert_dtype, advance)
+    film = Film() if filmed else None
+    piece = settings.max_step_tokens
+    total = repetitions * sum(case.steps(piece) for case in cases) * len(contenders)
+    with progress("measuring", total, quiet) as advance:
+        rows = list(run_bench(loaded, contenders, cases, routing, repetitions, advance, film))
+    rates = before.or_better(measure_rates(settings, plan.dtype))
+    return Done(model, loaded, rates, rows, film)
