@@ -166,17 +166,21 @@ def test_a_failing_copy_fails_a_step_and_its_slot_is_not_believed(
         assert_books_are_true(runner)
 
 
+def our_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("moesaic-")}
+
+
 def test_closing_stops_every_thread() -> None:
-    before = set(threading.enumerate())
+    before = our_threads()
     model = loaded("olmoe")
     with running(model, slots=model.slots(0.3)) as runner:
-        assert len(set(threading.enumerate()) - before) == 3, "two lanes and a link"
+        assert len(our_threads() - before) == 3, "two lanes and a link"
         prefilled(runner, "olmoe")
-    assert set(threading.enumerate()) <= before
+    assert our_threads() <= before
 
 
 def test_closing_in_the_middle_of_a_step_stops_every_thread_too() -> None:
-    before = set(threading.enumerate())
+    before = our_threads()
     model = loaded("olmoe")
     slots = model.slots(0.3)
     for at in range(1, 300, 23):
@@ -187,12 +191,12 @@ def test_closing_in_the_middle_of_a_step_stops_every_thread_too() -> None:
             Interrupt(at),
         ):
             runner.step([Feed(0, PROMPT)])
-        assert set(threading.enumerate()) <= before
+        assert our_threads() <= before
 
 
 def test_nothing_runs_on_when_getting_to_know_the_machine_is_interrupted() -> None:
-    before, model = set(threading.enumerate()), loaded("olmoe")
+    before, model = our_threads(), loaded("olmoe")
     for at in (300, 600, 900):
         with pytest.raises(KeyboardInterrupt), Interrupt(at), running(model, HOW, model.slots(0.3)):
             pass
-        assert set(threading.enumerate()) <= before
+        assert our_threads() <= before
