@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import small_tokenizers
 import stock
+from moesaic.cli import model_folder
 from moesaic.engine.generation import loading
 from talking_models import talking
 
@@ -138,6 +139,11 @@ def test_a_model_that_is_no_directory(tmp_path: Path, refusal: Refusal) -> None:
     said = refusal(config, *IDS)
     assert "is a file; a model that runs is a directory" in said
     assert f"is it {str(config.parent)!r}?" in said
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, refusal: Refusal) -> None:
+    monkeypatch.setattr(model_folder, "find_spec", lambda package: None)
+    assert "pip install 'moesaic[engine]'" in refusal(stock.saved("mixtral").folder, *IDS)
 
 
 def test_a_known_name_needs_weights(refusal: Refusal) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,16 @@ def test_ids_are_answered_in_text_where_there_is_a_tokenizer() -> None:
     said = run("run", known.folder, "--prompt-ids", ids(asked), *GREEDY).out
     written = stock_tokens(known.model, asked)
     assert said.removesuffix("\n") == known.tokenizer.decode(written, skip_special_tokens=True)
+
+
+def test_the_command_itself() -> None:
+    """In a process of its own, as a shell starts it."""
+    saved, asked = stock.saved("olmoe"), prompt(5)
+    call = [sys.executable, "-c", "from moesaic.cli.main import main; main()", "run"]
+    words = [str(word) for word in (saved.folder, "--prompt-ids", ids(asked), *GREEDY)]
+    done = subprocess.run([*call, *words], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == [str(token) for token in stock_tokens(saved.model, asked)]
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("words", [(), ("-p", "-")])

@@ -1,15 +1,20 @@
-"""The MODEL of verbs that need weights: a directory, or one clear word why it is none."""
+"""The MODEL of verbs that need weights: a directory, or one clear word why it cannot be run."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import ImpossibleSetting, MissingExtra
+
+_PACKAGES = ("torch", "tokenizers", "jinja2")  # of the engine extra
 
 _LAYOUT = "a directory with config.json and its safetensors files, as published on Hugging Face"
 
 
 def model_folder(model: str) -> Path:
+    if not all(find_spec(package) for package in _PACKAGES):
+        raise MissingExtra("running a model", "engine")
     path = Path(model)
     if path.is_dir():
         return path
