@@ -116,11 +116,11 @@ class Sizes:
 
 
 def _latent_bytes(latent: LatentAttention, heads: int, new: int) -> int:
-    """Per cached token: scores and their softmax in fp32; keys of all heads twice and values once
-    in fp32, made from the latents for many new tokens, repeated for few."""
+    """Per cached token: scores and their softmax in fp32; for many new tokens, keys of all heads
+    twice and values once in fp32, made from the latents; for few, the one key they share."""
     rank, rope = latent.kv_lora_rank, latent.qk_rope_head_dim
     plain, value = latent.qk_nope_head_dim, latent.v_head_dim
     made = 4 * heads * (3 * (plain + rope) + 2 * value)
-    repeated = 4 * heads * (2 * (rank + rope) + rank)
     few = rank * (plain + value) // max(2 * rank - plain - value, 1)  # as the attention decides
-    return max(made + 8 * heads * new, repeated + 8 * heads * min(new, few))
+    absorbed = 4 * (rank + rope) + 14 * heads * min(new, few)
+    return max(made + 8 * heads * new if new > few else 0, absorbed)

@@ -37,6 +37,20 @@ def attend(
     return mixed[0].transpose(0, 1)
 
 
+def attend_shared(
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float
+) -> torch.Tensor:
+    """The same where all heads read one key and one value per token: two plain products, nothing
+    repeated for every head. keys [all, width], values [all, any width]."""
+    new, heads = queries.shape[:2]
+    scores = functional.linear(queries.flatten(0, 1), keys).float().mul_(scale)
+    if new > 1:
+        unseen = ~_seen(new, len(keys), scores.device)[:, None]
+        scores.unflatten(0, (new, heads)).masked_fill_(unseen, float("-inf"))
+    mixed = scores.softmax(dim=-1).to(values.dtype) @ values
+    return mixed.unflatten(0, (new, heads))
+
+
 def _seen(new: int, everything: int, device: torch.device) -> torch.Tensor:
     """True where a new token may look: everything before it and itself."""
     return torch.ones(new, everything, dtype=torch.bool, device=device).tril(everything - new)

@@ -13,7 +13,7 @@ import torch
 
 from moesaic.core.model import LatentAttention as LatentShape
 from moesaic.models.architecture import Architecture
-from moesaic.models.attention import attend
+from moesaic.models.attention import attend, attend_shared
 from moesaic.models.linear import Linear
 from moesaic.models.norm import RmsNorm
 from moesaic.models.rope import rotate
@@ -103,12 +103,11 @@ class LatentAttention:
         latents: torch.Tensor,
         keys: torch.Tensor,
     ) -> torch.Tensor:
-        """All heads read the same latents: one key-value head for attention."""
+        """All heads read the same latents."""
         key_part, value_part = self.expand.split(
             (self.shape.qk_nope_head_dim, self.shape.v_head_dim), dim=1
         )
         query = torch.cat((torch.einsum("thd,hdr->thr", plain, key_part), turning), -1)
-        key = torch.cat((latents, keys), -1)[:, None]
         scale = self.architecture.attention.scale
-        mixed = attend(query, key, latents[:, None], scale)
+        mixed = attend_shared(query, torch.cat((latents, keys), -1), latents, scale)
         return torch.einsum("thr,hdr->thd", mixed, value_part)
