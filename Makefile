@@ -1,10 +1,10 @@
-# make setup | demo | test | lint | format | types | bench
+# make setup | demo | test | lint | format | types | bench | bench-engine
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: setup demo test lint format types unit bench clean
+.PHONY: setup demo test lint format types unit bench bench-engine clean
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -13,6 +13,7 @@ help:
 	@echo "make demo    set up, then compare offloading systems on a simulated machine"
 	@echo "make test    set up, then run lint, types and every test"
 	@echo "make bench   time the planners and the simulator, compare schedules with the optimum"
+	@echo "make bench-engine   measure the engine here: speed, physical floor, its own overhead"
 	@echo "make lint | format | types | unit   one check each"
 
 setup: $(STAMP)
@@ -46,6 +47,9 @@ bench: setup
 	$(BIN)/python -m benchmarks.planners
 	$(BIN)/python -m benchmarks.simulator
 	$(BIN)/python -m benchmarks.schedule_quality
+
+bench-engine: setup
+	$(BIN)/moesaic bench --synthetic olmoe-1b-7b --layers 4 -p 64 -n 32
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
