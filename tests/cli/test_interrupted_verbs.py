@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
+from time import sleep
 from typing import Any
 
 import pytest
@@ -180,6 +181,7 @@ def test_a_terminal_has_a_prompt_and_keys(endless: Path, tmp_path: Path) -> None
 
     try:
         until(b"> ")
+        sleep(0.5)  # a prompt is shown a moment before keys are listened to
         os.write(terminal, b"\x03")
         until(b"/quit or Ctrl-D leaves")
         until(b"> ")
