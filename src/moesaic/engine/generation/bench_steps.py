@@ -33,6 +33,7 @@ class Work(NamedTuple):
 
 
 Repetition = list[Work]
+Layers = list[LayerRouting]  # of one step
 
 
 @dataclass(slots=True)
@@ -49,15 +50,15 @@ def repetitions(
 ) -> Iterator[Repetition]:
     """One after another, without end."""
     random = np.random.default_rng(0)
-    replays = _replays(case, source)
+    routed = _routed(case, source)
     while True:
         if case.phase == "decode":
             chosen = random.integers(vocabulary, size=(case.tokens, case.batch)).tolist()
             feeds = [[Feed(slot, [token]) for slot, token in enumerate(row)] for row in chosen]
-            yield [Work(each, next(replays)) for each in feeds]
+            yield [_work(each, next(routed)) for each in feeds]
         else:
             prompt = random.integers(vocabulary, size=case.tokens).tolist()
-            yield _pieces(prompt, piece, next(replays))
+            yield _pieces(prompt, piece, next(routed))
 
 
 def take(
@@ -101,30 +102,33 @@ def _described(runner: Runner, feeds: list[Feed]) -> Step:
     return Step(phase, tokens, runner.cache.length(feeds[0].slot), len(feeds))
 
 
-def _replays(case: Case, source: TraceSource | None) -> Iterator[Replay | None]:
+def _routed(case: Case, source: TraceSource | None) -> Iterator[Layers | None]:
+    """Laid out beforehand: handing it over must not count as the engine's time."""
     if source is None:
         return repeat(None)
     if case.phase == "decode":
         steps = decode_steps(source, case.batch, skip_tokens=PROFILE_TOKENS, wrap=True)
     else:
         steps = prefill_steps(source, case.tokens, skip_tokens=PROFILE_TOKENS, wrap=True)
-    return (step.layer for step in steps)
+    return ([step.layer(at) for at in range(source.header.num_layers)] for step in steps)
 
 
-def _pieces(prompt: list[int], piece: int, replay: Replay | None) -> Repetition:
+def _pieces(prompt: list[int], piece: int, layers: Layers | None) -> Repetition:
     parts = [slice(start, start + piece) for start in range(0, len(prompt), piece)]
     return [
-        Work([Feed(0, prompt[rows])], None if replay is None else _rows_of(replay, rows))
+        _work([Feed(0, prompt[rows])], None if layers is None else _rows_of(layers, rows))
         for rows in parts
     ]
 
 
-def _rows_of(replay: Replay, rows: slice) -> Replay:
-    """The routing of some tokens of a prompt."""
+def _work(feeds: list[Feed], layers: Layers | None) -> Work:
+    return Work(feeds, None if layers is None else layers.__getitem__)
 
-    def layer(number: int) -> LayerRouting:
-        whole = replay(number)
-        return replace(
+
+def _rows_of(layers: Layers, rows: slice) -> Layers:
+    """The routing of some tokens of a prompt."""
+    return [
+        replace(
             whole,
             experts=whole.experts[rows],
             weights=whole.weights[rows],
@@ -132,5 +136,5 @@ def _rows_of(replay: Replay, rows: slice) -> Replay:
             scores=whole.scores[rows],
             forecasts=(),
         )
-
-    return layer
+        for whole in layers
+    ]
