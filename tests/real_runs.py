@@ -16,7 +16,7 @@ from moesaic.core.report import Timeline
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.generation.assembly import load_store, on_store
 from moesaic.engine.generation.runner import Feed, Runner
-from moesaic.engine.room import Room
+from moesaic.engine.memory.room import Room
 from moesaic.machines.real.store import ExpertStore
 from moesaic.models.decoder import Decoder
 from moesaic.models.load import load_decoder, open_model

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moesaic.engine.generation import measured_engine, measured_experts, measured_memory, profile
+from moesaic.engine.measuring import engine_times, expert_times, memory_times, profile
 from moesaic.kernels.base import ExpertShape
 
 TINY = {
@@ -40,12 +40,12 @@ def tiny_config(folder: Path) -> Path:
 
 def measure_small_things(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     large = ExpertShape(64, 32)
-    monkeypatch.setattr(measured_experts, "LARGE", large)
+    monkeypatch.setattr(expert_times, "LARGE", large)
     monkeypatch.setattr(profile, "LARGE", large)
-    monkeypatch.setattr(measured_experts, "SMALL", ExpertShape(64, 8))
-    monkeypatch.setattr(measured_experts, "_BLOCKS", 4)
-    monkeypatch.setattr(measured_experts, "TOKENS", (1, 4))
-    monkeypatch.setattr(measured_memory, "_STREAM_BYTES", 1 << 20)
-    monkeypatch.setattr(measured_memory, "_COPIES", (1 << 16, 1 << 20))
-    monkeypatch.setattr(measured_engine, "MODEL", str(tiny_config(folder)))
-    monkeypatch.setattr(measured_engine, "_VOCABULARY", 128)
+    monkeypatch.setattr(expert_times, "SMALL", ExpertShape(64, 8))
+    monkeypatch.setattr(expert_times, "_BLOCKS", 4)
+    monkeypatch.setattr(expert_times, "TOKENS", (1, 4))
+    monkeypatch.setattr(memory_times, "_STREAM_BYTES", 1 << 20)
+    monkeypatch.setattr(memory_times, "_COPIES", (1 << 16, 1 << 20))
+    monkeypatch.setattr(engine_times, "MODEL", str(tiny_config(folder)))
+    monkeypatch.setattr(engine_times, "_VOCABULARY", 128)

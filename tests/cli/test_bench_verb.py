@@ -11,7 +11,7 @@ import pytest
 from command import refused, run, run_json
 
 import stock
-from moesaic.engine.generation import bench_room
+from moesaic.engine.bench import contenders as bench_room
 
 TINY: dict[str, Any] = {
     "model_type": "mixtral",

@@ -14,7 +14,7 @@ from moesaic.cli.engine_options import engine_options, engine_settings
 from moesaic.core.errors import ImpossibleSetting, MoesaicError, UnknownName
 from moesaic.engine import engine_settings as settings_module
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory_choice import CACHE_RATIO
+from moesaic.engine.memory.choice import CACHE_RATIO
 from moesaic.policies.systems import load_system
 
 

@@ -16,7 +16,7 @@ from moesaic.cli import plan as plan_module
 from moesaic.core.model_zoo import load_model
 from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory_plan import plan_memory
+from moesaic.engine.memory.plan import plan_memory
 from moesaic.engine.prediction import predict, simulated
 from moesaic.hardware.host import this_host
 from moesaic.hardware.load import load_machine, machine_file

@@ -19,9 +19,9 @@ from moesaic.core.model_zoo import load_model
 from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.generation.assembly import on_store, synthetic_store
-from moesaic.engine.memory_choice import SHORTEST, slots_of
-from moesaic.engine.memory_plan import MemoryPlan, plan_memory
-from moesaic.engine.memory_sizes import Sizes
+from moesaic.engine.memory.choice import SHORTEST, slots_of
+from moesaic.engine.memory.plan import MemoryPlan, plan_memory
+from moesaic.engine.memory.sizes import Sizes
 from moesaic.engine.settings import Settings
 from moesaic.models.synthetic import synthetic_decoder
 

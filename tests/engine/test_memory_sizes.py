@@ -15,7 +15,7 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.model import ModelSpec
 from moesaic.core.routing import ExpertId
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory_sizes import STAGING, Sizes
+from moesaic.engine.memory.sizes import STAGING, Sizes
 from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.dtypes import torch_dtype

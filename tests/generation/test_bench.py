@@ -11,12 +11,12 @@ import pytest
 from bench_runs import ACCELERATED, INVENTED, bench, routing, settings, tiny
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.engine.generation import bench_room
-from moesaic.engine.generation.bench_cases import Case, make_cases
-from moesaic.engine.generation.bench_film import MOST_STEPS, Film
-from moesaic.engine.generation.bench_room import plan_contenders
-from moesaic.engine.generation.bench_routing import PROFILE_TOKENS, WARMUP_STEPS
-from moesaic.engine.generation.bench_steps import repetitions
+from moesaic.engine.bench import contenders as bench_room
+from moesaic.engine.bench.cases import Case, make_cases
+from moesaic.engine.bench.contenders import plan_contenders
+from moesaic.engine.bench.film import MOST_STEPS, Film
+from moesaic.engine.bench.replayed_routing import PROFILE_TOKENS, WARMUP_STEPS
+from moesaic.engine.bench.steps import repetitions
 from moesaic.engine.placement import initial_placement
 from moesaic.workloads.steps import decode_steps, popularity, prefill_steps
 

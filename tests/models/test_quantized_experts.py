@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import stock
-from moesaic.engine.generation.quality import Quality, compare
+from moesaic.engine.quality.compared_logits import Quality, compare
 from moesaic.kernels.quantize import FORMATS, GroupFormat, dequantize, pack_codes, quantize
 from moesaic.models.load import load_decoder, load_resident_experts, open_model
 

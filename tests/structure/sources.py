@@ -12,7 +12,17 @@ import moesaic
 
 ROOT = Path(moesaic.__file__).parent
 # Layers that compute with tensors; no other may import torch, directly or through these.
-NEEDS_TORCH = frozenset({"kernels", "models", "machines.real", "engine.generation"})
+NEEDS_TORCH = frozenset(
+    {
+        "kernels",
+        "models",
+        "machines.real",
+        "engine.generation",
+        "engine.bench",
+        "engine.measuring",
+        "engine.quality",
+    }
+)
 
 
 @dataclass(frozen=True)

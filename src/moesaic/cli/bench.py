@@ -13,9 +13,9 @@ from moesaic.core.errors import ImpossibleSetting, MissingExtra
 from moesaic.policies.systems import SYSTEMS
 
 if TYPE_CHECKING:
+    from moesaic.engine.bench.cases import Case
+    from moesaic.engine.bench.loaded import BenchModel
     from moesaic.engine.engine_settings import EngineSettings
-    from moesaic.engine.generation.bench_cases import Case
-    from moesaic.engine.generation.bench_model import BenchModel
 
 
 @click.command()
@@ -75,8 +75,8 @@ def bench(context: click.Context, /, model: str | None, as_json: bool, **asked: 
     from moesaic.cli.bench_runs import run_with_progress
     from moesaic.cli.bench_tables import described, print_bench
     from moesaic.cli.output import print_json
-    from moesaic.engine.generation.bench_room import plan_contenders
-    from moesaic.engine.generation.bench_routing import OWN, SYNTHETIC, choose_routing
+    from moesaic.engine.bench.contenders import plan_contenders
+    from moesaic.engine.bench.replayed_routing import OWN, SYNTHETIC, choose_routing
 
     contenders = plan_contenders(found.spec, settings, cases)
     trace = asked["trace"] or (SYNTHETIC if asked["synthetic"] else OWN)
@@ -95,7 +95,7 @@ def bench(context: click.Context, /, model: str | None, as_json: bool, **asked: 
 
 
 def _cases(asked: dict[str, Any]) -> tuple[Case, ...]:
-    from moesaic.engine.generation.bench_cases import make_cases
+    from moesaic.engine.bench.cases import make_cases
 
     if asked["repetitions"] < 1:
         raise ImpossibleSetting(f"--repetitions is {asked['repetitions']}; it must be at least 1")
@@ -160,6 +160,6 @@ def _open(model: str | None, asked: dict[str, Any]) -> BenchModel:
             "weights in the shape of a known model (see `moesaic models`) or of a config.json"
         )
     from moesaic.cli.model_folder import model_folder
-    from moesaic.engine.generation.bench_model import from_folder, made_up
+    from moesaic.engine.bench.loaded import from_folder, made_up
 
     return made_up(synthetic, layers) if model is None else from_folder(model_folder(model))

@@ -14,9 +14,9 @@ from moesaic.core.view import CPU, GPU, PCIE
 from moesaic.hardware.host import cpu_name
 
 if TYPE_CHECKING:
-    from moesaic.engine.generation.bench_film import Film
-    from moesaic.engine.generation.bench_routing import Routing
-    from moesaic.engine.generation.bench_row import Row
+    from moesaic.engine.bench.film import Film
+    from moesaic.engine.bench.replayed_routing import Routing
+    from moesaic.engine.bench.row import Row
 
 
 def write_pictures(

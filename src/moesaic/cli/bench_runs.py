@@ -13,12 +13,12 @@ from moesaic.cli.output import progress
 from moesaic.cli.recording import announce_compilation
 
 if TYPE_CHECKING:
-    from moesaic.engine.generation.bench_cases import Case
-    from moesaic.engine.generation.bench_film import Film
-    from moesaic.engine.generation.bench_model import BenchModel, Loaded
-    from moesaic.engine.generation.bench_rates import MeasuredRates
-    from moesaic.engine.generation.bench_routing import Routing
-    from moesaic.engine.generation.bench_row import Contender, Row
+    from moesaic.engine.bench.cases import Case
+    from moesaic.engine.bench.film import Film
+    from moesaic.engine.bench.loaded import BenchModel, Loaded
+    from moesaic.engine.bench.rates import MeasuredRates
+    from moesaic.engine.bench.replayed_routing import Routing
+    from moesaic.engine.bench.row import Contender, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,10 @@ def run_with_progress(
     filmed: bool,
 ) -> Done:
     """Contenders differ in policies and slots only: threads, precisions and link are the same."""
-    from moesaic.engine.generation.bench import run_bench
-    from moesaic.engine.generation.bench_film import Film
-    from moesaic.engine.generation.bench_model import load_model
-    from moesaic.engine.generation.bench_rates import measure_rates
+    from moesaic.engine.bench.film import Film
+    from moesaic.engine.bench.grid import run_bench
+    from moesaic.engine.bench.loaded import load_model
+    from moesaic.engine.bench.rates import measure_rates
 
     announce_compilation()
     settings, plan = contenders[0].settings, contenders[0].plan

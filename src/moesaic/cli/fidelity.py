@@ -12,7 +12,7 @@ from moesaic.cli.common_options import command_line, json_option, names, ratios
 from moesaic.core.errors import ImpossibleSetting
 
 if TYPE_CHECKING:
-    from moesaic.engine.generation.fidelity import Comparison
+    from moesaic.engine.measuring.fidelity import Comparison
     from moesaic.hardware.spec import MachineSpec
 
 TOLERANCE = 0.2
@@ -55,7 +55,6 @@ def fidelity(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     check_file("--output", asked["output"], (".json",))
     if asked["tokens"] < 8:
         raise ImpossibleSetting(f"--tokens is {asked['tokens']}; medians need at least 8 steps")
-    warn_if_busy()
     machine, rows = _compare(asked)
     described = _described(machine, rows, asked, command_line(context))
     if asked["output"] is not None:
@@ -79,7 +78,7 @@ def _compare(asked: dict[str, Any]) -> tuple[MachineSpec, list[Comparison]]:
     from moesaic.cli.output import progress
     from moesaic.engine.engine_settings import EngineSettings
     from moesaic.engine.generation.assembly import synthetic_store
-    from moesaic.engine.generation.fidelity import compare_bodies, needed_memory, routing
+    from moesaic.engine.measuring.fidelity import compare_bodies, needed_memory, routing
     from moesaic.hardware.load import load_machine
     from moesaic.models.synthetic import synthetic_architecture, synthetic_decoder
     from moesaic.policies.systems import load_system
@@ -93,6 +92,7 @@ def _compare(asked: dict[str, Any]) -> tuple[MachineSpec, list[Comparison]]:
     )
     architecture = synthetic_architecture(asked["synthetic"], asked["layers"])
     needed_memory(architecture.spec, settings, cached)
+    warn_if_busy()
     machine = load_machine(asked["machine"]) if asked["machine"] else _measured(settings)
     decoder = synthetic_decoder(architecture, "bf16")
     blocks = architecture.spec.num_expert_blocks
@@ -109,7 +109,7 @@ def _compare(asked: dict[str, Any]) -> tuple[MachineSpec, list[Comparison]]:
 
 def _measured(settings: Any) -> MachineSpec:
     from moesaic.engine.generation.assembly import usable_cores
-    from moesaic.engine.generation.profile import describe, measure
+    from moesaic.engine.measuring.profile import describe, measure
     from moesaic.hardware.host import this_host
     from moesaic.hardware.load import EMULATED
 

@@ -15,7 +15,7 @@ from moesaic.core.units import GB
 if TYPE_CHECKING:
     from moesaic.core.model import ModelSpec
     from moesaic.engine.engine_settings import EngineSettings
-    from moesaic.engine.memory_plan import MemoryPlan
+    from moesaic.engine.memory.plan import MemoryPlan
     from moesaic.hardware.spec import MachineSpec
 
 
@@ -49,7 +49,7 @@ def plan(model: str, as_json: bool, **asked: Any) -> None:
     from moesaic.cli.output import print_json
     from moesaic.cli.plan_tables import print_plan
     from moesaic.core.model_zoo import load_model
-    from moesaic.engine.memory_plan import plan_memory
+    from moesaic.engine.memory.plan import plan_memory
 
     spec, machine = load_model(model), _machine(asked["machine"], settings)
     elsewhere = None if _is_here(asked["machine"]) else machine

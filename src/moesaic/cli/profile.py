@@ -11,7 +11,7 @@ from moesaic.cli.busy import warn_if_busy
 from moesaic.cli.common_options import command_line, json_option
 
 if TYPE_CHECKING:
-    from moesaic.engine.generation.profile import Profile
+    from moesaic.engine.measuring.profile import Profile
 
 KINDS = ("none", "emulated")
 
@@ -87,7 +87,7 @@ def _kinds(accelerator: str | None, output: str | None) -> tuple[str, ...]:
 
 def _measure(settings: Any, output: str | None) -> tuple[Profile, Path]:
     from moesaic.engine.generation.assembly import usable_cores
-    from moesaic.engine.generation.profile import describe, measure
+    from moesaic.engine.measuring.profile import describe, measure
     from moesaic.hardware.host import this_host
     from moesaic.hardware.load import EMULATED, THIS, machine_file
     from moesaic.hardware.write import save_machine

@@ -61,7 +61,7 @@ def quality(context: click.Context, /, model: str, as_json: bool, **asked: Any) 
     from moesaic.cli.output import print_json, progress
     from moesaic.cli.quality_tables import describe, print_quality
     from moesaic.cli.recording import announce_compilation
-    from moesaic.engine.generation.expert_quality import compare_precisions, prepare_precisions
+    from moesaic.engine.quality.expert_quality import compare_precisions, prepare_precisions
 
     settings = _with_room(settings, folder, asked["tokens"])
     precisions = prepare_precisions(folder, settings, wanted)

@@ -10,8 +10,8 @@ from moesaic.cli.output import print_table
 from moesaic.core.units import GB
 
 if TYPE_CHECKING:
-    from moesaic.engine.generation.expert_quality import ExpertQuality
     from moesaic.engine.generation.preparation import Prepared
+    from moesaic.engine.quality.expert_quality import ExpertQuality
 
 _COLUMNS = ("experts", "GB", "load s", "mean KL", "p99 KL", "same top-1", "perplexity")
 

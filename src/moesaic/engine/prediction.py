@@ -9,7 +9,7 @@ from typing import Any
 
 from moesaic.core.model import ModelSpec
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory_plan import MemoryPlan
+from moesaic.engine.memory.plan import MemoryPlan
 from moesaic.engine.result import Result
 from moesaic.engine.settings import Settings
 from moesaic.engine.simulation import simulate

@@ -18,8 +18,8 @@ from moesaic.core.routing import ExpertId, LayerRouting
 from moesaic.core.view import View
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.generation.runner import Runner
+from moesaic.engine.memory.room import Room
 from moesaic.engine.placement import initial_placement
-from moesaic.engine.room import Room
 from moesaic.engine.simulation import described_belief
 from moesaic.hardware.load import EMULATED, THIS, load_machine
 from moesaic.kernels.base import ExpertWeights

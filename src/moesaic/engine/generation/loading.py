@@ -21,7 +21,7 @@ from moesaic.engine.generation.preparation import PathLike, Prepared, prepare
 from moesaic.engine.generation.recording import RecordingBody, check_place
 from moesaic.engine.generation.runner import Runner
 from moesaic.engine.generation.sampler import Sampler
-from moesaic.engine.memory_plan import MemoryPlan
+from moesaic.engine.memory.plan import MemoryPlan
 from moesaic.models.load import load_decoder
 from moesaic.models.tokenizer import Tokenizer
 from moesaic.policies.systems import load_system

@@ -11,7 +11,7 @@ from pathlib import Path
 from moesaic.core.model import ModelSpec
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.generation.intake import Intake
-from moesaic.engine.memory_plan import MemoryPlan, plan_memory
+from moesaic.engine.memory.plan import MemoryPlan, plan_memory
 from moesaic.hardware.host import memory
 from moesaic.models.load import OpenModel, open_model
 from moesaic.models.tokenizer import Tokenizer, has_tokenizer

@@ -11,9 +11,9 @@ from functools import partial
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.model import ModelSpec
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory_choice import decide
-from moesaic.engine.memory_draft import MemoryPlan, Part
-from moesaic.engine.memory_refusal import refusal
+from moesaic.engine.memory.choice import decide
+from moesaic.engine.memory.draft import MemoryPlan, Part
+from moesaic.engine.memory.refusal import refusal
 
 __all__ = ["MemoryPlan", "Part", "plan_memory"]
 

@@ -14,10 +14,10 @@ import numpy as np
 from moesaic.core.machine import Step
 from moesaic.core.routing import LayerRouting
 from moesaic.core.units import NS_PER_S
-from moesaic.engine.generation.bench_cases import Case
-from moesaic.engine.generation.bench_routing import PROFILE_TOKENS, WARMUP_STEPS
-from moesaic.engine.generation.replay import Measured
+from moesaic.engine.bench.cases import Case
+from moesaic.engine.bench.replayed_routing import PROFILE_TOKENS, WARMUP_STEPS
 from moesaic.engine.generation.runner import Feed, Runner
+from moesaic.engine.measuring.replay import Measured
 from moesaic.machines.real.machine import Replay
 from moesaic.workloads.source import TraceSource
 from moesaic.workloads.steps import decode_steps, prefill_steps

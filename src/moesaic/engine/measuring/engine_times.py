@@ -16,7 +16,7 @@ from moesaic.core.view import CPU, GPU
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.generation.assembly import on_store, synthetic_store
 from moesaic.engine.generation.runner import Feed, Runner
-from moesaic.engine.room import Room
+from moesaic.engine.memory.room import Room
 from moesaic.models.synthetic import synthetic_architecture, synthetic_decoder
 from moesaic.policies.systems import load_system
 

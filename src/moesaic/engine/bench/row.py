@@ -8,12 +8,12 @@ from typing import Any
 
 from moesaic.core.model import ModelSpec
 from moesaic.core.units import NS_PER_MS
+from moesaic.engine.bench.cases import Case
+from moesaic.engine.bench.rates import MeasuredRates
+from moesaic.engine.bench.real_floor import make_floor, run_floor_s
+from moesaic.engine.bench.steps import Taken
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.generation.bench_cases import Case
-from moesaic.engine.generation.bench_floor import make_floor, run_floor_s
-from moesaic.engine.generation.bench_rates import MeasuredRates
-from moesaic.engine.generation.bench_steps import Taken
-from moesaic.engine.memory_plan import MemoryPlan
+from moesaic.engine.memory.plan import MemoryPlan
 
 
 @dataclass(frozen=True, slots=True)

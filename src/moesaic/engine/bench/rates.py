@@ -13,8 +13,8 @@ from moesaic.core.plan import Transfer
 from moesaic.core.units import GB, NS_PER_S
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.generation.assembly import usable_cores
-from moesaic.engine.generation.measured_memory import stream_gb_s
-from moesaic.engine.generation.measuring import on_lane, typical_ns
+from moesaic.engine.measuring.memory_times import stream_gb_s
+from moesaic.engine.measuring.timing import on_lane, typical_ns
 from moesaic.kernels.dtypes import torch_dtype
 from moesaic.machines.real.copies import Copy, CopyEngine, LinkSpeed
 from moesaic.machines.real.lane import InlineLane, Lane, ThreadLane

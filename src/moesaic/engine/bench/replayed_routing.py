@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.core.model import ModelSpec
-from moesaic.engine.generation.bench_cases import Case
+from moesaic.engine.bench.cases import Case
 from moesaic.engine.settings import Settings
 from moesaic.engine.workload import choose_workload
 from moesaic.hardware.load import load_machine

@@ -9,8 +9,8 @@ from functools import partial
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.model import ModelSpec
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory_draft import Draft, MemoryPlan, make_draft
-from moesaic.engine.memory_sizes import Sizes
+from moesaic.engine.memory.draft import Draft, MemoryPlan, make_draft
+from moesaic.engine.memory.sizes import Sizes
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from moesaic.core.report import StepReport, Timeline
-from moesaic.engine.generation.bench_steps import Repetition, Taken, forget_all, run_steps
+from moesaic.engine.bench.steps import Repetition, Taken, forget_all, run_steps
 from moesaic.engine.generation.runner import Runner
 
 MOST_STEPS = 32

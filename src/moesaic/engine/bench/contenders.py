@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.model import ModelSpec
+from moesaic.engine.bench.cases import Case, largest_batch, longest
+from moesaic.engine.bench.row import Contender
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.generation.bench_cases import Case, largest_batch, longest
-from moesaic.engine.generation.bench_row import Contender
-from moesaic.engine.memory_plan import MemoryPlan, plan_memory
+from moesaic.engine.memory.plan import MemoryPlan, plan_memory
 from moesaic.hardware.host import memory
 
 _UNKNOWN_MEMORY = 1 << 62  # where the system does not tell, nothing is refused

@@ -12,7 +12,7 @@ import torch
 
 from moesaic.core.plan import Transfer
 from moesaic.core.units import GB, NS_PER_S
-from moesaic.engine.generation.measuring import line_through, on_lane, typical_ns
+from moesaic.engine.measuring.timing import line_through, on_lane, typical_ns
 from moesaic.machines.real.copies import Copy, CopyEngine, LinkSpeed
 from moesaic.machines.real.lane import Job, Lane
 

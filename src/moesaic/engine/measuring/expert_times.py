@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from moesaic.core.units import GB, NS_PER_S
-from moesaic.engine.generation.measuring import line_through, on_lane, typical_ns
+from moesaic.engine.measuring.timing import line_through, on_lane, typical_ns
 from moesaic.kernels.base import ExpertKernel, ExpertShape
 from moesaic.kernels.choose import make_kernel
 from moesaic.machines.real.lane import Job, Lane

@@ -9,13 +9,13 @@ from time import perf_counter_ns
 import torch
 
 from moesaic.core.units import NS_PER_US
+from moesaic.engine.bench.cases import Case
+from moesaic.engine.bench.film import Film
+from moesaic.engine.bench.loaded import Loaded
+from moesaic.engine.bench.replayed_routing import Routing
+from moesaic.engine.bench.row import Contender, Row
+from moesaic.engine.bench.steps import Repetition, repetitions, take
 from moesaic.engine.generation.assembly import on_store
-from moesaic.engine.generation.bench_cases import Case
-from moesaic.engine.generation.bench_film import Film
-from moesaic.engine.generation.bench_model import Loaded
-from moesaic.engine.generation.bench_routing import Routing
-from moesaic.engine.generation.bench_row import Contender, Row
-from moesaic.engine.generation.bench_steps import Repetition, repetitions, take
 from moesaic.engine.generation.runner import Runner
 from moesaic.hardware.process import process_memory
 from moesaic.models.decoder import Decoder

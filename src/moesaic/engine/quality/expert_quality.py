@@ -18,8 +18,8 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.generation.loading import load_prepared
 from moesaic.engine.generation.preparation import PathLike, Prepared, prepare
-from moesaic.engine.generation.quality import Quality, QualityTally
-from moesaic.engine.generation.text_logits import logits_on_disk, text_logits
+from moesaic.engine.quality.compared_logits import Quality, QualityTally
+from moesaic.engine.quality.text_logits import logits_on_disk, text_logits
 from moesaic.kernels.dtypes import torch_dtype
 
 # Shows progress: what is done, how many pieces of it; gives what is called for every piece.

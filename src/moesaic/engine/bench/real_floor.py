@@ -13,8 +13,8 @@ from moesaic.core.machine import Step
 from moesaic.core.model import ModelSpec
 from moesaic.core.report import StepReport
 from moesaic.core.units import GB
+from moesaic.engine.bench.rates import MeasuredRates, Rates
 from moesaic.engine.floor import Floor
-from moesaic.engine.generation.bench_rates import MeasuredRates, Rates
 from moesaic.hardware.spec import CpuSpec, GpuSpec, LinkSpec, MachineSpec, PlannerSpec
 from moesaic.machines.sim.physics import Physics
 

@@ -12,9 +12,9 @@ import torch
 from moesaic.core.units import GB
 from moesaic.core.view import CPU, GPU
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.generation.measured_engine import EngineTimes, measure_engine
-from moesaic.engine.generation.measured_experts import LARGE, TOKENS, ExpertTimes, measure_experts
-from moesaic.engine.generation.measured_memory import LinkTimes, measure_link, stream_gb_s
+from moesaic.engine.measuring.engine_times import EngineTimes, measure_engine
+from moesaic.engine.measuring.expert_times import LARGE, TOKENS, ExpertTimes, measure_experts
+from moesaic.engine.measuring.memory_times import LinkTimes, measure_link, stream_gb_s
 from moesaic.hardware.host import Host
 from moesaic.hardware.spec import CpuSpec, GpuSpec, HostSpec, LinkSpec, MachineSpec, PlannerSpec
 from moesaic.kernels.choose import make_kernel

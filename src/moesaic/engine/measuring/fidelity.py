@@ -11,10 +11,10 @@ from statistics import median
 from moesaic.core.model import ModelSpec
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.generation.assembly import on_store
-from moesaic.engine.generation.replay import replay_steps
-from moesaic.engine.memory_plan import plan_memory
+from moesaic.engine.measuring.replay import replay_steps
+from moesaic.engine.memory.plan import plan_memory
+from moesaic.engine.memory.room import Room
 from moesaic.engine.result import Result
-from moesaic.engine.room import Room
 from moesaic.engine.settings import Settings
 from moesaic.engine.simulation import simulate, workload
 from moesaic.engine.workload import choose_workload

@@ -1,0 +1,1 @@
+"""Running a model for its speed: cases, routing, floors, rows. Needs torch."""

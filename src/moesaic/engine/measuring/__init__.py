@@ -1,0 +1,1 @@
+"""Measuring this machine, and the simulator against it. Needs torch."""

@@ -1,0 +1,1 @@
+"""The memory plan: what will lie where, decided before anything is allocated."""
