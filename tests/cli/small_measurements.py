@@ -48,4 +48,4 @@ def measure_small_things(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(memory_times, "_STREAM_BYTES", 1 << 20)
     monkeypatch.setattr(memory_times, "_COPIES", (1 << 16, 1 << 20))
     monkeypatch.setattr(engine_times, "MODEL", str(tiny_config(folder)))
-    monkeypatch.setattr(engine_times, "_VOCABULARY", 128)
+    monkeypatch.setattr(engine_times, "LAYERS", 3)

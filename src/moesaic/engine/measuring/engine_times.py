@@ -11,7 +11,7 @@ from time import perf_counter_ns
 from moesaic.core.dtypes import weight_bytes
 from moesaic.core.plan import Transfer
 from moesaic.core.report import Timeline
-from moesaic.core.units import GB, NS_PER_S
+from moesaic.core.units import NS_PER_S
 from moesaic.core.view import CPU, GPU
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.generation.assembly import on_store, synthetic_store
@@ -20,21 +20,22 @@ from moesaic.engine.memory.room import Room
 from moesaic.models.synthetic import synthetic_architecture, synthetic_decoder
 from moesaic.policies.systems import load_system
 
-MODEL, LAYERS = "olmoe-1b-7b", 2
+# Large enough that no cache holds what a step reads: 0.6 GB of 4 GB.
+MODEL, LAYERS = "olmoe-1b-7b", 4
 STILL, MOVING = "ktransformers", "moesaic"
 _STEPS, _WARMUP, _BATCH = 24, 4, 8
-_VOCABULARY = 1024  # small: what is left of a step belongs to its layers
 _US = 1e6 / NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
 class EngineTimes:
-    """Microseconds per layer: `layer_us` is the fixed part of attention and router (beyond reading
-    their weights), `decision_us` everything the conductor does around the experts of a layer,
-    the look-ahead apart. `expert_us` is one expert of one token on each lane, while the other
-    lane works, too."""
+    """Microseconds per layer, one token: `attention_us` is attention and router, which read so
+    many bytes of weights; `decision_us` everything the conductor does around the experts of a
+    layer, the look-ahead apart. `expert_us` is one expert on each lane, while the other lane
+    works, too."""
 
-    layer_us: float
+    attention_us: float
+    attention_bytes: int
     decision_us: float
     per_expert_us: float
     lookahead_us: float
@@ -42,11 +43,9 @@ class EngineTimes:
     expert_us: dict[str, float]
 
 
-def measure_engine(settings: EngineSettings, bandwidth_gb_s: float) -> EngineTimes:
-    """`bandwidth_gb_s` is what dense weights stream at."""
+def measure_engine(settings: EngineSettings) -> EngineTimes:
     architecture = synthetic_architecture(MODEL, LAYERS)
-    spec = replace(architecture.spec, vocab_size=_VOCABULARY)
-    architecture = replace(architecture, spec=spec)
+    spec = architecture.spec
     decoder = synthetic_decoder(architecture, "bf16")
     store = synthetic_store(decoder, "bf16")
     accelerated = settings.accelerator != "none"
@@ -63,11 +62,10 @@ def measure_engine(settings: EngineSettings, bandwidth_gb_s: float) -> EngineTim
     every = spec.num_expert_blocks
     (still,) = measured(STILL, (1,), every // 2 if accelerated else 0)
     one, many = measured(MOVING, (1, _BATCH), every // 4 if accelerated else 0)
-    dense = spec.num_layers * (spec.attention_params + spec.router_params) + spec.head_params
-    reading_us = weight_bytes(dense, "bf16") / (bandwidth_gb_s * GB) * 1e6
     per_expert = (many.overhead_us - one.overhead_us) / max(many.active - one.active, 1)
     return EngineTimes(
-        layer_us=max(still.network_us - reading_us / LAYERS, 0.0),
+        attention_us=still.attention_us,
+        attention_bytes=weight_bytes(spec.attention_params + spec.router_params, "bf16"),
         decision_us=(still.overhead_us + one.overhead_us) / 2,
         per_expert_us=max(per_expert, 0.0),
         lookahead_us=one.lookahead_us,
@@ -78,7 +76,7 @@ def measure_engine(settings: EngineSettings, bandwidth_gb_s: float) -> EngineTim
 
 @dataclass(frozen=True, slots=True)
 class _PerLayer:
-    network_us: float
+    attention_us: float
     overhead_us: float
     lookahead_us: float
     active: float
@@ -97,27 +95,34 @@ def _measure(runner: Runner, batch: int) -> _PerLayer:
             looking.append(perf_counter_ns() - started)
 
     runner.brain.look_ahead = timed  # type: ignore[method-assign]
-    network, overhead, active = [], [], []
+    overhead, active = [], []
+    vocabulary = runner.decoder.architecture.spec.vocab_size
     for step in range(_STEPS + _WARMUP):
         if step == _WARMUP:
             looking.clear()
             runner.machine.timeline.spans.clear()
-        runner.step([Feed(slot, [(7 * step + slot) % 97]) for slot in range(batch)])
+        tokens = [(977 * step + 131 * slot) % vocabulary for slot in range(batch)]
+        runner.step([Feed(slot, [token]) for slot, token in enumerate(tokens)])
         costs, report = runner.machine.costs, runner.report
         assert report is not None, "a step was just done"
-        network.append(costs.network_ns / LAYERS)
         overhead.append(costs.overhead_ns / LAYERS)
         active.append(sum(layer.active for layer in report.layers) / LAYERS)
     for slot in range(batch):
         runner.forget(slot)
     runner.brain.look_ahead = think  # type: ignore[method-assign]
     return _PerLayer(
-        median(network[_WARMUP:]) * _US,
+        _attention_us(runner.machine.timeline),
         median(overhead[_WARMUP:]) * _US,
         median(looking) * _US,
         median(active[_WARMUP:]),
         _expert_us(runner.machine.timeline),
     )
+
+
+def _attention_us(timeline: Timeline) -> float:
+    """A layer's attention and router; the first also embeds, and the head comes after the last."""
+    inner = [s for s in timeline.spans if s.kind == "dense" and 0 < s.layer < LAYERS]
+    return median(s.end_ns - s.start_ns for s in inner) * _US
 
 
 def _expert_us(timeline: Timeline) -> dict[str, float]:

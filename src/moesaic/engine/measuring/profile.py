@@ -65,7 +65,7 @@ def measure(settings: EngineSettings, cores: int, tell: Tell = lambda words: Non
             accelerator.close()
             lane.close()
     tell("the engine: steps of a small random model")
-    engine = measure_engine(settings, gpu.experts.bandwidth_gb_s)
+    engine = measure_engine(settings)
     cpu, gpu = _within(cpu, engine, CPU), _within(gpu, engine, GPU)
     return Profile(settings.accelerator, cores, cpu, gpu, link, engine)
 
@@ -119,7 +119,7 @@ def describe(profile: Profile, host: Host, name: str) -> MachineSpec:
             matmul_tflops=profile.gpu.experts.tflops,
             matmul_efficiency=1.0,
             expert_overhead_us=profile.gpu.experts.overhead_us,
-            layer_overhead_us=profile.engine.layer_us,
+            layer_overhead_us=_layer_overhead_us(profile),
         ),
         cpu=CpuSpec(
             name=f"{cpu_name}, {profile.cpu.threads} threads",
@@ -143,6 +143,12 @@ def describe(profile: Profile, host: Host, name: str) -> MachineSpec:
         host=_host(profile),
     )
     return _with_sources(spec)
+
+
+def _layer_overhead_us(profile: Profile) -> float:
+    """What attention takes beyond reading its weights."""
+    reading = profile.engine.attention_bytes / (profile.gpu.experts.bandwidth_gb_s * GB) * 1e6
+    return max(profile.engine.attention_us - reading, 0.0)
 
 
 def _host(profile: Profile) -> HostSpec:

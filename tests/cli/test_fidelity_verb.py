@@ -1,0 +1,74 @@
+"""Does the comparison of the two bodies run, and is what was recorded of it still true?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+
+import pytest
+from command import refused, run_json
+from small_measurements import measure_small_things, tiny_config
+
+from moesaic.hardware.load import parse_machine
+
+RECORDED = sorted(Path(__file__).parent.glob("recorded_fidelity*.json"))
+TOLERANCE = 0.2  # of the measured time: what the project promises
+
+
+def test_both_bodies_run_the_same_routing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measure_small_things(monkeypatch, tmp_path)
+    path = tmp_path / "fidelity.json"
+    words = ("--synthetic", tiny_config(tmp_path), "--layers", 3, "--tokens", 8, "--threads", 2)
+    told = run_json("fidelity", *words, "-o", path)
+    assert json.loads(path.read_text()) == told
+    assert len(told["rows"]) == 6
+    for row in told["rows"]:
+        assert row["measured_ms"] > 0
+        assert row["error"] == pytest.approx(row["predicted_ms"] / row["measured_ms"] - 1)
+        if row["system"] == "ktransformers":  # nothing moves: who hits is known beforehand
+            assert row["predicted_hits"] == row["measured_hits"]
+    parse_machine(told["machine"].encode(), "recorded")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--systems", "vllm"], "unknown system 'vllm'"),
+        (["--tokens", "2"], "at least 8"),
+        (["--layers", "99"], "it has 16"),
+        (["-o", "result.txt"], "must end in .json"),
+        (["--synthetic", "mixtral-8x22b", "--layers", "56"], "GB"),
+    ],
+)
+def test_mistakes_are_refused_before_measuring(
+    words: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert said in refused(monkeypatch, capsys, "fidelity", *words)
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_recorded_measurements_are_still_predicted(path: Path) -> None:
+    """Made by `moesaic fidelity -o FILE` on the machine whose description is in the file; a
+    change of the simulator or of a policy that loses touch with it shows here."""
+    from moesaic.engine.measuring.fidelity import predict, routing
+    from moesaic.models.synthetic import synthetic_architecture
+
+    recorded = json.loads(path.read_text())
+    machine = parse_machine(recorded["machine"].encode(), path)
+    spec = synthetic_architecture(recorded["model"], recorded["layers"]).spec
+    source = routing(spec, machine, recorded["tokens"])
+    for row in recorded["rows"]:
+        _, result = predict(
+            spec, machine, source, row["system"], row["cache_ratio"], recorded["tokens"]
+        )
+        predicted = median(result.latencies_s) * 1e3
+        assert abs(predicted / row["measured_ms"] - 1) <= TOLERANCE, row
+
+
+def test_something_is_recorded() -> None:
+    systems = {r["system"] for p in RECORDED for r in json.loads(p.read_text())["rows"]}
+    assert len(systems) >= 3
