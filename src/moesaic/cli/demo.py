@@ -1,52 +1,83 @@
-"""`moesaic demo`: known systems on one machine, a table, two pictures and a trace to open."""
+"""`moesaic demo`: a toy model made on the spot answers under known systems; then the same decisions
+on a simulated machine, with two pictures and a trace to open."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
+import shlex
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from moesaic.cli.common_options import MACHINE, MODEL, build_settings
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import ImpossibleSetting, MissingExtra
 
-if TYPE_CHECKING:
-    from moesaic.engine.settings import Settings
-
-_BEFORE = """\
-DeepSeek-V2-Lite decodes on a simulated RTX A6000 with ten Xeon cores; a quarter of its experts
-fit into the GPU. Known ways to live with that replay the same routing trace:
+TRAIN_STEPS = 100
+_PACKAGES = {"engine": ("torch", "tokenizers", "safetensors"), "plot": ("matplotlib",)}
+_PROMPTS = 8  # gone on with for the recording
+_ANSWER = """\
+It goes on with a text, while an emulated accelerator holds a quarter of its experts:
+"""
+_TOY = """\
+The routing of {prompts} such answers, recorded in {routing}, is replayed on a simulated
+RTX A6000 with ten Xeon cores. Experts are so small here that fixed costs decide:
+"""
+_LARGE = """
+DeepSeek-V2-Lite, a real model's shape, on the same simulated machine; a quarter of its experts
+fits into the GPU, and all systems replay one synthetic trace:
 """
 _AFTER = """\
 Look at {out}/compare.png and {out}/timeline.png; open {out}/trace.json in ui.perfetto.dev.
 Then try:
-  moesaic compare --cache-ratios 0.25,0.5,0.75 --phase prefill --tokens 128 --plot prefill.png
-  moesaic simulate --model qwen3-30b-a3b --machine h200-emr16 --timeline qwen3.png
-  moesaic policies"""
-_TRACE = "bundled"
-_SHOWN = "hybrimoe"
+  moesaic run {out}/model -p "A river carries more than"
+  moesaic chat {out}/model
+  moesaic bench --synthetic olmoe-1b-7b --layers 2
+  moesaic plan qwen3-30b-a3b --machine a6000-xeon5220r --accelerator emulated
+  moesaic profile
+  moesaic compare --cache-ratios 0.25,0.5,0.75 --phase prefill --tokens 128 --plot prefill.png"""
 
 
 @click.command()
 @click.option("--out", default="demo-out", show_default=True, metavar="DIR", help="For the files.")
-@click.option("--tokens", type=int, default=256, show_default=True, help="Decode steps.")
-def demo(out: str, tokens: int) -> None:
-    """A short tour: compare offloading systems on a simulated machine."""
-    asked = {
-        "model": MODEL,
-        "machine": MACHINE,
-        "phase": "decode",
-        "tokens": tokens,
-        "expert_dtype": "int4",
-        "cache_ratio": 0.25,
-    }
+@click.option("--tokens", type=int, default=256, show_default=True, help="Simulated decode steps.")
+@click.option(
+    "--train-steps",
+    type=int,
+    metavar="N",
+    default=TRAIN_STEPS,
+    show_default=True,
+    help="Of the toy model; with fewer it knows less.",
+)
+def demo(out: str, tokens: int, train_steps: int) -> None:
+    """A short tour: a toy model answers, and offloading systems are compared, on this machine and
+    on a simulated one."""
+    _check_packages()
+
+    from moesaic.cli.demo_runs import ANSWER_TOKENS, compare_systems, first_answer, record
+    from moesaic.cli.demo_simulations import compare_large, compare_toy, large_model, show_large
+    from moesaic.cli.demo_toy import new_toy, put_toy
+
+    large, toy = large_model(tokens), new_toy(train_steps)
     folder = _folder(out)
-    click.echo(_BEFORE)
-    _compare(asked, folder)
-    _show(build_settings({**asked, "system": _SHOWN}), folder)
-    click.echo(_AFTER.format(out=out))
+    model, routing = folder / "model", folder / "routing.moet"
+
+    put_toy(toy, model)
+    click.echo(_ANSWER)
+    prompts = toy.page.openings(_PROMPTS)
+    answer = first_answer(model, prompts[0], min(tokens, ANSWER_TOKENS))
+    compare_systems(model, prompts[0], answer)
+    record(model, prompts, routing)
+    click.echo(_TOY.format(prompts=len(prompts), routing=routing))
+    compare_toy(model, routing, tokens)
+    click.echo(_LARGE)
+    compare_large(large, folder / "compare.png")
+    show_large(large, folder / "timeline.png", folder / "trace.json")
+    click.echo(_AFTER.format(out=shlex.quote(out)))
+
+
+def _check_packages() -> None:
+    for extra, packages in _PACKAGES.items():
+        if not all(find_spec(package) for package in packages):
+            raise MissingExtra("the demo", extra)
 
 
 def _folder(out: str) -> Path:
@@ -55,36 +86,3 @@ def _folder(out: str) -> Path:
         raise ImpossibleSetting(f"--out {out!r} is a file: give the name of a directory")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _compare(asked: dict[str, Any], folder: Path) -> None:
-    from moesaic.cli.compare_picture import draw_comparison
-    from moesaic.cli.compare_tables import print_comparison
-    from moesaic.cli.comparison import contenders, plan_grid, run_grid
-    from moesaic.cli.recording import announce_compilation
-    from moesaic.policies.systems import SYSTEMS
-
-    announce_compilation()
-    cells = plan_grid(
-        lambda options: build_settings({**asked, **options}),
-        contenders(SYSTEMS, (), (), ()),
-        [asked["machine"]],
-        [asked["cache_ratio"]],
-    )
-    cells = run_grid(cells, _TRACE, os.cpu_count() or 1)
-    print_comparison(cells, "ktransformers")
-    draw_comparison(str(folder / "compare.png"), cells)
-
-
-def _show(settings: Settings, folder: Path) -> None:
-    """A few steps are enough to draw one and to fill a trace."""
-    from moesaic.cli.perfetto import write_perfetto
-    from moesaic.cli.recording import run_with_progress
-    from moesaic.cli.timeline_picture import draw_timeline
-    from moesaic.engine.workload import choose_workload
-
-    few = replace(settings, tokens=min(settings.tokens, 32))
-    result, recording = run_with_progress(few, choose_workload(_TRACE, few).source, record=True)
-    assert recording is not None, "the demo records what it draws"
-    draw_timeline(str(folder / "timeline.png"), result, recording)
-    write_perfetto(str(folder / "trace.json"), result, recording, "moesaic demo")
