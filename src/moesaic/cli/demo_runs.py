@@ -46,6 +46,7 @@ def first_answer(folder: Path, prompt: str, tokens: int) -> Completion:
     from moesaic.engine.generation.preparation import prepare
     from moesaic.engine.generation.sampling_params import SamplingParams
 
+    _compile_planners(folder, prompt)
     click.echo(f"{_command(folder, prompt, tokens)}\n")
     prepared = prepare(folder, one_text_settings(_EMULATED))
     params = SamplingParams(tokens, temperature=0.0)
@@ -92,6 +93,17 @@ def record(folder: Path, prompts: Sequence[str], file: Path) -> None:
     params = SamplingParams(ANSWER_TOKENS, temperature=0.0, ignore_eos=True)
     with LLM(folder, settings, record=file) as llm:
         llm.generate(prompts, params)
+
+
+def _compile_planners(folder: Path, prompt: str) -> None:
+    """In a run that nobody times: each is compiled, or read, where it is used first."""
+    from moesaic.cli.recording import announce_compilation
+    from moesaic.engine.generation.llm import LLM
+    from moesaic.engine.generation.sampling_params import SamplingParams
+
+    announce_compilation()
+    with LLM(folder, one_text_settings(_EMULATED)) as llm:
+        llm.generate([prompt], SamplingParams(4, temperature=0.0))
 
 
 def _command(folder: Path, prompt: str, tokens: int) -> str:
