@@ -27,7 +27,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "profile": ("moesaic.cli.profile", "Measure this machine and write its description."),
     "fidelity": ("moesaic.cli.fidelity", "Compare the simulator with this machine."),
     "doctor": ("moesaic.cli.doctor", "What this machine has, what is used, what is missing."),
-    "demo": ("moesaic.cli.demo", "A short tour on a simulated machine."),
+    "demo": ("moesaic.cli.demo", "A toy model answers, and systems are compared on it."),
 }
 
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from moesaic.core.report import Timeline
-from moesaic.core.routing import ExpertId, LayerRouting
+from moesaic.core.routing import ExpertId, Forecast, LayerRouting
 from moesaic.core.view import View
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.generation.runner import Runner
@@ -197,17 +197,21 @@ def _machine(
 
 
 def _time_decisions(brain: Brain, shape: Shape, slots: int) -> int:
-    """How long one decision takes here; the first ones also compile."""
+    """How long one decision takes here. What thinks ahead is called as well, so that everything is
+    compiled before the first request."""
     random = np.random.default_rng(0)
     empty = np.zeros((shape.layers, shape.experts), dtype=np.uint8)
     view = View(empty, slots, np.zeros(shape.layers, dtype=np.int64), 0)
     taken = []
-    for _ in range(9):
+    for number in range(9):
+        layer, k = number % shape.layers, shape.top_k
         ranked = random.permutation(shape.experts)[None, :]
         scores = np.full(ranked.shape, 1 / shape.experts, dtype=np.float32)
-        k = shape.top_k
-        routing = LayerRouting(0, ranked[:, :k], scores[:, :k], ranked, scores)
+        ahead = [Forecast(layer + 1, ranked, scores)] if layer + 1 < shape.layers else []
+        chosen, weights = ranked[:, :k].copy(), scores[:, :k].copy()  # laid out as routers do it
+        routing = LayerRouting(layer, chosen, weights, ranked, scores, tuple(ahead))
         started = perf_counter_ns()
         brain.decide(routing, view)
         taken.append(perf_counter_ns() - started)
+        brain.look_ahead()
     return sorted(taken)[len(taken) // 2]
