@@ -55,6 +55,14 @@ def test_fewer_bits_move_and_stream_faster() -> None:
     assert packed.expert_ns(GPU, 1) == 2000 + round(16_875 / 60)
 
 
+def test_kernels_that_unpack_are_as_slow_as_was_measured() -> None:
+    """int4: 30,000 weights of 4.5 bits, 16,875 bytes; at 0.5 GB/s instead of 6: 33.75 us."""
+    machine = small_machine()
+    slow = replace(machine, cpu=replace(machine.cpu, expert_gb_s={"int4": 0.5}))
+    assert Physics(slow, MODEL, "int4").expert_ns(CPU, 1) == 34_750
+    assert Physics(slow, MODEL).expert_ns(CPU, 1) == PHYSICS.expert_ns(CPU, 1)
+
+
 def test_attention_reads_its_weights_and_the_cache() -> None:
     """30,600 parameters (61.2 kB) and 100 values of 2 bytes per token: one token, 1,020 ns and
     200 bytes more (3.3 ns); 3,000 tokens back, 600,200 bytes more, 10,003 ns. Each layer costs

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
 from small_store import SHAPE, random_weights, small_store
 
 from moesaic.core.routing import ExpertId
-from moesaic.kernels.base import ALIGNMENT
+from moesaic.kernels.base import ALIGNMENT, ExpertShape
 from moesaic.kernels.choose import EXPERT_DTYPES, make_kernel
 from moesaic.kernels.grouping import routed_sum
 from moesaic.machines.real.store import ExpertStore
@@ -63,3 +65,21 @@ def test_some_blocks_are_different_ones_from_all_over(count: int) -> None:
     if count >= LAYERS:
         rows = [{store.block(*at).data_ptr() for at in EVERY if at[0] == n} for n in range(LAYERS)]
         assert all(any(b.data_ptr() in row for b in blocks) for row in rows)
+
+
+def test_the_store_asks_for_huge_pages_where_the_system_gives_them() -> None:
+    """Memory shared between processes would follow another rule, and mostly get none."""
+    store = ExpertStore(make_kernel(ExpertShape(1024, 512), "fp32"), 1, 4)
+    start = store.block(0, 0).data_ptr()
+    maps = Path("/proc/self/smaps")
+    if not maps.exists() or not store.huge_pages:
+        pytest.skip("no huge pages to be had here")
+    regions = re.split(r"\n(?=[0-9a-f]+-[0-9a-f]+ )", maps.read_text())
+    (ours,) = [r for r in regions if _within(start, r.split(" ", 1)[0])]
+    assert " hg" in ours.split("VmFlags:")[1], "asked for"
+    assert "/" not in ours.splitlines()[0], "anonymous, not shared"
+
+
+def _within(address: int, region: str) -> bool:
+    first, last = (int(edge, 16) for edge in region.split("-"))
+    return first <= address < last

@@ -122,6 +122,8 @@ class _Reader:
 
     def _number(self, content: Mapping[str, Any], number: Number, prefix: str) -> Any:
         field = prefix + number.name
+        if number.name not in content and field in OPTIONAL:
+            return {}
         if number.name not in content:
             shape = " per weight precision" if number.dtypes else ""
             raise BadMachine(self.path, field, f"is missing, {_MEASURE}{shape}")
@@ -131,7 +133,7 @@ class _Reader:
         if not isinstance(rates, dict):
             raise BadMachine(self.path, field, f"expected a table of {', '.join(REQUIRED_DTYPES)}")
         self._only(rates, BITS_PER_WEIGHT, f"{field}.")
-        for dtype in REQUIRED_DTYPES:
+        for dtype in REQUIRED_DTYPES if field not in OPTIONAL else ():
             if dtype not in rates:
                 raise BadMachine(self.path, f"{field}.{dtype}", f"is missing, {_MEASURE}")
         return {d: self._measure(rate, number.rule, f"{field}.{d}") for d, rate in rates.items()}

@@ -74,6 +74,12 @@ class _Processor(_Checked):
     bandwidth_efficiency: float
     matmul_tflops: Mapping[str, float]
     matmul_efficiency: float
+    expert_gb_s: Mapping[str, float]
+
+    def expert_bandwidth_gb_s(self, dtype: str) -> float:
+        """What one expert's weights, stored in `dtype`, are read at: measured, or as everything
+        else. Kernels that unpack weights for every use stay far below the memory's speed."""
+        return self.expert_gb_s.get(dtype, self.effective_bandwidth_gb_s)
 
     @property
     def effective_bandwidth_gb_s(self) -> float:
@@ -104,6 +110,7 @@ class GpuSpec(_Processor):
     matmul_efficiency: Fraction  # of the peak, reached by large grouped products
     expert_overhead_us: NotNegative  # fixed cost of one expert, whatever its tokens
     layer_overhead_us: NotNegative  # fixed cost of one layer's attention, norms and router
+    expert_gb_s: Rates = field(default_factory=dict, hash=False)  # where it differs, by precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +124,7 @@ class CpuSpec(_Processor):
     matmul_efficiency: Fraction
     expert_overhead_us: NotNegative  # dispatching one expert to the threads
     first_expert_us: NotNegative  # extra for a layer's first expert (HybriMoE Fig. 3e)
+    expert_gb_s: Rates = field(default_factory=dict, hash=False)  # where it differs, by precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,4 +195,5 @@ SECTIONS: dict[str, type[Any]] = {
     "planner": PlannerSpec,
     "host": HostSpec,
 }
-OPTIONAL = frozenset({"host"})  # tables a description may leave out
+# Tables a description may leave out.
+OPTIONAL = frozenset({"host", "gpu.expert_gb_s", "cpu.expert_gb_s"})

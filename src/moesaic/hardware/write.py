@@ -54,8 +54,11 @@ def _section(spec: MachineSpec, section: str) -> Iterator[str]:
     for name in (number.name for number in all_numbers if not number.dtypes):
         yield f"{name} = {_measure(getattr(part, name), spec.sources[f'{section}.{name}'])}"
     for table in (f"{section}.{number.name}" for number in all_numbers if number.dtypes):
+        rates = getattr(part, table.removeprefix(f"{section}."))
+        if not rates:  # an optional table that says nothing
+            continue
         yield from ("", f"[{table}]")
-        for dtype, rate in getattr(part, table.removeprefix(f"{section}.")).items():
+        for dtype, rate in rates.items():
             yield f"{dtype} = {_measure(rate, spec.sources[f'{table}.{dtype}'])}"
 
 

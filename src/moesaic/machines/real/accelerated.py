@@ -55,6 +55,7 @@ class AcceleratedMachine(RealMachine):
         self._shared_ns = 0  # how long shared experts take, by the last layer
         self._shared_since = 0  # when this layer's were submitted; 0: there are none
         self._computed: dict[int, Event] = {}
+        self._busy: dict[str, int] = {}  # how long each lane computed for this layer
 
     def view(self, layer: int) -> View:
         books = self.residency
@@ -75,7 +76,6 @@ class AcceleratedMachine(RealMachine):
         now = perf_counter_ns()
         self._report = self._counted(plan, now)
         self._parts: dict[str, torch.Tensor] = {}
-        self._busy: dict[str, int] = {}
         on_gpu = plan.queues.get(GPU, ())
         if on_gpu:
             self._submit(GPU, self._accelerator_items(plan, on_gpu, groups))
@@ -130,6 +130,7 @@ class AcceleratedMachine(RealMachine):
         beside the routed ones."""
         self.transfers.recall()
         self._shared_since = 0
+        self._busy = {}
         beside = routed.beside
         if beside is None:
             return
@@ -137,7 +138,7 @@ class AcceleratedMachine(RealMachine):
         def compute() -> None:
             started = perf_counter_ns()
             beside.result()
-            self._shared_ns = perf_counter_ns() - started
+            self._shared_ns = self._busy[GPU] = perf_counter_ns() - started
 
         self._shared_since = perf_counter_ns()
         self.accelerator.lane.submit(compute)
@@ -191,7 +192,8 @@ class AcceleratedMachine(RealMachine):
                 for item in items:
                     if item.computed is not None:
                         item.computed.set()
-            self._busy[device] = perf_counter_ns() - started
+            taken = perf_counter_ns() - started
+            self._busy[device] = self._busy.get(device, 0) + taken
 
         lane = self.accelerator.lane if device == GPU else self.cpu
         lane.submit(compute)

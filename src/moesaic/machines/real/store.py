@@ -23,7 +23,8 @@ class ExpertStore:
         self.kernel = kernel
         self.layers, self.experts = layers, experts
         self.bytes = layers * experts * kernel.block_bytes
-        self._memory = mmap.mmap(-1, self.bytes)
+        # Shared memory, mmap's default, has a rule of its own for huge pages, and mostly none.
+        self._memory = mmap.mmap(-1, self.bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.huge_pages = _ask_for_huge_pages(self._memory)
         flat = torch.frombuffer(self._memory, dtype=torch.uint8)
         self._blocks = flat.view(layers, experts, kernel.block_bytes)

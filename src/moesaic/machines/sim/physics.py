@@ -30,7 +30,8 @@ class Physics:
         processor = self._processor(device)
         size, flops = self.expert_bytes, 2 * self.model.expert_params * tokens
         overhead = ns_from_us(processor.expert_overhead_us)
-        return overhead + roofline_ns(processor, size, flops, self.expert_dtype)
+        rate = processor.expert_bandwidth_gb_s(self.expert_dtype)
+        return overhead + roofline_ns(processor, size, flops, self.expert_dtype, rate)
 
     @property
     def cpu_first_ns(self) -> int:
@@ -85,8 +86,11 @@ class Physics:
         return self.machine.gpu if device == GPU else self.machine.cpu
 
 
-def roofline_ns(processor: GpuSpec | CpuSpec, size: int, flops: float, dtype: str) -> int:
-    """The longer of reading the weights and multiplying with them."""
-    reading = size / (processor.effective_bandwidth_gb_s * GB)
+def roofline_ns(
+    processor: GpuSpec | CpuSpec, size: int, flops: float, dtype: str, gb_s: float | None = None
+) -> int:
+    """The longer of reading the weights, at the processor's usual rate or at `gb_s`, and
+    multiplying with them."""
+    reading = size / ((gb_s or processor.effective_bandwidth_gb_s) * GB)
     multiplying = flops / (processor.effective_tflops(dtype) * 1e12)
     return round(max(reading, multiplying) * NS_PER_S)
