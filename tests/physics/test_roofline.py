@@ -58,7 +58,9 @@ def test_fewer_bits_move_and_stream_faster() -> None:
 def test_kernels_that_unpack_are_as_slow_as_was_measured() -> None:
     """int4: 30,000 weights of 4.5 bits, 16,875 bytes; at 0.5 GB/s instead of 6: 33.75 us."""
     machine = small_machine()
-    slow = replace(machine, cpu=replace(machine.cpu, expert_gb_s={"int4": 0.5}))
+    rates = {"bf16": 0.02, "int4": 0.02}
+    cpu = replace(machine.cpu, matmul_tflops=rates, expert_gb_s={"int4": 0.5})
+    slow = replace(machine, cpu=cpu)
     assert Physics(slow, MODEL, "int4").expert_ns(CPU, 1) == 34_750
     assert Physics(slow, MODEL).expert_ns(CPU, 1) == PHYSICS.expert_ns(CPU, 1)
 
