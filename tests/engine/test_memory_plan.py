@@ -66,7 +66,7 @@ def test_an_emulated_accelerator_counts_in_both_memories() -> None:
 
 
 @pytest.mark.parametrize("per_layer", [True, False])
-@pytest.mark.parametrize("ratio", [0.0, 0.01, 0.1, 0.3, 0.77, 1.0])
+@pytest.mark.parametrize("ratio", [0.0, 0.1, 0.3, 0.77, 1.0])
 def test_a_cache_ratio_means_what_it_means_in_the_simulator(ratio: float, per_layer: bool) -> None:
     simulated = Settings(GROUPED, small_machine(), cache_ratio=ratio, per_layer=per_layer)
     found = plan(GROUPED, **EMULATED, cache_ratio=ratio, per_layer=per_layer)
@@ -141,11 +141,28 @@ def test_a_large_accelerator_holds_every_expert_and_no_more() -> None:
     assert found.room == (OLMOE.num_expert_blocks, 8, OLMOE.max_context)
 
 
-def test_an_accelerator_may_have_room_for_the_network_only() -> None:
-    network = plan(**EMULATED, cache_ratio=0.0, max_model_len=1024)
-    limit = network.accelerator_bytes / GB
-    found = plan(**EMULATED, gpu_memory_gb=limit, max_model_len=1024)
-    assert found.room.slots == 0
+@pytest.mark.parametrize(("per_layer", "smallest"), [(True, OLMOE.num_moe_layers), (False, 1)])
+def test_an_accelerator_without_slots_must_be_asked_for(per_layer: bool, smallest: int) -> None:
+    fields: dict[str, Any] = {**EMULATED, "max_model_len": 1024, "per_layer": per_layer}
+    network = plan(**fields, cache_ratio=0.0)
+    assert network.room.slots == 0
+    limit = {"gpu_memory_gb": network.accelerator_bytes / GB}
+    said = refused(**fields, **limit)
+    assert "with the smallest cache there is" in said
+    options = check_advice(said, OLMOE, PLENTY, {**fields, **limit})
+    assert {"--cache-ratio", "--gpu-memory"} <= set(options)
+    assert plan(**fields, **limit, cache_ratio=0.0).room.slots == 0
+    enough = float(re.search(r"--gpu-memory ([\d.]+)$", said)[1])  # type: ignore[index]
+    assert plan(**fields, gpu_memory_gb=enough).room.slots >= smallest
+
+
+@pytest.mark.parametrize(("per_layer", "smallest"), [(True, OLMOE.num_moe_layers), (False, 1)])
+def test_a_share_of_no_expert_at_all_is_refused(per_layer: bool, smallest: int) -> None:
+    fields: dict[str, Any] = {**EMULATED, "per_layer": per_layer}
+    said = refused(**fields, cache_ratio=0.0001)
+    assert "cache ratio 0.0001 leaves no slot" in said
+    least = float(re.search(r"--cache-ratio ([\d.]+) or more", said)[1])  # type: ignore[index]
+    assert plan(**fields, cache_ratio=least).room.slots == smallest
 
 
 def test_slots_must_fit_in_main_memory_too() -> None:

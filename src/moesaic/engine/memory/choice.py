@@ -49,10 +49,10 @@ def _slots(
     least = _least_slots(spec, settings)
     if settings.accelerator == "none":
         return 0
-    if settings.cache_ratio is None and settings.gpu_memory_gb is not None:
+    if sized_by_memory(settings):
         for length in (_fair_length(draft, least, shortest, longest), shortest):
             slots = _most_slots(spec, settings.per_layer, least, partial(draft, length=length))
-            if slots:
+            if draft(slots, length).fits:
                 break
         return slots
     ratio = CACHE_RATIO if settings.cache_ratio is None else settings.cache_ratio
@@ -63,7 +63,24 @@ def _slots(
             f"cache ratio {ratio} leaves {slots} slots for the {least} layers of {spec.name}: use "
             f"at least {1 / spec.num_experts:.4g}, or a schedule that can use the CPU"
         )
+    if settings.cache_ratio and not slots:
+        least = _unit(spec, settings.per_layer)
+        raise ImpossibleSetting(
+            f"cache ratio {ratio:g} leaves no slot in the accelerator; the smallest cache of "
+            f"{spec.name} has {least}: use --cache-ratio {least / spec.num_expert_blocks:.4g} or "
+            "more, or 0 for none"
+        )
     return slots
+
+
+def sized_by_memory(settings: EngineSettings) -> bool:
+    """Whether there are as many slots as the accelerator's memory allows."""
+    return settings.cache_ratio is None and settings.gpu_memory_gb is not None
+
+
+def _unit(spec: ModelSpec, per_layer: bool) -> int:
+    """Slots are given out by so many."""
+    return spec.num_moe_layers if per_layer else 1
 
 
 def _fair_length(draft: Draft, least: int, shortest: int, longest: int) -> int:
@@ -78,7 +95,7 @@ def _fair_length(draft: Draft, least: int, shortest: int, longest: int) -> int:
 def _most_slots(
     spec: ModelSpec, per_layer: bool, least: int, draft: Callable[[int], MemoryPlan]
 ) -> int:
-    unit = spec.num_moe_layers if per_layer else 1
+    unit = _unit(spec, per_layer)
     low, high = least // unit, spec.num_expert_blocks // unit
     return unit * largest(low, high, lambda n: draft(n * unit).fits)
 
@@ -86,7 +103,7 @@ def _most_slots(
 def _least_slots(spec: ModelSpec, settings: EngineSettings) -> int:
     schedule = needing_slots(settings)
     if schedule is None:
-        return 0
+        return _unit(spec, settings.per_layer) if sized_by_memory(settings) else 0
     if settings.accelerator == "none":
         raise ImpossibleSetting(
             f"schedule {schedule!r} computes every expert on the accelerator, but there is none: "

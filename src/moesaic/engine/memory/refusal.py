@@ -14,7 +14,7 @@ from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import MoesaicError
 from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory.choice import SHORTEST, largest, needing_slots
+from moesaic.engine.memory.choice import SHORTEST, largest, needing_slots, sized_by_memory
 from moesaic.engine.memory.draft import SPARE, MemoryPlan, Part
 
 Decide = Callable[[EngineSettings], MemoryPlan]
@@ -28,9 +28,17 @@ class Change(NamedTuple):
 
 
 def refusal(plan: MemoryPlan, settings: EngineSettings, decide: Decide) -> str:
+    return f"{_lack(plan)}{_why(settings)}. {_advice(plan, settings, decide)}"
+
+
+def _why(settings: EngineSettings) -> str:
     schedule = needing_slots(settings)
-    why = f" (schedule {schedule!r} needs a slot for every layer)" if schedule else ""
-    return f"{_lack(plan)}{why}. {_advice(plan, settings, decide)}"
+    if schedule:
+        return f" (schedule {schedule!r} needs a slot for every layer)"
+    if sized_by_memory(settings):
+        experts = "one expert of every layer" if settings.per_layer else "one expert"
+        return f" (with the smallest cache there is, {experts})"
+    return ""
 
 
 def in_gb(size: float, up: bool = True) -> str:
