@@ -253,6 +253,17 @@ def test_a_refusal_has_the_numbers_and_advice_that_works(
     assert options <= set(check_advice(said, spec, available_gb * GB, fields, least=0))
 
 
+def test_all_together_names_no_change_that_is_none() -> None:
+    """One sequence cannot become fewer, nor a short context 256 tokens."""
+    short = replace(MIXTRAL, max_context=100)
+    fields: dict[str, Any] = {**EMULATED, "cache_ratio": 0.5, "max_sequences": 1}
+    together = "all of --expert-dtype int4, --max-model-len 100, --cache-ratio 0"
+    said = refused(short, 31 * GB, **fields)
+    assert f"Use {together}, or a machine" in said
+    check_advice(said, short, 31 * GB, fields)
+    assert "--max-sequences 1" in refused(short, 31 * GB, **{**fields, "max_sequences": 64})
+
+
 def in_words(size: float, up: float = 0.00999) -> str:
     """Two digits: needs are rounded up, what there is down."""
     unit, name = (GB, "GB") if size >= GB / 10 else (GB / 1000, "MB")

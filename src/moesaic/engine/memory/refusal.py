@@ -75,7 +75,7 @@ def _advice(plan: MemoryPlan, settings: EngineSettings, decide: Decide) -> str:
 
     changes = _changes(plan, settings, fits)
     helpful = [change.words for change in changes if fits(**change.fields)]
-    smallest = _smallest(settings)
+    smallest = _smallest(plan, settings)
     if not helpful and fits(**smallest.fields):
         helpful = [f"all of {smallest.words}"]
     return f"Use {', or '.join([*helpful, _more_memory(plan)])}"
@@ -106,15 +106,18 @@ def _changes(plan: MemoryPlan, settings: EngineSettings, fits: Fits) -> Iterator
         yield Change("--schedule best-split", split)
 
 
-def _smallest(settings: EngineSettings) -> Change:
+def _smallest(plan: MemoryPlan, settings: EngineSettings) -> Change:
     """Everything together, as small as it goes."""
-    length = min(settings.max_model_len or SHORTEST, SHORTEST)
-    words = ["--expert-dtype int4", "--max-sequences 1", f"--max-model-len {length}"]
-    fields = {"expert_dtype": "int4", "max_sequences": 1, "max_model_len": length}
+    length = min(plan.room.length, SHORTEST)  # the model's own, if that is shorter
+    changes = [Change("--expert-dtype int4", {"expert_dtype": "int4"})]
+    if settings.max_sequences > 1:
+        changes.append(Change("--max-sequences 1", {"max_sequences": 1}))
+    changes.append(Change(f"--max-model-len {length}", {"max_model_len": length}))
     if settings.accelerator != "none":
-        words.append("--cache-ratio 0")
-        fields["cache_ratio"] = 0.0
-    return Change(", ".join(words), fields)
+        changes.append(Change("--cache-ratio 0", {"cache_ratio": 0.0}))
+    words = ", ".join(change.words for change in changes)
+    fields = {name: value for change in changes for name, value in change.fields.items()}
+    return Change(words, fields)
 
 
 def _more_memory(plan: MemoryPlan) -> str:
