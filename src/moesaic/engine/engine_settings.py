@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
+from numbers import Integral, Real
 
 from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.engine.placement import FILLS
+from moesaic.hardware.host import usable_cores
 from moesaic.policies.cache import caches
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
@@ -23,6 +25,10 @@ BELIEFS = {
 }
 DTYPES = ("auto", "bf16", "fp16", "fp32")
 EXPERT_DTYPES = ("auto", *BITS_PER_WEIGHT)
+_WHOLE = ("max_sequences", "max_step_tokens", "max_model_len", "threads")
+_REAL = ("cache_ratio", "gpu_memory_gb", "link_gb_s", "link_latency_us")
+_MAY_BE_NONE = ("max_model_len", "threads", "cache_ratio", "gpu_memory_gb")
+_THREADS_PER_CORE = 4  # more only wait for each other, and thousands end the process
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +70,8 @@ class EngineSettings:
         ):
             if name not in known:
                 raise UnknownName(kind, name, known)
-        for name in ("max_sequences", "max_step_tokens", "max_model_len", "threads"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ImpossibleSetting(f"{name} is {value}; it must be at least 1")
+        self._check_numbers()
+        self._check_threads()
         self._check_policies()
         self._check_room()
 
@@ -84,6 +88,29 @@ class EngineSettings:
 
     def schedule_for(self, phase: str) -> str:
         return (phase == "prefill" and self.prefill_schedule) or self.schedule
+
+    def _check_numbers(self) -> None:
+        for name in (*_WHOLE, *_REAL):
+            value = getattr(self, name)
+            if value is None and name in _MAY_BE_NONE:
+                continue
+            kind, words = (Integral, "a whole number") if name in _WHOLE else (Real, "a number")
+            if isinstance(value, bool) or not isinstance(value, kind):
+                raise ImpossibleSetting(f"{name} is {value!r}; it must be {words}")
+            if name in _WHOLE and value < 1:
+                raise ImpossibleSetting(f"{name} is {value}; it must be at least 1")
+
+    def _check_threads(self) -> None:
+        if self.threads is None:
+            return
+        cores = usable_cores()
+        most = _THREADS_PER_CORE * cores
+        if self.threads > most:
+            there = "1 core" if cores == 1 else f"{cores} cores"
+            raise ImpossibleSetting(
+                f"threads is {self.threads}; this process may use {there}, and more than {most} "
+                f"threads would only wait for each other: use {most} or fewer, or leave it out"
+            )
 
     def _check_policies(self) -> None:
         cache, prefetch = caches.load(self.cache), prefetches.load(self.prefetch)
