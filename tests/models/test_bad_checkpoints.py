@@ -137,9 +137,15 @@ def test_an_architecture_that_can_only_be_simulated(folder: Path) -> None:
     assert "config.json" in said
 
 
-def test_an_unknown_architecture(folder: Path) -> None:
-    change_config(folder, model_type="llama")
-    assert "unsupported architecture 'llama'" in complaint(folder, BadConfig)
+@pytest.mark.parametrize("model_type", ["llama", None, ["olmoe"]])
+def test_an_unknown_architecture(folder: Path, model_type: object) -> None:
+    change_config(folder, model_type=model_type)
+    said = complaint(folder, BadConfig)
+    assert f"unsupported architecture {model_type!r}; can be run: deepseek_v2, " in said
+    runnable, _, others = said.partition("can be simulated but not run: ")
+    assert "olmoe, qwen2_moe, qwen3_moe; " in runnable
+    assert "granitemoe" in others
+    assert "granitemoe" not in runnable
 
 
 def test_quantized_weights(folder: Path) -> None:

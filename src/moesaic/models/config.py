@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from moesaic.core.config_reader import ConfigReader
 from moesaic.core.errors import BadCheckpoint
 from moesaic.core.model import ModelSpec
 from moesaic.core.model_config import model_spec, open_config
+from moesaic.core.model_families import FAMILIES
 from moesaic.kernels.reference import ACTIVATIONS
 from moesaic.models.architecture import Architecture, AttentionRule, Rope, RouterRule
 from moesaic.models.families import RUNNABLE, RunnableFamily
@@ -17,6 +19,7 @@ from moesaic.models.rope_config import read_rope, score_magnitude
 def read_architecture(path: str | os.PathLike[str]) -> Architecture:
     """The decoder that `path` describes: a config.json, or a directory that contains one."""
     config = open_config(path)
+    _refuse_unknown(config)
     return architecture_of(config, model_spec(config))
 
 
@@ -36,9 +39,25 @@ def architecture_of(config: ConfigReader, spec: ModelSpec) -> Architecture:
     )
 
 
+def _refuse_unknown(config: ConfigReader) -> None:
+    """Before the simulator's reader does, which would name architectures only it can use."""
+    model_type = config.fields.get("model_type")
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        known, others = _listed(RUNNABLE), _listed(FAMILIES.keys() - RUNNABLE.keys())
+        config.fail(
+            "model_type",
+            f"unsupported architecture {model_type!r}; can be run: {known}; can be simulated but "
+            f"not run: {others}",
+        )
+
+
+def _listed(families: Iterable[str]) -> str:
+    return ", ".join(sorted(families))
+
+
 def _refuse_what_cannot_run(config: ConfigReader, spec: ModelSpec) -> None:
     if spec.family not in RUNNABLE:
-        known = ", ".join(sorted(RUNNABLE))
+        known = _listed(RUNNABLE)
         what = f"architecture {spec.family!r} can be simulated but not run; can be run: {known}"
         raise BadCheckpoint(config.path, "model_type", what)
     quantized = config.table("quantization_config")
