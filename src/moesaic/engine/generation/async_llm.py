@@ -71,8 +71,10 @@ class AsyncLLM:
         await self._close(error)
 
     async def _close(self, error: BaseException | None) -> None:
-        await asyncio.to_thread(self._worker.close)
-        self.model.close(error)
+        try:
+            await asyncio.to_thread(self._worker.close)
+        finally:
+            self.model.close(error)
 
     async def _finish(self, requests: Sequence[Request]) -> list[Completion]:
         async for _ in self._chunks(requests):

@@ -27,6 +27,7 @@ class Worker:
         self._orders: SimpleQueue[_Order | None] = SimpleQueue()  # None: the last one
         self._lock = threading.Lock()  # nothing is ordered after the last order
         self._closed = False
+        self._untold: BaseException | None = None  # an error that came while nobody listened
         self._thread = threading.Thread(target=self._work, name="moesaic-batcher", daemon=True)
         self._thread.start()
 
@@ -42,25 +43,44 @@ class Worker:
                 self._orders.put(lambda: self._drop(request))
 
     def close(self) -> None:
-        """Cancels what goes on, and waits for the thread."""
+        """Cancels what goes on, and waits for the thread. Raises what nobody was told of."""
         with self._lock:
             if not self._closed:
                 self._closed = True
                 self._orders.put(None)
         self._thread.join()
+        untold, self._untold = self._untold, None
+        if untold is not None:
+            raise untold
 
     def _work(self) -> None:
-        torch.set_num_threads(self._model.threads)  # of this thread only
-        while self._carry_out_orders():
-            try:
-                updates = self._batcher.step()
-            except BaseException as error:  # has ended all requests: theirs to deal with
-                self._tell_all(error)
-                continue
-            for request, chunk in updates:
+        news: Chunk | BaseException = Chunk("", None, "cancelled")
+        try:
+            torch.set_num_threads(self._model.threads)  # of this thread only
+            while self._advance():
+                pass
+            self._batcher.cancel_all()
+        except BaseException as error:
+            news = error
+        with self._lock:
+            self._closed = True
+        while not self._orders.empty():  # after an error: those who were not heard yet
+            if (order := self._orders.get()) is not None:
+                order()
+        self._tell_all(news)
+
+    def _advance(self) -> bool:
+        """Orders, then a step. What fails ends all requests, not the thread: a client who leaves
+        ends a recorded document, too. False: there was the last order."""
+        try:
+            if not self._carry_out_orders():
+                return False
+            for request, chunk in self._batcher.step():
                 self._tell(request, chunk)
-        self._batcher.cancel_all()
-        self._tell_all(Chunk("", None, "cancelled"))
+        except BaseException as error:
+            self._batcher.cancel_all()
+            self._tell_all(error)
+        return True
 
     def _carry_out_orders(self) -> bool:
         """Waits for one if there is nothing else to do. False: that was the last one."""
@@ -91,5 +111,7 @@ class Worker:
             self._drop(request)
 
     def _tell_all(self, news: Chunk | BaseException) -> None:
+        if isinstance(news, BaseException) and not self._listeners:
+            self._untold = news
         for request in list(self._listeners):
             self._tell(request, news)
