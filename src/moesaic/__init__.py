@@ -5,10 +5,16 @@ cost nothing. `__init__.pyi` tells type checkers what they are."""
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
+
+# Threads that spin at a barrier while another program holds a core wait for the scheduler, again
+# and again: one busy neighbour made a decode step on two cores ten times slower. Sleeping ones
+# cost next to nothing. Read once, when torch is loaded; whoever has set it is not overruled.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 _HOMES = {
     "LLM": "engine.generation.llm",

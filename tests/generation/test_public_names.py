@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -52,3 +53,16 @@ def test_without_torch_one_is_told_what_to_install() -> None:
     said = python(WITHOUT_TORCH)
     assert said.startswith("MissingExtra")
     assert "pip install 'moesaic[engine]'" in said
+
+
+@pytest.mark.parametrize(("set_to", "found"), [(None, "passive"), ("active", "active")])
+def test_threads_sleep_at_barriers_unless_told_otherwise(set_to: str | None, found: str) -> None:
+    """Spinning ones collapse as soon as another program wants a core."""
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
+    if set_to is not None:
+        environment["OMP_WAIT_POLICY"] = set_to
+    code = "import os, moesaic; print(os.environ['OMP_WAIT_POLICY'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == found

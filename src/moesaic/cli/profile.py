@@ -87,7 +87,7 @@ def _kinds(accelerator: str | None, output: str | None) -> tuple[str, ...]:
 
 def _measure(settings: Any, output: str | None) -> tuple[Profile, Path]:
     from moesaic.engine.generation.assembly import usable_cores
-    from moesaic.engine.measuring.profile import describe, measure
+    from moesaic.engine.measuring.profile import contradictions, describe, measure
     from moesaic.hardware.host import this_host
     from moesaic.hardware.load import EMULATED, THIS, machine_file
     from moesaic.hardware.write import save_machine
@@ -96,6 +96,8 @@ def _measure(settings: Any, output: str | None) -> tuple[Profile, Path]:
     cores = settings.threads or usable_cores()
     click.echo(f"measuring {name} on {cores} cores", err=True)
     measured = measure(settings, cores, lambda words: click.echo(f"  {words}", err=True))
+    for odd in contradictions(measured):
+        click.echo(f"other programs must have disturbed this: {odd}; measure again", err=True)
     path = machine_file(name) if output is None else Path(output)
     save_machine(describe(measured, this_host(), name), path)
     click.echo(f"wrote {path}", err=True)

@@ -14,7 +14,7 @@ from moesaic.core.units import GB, NS_PER_S
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.generation.assembly import usable_cores
 from moesaic.engine.measuring.memory_times import stream_gb_s
-from moesaic.engine.measuring.timing import on_lane, typical_ns
+from moesaic.engine.measuring.timing import least_ns, on_lane
 from moesaic.kernels.dtypes import torch_dtype
 from moesaic.machines.real.copies import Copy, CopyEngine, LinkSpeed
 from moesaic.machines.real.lane import InlineLane, Lane, ThreadLane
@@ -84,7 +84,7 @@ def _tflops(lane: Lane, dtype: str) -> float:
         functional.linear(left, right)
 
     work = on_lane(lane, lambda attempt: multiply)
-    best = min(typical_ns(work, times=1) for _ in range(_ATTEMPTS))
+    best = min(least_ns(work, times=1) for _ in range(_ATTEMPTS))
     return 2.0 * rows * inner * columns / best / 1e3
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from moesaic.core.units import GB, NS_PER_S
-from moesaic.engine.measuring.timing import line_through, on_lane, typical_ns
+from moesaic.engine.measuring.timing import least_ns, line_through, on_lane
 from moesaic.kernels.base import ExpertKernel, ExpertShape
 from moesaic.kernels.choose import make_kernel
 from moesaic.machines.real.lane import Job, Lane
@@ -85,4 +85,4 @@ def _lane_us(lane: Lane, store: ExpertStore, tokens: int, experts: int) -> float
 
         return compute
 
-    return typical_ns(on_lane(lane, make)) / NS_PER_S * 1e6
+    return least_ns(on_lane(lane, make)) / NS_PER_S * 1e6

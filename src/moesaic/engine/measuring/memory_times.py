@@ -12,7 +12,7 @@ import torch
 
 from moesaic.core.plan import Transfer
 from moesaic.core.units import GB, NS_PER_S
-from moesaic.engine.measuring.timing import line_through, on_lane, typical_ns
+from moesaic.engine.measuring.timing import least_ns, line_through, on_lane
 from moesaic.machines.real.copies import Copy, CopyEngine, LinkSpeed
 from moesaic.machines.real.lane import Job, Lane
 
@@ -39,7 +39,7 @@ def stream_gb_s(lane: Lane) -> float:
     def read() -> None:
         buffer.sum()
 
-    best = min(typical_ns(on_lane(lane, lambda _: read), times=1) for _ in range(5))
+    best = min(least_ns(on_lane(lane, lambda _: read), times=1) for _ in range(5))
     return _STREAM_BYTES / best * NS_PER_S / GB
 
 
@@ -49,7 +49,7 @@ def measure_link(speed: LinkSpeed, cpu: Lane, compute: Job) -> LinkTimes:
     try:
         alone = [(size, _copy_us(engine, size)) for size in _COPIES]
         latency, us_per_byte = line_through(alone)
-        usual = typical_ns(on_lane(cpu, lambda _: compute))
+        usual = least_ns(on_lane(cpu, lambda _: compute))
         slowed, overlapped = _together(engine, cpu, compute)
     finally:
         engine.close()
@@ -72,7 +72,7 @@ def _memcpy_gb_s(lane: Lane) -> float:
 
         return move
 
-    return _COPIES[1] / typical_ns(on_lane(lane, make)) * NS_PER_S / GB
+    return _COPIES[1] / least_ns(on_lane(lane, make)) * NS_PER_S / GB
 
 
 def _copy(size: int) -> Copy:
@@ -87,7 +87,7 @@ def _copy_us(engine: CopyEngine, size: int) -> float:
         engine.demand([copies[attempt]])
         copies[attempt].wait()
 
-    return typical_ns(work) / NS_PER_S * 1e6
+    return least_ns(work) / NS_PER_S * 1e6
 
 
 def _together(engine: CopyEngine, cpu: Lane, compute: Job) -> tuple[int, int]:
@@ -95,7 +95,7 @@ def _together(engine: CopyEngine, cpu: Lane, compute: Job) -> tuple[int, int]:
     pairs = [_copy(_COPIES[1]) for _ in range(4)]
     running = [replace(pairs[i % 4], arrived=Event()) for i in range(64)]
     engine.demand(running)
-    slowed = typical_ns(on_lane(cpu, lambda _: compute))
+    slowed = least_ns(on_lane(cpu, lambda _: compute))
     meanwhile = [copy for copy in running if copy.arrived.is_set()]
     for copy in running:
         copy.wait()

@@ -100,6 +100,25 @@ def _link(settings: EngineSettings, cpu: Lane, tell: Tell) -> LinkTimes:
     return measure_link(LinkSpeed(settings.link_gb_s, settings.link_latency_us), cpu, compute)
 
 
+def contradictions(profile: Profile) -> list[str]:
+    """What cannot be true of a machine left alone, in words."""
+    found = []
+    for name, device in (("CPU", profile.cpu), ("accelerator", profile.gpu)):
+        for dtype, by_tokens in device.experts.by_tokens.items():
+            counts = sorted(by_tokens)
+            one, many = by_tokens[counts[0]], by_tokens[counts[-1]]
+            if one > 1.5 * many:
+                found.append(f"a {dtype} expert takes longer for 1 token than for many ({name})")
+                    f"on the {name}, a {dtype} expert of 1 token takes longer than of many"
+                )
+        inside, stream = device.experts.bandwidth_gb_s, device.stream_gb_s
+        if inside < stream / 4:
+            found.append(
+                f"the {name} reads memory at {stream:.1f} GB/s, but experts at {inside:.1f}"
+            )
+    return list(dict.fromkeys(found))
+
+
 def describe(profile: Profile, host: Host, name: str) -> MachineSpec:
     """The machine description made of a profile."""
     emulated = profile.accelerator == "emulated"
@@ -185,8 +204,10 @@ def _share(device: Device) -> float:
 
 
 def _notes(profile: Profile) -> tuple[str, ...]:
-    link = profile.link
+    link, odd = profile.link, contradictions(profile)
+    disturbed = (f"Disturbed, measure again: {'; '.join(odd)}.",) if odd else ()
     return (
+        *disturbed,
         f"Copies beside CPU experts: {link.overlapped_gb_s:.1f} GB/s; those experts then take "
         f"{link.beside:.2f} times as long.",
         "int8 and int4 experts are unpacked for every use by the reference kernel: far slower "
