@@ -56,7 +56,8 @@ def test_rows_say_what_was_measured(config: Path) -> None:
         assert row["tokens_per_s"] > 0
         assert row["floor_ms"] > 0
         assert (row["dtype"], row["cache_ratio"], row["hit_rate"]) == ("bf16", 0.0, None)
-        assert row["policies"]["schedule"] == "best-split"
+        assert row["policies"] is None, "without an accelerator nothing is decided"
+        assert row["system"] == "moesaic"
     assert (result["model"], result["layers"], result["weights"]) == ("tiny", 2, "random")
     assert sorted(result["command"].split()) == sorted(["moesaic", *map(str, words), "--json"])
     assert result["machine"]["cores"] >= 1

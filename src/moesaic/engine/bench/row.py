@@ -25,8 +25,11 @@ class Contender:
     settings: EngineSettings
     plan: MemoryPlan
 
-    def policies(self, phase: str) -> dict[str, Any]:
+    def policies(self, phase: str) -> dict[str, Any] | None:
+        """None without an accelerator: then nothing is decided."""
         settings = self.settings
+        if settings.accelerator == "none":
+            return None
         return {
             "schedule": settings.schedule_for(phase),
             "cache": settings.cache,
