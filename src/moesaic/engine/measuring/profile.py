@@ -109,8 +109,6 @@ def contradictions(profile: Profile) -> list[str]:
             one, many = by_tokens[counts[0]], by_tokens[counts[-1]]
             if one > 1.5 * many:
                 found.append(f"a {dtype} expert takes longer for 1 token than for many ({name})")
-                    f"on the {name}, a {dtype} expert of 1 token takes longer than of many"
-                )
         inside, stream = device.experts.bandwidth_gb_s, device.stream_gb_s
         if inside < stream / 4:
             found.append(
