@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from command import refused
@@ -15,6 +16,7 @@ import small_tokenizers
 import stock
 from moesaic.cli.main import app
 from moesaic.engine.generation import loading
+from moesaic.workloads.source import open_trace
 from stock_text import greedy
 from talking_models import talking
 
@@ -98,6 +100,23 @@ def test_save_writes_the_conversation(tmp_path: Path) -> None:
         {"role": "assistant", "content": said["text"]},
     ]
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_recording_is_a_trace_of_all_answers(tmp_path: Path) -> None:
+    trace = tmp_path / "talk.moet"
+    answers = turns("Hello", "And why?", words=("--record", str(trace)))
+    lengths = [len(one["prompt_tokens"]) + len(one["tokens"]) - 1 for one in answers]
+    opened = open_trace(trace)
+    documents = np.concatenate([block.documents for block in opened.blocks()])
+    assert np.bincount(documents).tolist() == lengths
+    assert list(tmp_path.iterdir()) == [trace]
+
+
+def test_a_recording_without_a_place_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("chat", talking().folder, "--record", "absent/talk.moet")
+    assert "there is no directory 'absent'" in refused(monkeypatch, capsys, *words)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ MAX_TOKENS = 1024
 @click.command()
 @click.argument("model")
 @sampling_options(MAX_TOKENS)
+@click.option("--record", metavar="FILE", help="Leave a trace of the routing there (.moet).")
 @one_text_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per answer.")
 def chat(model: str, as_json: bool, **asked: Any) -> None:
@@ -37,6 +38,10 @@ def chat(model: str, as_json: bool, **asked: Any) -> None:
     MODEL is a directory in Hugging Face layout, with a chat template. Piped lines are answered one
     by one. /help lists commands, Ctrl-C ends an answer, Ctrl-D the conversation."""
     settings, params = one_text_settings(asked), sampling_params(asked, as_json)
+    if asked["record"] is not None:
+        from moesaic.cli.out_files import check_routing
+
+        check_routing("--record", asked["record"])
     folder = model_folder(model)
 
     from moesaic.cli.conversation import Conversation
@@ -45,7 +50,7 @@ def chat(model: str, as_json: bool, **asked: Any) -> None:
 
     prepared = prepare(folder, settings)
     _refuse_if_mute(prepared, params)
-    with loaded(prepared) as engine:
+    with loaded(prepared, asked["record"]) as engine:
         all_answered = _talk(Conversation(engine, params), as_json)
     if not (all_answered or _on_terminal()):
         sys.exit(2)
