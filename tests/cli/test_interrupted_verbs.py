@@ -43,11 +43,11 @@ def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def started(folder: Path, *words: object) -> Iterator[subprocess.Popen[bytes]]:
+def started(folder: Path, *words: object, call: str = CALL) -> Iterator[subprocess.Popen[bytes]]:
     """The command in a process of its own, working in `folder`."""
     pipe = subprocess.PIPE
     process = subprocess.Popen(
-        [sys.executable, "-c", CALL, *map(str, words)],
+        [sys.executable, "-c", call, *map(str, words)],
         cwd=folder,
         stdin=pipe,
         stdout=pipe,
@@ -65,13 +65,15 @@ def some_text(process: subprocess.Popen[bytes]) -> bytes:
     assert process.stdout is not None
     read = b""
     while len(read) < 50:
-        read += os.read(process.stdout.fileno(), 1)
+        piece = os.read(process.stdout.fileno(), 1)
+        assert piece, f"it ended after {read!r}"
+        read += piece
     return read
 
 
-def interrupt(process: subprocess.Popen[bytes]) -> str:
+def interrupt(process: subprocess.Popen[bytes], how: signal.Signals = signal.SIGINT) -> str:
     """Ends it; what it then said on standard error."""
-    process.send_signal(signal.SIGINT)
+    process.send_signal(how)
     _, said = process.communicate(timeout=SOON_S)
     assert b"Traceback" not in said
     return said.decode()
@@ -98,6 +100,37 @@ def test_what_was_recorded_before_ctrl_c_is_whole(endless: Path, tmp_path: Path)
     assert process.returncode == 130
     assert [path.name for path in tmp_path.iterdir()] == ["trace.moet"]
     assert open_trace(tmp_path / "trace.moet").header.num_experts == 12
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("verb", ["run", "chat"])
+def test_other_signals_leave_what_ctrl_c_leaves(
+    verb: str, how: signal.Signals, endless: Path, tmp_path: Path
+) -> None:
+    asked: tuple[object, ...] = ("-p", "Hello") if verb == "run" else ("--max-model-len", LONG)
+    words = (verb, endless, *asked, *ENDLESS, "--record", "trace.moet")
+    with started(tmp_path, *words) as process:
+        if verb == "chat":
+            assert process.stdin is not None
+            process.stdin.write(b"Hello\n")
+            process.stdin.flush()
+        some_text(process)
+        err = interrupt(process, how)
+    assert process.returncode == 128 + how
+    assert err.splitlines()[-1] == "interrupted"
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.moet"]
+    assert open_trace(tmp_path / "trace.moet").header.num_experts == 12
+
+
+def test_what_was_told_to_ignore_a_hangup_goes_on(endless: Path, tmp_path: Path) -> None:
+    """As under `nohup`, which leaves the signal ignored."""
+    ignoring = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {CALL}"
+    with started(tmp_path, "run", endless, "-p", "x", *ENDLESS, call=ignoring) as process:
+        some_text(process)
+        process.send_signal(signal.SIGHUP)
+        some_text(process)
+        interrupt(process)
+    assert process.returncode == 130
 
 
 @pytest.mark.parametrize("place", ["while loading", "while writing"])

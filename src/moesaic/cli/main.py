@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from types import FrameType
 
 import click
 
@@ -55,9 +60,18 @@ def app() -> None:
     """Mixture-of-Experts models larger than the GPU: run them, or study how."""
 
 
+class _Ended(SystemExit):
+    """By a signal. Unlike Ctrl-C it ends a conversation too, not only an answer."""
+
+
 def main() -> None:
     try:
-        app.main(prog_name="moesaic", standalone_mode=False)
+        with _orderly_end():
+            app.main(prog_name="moesaic", standalone_mode=False)
+    except _Ended:
+        with suppress(OSError):  # the terminal may be what went away
+            click.echo("interrupted", err=True)
+        raise
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
         sys.exit(130)
@@ -67,6 +81,29 @@ def main() -> None:
     except (MoesaicError, OSError, click.ClickException) as error:
         click.echo(f"error: {_in_words(error)}", err=True)
         sys.exit(2)
+
+
+@contextmanager
+def _orderly_end() -> Iterator[None]:
+    """SIGTERM and SIGHUP tidy up as Ctrl-C does: temporary files go, a recording is written."""
+    here = threading.current_thread() is threading.main_thread()
+    names = [name for name in ("SIGTERM", "SIGHUP") if here and hasattr(signal, name)]
+    caught = [getattr(signal, name) for name in names]
+    # What is ignored stays ignored, as `nohup` wishes.
+    caught = [number for number in caught if signal.getsignal(number) is signal.SIG_DFL]
+
+    def end(number: int, frame: FrameType | None) -> None:
+        for each in caught:  # shells like to say it twice: tidying up goes on
+            signal.signal(each, signal.SIG_IGN)
+        raise _Ended(128 + number)
+
+    for number in caught:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in caught:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _in_words(error: Exception) -> str:
