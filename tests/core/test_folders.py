@@ -43,3 +43,40 @@ def test_an_error_leaves_what_was_there(error: type[BaseException], tmp_path: Pa
         half()
     assert list(tmp_path.iterdir()) == [target]
     assert [path.name for path in target.iterdir()] == ["old"]
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+@pytest.mark.parametrize(
+    ("name", "done", "left"),
+    [("made", False, "old"), ("made", True, "old"), ("new", False, "old"), ("new", True, "new")],
+)
+def test_an_error_between_the_renames_loses_nothing(
+    name: str,
+    done: bool,
+    left: str,
+    error: type[BaseException],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the renaming of `name`, before or after it is `done`; what is `left` there is whole."""
+    target = tmp_path / "made"
+    target.mkdir()
+    (target / "old").touch()
+    rename = Path.rename
+
+    def failing(self: Path, where: Path) -> Path:
+        if self.name != name:
+            return rename(self, where)
+        if done:
+            rename(self, where)
+        raise error
+
+    def replace() -> None:
+        with whole_folder(target) as fresh:
+            (fresh / "new").touch()
+            monkeypatch.setattr(Path, "rename", failing)
+
+    with pytest.raises(error):
+        replace()
+    assert list(tmp_path.iterdir()) == [target]
+    assert [path.name for path in target.iterdir()] == [left]

@@ -18,6 +18,15 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         fresh = Path(place) / "new"
         fresh.mkdir()
         yield fresh
+        _replace(target, fresh, Path(place) / "old")
+
+
+def _replace(target: Path, fresh: Path, old: Path) -> None:
+    try:
         if target.exists():
-            target.rename(Path(place) / "old")
+            target.rename(old)
         fresh.rename(target)
+    except BaseException:  # wherever it came: `old` is about to be removed
+        if old.exists() and not target.exists():
+            old.rename(target)
+        raise
