@@ -39,8 +39,10 @@ class Router:
 
 def choose(rule: RouterRule, logits: torch.Tensor, bias: torch.Tensor | None) -> Choice:
     """Logits [..., experts] to experts and weights."""
-    wide = logits.float()
-    scores = wide.sigmoid() if rule.scoring == "sigmoid" else wide.softmax(dim=-1)
+    if rule.scoring == "sigmoid":
+        scores = logits.float().sigmoid()
+    else:
+        scores = logits.softmax(dim=-1, dtype=torch.float32)
     preference = scores if bias is None else scores + bias
     if rule.groups > 1:
         preference = _limit_to_best_groups(rule, preference)
