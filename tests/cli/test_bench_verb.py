@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,17 @@ def test_a_checkpoint_is_measured_under_its_own_routers(tmp_path: Path) -> None:
     assert "routing: the model's own routers" in streams.err
     assert f"wrote {picture}: tg4, moesaic" in streams.err
     assert picture.read_bytes().startswith(PNG)
+
+
+def test_other_programs_at_work_are_told_of_before_measuring(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (7.0, 0.0, 0.0))
+    words = ("bench", "--synthetic", config, *SHORT, "-p", 0)
+    told, _, rest = run(*words).err.partition("measuring what this machine reaches")
+    assert rest
+    assert "other programs have kept 7.0 cores busy" in told
+    assert "other programs" not in refused(monkeypatch, capsys, *words, "--trace", "bundled")
 
 
 def test_a_trace_is_replayed(config: Path, tmp_path: Path) -> None:

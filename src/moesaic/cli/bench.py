@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moesaic.cli.busy import warn_if_busy
 from moesaic.cli.common_options import command_line, json_option, names, one_of, ratios
 from moesaic.cli.engine_options import SYSTEM, engine_settings, one_text_options
 from moesaic.core.errors import ImpossibleSetting, MissingExtra
@@ -82,6 +83,7 @@ def bench(context: click.Context, /, model: str | None, as_json: bool, **asked: 
     trace = asked["trace"] or (SYNTHETIC if asked["synthetic"] else OWN)
     routing = choose_routing(trace, found.spec, cases, asked["repetitions"])
     click.echo(f"routing: {routing.words}", err=True)
+    warn_if_busy()
     done = run_with_progress(found, contenders, cases, routing, asked["repetitions"], filmed)
     result = described(done, routing.words, command_line(context))
     if as_json:
