@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,8 @@ def test_rows_say_what_was_measured(config: Path) -> None:
         assert row.keys() >= ROW
         assert row["tokens_per_s"] > 0
         assert row["floor_ms"] > 0
+        around = row["overhead_us_per_layer"] + row["router_us"]
+        assert row["around_experts_us"] == pytest.approx(around)
         assert (row["dtype"], row["cache_ratio"], row["hit_rate"]) == ("bf16", 0.0, None)
         assert row["policies"] is None, "without an accelerator nothing is decided"
         assert row["system"] == "moesaic"
@@ -111,8 +114,11 @@ def test_a_checkpoint_is_measured_under_its_own_routers(tmp_path: Path) -> None:
     picture = tmp_path / "step.png"
     folder = stock.saved("qwen2-moe").folder
     streams = run("bench", folder, *SHORT, "--timeline", picture)
-    for words in ("pp8", "tg4", "floor", "engine overhead: ", "us per layer; router ", "x that"):
+    for words in ("pp8", "tg4", "floor", "x that"):
         assert words in streams.out
+    assert re.search(
+        r"^around a layer's experts: \d+ us \(engine \d+, router \d+\)$", streams.out, re.MULTILINE
+    )
     assert "routing: the model's own routers" in streams.err
     assert f"wrote {picture}: tg4, moesaic" in streams.err
     assert picture.read_bytes().startswith(PNG)

@@ -89,10 +89,10 @@ def _overheads(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Of decode: in a prompt, grouping hundreds of tokens counts, too."""
     decoding = [row for row in rows if row["test"].startswith("tg")]
     for row in decoding:
-        where = f" ({row['test']}, {_label(row)})" if len(decoding) > 1 else ""
+        where = f": {row['test']}, {_label(row)}" if len(decoding) > 1 else ""
         yield (
-            f"engine overhead: {row['overhead_us_per_layer']:.0f} us per layer; router "
-            f"{row['router_us']:.0f} us{where}"
+            f"around a layer's experts: {row['around_experts_us']:.0f} us "
+            f"(engine {row['overhead_us_per_layer']:.0f}, router {row['router_us']:.0f}){where}"
         )
 
 

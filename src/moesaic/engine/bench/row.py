@@ -102,6 +102,7 @@ class Row:
             "experts_ms": sum(cost.experts_ns for cost in costs) / NS_PER_MS / self.tokens,
             "overhead_us_per_layer": self.overhead_us,
             "router_us": self.router_us,
+            "around_experts_us": self.overhead_us + self.router_us,
             "load_s": self.load_s,
             "peak_bytes": self.peak_bytes,
         }
