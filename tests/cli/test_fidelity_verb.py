@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from statistics import median
 
@@ -69,6 +70,15 @@ def test_recorded_measurements_are_still_predicted(path: Path) -> None:
         assert abs(predicted / row["measured_ms"] - 1) <= TOLERANCE, row
 
 
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_six_runs_are_recorded(path: Path) -> None:
+    """Three systems at two ratios, none twice."""
+    rows = json.loads(path.read_text())["rows"]
+    pairs = [(row["system"], row["cache_ratio"]) for row in rows]
+    systems, shares = {system for system, _ in pairs}, {ratio for _, ratio in pairs}
+    assert (len(systems), len(shares)) == (3, 2)
+    assert sorted(pairs) == sorted(product(systems, shares))
+
+
 def test_something_is_recorded() -> None:
-    systems = {r["system"] for p in RECORDED for r in json.loads(p.read_text())["rows"]}
-    assert len(systems) >= 3
+    assert RECORDED
