@@ -11,6 +11,7 @@ import pytest
 from bench_runs import ACCELERATED, INVENTED, bench, routing, settings, tiny
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.report import LayerReport, Span, StepReport
 from moesaic.engine.bench import contenders as bench_room
 from moesaic.engine.bench.cases import Case, make_cases
 from moesaic.engine.bench.contenders import plan_contenders
@@ -167,6 +168,14 @@ def test_the_last_steps_are_filmed_in_the_schema_of_timelines(accelerator: str) 
         computed = [s for s in inside if s.kind == "expert"]
         assert len(computed) == sum(layer.active for layer in report.layers)
         assert all(s.end_ns <= report.end_ns for s in computed)
+
+
+def test_a_head_ends_with_its_own_step_however_long_that_was_held_up() -> None:
+    film, layer = Film(), (LayerReport(0, 0, 0, 1, 0, 0),)
+    film.reports = [StepReport(0, 100, 1, layer), StepReport(110, 200, 1, layer)]
+    film.timeline.spans += [Span("cpu", "dense", at, at + 5, 1, -1, 1) for at in (90, 115)]
+    film._name_heads()
+    assert [(span.layer, span.end_ns) for span in film.timeline.spans] == [(-1, 100), (-1, 200)]
 
 
 def test_only_the_last_contender_is_filmed() -> None:

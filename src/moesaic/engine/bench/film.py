@@ -4,6 +4,7 @@ steps of their own, after those that are measured.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from moesaic.core.report import StepReport, Timeline
@@ -37,10 +38,9 @@ class Film:
 
     def _name_heads(self) -> None:
         """What a step ends with belongs to no routed layer: the head."""
-        ends = {report.end_ns for report in self.reports}
+        ends = [report.end_ns for report in self.reports]
         layers = len(self.reports[0].layers)
         spans = self.timeline.spans
         for at, span in enumerate(spans):
             if span.kind == "dense" and span.layer == layers:
-                end = min(ends, key=lambda end: abs(end - span.end_ns))
-                spans[at] = span._replace(layer=-1, end_ns=end)
+                spans[at] = span._replace(layer=-1, end_ns=ends[bisect_left(ends, span.end_ns)])
