@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import stock
 from moesaic.core.machine import Step
 from moesaic.core.report import LayerReport, StepReport
+from moesaic.engine.bench import rates
 from moesaic.engine.bench.cases import Case
 from moesaic.engine.bench.loaded import load_model, made_up
 from moesaic.engine.bench.rates import MeasuredRates, Rates, measure_rates
@@ -113,10 +114,16 @@ def test_rates_are_measured_with_the_threads_of_the_machine() -> None:
     both = measure_rates(settings(threads=3, accelerator="emulated", link_gb_s=0.5), "bf16")
     assert both.accelerator is not None
     assert (both.cpu.threads, both.accelerator.threads) == (2, 1)
-    assert both.link_gb_s == pytest.approx(0.5, rel=0.2)
-    for rates in (alone.cpu, both.cpu, both.accelerator):
-        assert 0.1 < rates.read_gb_s < 10_000
-        assert 1e-4 < rates.tflops < 1_000
+    assert both.link_gb_s is not None
+    assert 0.0 < both.link_gb_s <= 0.505, "a link is never faster than it is"
+    for found in (alone.cpu, both.cpu, both.accelerator):
+        assert 0.1 < found.read_gb_s < 10_000
+        assert 1e-4 < found.tflops < 1_000
+
+
+def test_a_link_reaches_its_speed_unless_others_are_at_work_all_the_time() -> None:
+    attempts = (rates._link_gb_s(0.5) for _ in range(20))
+    assert any(0.4 <= reached <= 0.505 for reached in attempts)
 
 
 def test_the_better_of_two_measurements_is_the_ceiling() -> None:
