@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
-from small_llms import TEXTS, TIGHT, greedy, llm, prompts, stock_greedy
+from small_llms import MACHINES, TEXTS, TIGHT, greedy, llm, prompts, stock_greedy
 
 import small_tokenizers
 import stock
@@ -241,6 +243,20 @@ def test_closing_frees_threads_and_ends_streams() -> None:
     assert list(stream) == []
     with pytest.raises(ImpossibleSetting, match="was closed"):
         model.generate([[1]])
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_forgotten_model_is_closed(machine: str, tmp_path: Path) -> None:
+    before, trace = threading.enumerate(), tmp_path / "t.moet"
+    model = llm(stock.saved("olmoe").folder, machine, record=trace)
+    model.generate([[1, 2, 3]], greedy(3))
+    store = weakref.ref(model.model.runner.machine.store)
+    assert store() is not None
+    del model
+    gc.collect()
+    assert store() is None
+    assert threading.enumerate() == before
+    assert list(tmp_path.iterdir()) == [trace]
 
 
 def test_stats_say_what_it_cost() -> None:

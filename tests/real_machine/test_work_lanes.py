@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from time import sleep
 
 import pytest
 import torch
@@ -50,6 +54,28 @@ def test_the_caller_does_inline_work_and_a_thread_the_other(thread_lane: ThreadL
         each.join()
     assert who[0] == threading.get_ident()
     assert who[1] != threading.get_ident()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_waiting_lane_keeps_nothing_of_its_last_job(fails: bool, thread_lane: ThreadLane) -> None:
+    class Job:
+        def __call__(self) -> None:
+            if fails:
+                raise ValueError
+
+    def work() -> weakref.ref[Job]:
+        job = Job()
+        thread_lane.submit(job)
+        with suppress(ValueError):
+            thread_lane.join()
+        return weakref.ref(job)
+
+    job, patience = work(), 100
+    while job() is not None and patience:  # a job is done a moment before it is forgotten
+        sleep(0.01)
+        gc.collect()
+        patience -= 1
+    assert job() is None
 
 
 def test_a_job_runs_in_inference_mode_with_the_lanes_own_threads() -> None:

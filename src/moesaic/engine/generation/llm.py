@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -19,8 +20,8 @@ from moesaic.models.tokenizer import Messages
 
 
 class LLM:
-    """A context manager; `close` stops its threads. `model` has what it runs on: the memory plan,
-    the tokenizer, the runner."""
+    """A context manager; `close` stops its threads, and so does forgetting it. `model` has what it
+    runs on: the memory plan, the tokenizer, the runner."""
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class LLM:
         how many experts are loaded, and of how many."""
         chosen = settings_from(settings, system, options)
         self.model = load(model, chosen, record, progress)
+        weakref.finalize(self, self.model.close)
         self._streams: dict[Request, deque[Chunk]] = {}
 
     def generate(self, prompts: Prompts, params: Params = None) -> list[Completion]:

@@ -120,3 +120,4 @@ class ThreadLane:
                     self._done.put(None)
                 except BaseException as failure:  # handed to whoever joins
                     self._done.put(failure)
+                del job  # it refers to the whole machine, which may go while this waits
