@@ -166,6 +166,21 @@ def test_the_context_limits_the_answer() -> None:
 
 
 @pytest.mark.parametrize(
+    ("context", "advice"),
+    [
+        (16, "shorten it to 15, or raise max_model_len (--max-model-len) to at most 256"),
+        (256, "shorten it to 255"),
+        (1, "raise max_model_len (--max-model-len) to at most 256"),
+    ],
+)
+def test_advice_about_a_long_prompt_can_be_followed(context: int, advice: str) -> None:
+    model = llm(stock.saved("olmoe").folder, max_model_len=context)
+    with model, pytest.raises(ImpossibleSetting) as refusal:
+        model.generate([[1] * context])
+    assert str(refusal.value).endswith(f"at least one of them generated: {advice}")
+
+
+@pytest.mark.parametrize(
     ("prompt", "params", "complaint"),
     [
         ("text", None, r"no tokenizer\.json.*token ids"),

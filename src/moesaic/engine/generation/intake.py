@@ -84,8 +84,7 @@ class Intake:
         if left < 1:
             raise ImpossibleSetting(
                 f"the prompt has {len(prompt)} tokens; a sequence may have {self._context} here, "
-                f"at least one of them generated: shorten it to {self._context - 1}, or raise "
-                f"max_model_len ({self._spec.name} was made for {self._spec.max_context})"
+                f"at least one of them generated: {self._advice()}"
             )
         if params.stop:
             self._known_tokenizer("a stop string")
@@ -97,6 +96,15 @@ class Intake:
             eos=frozenset() if params.ignore_eos else self._eos_ids,
             output=OutputText(self._tokenizer, params.stop),
         )
+
+    def _advice(self) -> str:
+        """What to do about a prompt that is too long."""
+        context, most = self._context, self._spec.max_context  # 0: the model does not say
+        ways = [f"shorten it to {context - 1}"] if context > 1 else []
+        if not most or context < most:
+            limit = f" to at most {most}" if most else ""
+            ways.append(f"raise max_model_len (--max-model-len){limit}")
+        return ", or ".join(ways) or "the model was made for no more, so it cannot answer"
 
     def _known_tokenizer(self, wanted: str) -> Tokenizer:
         if self._tokenizer is None:
