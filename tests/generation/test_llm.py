@@ -9,6 +9,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from small_llms import MACHINES, TEXTS, TIGHT, greedy, llm, prompts, stock_greedy
 
@@ -189,7 +190,19 @@ def test_advice_about_a_long_prompt_can_be_followed(context: int, advice: str) -
         ([[1, 97]], None, "token id 97.* 0 to 96"),
         ([[-1]], None, "token id -1"),
         ([[1.5]], None, "neither text nor a list of token ids"),
+        (None, None, "None is neither text nor a list of token ids"),
+        (5, None, "5 is neither text"),
+        ([None], None, "None is neither text"),
+        (b"ab", None, "b'ab' is neither text"),
+        ([bytearray(b"ab")], None, "is neither text"),
+        ([True, False], None, r"\[True, False\] is neither text"),
+        ([[1, True]], None, r"\[1, True\] is neither text"),
+        ({1: 2}, None, "is neither text"),
         ([[1], [2]], [SamplingParams()], "2 prompts and 1 sampling"),
+        ([1], {"max_tokens": 3}, r"are {'max_tokens': 3}: give SamplingParams"),
+        ([[1]], [{"max_tokens": 3}], r"are {'max_tokens': 3}: give SamplingParams"),
+        ([1], 3, "are 3: give SamplingParams"),
+        ([1], "x", "are 'x': give SamplingParams"),
     ],
 )
 def test_what_cannot_be_asked(prompt: Any, params: Any, complaint: str) -> None:
@@ -199,6 +212,22 @@ def test_what_cannot_be_asked(prompt: Any, params: Any, complaint: str) -> None:
         assert model.stats().steps == 0
         (said,) = model.generate([1, 2], greedy(1))  # one prompt needs no list around it
     assert said.text is None
+    assert list(said.prompt_tokens) == [1, 2]
+
+
+def test_streams_and_conversations_want_sampling_params_too() -> None:
+    asked: Any = {"max_tokens": 3}
+    with llm(talking().folder) as model:
+        with pytest.raises(ImpossibleSetting, match="give SamplingParams"):
+            model.stream([1], asked)
+        with pytest.raises(ImpossibleSetting, match="give SamplingParams"):
+            model.chat([{"role": "user", "content": "Hello"}], asked)
+
+
+def test_an_array_of_numbers_is_a_list_of_token_ids() -> None:
+    array: Any = np.array([1, 2])
+    with llm(stock.saved("olmoe").folder) as model:
+        (said,) = model.generate(array, greedy(1))
     assert list(said.prompt_tokens) == [1, 2]
 
 

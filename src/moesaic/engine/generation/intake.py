@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from itertools import count
 from numbers import Integral
 from operator import index
+from typing import Any
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.model import ModelSpec
@@ -41,13 +42,12 @@ class Intake:
         return [self.request(*each) for each in zip(asked, wishes, strict=True)]
 
     def request(self, prompt: Prompt, params: SamplingParams | None = None) -> Request:
-        return self._checked(self._tokens(prompt), params or SamplingParams())
+        return self._checked(self._tokens(prompt), _wishes(params))
 
     def conversation(self, messages: Messages, params: SamplingParams | None = None) -> Request:
         """The model's answer to the last message."""
         return self._checked(
-            self._known_tokenizer("a conversation").encode_chat(messages),
-            params or SamplingParams(),
+            self._known_tokenizer("a conversation").encode_chat(messages), _wishes(params)
         )
 
     def _tokens(self, prompt: Prompt) -> list[int]:
@@ -60,12 +60,7 @@ class Intake:
         return [tokenizer.bos_id]
 
     def _ids_of(self, prompt: Sequence[int]) -> list[int]:
-        try:
-            tokens = [index(token) for token in prompt]
-        except TypeError:
-            raise ImpossibleSetting(
-                f"the prompt {str(prompt)[:60]!r} is neither text nor a list of token ids"
-            ) from None
+        tokens = [_id(token, prompt) for token in _listed(prompt)]
         for token in tokens:
             if not 0 <= token < self._spec.vocab_size:
                 raise ImpossibleSetting(
@@ -119,19 +114,55 @@ class Intake:
 def _several(prompts: Prompts) -> list[Prompt]:
     if isinstance(prompts, str):
         return [prompts]
-    several: list[Prompt] = list(prompts)  # type: ignore[arg-type]
+    several = _listed(prompts)
     if several and all(isinstance(each, Integral) for each in several):
-        return [several]  # type: ignore[list-item]
+        return [several]
     return several
 
 
+def _listed(prompt: object) -> list[Any]:
+    """What stands in it, in order. Bytes are numbers to Python, but nobody means token ids."""
+    if isinstance(prompt, bytes | bytearray | memoryview | Mapping | Set):
+        raise _no_prompt(prompt)
+    try:
+        return list(prompt)  # type: ignore[call-overload, no-any-return]
+    except TypeError:
+        raise _no_prompt(prompt) from None
+
+
+def _id(token: object, prompt: object) -> int:
+    if isinstance(token, bool):
+        raise _no_prompt(prompt)
+    try:
+        return index(token)  # type: ignore[arg-type]
+    except TypeError:
+        raise _no_prompt(prompt) from None
+
+
+def _no_prompt(asked: object) -> ImpossibleSetting:
+    return ImpossibleSetting(
+        f"the prompt {repr(asked)[:60]} is neither text nor a list of token ids: give a string, "
+        "or whole numbers such as [1, 2, 3]"
+    )
+
+
 def _per_prompt(params: Params, prompts: int) -> list[SamplingParams]:
-    if params is None or isinstance(params, SamplingParams):
-        return [params or SamplingParams()] * prompts
-    given = list(params)
-    if len(given) != prompts:
+    if isinstance(params, str) or not isinstance(params, Sequence):
+        return [_wishes(params)] * prompts
+    if len(params) != prompts:
         raise ImpossibleSetting(
-            f"{prompts} prompts and {len(given)} sampling parameters were given: give one for "
+            f"{prompts} prompts and {len(params)} sampling parameters were given: give one for "
             "all, or as many as prompts"
         )
-    return given
+    return [_wishes(each) for each in params]
+
+
+def _wishes(params: SamplingParams | None) -> SamplingParams:
+    if params is None:
+        return SamplingParams()
+    if not isinstance(params, SamplingParams):
+        raise ImpossibleSetting(
+            f"the sampling parameters are {repr(params)[:60]}: give SamplingParams, such as "
+            "SamplingParams(max_tokens=3)"
+        )
+    return params
