@@ -10,7 +10,9 @@ from typing import Protocol
 
 import torch
 
-ALIGNMENT = 64  # bytes: a cache line, and a multiple of every element size
+from moesaic.core.expert_block import ALIGNMENT, aligned
+
+__all__ = ["ALIGNMENT", "ExpertKernel", "ExpertShape", "ExpertWeights", "aligned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,3 @@ class ExpertKernel(Protocol):
         `hidden` [all tokens, hidden], `tokens` row numbers without repetition (None: every row,
         in order), `weights` fp32 [rows, 1] or one number for every row, `out` fp32 [all tokens,
         hidden]: parts of several devices may be added in fp32 and rounded once."""
-
-
-def aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -19,33 +19,17 @@ None of the last three gains enough for what it costs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch.nn import functional
 
+from moesaic.core.expert_block import FORMATS, SCALE_BYTES, GroupFormat
+
+__all__ = ["FORMATS", "SCALE", "GroupFormat", "Quantized", "dequantize", "pack_codes", "quantize"]
+
 SCALE = torch.bfloat16  # fp32's range: no weight is too large or too small to have a scale
-
-
-@dataclass(frozen=True, slots=True)
-class GroupFormat:
-    bits: int
-    group: int  # weights that share a scale; a row's last group may be shorter
-    largest_code: int  # what the group's largest weight becomes
-
-    def groups(self, columns: int) -> int:
-        return -(-columns // self.group)
-
-    def row_bytes(self, columns: int) -> int:
-        """Of one row's codes; int4 fills an odd row up."""
-        return -(-columns * self.bits // 8)
-
-
-FORMATS: dict[str, GroupFormat] = {
-    "int8": GroupFormat(bits=8, group=128, largest_code=127),
-    "int4": GroupFormat(bits=4, group=32, largest_code=-8),
-}
+assert SCALE.itemsize == SCALE_BYTES, "blocks are laid out for scales of this size"
 
 
 class Quantized(NamedTuple):

@@ -21,32 +21,33 @@ import torch
 from torch.nn import functional
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.kernels.base import ExpertShape, ExpertWeights, aligned
+from moesaic.core.expert_block import MatrixPlace, lay_out
+from moesaic.kernels.base import ExpertShape, ExpertWeights
 from moesaic.kernels.quantize import FORMATS, SCALE, GroupFormat, dequantize, pack_codes, quantize
 from moesaic.kernels.reference import ACTIVATIONS, add_part
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMatrix:
-    """Where one matrix lies in a block."""
+    """One matrix of a block."""
 
-    rows: int
-    columns: int
+    place: MatrixPlace
     form: GroupFormat
-    codes_at: int
-    scales_at: int
+
+    @property
+    def columns(self) -> int:
+        return self.place.columns
 
     def codes(self, block: torch.Tensor) -> torch.Tensor:
         """int8 [rows, row_bytes], on the block's memory."""
-        width = self.form.row_bytes(self.columns)
-        part = block[self.codes_at : self.codes_at + self.rows * width]
-        return part.view(torch.int8).view(self.rows, width)
+        rows, start, width = self.place.rows, self.place.codes_at, self.form.row_bytes(self.columns)
+        return block[start : start + rows * width].view(torch.int8).view(rows, width)
 
     def scales(self, block: torch.Tensor) -> torch.Tensor:
         """bf16 [rows, groups], on the block's memory."""
-        groups = self.form.groups(self.columns)
-        part = block[self.scales_at : self.scales_at + self.rows * groups * SCALE.itemsize]
-        return part.view(SCALE).view(self.rows, groups)
+        rows, start, groups = self.place.rows, self.place.scales_at, self.form.groups(self.columns)
+        part = block[start : start + rows * groups * SCALE.itemsize]
+        return part.view(SCALE).view(rows, groups)
 
 
 class QuantizedKernel:
@@ -58,20 +59,10 @@ class QuantizedKernel:
         self.dtype = dtype
         self._form = FORMATS[dtype]
         self._piece_weights = piece_weights
-        sizes = ((2 * shape.intermediate, shape.hidden), (shape.hidden, shape.intermediate))
-        self.gate_up, self.down = self._lay_out(sizes)
-
-    def _lay_out(self, sizes: tuple[tuple[int, int], ...]) -> list[StoredMatrix]:
-        form, end, codes_at, scales_at = self._form, 0, [], []
-        for rows, columns in sizes:
-            codes_at.append(end)
-            end = aligned(end + rows * form.row_bytes(columns))
-        for rows, columns in sizes:
-            scales_at.append(end)
-            end = aligned(end + rows * form.groups(columns) * SCALE.itemsize)
-        self.block_bytes = end
-        places = zip(sizes, codes_at, scales_at, strict=True)
-        return [StoredMatrix(*size, form, codes, scales) for size, codes, scales in places]
+        layout = lay_out(self._form, shape.hidden, shape.intermediate)
+        self.gate_up = StoredMatrix(layout.gate_up, self._form)
+        self.down = StoredMatrix(layout.down, self._form)
+        self.block_bytes = layout.bytes
 
     def workspace(self, tokens: int) -> int:
         """One piece in fp32 and rounded to fp16, at the worst; and per token, in fp32, gathered

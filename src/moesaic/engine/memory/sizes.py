@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from moesaic.core.dtypes import weight_bytes
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.expert_block import FORMATS, block_bytes
 from moesaic.core.model import LatentAttention, ModelSpec
 from moesaic.engine.engine_settings import DTYPES, EngineSettings
 
 STAGING = 2  # places of an accelerator for experts used once
-_ALIGNMENT = 64  # of a packed expert
-_QUANTIZED = ("int8", "int4")
 _PIECE = 1 << 22  # weights of a quantised expert that are unpacked at a time
 
 
@@ -37,7 +36,7 @@ class Sizes:
         expert_dtype = settings.expert_dtype
         if expert_dtype == "auto":
             expert_dtype = dtype if spec.native_dtype in DTYPES else spec.native_dtype
-        if expert_dtype not in (dtype, *_QUANTIZED):
+        if expert_dtype not in (dtype, *FORMATS):
             raise ImpossibleSetting(
                 f"experts in {expert_dtype} cannot be computed with activations in {dtype}: use "
                 f"--expert-dtype {dtype}, int8 or int4, or --dtype {expert_dtype}"
@@ -54,7 +53,8 @@ class Sizes:
     @property
     def block(self) -> int:
         """One packed expert."""
-        return -(-self.spec.expert_bytes(self.expert_dtype) // _ALIGNMENT) * _ALIGNMENT
+        spec = self.spec
+        return block_bytes(self.expert_dtype, spec.hidden_size, spec.expert_intermediate)
 
     @property
     def store(self) -> int:
@@ -101,7 +101,7 @@ class Sizes:
         """What the reference kernels need for one expert."""
         hidden, inner = self.spec.hidden_size, self.spec.expert_intermediate
         needed = self._feed_forward(tokens, inner)
-        if self.expert_dtype in _QUANTIZED:
+        if self.expert_dtype in FORMATS:
             piece = max(hidden, inner, min(_PIECE, 2 * hidden * inner))
             needed += 6 * piece + 4 * tokens * (hidden + 2 * inner)
         return needed

@@ -1,0 +1,74 @@
+"""How many bytes a packed expert takes and where its parts lie, for kernels that fill blocks and
+for plans made before anything is allocated. Knows no weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from moesaic.core.dtypes import weight_bytes
+
+ALIGNMENT = 64  # bytes: a cache line, and a multiple of every element size
+SCALE_BYTES = 2  # of a group's scale
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFormat:
+    bits: int
+    group: int  # weights that share a scale; a row's last group may be shorter
+    largest_code: int  # what the group's largest weight becomes
+
+    def groups(self, columns: int) -> int:
+        return -(-columns // self.group)
+
+    def row_bytes(self, columns: int) -> int:
+        """Of one row's codes; int4 fills an odd row up."""
+        return -(-columns * self.bits // 8)
+
+
+FORMATS: dict[str, GroupFormat] = {
+    "int8": GroupFormat(bits=8, group=128, largest_code=127),
+    "int4": GroupFormat(bits=4, group=32, largest_code=-8),
+}
+
+
+class MatrixPlace(NamedTuple):
+    """Where one quantised matrix lies in a block."""
+
+    rows: int
+    columns: int
+    codes_at: int
+    scales_at: int
+
+
+class BlockLayout(NamedTuple):
+    gate_up: MatrixPlace
+    down: MatrixPlace
+    bytes: int
+
+
+def lay_out(form: GroupFormat, hidden: int, intermediate: int) -> BlockLayout:
+    """Codes of gate and up, codes of down, then their scales, each part aligned."""
+    sizes = ((2 * intermediate, hidden), (hidden, intermediate))
+    end, codes_at, scales_at = 0, [], []
+    for rows, columns in sizes:
+        codes_at.append(end)
+        end = aligned(end + rows * form.row_bytes(columns))
+    for rows, columns in sizes:
+        scales_at.append(end)
+        end = aligned(end + rows * form.groups(columns) * SCALE_BYTES)
+    places = zip(sizes, codes_at, scales_at, strict=True)
+    gate_up, down = (MatrixPlace(*size, codes, scales) for size, codes, scales in places)
+    return BlockLayout(gate_up, down, end)
+
+
+def block_bytes(dtype: str, hidden: int, intermediate: int) -> int:
+    """Of one packed expert, in any precision."""
+    if dtype in FORMATS:
+        return lay_out(FORMATS[dtype], hidden, intermediate).bytes
+    return aligned(weight_bytes(3 * hidden * intermediate, dtype))
+
+
+def aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
