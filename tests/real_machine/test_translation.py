@@ -133,7 +133,8 @@ def test_without_slots_only_the_chosen_are_told() -> None:
     routed = first_routed(loaded("olmoe"))
     routing = Translator(0).routing(routed)
     assert routing.ranked is routing.experts
-    np.testing.assert_array_equal(routing.scores, routed.choice.weights.numpy())
+    np.testing.assert_array_equal(routing.experts, routed.choice.experts.numpy())
+    assert routing.weights.size == routing.scores.size == 0, "nobody asks how much they weigh"
 
 
 def assert_no_repetition(ranked: Any) -> None:

@@ -30,23 +30,41 @@ class CpuMachine(RealMachine):
 
     def start(self, plan: LayerPlan, planning_ns: int = 0) -> None:
         """Computes it, too."""
-        _, hidden, _, choice, _ = self._routed
-        layer, queue, compute = plan.layer, plan.queues[CPU], self.store.kernel.compute
-        groups, block = group_by_expert(choice.experts, choice.weights), self.store.block
+        hidden, layer, queue = self._routed.hidden, plan.layer, plan.queues[CPU]
         out = torch.zeros(hidden.shape, dtype=torch.float32)
-        noting = self.timeline.enabled
-        started = began = perf_counter_ns()
-        for expert in queue:
-            tokens, weights, count = groups[expert]
-            compute(block(layer, expert), hidden, tokens, weights, out)
-            if noting:
-                now = perf_counter_ns()
-                self.timeline.add(Span(CPU, "expert", began, now, layer, expert, count))
-                began = now
-        ended = perf_counter_ns()
+        if len(hidden) == 1 and not self.timeline.enabled:
+            started, ended = self._compute_one(layer, queue, hidden, out)
+        else:
+            started, ended = self._compute_many(layer, queue, hidden, out)
         self._experts_ns += ended - started
         self._total = out.to(hidden.dtype)
         self._report = LayerReport(layer, started, ended, len(queue), 0, 0)
+
+    def _compute_one(
+        self, layer: int, queue: tuple[int, ...], hidden: torch.Tensor, out: torch.Tensor
+    ) -> tuple[int, int]:
+        """One token: nothing to group, and its weights are plain numbers."""
+        choice, block, compute = self._routed.choice, self.store.block, self.store.kernel.compute
+        weights = dict(zip(choice.experts.tolist()[0], choice.weights.tolist()[0], strict=True))
+        started = perf_counter_ns()
+        for expert in queue:
+            compute(block(layer, expert), hidden, None, weights[expert], out)
+        return started, perf_counter_ns()
+
+    def _compute_many(
+        self, layer: int, queue: tuple[int, ...], hidden: torch.Tensor, out: torch.Tensor
+    ) -> tuple[int, int]:
+        choice, block, compute = self._routed.choice, self.store.block, self.store.kernel.compute
+        groups = group_by_expert(choice.experts, choice.weights)
+        started = began = perf_counter_ns()
+        for expert in queue:
+            tokens, weights, load = groups[expert]
+            compute(block(layer, expert), hidden, tokens, weights, out)
+            now = perf_counter_ns()
+            if self.timeline.enabled:
+                self.timeline.add(Span(CPU, "expert", began, now, layer, expert, load))
+            began = now
+        return started, perf_counter_ns()
 
     def offer(self, background: tuple[Transfer, ...], lookahead_ns: int = 0) -> None:
         assert not background, "nowhere to move an expert to"

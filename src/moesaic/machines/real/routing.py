@@ -12,20 +12,23 @@ from moesaic.models.experts import Routed
 from moesaic.models.gate_bank import GateBank
 from moesaic.models.router import Choice
 
+_UNTOLD = np.empty((0, 0), dtype=np.float32)
+
 
 class Translator:
-    """`ranks` experts per token are told, the chosen ones first (0: only those, and no scores
-    beside their weights); with `gates`, what the next `lookahead` layers would choose is foreseen,
-    when somebody asks."""
+    """`ranks` experts per token are told, the chosen ones first (0: only those, without weights:
+    where nothing is to be decided, nobody asks); with `gates`, what the next `lookahead` layers
+    would choose is foreseen, when somebody asks."""
 
     def __init__(self, ranks: int, gates: GateBank | None = None, lookahead: int = 0) -> None:
         self._ranks, self._gates, self._lookahead = ranks, gates, lookahead
 
     def routing(self, routed: Routed) -> LayerRouting:
         choice = routed.choice
-        experts, weights = choice.experts.numpy(), choice.weights.float().numpy()
-        if self._ranks < experts.shape[1]:
-            return LayerRouting(routed.layer, experts, weights, experts, weights)
+        experts = choice.experts.numpy()
+        if self._ranks == 0:
+            return LayerRouting(routed.layer, experts, _UNTOLD, experts, _UNTOLD)
+        weights = choice.weights.float().numpy()
         ranked, scores = _ranked(choice, self._ranks)
         forecasts = self._forecasts(routed)
         return LayerRouting(
