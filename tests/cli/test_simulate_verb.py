@@ -168,3 +168,13 @@ def test_the_first_run_says_that_it_compiles(
     assert "compiling" not in run("simulate", *SMALL).err
     monkeypatch.setattr(compiled, "_cache_folder", lambda: str(tmp_path))
     assert run("simulate", *SMALL).err.count("compiling the planners, first run only") == 1
+
+
+def test_a_short_recording_is_played_as_far_as_it_goes(tmp_path: Path) -> None:
+    """A run of a model leaves a few hundred tokens; the usual 544 would be refused."""
+    trace = tmp_path / "short.moet"
+    run("trace", "synthesize", "--model", "olmoe-1b-7b", "--tokens", 120, "-o", trace)
+    words = ("--model", "olmoe-1b-7b", "--trace", trace)
+    streams = run("simulate", *words, "--json")
+    assert "the trace is short" in streams.err
+    assert 4 <= json.loads(streams.out)["steps"] < 120

@@ -20,6 +20,7 @@ from moesaic.cli.common_options import (
 if TYPE_CHECKING:
     from moesaic.cli.recording import Recording
     from moesaic.engine.result import Result
+    from moesaic.engine.settings import Settings
 
 
 @click.command()
@@ -53,6 +54,7 @@ def simulate(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     from moesaic.cli.recording import run_with_progress
     from moesaic.engine.workload import choose_workload
 
+    settings = _fitted(settings, asked)
     workload = choose_workload(asked["trace"], settings)
     click.echo(f"routing: {workload.words}", err=True)
     record = asked["timeline"] is not None or asked["perfetto"] is not None
@@ -67,6 +69,23 @@ def simulate(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     from moesaic.cli.summary import print_summary
 
     print_summary(described)
+
+
+def _fitted(settings: Settings, asked: dict[str, Any]) -> Settings:
+    """A short recording is played as far as it goes, unless a length was asked for."""
+    from moesaic.engine.workload import BUNDLED, shortened
+
+    lengths = ("tokens", "warmup", "prompts")
+    if asked["trace"] in (None, BUNDLED) or any(asked[name] is not None for name in lengths):
+        return settings
+    fitted = shortened(asked["trace"], settings)
+    if fitted is not settings:
+        click.echo(
+            f"the trace is short: {fitted.steps} steps after {fitted.warmup_steps} of warm-up, "
+            f"placement from its first {fitted.profile_tokens} tokens",
+            err=True,
+        )
+    return fitted
 
 
 def _write(asked: dict[str, Any], result: Result, recording: Recording, command: str) -> None:

@@ -5,6 +5,7 @@ that are compared replay the same tokens."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from heapq import heapreplace
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from moesaic.workloads.synthetic.calibration import default_calibration
 from moesaic.workloads.synthetic.generate import Shape, synthesize
 
 BUNDLED = "bundled"
+_FEWEST = 4  # steps that are worth simulating
 
 
 class Workload(NamedTuple):
@@ -39,6 +41,24 @@ def choose_workload(trace: str | None, settings: Settings) -> Workload:
             )
         trace = str(found)
     return _synthetic(settings) if trace is None else _from_file(trace, settings)
+
+
+def shortened(trace: str, settings: Settings) -> Settings:
+    """The same decode run with as many steps as the trace has: for recordings of a few answers.
+    Halved until it fits; as it was where it fits, or where nothing would."""
+    source = open_trace(trace)
+    check_trace(settings, source)
+    shorter = settings
+    while settings.phase == "decode" and not playable(source, shorter):
+        if shorter.tokens < _FEWEST:
+            return settings
+        shorter = replace(
+            shorter,
+            tokens=shorter.tokens // 2,
+            warmup=shorter.warmup_steps // 2,
+            profile_tokens=shorter.profile_tokens // 2,
+        )
+    return shorter
 
 
 def _from_file(trace: str, settings: Settings) -> Workload:
