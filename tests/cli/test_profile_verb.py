@@ -25,7 +25,7 @@ def test_both_descriptions_are_written_and_can_be_simulated(tmp_path: Path) -> N
     assert measured_machines() == ("this", "this-emulated")
     assert [row["accelerator"] for row in told["profiles"]] == ["none", "emulated"]
     for row in told["profiles"]:
-        assert set(row["cpu"]["experts"]["by_tokens"]) == {"bf16", "int8", "int4"}
+        assert set(row["cpu"]["experts"]["by_tokens"]) == {"bf16", "fp32", "int8", "int4"}
         assert row["link"]["bandwidth_gb_s"] > 0
         assert row["link"]["overlapped_gb_s"] > 0
     emulated, alone = load_machine("this-emulated"), load_machine("THIS")

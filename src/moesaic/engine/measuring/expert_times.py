@@ -10,11 +10,12 @@ from moesaic.core.units import GB, NS_PER_S
 from moesaic.engine.measuring.timing import least_ns, line_through, on_lane
 from moesaic.kernels.base import ExpertKernel, ExpertShape
 from moesaic.kernels.choose import make_kernel
+from moesaic.kernels.dtypes import TORCH_DTYPES
 from moesaic.machines.real.lane import Job, Lane
 from moesaic.machines.real.store import ExpertStore
 from moesaic.models.synthetic import random_expert
 
-DTYPES = ("bf16", "int8", "int4")
+DTYPES = ("bf16", "fp32", "int8", "int4")
 TOKENS = (1, 2, 4, 16, 64, 256)
 LARGE = ExpertShape(2048, 1024)  # OLMoE's; the small one separates fixed cost from bytes
 SMALL = ExpertShape(2048, 256)
@@ -72,7 +73,8 @@ def _expert_us(lane: Lane, store: ExpertStore, tokens: int) -> float:
 
 def _lane_us(lane: Lane, store: ExpertStore, tokens: int, experts: int) -> float:
     shape = store.kernel.shape
-    hidden = torch.randn((tokens, shape.hidden)).to(torch.bfloat16)
+    floating = TORCH_DTYPES.get(store.kernel.dtype, torch.bfloat16)
+    hidden = torch.randn((tokens, shape.hidden)).to(floating)
     weights, out = torch.ones(tokens, 1), torch.zeros((tokens, shape.hidden))
 
     def make(attempt: int) -> Job:
