@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 from functools import cache
 from pathlib import Path
+from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any
 
@@ -56,7 +58,9 @@ def write_config(folder: Path, **changes: Any) -> Path:
 @cache
 def tiny() -> tuple[BenchModel, Loaded]:
     """Loaded once for all tests of a process."""
-    model = made_up(str(write_config(Path(mkdtemp(prefix="moesaic-bench-")))))
+    folder = Path(mkdtemp(prefix="moesaic-bench-"))
+    atexit.register(rmtree, folder, ignore_errors=True)
+    model = made_up(str(write_config(folder)))
     return model, load_model(model, "bf16", "bf16")
 
 

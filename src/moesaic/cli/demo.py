@@ -3,9 +3,12 @@ on a simulated machine, with two pictures and a trace to open."""
 
 from __future__ import annotations
 
+import os
 import shlex
+import sys
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 
 import click
 
@@ -28,12 +31,12 @@ fits into the GPU, and all systems replay one synthetic trace:
 _AFTER = """\
 Look at {out}/compare.png and {out}/timeline.png; open {out}/trace.json in ui.perfetto.dev.
 Then try:
-  moesaic run {out}/model -p "A river carries more than"
-  moesaic chat {out}/model
-  moesaic bench --synthetic olmoe-1b-7b --layers 2
-  moesaic plan qwen3-30b-a3b --machine a6000-xeon5220r --accelerator emulated
-  moesaic profile
-  moesaic compare --cache-ratios 0.25,0.5,0.75 --phase prefill --tokens 128 --plot prefill.png"""
+  {moesaic} run {out}/model -p "A river carries more than" --temperature 0 --max-tokens 64
+  {moesaic} chat {out}/model
+  {moesaic} bench --synthetic olmoe-1b-7b --layers 2
+  {moesaic} plan qwen3-30b-a3b --machine a6000-xeon5220r --accelerator emulated
+  {moesaic} profile
+  {moesaic} compare --cache-ratios 0.25,0.5,0.75 --phase prefill --tokens 128 --plot prefill.png"""
 
 
 @click.command()
@@ -71,7 +74,14 @@ def demo(out: str, tokens: int, train_steps: int) -> None:
     click.echo(_LARGE)
     compare_large(large, folder / "compare.png")
     show_large(large, folder / "timeline.png", folder / "trace.json")
-    click.echo(_AFTER.format(out=shlex.quote(out)))
+    click.echo(_AFTER.format(out=shlex.quote(out), moesaic=_command()))
+
+
+def _command() -> str:
+    """As it must be typed here: by its name, or by the path it was started with."""
+    started = sys.argv[0]
+    known = which("moesaic") is not None or Path(started).name != "moesaic"
+    return "moesaic" if known else shlex.quote(os.path.relpath(started))
 
 
 def _check_packages() -> None:

@@ -19,6 +19,7 @@ ACCELERATORS = {
     "none": "the CPU computes everything",
     "emulated": "a second arena in main memory, a worker thread, throttled copies",
 }
+_NOT_YET = ("cuda", "gpu", "rocm", "nvidia")
 BELIEFS = {
     "measured": "probe this machine at a few token counts before the run",
     "described": "believe what `moesaic profile` wrote down",
@@ -68,6 +69,11 @@ class EngineSettings:
             ("fill", self.fill, ("auto", *FILLS)),
             ("belief", self.belief, BELIEFS),
         ):
+            if kind == "accelerator" and name in _NOT_YET:
+                raise ImpossibleSetting(
+                    f"accelerator {name!r}: kernels for real GPUs are not here yet. Use none or "
+                    "emulated, or study the GPU with `moesaic simulate`"
+                )
             if name not in known:
                 raise UnknownName(kind, name, known)
         self._check_numbers()
