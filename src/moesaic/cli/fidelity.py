@@ -110,9 +110,8 @@ def _compare(asked: dict[str, Any]) -> tuple[MachineSpec, list[Comparison]]:
 
 
 def _measured(settings: Any) -> MachineSpec:
-    from moesaic.engine.generation.assembly import usable_cores
     from moesaic.engine.measuring.profile import describe, measure
-    from moesaic.hardware.host import this_host
+    from moesaic.hardware.host import this_host, usable_cores
     from moesaic.hardware.load import EMULATED
 
     click.echo("measuring this machine", err=True)

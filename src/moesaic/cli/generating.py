@@ -49,7 +49,7 @@ def follow(model: LoadedModel, request: Request, show: Callable[[Chunk], None]) 
 
 def what_runs(prepared: Prepared) -> str:
     """One line for the user: which devices, which kernel, which precision."""
-    from moesaic.engine.generation.assembly import usable_cores
+    from moesaic.hardware.host import usable_cores
 
     settings, plan = prepared.settings, prepared.plan
     threads = settings.threads or usable_cores()

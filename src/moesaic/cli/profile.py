@@ -86,9 +86,8 @@ def _kinds(accelerator: str | None, output: str | None) -> tuple[str, ...]:
 
 
 def _measure(settings: Any, output: str | None) -> tuple[Profile, Path]:
-    from moesaic.engine.generation.assembly import usable_cores
     from moesaic.engine.measuring.profile import contradictions, describe, measure
-    from moesaic.hardware.host import this_host
+    from moesaic.hardware.host import this_host, usable_cores
     from moesaic.hardware.load import EMULATED, THIS, machine_file
     from moesaic.hardware.write import save_machine
 

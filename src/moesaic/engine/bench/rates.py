@@ -12,9 +12,9 @@ from torch.nn import functional
 from moesaic.core.plan import Transfer
 from moesaic.core.units import GB, NS_PER_S
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.generation.assembly import usable_cores
 from moesaic.engine.measuring.memory_times import stream_gb_s
 from moesaic.engine.measuring.timing import least_ns, on_lane
+from moesaic.hardware.host import usable_cores
 from moesaic.kernels.dtypes import torch_dtype
 from moesaic.machines.real.copies import Copy, CopyEngine, LinkSpeed
 from moesaic.machines.real.lane import InlineLane, Lane, ThreadLane

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from os import sched_getaffinity
 from time import perf_counter_ns
 
 import numpy as np
@@ -21,6 +20,7 @@ from moesaic.engine.generation.runner import Runner
 from moesaic.engine.memory.room import Room
 from moesaic.engine.placement import initial_placement
 from moesaic.engine.simulation import described_belief
+from moesaic.hardware.host import usable_cores
 from moesaic.hardware.load import EMULATED, THIS, load_machine
 from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.choose import make_kernel
@@ -166,10 +166,6 @@ def _described(decoder: Decoder, store: ExpertStore, settings: EngineSettings) -
     here = load_machine(THIS if settings.accelerator == "none" else EMULATED)
     physics = Physics(here, decoder.architecture.spec, store.kernel.dtype)
     return described_belief(physics, settings.max_step_tokens)
-
-
-def usable_cores() -> int:
-    return len(sched_getaffinity(0))
 
 
 def _machine(
