@@ -11,12 +11,21 @@ from sources import Source, sources
 
 # Layer -> the layers it may import. A folder that is not here is a layer nobody has placed.
 MACHINES = {"machines.sim", "machines.real"}
-BELOW_ENGINE = {"core", "policies", "hardware", "workloads", "kernels", "models"} | MACHINES
+BELOW_ENGINE = {
+    "core",
+    "policies",
+    "hardware",
+    "workloads",
+    "problems",
+    "kernels",
+    "models",
+} | MACHINES
 ALLOWED: dict[str, set[str]] = {
     "core": set(),
     "policies": {"core"},
     "hardware": {"core"},
     "workloads": {"core"},
+    "problems": {"core"},
     "machines": set(),  # the folder's own __init__
     "machines.sim": {"core", "hardware"},
     "kernels": {"core"},

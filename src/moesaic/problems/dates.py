@@ -1,0 +1,192 @@
+"""Draws of weekdays, months and dates. No year is named, so February never ends in a problem."""
+
+from __future__ import annotations
+
+from random import Random
+
+from moesaic.problems.chance import between, pick, several
+from moesaic.problems.draws import NamedDraw, limits, maker, simple
+from moesaic.problems.text import Fields
+from moesaic.problems.words import SINGLES
+
+WEEKDAYS = SINGLES["weekday"]
+MONTHS = SINGLES["month"]
+LENGTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_RELATIVE = ("two days ago", "yesterday", "today", "tomorrow", "in two days")
+
+
+def _walk(names: tuple[str, ...], start: int, steps: int) -> list[str]:
+    """The names after (or, with negative steps, before) the start, each named on the way."""
+    way = 1 if steps > 0 else -1
+    return [names[(start + way * n) % len(names)] for n in range(1, abs(steps) + 1)]
+
+
+def _weeks_off(count: int) -> tuple[str, int]:
+    """Whole weeks change nothing: taken off one by one, in words."""
+    said = ""
+    while count > 7:
+        said += f"{count} - 7 = {count - 7}. "
+        count -= 7
+    return said, count
+
+
+@maker("weekday-steps")
+def weekday_steps(count: str) -> NamedDraw:
+    low, high = limits(count)
+
+    def draw(rng: Random) -> Fields:
+        start, days = between(rng, 0, 6), between(rng, low, high)
+        weeks, rest = _weeks_off(days)
+        after, before = _walk(WEEKDAYS, start, rest), _walk(WEEKDAYS, start, -rest)
+        return {
+            "start": WEEKDAYS[start],
+            "days": str(days),
+            "weeks": weeks,
+            "later": ", ".join(after),
+            "earlier": ", ".join(before),
+            "end": after[-1],
+            "begin": before[-1],
+        }
+
+    gives = ("start", "days", "weeks", "later", "earlier", "end", "begin")
+    return NamedDraw(draw, gives, ("start", "days"))
+
+
+@simple(
+    "relative-day", "known known_day verb asked asked_day asked_verb path", "known known_day asked"
+)
+def relative_day(rng: Random) -> Fields:
+    """If yesterday was Monday, what day will tomorrow be?"""
+    known, asked = several(rng, range(5), 2)
+    day = between(rng, 0, 6)
+    path = _walk(WEEKDAYS, day, asked - known)
+    return {
+        "known": _RELATIVE[known],
+        "known_day": WEEKDAYS[day],
+        "verb": _verb(known),
+        "asked": _RELATIVE[asked],
+        "asked_verb": _verb(asked),
+        "asked_day": path[-1],
+        "path": ", ".join(path),
+    }
+
+
+def _verb(place: int) -> str:
+    return "was" if place < 2 else "is" if place == 2 else "will be"
+
+
+@simple("same-month", "month a b start days weeks later end", "month a b start")
+def same_month(rng: Random) -> Fields:
+    """A date and its weekday, and a later date of the same month."""
+    month = between(rng, 0, 11)
+    a = between(rng, 1, LENGTHS[month] - 2)
+    b = between(rng, a + 2, min(LENGTHS[month], a + 20))
+    start = between(rng, 0, 6)
+    weeks, rest = _weeks_off(b - a)
+    after = _walk(WEEKDAYS, start, rest)
+    return {
+        "month": MONTHS[month],
+        "a": str(a),
+        "b": str(b),
+        "start": WEEKDAYS[start],
+        "days": str(b - a),
+        "weeks": weeks,
+        "later": ", ".join(after),
+        "end": after[-1],
+    }
+
+
+@maker("days-on")
+def days_on(count: str) -> NamedDraw:
+    """A date some days later, in the same month or the next one."""
+    low, high = limits(count)
+
+    def draw(rng: Random) -> Fields | None:
+        month, days = between(rng, 0, 11), between(rng, low, high)
+        length = LENGTHS[month]
+        day = between(rng, 1, length)
+        reached = day + days
+        steps = f"{day} + {days} = {reached}."
+        if reached <= length:
+            how, end = (
+                f"{steps} {MONTHS[month]} has {length} days, so it is still {MONTHS[month]}.",
+                month,
+            )
+        elif month == 1:
+            return None
+        else:
+            end = (month + 1) % 12
+            how = (
+                f"{steps} {MONTHS[month]} has {length} days. {reached} - {length} = "
+                f"{reached - length}. The next month is {MONTHS[end]}."
+            )
+            reached -= length
+        start, date = f"{MONTHS[month]} {day}", f"{MONTHS[end]} {reached}"
+        return {"start": start, "days": str(days), "how": how, "date": date}
+
+    return NamedDraw(draw, ("start", "days", "how", "date"), ("start", "days"))
+
+
+@maker("month-steps")
+def month_steps(count: str) -> NamedDraw:
+    low, high = limits(count)
+
+    def draw(rng: Random) -> Fields:
+        start, months = between(rng, 0, 11), between(rng, low, high)
+        after, before = _walk(MONTHS, start, months), _walk(MONTHS, start, -months)
+        return {
+            "start": MONTHS[start],
+            "months": str(months),
+            "later": ", ".join(after),
+            "earlier": ", ".join(before),
+            "end": after[-1],
+            "begin": before[-1],
+        }
+
+    gives = ("start", "months", "later", "earlier", "end", "begin")
+    return NamedDraw(draw, gives, ("start", "months"))
+
+
+@maker("months")
+def months(count: str) -> NamedDraw:
+    """Different months in any order: which comes first or last in the year, and all in order."""
+
+    def draw(rng: Random) -> Fields:
+        chosen = several(rng, range(12), int(count))
+        ordered = sorted(chosen)
+        return {
+            "items": ", ".join(MONTHS[n] for n in chosen),
+            "numbered": " ".join(f"{MONTHS[n]} is month {n + 1}." for n in chosen),
+            "ordered": ", ".join(MONTHS[n] for n in ordered),
+            "earliest": MONTHS[ordered[0]],
+            "latest": MONTHS[ordered[-1]],
+            "early": str(ordered[0] + 1),
+            "late": str(ordered[-1] + 1),
+        }
+
+    gives = ("items", "numbered", "ordered", "earliest", "latest", "early", "late")
+    return NamedDraw(draw, gives, ("items",))
+
+
+@simple("dates-of-month", "month items ordered earliest latest", "month items")
+def dates_of_month(rng: Random) -> Fields:
+    """Three days of one month."""
+    month = pick(rng, MONTHS)
+    days = several(rng, range(1, 29), 3)
+    ordered = sorted(days)
+    return {
+        "month": month,
+        "items": ", ".join(f"{month} {day}" for day in days),
+        "ordered": ", ".join(str(day) for day in ordered),
+        "earliest": f"{month} {ordered[0]}",
+        "latest": f"{month} {ordered[-1]}",
+    }
+
+
+@simple("two-lengths", "first second a b both total", "first second")
+def two_lengths(rng: Random) -> Fields:
+    """Two months together; February only has its usual days."""
+    first, second = several(rng, [n for n in range(12) if n != 1], 2)
+    a, b = LENGTHS[first], LENGTHS[second]
+    fields = {"first": MONTHS[first], "second": MONTHS[second], "a": str(a), "b": str(b)}
+    return {**fields, "both": f"{a} + {b} = {a + b}", "total": str(a + b)}

@@ -1,0 +1,96 @@
+"""The everyday words that fill templates, by slot: a template says {fruits} and gets one of these.
+
+Countable things are listed by their plural; a slot named in the singular gives the same thing.
+"""
+
+from __future__ import annotations
+
+from moesaic.problems.grammar import singular
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(" ".join(word.split()) for word in text.split(","))
+
+
+# Slot (plural) -> plurals. {thing} and {things} are one thing, {things2} is another one.
+PLURALS: dict[str, tuple[str, ...]] = {
+    "fruits": _listed(
+        "apples, pears, plums, peaches, oranges, lemons, bananas, mangoes, figs, limes, melons, "
+        "cherries, berries, grapes, apricots"
+    ),
+    "foods": _listed(
+        "cookies, muffins, rolls, sandwiches, pies, pancakes, eggs, cupcakes, carrots, onions, "
+        "potatoes, tomatoes, donuts, buns, waffles, nuts"
+    ),
+    "toys": _listed(
+        "marbles, toy cars, dolls, kites, puzzles, balls, blocks, robots, yo-yos, toy trains, "
+        "puppets, toy boats, teddy bears, drums, masks"
+    ),
+    "things": _listed(
+        "stickers, marbles, shells, coins, stamps, beads, buttons, cards, pencils, ribbons, rocks, "
+        "pens, crayons, badges, balloons, postcards, bottle caps, keys, candles, feathers, apples, "
+        "pears, cookies, eggs, plums, books, magnets, erasers, bracelets, toy cars, flowers, photos"
+    ),
+    "goods": _listed(
+        "notebooks, pencils, books, shirts, hats, mugs, lamps, plates, towels, bowls, scarves, "
+        "socks, bags, belts, games, umbrellas, candles, cups, pillows, ropes"
+    ),
+    "boxes": _listed(
+        "boxes, bags, baskets, jars, bowls, trays, crates, buckets, packs, cartons, drawers"
+    ),
+    "animals": _listed(
+        "cows, goats, hens, ducks, horses, pigs, rabbits, sheep, geese, dogs, cats, donkeys"
+    ),
+    "pets": _listed("dogs, cats, rabbits, hamsters, parrots, turtles, ponies, mice, goldfish"),
+    "plants": _listed(
+        "roses, tulips, daisies, lilies, trees, bushes, herbs, bean plants, sunflowers, ferns"
+    ),
+    "helpers": _listed("friends, cousins, neighbors, classmates, children, students, players"),
+    "rides": _listed("buses, vans, boats, cars, wagons, trains, trucks"),
+    "makers": _listed("machines, printers, ovens, robots, workers, bakers, painters"),
+    "rooms": _listed("rooms, halls, classrooms, offices, tents, cabins"),
+}
+
+# Slot -> words without a number of their own.
+SINGLES: dict[str, tuple[str, ...]] = {
+    "color": _listed("red, blue, green, yellow, black, white, brown, purple, orange, pink, gray"),
+    "city": _listed(
+        "Paris, London, Rome, Oslo, Lima, Cairo, Boston, Berlin, Madrid, Dublin, Tokyo, Vienna, "
+        "Denver, Athens, Lisbon, Prague, Toronto, Nairobi, Chicago, Warsaw, Delhi, Havana, Quito"
+    ),
+    "place": _listed(
+        "park, market, library, beach, museum, zoo, bakery, farm, school, station, lake, theater, "
+        "garden, bank, harbor, forest, playground, pool, castle, post office"
+    ),
+    "job": _listed(
+        "baker, teacher, doctor, farmer, painter, pilot, singer, driver, nurse, cook, writer, "
+        "gardener, dentist, carpenter, tailor, plumber, barber, librarian"
+    ),
+    "shop": _listed(
+        "toy store, bakery, market, bookstore, corner shop, school fair, flea market, gift shop"
+    ),
+    "weekday": _listed("Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday"),
+    "month": _listed(
+        "January, February, March, April, May, June, July, August, September, October, November, "
+        "December"
+    ),
+    "food": _listed(
+        "soup, rice, bread, cheese, pasta, salad, pizza, fish, cake, stew, toast, pie, beans, curry"
+    ),
+    "drink": _listed("milk, tea, water, juice, coffee, lemonade, cocoa, soda"),
+    "sport": _listed(
+        "tennis, soccer, chess, hockey, golf, rugby, baseball, volleyball, basketball, badminton"
+    ),
+    "tune": _listed("piano, violin, flute, guitar, drums, trumpet, cello, harp, clarinet, banjo"),
+    "subject": _listed("math, history, music, art, science, reading, geography, spelling, sports"),
+    "clothing": _listed("coat, hat, scarf, sweater, shirt, jacket, cap, dress, vest, raincoat"),
+    "relative": _listed("mother, father, aunt, uncle, sister, brother, grandmother, grandfather"),
+    "weather": _listed("sunny, rainy, windy, cloudy, snowy, foggy, hot, cold, stormy"),
+    "season": _listed("spring, summer, fall, winter"),
+    "furniture": _listed("table, bed, chair, sofa, desk, shelf, bench, closet, stove, piano"),
+}
+
+PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
+    slot: tuple((plural, singular(plural)) for plural in words) for slot, words in PLURALS.items()
+}
+ONE_OF: dict[str, str] = {singular(slot): slot for slot in PLURALS}
