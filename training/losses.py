@@ -1,0 +1,51 @@
+"""What a step minimises: surprise, uneven use of experts, and large router scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch.nn import functional
+
+from training.network import Routing
+from training.recipe import Learning
+
+
+class Losses(NamedTuple):
+    text: torch.Tensor  # nats per counted token
+    balance: torch.Tensor  # 1 where all experts of all layers get as much
+    router_z: torch.Tensor
+    total: torch.Tensor
+
+
+def surprise(logits: torch.Tensor, tokens: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    """Mean over tokens, each as much as it counts ([rows, length]; the first foretells nothing:
+    every position is asked for the next one)."""
+    flat = logits[:, :-1].flatten(0, 1).float()
+    each = functional.cross_entropy(flat, tokens[:, 1:].flatten(), reduction="none")
+    weights = counts[:, 1:].flatten()
+    return (each * weights).sum() / weights.sum().clamp(min=1e-6)
+
+
+def shares(chosen: torch.Tensor, experts: int) -> torch.Tensor:
+    """[experts]: each one's part of all choices."""
+    counted = torch.zeros(experts, device=chosen.device)
+    flat = chosen.flatten()
+    return counted.scatter_add(0, flat, torch.ones_like(flat, dtype=counted.dtype)) / flat.numel()
+
+
+def unevenness(routing: Routing) -> torch.Tensor:
+    """The load-balancing loss of Switch Transformers (equation 4), over the whole step: experts
+    may specialise in prose or in problems as long as the mixture keeps all of them busy."""
+    experts = routing.scores.shape[-1]
+    likely = routing.scores.softmax(dim=-1).mean(dim=0)
+    return experts * (shares(routing.chosen, experts) * likely).sum()
+
+
+def losses(text: torch.Tensor, routings: Sequence[Routing], learning: Learning) -> Losses:
+    balance = torch.stack([unevenness(routing) for routing in routings]).mean()
+    sizes = [routing.scores.logsumexp(dim=-1).square().mean() for routing in routings]
+    router_z = torch.stack(sizes).mean()
+    total = text + learning.balance * balance + learning.router_z * router_z
+    return Losses(text, balance, router_z, total)
