@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -66,5 +67,6 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             content["seconds"],
             position_of(content["position"]),
         )
-    except (OSError, RuntimeError, EOFError, KeyError, TypeError, ValueError) as error:
-        raise BadCheckpoint(path, "file", f"cannot be read: {error}") from None
+    except (OSError, RuntimeError, UnpicklingError, EOFError, LookupError, TypeError) as error:
+        what = str(error).split("\n")[0]
+        raise BadCheckpoint(path, "file", f"cannot be read: {what}") from None

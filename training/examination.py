@@ -13,6 +13,7 @@ import tokenizers
 from training.evaluation import (
     HELD_OUT,
     SEED,
+    Solved,
     continuations,
     load_summary,
     solve,
@@ -22,26 +23,28 @@ from training.evaluation import (
 from training.network import Network
 from training.packing import Rows, join_rows
 from training.problem_rows import ShardMaker
-from training.prose_rows import as_rows
+from training.prose_rows import HELD_OUT_PROSE, as_rows
 from training.recipe import Recipe
 from training.token_file import Tokens, read_tokens
 from training.tokenizer import END_ID, open_tokenizer
 
-HELD_OUT_PROSE = "prose.held_out.xz"
 _PROMPTS, _PROMPT_TOKENS = 10, 24
 _LOAD_ROWS = 10  # of each text
 
 
 class Examination:
-    """The held-out texts of a folder that `training.prepare` filled."""
+    """Held-out problems, and the prose that `training.prepare` held out."""
 
-    def __init__(self, folder: Path, recipe: Recipe, packed: bool = False) -> None:
-        self.tokenizer: tokenizers.Tokenizer = open_tokenizer(folder)
+    def __init__(
+        self, tokenizer: Path, prepared: Path, recipe: Recipe, packed: bool = False
+    ) -> None:
+        """`tokenizer` is its folder: `prepared` itself, or an exported model."""
+        self.tokenizer: tokenizers.Tokenizer = open_tokenizer(tokenizer)
         self._recipe, self._packed = recipe, packed
         length, rows = recipe.shape.context, recipe.run.loss_rows
-        tokens = read_tokens(folder / HELD_OUT_PROSE)
+        tokens = read_tokens(prepared / HELD_OUT_PROSE)
         whole = tokens[: len(tokens) // length * length].reshape(-1, length)
-        maker = ShardMaker(str(folder), length, 0, 0, SEED)
+        maker = ShardMaker(str(tokenizer), length, 0, 0, SEED)
         apart = max(1, len(whole) // rows)  # from all of it
         self._texts: dict[str, Rows] = {"prose": as_rows(whole[::apart][:rows])}
         for split in HELD_OUT:
@@ -68,7 +71,9 @@ class Examination:
             )
         return shares
 
-    def solved(self, network: Network, top_k: int, problems: int, form: str = "chat") -> Any:
+    def solved(
+        self, network: Network, top_k: int, problems: int, form: str = "chat"
+    ) -> dict[str, Solved]:
         run = self._recipe.run
         with _plainly(network, top_k):
             return {

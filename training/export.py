@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.folders import whole_folder
@@ -36,8 +36,8 @@ def export(
     tokenizer = open_tokenizer(prepared)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with whole_folder(folder) as fresh:
-        tensors = dict(_converted(shape, weights, dtype))
-        save_file(tensors, fresh / "model.safetensors", metadata={"format": "pt"})
+        packed = save(dict(_converted(shape, weights, dtype)), metadata={"format": "pt"})
+        (fresh / "model.safetensors").write_bytes(packed)
         tokenizer.save(str(fresh / FILE))
         for name, content in _settings(shape, dtype).items():
             (fresh / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

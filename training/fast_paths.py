@@ -40,7 +40,7 @@ def _trouble(trial: Callable[[], None]) -> str | None:
     try:
         trial()
     except Exception as error:
-        return f"no ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})"
+        return f"no ({type(error).__name__}: {str(error)[:160]})"
     return None
 
 

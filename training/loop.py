@@ -97,6 +97,7 @@ class _Run:
         self._plan = Plan(start.recipe.run.steps, request.planned_minutes)
         self._ends = None if request.minutes is None else began + 60 * request.minutes
         self._step, self._seconds, self._first = start.step, start.seconds, start.step
+        self._examined: tuple[int, dict[str, Any]] = (-1, {})
         self._cold = start.step > 0 and start.optimisers is None
         self._device = torch.device(
             request.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -108,7 +109,10 @@ class _Run:
         if start.optimisers is not None:
             self._optimisers.load(start.optimisers)
         self._trainer = Trainer(self._network, self._optimisers, start.recipe)
-        self._examination = Examination(request.prepared, start.recipe, self._paths.packed)
+        self._examination = Examination(
+            request.prepared, request.prepared, start.recipe, self._paths.packed
+        )
+        self._position = start.position  # of the rows to learn from next
         self._next_rows = mixture.batch()
         if request.compiled:
             self._log.write("path", found=self._trainer.compile(self._batch(self._next_rows)))
@@ -120,7 +124,7 @@ class _Run:
         return paths
 
     def go(self) -> None:
-        run, position = self._recipe.run, self._mixture.position
+        run = self._recipe.run
         self._log.write(
             "start",
             step=self._step,
@@ -134,21 +138,21 @@ class _Run:
                 batch = self._batch(self._next_rows)
                 found = self._trainer.step(batch, self._rate_factor())
                 self._step += 1
-                position = self._mixture.position
+                self._position = self._mixture.position
                 self._next_rows = self._mixture.batch()
                 if self._step % _LOG_EVERY == 0:
                     self._log_step(found, since, self._step - logged_at)
                     logged_at, since = self._step, self._count_time(since)
                 if self._step % run.checkpoint_every == 0:
                     since = self._count_time(since, found)
-                    self._write(position)
+                    self._write()
                     since = time.monotonic()
                 if self._step % run.evaluate_every == 0:
                     since = self._count_time(since, found)
                     self._examine()
                     since, logged_at = time.monotonic(), self._step
             self._count_time(since)
-        self._write(position)
+        self._write()
         self._finish()
 
     def _complete(self) -> bool:
@@ -188,20 +192,24 @@ class _Run:
         )
 
     def _examine(self) -> dict[str, Any]:
+        """Once per step: a run's end may fall on an evaluation."""
+        if self._examined[0] == self._step:
+            return self._examined[1]
         began = time.monotonic()
         report = self._examination.report(self._network, self._recipe.run.exact_problems)
         took = round(time.monotonic() - began, 1)
         self._log.write("evaluation", step=self._step, took_s=took, **report)
+        self._examined = (self._step, report)
         return report
 
-    def _write(self, position: DataPosition) -> None:
+    def _write(self) -> None:
         Checkpoint(
             self._recipe,
             {name: value.detach() for name, value in self._network.named_parameters()},
             self._optimisers.state(),
             self._step,
             self._seconds,
-            position,
+            self._position,
         ).write(self._folder)
 
     def _finish(self) -> None:

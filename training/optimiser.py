@@ -29,19 +29,29 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
+        """Weights of one shape are taken together: a few large products, not many small ones."""
         for group in self.param_groups:
-            rate, decay = group["lr"], group["weight_decay"]
+            alike: dict[tuple[int, ...], list[torch.Tensor]] = {}
             for weight in group["params"]:
-                if weight.grad is None:
-                    continue
-                state = self.state[weight]
-                if not state:
-                    state["momentum"] = torch.zeros_like(weight)
-                momentum = state["momentum"].lerp_(weight.grad, 1 - _MOMENTUM)
-                ahead = weight.grad.lerp(momentum, _MOMENTUM)
-                size = _UPDATE_SIZE * max(weight.shape[-2:]) ** 0.5
-                weight.mul_(1 - rate * decay)
-                weight.add_(orthogonal(ahead).to(weight.dtype), alpha=-rate * size)
+                alike.setdefault(tuple(weight.shape), []).append(weight)
+            for weights in alike.values():
+                self._step_alike(weights, group["lr"], group["weight_decay"])
+
+    def _step_alike(self, weights: list[torch.Tensor], rate: float, decay: float) -> None:
+        gradients = [weight.grad for weight in weights]
+        momenta = [self._momentum(weight) for weight in weights]
+        torch._foreach_lerp_(momenta, gradients, 1 - _MOMENTUM)
+        ahead = torch.stack(torch._foreach_lerp(gradients, momenta, _MOMENTUM))
+        updates = orthogonal(ahead).to(ahead.dtype).unbind()
+        size = _UPDATE_SIZE * max(weights[0].shape[-2:]) ** 0.5
+        torch._foreach_mul_(weights, 1 - rate * decay)
+        torch._foreach_add_(weights, updates, alpha=-rate * size)
+
+    def _momentum(self, weight: torch.Tensor) -> torch.Tensor:
+        state = self.state[weight]
+        if not state:
+            state["momentum"] = torch.zeros_like(weight)
+        return state["momentum"]
 
 
 def orthogonal(matrices: torch.Tensor) -> torch.Tensor:

@@ -17,8 +17,7 @@ from moesaic.problems import generate
 from training.command import run_command
 from training.corpus import documents
 from training.documents import plain
-from training.examination import HELD_OUT_PROSE
-from training.prose_rows import TRAINING_PROSE
+from training.prose_rows import HELD_OUT_PROSE, TRAINING_PROSE
 from training.recipe import BUNDLED, read_recipe
 from training.token_file import Tokens, write_tokens
 from training.tokenizer import END_ID, FILE, learn_tokenizer
@@ -29,7 +28,7 @@ _AT_ONCE = 64  # documents
 _SAMPLE_SEED = 7
 
 
-def tokenizer_texts(corpus: Path, problems: int = _PROBLEMS) -> Iterator[str]:
+def tokenizer_texts(corpus: Path, problems: int) -> Iterator[str]:
     yield from islice(documents(corpus, held_out=False), 0, None, _EVERY)
     for problem in generate("train", _SAMPLE_SEED, problems):
         yield "".join(piece.text for piece in plain(problem))
@@ -44,9 +43,9 @@ def encode_all(tokenizer: tokenizers.Tokenizer, texts: Iterator[str]) -> Tokens:
     return np.concatenate(parts)
 
 
-def prepare(corpus: Path, out: Path, vocabulary: int) -> None:
+def prepare(corpus: Path, out: Path, vocabulary: int, problems: int = _PROBLEMS) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    tokenizer = learn_tokenizer(tokenizer_texts(corpus), vocabulary)
+    tokenizer = learn_tokenizer(tokenizer_texts(corpus, problems), vocabulary)
     tokenizer.save(str(out / FILE))
     for name, held_out in ((TRAINING_PROSE, False), (HELD_OUT_PROSE, True)):
         tokens = encode_all(tokenizer, documents(corpus, held_out))

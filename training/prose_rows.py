@@ -9,7 +9,7 @@ from training.packing import PERCENT, Rows
 from training.token_file import Tokens
 from training.tokenizer import END_ID
 
-TRAINING_PROSE = "prose.train.xz"
+TRAINING_PROSE, HELD_OUT_PROSE = "prose.train.xz", "prose.held_out.xz"
 
 
 class ProseRows:

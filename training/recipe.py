@@ -1,10 +1,10 @@
 """What is trained and how: frozen settings, read from a TOML file with one table per class.
 
 Why this shape. The weights must fit 40 MB in bf16, tokenizer included, so 19.5 million of them.
-The embedding is tied and 4,096 tokens small: prose takes 3.7 characters per token with it, and
+The embedding is tied and 4,096 tokens small: prose takes 3.3 characters per token with it, and
 digits are tokens of their own anyway. 32 experts of 64 leave room for ten layers of width 256,
 and 128 (gate and up together) and 64 are exact tiles of a matrix unit. Four of 32 experts per token
-is the sparsity of gpt-oss and OLMoE; half of them misses what a problem needs.
+is the sparsity of gpt-oss and of OLMoE.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Trainer:
         loss = self._losses(batch).total
         loss.backward()
         self.network.zero_grad(set_to_none=True)
-        return float(loss)
+        return float(loss.detach())
 
     def _losses(self, batch: Batch) -> Losses:
         hidden, routings = self.network(batch.tokens, batch.attention)
