@@ -47,3 +47,16 @@ def time_between(rng: Random) -> Fields:
         how = f"The hour is the same. {total} - {minute} = {minutes}."
     end = _time(hour + total // 60, total % 60)
     return {"start": _time(hour, minute), "end": end, "how": how, "minutes": str(minutes)}
+
+
+@simple("hours-later", "start hours how end", "start hours")
+def hours_later(rng: Random) -> Fields:
+    """On a clock face: after 12 comes 1."""
+    hour, minute, hours = between(rng, 1, 12), between(rng, 0, 11) * 5, between(rng, 2, 11)
+    total = hour + hours
+    how = f"{hour} + {hours} = {total}."
+    if total > 12:
+        how += f" After 12 the clock starts again: {total} - 12 = {total - 12}."
+        total -= 12
+    fields = {"start": _time(hour, minute), "hours": str(hours), "how": how}
+    return {**fields, "end": _time(total, minute)}

@@ -12,7 +12,7 @@ from moesaic.problems.words import SINGLES
 WEEKDAYS = SINGLES["weekday"]
 MONTHS = SINGLES["month"]
 LENGTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_RELATIVE = ("two days ago", "yesterday", "today", "tomorrow", "in two days")
+_RELATIVE = ("the day before yesterday", "yesterday", "today", "tomorrow", "the day after tomorrow")
 
 
 def _walk(names: tuple[str, ...], start: int, steps: int) -> list[str]:
@@ -158,13 +158,14 @@ def months(count: str) -> NamedDraw:
             "items": ", ".join(MONTHS[n] for n in chosen),
             "numbered": " ".join(f"{MONTHS[n]} is month {n + 1}." for n in chosen),
             "ordered": ", ".join(MONTHS[n] for n in ordered),
+            "in_order": ", ".join(str(n + 1) for n in ordered),
             "earliest": MONTHS[ordered[0]],
             "latest": MONTHS[ordered[-1]],
             "early": str(ordered[0] + 1),
             "late": str(ordered[-1] + 1),
         }
 
-    gives = ("items", "numbered", "ordered", "earliest", "latest", "early", "late")
+    gives = ("items", "numbered", "ordered", "in_order", "earliest", "latest", "early", "late")
     return NamedDraw(draw, gives, ("items",))
 
 
@@ -185,8 +186,17 @@ def dates_of_month(rng: Random) -> Fields:
 
 @simple("two-lengths", "first second a b both total", "first second")
 def two_lengths(rng: Random) -> Fields:
-    """Two months together; February only has its usual days."""
+    """Two months together, but not February."""
     first, second = several(rng, [n for n in range(12) if n != 1], 2)
     a, b = LENGTHS[first], LENGTHS[second]
     fields = {"first": MONTHS[first], "second": MONTHS[second], "a": str(a), "b": str(b)}
     return {**fields, "both": f"{a} + {b} = {a + b}", "total": str(a + b)}
+
+
+@simple("rest-of-month", "month length a left", "month a")
+def rest_of_month(rng: Random) -> Fields:
+    month = pick(rng, [n for n in range(12) if n != 1])
+    length = LENGTHS[month]
+    day = between(rng, 1, length - 2)
+    fields = {"month": MONTHS[month], "length": str(length), "a": str(day)}
+    return {**fields, "left": str(length - day)}

@@ -18,9 +18,9 @@ CATEGORIES: dict[str, tuple[str, ...]] = {
     for category, words in {
         "animal": "cat dog horse cow goat hen duck pig fox bear wolf lion tiger zebra rabbit "
         "mouse frog snake owl eagle monkey camel whale shark turtle spider bee ant",
-        "fruit": "apple pear plum peach lemon banana grape cherry fig melon mango kiwi lime",
+        "fruit": "apple pear lemon banana grape cherry fig melon mango kiwi apricot papaya",
         "color": "red blue green yellow black white brown purple pink gray",
-        "tool": "hammer saw drill shovel rake nail wrench ladder axe brush",
+        "tool": "hammer saw drill shovel rake wrench ladder axe brush",
         "drink": "milk tea water juice coffee lemonade cocoa soda",
         "vehicle": "car bus train boat plane truck bike van taxi ship tractor rocket",
         "body part": "arm leg hand foot knee elbow nose ear eye chin finger toe",
@@ -56,7 +56,7 @@ def place_in(pool: str, length: str) -> NamedDraw:
             "last": words[-1],
             "word": words[place],
             "nth": ORDINALS[place],
-            "place": str(place + 1),
+            "number": str(place + 1),
             "before": words[place - 1],
             "after": words[place + 1],
             "counted": _counted(words),
@@ -70,7 +70,7 @@ def place_in(pool: str, length: str) -> NamedDraw:
         return _one(fields, words)
 
     gives = (
-        "items first last word nth place before after counted up_to total backward without line "
+        "items first last word nth number before after counted up_to total backward without line "
         "swapped"
     )
     return NamedDraw(draw, tuple(gives.split()), ("items", "nth"))

@@ -34,10 +34,11 @@ class _Question:
 
 
 def read(text: str, kind: str, held_out: bool) -> list[Template]:
-    return [_template(name, lines, kind, held_out) for name, lines in _blocks(text)]
+    return [_template(name, lines, kind, held_out) for name, lines in blocks(text)]
 
 
-def _blocks(text: str) -> Iterator[tuple[str, list[Line]]]:
+def blocks(text: str) -> Iterator[tuple[str, list[Line]]]:
+    """A template's name, and its lines as (word before the colon, the rest)."""
     for block in text.split("\n== ")[1:]:
         name, *rest = [line.strip() for line in block.splitlines() if line.strip()]
         yield name, [(word, said.strip()) for word, _, said in (x.partition(":") for x in rest)]

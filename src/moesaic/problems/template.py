@@ -21,8 +21,8 @@ Wanted = Callable[[str, tuple[str, ...]], bool]  # template, values
 
 @dataclass(frozen=True)
 class Telling:
-    """One wording. The passage's sentences come in any order unless it is a story; those in
-    `evidence` must be there, of the others some are left out."""
+    """One wording. A passage is a story, told whole and in order, or it is facts in any order, of
+    which some are left out, but never the evidence."""
 
     question: str
     worked: str
@@ -38,11 +38,13 @@ class Telling:
     def ask(self, rng: Random, fields: Fields) -> str:
         if not self.passage:
             return self.question.format_map(fields)
+        told = self.passage if self.in_order else self._some_facts(rng)
+        return " ".join([*told, self.question]).format_map(fields)
+
+    def _some_facts(self, rng: Random) -> list[str]:
         others = [n for n in range(len(self.passage)) if n not in self.evidence]
         kept = shuffled(rng, others)[: between(rng, min(2, len(others)), len(others))]
-        told = [*self.evidence, *kept]
-        order = sorted(told) if self.in_order else shuffled(rng, told)
-        return " ".join([*(self.passage[n] for n in order), self.question]).format_map(fields)
+        return [self.passage[n] for n in shuffled(rng, [*self.evidence, *kept])]
 
 
 @dataclass(frozen=True)

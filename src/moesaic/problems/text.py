@@ -48,6 +48,15 @@ def fillers(texts: Iterable[str], known: Iterable[str]) -> tuple[Filler, ...]:
     return tuple(found)
 
 
+def words_behind(names: Iterable[str], known: Iterable[str]) -> set[str]:
+    """People and slots that these fields stand for, one or many alike: {he} stands for A."""
+    drawn = set(known)
+    plain = {part for name in names if name not in drawn for part in _needs(name)} - drawn
+    people = {name for name in plain if len(name) == 1 and name.isupper()}
+    slots = {_slot(name) for name in plain}
+    return people | {f"{slot}{n}" for slot, n in slots if slot in PAIRS or slot in SINGLES}
+
+
 def _needs(name: str) -> list[str]:
     """The words a field is made from."""
     if name in _PRONOUNS:

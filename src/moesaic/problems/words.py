@@ -19,8 +19,12 @@ PLURALS: dict[str, tuple[str, ...]] = {
         "cherries, berries, grapes, apricots"
     ),
     "foods": _listed(
-        "cookies, muffins, rolls, sandwiches, pies, pancakes, eggs, cupcakes, carrots, onions, "
-        "potatoes, tomatoes, donuts, buns, waffles, nuts"
+        "cookies, muffins, rolls, sandwiches, pies, pancakes, eggs, cupcakes, carrots, berries, "
+        "potatoes, tomatoes, donuts, buns, waffles, nuts, cherries, plums"
+    ),
+    "cakes": _listed(
+        "cookies, muffins, rolls, pies, pancakes, cupcakes, donuts, buns, waffles, cakes, "
+        "pretzels, pizzas, brownies"
     ),
     "toys": _listed(
         "marbles, toy cars, dolls, kites, puzzles, balls, blocks, robots, yo-yos, toy trains, "
@@ -32,12 +36,10 @@ PLURALS: dict[str, tuple[str, ...]] = {
         "pears, cookies, eggs, plums, books, magnets, erasers, bracelets, toy cars, flowers, photos"
     ),
     "goods": _listed(
-        "notebooks, pencils, books, shirts, hats, mugs, lamps, plates, towels, bowls, scarves, "
-        "socks, bags, belts, games, umbrellas, candles, cups, pillows, ropes"
+        "notebooks, clocks, books, shirts, hats, mugs, lamps, plates, towels, bowls, scarves, "
+        "jackets, bags, belts, games, umbrellas, candles, cups, pillows, ropes"
     ),
-    "boxes": _listed(
-        "boxes, bags, baskets, jars, bowls, trays, crates, buckets, packs, cartons, drawers"
-    ),
+    "boxes": _listed("boxes, bags, baskets, jars, bowls, trays, crates, buckets, packs, cartons"),
     "animals": _listed(
         "cows, goats, hens, ducks, horses, pigs, rabbits, sheep, geese, dogs, cats, donkeys"
     ),
@@ -54,6 +56,7 @@ PLURALS: dict[str, tuple[str, ...]] = {
 # Slot -> words without a number of their own.
 SINGLES: dict[str, tuple[str, ...]] = {
     "color": _listed("red, blue, green, yellow, black, white, brown, purple, orange, pink, gray"),
+    "coat_color": _listed("black, white, brown, gray, golden, red, orange"),
     "city": _listed(
         "Paris, London, Rome, Oslo, Lima, Cairo, Boston, Berlin, Madrid, Dublin, Tokyo, Vienna, "
         "Denver, Athens, Lisbon, Prague, Toronto, Nairobi, Chicago, Warsaw, Delhi, Havana, Quito"
@@ -74,7 +77,7 @@ SINGLES: dict[str, tuple[str, ...]] = {
         "January, February, March, April, May, June, July, August, September, October, November, "
         "December"
     ),
-    "food": _listed(
+    "dish": _listed(
         "soup, rice, bread, cheese, pasta, salad, pizza, fish, cake, stew, toast, pie, beans, curry"
     ),
     "drink": _listed("milk, tea, water, juice, coffee, lemonade, cocoa, soda"),
@@ -85,6 +88,7 @@ SINGLES: dict[str, tuple[str, ...]] = {
     "subject": _listed("math, history, music, art, science, reading, geography, spelling, sports"),
     "clothing": _listed("coat, hat, scarf, sweater, shirt, jacket, cap, dress, vest, raincoat"),
     "relative": _listed("mother, father, aunt, uncle, sister, brother, grandmother, grandfather"),
+    "elder": _listed("mother, father, aunt, uncle, grandmother, grandfather, teacher"),
     "weather": _listed("sunny, rainy, windy, cloudy, snowy, foggy, hot, cold, stormy"),
     "season": _listed("spring, summer, fall, winter"),
     "furniture": _listed("table, bed, chair, sofa, desk, shelf, bench, closet, stove, piano"),
@@ -94,3 +98,4 @@ PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
     slot: tuple((plural, singular(plural)) for plural in words) for slot, words in PLURALS.items()
 }
 ONE_OF: dict[str, str] = {singular(slot): slot for slot in PLURALS}
+assert not ONE_OF.keys() & SINGLES.keys(), "a slot has two meanings"

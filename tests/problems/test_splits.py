@@ -1,0 +1,114 @@
+"""Does nothing that is judged appear in training, and is every sequence always the same?"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from hashlib import sha256
+from importlib.resources import files
+from itertools import islice
+
+import pytest
+
+from moesaic.core.errors import ImpossibleSetting, UnknownName
+from moesaic.problems import KINDS, SPLITS, Problem, generate, numbers
+from moesaic.problems.catalog import templates
+from moesaic.problems.generate import ONE_IN, is_held_out
+from moesaic.problems.reader import blocks
+
+TRAIN = list(generate("train", 5, 12_000))
+NUMBERS = list(generate("held_out_numbers", 5, 12_000))
+STORIES = list(generate("held_out_templates", 5, 3_000))
+
+
+def identity(problem: Problem) -> tuple[str, tuple[str, ...]]:
+    return problem.template, problem.values
+
+
+def test_no_values_are_in_two_splits() -> None:
+    assert not {identity(p) for p in TRAIN} & {identity(p) for p in NUMBERS}
+    assert not any(is_held_out(*identity(p)) for p in TRAIN)
+    assert all(is_held_out(*identity(p)) for p in NUMBERS)
+    assert not {p.question for p in TRAIN} & {p.question for p in NUMBERS}
+
+
+def _wordings(held_out: bool) -> set[str]:
+    return {
+        " ".join((*telling.passage, telling.question))
+        for template in templates()
+        for telling in template.tellings
+        if template.held_out == held_out
+    }
+
+
+def test_no_template_is_in_two_splits() -> None:
+    trained, held_out = {p.template for p in TRAIN}, {p.template for p in STORIES}
+    assert trained == {p.template for p in NUMBERS} == {t.id for t in templates() if not t.held_out}
+    assert held_out == {t.id for t in templates() if t.held_out}
+    asks = {side: _wordings(held_out=side) for side in (False, True)}
+    assert not asks[False] & asks[True]
+
+
+def test_every_kind_holds_out_about_a_seventh() -> None:
+    every = Counter(t.kind for t in templates())
+    held_out = Counter(t.kind for t in templates() if t.held_out)
+    assert all(0.12 < held_out[kind] / every[kind] < 0.2 for kind in KINDS)
+
+
+def follows(spec: str, told: set[str]) -> set[str]:
+    """What a reader of the told numbers can work out: of c = a + b, any two give the third."""
+    known = set(told)
+    rules = [re.split(r" = | [-+*/] ", part.strip()) for part in spec.split(",") if "=" in part]
+    for _ in rules:
+        for rule in rules:
+            unknown = {name for name in rule if name not in known and not name.isdigit()}
+            known |= unknown if len(unknown) == 1 else set()
+    return known
+
+
+def test_what_decides_is_what_the_question_tells() -> None:
+    """A number that is drawn but never told would let one question into both splits."""
+    data = files("moesaic.problems") / "data" / "word"
+    for file in data.iterdir():
+        for name, lines in blocks(file.read_text()):
+            spec = dict(lines)["numbers"]
+            for ask in (said for word, said in lines if word == "ask"):
+                told = set(re.findall(r"\{(\w+)", ask))
+                if "r 1..<b" in spec:  # quotient and remainder follow from the number divided
+                    told |= {"q"}
+                assert set(numbers.key(spec)) <= follows(spec, told), (name, ask)
+
+
+def test_one_in_eight_is_held_out() -> None:
+    share = sum(is_held_out("some-template", (str(n),)) for n in range(8000)) / 8000
+    assert share == pytest.approx(1 / ONE_IN, rel=0.1)
+
+
+def test_the_same_seed_gives_the_same_problems() -> None:
+    """Recorded: a change here changes what models were trained and judged on."""
+    digest = sha256()
+    for split in SPLITS:
+        for problem in generate(split, 42, 400):
+            digest.update(f"{problem.question}\n{problem.worked}\n".encode())
+    assert digest.hexdigest()[:16] == "48698b431e2ade9c"
+
+
+def test_a_longer_run_begins_like_a_shorter_one() -> None:
+    assert list(generate("train", 3, 20)) == list(islice(generate("train", 3, 500), 20))
+    assert list(generate("train", 3, 20)) != list(generate("train", 4, 20))
+
+
+def test_kinds_can_be_chosen() -> None:
+    assert {p.kind for p in generate("train", 1, 200, ["date", "list"])} == {"date", "list"}
+    assert {p.kind for p in TRAIN} == set(KINDS)
+
+
+def test_mistakes_are_told() -> None:
+    with pytest.raises(UnknownName, match="held_out_numbers"):
+        generate("test", 1, 1)
+    with pytest.raises(UnknownName, match="passage"):
+        generate("train", 1, 1, ["poem"])
+    with pytest.raises(ImpossibleSetting):
+        generate("train", 1, -1)
+    with pytest.raises(ImpossibleSetting):
+        generate("train", 1, 1, [])
