@@ -18,7 +18,7 @@ from training.products import Product, looped
 from training.recipe import Shape
 from training.routing import Combine, Dispatch, lay_out
 
-_EMBEDDING_SIZE = 0.05  # standard deviation; also sets how sure first guesses are, being tied
+_EMBEDDING_SIZE = 0.02  # standard deviation; being tied, larger tokens foretell themselves at first
 
 
 class Routing(NamedTuple):

@@ -92,8 +92,8 @@ class Learning:
 class Run:
     steps: int = 8000  # planned; a planned time, if given, replaces it
     seed: int = 1
-    evaluate_every: int = 1000  # steps
-    checkpoint_every: int = 500  # steps
+    evaluate_every: int = 2000  # steps
+    checkpoint_every: int = 1000  # steps
     loss_rows: int = 64  # rows of every held-out text in an evaluation
     exact_problems: int = 256  # problems of every held-out split, answered in an evaluation
     answer_tokens: int = 320  # the longest answer
