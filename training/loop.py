@@ -27,7 +27,7 @@ from training.recipe import Recipe
 from training.run_log import RunLog
 from training.schedule import Plan, rate_factor
 from training.shards import ShardStream
-from training.step import Trainer, to_device
+from training.step import Batch, Trainer, to_device
 from training.token_file import read_tokens
 
 _LOG_EVERY = 20  # steps; reading a loss waits for the device
@@ -161,7 +161,7 @@ class _Run:
     def _late(self) -> bool:
         return self._ends is not None and time.monotonic() > self._ends - _SPARE_SECONDS
 
-    def _batch(self, rows: Rows) -> Any:
+    def _batch(self, rows: Rows) -> Batch:
         per_row = self._recipe.data.documents_per_row
         return to_device(rows, self._device, self._paths.packed, per_row)
 

@@ -12,8 +12,6 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
 
-import numpy as np
-
 from training.packing import Rows, join_rows
 from training.problem_rows import ShardMaker
 
@@ -93,4 +91,3 @@ def _pool(workers: int) -> ProcessPoolExecutor:
 def _quiet() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there are as many workers as cores
     os.nice(5)  # whoever feeds the GPU comes first
-    np.seterr(all="raise")

@@ -24,7 +24,10 @@ class Batch(NamedTuple):
 
 def to_device(rows: Rows, device: torch.device, packed: bool, per_row: int) -> Batch:
     def move(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> torch.Tensor:
-        return torch.from_numpy(array).to(device, non_blocking=True)
+        here = torch.from_numpy(array)
+        # Pinned, or the copy waits for all that the device has been given to do.
+        here = here.pin_memory() if device.type == "cuda" else here
+        return here.to(device, non_blocking=True)
 
     tokens = move(rows.tokens.astype(np.int64))
     counts = move(rows.percent.astype(np.float32) / PERCENT)
