@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from moesaic.problems import generate
+from moesaic.problems import KINDS, generate
 from moesaic.problems.__main__ import main
+from moesaic.problems.catalog import templates
+
+PAGE = Path(__file__).parents[2] / "docs" / "problems.md"
 
 
 def test_it_shows_problems(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,3 +39,17 @@ def test_a_mistake_is_one_message(
     assert shown.out == ""
     assert said in shown.err
     assert shown.err.count("\n") == 1
+
+
+def test_the_page_shows_what_the_command_gives(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--split", "train", "--seed", "0", "--count", "10"])
+    assert capsys.readouterr().out.strip() in PAGE.read_text()
+
+
+def test_the_page_counts_the_templates() -> None:
+    count = Counter(template.kind for template in templates())
+    page = PAGE.read_text()
+    assert all(f"| `{kind}` | {count[kind]} |" in page for kind in KINDS)
+    held_out = sum(template.held_out for template in templates())
+    assert f"| `train` | {len(templates()) - held_out} |" in page
+    assert f"| `held_out_templates` | {held_out} others |" in page

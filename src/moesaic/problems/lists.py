@@ -44,36 +44,36 @@ def _counted(words: list[str]) -> str:
 
 @maker("place-in")
 def place_in(pool: str, length: str) -> NamedDraw:
-    """The word at a place, its neighbors, and the ends. `pool` is words or people."""
+    """The word at a place, a word's neighbors, and the ends. `pool` is words or people."""
     options = WORDS if pool == "words" else tuple(person.name for person in PEOPLE)
     low, high = limits(length)
 
     def draw(rng: Random) -> Fields:
         words = several(rng, options, between(rng, low, high))
-        place = between(rng, 1, len(words) - 2)
+        place, middle = between(rng, 0, len(words) - 1), between(rng, 1, len(words) - 2)
         fields = {
             "first": words[0],
             "last": words[-1],
             "word": words[place],
             "nth": ORDINALS[place],
             "number": str(place + 1),
-            "before": words[place - 1],
-            "after": words[place + 1],
+            "mid": words[middle],
+            "before": words[middle - 1],
+            "after": words[middle + 1],
             "counted": _counted(words),
             "up_to": _counted(words[: place + 1]),
             "total": str(len(words)),
             "backward": ", ".join(reversed(words)),
             "without": ", ".join(word for word in words if word != words[place]),
             "line": ", ".join(words[:-1]) + " and " + words[-1],
-            "swapped": ", ".join([words[-1], *words[1:-1], words[0]]),
         }
         return _one(fields, words)
 
     gives = (
-        "items first last word nth number before after counted up_to total backward without line "
-        "swapped"
+        "items first last word nth number mid before after counted up_to total backward without "
+        "line"
     )
-    return NamedDraw(draw, tuple(gives.split()), ("items", "nth"))
+    return NamedDraw(draw, tuple(gives.split()), ("items", "nth", "mid"))
 
 
 @maker("letters")

@@ -83,9 +83,10 @@ def _instruction(part: str) -> Instruction:
 
         def calculate(_: Random, values: Values) -> bool:
             result = compute(_value(left, values), op, _value(right, values))
-            if result is not None:
-                values[name] = result
-            return result is not None
+            if result is None or result == 1:
+                return False  # what is told is never 1, so that nouns stay plural
+            values[name] = result
+            return True
 
         return calculate
     ranged = _RANGE.fullmatch(part)

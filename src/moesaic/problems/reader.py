@@ -6,17 +6,19 @@
     work: {A} starts with {a} {things}. {He} buys {b} more. [c = a + b].
 
 `numbers` (see numbers.py) or `draw` (see draws.py) says what is drawn. Several `ask` lines are
-wordings of one question, several `work` lines ways to solve it. `answer` is the last number
-computed unless it is given. A passage is made of `text` lines; `because: 1 3` names those that hold
-the answer to the question above it. An `ask` behind an `answer` begins another question on the same
-draw. `in order: yes` keeps the passage's order. `key` names the fields that make it this problem
-and not another.
+wordings of one question, and (buys|gets) is one word or the other; several `work` lines are ways
+to solve it. `answer` is the last number computed unless it is given. A passage is made of `text`
+lines; `because: 1 3` names those that hold the answer to the question above it. An `ask` behind an
+`answer` begins another question on the same draw. `in order: yes` keeps the passage's order. `key`
+names the fields that make it this problem and not another.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 
 from moesaic.problems import numbers
 from moesaic.problems.draws import named_draw
@@ -42,6 +44,12 @@ def blocks(text: str) -> Iterator[tuple[str, list[Line]]]:
     for block in text.split("\n== ")[1:]:
         name, *rest = [line.strip() for line in block.splitlines() if line.strip()]
         yield name, [(word, said.strip()) for word, _, said in (x.partition(":") for x in rest)]
+
+
+def variants(text: str) -> tuple[str, ...]:
+    """Every way to read a text with (one|or another) word."""
+    parts = [part.split("|") for part in re.split(r"\(([^()]*\|[^()]*)\)", text)]
+    return tuple("".join(chosen) for chosen in product(*parts))
 
 
 def _template(name: str, lines: list[Line], kind: str, held_out: bool) -> Template:
@@ -93,4 +101,4 @@ def _tellings(
     for work in question.works or [f"The text says: {evidence}"]:
         written = numbers.with_written_steps(work)
         for ask in question.asks:
-            yield Telling(ask, written, answer, passage, question.because, in_order)
+            yield Telling(variants(ask), written, answer, passage, question.because, in_order)

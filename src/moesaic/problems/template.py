@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from random import Random
 
-from moesaic.problems.chance import between, shuffled
+from moesaic.problems.chance import between, pick, shuffled
 from moesaic.problems.draws import Draw
 from moesaic.problems.problem import MARK, Problem
 from moesaic.problems.text import Fields, Filler, fillers
@@ -24,7 +24,7 @@ class Telling:
     """One wording. A passage is a story, told whole and in order, or it is facts in any order, of
     which some are left out, but never the evidence."""
 
-    question: str
+    questions: tuple[str, ...]  # the same but for a word here and there
     worked: str
     answer: str
     passage: tuple[str, ...] = ()
@@ -33,13 +33,14 @@ class Telling:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        return (*self.passage, self.question, self.worked, self.answer)
+        return (*self.passage, *self.questions, self.worked, self.answer)
 
     def ask(self, rng: Random, fields: Fields) -> str:
+        question = pick(rng, self.questions)
         if not self.passage:
-            return self.question.format_map(fields)
+            return question.format_map(fields)
         told = self.passage if self.in_order else self._some_facts(rng)
-        return " ".join([*told, self.question]).format_map(fields)
+        return " ".join([*told, question]).format_map(fields)
 
     def _some_facts(self, rng: Random) -> list[str]:
         others = [n for n in range(len(self.passage)) if n not in self.evidence]
