@@ -44,10 +44,12 @@ def boundaries(
     starts: np.ndarray[tuple[int, int], np.dtype[np.bool_]], per_row: int
 ) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
     """Where documents begin in the rows laid end to end, then their total length, repeated up to
-    a length that depends on the shape only: compiled code wants one shape."""
+    a length that depends on the shape only: compiled code wants one shape. Should there be more
+    than `per_row` on average, rows with more are read as if the last ones were one."""
     rows, length = starts.shape
-    kept = starts & (np.cumsum(starts, axis=1) <= per_row)
-    found = np.flatnonzero(kept)
+    found = np.flatnonzero(starts)
+    if len(found) > rows * per_row:
+        found = np.flatnonzero(starts & (np.cumsum(starts, axis=1) <= per_row))
     made = np.full(rows * per_row + 1, rows * length, np.int32)
     made[: len(found)] = found
     return made

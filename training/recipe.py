@@ -60,7 +60,7 @@ class Data:
     question_weight: float = 0.1
     rows: int = 128  # per step, each `context` tokens long
     shard_problems: int = 4000  # problems a worker makes and packs at a time
-    documents_per_row: int = 24  # boundaries kept; a row of more is read as if some were one
+    documents_per_row: int = 16  # room for boundaries, on average; see batches.boundaries
 
     def __post_init__(self) -> None:
         if not 0 <= self.prose_share <= 1:
@@ -96,7 +96,7 @@ class Run:
     checkpoint_every: int = 1000  # steps
     loss_rows: int = 64  # rows of every held-out text in an evaluation
     exact_problems: int = 256  # problems of every held-out split, answered in an evaluation
-    answer_tokens: int = 320  # the longest answer
+    answer_tokens: int = 160  # the longest answer
 
 
 @dataclass(frozen=True, slots=True)

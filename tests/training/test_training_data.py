@@ -119,7 +119,9 @@ def test_all_problems_are_told_each_once() -> None:
 def test_boundaries_have_one_shape_and_end_with_all() -> None:
     starts = np.zeros((2, 8), np.bool_)
     starts[:, 0] = starts[0, 3] = starts[1, [2, 4, 6]] = True
-    assert boundaries(starts, 3).tolist() == [0, 3, 8, 10, 12, 16, 16]
+    assert boundaries(starts, 3).tolist() == [0, 3, 8, 10, 12, 14, 16]
+    assert boundaries(starts, 4).tolist() == [0, 3, 8, 10, 12, 14, 16, 16, 16]
+    assert boundaries(starts, 2).tolist() == [0, 3, 8, 10, 16]  # no room: rows stay apart
 
 
 def test_prose_is_read_whole_each_epoch_in_another_order() -> None:
