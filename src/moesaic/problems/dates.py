@@ -13,12 +13,25 @@ WEEKDAYS = SINGLES["weekday"]
 MONTHS = SINGLES["month"]
 LENGTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _RELATIVE = ("the day before yesterday", "yesterday", "today", "tomorrow", "the day after tomorrow")
+_VERBS = ("was", "was", "is", "will be", "will be")
+_ASKED = (
+    "was the day before yesterday",
+    "was yesterday",
+    "is today",
+    "will tomorrow be",
+    "will the day after tomorrow be",
+)
 
 
 def _walk(names: tuple[str, ...], start: int, steps: int) -> list[str]:
     """The names after (or, with negative steps, before) the start, each named on the way."""
     way = 1 if steps > 0 else -1
     return [names[(start + way * n) % len(names)] for n in range(1, abs(steps) + 1)]
+
+
+def _counted(names: list[str]) -> str:
+    """1 Monday, 2 Tuesday: whoever writes it never has to look back to count."""
+    return ", ".join(f"{number} {name}" for number, name in enumerate(names, 1))
 
 
 def _weeks_off(count: int) -> tuple[str, int]:
@@ -42,8 +55,8 @@ def weekday_steps(count: str) -> NamedDraw:
             "start": WEEKDAYS[start],
             "days": str(days),
             "weeks": weeks,
-            "later": ", ".join(after),
-            "earlier": ", ".join(before),
+            "later": _counted(after),
+            "earlier": _counted(before),
             "end": after[-1],
             "begin": before[-1],
         }
@@ -52,27 +65,21 @@ def weekday_steps(count: str) -> NamedDraw:
     return NamedDraw(draw, gives, ("start", "days"))
 
 
-@simple(
-    "relative-day", "known known_day verb asked asked_day asked_verb path", "known known_day asked"
-)
+@simple("relative-day", "known_day said asked asked_day move path", "said known_day asked")
 def relative_day(rng: Random) -> Fields:
     """If yesterday was Monday, what day will tomorrow be?"""
     known, asked = several(rng, range(5), 2)
     day = between(rng, 0, 6)
     path = _walk(WEEKDAYS, day, asked - known)
+    days = "1 day" if len(path) == 1 else f"{len(path)} days"
     return {
-        "known": _RELATIVE[known],
+        "said": f"{_RELATIVE[known]} {_VERBS[known]}",
         "known_day": WEEKDAYS[day],
-        "verb": _verb(known),
-        "asked": _RELATIVE[asked],
-        "asked_verb": _verb(asked),
+        "asked": _ASKED[asked],
         "asked_day": path[-1],
-        "path": ", ".join(path),
+        "move": f"{days} {'on' if asked > known else 'back'}",
+        "path": _counted(path),
     }
-
-
-def _verb(place: int) -> str:
-    return "was" if place < 2 else "is" if place == 2 else "will be"
 
 
 @simple("same-month", "month a b start days weeks later end", "month a b start")
@@ -91,7 +98,7 @@ def same_month(rng: Random) -> Fields:
         "start": WEEKDAYS[start],
         "days": str(b - a),
         "weeks": weeks,
-        "later": ", ".join(after),
+        "later": _counted(after),
         "end": after[-1],
     }
 
@@ -137,8 +144,8 @@ def month_steps(count: str) -> NamedDraw:
         return {
             "start": MONTHS[start],
             "months": str(months),
-            "later": ", ".join(after),
-            "earlier": ", ".join(before),
+            "later": _counted(after),
+            "earlier": _counted(before),
             "end": after[-1],
             "begin": before[-1],
         }
