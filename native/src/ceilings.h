@@ -1,0 +1,19 @@
+// What this machine can do at best, measured with the same workers that compute experts.
+#pragma once
+
+#include <memory>
+
+#include "pool.h"
+
+namespace moesaic {
+
+// Reads every byte once.
+std::shared_ptr<Work> stream_work(const std::uint8_t* memory, std::size_t bytes);
+
+// Tile products on registers alone, `items` times `kPeakFlops` operations; null without AMX.
+std::shared_ptr<Work> peak_work(int items);
+constexpr double kPeakFlops = 4.0 * 16 * 16 * 32 * 2 * 1024;
+
+void multiply_tiles();                                           // kPeakFlops operations
+
+}  // namespace moesaic

@@ -1,0 +1,410 @@
+#include "layer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+
+namespace moesaic {
+namespace {
+
+constexpr int kChunkTokens = 256;  // of one expert, computed together: their inputs fit into L2
+constexpr int kWaveRows = 8192;    // rows computed between two phases: bounds the workspace
+constexpr int kMostStrips = 8;     // in one item
+constexpr std::size_t kItemBytes = 96 * 1024;  // of weights: what one taking of an item is worth
+
+constexpr std::size_t round_up(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// Some tokens of one expert.
+struct Chunk {
+  const std::uint8_t* block;
+  int tokens;
+  int first;       // of its rows, in all rows of the call
+  int wave_first;  // the same, within its wave
+  bool tiles;
+  Panel in, inner;
+};
+
+struct Item {
+  int chunk, strip, strips;
+};
+
+struct Buffers {  // per row of a wave, and how the memory is laid out
+  std::size_t in_row, inner_row, inner_panel_row, scales_in, scales_inner;
+
+  explicit Buffers(const ExpertLayout& layout) {
+    in_row = std::size_t(layout.up.tiles) * kRowBytes;
+    inner_row = std::size_t(layout.up.strips) * kStripOutputs * sizeof(float);
+    inner_panel_row = std::size_t(layout.down.tiles) * kRowBytes;
+    scales_in = round_up(std::size_t(layout.up.groups) * 4);
+    scales_inner = round_up(std::size_t(layout.down.groups) * 4);
+  }
+  std::size_t per_row() const {
+    return in_row + inner_row + inner_panel_row + 2 * (scales_in + scales_inner);
+  }
+};
+
+std::size_t scratch_per_place() {
+  return round_up(std::size_t(kMostStrips) * kChunkTokens * 16 * sizeof(float)) + kScratchBytes;
+}
+
+int rows_at_once(int rows) { return std::min(rows, kWaveRows + kChunkTokens); }
+
+class LayerWork : public Work {
+ public:
+  LayerWork(const LayerKind& kind, const LayerCall& call, Workspace& workspace, int places)
+      : kind_(kind), call_(call), buffers_(kind.layout), places_(places) {
+    group();
+    cut_into_waves();
+    lay_out(workspace);
+    one_panel_ = call.tokens == 1 && !chunks_.empty();
+    if (one_panel_) fill_in(chunks_[0], 0);  // the same token for every expert
+  }
+
+  int phases() const override { return 4 * int(waves_.size()); }
+
+  int items(int phase) override {
+    const Wave& wave = waves_[phase / 4];
+    switch (phase % 4) {
+      case 0: return one_panel_ ? 0 : wave.token_tiles;
+      case 1: return wave.up_items;
+      case 2: return wave.token_tiles;
+      default: return divide_up(kind_.layout.down.strips, wave.down_strips);
+    }
+  }
+
+  void run(int phase, int item, int worker) override {
+    Wave& wave = waves_[phase / 4];
+    switch (phase % 4) {
+      case 0: {
+        const Item tile = token_tiles_[wave.first_tile + item];
+        return fill_in(chunks_[tile.chunk], tile.strip);
+      }
+      case 1: return gate_and_up(up_items_[wave.first_up + item], worker);
+      case 2: {
+        const Item tile = token_tiles_[wave.first_tile + item];
+        return fill_inner(chunks_[tile.chunk], tile.strip);
+      }
+      default: return down(wave, item, worker, phase == 3, phase + 1 == phases());
+    }
+  }
+
+  void leave() override {
+    if (kind_.kernels->finish) kind_.kernels->finish();
+  }
+
+ private:
+  struct Wave {
+    int first_chunk, chunks, rows = 0;
+    int first_tile = 0, token_tiles = 0, first_up = 0, up_items = 0, down_strips = 1;
+  };
+
+  // Rows sorted by expert, experts with the most tokens first: what is last to start is short.
+  void group() {
+    std::vector<int> place(call_.experts_total, -1), load(call_.count, 0);
+    for (int i = 0; i < call_.count; ++i) place[call_.experts[i]] = i;
+    const std::size_t pairs = std::size_t(call_.tokens) * call_.top_k;
+    for (std::size_t p = 0; p < pairs; ++p)
+      if (const int at = place[call_.ids[p]]; at >= 0) ++load[at];
+    std::vector<int> order;
+    for (int i = 0; i < call_.count; ++i)
+      if (load[i]) order.push_back(i);
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return load[a] > load[b]; });
+    std::vector<int> next(call_.count, 0);
+    int rows = 0;
+    for (const int i : order) {
+      next[i] = rows;
+      for (int done = 0; done < load[i]; done += kChunkTokens) {
+        Chunk chunk{};
+        chunk.block = call_.blocks[i];
+        chunk.tokens = std::min(kChunkTokens, load[i] - done);
+        chunk.first = rows + done;
+        chunk.tiles = kind_.in_tiles(chunk.tokens);
+        chunks_.push_back(chunk);
+      }
+      rows += load[i];
+    }
+    token_.resize(rows);
+    weight_.resize(rows);
+    for (std::size_t p = 0; p < pairs; ++p)
+      if (const int at = place[call_.ids[p]]; at >= 0) {
+        const int row = next[at]++;
+        token_[row] = std::int32_t(p / call_.top_k);
+        weight_[row] = call_.weights[p];
+      }
+  }
+
+  void cut_into_waves() {
+    const ExpertLayout& layout = kind_.layout;
+    int chunk = 0;
+    do {  // at least one, so that `out` is written even if nobody computes
+      Wave wave{};
+      wave.first_chunk = chunk;
+      wave.first_tile = int(token_tiles_.size());
+      wave.first_up = int(up_items_.size());
+      std::size_t pairs = 0;
+      for (; chunk < int(chunks_.size()) && wave.rows < kWaveRows; ++chunk) {
+        chunks_[chunk].wave_first = wave.rows;
+        wave.rows += chunks_[chunk].tokens;
+        ++wave.chunks;
+        pairs += layout.up.strips;
+        for (int tile = 0; tile < divide_up(chunks_[chunk].tokens, kTileTokens); ++tile)
+          token_tiles_.push_back({chunk, tile, 0});
+      }
+      wave.token_tiles = int(token_tiles_.size()) - wave.first_tile;
+      const int most = std::max<int>(1, int(pairs) / (6 * places_));
+      for (int c = wave.first_chunk; c < wave.first_chunk + wave.chunks; ++c) {
+        const int strips = std::min(most, item_strips(layout.up, chunks_[c].tokens) / 2);
+        for (int strip = 0; strip < layout.up.strips; strip += std::max(1, strips))
+          up_items_.push_back({c, strip, std::min(std::max(1, strips), layout.up.strips - strip)});
+      }
+      wave.up_items = int(up_items_.size()) - wave.first_up;
+      wave.down_strips = down_strips(wave);
+      waves_.push_back(wave);
+    } while (chunk < int(chunks_.size()));
+  }
+
+  // Enough weights that taking an item costs nothing; where inputs come in several blocks, more,
+  // so that a block of tokens' inputs serves several strips while it is in the cache.
+  int item_strips(const MatrixLayout& matrix, int tokens) const {
+    if (tokens > 2 * kTileTokens && matrix.inputs > 2048) return kMostStrips;
+    const int enough = int(kItemBytes / matrix.strip_bytes) + 1;
+    return std::clamp(enough / 2 * 2, 2, kMostStrips);
+  }
+
+  int down_strips(const Wave& wave) const {
+    const MatrixLayout& matrix = kind_.layout.down;
+    int largest = 1;
+    for (int c = wave.first_chunk; c < wave.first_chunk + wave.chunks; ++c)
+      largest = std::max(largest, chunks_[c].tokens);
+    const int fair = std::max(1, matrix.strips / (6 * places_));
+    const int wanted = item_strips(matrix, largest);
+    const int strips = largest > 2 * kTileTokens ? std::max(2, std::min(fair, wanted))
+                                                 : std::min(fair, wanted);
+    return strips > 1 ? strips / 2 * 2 : 1;
+  }
+
+  void lay_out(Workspace& workspace) {
+    const ExpertLayout& layout = kind_.layout;
+    int rows = 0;
+    for (const Wave& wave : waves_) rows = std::max(rows, wave.rows);
+    sum_stride_ = std::size_t(layout.down.strips) * kStripOutputs;
+    const std::size_t sums = std::size_t(call_.tokens) * sum_stride_ * sizeof(float);
+    workspace.reset(std::size_t(rows) * buffers_.per_row() + round_up(sums) +
+                    places_ * scratch_per_place() + 16 * kAlignment);
+    in_ = workspace.take(rows * buffers_.in_row);
+    inner_ = reinterpret_cast<float*>(workspace.take(rows * buffers_.inner_row));
+    inner_panel_ = workspace.take(rows * buffers_.inner_panel_row);
+    scales_in_ = workspace.take(rows * buffers_.scales_in);
+    sums_in_ = workspace.take(rows * buffers_.scales_in);
+    scales_inner_ = workspace.take(rows * buffers_.scales_inner);
+    sums_inner_ = workspace.take(rows * buffers_.scales_inner);
+    sum_ = reinterpret_cast<float*>(workspace.take(sums));
+    scratch_ = workspace.take(places_ * scratch_per_place());
+    for (Chunk& chunk : chunks_) {
+      const std::size_t at = call_.tokens == 1 ? 0 : chunk.wave_first;
+      chunk.in = panel(layout.up, chunk.tokens, in_ + at * buffers_.in_row,
+                       scales_in_ + at * buffers_.scales_in, sums_in_ + at * buffers_.scales_in);
+      const std::size_t inner_at = chunk.wave_first;
+      chunk.inner = panel(layout.down, chunk.tokens, inner_panel_ + inner_at * buffers_.inner_panel_row,
+                          scales_inner_ + inner_at * buffers_.scales_inner,
+                          sums_inner_ + inner_at * buffers_.scales_inner);
+    }
+  }
+
+  static Panel panel(const MatrixLayout& matrix, int tokens, std::uint8_t* data,
+                     std::uint8_t* scales, std::uint8_t* sums) {
+    return {data, reinterpret_cast<float*>(scales), reinterpret_cast<std::int32_t*>(sums), tokens,
+            matrix.tiles, matrix.groups};
+  }
+
+  void fill_in(const Chunk& chunk, int tile) {
+    const void* rows[kTileTokens];
+    const int first = tile * kTileTokens, count = chunk.in.tile_tokens(tile);
+    const std::size_t row_bytes =
+        call_.hidden_stride * (call_.hidden_value == Value::f32 ? sizeof(float) : 2);
+    for (int t = 0; t < count; ++t)
+      rows[t] = static_cast<const char*>(call_.hidden) + token_[chunk.first + first + t] * row_bytes;
+    fill(chunk, chunk.in, tile, rows, call_.hidden_value, kind_.layout.hidden);
+  }
+
+  void fill_inner(const Chunk& chunk, int tile) {
+    const void* rows[kTileTokens];
+    const int first = tile * kTileTokens, count = chunk.inner.tile_tokens(tile);
+    for (int t = 0; t < count; ++t) rows[t] = inner_row(chunk.wave_first + first + t);
+    fill(chunk, chunk.inner, tile, rows, Value::f32, kind_.layout.intermediate);
+  }
+
+  void fill(const Chunk& chunk, const Panel& panel, int tile, const void* const* rows, Value value,
+            int inputs) {
+    const std::size_t at = std::size_t(tile) * kTileTokens * panel.groups;
+    kind_.fill(chunk.tokens)(rows, value, panel.tile_tokens(tile), inputs, panel.tiles,
+                             const_cast<std::uint8_t*>(panel.tile(tile)),
+                             const_cast<float*>(panel.scales) + at,
+                             const_cast<std::int32_t*>(panel.sums) + at, panel.groups);
+  }
+
+  float* inner_row(int row) { return inner_ + std::size_t(row) * (buffers_.inner_row / sizeof(float)); }
+
+  void gate_and_up(const Item& item, int worker) {
+    const Chunk& chunk = chunks_[item.chunk];
+    const std::uint8_t* strips[kMostStrips];
+    for (int i = 0; i < item.strips; ++i) {
+      strips[2 * i] = chunk.block + kind_.layout.gate_strip(item.strip + i);
+      strips[2 * i + 1] = chunk.block + kind_.layout.up_strip(item.strip + i);
+    }
+    float* c = c_of(worker);
+    kind_.product(chunk.tokens)(strips, 2 * item.strips, kind_.layout.up, chunk.in, c,
+                                scratch_of(worker));
+    const std::size_t stride = buffers_.inner_row / sizeof(float);
+    for (int i = 0; i < item.strips; ++i) {
+      const float* gate = c + std::size_t(2 * i) * chunk.tokens * 16;
+      kind_.kernels->activate(kind_.activation, gate, gate + std::size_t(chunk.tokens) * 16,
+                              chunk.tokens,
+                              inner_row(chunk.wave_first) + (item.strip + i) * kStripOutputs, stride);
+    }
+  }
+
+  void down(const Wave& wave, int item, int worker, bool first, bool last) {
+    const MatrixLayout& matrix = kind_.layout.down;
+    const int strip = item * wave.down_strips;
+    const int strips = std::min(wave.down_strips, matrix.strips - strip);
+    if (first) begin_sums(strip, strips);
+    float* c = c_of(worker);
+    for (int i = wave.first_chunk; i < wave.first_chunk + wave.chunks; ++i) {
+      const Chunk& chunk = chunks_[i];
+      const std::uint8_t* at[kMostStrips];
+      for (int s = 0; s < strips; ++s) at[s] = chunk.block + kind_.layout.down_strip(strip + s);
+      kind_.product(chunk.tokens)(at, strips, matrix, chunk.inner, c, scratch_of(worker));
+      for (int s = 0; s < strips; ++s)
+        kind_.kernels->scatter(c + std::size_t(s) * chunk.tokens * 16, chunk.tokens,
+                               token_.data() + chunk.first, weight_.data() + chunk.first,
+                               sum_ + (strip + s) * kStripOutputs, sum_stride_);
+    }
+    if (last) end_sums(strip, strips);
+  }
+
+  int width(int strip, int strips) const {
+    return std::min(strips * kStripOutputs, kind_.layout.hidden - strip * kStripOutputs);
+  }
+
+  void begin_sums(int strip, int strips) {
+    const int columns = width(strip, strips);
+    for (int t = 0; t < call_.tokens; ++t) {
+      float* to = sum_ + t * sum_stride_ + strip * kStripOutputs;
+      std::memset(to, 0, std::size_t(strips) * kStripOutputs * sizeof(float));
+      if (call_.add)
+        std::memcpy(to, out_at<float>(t, strip), columns * sizeof(float));
+    }
+  }
+
+  void end_sums(int strip, int strips) {
+    const int columns = width(strip, strips);
+    for (int t = 0; t < call_.tokens; ++t) {
+      const float* from = sum_ + t * sum_stride_ + strip * kStripOutputs;
+      if (call_.out_value == Value::f32)
+        std::memcpy(out_at<float>(t, strip), from, columns * sizeof(float));
+      else
+        kind_.kernels->narrow(from, columns, call_.out_value, out_at<std::uint16_t>(t, strip));
+    }
+  }
+
+  template <class T>
+  T* out_at(int token, int strip) const {
+    return static_cast<T*>(call_.out) + std::size_t(token) * kind_.layout.hidden + strip * kStripOutputs;
+  }
+
+  float* c_of(int worker) { return reinterpret_cast<float*>(scratch_ + worker * scratch_per_place()); }
+  std::uint8_t* scratch_of(int worker) {
+    return scratch_ + (worker + 1) * scratch_per_place() - kScratchBytes;
+  }
+
+  const LayerKind kind_;
+  const LayerCall call_;
+  const Buffers buffers_;
+  const int places_;
+  bool one_panel_ = false;
+  std::vector<Chunk> chunks_;
+  std::vector<std::int32_t> token_;  // of every row
+  std::vector<float> weight_;
+  std::vector<Wave> waves_;
+  std::vector<Item> token_tiles_, up_items_;
+  std::size_t sum_stride_ = 0;
+  std::uint8_t *in_ = nullptr, *inner_panel_ = nullptr, *scratch_ = nullptr;
+  std::uint8_t *scales_in_ = nullptr, *sums_in_ = nullptr;
+  std::uint8_t *scales_inner_ = nullptr, *sums_inner_ = nullptr;
+  float *inner_ = nullptr, *sum_ = nullptr;
+};
+
+}  // namespace
+
+void Workspace::Free::operator()(std::uint8_t* memory) const { std::free(memory); }
+
+void Workspace::reset(std::size_t bytes) {
+  used_ = 0;
+  if (bytes <= size_) return;
+  memory_.reset();
+  size_ = round_up(bytes + bytes / 4);
+  memory_.reset(static_cast<std::uint8_t*>(std::aligned_alloc(4096, (size_ + 4095) / 4096 * 4096)));
+  if (!memory_) {
+    size_ = 0;
+    throw std::bad_alloc();
+  }
+}
+
+std::uint8_t* Workspace::take(std::size_t bytes) {
+  std::uint8_t* at = memory_.get() + used_;
+  used_ += round_up(bytes);
+  return at;
+}
+
+std::string complaint(const LayerKind& kind, const LayerCall& call) {
+  const auto number = [](long long value) { return std::to_string(value); };
+  if (call.tokens < 0 || call.top_k < 0 || call.count < 0) return "counts must not be negative";
+  if (call.tokens == 0) return "";
+  if (!call.hidden || !call.out) return "hidden states or result are missing";
+  if (call.add && call.out_value != Value::f32) return "only an fp32 result can be added to";
+  if (call.hidden_stride < std::size_t(kind.layout.hidden))
+    return "rows of hidden states are " + number(call.hidden_stride) + " values apart, but have " +
+           number(kind.layout.hidden);
+  std::vector<bool> seen(std::max(call.experts_total, 0), false);
+  for (int i = 0; i < call.count; ++i) {
+    const int expert = call.experts[i];
+    if (expert < 0 || expert >= call.experts_total)
+      return "expert " + number(expert) + " is to be computed, but there are " +
+             number(call.experts_total);
+    if (seen[expert]) return "expert " + number(expert) + " is listed twice";
+    seen[expert] = true;
+    const auto address = reinterpret_cast<std::uintptr_t>(call.blocks[i]);
+    if (address == 0 || address % kAlignment)
+      return "the block of expert " + number(expert) + " does not begin at a multiple of " +
+             number(kAlignment) + " bytes";
+  }
+  for (std::size_t p = 0; p < std::size_t(call.tokens) * call.top_k; ++p) {
+    if (call.ids[p] < 0 || call.ids[p] >= call.experts_total)
+      return "token " + number(p / call.top_k) + " asks for expert " + number(call.ids[p]) +
+             ", but there are " + number(call.experts_total);
+    if (!std::isfinite(call.weights[p]))
+      return "token " + number(p / call.top_k) + " has a routing weight that is not a number";
+  }
+  return "";
+}
+
+std::size_t workspace_bytes(const LayerKind& kind, int tokens, int top_k, int places) {
+  const Buffers buffers(kind.layout);
+  const std::size_t rows = rows_at_once(tokens * top_k);
+  const std::size_t sums = std::size_t(tokens) * kind.layout.down.strips * kStripOutputs * 4;
+  const std::size_t bytes = rows * buffers.per_row() + sums + places * scratch_per_place();
+  return bytes + bytes / 4 + 32 * kAlignment;
+}
+
+std::shared_ptr<Work> layer_work(const LayerKind& kind, const LayerCall& call, Workspace& workspace,
+                                 int places) {
+  return std::make_shared<LayerWork>(kind, call, workspace, places);
+}
+
+}  // namespace moesaic
