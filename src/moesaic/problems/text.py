@@ -13,6 +13,7 @@ A field in braces is one of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from random import Random
 from string import Formatter
 
@@ -77,17 +78,25 @@ def _slot(name: str) -> tuple[str, int]:
 
 
 def _cast(people: list[str]) -> Filler:
+    forms = [_forms(letter) for letter in people]
+
     def fill(rng: Random, fields: Fields) -> None:
-        for letter, person in zip(people, several(rng, PEOPLE, len(people)), strict=True):
-            fields[letter] = person.name
-            for key, value in (("he", person.he), ("his", person.his), ("him", person.him)):
-                fields[f"{key} {letter}"] = value
-                fields[f"{capital(key)} {letter}"] = capital(value)
-                if letter == "A":
-                    fields[key] = value
-                    fields[capital(key)] = capital(value)
+        for form, who in zip(forms, several(rng, range(len(PEOPLE)), len(people)), strict=True):
+            fields.update(form[who])
 
     return fill
+
+
+@cache
+def _forms(letter: str) -> tuple[Fields, ...]:
+    """For each person, everything that letter brings along: name and pronouns."""
+    found = []
+    for person in PEOPLE:
+        pronouns = {"he": person.he, "his": person.his, "him": person.him}
+        pronouns |= {capital(key): capital(value) for key, value in pronouns.items()}
+        fields = {f"{key} {letter}": value for key, value in pronouns.items()}
+        found.append({letter: person.name, **fields, **(pronouns if letter == "A" else {})})
+    return tuple(found)
 
 
 def _lexical(slot: str, count: int) -> Filler:
