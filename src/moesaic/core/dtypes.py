@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from moesaic.core.errors import UnknownName
 
-# Bits per weight. int8 carries one 16-bit scale per 128 weights; int4 one per 32 weights,
+# Bits per weight. int8 carries one 16-bit scale per 256 weights; int4 one per 32 weights,
 # the density of the common 4-bit formats (4.5 bits).
 BITS_PER_WEIGHT: dict[str, float] = {
     "fp32": 32.0,
     "bf16": 16.0,
     "fp16": 16.0,
-    "int8": 8.125,
+    "int8": 8.0625,
     "int4": 4.5,
 }
 

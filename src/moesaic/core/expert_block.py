@@ -28,7 +28,7 @@ class GroupFormat:
 
 
 FORMATS: dict[str, GroupFormat] = {
-    "int8": GroupFormat(bits=8, group=128, largest_code=127),
+    "int8": GroupFormat(bits=8, group=256, largest_code=127),
     "int4": GroupFormat(bits=4, group=32, largest_code=-8),
 }
 
@@ -64,10 +64,35 @@ def lay_out(form: GroupFormat, hidden: int, intermediate: int) -> BlockLayout:
 
 
 def block_bytes(dtype: str, hidden: int, intermediate: int) -> int:
-    """Of one packed expert, in any precision."""
+    """Of one packed expert, in any precision: room for whichever kernel fills it."""
     if dtype in FORMATS:
-        return lay_out(FORMATS[dtype], hidden, intermediate).bytes
-    return aligned(weight_bytes(3 * hidden * intermediate, dtype))
+        rows = lay_out(FORMATS[dtype], hidden, intermediate).bytes
+    else:
+        rows = aligned(weight_bytes(3 * hidden * intermediate, dtype))
+    return max(rows, strips_bytes(dtype, hidden, intermediate)) if dtype in TILES else rows
+
+
+class Tile(NamedTuple):
+    """16 outputs by so many inputs, as the native kernels keep weights (docs/kernels.md)."""
+
+    inputs: int
+    bytes: int
+
+
+STRIP = 16  # outputs
+TILES = {"bf16": Tile(32, 1024), "int8": Tile(64, 1024), "int4": Tile(32, 256)}
+
+
+def strips_bytes(dtype: str, hidden: int, intermediate: int) -> int:
+    """Of one expert in strips: gate and up, then down."""
+    up, down = _strip_bytes(dtype, hidden), _strip_bytes(dtype, intermediate)
+    return 2 * -(-intermediate // STRIP) * up + -(-hidden // STRIP) * down
+
+
+def _strip_bytes(dtype: str, inputs: int) -> int:
+    tile = TILES[dtype]
+    groups = FORMATS[dtype].groups(inputs) if dtype in FORMATS else 0
+    return aligned(groups * STRIP * SCALE_BYTES) + -(-inputs // tile.inputs) * tile.bytes
 
 
 def aligned(size: int) -> int:

@@ -5,14 +5,24 @@ an expert moves in one copy; only its kernel knows what lies where in it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from moesaic.core.expert_block import ALIGNMENT, aligned
 
-__all__ = ["ALIGNMENT", "ExpertKernel", "ExpertShape", "ExpertWeights", "aligned"]
+__all__ = [
+    "ALIGNMENT",
+    "Blocks",
+    "ExpertKernel",
+    "ExpertShape",
+    "ExpertWeights",
+    "LayerCrew",
+    "aligned",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +45,41 @@ class ExpertWeights:
     gate: torch.Tensor
     up: torch.Tensor
     down: torch.Tensor
+
+
+class Blocks:
+    """A layer's packed experts, by number: as tensors, and where they lie."""
+
+    def __init__(self, blocks: Sequence[torch.Tensor]) -> None:
+        self.tensors = list(blocks)
+        self.addresses = np.array([b.data_ptr() for b in self.tensors], dtype=np.uint64)
+        self.address = self.addresses.ctypes.data  # of the addresses
+
+
+class LayerCrew(Protocol):
+    """Computes experts with the threads it was made for, one call at a time."""
+
+    def layer(
+        self,
+        blocks: Blocks,
+        experts: Sequence[int],
+        hidden: torch.Tensor,
+        ids: torch.Tensor,
+        weights: torch.Tensor,
+        out: torch.Tensor,
+    ) -> None:
+        """Fill `out` ([tokens, hidden], fp32 or the dtype of `hidden`) with the weighted sums of
+        the given experts, for the tokens whose `ids` ([tokens, k], as `weights`) name them."""
+
+    def expert(
+        self,
+        block: torch.Tensor,
+        hidden: torch.Tensor,
+        tokens: torch.Tensor | None,
+        weights: torch.Tensor | float,
+        out: torch.Tensor,
+    ) -> None:
+        """Add one expert's part, as `ExpertKernel.compute` does."""
 
 
 class ExpertKernel(Protocol):
@@ -68,3 +113,6 @@ class ExpertKernel(Protocol):
         `hidden` [all tokens, hidden], `tokens` row numbers without repetition (None: every row,
         in order), `weights` fp32 [rows, 1] or one number for every row, `out` fp32 [all tokens,
         hidden]: parts of several devices may be added in fp32 and rounded once."""
+
+    def crew(self, threads: int) -> LayerCrew:
+        """Somebody who computes with so many threads, the caller's among them."""

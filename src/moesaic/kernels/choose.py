@@ -5,6 +5,7 @@ from __future__ import annotations
 from moesaic.core.errors import UnknownName
 from moesaic.kernels.base import ExpertKernel, ExpertShape
 from moesaic.kernels.dtypes import TORCH_DTYPES
+from moesaic.kernels.instruction_sets import REFERENCE, choose
 from moesaic.kernels.quantize import FORMATS
 from moesaic.kernels.quantized import QuantizedKernel
 from moesaic.kernels.reference import ReferenceKernel
@@ -12,9 +13,19 @@ from moesaic.kernels.reference import ReferenceKernel
 EXPERT_DTYPES = (*TORCH_DTYPES, *FORMATS)
 
 
-def make_kernel(shape: ExpertShape, dtype: str) -> ExpertKernel:
+def make_kernel(
+    shape: ExpertShape, dtype: str, kernel: str = "auto", tiles_from: int | None = None
+) -> ExpertKernel:
+    """`kernel` is one of `instruction_sets.KERNELS`. What the native kernels do not know (fp32 and
+    fp16 weights) is PyTorch's. `tiles_from`: see `crossover.py`."""
+    if dtype not in EXPERT_DTYPES:
+        raise UnknownName("expert dtype", dtype, EXPERT_DTYPES)
+    name = choose(kernel)
+    if name != REFERENCE:
+        from moesaic.kernels.native import NativeKernel, supports
+
+        if supports(shape, dtype):
+            return NativeKernel(shape, dtype, name, tiles_from)
     if dtype in TORCH_DTYPES:
         return ReferenceKernel(shape, dtype)
-    if dtype in FORMATS:
-        return QuantizedKernel(shape, dtype)
-    raise UnknownName("expert dtype", dtype, EXPERT_DTYPES)
+    return QuantizedKernel(shape, dtype)

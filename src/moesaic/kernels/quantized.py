@@ -21,10 +21,11 @@ import torch
 from torch.nn import functional
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.core.expert_block import MatrixPlace, lay_out
+from moesaic.core.expert_block import MatrixPlace, block_bytes, lay_out
 from moesaic.kernels.base import ExpertShape, ExpertWeights
 from moesaic.kernels.quantize import FORMATS, SCALE, GroupFormat, dequantize, pack_codes, quantize
 from moesaic.kernels.reference import ACTIVATIONS, add_part
+from moesaic.kernels.torch_crew import TorchCrew
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,10 @@ class QuantizedKernel:
         layout = lay_out(self._form, shape.hidden, shape.intermediate)
         self.gate_up = StoredMatrix(layout.gate_up, self._form)
         self.down = StoredMatrix(layout.down, self._form)
-        self.block_bytes = layout.bytes
+        self.block_bytes = block_bytes(dtype, shape.hidden, shape.intermediate)
+
+    def crew(self, threads: int) -> TorchCrew:
+        return TorchCrew(self)
 
     def workspace(self, tokens: int) -> int:
         """One piece in fp32 and rounded to fp16, at the worst; and per token, in fp32, gathered

@@ -16,8 +16,10 @@ from functools import partial
 import torch
 from torch.nn import functional
 
-from moesaic.kernels.base import ExpertShape, ExpertWeights, aligned
+from moesaic.core.expert_block import block_bytes
+from moesaic.kernels.base import ExpertShape, ExpertWeights
 from moesaic.kernels.dtypes import torch_dtype
+from moesaic.kernels.torch_crew import TorchCrew
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": functional.silu,
@@ -33,7 +35,10 @@ class ReferenceKernel:
         self.dtype = dtype
         self._stored = torch_dtype(dtype)
         self._used_bytes = shape.values * self._stored.itemsize
-        self.block_bytes = aligned(self._used_bytes)
+        self.block_bytes = block_bytes(dtype, shape.hidden, shape.intermediate)
+
+    def crew(self, threads: int) -> TorchCrew:
+        return TorchCrew(self)
 
     def workspace(self, tokens: int) -> int:
         """Gathered rows, gate and up, their product, the result: at most fp32 each."""

@@ -182,7 +182,7 @@ def _machine(
     cores = settings.threads or usable_cores()
     if settings.accelerator == "none":
         torch.set_num_threads(cores)
-        return CpuMachine(store, Translator(ranks), decoder.dtype, timeline=timeline)
+        return CpuMachine(store, Translator(ranks), decoder.dtype, cores, timeline)
     torch.set_num_threads(1)
     link = LinkSpeed(settings.link_gb_s, settings.link_latency_us)
     accelerator = EmulatedAccelerator(room.slots, store.kernel.block_bytes, link)

@@ -8,7 +8,7 @@ import torch
 
 from moesaic.core.units import GB, NS_PER_S
 from moesaic.engine.measuring.timing import least_ns, line_through, on_lane
-from moesaic.kernels.base import ExpertKernel, ExpertShape
+from moesaic.kernels.base import Blocks, ExpertKernel, ExpertShape, LayerCrew
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.dtypes import TORCH_DTYPES
 from moesaic.machines.real.lane import Job, Lane
@@ -33,18 +33,18 @@ class ExpertTimes:
     tflops: dict[str, float]
 
 
-def measure_experts(lane: Lane) -> ExpertTimes:
+def measure_experts(lane: Lane, threads: int) -> ExpertTimes:
     large = {dtype: _blocks(make_kernel(LARGE, dtype)) for dtype in DTYPES}
     small = _blocks(make_kernel(SMALL, "bf16"))
     by_tokens = {
-        dtype: {tokens: _expert_us(lane, store, tokens) for tokens in TOKENS}
+        dtype: {tokens: _expert_us(lane, threads, store, tokens) for tokens in TOKENS}
         for dtype, store in large.items()
     }
     one = by_tokens["bf16"][1]
     sizes = [store.kernel.block_bytes for store in (small, large["bf16"])]
-    points = [(sizes[0], _expert_us(lane, small, 1)), (sizes[1], one)]
+    points = [(sizes[0], _expert_us(lane, threads, small, 1)), (sizes[1], one)]
     overhead, us_per_byte = line_through(points)
-    alone = _lane_us(lane, large["bf16"], 1, 1)
+    alone = _lane_us(lane, large["bf16"].kernel.crew(threads), large["bf16"], 1, 1)
     flops = 2.0 * LARGE.values * TOKENS[-1]
     return ExpertTimes(
         by_tokens,
@@ -63,27 +63,29 @@ def _blocks(kernel: ExpertKernel) -> ExpertStore:
     return store
 
 
-def _expert_us(lane: Lane, store: ExpertStore, tokens: int) -> float:
+def _expert_us(lane: Lane, threads: int, store: ExpertStore, tokens: int) -> float:
     """One expert more: between one and five in a row, so that the hand-over drops out; where
     other programs disturbed that beyond belief, the plain average."""
-    one, five = _lane_us(lane, store, tokens, 1), _lane_us(lane, store, tokens, 5)
+    crew = store.kernel.crew(threads)
+    one, five = _lane_us(lane, crew, store, tokens, 1), _lane_us(lane, crew, store, tokens, 5)
     following = (five - one) / 4
     return following if five / 10 < following <= five / 4 else five / 5
 
 
-def _lane_us(lane: Lane, store: ExpertStore, tokens: int, experts: int) -> float:
+def _lane_us(lane: Lane, crew: LayerCrew, store: ExpertStore, tokens: int, experts: int) -> float:
     shape = store.kernel.shape
     floating = TORCH_DTYPES.get(store.kernel.dtype, torch.bfloat16)
     hidden = torch.randn((tokens, shape.hidden)).to(floating)
-    weights, out = torch.ones(tokens, 1), torch.zeros((tokens, shape.hidden))
+    ids = torch.arange(experts).repeat(tokens, 1)
+    weights, out = torch.ones(tokens, experts), torch.zeros((tokens, shape.hidden))
 
     def make(attempt: int) -> Job:
-        chosen = [store.block(0, (attempt * experts + i) % _BLOCKS) for i in range(experts)]
+        first = attempt * experts
+        chosen = Blocks([store.block(0, (first + i) % _BLOCKS) for i in range(experts)])
 
         def compute() -> None:
             with torch.inference_mode():
-                for block in chosen:
-                    store.kernel.compute(block, hidden, None, weights, out)
+                crew.layer(chosen, range(experts), hidden, ids, weights, out)
 
         return compute
 

@@ -82,7 +82,7 @@ def _within(device: Device, engine: EngineTimes, lane: str) -> Device:
 
 def _device(lane: Lane, threads: int, name: str, tell: Tell) -> Device:
     tell(f"the {name}: streaming reads, then experts of 1 to {TOKENS[-1]} tokens")
-    return Device(threads, stream_gb_s(lane), measure_experts(lane))
+    return Device(threads, stream_gb_s(lane), measure_experts(lane, threads))
 
 
 def _link(settings: EngineSettings, cpu: Lane, tell: Tell) -> LinkTimes:

@@ -14,6 +14,7 @@ from moesaic.core.plan import LayerPlan, Transfer
 from moesaic.core.report import LayerReport, Span, Timeline
 from moesaic.core.routing import ExpertId
 from moesaic.core.view import CPU, GPU, View
+from moesaic.kernels.base import LayerCrew
 from moesaic.kernels.grouping import Group, group_by_expert
 from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copies import Copy
@@ -52,6 +53,10 @@ class AcceleratedMachine(RealMachine):
         self.accelerator = accelerator
         self.transfers = Transfers(store, accelerator, self.residency, self.timeline)
         self.cpu: Lane = ThreadLane("cpu", threads)
+        self._crews: dict[str, LayerCrew] = {
+            CPU: store.kernel.crew(threads),
+            GPU: store.kernel.crew(1),
+        }
         self._shared_ns = 0  # how long shared experts take, by the last layer
         self._shared_since = 0  # when this layer's were submitted; 0: there are none
         self._computed: dict[int, Event] = {}
@@ -80,10 +85,11 @@ class AcceleratedMachine(RealMachine):
         if on_gpu:
             self._submit(GPU, self._accelerator_items(plan, on_gpu, groups))
         on_cpu = plan.queues.get(CPU, ())
-        if on_cpu:
+        if on_cpu and self.timeline.enabled:
             block = self.store.block
-            items = [Item(e, block(plan.layer, e), groups[e]) for e in on_cpu]
-            self._submit(CPU, items)
+            self._submit(CPU, [Item(e, block(plan.layer, e), groups[e]) for e in on_cpu])
+        elif on_cpu:
+            self._submit_together(plan.layer, on_cpu)
         self.accelerator.lane.wake()
         self.cpu.wake()
 
@@ -109,9 +115,11 @@ class AcceleratedMachine(RealMachine):
 
     def probe(self, device: str, tokens: int, experts: int) -> int:
         if device == CPU:
-            return time_on_lane(self.store, self.dtype, self.cpu, tokens, experts)
+            crew = self._crews[CPU]
+            return time_on_lane(self.store, self.dtype, crew, self.cpu, tokens, experts)
         filled, lane = self.accelerator.filled(self.store), self.accelerator.lane
-        return time_on_lane(self.store, self.dtype, lane, tokens, experts, filled)
+        crew = self._crews[GPU]
+        return time_on_lane(self.store, self.dtype, crew, lane, tokens, experts, filled)
 
     def probe_transfer(self) -> int:
         return time_transfer(self.store, self.accelerator)
@@ -198,6 +206,20 @@ class AcceleratedMachine(RealMachine):
         lane = self.accelerator.lane if device == GPU else self.cpu
         lane.submit(compute)
 
+    def _submit_together(self, layer: int, queue: tuple[int, ...]) -> None:
+        """The CPU's experts in one call: nothing is waited for in between."""
+        choice, hidden = self._routed.choice, self._routed.hidden
+        blocks, crew = self.store.layer(layer), self._crews[CPU]
+        out = torch.empty(hidden.shape, dtype=torch.float32)
+        self._parts[CPU] = out
+
+        def compute() -> None:
+            started = perf_counter_ns()
+            crew.layer(blocks, queue, hidden, choice.experts, choice.weights, out)
+            self._busy[CPU] = perf_counter_ns() - started
+
+        self.cpu.submit(compute)
+
     def _compute(
         self, device: str, layer: int, item: Item, hidden: torch.Tensor, out: torch.Tensor
     ) -> None:
@@ -205,7 +227,7 @@ class AcceleratedMachine(RealMachine):
             item.arrival.wait()
         started = perf_counter_ns()
         tokens, weights, count = item.group
-        self.store.kernel.compute(item.block, hidden, tokens, weights, out)
+        self._crews[device].expert(item.block, hidden, tokens, weights, out)
         if item.computed is not None:
             item.computed.set()
         if self.timeline.enabled:

@@ -11,60 +11,69 @@ from time import perf_counter_ns
 import torch
 
 from moesaic.core.plan import LayerPlan, Transfer
-from moesaic.core.report import LayerReport, Span
+from moesaic.core.report import LayerReport, Span, Timeline
 from moesaic.core.view import CPU, View
 from moesaic.kernels.grouping import group_by_expert
 from moesaic.machines.real.lane import InlineLane
 from moesaic.machines.real.machine import RealMachine
 from moesaic.machines.real.probes import time_on_lane
+from moesaic.machines.real.routing import Translator
+from moesaic.machines.real.store import ExpertStore
 
 
 class CpuMachine(RealMachine):
-    """Implements `core.machine.Body`."""
+    """Implements `core.machine.Body`. `threads` is how many cores compute experts."""
 
     dense_on = CPU
 
-    def view(self, layer: int) -> View:
+    def __init__(
+        self,
+        store: ExpertStore,
+        translator: Translator,
+        dtype: torch.dtype,
+        threads: int = 1,
+        timeline: Timeline | None = None,
+    ) -> None:
+        super().__init__(store, translator, dtype, timeline=timeline)
+        self.crew = store.kernel.crew(threads)
         books = self.residency  # nothing is ever resident
-        return View(books.resident, 0, books.held, 0, (), (CPU,))
+        self._view = View(books.resident, 0, books.held, 0, (), (CPU,))
+
+    def view(self, layer: int) -> View:
+        return self._view
 
     def start(self, plan: LayerPlan, planning_ns: int = 0) -> None:
         """Computes it, too."""
-        hidden, layer, queue = self._routed.hidden, plan.layer, plan.queues[CPU]
-        out = torch.zeros(hidden.shape, dtype=torch.float32)
-        if len(hidden) == 1 and not self.timeline.enabled:
-            started, ended = self._compute_one(layer, queue, hidden, out)
-        else:
-            started, ended = self._compute_many(layer, queue, hidden, out)
-        self._experts_ns += ended - started
-        self._total = out.to(hidden.dtype)
-        self._report = LayerReport(layer, started, ended, len(queue), 0, 0)
-
-    def _compute_one(
-        self, layer: int, queue: tuple[int, ...], hidden: torch.Tensor, out: torch.Tensor
-    ) -> tuple[int, int]:
-        """One token: nothing to group, and its weights are plain numbers."""
-        choice, block, compute = self._routed.choice, self.store.block, self.store.kernel.compute
-        weights = dict(zip(choice.experts.tolist()[0], choice.weights.tolist()[0], strict=True))
+        layer, queue = plan.layer, plan.queues[CPU]
+        if self.timeline.enabled:
+            self._one_by_one(layer, queue)
+            return
+        choice, hidden = self._routed.choice, self._routed.hidden
+        out = torch.empty_like(hidden)
+        blocks = self.store.layer(layer)
         started = perf_counter_ns()
-        for expert in queue:
-            compute(block(layer, expert), hidden, None, weights[expert], out)
-        return started, perf_counter_ns()
+        self.crew.layer(blocks, queue, hidden, choice.experts, choice.weights, out)
+        self._end(layer, queue, out, started)
 
-    def _compute_many(
-        self, layer: int, queue: tuple[int, ...], hidden: torch.Tensor, out: torch.Tensor
-    ) -> tuple[int, int]:
-        choice, block, compute = self._routed.choice, self.store.block, self.store.kernel.compute
+    def _one_by_one(self, layer: int, queue: tuple[int, ...]) -> None:
+        """So that the timeline has a span for each."""
+        choice, hidden = self._routed.choice, self._routed.hidden
+        out = torch.zeros(hidden.shape, dtype=torch.float32)
         groups = group_by_expert(choice.experts, choice.weights)
         started = began = perf_counter_ns()
         for expert in queue:
             tokens, weights, load = groups[expert]
-            compute(block(layer, expert), hidden, tokens, weights, out)
+            self.crew.expert(self.store.block(layer, expert), hidden, tokens, weights, out)
             now = perf_counter_ns()
-            if self.timeline.enabled:
-                self.timeline.add(Span(CPU, "expert", began, now, layer, expert, load))
+            self.timeline.add(Span(CPU, "expert", began, now, layer, expert, load))
             began = now
-        return started, perf_counter_ns()
+        self._end(layer, queue, out.to(hidden.dtype), started)
+
+    def _end(self, layer: int, queue: tuple[int, ...], total: torch.Tensor, started: int) -> None:
+        ended = perf_counter_ns()
+        self._experts_ns += ended - started
+        self._total = total
+        self._report = LayerReport(layer, started, ended, len(queue), 0, 0)
 
     def offer(self, background: tuple[Transfer, ...], lookahead_ns: int = 0) -> None:
         assert not background, "nowhere to move an expert to"
@@ -75,7 +84,7 @@ class CpuMachine(RealMachine):
 
     def probe(self, device: str, tokens: int, experts: int) -> int:
         """Of the CPU, whatever the device: there is no other."""
-        return time_on_lane(self.store, self.dtype, InlineLane(), tokens, experts)
+        return time_on_lane(self.store, self.dtype, self.crew, InlineLane(), tokens, experts)
 
     def probe_transfer(self) -> int:
         return 0

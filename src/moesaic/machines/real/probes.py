@@ -9,6 +9,7 @@ from time import perf_counter_ns
 import torch
 
 from moesaic.core.plan import Transfer
+from moesaic.kernels.base import Blocks, LayerCrew
 from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copies import Copy
 from moesaic.machines.real.lane import Lane
@@ -20,6 +21,7 @@ _TIMES = 5
 def time_on_lane(
     store: ExpertStore,
     dtype: torch.dtype,
+    crew: LayerCrew,
     lane: Lane,
     tokens: int,
     experts: int,
@@ -27,18 +29,17 @@ def time_on_lane(
 ) -> int:
     """Nanoseconds from handing over so many experts of so many tokens each to their end; another
     set of blocks every time, so that no cache holds them (the store's, where none are given)."""
-    kernel = store.kernel
-    hidden = torch.randn((tokens, kernel.shape.hidden), generator=torch.Generator().manual_seed(0))
-    hidden = hidden.to(dtype)
-    weights, out = torch.ones(tokens, 1), torch.zeros((tokens, kernel.shape.hidden))
+    width = store.kernel.shape.hidden
+    hidden = torch.randn((tokens, width), generator=torch.Generator().manual_seed(0)).to(dtype)
+    ids = torch.arange(experts).repeat(tokens, 1)
+    weights, out = torch.ones((tokens, experts)), torch.zeros((tokens, width))
     blocks = blocks or store.some_blocks(experts * (_TIMES + 1))
     measured = []
     for attempt in range(_TIMES + 1):
-        chosen = [blocks[(attempt * experts + i) % len(blocks)] for i in range(experts)]
+        chosen = Blocks([blocks[(attempt * experts + i) % len(blocks)] for i in range(experts)])
 
-        def compute(chosen: list[torch.Tensor] = chosen) -> None:
-            for block in chosen:
-                kernel.compute(block, hidden, None, weights, out)
+        def compute(chosen: Blocks = chosen) -> None:
+            crew.layer(chosen, range(experts), hidden, ids, weights, out)
 
         started = perf_counter_ns()
         with torch.inference_mode():

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from moesaic.core.routing import ExpertId
-from moesaic.kernels.base import ExpertKernel, ExpertWeights
+from moesaic.kernels.base import Blocks, ExpertKernel, ExpertWeights
 
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
@@ -29,13 +29,16 @@ class ExpertStore:
         flat = torch.frombuffer(self._memory, dtype=torch.uint8)
         self._blocks = flat.view(layers, experts, kernel.block_bytes)
         # Indexing a tensor costs microseconds and a layer asks for several blocks: made once.
-        self._views = [[row[e] for e in range(experts)] for row in self._blocks]
+        self._layers = [Blocks([row[e] for e in range(experts)]) for row in self._blocks]
 
     def put(self, expert: ExpertId, weights: ExpertWeights) -> None:
         self.kernel.pack(weights, self.block(*expert))
 
     def block(self, layer: int, expert: int) -> torch.Tensor:
-        return self._views[layer][expert]
+        return self._layers[layer].tensors[expert]
+
+    def layer(self, layer: int) -> Blocks:
+        return self._layers[layer]
 
     def some_blocks(self, count: int) -> list[torch.Tensor]:
         """Different experts from all over the store, or as many as there are."""

@@ -1,0 +1,236 @@
+"""Experts computed by the native kernels: tensors are checked here, addresses are what they get.
+
+Precision: bf16 products are summed in fp32 and what lies between the products is rounded once; int8
+experts multiply activations that are themselves rounded to int8, a scale for every 256; int4 experts
+multiply bf16 activations in tiles, 16-bit codes in vectors. Sums over experts are kept in fp32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from threading import local
+
+import torch
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.expert_block import ALIGNMENT, block_bytes
+from moesaic.hardware.host import usable_cores
+from moesaic.kernels import _native
+from moesaic.kernels.base import Blocks, ExpertShape, ExpertWeights
+from moesaic.kernels.cores import worker_cores
+from moesaic.kernels.crossover import DEFAULT
+from moesaic.kernels.instruction_sets import ISA_NUMBERS
+
+DTYPES = {"bf16": 0, "int8": 1, "int4": 2}
+VALUES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_pytorch_tanh": 2}
+SPIN_US = 50.0  # longer than a layer's decision, shorter than its attention
+
+
+def supports(shape: ExpertShape, dtype: str) -> bool:
+    return dtype in DTYPES and shape.activation in ACTIVATIONS
+
+
+class NativeKernel:
+    """Implements `ExpertKernel`. Threads that call `compute` have a crew of their own, each without
+    helpers; whoever wants several cores for a layer asks for a `crew`."""
+
+    def __init__(
+        self, shape: ExpertShape, dtype: str, isa: str, tiles_from: int | None = None
+    ) -> None:
+        self.shape, self.dtype, self.isa = shape, dtype, isa
+        self.tiles_from = DEFAULT[dtype] if tiles_from is None else tiles_from
+        self.block_bytes = block_bytes(dtype, shape.hidden, shape.intermediate)
+        self._own = local()
+
+    def workspace(self, tokens: int, top_k: int = 1) -> int:
+        return self._crew().runner.workspace_bytes(tokens, top_k)
+
+    def pack(self, weights: ExpertWeights, block: torch.Tensor) -> None:
+        pack_with(_packing_pool(), self, weights, block)
+
+    def unpack(self, block: torch.Tensor) -> ExpertWeights:
+        """What the block stands for, in fp32."""
+        check_block(self, block)
+        inner, hidden = self.shape.intermediate, self.shape.hidden
+        shapes = ((inner, hidden), (inner, hidden), (hidden, inner))
+        gate, up, down = (torch.empty(shape) for shape in shapes)
+        addresses = (t.data_ptr() for t in (block, gate, up, down))
+        _native.unpack(DTYPES[self.dtype], hidden, inner, *addresses)
+        return ExpertWeights(gate, up, down)
+
+    def compute(
+        self,
+        block: torch.Tensor,
+        hidden: torch.Tensor,
+        tokens: torch.Tensor | None,
+        weights: torch.Tensor | float,
+        out: torch.Tensor,
+    ) -> None:
+        self._crew().expert(block, hidden, tokens, weights, out)
+
+    def crew(self, threads: int) -> Crew:
+        """Somebody who computes whole layers with so many threads, the caller's among them."""
+        return Crew(self, threads)
+
+    def runner(self, pool: _native.Pool) -> _native.Runner:
+        shape = self.shape
+        return _native.Runner(
+            pool,
+            DTYPES[self.dtype],
+            shape.hidden,
+            shape.intermediate,
+            ACTIVATIONS[shape.activation],
+            ISA_NUMBERS[self.isa],
+            self.tiles_from,
+        )
+
+    def _crew(self) -> Crew:
+        crew: Crew | None = getattr(self._own, "crew", None)
+        if crew is None:
+            crew = self._own.crew = Crew(self, 1)
+        return crew
+
+
+class Crew:
+    """Workers for layers of one kernel; one layer at a time."""
+
+    def __init__(self, kernel: NativeKernel, threads: int) -> None:
+        self._kernel = kernel
+        self.pool = _native.Pool(worker_cores(threads), SPIN_US)
+        self.runner = kernel.runner(self.pool)
+
+    def layer(
+        self,
+        blocks: Blocks,
+        experts: Sequence[int],
+        hidden: torch.Tensor,
+        ids: torch.Tensor,
+        weights: torch.Tensor,
+        out: torch.Tensor,
+    ) -> None:
+        if weights.dtype != torch.float32:
+            weights = weights.float()
+        self._run(blocks, experts, hidden, ids, weights, out, False)
+
+    def _run(
+        self,
+        blocks: Blocks,
+        experts: Sequence[int],
+        hidden: torch.Tensor,
+        ids: torch.Tensor,
+        weights: torch.Tensor,
+        out: torch.Tensor,
+        add: bool,
+    ) -> None:
+        check_layer(self._kernel.shape, hidden, ids, weights, out)
+        tokens, top_k = ids.shape
+        self.runner.run(
+            blocks.address,
+            list(experts),
+            hidden.data_ptr(),
+            VALUES[hidden.dtype],
+            hidden.stride(0),
+            tokens,
+            top_k,
+            ids.data_ptr(),
+            weights.data_ptr(),
+            len(blocks.tensors),
+            out.data_ptr(),
+            VALUES[out.dtype],
+            add,
+        )
+
+    def expert(
+        self,
+        block: torch.Tensor,
+        hidden: torch.Tensor,
+        tokens: torch.Tensor | None,
+        weights: torch.Tensor | float,
+        out: torch.Tensor,
+    ) -> None:
+        """As `ExpertKernel.compute`."""
+        check_block(self._kernel, block)
+        if tokens is None:
+            self._add(block, hidden, weights, out)
+            return
+        part = torch.zeros((len(tokens), hidden.shape[1]), dtype=torch.float32)
+        self._add(block, hidden[tokens], weights, part)
+        out.index_add_(0, tokens, part)
+
+    def _add(
+        self,
+        block: torch.Tensor,
+        hidden: torch.Tensor,
+        weights: torch.Tensor | float,
+        out: torch.Tensor,
+    ) -> None:
+        rows = len(hidden)
+        if isinstance(weights, float):
+            weights = torch.full((rows, 1), weights)
+        ids = torch.zeros((rows, 1), dtype=torch.int64)
+        self._run(Blocks([block]), (0,), hidden, ids, weights.contiguous(), out, True)
+
+
+def pack_with(
+    pool: _native.Pool, kernel: NativeKernel, weights: ExpertWeights, block: torch.Tensor
+) -> None:
+    check_block(kernel, block)
+    inner, hidden = kernel.shape.intermediate, kernel.shape.hidden
+    matrices = []
+    shapes = {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
+    for name, shape in shapes.items():
+        matrix: torch.Tensor = getattr(weights, name)
+        if matrix.shape != shape:
+            raise ValueError(f"{name} is {tuple(matrix.shape)}; it must be {shape}")
+        matrices.append(matrix)
+    dtypes = {matrix.dtype for matrix in matrices}
+    value = dtypes.pop() if len(dtypes) == 1 else None
+    if value not in VALUES:
+        value = torch.float32
+    matrices = [matrix.to(value).contiguous() for matrix in matrices]
+    addresses = [matrix.data_ptr() for matrix in matrices]
+    try:
+        kernel.runner(pool).pack(*addresses, VALUES[value], hidden, inner, block.data_ptr())
+    except ArithmeticError as damaged:
+        raise ImpossibleSetting(
+            f"experts in {kernel.dtype} need finite weights, but of an expert {damaged}: the "
+            "checkpoint is damaged or was saved from a diverged training. Get it anew, or see with "
+            "bf16 experts what it computes."
+        ) from None
+
+
+def check_block(kernel: NativeKernel, block: torch.Tensor) -> None:
+    if block.dtype != torch.uint8 or block.dim() != 1 or not block.is_contiguous():
+        raise ValueError("a block is one row of bytes")
+    if len(block) < kernel.block_bytes:
+        raise ValueError(f"a block has {kernel.block_bytes} bytes, this one {len(block)}")
+    if block.data_ptr() % ALIGNMENT:
+        raise ValueError(f"a block begins at a multiple of {ALIGNMENT} bytes")
+
+
+def check_layer(
+    shape: ExpertShape,
+    hidden: torch.Tensor,
+    ids: torch.Tensor,
+    weights: torch.Tensor,
+    out: torch.Tensor,
+) -> None:
+    """What would make the kernels read or write elsewhere."""
+    tokens = len(hidden)
+    if hidden.dtype not in VALUES or hidden.shape != (tokens, shape.hidden):
+        raise ValueError(f"hidden states are {tuple(hidden.shape)} {hidden.dtype}")
+    if hidden.stride(1) != 1 and shape.hidden > 1:
+        raise ValueError("a token's hidden states lie side by side")
+    if ids.dtype != torch.int64 or ids.shape != weights.shape or len(ids) != tokens:
+        raise ValueError("every token has as many expert numbers (int64) as weights")
+    if not (ids.is_contiguous() and weights.is_contiguous()):
+        raise ValueError("expert numbers and weights lie row after row")
+    if out.shape != hidden.shape or out.dtype not in VALUES or not out.is_contiguous():
+        raise ValueError("the result has the shape of the hidden states, row after row")
+
+
+@cache
+def _packing_pool() -> _native.Pool:
+    return _native.Pool(worker_cores(usable_cores()), 0.0)

@@ -1,0 +1,36 @@
+"""A crew that leaves everything to a kernel written in torch, whose threads are torch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from moesaic.kernels.base import Blocks, ExpertKernel
+from moesaic.kernels.grouping import group_by_expert
+
+
+class TorchCrew:
+    """Implements `LayerCrew`."""
+
+    def __init__(self, kernel: ExpertKernel) -> None:
+        self._kernel = kernel
+        self.expert = kernel.compute
+
+    def layer(
+        self,
+        blocks: Blocks,
+        experts: Sequence[int],
+        hidden: torch.Tensor,
+        ids: torch.Tensor,
+        weights: torch.Tensor,
+        out: torch.Tensor,
+    ) -> None:
+        total = out if out.dtype == torch.float32 else torch.empty(out.shape)
+        total.zero_()
+        groups = group_by_expert(ids, weights)
+        for expert in experts:
+            group = groups[expert]
+            self.expert(blocks.tensors[expert], hidden, group.tokens, group.weights, total)
+        if total is not out:
+            out.copy_(total)
