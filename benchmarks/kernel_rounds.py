@@ -1,0 +1,113 @@
+"""How the kernel benchmark measures: in rounds, everybody once per round.
+
+A shared machine may be three times slower for seconds at a time. What is compared is therefore
+measured side by side: this machine's ceilings before and after every turn, by the same workers
+that compute experts, and all contenders one after the other. Ratios are taken within a round, and
+the median of the rounds counts."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from math import ceil
+
+from benchmarks.kernel_cases import Case
+from benchmarks.kernel_contenders import Call, Contender, Native
+from moesaic.kernels import _native
+
+TURN_S = 0.01  # calls are repeated until a turn takes about this long
+MOST_CALLS = 16
+STREAM_BYTES_PER_THREAD = 48 << 20
+PEAK_ITEMS_PER_THREAD = 96
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    stream_gb_s: float
+    peak_tflops: float | None  # None: no matrix tiles here
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    seconds: float  # one call
+    ceiling: Ceiling
+
+
+Who = tuple[str, str]  # a contender: whose kernels, which precision
+Round = dict[Who, Turn]
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    seconds: float  # for a case, unless it needs longer for `least` rounds
+    least: int
+    most: int
+
+
+class Ceilings:
+    """What one pool can do, measured on the store it computes from."""
+
+    def __init__(self, native: Native, threads: int) -> None:
+        self._pool = native.crew.pool
+        self._store = native.store
+        self._bytes = min(STREAM_BYTES_PER_THREAD * threads, self._store.bytes // 4)
+        self._items = PEAK_ITEMS_PER_THREAD * threads
+        self._at = 0
+        self._tiles = "amx" in _native.isas()
+
+    def measure(self) -> Ceiling:
+        self._at += self._bytes
+        if self._at + self._bytes > self._store.bytes:
+            self._at = 0
+        address = self._store.block(0, 0).data_ptr() + self._at
+        stream = self._bytes / self._pool.stream_seconds(address, self._bytes) / 1e9
+        if not self._tiles:
+            return Ceiling(stream, None)
+        operations = self._items * _native.peak_flops
+        return Ceiling(stream, operations / self._pool.peak_seconds(self._items) / 1e12)
+
+
+def between(before: Ceiling, after: Ceiling) -> Ceiling:
+    """As if both measurements had been one."""
+    stream = 2 / (1 / before.stream_gb_s + 1 / after.stream_gb_s)
+    if before.peak_tflops is None or after.peak_tflops is None:
+        return Ceiling(stream, None)
+    return Ceiling(stream, 2 / (1 / before.peak_tflops + 1 / after.peak_tflops))
+
+
+def measure(
+    case: Case, contenders: list[Contender], ceilings: Ceilings, effort: Effort
+) -> list[Round]:
+    calls = {(one.by, one.dtype): calls_for(one, case) for one in contenders}
+    rounds: list[Round] = []
+    end = time.perf_counter() + effort.seconds
+    while len(rounds) < effort.least or (len(rounds) < effort.most and time.perf_counter() < end):
+        turns: Round = {}
+        before = ceilings.measure()
+        for one in contenders:
+            who = one.by, one.dtype
+            seconds = seconds_per_call(one, case, calls[who])
+            time.sleep(one.settle_s)
+            after = ceilings.measure()
+            turns[who] = Turn(seconds, between(before, after))
+            before = after
+        rounds.append(turns)
+    return rounds
+
+
+def calls_for(one: Contender, case: Case) -> int:
+    """After a first call, which may compile and allocate."""
+    timed(one.ready(case))
+    seconds = timed(one.ready(case))
+    time.sleep(one.settle_s)
+    return max(1, min(MOST_CALLS, ceil(TURN_S / seconds)))
+
+
+def seconds_per_call(one: Contender, case: Case, calls: int) -> float:
+    return sum(timed(one.ready(case)) for _ in range(calls)) / calls
+
+
+def timed(call: Call) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start

@@ -1,0 +1,138 @@
+"""One run of the kernel benchmark: stores are filled, rounds measured, rows and goals made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+import torch
+
+from benchmarks.kernel_cases import MODELS, PROMPT_MODEL, Case, even_case, prompt_case
+from benchmarks.kernel_contenders import Contender, Native, PyTorch, places_for, random_experts
+from benchmarks.kernel_goals import Latency
+from benchmarks.kernel_kt import KtKernel, Workers, version
+from benchmarks.kernel_rounds import Ceiling, Ceilings, Effort, Round, measure
+from benchmarks.kernel_rows import Place, Row, Work, make_row
+from moesaic.cli.output import progress
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.expert_block import block_bytes
+from moesaic.hardware.host import memory
+from moesaic.kernels.choose import make_kernel
+from moesaic.kernels.instruction_sets import REFERENCE, in_words
+from moesaic.kernels.native import NativeKernel
+
+LATENCIES = 5000
+BESIDE_BYTES = 3 << 30  # hidden states, workspaces, PyTorch; what kt-kernel packs from
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    models: tuple[str, ...]
+    tokens: tuple[int, ...]
+    dtypes: tuple[str, ...]
+    threads: int
+    kt_threads: int
+    kernel: str
+    store_bytes: int  # of every contender
+    effort: Effort
+
+    def cases(self, model: str) -> list[Case]:
+        cases = [even_case(model, tokens) for tokens in self.tokens]
+        return [*cases, prompt_case()] if model == PROMPT_MODEL else cases
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    rows: list[Row]
+    ceilings: list[Ceiling]
+    latency: Latency | None
+
+
+def run(asked: Asked) -> Found:
+    check(asked)
+    torch.set_num_threads(asked.threads)
+    workers = Workers(asked.kt_threads) if version() else None
+    found = Found([], [], start_latency(asked))
+    total = sum(len(asked.cases(model)) for model in asked.models)
+    with progress("layer calls", total) as advance, torch.inference_mode():
+        for model in asked.models:
+            cases = asked.cases(model)
+            contenders = enter(asked, model, cases, workers)
+            ceilings = Ceilings(next(c for c in contenders if isinstance(c, Native)), asked.threads)
+            for case in cases:
+                rounds = measure(case, contenders, ceilings, asked.effort)
+                found.ceilings.extend(turn.ceiling for r in rounds for turn in r.values())
+                found.rows.extend(rows_of(case, contenders, rounds))
+                advance()
+            del contenders, ceilings  # their stores, before the next ones are made
+    return found
+
+
+def check(asked: Asked) -> None:
+    """Before anything is allocated."""
+    for model in asked.models:
+        native_kernel(asked, model, asked.dtypes[0])
+    needed, available = max(needed_bytes(asked, model) for model in asked.models), memory()[1]
+    if available is not None and needed > available:
+        raise ImpossibleSetting(
+            f"the stores need {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB are available: "
+            "lower --store-gb, or ask for fewer --shapes or --dtypes"
+        )
+
+
+def needed_bytes(asked: Asked, model: str) -> int:
+    shape = MODELS[model].shape
+    dtypes = [*asked.dtypes, "bf16"]  # PyTorch's
+    if version():
+        dtypes += asked.dtypes
+    blocks = (block_bytes(dtype, shape.hidden, shape.intermediate) for dtype in dtypes)
+    return sum(block * places_for(block, asked.store_bytes) for block in blocks) + BESIDE_BYTES
+
+
+def native_kernel(asked: Asked, model: str, dtype: str) -> NativeKernel:
+    kernel = make_kernel(MODELS[model].shape, dtype, asked.kernel)
+    if not isinstance(kernel, NativeKernel):
+        raise ImpossibleSetting(
+            f"this measures the native kernels, but {dtype} would be computed by "
+            f"{in_words(REFERENCE)}"
+        )
+    return kernel
+
+
+def enter(
+    asked: Asked, model: str, cases: Sequence[Case], workers: Workers | None
+) -> list[Contender]:
+    """Everybody who takes part, the native kernels first."""
+    shape, size = MODELS[model].shape, asked.store_bytes
+    experts = random_experts(shape)
+    contenders: list[Contender] = [
+        Native(native_kernel(asked, model, dtype), asked.threads, experts, size)
+        for dtype in asked.dtypes
+    ]
+    contenders.append(PyTorch(shape, experts, size))
+    if workers is not None:
+        for dtype in asked.dtypes:
+            contenders.append(KtKernel(workers, shape, dtype, experts, size, cases))
+    return contenders
+
+
+def rows_of(case: Case, contenders: Sequence[Contender], rounds: Sequence[Round]) -> list[Row]:
+    reference = next(one for one in contenders if isinstance(one, PyTorch)).ready(case)().float()
+    rows = []
+    for one in contenders:
+        difference = one.ready(case)().float() - reference
+        place = Place(case.model, case.tokens, case.experts, one.by, one.dtype)
+        work = Work(case.experts * one.expert_bytes, case.flops)
+        error = float(difference.norm() / reference.norm())
+        rows.append(make_row(place, rounds, work, error))
+    return rows
+
+
+def start_latency(asked: Asked) -> Latency | None:
+    """From submitting a job to its first instruction on a worker that is awake."""
+    if asked.threads == 1:
+        return None
+    kernel = native_kernel(asked, asked.models[0], asked.dtypes[0])
+    microseconds = [ns / 1e3 for ns in kernel.crew(asked.threads).pool.start_latencies(LATENCIES)]
+    return Latency(median(microseconds), quantiles(microseconds, n=100)[-1])

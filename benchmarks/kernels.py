@@ -1,0 +1,35 @@
+"""How fast the CPU's experts are: `python -m benchmarks.kernels` (or `make bench-kernels`).
+
+Time, GB/s and TFLOP/s of whole layer calls, beside this machine's streaming bandwidth and matrix
+peak (measured in between, by the same workers), PyTorch's bf16 linear layers on as many threads,
+and kt-kernel where it is installed. The last table holds the results against the goals."""
+
+from __future__ import annotations
+
+import os
+
+LIBGOMP_SPINS = "300000"  # its default, in place of moesaic's choice that its threads sleep
+
+
+def main() -> None:
+    # PyTorch shall be at its best. Read once, when it is loaded: everything else comes after.
+    os.environ.setdefault("GOMP_SPINCOUNT", LIBGOMP_SPINS)
+    from benchmarks.kernel_options import asked_for, parser
+    from benchmarks.kernel_run import run
+    from benchmarks.kernel_tables import show, write
+    from moesaic.core.errors import MoesaicError
+
+    usage = parser(__doc__ or "")
+    options = usage.parse_args()
+    try:
+        asked = asked_for(options)
+        found = run(asked)
+    except MoesaicError as error:
+        usage.error(str(error))
+    show(asked, found)
+    if options.json:
+        write(options.json, asked, found)
+
+
+if __name__ == "__main__":
+    main()
