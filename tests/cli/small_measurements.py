@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from moesaic.engine.measuring import engine_times, expert_times, memory_times, profile
+from moesaic.engine.measuring import (
+    crossover_times,
+    engine_times,
+    expert_times,
+    memory_times,
+    profile,
+)
 from moesaic.kernels.base import ExpertShape
 
 TINY = {
@@ -45,6 +51,8 @@ def measure_small_things(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(expert_times, "SMALL", ExpertShape(64, 8))
     monkeypatch.setattr(expert_times, "_BLOCKS", 4)
     monkeypatch.setattr(expert_times, "TOKENS", (1, 4))
+    monkeypatch.setattr(crossover_times, "LARGE", large)
+    monkeypatch.setattr(crossover_times, "TOKENS", (1, 4))
     monkeypatch.setattr(memory_times, "_STREAM_BYTES", 1 << 20)
     monkeypatch.setattr(memory_times, "_COPIES", (1 << 16, 1 << 20))
     monkeypatch.setattr(engine_times, "MODEL", str(tiny_config(folder)))

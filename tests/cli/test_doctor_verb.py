@@ -19,6 +19,7 @@ from moesaic.cli import surroundings
 from moesaic.hardware.host import Gpu, Host, NumaNode, this_host
 from moesaic.hardware.load import load_machine, machine_file
 from moesaic.hardware.write import save_machine
+from moesaic.kernels.instruction_sets import choose, in_words
 
 WELL_EQUIPPED = Host(
     cpu="Intel(R) Xeon(R) Gold",
@@ -79,7 +80,7 @@ def test_words_for_a_machine_that_has_everything(place: Place) -> None:
         "Intel(R) Xeon(R) Gold, 16 usable cores",
         "amx_tile avx2",
         "128.0 GB, available now 100.5 GB",
-        "the PyTorch reference kernel",
+        in_words(choose()),
         "--accelerator emulated",
         "torch 1.2.3",
         str(machine_file()),
@@ -129,7 +130,7 @@ def test_a_missing_package(
     monkeypatch.setattr(surroundings, "version", version)
     told = run_json("doctor")
     assert told["used"]["packages"][package] is None
-    assert told["used"]["cpu_kernel"] == (None if package == "torch" else "reference")
+    assert told["used"]["cpu_kernel"] == (None if package == "torch" else choose())
     assert [lack["remedy"] for lack in told["missing"]] == ([] if remedy is None else [remedy])
     said = run("doctor").out
     assert f"{package} 1.2.3" not in said

@@ -70,7 +70,7 @@ def expected(tokens: list[int], dtype: str, window: int) -> dict[str, float]:
 @pytest.mark.parametrize("window", [None, 32])
 def test_figures_are_the_stock_models(window: int | None, machine: tuple[str, ...]) -> None:
     words = () if window is None else ("--max-model-len", window)
-    told = run_json("quality", talking().folder, *ONE, *words, *machine)
+    told = run_json("quality", talking().folder, *ONE, *words, *machine, "--kernel", "reference")
     assert told["tokens"] == TOKENS
     assert told["window"] == (window or TOKENS)
     assert (told["reference"], told["text"]) == ("fp32", None)

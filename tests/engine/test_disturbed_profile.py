@@ -22,7 +22,7 @@ EXPERTS = ExpertTimes(
 DEVICE = Device(1, 15.0, EXPERTS)
 LINK = LinkTimes(120.0, 2.0, 1.9, 1.2, 0.3)
 ENGINE = EngineTimes(5500.0, 34_000_000, 900.0, 60.0, 400.0, 30.0, {"gpu": 1900.0, "cpu": 1900.0})
-QUIET = Profile("emulated", 2, DEVICE, DEVICE, LINK, ENGINE)
+QUIET = Profile("emulated", 2, DEVICE, DEVICE, LINK, ENGINE, {})
 
 
 def test_a_quiet_measurement_is_believed() -> None:

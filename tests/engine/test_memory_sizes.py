@@ -12,6 +12,7 @@ import torch
 from planned_models import BOTH, GROUPED, LATENT, architecture
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.expert_workspace import native_workspace
 from moesaic.core.model import ModelSpec
 from moesaic.core.routing import ExpertId
 from moesaic.engine.engine_settings import EngineSettings
@@ -19,6 +20,7 @@ from moesaic.engine.memory.sizes import STAGING, Sizes
 from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.dtypes import torch_dtype
+from moesaic.kernels.instruction_sets import REFERENCE, choose
 from moesaic.machines.real import accelerator
 from moesaic.machines.real.store import ExpertStore
 from moesaic.models.build import DecoderBuilder
@@ -94,9 +96,26 @@ def test_staging_is_what_the_accelerator_has() -> None:
 @pytest.mark.parametrize("inner", [192, 9000])  # 9000: unpacked in several pieces
 def test_kernels_get_the_workspace_they_ask_for(dtype: str, inner: int) -> None:
     spec = replace(GROUPED, expert_intermediate=inner)
-    kernel = make_kernel(ExpertShape(spec.hidden_size, inner), dtype)
+    shape = ExpertShape(spec.hidden_size, inner)
     planned = sizes(spec, dtype="fp32", expert_dtype=dtype)
-    assert planned.kernel_workspace(100) == kernel.workspace(100)
+    in_torch = make_kernel(shape, dtype, "reference").workspace(100)
+    assert planned.torch_workspace(100) == in_torch
+    assert planned.kernel_workspace(100) >= in_torch
+
+
+@pytest.mark.skipif(choose() == REFERENCE, reason="needs the native kernels")
+@pytest.mark.parametrize("dtype", ["bf16", "int8", "int4"])
+@pytest.mark.parametrize(("hidden", "inner"), [(64, 32), (131, 77), (2048, 768)])
+@pytest.mark.parametrize(("tokens", "top_k"), [(1, 8), (100, 2), (4096, 8)])
+def test_native_kernels_ask_for_what_is_planned(
+    dtype: str, hidden: int, inner: int, tokens: int, top_k: int
+) -> None:
+    from moesaic.kernels.native import NativeKernel
+
+    kernel = make_kernel(ExpertShape(hidden, inner), dtype)
+    assert isinstance(kernel, NativeKernel)
+    planned = native_workspace(dtype, hidden, inner, tokens, top_k, threads=1)
+    assert kernel.workspace(tokens, top_k) == planned
 
 
 def peak_bytes(work: Callable[[], object]) -> int:

@@ -50,7 +50,7 @@ def run_with_progress(
     before = measure_rates(settings, plan.dtype)
     quiet = not sys.stderr.isatty()
     with progress("loading experts", model.spec.num_expert_blocks, quiet) as advance:
-        loaded = load_model(model, plan.dtype, plan.expert_dtype, advance)
+        loaded = load_model(model, plan.dtype, plan.expert_dtype, advance, settings.kernel)
     film = Film() if filmed else None
     piece = settings.max_step_tokens
     total = repetitions * sum(case.steps(piece) for case in cases) * len(contenders)

@@ -11,6 +11,7 @@ import click
 from moesaic.cli.output import print_json
 from moesaic.cli.surroundings import PACKAGES, Surroundings, look_around
 from moesaic.hardware.host import Host, this_host
+from moesaic.kernels.instruction_sets import REFERENCE, VARIABLE, in_words, native
 
 _HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 _HUGE_PAGES_MEAN = {
@@ -53,7 +54,7 @@ def doctor(as_json: bool) -> None:
 def what_is_used(host: Host, around: Surroundings) -> dict[str, Any]:
     usable = around.measured and around.machine_problem is None
     return {
-        "cpu_kernel": "reference" if around.packages["torch"] else None,
+        "cpu_kernel": around.kernel if around.packages["torch"] else None,
         "accelerator": None,  # for now the engine has no other than the emulated one
         "expert_memory_bytes": host.available_bytes,
         "huge_pages": host.huge_pages_on_request,
@@ -67,12 +68,23 @@ def what_is_missing(host: Host, around: Surroundings) -> Iterator[Lack]:
         package = PACKAGES[name]
         if found is None and package.without is not None:
             yield Lack(name, f"{name} is not installed: {package.without}", package.install)
+    if around.kernel == REFERENCE:
+        yield _kernel_lack(host)
     yield from _machine_lacks(around)
     yield from _huge_page_lacks(host)
     if not around.cache_writable:
         what = f"compiled policies cannot be kept in {around.cache_folder}"
         remedy = "make it a folder you may write to, or set XDG_CACHE_HOME to another one"
         yield Lack("compiled-cache", f"{what}: runs may begin with seconds of compiling", remedy)
+
+
+def _kernel_lack(host: Host) -> Lack:
+    what = "experts are computed by PyTorch, several times slower than by the native kernels"
+    if "avx2" not in host.isa:
+        return Lack("kernels", f"{what}: this CPU has no AVX2", "use another CPU")
+    if native() is None:
+        return Lack("kernels", f"{what}: they were not built", "install a C++ compiler, then anew")
+    return Lack("kernels", f"{what}, as {VARIABLE} asks", f"unset {VARIABLE}")
 
 
 def _machine_lacks(around: Surroundings) -> Iterator[Lack]:
@@ -105,7 +117,8 @@ def _host_in_words(host: Host) -> Iterator[tuple[str, str]]:
 
 
 def _use_in_words(host: Host, used: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    kernel = "the PyTorch reference kernel" if used["cpu_kernel"] else "no kernel: PyTorch missing"
+    name = used["cpu_kernel"]
+    kernel = in_words(name) if name else "no kernel: PyTorch missing"
     unused = f" (no kernels yet for {host.gpus[0].name})" if host.gpus else ""
     yield "CPU experts", kernel
     yield "accelerator", f"none{unused}; an emulated one with --accelerator emulated"

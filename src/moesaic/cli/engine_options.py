@@ -14,6 +14,7 @@ import click
 from moesaic.cli.common_options import one_of, per_layer, policy_choices, stack
 from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.kernels.instruction_sets import KERNELS
 from moesaic.policies.systems import SYSTEMS, load_system
 
 if TYPE_CHECKING:
@@ -78,6 +79,11 @@ _other_options = stack(
     ),
     click.option("--threads", type=int, metavar="N", help="Cores to use.  [all]"),
     click.option(
+        "--kernel",
+        metavar="NAME",
+        help=f"What the CPU computes experts with: {one_of(KERNELS)}  [auto: the best it has]",
+    ),
+    click.option(
         "--belief",
         metavar="KIND",
         help="What the planner knows of costs: measured now | described by `moesaic profile`  "
@@ -110,6 +116,7 @@ _FIELDS = {
     "max_model_len": "max_model_len",
     "max_sequences": "max_sequences",
     "threads": "threads",
+    "kernel": "kernel",
     "belief": "belief",
     "check": "checked",
 }

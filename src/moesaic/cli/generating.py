@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from moesaic.core.expert_block import TILES
+from moesaic.kernels.instruction_sets import REFERENCE, choose
+
 if TYPE_CHECKING:
     from moesaic.engine.generation.completion import Chunk, Completion
     from moesaic.engine.generation.loading import LoadedModel
@@ -55,7 +58,7 @@ def what_runs(prepared: Prepared) -> str:
     threads = settings.threads or usable_cores()
     experts = f" with {plan.expert_dtype} experts" if plan.expert_dtype != plan.dtype else ""
     cores = "1 thread" if threads == 1 else f"{threads} threads"
-    how = f"the PyTorch reference kernel, {plan.dtype}{experts}, {cores}"
+    how = f"{_kernel_in_words(settings.kernel, plan.expert_dtype)}, {plan.dtype}{experts}, {cores}"
     if settings.accelerator == "none":
         return f"no accelerator: the CPU computes everything with {how}"
     policies = " + ".join((settings.schedule, settings.cache, settings.prefetch))
@@ -64,6 +67,13 @@ def what_runs(prepared: Prepared) -> str:
         f"{settings.accelerator} accelerator: it holds {slots} ({plan.cache_ratio:.0%}), copies at "
         f"{settings.link_gb_s:g} GB/s, {policies}; {how}"
     )
+
+
+def _kernel_in_words(wanted: str, expert_dtype: str) -> str:
+    name = choose(wanted)
+    if name == REFERENCE or expert_dtype not in TILES:
+        return "the PyTorch reference kernel"
+    return f"native {name} kernels"
 
 
 def _load(prepared: Prepared, record: str | None) -> LoadedModel:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from moesaic.core.errors import MoesaicError
 from moesaic.hardware.load import THIS, load_machine, machine_file
+from moesaic.kernels.instruction_sets import choose as choose_kernel
 
 
 class Package(NamedTuple):
@@ -36,6 +37,7 @@ class Surroundings:
     machine_file: Path
     measured: bool  # whether the file is there
     machine_problem: str | None  # why it cannot be used although it is there
+    kernel: str  # what the CPU computes experts with
     cache_folder: Path  # of compiled policies
     cache_writable: bool
 
@@ -48,6 +50,7 @@ def look_around() -> Surroundings:
         machine_file=machine_file(),
         measured=measured,
         machine_problem=problem,
+        kernel=choose_kernel(),
         cache_folder=folder,
         cache_writable=_writable(folder),
     )

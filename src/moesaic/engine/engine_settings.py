@@ -10,6 +10,8 @@ from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.engine.placement import FILLS
 from moesaic.hardware.host import usable_cores
+from moesaic.kernels.instruction_sets import KERNELS
+from moesaic.kernels.instruction_sets import choose as choose_kernel
 from moesaic.policies.cache import caches
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
@@ -44,6 +46,7 @@ class EngineSettings:
     promote: bool = True
     dtype: str = "auto"  # what everything but the experts is computed in; auto: as published
     expert_dtype: str = "auto"  # auto: the same
+    kernel: str = "auto"  # instructions that the CPU computes experts with; auto: the best it has
     accelerator: str = "none"
     cache_ratio: float | None = None  # share of experts in the accelerator; None: what fits, 0.25
     gpu_memory_gb: float | None = None  # what the accelerator may use; None: no limit of its own
@@ -68,6 +71,7 @@ class EngineSettings:
             ("expert dtype", self.expert_dtype, EXPERT_DTYPES),
             ("fill", self.fill, ("auto", *FILLS)),
             ("belief", self.belief, BELIEFS),
+            ("kernel", self.kernel, KERNELS),
         ):
             if kind == "accelerator" and name in _NOT_YET:
                 raise ImpossibleSetting(
@@ -76,6 +80,7 @@ class EngineSettings:
                 )
             if name not in known:
                 raise UnknownName(kind, name, known)
+        choose_kernel(self.kernel)  # refuses what this machine has not got
         self._check_numbers()
         self._check_threads()
         self._check_policies()

@@ -125,6 +125,7 @@ class CpuSpec(_Processor):
     expert_overhead_us: NotNegative  # dispatching one expert to the threads
     first_expert_us: NotNegative  # extra for a layer's first expert (HybriMoE Fig. 3e)
     expert_gb_s: Rates = field(default_factory=dict, hash=False)  # where it differs, by precision
+    tiles_from: Rates = field(default_factory=dict, hash=False)  # tokens; fewer: vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,4 +197,4 @@ SECTIONS: dict[str, type[Any]] = {
     "host": HostSpec,
 }
 # Tables a description may leave out.
-OPTIONAL = frozenset({"host", "gpu.expert_gb_s", "cpu.expert_gb_s"})
+OPTIONAL = frozenset({"host", "gpu.expert_gb_s", "cpu.expert_gb_s", "cpu.tiles_from"})

@@ -1,7 +1,7 @@
 """Experts computed by the native kernels: tensors are checked here, addresses are what they get.
 
-Precision: bf16 products are summed in fp32 and what lies between the products is rounded once; int8
-experts multiply activations that are themselves rounded to int8, a scale for every 256; int4 experts
+Precision: bf16 products are summed in fp32 and what lies between them is rounded once; int8 experts
+multiply activations that are themselves rounded to int8, with a scale for every 256; int4 experts
 multiply bf16 activations in tiles, 16-bit codes in vectors. Sums over experts are kept in fp32.
 """
 
@@ -15,10 +15,9 @@ import torch
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.expert_block import ALIGNMENT, block_bytes
-from moesaic.hardware.host import usable_cores
 from moesaic.kernels import _native
 from moesaic.kernels.base import Blocks, ExpertShape, ExpertWeights
-from moesaic.kernels.cores import worker_cores
+from moesaic.kernels.cores import all_cores, worker_cores
 from moesaic.kernels.crossover import DEFAULT
 from moesaic.kernels.instruction_sets import ISA_NUMBERS
 
@@ -190,9 +189,9 @@ def pack_with(
     if value not in VALUES:
         value = torch.float32
     matrices = [matrix.to(value).contiguous() for matrix in matrices]
-    addresses = [matrix.data_ptr() for matrix in matrices]
+    gate, up, down = (matrix.data_ptr() for matrix in matrices)
     try:
-        kernel.runner(pool).pack(*addresses, VALUES[value], hidden, inner, block.data_ptr())
+        kernel.runner(pool).pack(gate, up, down, VALUES[value], hidden, inner, block.data_ptr())
     except ArithmeticError as damaged:
         raise ImpossibleSetting(
             f"experts in {kernel.dtype} need finite weights, but of an expert {damaged}: the "
@@ -233,4 +232,4 @@ def check_layer(
 
 @cache
 def _packing_pool() -> _native.Pool:
-    return _native.Pool(worker_cores(usable_cores()), 0.0)
+    return _native.Pool(worker_cores(len(all_cores())), 0.0)

@@ -59,14 +59,15 @@ def load_model(
     dtype: str,
     expert_dtype: str,
     advance: Callable[[int], None] = lambda experts: None,
+    kernel: str = "auto",
 ) -> Loaded:
     """`advance(1)` is called for every expert loaded."""
     forget_peak()
     started = perf_counter()
     if model.opened is None:
         decoder = synthetic_decoder(model.architecture, dtype)
-        store = synthetic_store(decoder, expert_dtype, advance)
+        store = synthetic_store(decoder, expert_dtype, advance, kernel)
     else:
         decoder = load_decoder(model.opened, dtype)
-        store = load_store(decoder, model.opened.experts, expert_dtype, advance)
+        store = load_store(decoder, model.opened.experts, expert_dtype, advance, kernel)
     return Loaded(decoder, store, perf_counter() - started, process_memory())

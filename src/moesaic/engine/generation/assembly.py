@@ -16,6 +16,7 @@ from moesaic.core.report import Timeline
 from moesaic.core.routing import ExpertId, Forecast, LayerRouting
 from moesaic.core.view import View
 from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.generation.expert_kernel import expert_kernel
 from moesaic.engine.generation.runner import Runner
 from moesaic.engine.memory.room import Room
 from moesaic.engine.placement import initial_placement
@@ -23,7 +24,6 @@ from moesaic.engine.simulation import described_belief
 from moesaic.hardware.host import usable_cores
 from moesaic.hardware.load import EMULATED, THIS, load_machine
 from moesaic.kernels.base import ExpertWeights
-from moesaic.kernels.choose import make_kernel
 from moesaic.machines.real.accelerated import AcceleratedMachine
 from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copies import LinkSpeed
@@ -59,7 +59,7 @@ def assemble(
     """`counts[layer, expert]` are uses in a profile, for the initial placement; `advance(1)` is
     called for every expert loaded; `scores` makes routings tell of experts beyond the chosen ones
     even where nobody needs it to decide."""
-    store = load_store(decoder, experts, expert_dtype, advance)
+    store = load_store(decoder, experts, expert_dtype, advance, settings.kernel)
     return on_store(decoder, store, settings, room, counts, timeline, scores)
 
 
@@ -68,9 +68,10 @@ def load_store(
     experts: Experts,
     dtype: str,
     advance: Callable[[int], None] = lambda experts: None,
+    kernel_name: str = "auto",
 ) -> ExpertStore:
     spec = decoder.architecture.spec
-    kernel = make_kernel(decoder.architecture.expert_shape, dtype)
+    kernel = expert_kernel(decoder.architecture.expert_shape, dtype, kernel_name)
     store = ExpertStore(kernel, spec.num_moe_layers, spec.num_experts)
     for which, weights in experts:
         store.put(which, weights)
@@ -79,12 +80,15 @@ def load_store(
 
 
 def synthetic_store(
-    decoder: Decoder, dtype: str, advance: Callable[[int], None] = lambda experts: None
+    decoder: Decoder,
+    dtype: str,
+    advance: Callable[[int], None] = lambda experts: None,
+    kernel_name: str = "auto",
 ) -> ExpertStore:
     """Random experts: one is made and packed, the others are copies of it. They lie in memory of
     their own, and that is what speed depends on."""
     spec = decoder.architecture.spec
-    kernel = make_kernel(decoder.architecture.expert_shape, dtype)
+    kernel = expert_kernel(decoder.architecture.expert_shape, dtype, kernel_name)
     store = ExpertStore(kernel, spec.num_moe_layers, spec.num_experts)
     first = store.block(0, 0)
     store.put(ExpertId(0, 0), random_expert(kernel.shape))

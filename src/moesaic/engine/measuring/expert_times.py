@@ -55,6 +55,11 @@ def measure_experts(lane: Lane, threads: int) -> ExpertTimes:
     )
 
 
+def experts_us(lane: Lane, threads: int, kernel: ExpertKernel, tokens: int) -> float:
+    """Four experts of so many tokens each, together."""
+    return _lane_us(lane, kernel.crew(threads), _blocks(kernel), tokens, 4)
+
+
 def _blocks(kernel: ExpertKernel) -> ExpertStore:
     store = ExpertStore(kernel, 1, _BLOCKS)
     kernel.pack(random_expert(kernel.shape), store.block(0, 0))

@@ -12,12 +12,14 @@ import torch
 from moesaic.core.units import GB
 from moesaic.core.view import CPU, GPU
 from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.measuring.crossover_times import measure_crossovers
 from moesaic.engine.measuring.engine_times import EngineTimes, measure_engine
 from moesaic.engine.measuring.expert_times import LARGE, TOKENS, ExpertTimes, measure_experts
 from moesaic.engine.measuring.memory_times import LinkTimes, measure_link, stream_gb_s
 from moesaic.hardware.host import Host
 from moesaic.hardware.spec import CpuSpec, GpuSpec, HostSpec, LinkSpec, MachineSpec, PlannerSpec
 from moesaic.kernels.choose import make_kernel
+from moesaic.kernels.instruction_sets import choose, in_words
 from moesaic.machines.real.copies import LinkSpeed
 from moesaic.machines.real.lane import InlineLane, Lane, ThreadLane
 from moesaic.models.synthetic import random_expert
@@ -46,6 +48,7 @@ class Profile:
     gpu: Device
     link: LinkTimes
     engine: EngineTimes
+    tiles_from: dict[str, int]  # tokens of an expert from which tiles are faster than vectors
 
 
 def measure(settings: EngineSettings, cores: int, tell: Tell = lambda words: None) -> Profile:
@@ -54,6 +57,7 @@ def measure(settings: EngineSettings, cores: int, tell: Tell = lambda words: Non
         torch.set_num_threads(cores)
         cpu = gpu = _device(InlineLane(), cores, "CPU", tell)
         link = _link(settings, InlineLane(), tell)
+        tiles_from = _crossovers(InlineLane(), cores, tell)
     else:
         threads = max(cores - 1, 1)
         accelerator, lane = ThreadLane("accelerator"), ThreadLane("cpu", threads)
@@ -61,13 +65,19 @@ def measure(settings: EngineSettings, cores: int, tell: Tell = lambda words: Non
             gpu = _device(accelerator, 1, "accelerator", tell)
             cpu = _device(lane, threads, "CPU", tell)
             link = _link(settings, lane, tell)
+            tiles_from = _crossovers(lane, threads, tell)
         finally:
             accelerator.close()
             lane.close()
     tell("the engine: steps of a small random model")
     engine = measure_engine(settings)
     cpu, gpu = _within(cpu, engine, CPU), _within(gpu, engine, GPU)
-    return Profile(settings.accelerator, cores, cpu, gpu, link, engine)
+    return Profile(settings.accelerator, cores, cpu, gpu, link, engine, tiles_from)
+
+
+def _crossovers(lane: Lane, threads: int, tell: Tell) -> dict[str, int]:
+    tell("vectors against matrix tiles")
+    return measure_crossovers(lane, threads)
 
 
 def _within(device: Device, engine: EngineTimes, lane: str) -> Device:
@@ -137,7 +147,7 @@ def describe(profile: Profile, host: Host, name: str) -> MachineSpec:
             matmul_efficiency=1.0,
             expert_overhead_us=profile.gpu.experts.overhead_us,
             layer_overhead_us=_layer_overhead_us(profile),
-            expert_gb_s=_unpacked_gb_s(profile.gpu),
+            expert_gb_s=_by_precision_gb_s(profile.gpu),
         ),
         cpu=CpuSpec(
             name=f"{cpu_name}, {profile.cpu.threads} threads",
@@ -149,7 +159,8 @@ def describe(profile: Profile, host: Host, name: str) -> MachineSpec:
             matmul_efficiency=1.0,
             expert_overhead_us=profile.cpu.experts.overhead_us,
             first_expert_us=profile.cpu.experts.first_us,
-            expert_gb_s=_unpacked_gb_s(profile.cpu),
+            expert_gb_s=_by_precision_gb_s(profile.cpu),
+            tiles_from=profile.tiles_from,
         ),
         pcie=LinkSpec(profile.link.bandwidth_gb_s, profile.link.latency_us),
         planner=PlannerSpec(
@@ -164,9 +175,9 @@ def describe(profile: Profile, host: Host, name: str) -> MachineSpec:
     return _with_sources(spec)
 
 
-def _unpacked_gb_s(device: Device) -> dict[str, float]:
-    """Quantised experts are unpacked for every use: how fast their bytes go then. Scaled like
-    bf16, whose speed is known inside the engine and outside."""
+def _by_precision_gb_s(device: Device) -> dict[str, float]:
+    """How fast other precisions' bytes go. Scaled like bf16, whose speed is known inside the engine
+    and outside."""
     experts = device.experts
     alone = experts.by_tokens["bf16"][1] - experts.overhead_us
     inside = make_kernel(LARGE, "bf16").block_bytes / (experts.bandwidth_gb_s * GB) * 1e6
@@ -208,8 +219,7 @@ def _notes(profile: Profile) -> tuple[str, ...]:
         *disturbed,
         f"Copies beside CPU experts: {link.overlapped_gb_s:.1f} GB/s; those experts then take "
         f"{link.beside:.2f} times as long.",
-        "int8 and int4 experts are unpacked for every use by the reference kernel: far slower "
-        "than their bytes suggest.",
+        f"CPU experts by {in_words(choose())}.",
     )
 
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from moesaic.core.dtypes import weight_bytes
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.core.expert_block import FORMATS, block_bytes
+from moesaic.core.expert_block import FORMATS, TILES, block_bytes
+from moesaic.core.expert_workspace import native_workspace
 from moesaic.core.model import LatentAttention, ModelSpec
 from moesaic.engine.engine_settings import DTYPES, EngineSettings
+from moesaic.hardware.host import usable_cores
 
 STAGING = 2  # places of an accelerator for experts used once
 _PIECE = 1 << 22  # weights of a quantised expert that are unpacked at a time
@@ -26,6 +28,7 @@ class Sizes:
     sequences: int
     step_tokens: int
     lanes: int = 1  # devices that compute experts at the same time
+    threads: int = 1  # of each, at most
 
     @classmethod
     def of(cls, spec: ModelSpec, settings: EngineSettings) -> Sizes:
@@ -43,7 +46,8 @@ class Sizes:
             )
         lanes = 1 if settings.accelerator == "none" else 2
         step_tokens = max(settings.max_step_tokens, settings.max_sequences)
-        return cls(spec, dtype, expert_dtype, settings.max_sequences, step_tokens, lanes)
+        threads = settings.threads or usable_cores()
+        return cls(spec, dtype, expert_dtype, settings.max_sequences, step_tokens, lanes, threads)
 
     @property
     def dense(self) -> int:
@@ -98,7 +102,15 @@ class Sizes:
         return scores + dense + self.lanes * self.kernel_workspace(tokens)
 
     def kernel_workspace(self, tokens: int) -> int:
-        """What the reference kernels need for one expert."""
+        """What kernels need on one lane: PyTorch for one expert, the native ones for a layer."""
+        needed = self.torch_workspace(tokens)
+        if self.expert_dtype not in TILES:
+            return needed
+        spec = self.spec
+        sizes = (spec.hidden_size, spec.expert_intermediate, tokens, spec.top_k, self.threads + 1)
+        return max(needed, native_workspace(self.expert_dtype, *sizes))
+
+    def torch_workspace(self, tokens: int) -> int:
         hidden, inner = self.spec.hidden_size, self.spec.expert_intermediate
         needed = self._feed_forward(tokens, inner)
         if self.expert_dtype in FORMATS:
