@@ -2,8 +2,8 @@
 kernel benchmark, never a dependency.
 
 Its classes hold one layer's experts each, in weights they pack themselves from bf16. Its workers
-spin: as many of them as there are cores may take a scheduler quantum per call, so `--kt-threads`
-can give it one less."""
+spin beside a spinning caller: as wide as the machine, a call may take a scheduler quantum, so
+`--kt-threads` can give it fewer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def version() -> str | None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """It announces itself on the process's standard output."""
+    """It announces itself on the process's standard output, past Python."""
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     try:
@@ -78,6 +78,9 @@ class KtKernel:
         self._workers = workers
         most = max(case.experts for case in cases)
         self._per_layer = max(most + most % 2, 2 * (SOURCE_BYTES // (4 * shape.values)))
+        # It keeps these addresses.
+        self._on_gpu = torch.zeros(self._per_layer, dtype=torch.bool)
+        self._numbers = torch.arange(self._per_layer)
         layers = -(-places_for(self.expert_bytes, store_bytes) // self._per_layer)
         self._source = stacks(experts, self._per_layer)
         with quiet():
@@ -88,10 +91,9 @@ class KtKernel:
     def _layer(self, shape: ExpertShape, dtype: str, cases: Sequence[Case]) -> Any:
         moe = self._workers.extension.moe
         count = self._per_layer
-        everybody_here = torch.zeros(count, dtype=torch.bool)  # nobody on a GPU
         top_k = max(case.ids.shape[1] for case in cases)
         config = moe.MOEConfig(
-            count, top_k, shape.hidden, shape.intermediate, everybody_here.data_ptr()
+            count, top_k, shape.hidden, shape.intermediate, self._on_gpu.data_ptr()
         )
         config.pool = self._workers.pool.backend_
         config.max_len = max(len(case.hidden) for case in cases)
@@ -103,8 +105,7 @@ class KtKernel:
             addresses = (stack.data_ptr() for stack in self._source)
             config.gate_proj, config.up_proj, config.down_proj = addresses
         layer = getattr(moe, CLASSES[dtype])(config)
-        numbers = torch.arange(count)
-        self._workers.run(layer.load_weights_task(numbers.data_ptr()))
+        self._workers.run(layer.load_weights_task(self._numbers.data_ptr()))
         return layer
 
     def ready(self, case: Case) -> Call:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,12 @@ def show(asked: Asked, found: Found) -> None:
     )
     stream, peak = ceilings(found)
     matrix = f"{peak.median:.2f} TFLOP/s (best {peak.best:.2f})" if peak else "no matrix tiles"
+    waiting = f"(OMP_WAIT_POLICY={os.environ.get('OMP_WAIT_POLICY', 'default')})"
     kt = version()
     others = f"kt-kernel {kt}, {asked.kt_threads} threads" if kt else "kt-kernel: not installed"
     print(f"kernels: {in_words(choose(asked.kernel))}; {asked.threads} threads")
     print(f"ceilings: {stream.median:.1f} GB/s (best {stream.best:.1f}), {matrix}")
-    print(f"others: PyTorch {torch.__version__}, bf16, {asked.threads} threads; {others}")
+    print(f"others: PyTorch {torch.__version__}, bf16, {asked.threads} threads {waiting}; {others}")
     print_table(
         "Goals, each at its worst point",
         ("asked", "reached", "where", "best round", ""),
@@ -46,6 +48,7 @@ def write(path: Path, asked: Asked, found: Found) -> None:
     everything: dict[str, Any] = {
         "host": asdict(this_host()),
         "torch": str(torch.__version__),
+        "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
         "kt_kernel": version(),
         "isa": choose(asked.kernel),
         "asked": asdict(asked),

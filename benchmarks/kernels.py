@@ -6,19 +6,14 @@ and kt-kernel where it is installed. The last table holds the results against th
 
 from __future__ import annotations
 
-import os
-
-LIBGOMP_SPINS = "300000"  # its default, in place of moesaic's choice that its threads sleep
+import moesaic  # noqa: F401 - before torch: it says how PyTorch's threads wait
+from benchmarks.kernel_options import asked_for, parser
+from benchmarks.kernel_run import run
+from benchmarks.kernel_tables import show, write
+from moesaic.core.errors import MoesaicError
 
 
 def main() -> None:
-    # PyTorch shall be at its best. Read once, when it is loaded: everything else comes after.
-    os.environ.setdefault("GOMP_SPINCOUNT", LIBGOMP_SPINS)
-    from benchmarks.kernel_options import asked_for, parser
-    from benchmarks.kernel_run import run
-    from benchmarks.kernel_tables import show, write
-    from moesaic.core.errors import MoesaicError
-
     usage = parser(__doc__ or "")
     options = usage.parse_args()
     try:
