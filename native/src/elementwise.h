@@ -168,6 +168,11 @@ void fill_bf16(const void* const* rows, Value value, int count, int inputs, int 
 // One group of a token's values: the largest magnitude, and whether all are numbers.
 struct Range {
   float largest = 0, poison = 0;  // poison: 0, or not a number
+
+  // Codes of what is no number are any integers, and their sum would overflow later on.
+  std::int32_t sum_of_codes(std::uint32_t sum) const {
+    return poison == 0.0f ? std::int32_t(sum) : 0;
+  }
 };
 
 template <int Vectors>
@@ -192,7 +197,7 @@ inline I16 rounded_codes(F16 v, float inverse) {
 }
 
 inline float inverse_of(float largest, float top_code) {
-  return largest > 1e-30f && largest < 1e30f ? top_code / largest : 0.0f;
+  return largest > 1e-30f && largest <= 3.4028235e38f ? top_code / largest : 0.0f;
 }
 
 typedef std::int8_t B16 __attribute__((vector_size(16)));
@@ -207,26 +212,27 @@ void fill_int8(const void* const* rows, Value value, int count, int inputs, int 
       const Range range = load_group<kVectors>(rows[t], value, g * kGroup, inputs, v);
       const float inverse = inverse_of(range.largest, 127.0f);
       scales[t * groups + g] = range.largest / 127.0f + range.poison;
-      I16 sum = {};
+      U16 sum = {};
       for (int i = 0; i < kVectors; ++i) {
         const int k = g * (kGroup / 64) + i / 4;
         if (k >= tiles) break;
         const I16 codes = rounded_codes(v[i], inverse);
         const B16 bytes = __builtin_convertvector(codes, B16);
         std::memcpy(tile + (std::size_t(k) * count + t) * kRowBytes + i % 4 * 16, &bytes, 16);
-        sum += codes;
+        sum += (U16)codes;
       }
-      std::int32_t total = 0;
+      std::uint32_t total = 0;
       for (int i = 0; i < 16; ++i) total += sum[i];
-      sums[t * groups + g] = total;
+      sums[t * groups + g] = range.sum_of_codes(total);
     }
   }
 }
 
 // Codes of at most 32512 = 127 * 256, as 256 * high + low: a token's 64 bytes of a tile are 32 high
 // bytes, then 32 low ones, each in the order int4 weights have within a line.
-void fill_int16(const void* const* rows, Value value, int count, int inputs, int tiles,
-                std::uint8_t* tile, float* scales, std::int32_t* sums, int groups) {
+[[maybe_unused]] void fill_int16(const void* const* rows, Value value, int count, int inputs,
+                                 int tiles, std::uint8_t* tile, float* scales,
+                                 std::int32_t* sums, int groups) {
   for (int t = 0; t < count; ++t) {
     for (int k = 0; k < tiles; ++k) {
       F16 v[2];
@@ -234,7 +240,7 @@ void fill_int16(const void* const* rows, Value value, int count, int inputs, int
       const float inverse = inverse_of(range.largest, 32512.0f);
       scales[t * groups + k] = range.largest / 32512.0f + range.poison;
       std::int8_t high[32], low[32];
-      std::int32_t sum = 0;
+      std::uint32_t sum = 0;
       for (int i = 0; i < 2; ++i) {
         const I16 codes = rounded_codes(v[i], inverse);
         const I16 highs = (codes + 128) >> 8;
@@ -242,9 +248,9 @@ void fill_int16(const void* const* rows, Value value, int count, int inputs, int
         const B16 l = __builtin_convertvector(codes - (highs << 8), B16);
         std::memcpy(high + i * 16, &h, 16);
         std::memcpy(low + i * 16, &l, 16);
-        for (int j = 0; j < 16; ++j) sum += codes[j];
+        for (int j = 0; j < 16; ++j) sum += std::uint32_t(codes[j]);
       }
-      sums[t * groups + k] = sum;
+      sums[t * groups + k] = range.sum_of_codes(sum);
       std::uint8_t* to = tile + (std::size_t(k) * count + t) * kRowBytes;
       // Of a line's eight inputs, a weight's low half-bytes hold 0 4 1 5, its high ones 2 6 3 7.
       static constexpr int kOrder[8] = {0, 4, 1, 5, 2, 6, 3, 7};
@@ -254,6 +260,67 @@ void fill_int16(const void* const* rows, Value value, int count, int inputs, int
           to[32 + r * 8 + i] = std::uint8_t(low[r * 8 + kOrder[i]]);
         }
     }
+  }
+}
+
+inline float total(F16 v) {
+  float sum = 0;
+  for (int i = 0; i < 16; ++i) sum += v[i];
+  return sum;
+}
+
+inline F16 rounded(F16 v, Value value) {
+  if (value == Value::f32) return v;
+  if (value == Value::bf16) return bits_to_f32(__builtin_convertvector(to_bf16(v), U16) << 16);
+  for (int i = 0; i < 16; ++i) v[i] = float(_Float16(v[i]));
+  return v;
+}
+
+inline void store_values(F16 v, Value value, int from, int count, void* to) {
+  const int there = count - from < 16 ? count - from : 16;
+  if (value == Value::f32) {
+    std::memcpy(static_cast<float*>(to) + from, &v, there * sizeof(float));
+  } else if (value == Value::bf16) {
+    const H16 h = to_bf16(v);
+    std::memcpy(static_cast<std::uint16_t*>(to) + from, &h, there * 2);
+  } else {
+    for (int i = 0; i < there; ++i) {
+      const _Float16 h = _Float16(v[i]);
+      std::memcpy(static_cast<std::uint16_t*>(to) + from + i, &h, 2);
+    }
+  }
+}
+
+void normalize(const void* x, const void* weight, Value value, int count, float eps, void* out) {
+  F16 squares[4] = {};
+  for (int i = 0; i < count; i += 16) {
+    const F16 v = load_values(x, value, i, count);
+    squares[i / 16 % 4] += v * v;
+  }
+  const float mean = total((squares[0] + squares[1]) + (squares[2] + squares[3])) / float(count);
+  const float scale = 1.0f / std::sqrt(mean + eps);
+  for (int i = 0; i < count; i += 16) {
+    const F16 v = rounded(load_values(x, value, i, count) * scale, value);
+    store_values(load_values(weight, value, i, count) * v, value, i, count, out);
+  }
+}
+
+// Four rows at a time, so that a value of x is loaded once for all of them.
+void score(const void* x, const void* matrix, Value value, int rows, int count, float* scores) {
+  const std::size_t row_bytes = std::size_t(count) * (value == Value::f32 ? 4 : 2);
+  const char* from = static_cast<const char*>(matrix);
+  for (int first = 0; first < rows; first += 4) {
+    const int there = rows - first < 4 ? rows - first : 4;
+    F16 sums[4] = {};
+    for (int i = 0; i < count; i += 16) {
+      const F16 v = load_values(x, value, i, count);
+      for (int r = 0; r < 4; ++r) {
+        const char* row = from + (first + (r < there ? r : 0)) * row_bytes;
+        __builtin_prefetch(row + 4 * row_bytes + i * (row_bytes / count));
+        sums[r] += v * load_values(row, value, i, count);
+      }
+    }
+    for (int r = 0; r < there; ++r) scores[first + r] = total(sums[r]);
   }
 }
 

@@ -50,6 +50,14 @@ using Scatter = void (*)(const float* c, int tokens, const std::int32_t* rows,
 // fp32 to bf16 or fp16.
 using Narrow = void (*)(const float* from, int count, Value value, std::uint16_t* to);
 
+// out = weight * (x / root mean square of x), rounded to `value` before and after the weight.
+using Normalize = void (*)(const void* x, const void* weight, Value value, int count, float eps,
+                           void* out);
+
+// scores[row] = x times a row of the matrix, in fp32.
+using Score = void (*)(const void* x, const void* matrix, Value value, int rows, int count,
+                       float* scores);
+
 struct Kernels {
   const char* name;
   Product vector[3];  // by Dtype
@@ -58,6 +66,8 @@ struct Kernels {
   Activate activate;
   Scatter scatter;
   Narrow narrow;
+  Normalize normalize;
+  Score score;
   void (*finish)();  // leaves no tile state behind; may be null
 };
 

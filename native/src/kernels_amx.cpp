@@ -233,6 +233,7 @@ void int4_product(const std::uint8_t* const* strips, int count, const MatrixLayo
           unpack_int4_tile(now.at[i] + matrix.scales_bytes + std::size_t(begin + k) * 256,
                            now.at[i] + std::size_t(begin + k) * 32, table,
                            scratch + (std::size_t(i) * kUnpackTiles + k) * kTileBytes);
+      __asm__ volatile("" : : : "memory");  // GCC's tile loads do not say that they read memory
       bf16_any(shapes, now.count, w, nullptr, begin, tiles, panel,
                c + std::size_t(s) * panel.tokens * 16);
     }

@@ -20,13 +20,14 @@ inline __m512 scales_at(const std::uint8_t* at) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
-// Independent chains: enough that no sum waits for the one before it.
-template <int S, int T> constexpr int kChains = S * T >= 8 ? 1 : S * T >= 4 ? 2 : 4;
+// Independent chains: enough that no sum waits for the one before it. The same for one strip and
+// for two, which is a matter of how many workers there are: sums must not depend on that.
+template <int T> constexpr int kChains = T >= 8 ? 1 : T >= 4 ? 2 : 4;
 
 template <int S, int T>
 void bf16_rows(const std::uint8_t* const* strips, const MatrixLayout& matrix,
                const std::uint8_t* tokens, int tile_tokens, float* c, std::size_t c_stride) {
-  constexpr int U = kChains<S, T>;
+  constexpr int U = kChains<T>;
   __m512 sum[S][T][U];
   for (int s = 0; s < S; ++s)
     for (int t = 0; t < T; ++t)
@@ -58,7 +59,7 @@ template <int S, int T>
 void int8_rows(const std::uint8_t* const* strips, const MatrixLayout& matrix,
                const std::uint8_t* tokens, int tile_tokens, const float* scales,
                const std::int32_t* sums, float* c, std::size_t c_stride) {
-  constexpr int U = kChains<S, T>;
+  constexpr int U = kChains<T>;
   const __m512i flip = _mm512_set1_epi8((char)0x80);  // signed codes to codes + 128
   __m512 sum[S][T];
   for (int s = 0; s < S; ++s)
@@ -207,7 +208,7 @@ const Kernels table = {
     "avx512",
     {product<Dtype::bf16>, product<Dtype::int8>, product<Dtype::int4>},
     {nullptr, nullptr, nullptr},
-    fill_bf16, fill_int8, fill_int16, activate, scatter, narrow, nullptr,
+    fill_bf16, fill_int8, fill_int16, activate, scatter, narrow, normalize, score, nullptr,
 };
 
 }  // namespace

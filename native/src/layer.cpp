@@ -60,8 +60,9 @@ class LayerWork : public Work {
       : kind_(kind), call_(call), buffers_(kind.layout), places_(places) {
     group();
     cut_into_waves();
+    // Unless the token names an expert twice.
+    one_panel_ = call.tokens == 1 && !chunks_.empty() && token_.size() == chunks_.size();
     lay_out(workspace);
-    one_panel_ = call.tokens == 1 && !chunks_.empty();
     if (one_panel_) fill_in(chunks_[0], 0);  // the same token for every expert
   }
 
@@ -206,7 +207,7 @@ class LayerWork : public Work {
     sum_ = reinterpret_cast<float*>(workspace.take(sums));
     scratch_ = workspace.take(places_ * scratch_per_place());
     for (Chunk& chunk : chunks_) {
-      const std::size_t at = call_.tokens == 1 ? 0 : chunk.wave_first;
+      const std::size_t at = one_panel_ ? 0 : chunk.wave_first;
       chunk.in = panel(layout.up, chunk.tokens, in_ + at * buffers_.in_row,
                        scales_in_ + at * buffers_.scales_in, sums_in_ + at * buffers_.scales_in);
       const std::size_t inner_at = chunk.wave_first;
@@ -368,7 +369,9 @@ std::string complaint(const LayerKind& kind, const LayerCall& call) {
   if (call.tokens == 0) return "";
   if (!call.hidden || !call.out) return "hidden states or result are missing";
   if (call.add && call.out_value != Value::f32) return "only an fp32 result can be added to";
-  if (call.hidden_stride < std::size_t(kind.layout.hidden))
+  if (call.top_k && (!call.ids || !call.weights)) return "expert numbers or weights are missing";
+  if (call.count && (!call.experts || !call.blocks)) return "experts or their blocks are missing";
+  if (call.tokens > 1 && call.hidden_stride < std::size_t(kind.layout.hidden))
     return "rows of hidden states are " + number(call.hidden_stride) + " values apart, but have " +
            number(kind.layout.hidden);
   std::vector<bool> seen(std::max(call.experts_total, 0), false);

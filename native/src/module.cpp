@@ -7,6 +7,7 @@
 #include "ceilings.h"
 #include "cpu.h"
 #include "moesaic_native.h"
+#include "router.h"
 #include "runner.h"
 
 namespace nb = nanobind;
@@ -57,13 +58,17 @@ void submit(Runner& runner, std::uintptr_t table, const std::vector<int>& expert
   runner.submit(call);
 }
 
-void run(Runner& runner, std::uintptr_t table, const std::vector<int>& experts, std::uintptr_t hidden,
+// Nanoseconds that it took.
+std::int64_t run(Runner& runner, std::uintptr_t table, const std::vector<int>& experts, std::uintptr_t hidden,
          int hidden_value, std::size_t stride, int tokens, int top_k, std::uintptr_t ids,
-         std::uintptr_t weights, int experts_total, std::uintptr_t out, int out_value, bool add) {
+                 std::uintptr_t weights, int experts_total, std::uintptr_t out, int out_value,
+                 bool add) {
+  const std::int64_t started = now_ns();
   submit(runner, table, experts, hidden, hidden_value, stride, tokens, top_k, ids, weights,
          experts_total, out, out_value, add);
   const nb::gil_scoped_release released;
   runner.wait(true);
+  return now_ns() - started;
 }
 
 void pack(Runner& runner, std::uintptr_t gate, std::uintptr_t up, std::uintptr_t down, int value,
@@ -74,6 +79,46 @@ void pack(Runner& runner, std::uintptr_t gate, std::uintptr_t up, std::uintptr_t
                {at<const void>(down), as, down_stride}},
               at<std::uint8_t>(block));
 }
+
+// One model's rule, ready to be applied.
+class Router {
+ public:
+  Router(int isa, int experts, int top_k, bool sigmoid, bool normalized, bool in_fp32,
+         bool round_weights, float factor, int groups, int top_groups, bool best_two)
+      : kernels_(kernels_for(Isa(isa))),
+        rule_{experts, top_k, sigmoid, normalized, in_fp32, round_weights,
+              factor, groups, top_groups, best_two} {
+    if (!kernels_) throw BadCall("this CPU has not got the instructions asked for");
+    if (top_k < 1 || top_k > experts || groups < 1 || experts % groups || top_groups < 1 ||
+        top_groups > groups || (best_two && groups > 1 && experts / groups < 2))
+      throw BadCall("a router's rule contradicts itself");
+  }
+
+  void route(std::uintptr_t stream, std::uintptr_t norm, std::uintptr_t gate, std::uintptr_t bias,
+             int value, int tokens, int hidden, float eps, std::uintptr_t normalized,
+             std::uintptr_t ids, std::uintptr_t weights, std::uintptr_t scores,
+             std::uintptr_t preference) const {
+    RouterCall call;
+    call.stream = at<const void>(stream);
+    call.norm = at<const void>(norm);
+    call.gate = at<const void>(gate);
+    call.bias = at<const float>(bias);
+    call.value = Value(value);
+    call.tokens = tokens;
+    call.hidden = hidden;
+    call.eps = eps;
+    call.normalized = at<void>(normalized);
+    call.ids = at<std::int64_t>(ids);
+    call.weights = at<float>(weights);
+    call.scores = at<float>(scores);
+    call.preference = at<float>(preference);
+    moesaic::route(*kernels_, rule_, call);
+  }
+
+ private:
+  const Kernels* kernels_;
+  RouterRule rule_;
+};
 
 // Seconds that a job takes, from submitting it to its end.
 double timed(Pool& pool, std::shared_ptr<Work> work, bool help) {
@@ -173,6 +218,10 @@ NB_MODULE(_native, m) {
         const nb::gil_scoped_release released;
         runner.wait(help);
       });
+
+  nb::class_<Router>(m, "Router")
+      .def(nb::init<int, int, int, bool, bool, bool, bool, float, int, int, bool>())
+      .def("route", &Router::route);
 
   // For callers without Python: where the plain C functions are.
   nb::dict functions;

@@ -57,10 +57,17 @@ void Signal::wait_past(std::uint32_t seen, std::int64_t spin_ns) {
 Pool::Pool(const std::vector<int>& cores, std::int64_t spin_ns)
     : spin_ns_(spin_ns), placed_(cores.size()) {
   for (std::size_t i = 0; i < cores.size(); ++i)
-    threads_.emplace_back([this, i, core = cores[i]] { live(int(i) + 1, core); });
+    try {
+      threads_.emplace_back([this, i, core = cores[i]] { live(int(i) + 1, core); });
+    } catch (...) {  // the system has no more threads to give
+      close();
+      throw;
+    }
 }
 
-Pool::~Pool() {
+Pool::~Pool() { close(); }
+
+void Pool::close() {
   closing_.store(true, std::memory_order_seq_cst);
   news_.raise();
   for (std::thread& thread : threads_) thread.join();
@@ -77,8 +84,7 @@ std::uint64_t Pool::submit(std::shared_ptr<Work> work) {
   const std::lock_guard<std::mutex> lock(submitting_);
   const std::uint64_t ticket = ++last_;
   Slot& slot = slot_of(ticket);
-  while (!slot.done.load(std::memory_order_acquire))  // the job of 16 tickets ago
-    slot.progress.wait_past(slot.progress.value(), 0);
+  if (ticket > kSlots) wait(ticket - kSlots, false);  // the slot is still its
   slot.ticket.store(0, std::memory_order_seq_cst);  // nobody may enter any more
   while (slot.visitors.load(std::memory_order_seq_cst)) breathe();
   slot.work = std::move(work);
@@ -95,7 +101,7 @@ std::uint64_t Pool::submit(std::shared_ptr<Work> work) {
   int first = 0;
   while (first < slot.phases && (slot.parts[first].total = slot.work->items(first)) == 0) ++first;
   slot.phase.store(first, std::memory_order_relaxed);
-  slot.done.store(first == slot.phases, std::memory_order_release);
+  if (first == slot.phases) slot.finished.store(ticket, std::memory_order_release);
   slot.ticket.store(ticket, std::memory_order_seq_cst);
   posted_.store(ticket, std::memory_order_seq_cst);
   news_.raise();
@@ -103,9 +109,7 @@ std::uint64_t Pool::submit(std::shared_ptr<Work> work) {
 }
 
 bool Pool::done(std::uint64_t ticket) const {
-  const Slot& slot = slot_of(ticket);
-  return slot.ticket.load(std::memory_order_seq_cst) != ticket ||
-         slot.done.load(std::memory_order_acquire);
+  return slot_of(ticket).finished.load(std::memory_order_acquire) >= ticket;
 }
 
 void Pool::wait(std::uint64_t ticket, bool help) {
@@ -145,9 +149,7 @@ void Pool::live(int worker, int core) {
 void Pool::join_in(std::uint64_t ticket, int worker) {
   Slot& slot = slot_of(ticket);
   slot.visitors.fetch_add(1, std::memory_order_seq_cst);
-  if (slot.ticket.load(std::memory_order_seq_cst) == ticket &&
-      !slot.done.load(std::memory_order_acquire))
-    work_on(slot, worker);
+  if (slot.ticket.load(std::memory_order_seq_cst) == ticket && !done(ticket)) work_on(slot, worker);
   slot.visitors.fetch_sub(1, std::memory_order_seq_cst);
 }
 
@@ -169,7 +171,7 @@ void Pool::work_on(Slot& slot, int worker) {
       if (following == slot.phases) {
         if (worked) slot.work->leave();
         worked = false;
-        slot.done.store(true, std::memory_order_release);
+        slot.finished.store(slot.ticket.load(std::memory_order_relaxed), std::memory_order_release);
       }
       slot.phase.store(following, std::memory_order_release);
       slot.progress.raise();

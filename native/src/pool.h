@@ -64,7 +64,8 @@ class Pool {
     std::atomic<std::uint64_t> ticket{0};  // 0: nobody's
     std::atomic<int> visitors{0};
     std::atomic<int> phase{0};
-    std::atomic<bool> done{true};
+    std::atomic<std::uint64_t> finished{0};  // ticket: only ever grows, so that nobody who asks
+                                             // late takes the next job for his own
     int phases = 0;
     int room = 0;  // phases that `parts` has room for
     std::shared_ptr<Work> work;
@@ -72,6 +73,7 @@ class Pool {
     Signal progress;  // raised when a phase ends
   };
 
+  void close();
   void live(int worker, int core);
   void join_in(std::uint64_t ticket, int worker);
   void work_on(Slot& slot, int worker);

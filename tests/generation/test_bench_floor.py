@@ -49,9 +49,12 @@ class Watched(TorchDispatchMode):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_steps_bytes_and_products_are_those_that_torch_sees(tmp_path: Path, shape: str) -> None:
+def test_a_steps_bytes_and_products_are_those_that_torch_sees(
+    tmp_path: Path, shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOESAIC_KERNEL", "reference")  # native kernels are not torch's
     model = made_up(str(write_config(tmp_path, **SHAPES[shape])))
-    loaded = load_model(model, "bf16", "bf16", kernel="reference")  # torch sees its own only
+    loaded = load_model(model, "bf16", "bf16")
     runner = on_store(loaded.decoder, loaded.store, settings(), Room(0, 2, 64))
     floor = CpuFloor(model.spec, "bf16", "bf16", INVENTED.cpu)
     runner.step([Feed(0, [1, 2, 3, 4, 5]), Feed(1, [5, 4, 3, 2, 1])])

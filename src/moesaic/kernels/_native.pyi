@@ -74,6 +74,38 @@ class Runner:
         out: int,
         out_value: int,
         add: bool,
-    ) -> None: ...
+    ) -> int: ...
     def done(self) -> bool: ...
     def wait(self, help: bool) -> None: ...
+
+class Router:
+    def __init__(
+        self,
+        isa: int,
+        experts: int,
+        top_k: int,
+        sigmoid: bool,
+        normalized: bool,
+        in_fp32: bool,
+        round_weights: bool,
+        factor: float,
+        groups: int,
+        top_groups: int,
+        best_two: bool,
+    ) -> None: ...
+    def route(
+        self,
+        stream: int,
+        norm: int,
+        gate: int,
+        bias: int,
+        value: int,
+        tokens: int,
+        hidden: int,
+        eps: float,
+        normalized: int,
+        ids: int,
+        weights: int,
+        scores: int,
+        preference: int,
+    ) -> None: ...

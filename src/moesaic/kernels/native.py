@@ -108,10 +108,10 @@ class Crew:
         ids: torch.Tensor,
         weights: torch.Tensor,
         out: torch.Tensor,
-    ) -> None:
+    ) -> int:
         if weights.dtype != torch.float32:
             weights = weights.float()
-        self._run(blocks, experts, hidden, ids, weights, out, False)
+        return self._run(blocks, experts, hidden, ids, weights, out, False)
 
     def _run(
         self,
@@ -122,10 +122,10 @@ class Crew:
         weights: torch.Tensor,
         out: torch.Tensor,
         add: bool,
-    ) -> None:
+    ) -> int:
         check_layer(self._kernel.shape, hidden, ids, weights, out)
         tokens, top_k = ids.shape
-        self.runner.run(
+        return self.runner.run(
             blocks.address,
             list(experts),
             hidden.data_ptr(),

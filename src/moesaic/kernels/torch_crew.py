@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import perf_counter_ns
 
 import torch
 
@@ -15,7 +16,16 @@ class TorchCrew:
 
     def __init__(self, kernel: ExpertKernel) -> None:
         self._kernel = kernel
-        self.expert = kernel.compute
+
+    def expert(
+        self,
+        block: torch.Tensor,
+        hidden: torch.Tensor,
+        tokens: torch.Tensor | None,
+        weights: torch.Tensor | float,
+        out: torch.Tensor,
+    ) -> None:
+        self._kernel.compute(block, hidden, tokens, weights, out)
 
     def layer(
         self,
@@ -25,12 +35,15 @@ class TorchCrew:
         ids: torch.Tensor,
         weights: torch.Tensor,
         out: torch.Tensor,
-    ) -> None:
+    ) -> int:
         total = out if out.dtype == torch.float32 else torch.empty(out.shape)
         total.zero_()
         groups = group_by_expert(ids, weights)
+        started = perf_counter_ns()
         for expert in experts:
             group = groups[expert]
             self.expert(blocks.tensors[expert], hidden, group.tokens, group.weights, total)
+        taken = perf_counter_ns() - started
         if total is not out:
             out.copy_(total)
+        return taken

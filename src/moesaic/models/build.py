@@ -13,6 +13,7 @@ from moesaic.models.attention import Attention
 from moesaic.models.decoder import Decoder, Layer
 from moesaic.models.families import RUNNABLE
 from moesaic.models.feed_forward import DenseBlock, GatedNetwork, RoutedBlock
+from moesaic.models.fused_router import fused_router
 from moesaic.models.grouped_attention import GroupedAttention
 from moesaic.models.latent_attention import LatentAttention, QueryProjection
 from moesaic.models.linear import Linear
@@ -123,7 +124,9 @@ class DecoderBuilder:
             shared = self._network(f"{prefix}.{shared_name}", architecture.shared_shape)
         if architecture.shared_gate:
             gate = self._linear(f"{prefix}.{shared_name}_gate", 1, spec.hidden_size, bias=False)
-        return RoutedBlock(spec.moe_layers.index(number), norm, self._router(prefix), shared, gate)
+        router = self._router(prefix)
+        fused = fused_router(norm, router)
+        return RoutedBlock(spec.moe_layers.index(number), norm, router, shared, gate, fused)
 
     def _router(self, prefix: str) -> Router:
         spec, rule = self._architecture.spec, self._architecture.router

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -13,6 +14,9 @@ from moesaic.models.experts import Beside, Routed
 from moesaic.models.linear import Linear
 from moesaic.models.norm import RmsNorm
 from moesaic.models.router import Choice, Router
+
+if TYPE_CHECKING:
+    from moesaic.kernels.native_router import NativeRouter
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +48,23 @@ class RoutedBlock:
     router: Router
     shared: GatedNetwork | None = None
     shared_gate: Linear | None = None
+    fused: NativeRouter | None = None  # norm and router of a few tokens at once
 
     def route(self, stream: torch.Tensor) -> Routed:
-        hidden = self.norm(stream)
+        hidden, choice = self._chosen(stream)
         beside = None
         if self.shared is not None:
             beside = Beside(partial(self._shared, self.shared, hidden))
-        return Routed(self.layer, hidden, stream, self.router(hidden), beside)
+        return Routed(self.layer, hidden, stream, choice, beside)
+
+    def _chosen(self, stream: torch.Tensor) -> tuple[torch.Tensor, Choice]:
+        """What experts see, and which of them."""
+        fused = self.fused
+        if fused is not None and fused.takes(stream):
+            hidden, *choice = fused(stream)
+            return hidden, Choice(*choice)
+        hidden = self.norm(stream)
+        return hidden, self.router(hidden)
 
     def gate(self, stream: torch.Tensor) -> Choice:
         """What this router would say if the residual stream were already this."""

@@ -52,8 +52,8 @@ class CpuMachine(RealMachine):
         out = torch.empty_like(hidden)
         blocks = self.store.layer(layer)
         started = perf_counter_ns()
-        self.crew.layer(blocks, queue, hidden, choice.experts, choice.weights, out)
-        self._end(layer, queue, out, started)
+        taken = self.crew.layer(blocks, queue, hidden, choice.experts, choice.weights, out)
+        self._end(layer, queue, out, started, taken)
 
     def _one_by_one(self, layer: int, queue: tuple[int, ...]) -> None:
         """So that the timeline has a span for each."""
@@ -67,13 +67,14 @@ class CpuMachine(RealMachine):
             now = perf_counter_ns()
             self.timeline.add(Span(CPU, "expert", began, now, layer, expert, load))
             began = now
-        self._end(layer, queue, out.to(hidden.dtype), started)
+        self._end(layer, queue, out.to(hidden.dtype), started, perf_counter_ns() - started)
 
-    def _end(self, layer: int, queue: tuple[int, ...], total: torch.Tensor, started: int) -> None:
-        ended = perf_counter_ns()
-        self._experts_ns += ended - started
+    def _end(
+        self, layer: int, queue: tuple[int, ...], total: torch.Tensor, started: int, taken: int
+    ) -> None:
+        self._experts_ns += taken
         self._total = total
-        self._report = LayerReport(layer, started, ended, len(queue), 0, 0)
+        self._report = LayerReport(layer, started, perf_counter_ns(), len(queue), 0, 0)
 
     def offer(self, background: tuple[Transfer, ...], lookahead_ns: int = 0) -> None:
         assert not background, "nowhere to move an expert to"

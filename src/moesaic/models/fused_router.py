@@ -1,0 +1,56 @@
+"""Norm and router in one native call, where this CPU and these weights allow it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from moesaic.kernels.instruction_sets import ISA_NUMBERS, REFERENCE, choose
+from moesaic.models.norm import RmsNorm
+from moesaic.models.router import Router
+
+if TYPE_CHECKING:
+    from moesaic.kernels.native_router import NativeRouter
+
+
+def fused_router(norm: RmsNorm, router: Router) -> NativeRouter | None:
+    isa = choose()
+    if isa == REFERENCE or not _plain(norm, router):
+        return None
+    from moesaic.kernels import _native
+    from moesaic.kernels.native_router import NativeRouter
+
+    rule = router.rule
+    native = _native.Router(
+        ISA_NUMBERS[isa],
+        len(router.weight),
+        rule.top_k,
+        rule.scoring == "sigmoid",
+        rule.normalized,
+        rule.in_fp32,
+        rule.round_weights,
+        rule.factor,
+        rule.groups,
+        rule.top_groups,
+        rule.group_score == "best-two",
+    )
+    return NativeRouter(norm.weight, norm.eps, router.weight, router.bias, native, rule.top_k)
+
+
+def _plain(norm: RmsNorm, router: Router) -> bool:
+    """On the CPU, in one dtype, row after row."""
+    tensors = [norm.weight, router.weight]
+    if router.bias is not None:
+        if router.bias.dtype != torch.float32:
+            return False
+        if router.bias.device.type != "cpu" or not router.bias.is_contiguous():
+            return False
+    known = (torch.float32, torch.bfloat16, torch.float16)
+    return (
+        all(
+            t.device.type == "cpu" and t.is_contiguous() and t.dtype == tensors[0].dtype
+            for t in tensors
+        )
+        and tensors[0].dtype in known
+    )
