@@ -36,7 +36,7 @@ PROMPT_MODEL, PROMPT_TOKENS, PROMPT_EXPERTS = "qwen3-30b-a3b", 512, 128
 class Case:
     model: str
     shape: ExpertShape
-    tokens: str  # per expert, in words
+    tokens: str  # per expert; "512/128": that many, spread over so many experts
     experts: int  # that compute
     hidden: Any  # bf16 [tokens, hidden]
     ids: (
@@ -68,8 +68,7 @@ def prompt_case() -> Case:
     wanted = popularity - (-uniform.log()).log()  # the largest: drawn without repetition
     ids = wanted.topk(MODELS[PROMPT_MODEL].active, dim=1).indices
     used, numbers = ids.unique(return_inverse=True)
-    words = f"{PROMPT_TOKENS} over {PROMPT_EXPERTS}"
-    return _case(PROMPT_MODEL, words, len(used), numbers)
+    return _case(PROMPT_MODEL, f"{PROMPT_TOKENS}/{PROMPT_EXPERTS}", len(used), numbers)
 
 
 def _case(name: str, tokens: str, experts: int, ids: Any) -> Case:

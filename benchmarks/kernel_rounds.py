@@ -15,10 +15,10 @@ from benchmarks.kernel_cases import Case
 from benchmarks.kernel_contenders import Call, Contender, Native
 from moesaic.kernels import _native
 
-TURN_S = 0.01  # calls are repeated until a turn takes about this long
+TURN_S = 0.02  # calls are repeated until a turn takes about this long
 MOST_CALLS = 16
-STREAM_BYTES_PER_THREAD = 48 << 20
-PEAK_ITEMS_PER_THREAD = 96
+STREAM_BYTES_PER_THREAD = 128 << 20
+PEAK_ITEMS_PER_THREAD = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Ceilings:
     def __init__(self, native: Native, threads: int) -> None:
         self._pool = native.crew.pool
         self._store = native.store
-        self._bytes = min(STREAM_BYTES_PER_THREAD * threads, self._store.bytes // 4)
+        self._bytes = min(STREAM_BYTES_PER_THREAD * threads, self._store.bytes // 3)
         self._items = PEAK_ITEMS_PER_THREAD * threads
         self._at = 0
         self._tiles = "amx" in _native.isas()

@@ -28,7 +28,7 @@ class Place:
     """What a row is about."""
 
     model: str
-    tokens: str  # per expert, in words
+    tokens: str  # as in a case
     experts: int
     by: str
     dtype: str

@@ -12,6 +12,7 @@ from benchmarks.kernel_cases import MODELS, PROMPT_MODEL, Case, even_case, promp
 from benchmarks.kernel_contenders import Contender, Native, PyTorch, places_for, random_experts
 from benchmarks.kernel_goals import Latency
 from benchmarks.kernel_kt import KtKernel, Workers, version
+from benchmarks.kernel_neighbours import now, others_share
 from benchmarks.kernel_rounds import Ceiling, Ceilings, Effort, Round, measure
 from benchmarks.kernel_rows import Place, Row, Work, make_row
 from moesaic.cli.output import progress
@@ -47,13 +48,17 @@ class Found:
     rows: list[Row]
     ceilings: list[Ceiling]
     latency: Latency | None
+    others_share: float | None  # of the machine's time while this was measured
 
 
 def run(asked: Asked) -> Found:
     check(asked)
     torch.set_num_threads(asked.threads)
     workers = Workers(asked.kt_threads) if version() else None
-    found = Found([], [], start_latency(asked))
+    before = now()
+    rows: list[Row] = []
+    seen: list[Ceiling] = []
+    latency = start_latency(asked)
     total = sum(len(asked.cases(model)) for model in asked.models)
     with progress("layer calls", total) as advance, torch.inference_mode():
         for model in asked.models:
@@ -62,11 +67,11 @@ def run(asked: Asked) -> Found:
             ceilings = Ceilings(next(c for c in contenders if isinstance(c, Native)), asked.threads)
             for case in cases:
                 rounds = measure(case, contenders, ceilings, asked.effort)
-                found.ceilings.extend(turn.ceiling for r in rounds for turn in r.values())
-                found.rows.extend(rows_of(case, contenders, rounds))
+                seen.extend(turn.ceiling for r in rounds for turn in r.values())
+                rows.extend(rows_of(case, contenders, rounds))
                 advance()
             del contenders, ceilings  # their stores, before the next ones are made
-    return found
+    return Found(rows, seen, latency, others_share(before, now()))
 
 
 def check(asked: Asked) -> None:

@@ -36,6 +36,8 @@ def show(asked: Asked, found: Found) -> None:
     print(f"kernels: {in_words(choose(asked.kernel))}; {asked.threads} threads")
     print(f"ceilings: {stream.median:.1f} GB/s (best {stream.best:.1f}), {matrix}")
     print(f"others: PyTorch {torch.__version__}, bf16, {asked.threads} threads {waiting}; {others}")
+    if found.others_share is not None:
+        print(f"other programs used {found.others_share:.0%} of this machine meanwhile")
     print_table(
         "Goals, each at its worst point",
         ("asked", "reached", "where", "best round", ""),
@@ -54,6 +56,7 @@ def write(path: Path, asked: Asked, found: Found) -> None:
         "asked": asdict(asked),
         "stream_gb_s": asdict(stream),
         "peak_tflops": asdict(peak) if peak else None,
+        "others_share": found.others_share,
         "latency": asdict(found.latency) if found.latency else None,
         "rows": [{**asdict(row.place), **_numbers(row)} for row in found.rows],
         "goals": [asdict(verdict) for verdict in verdicts(found)],

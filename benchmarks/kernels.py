@@ -6,14 +6,19 @@ and kt-kernel where it is installed. The last table holds the results against th
 
 from __future__ import annotations
 
-import moesaic  # noqa: F401 - before torch: it says how PyTorch's threads wait
-from benchmarks.kernel_options import asked_for, parser
-from benchmarks.kernel_run import run
-from benchmarks.kernel_tables import show, write
+import sys
+
 from moesaic.core.errors import MoesaicError
+from moesaic.kernels.instruction_sets import REFERENCE, in_words, native
 
 
 def main() -> None:
+    if native() is None:
+        sys.exit(f"there is nothing to measure; experts are computed by {in_words(REFERENCE)}")
+    from benchmarks.kernel_options import asked_for, parser
+    from benchmarks.kernel_run import run
+    from benchmarks.kernel_tables import show, write
+
     usage = parser(__doc__ or "")
     options = usage.parse_args()
     try:
