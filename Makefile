@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+comma  := ,
 
 .PHONY: setup demo test lint format types unit bench bench-engine clean
+.PHONY: native-test native-sanitize native-valgrind
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -15,6 +17,7 @@ help:
 	@echo "make bench   time the planners and the simulator, compare schedules with the optimum"
 	@echo "make bench-engine   measure the engine here: speed, physical floor, its own overhead"
 	@echo "make lint | format | types | unit   one check each"
+	@echo "make native-test | native-sanitize | native-valgrind   the native kernels without Python"
 
 setup: $(STAMP)
 
@@ -50,6 +53,28 @@ bench: setup
 
 bench-engine: setup
 	$(BIN)/moesaic bench --synthetic olmoe-1b-7b --layers 4 -p 64 -n 32
+
+# The native kernels without Python; each kind of build has its own folder.
+define build-native-tests
+cmake -S native -B build/$(1) -DMOESAIC_PYTHON=OFF -DMOESAIC_TESTS=ON $(2) > /dev/null
+cmake --build build/$(1) --parallel 2 > /dev/null
+endef
+
+native-test:
+	$(call build-native-tests,native-test)
+	build/native-test/native_tests
+
+native-sanitize:
+	$(call build-native-tests,native-address,-DMOESAIC_SANITIZE=address$(comma)undefined)
+	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 build/native-address/native_tests quick
+	$(call build-native-tests,native-thread,-DMOESAIC_SANITIZE=thread)
+	TSAN_OPTIONS=halt_on_error=1 build/native-thread/native_tests quick
+
+# Valgrind knows neither AVX-512 nor matrix tiles.
+native-valgrind:
+	@command -v valgrind > /dev/null || { echo "make native-valgrind needs valgrind, which is not installed; make native-sanitize needs none"; exit 1; }
+	$(call build-native-tests,native-test)
+	valgrind --quiet --error-exitcode=1 --leak-check=full --fair-sched=yes build/native-test/native_tests avx2 quick
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,51 @@
+// A small layer through the C functions: random experts, packed, ready to be submitted.
+#pragma once
+
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "expected.h"
+#include "guarded.h"
+#include "moesaic_native.h"
+#include "pack.h"
+
+inline std::vector<float> normal(std::mt19937& random, std::size_t count, float size) {
+  std::normal_distribution<float> draw(0.0f, size);
+  std::vector<float> values(count);
+  for (float& value : values) value = draw(random);
+  return values;
+}
+
+// `count` experts' blocks, each at the very end of its memory, and the weights they stand for.
+struct Experts {
+  std::vector<std::unique_ptr<Guarded>> memory;
+  std::vector<const std::uint8_t*> blocks;
+  std::vector<Weights> weights;
+
+  Experts(moesaic_runner* runner, Dtype dtype, int hidden, int inner, int count,
+          std::mt19937& random) {
+    const std::size_t values = std::size_t(hidden) * inner;
+    const moesaic::ExpertLayout layout(dtype, hidden, inner);
+    for (int e = 0; e < count; ++e) {
+      const auto gate = normal(random, values, 0.3f), up = normal(random, values, 0.3f),
+                 down = normal(random, values, 0.3f);
+      memory.push_back(std::make_unique<Guarded>(moesaic_block_bytes(runner), 64));
+      std::uint8_t* block = memory.back()->as<std::uint8_t>();
+      if (moesaic_pack(runner, gate.data(), up.data(), down.data(), MOESAIC_VALUE_F32, block))
+        std::abort();
+      blocks.push_back(block);
+      Weights stored{std::vector<float>(values), std::vector<float>(values),
+                     std::vector<float>(values)};
+      moesaic::unpack(layout, block, stored.gate.data(), stored.up.data(), stored.down.data());
+      weights.push_back(std::move(stored));
+    }
+  }
+
+  bool untouched_around() const {
+    for (const auto& one : memory)
+      if (!one->untouched_around()) return false;
+    return true;
+  }
+};
