@@ -1,11 +1,11 @@
-# make setup | demo | test | lint | format | types | bench | bench-engine
+# make setup | demo | test | lint | format | types | bench | bench-engine | bench-kernels
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 comma  := ,
 
-.PHONY: setup demo test lint format types unit bench bench-engine clean
+.PHONY: setup demo test lint format types unit bench bench-engine bench-kernels clean
 .PHONY: native-test native-sanitize native-valgrind
 .DEFAULT_GOAL := help
 
@@ -16,6 +16,7 @@ help:
 	@echo "make test    set up, then run lint, types and every test"
 	@echo "make bench   time the planners and the simulator, compare schedules with the optimum"
 	@echo "make bench-engine   measure the engine here: speed, physical floor, its own overhead"
+	@echo "make bench-kernels   measure the CPU kernels against memory, matrix peak and PyTorch"
 	@echo "make lint | format | types | unit   one check each"
 	@echo "make native-test | native-sanitize | native-valgrind   the native kernels without Python"
 
@@ -53,6 +54,9 @@ bench: setup
 
 bench-engine: setup
 	$(BIN)/moesaic bench --synthetic olmoe-1b-7b --layers 4 -p 64 -n 32
+
+bench-kernels: setup
+	$(BIN)/python -m benchmarks.kernels
 
 # The native kernels without Python; each kind of build has its own folder.
 define build-native-tests
