@@ -152,6 +152,7 @@ std::vector<std::int64_t> start_latencies(Pool& pool, int count) {
 }  // namespace
 
 NB_MODULE(_native, m) {
+  nb::set_leak_warnings(false);  // pools may live until the interpreter ends
   m.doc() = "CPU expert kernels; see moesaic.kernels.native";
   nb::register_exception_translator(
       [](const std::exception_ptr& wrong, void*) {
@@ -159,6 +160,8 @@ NB_MODULE(_native, m) {
           std::rethrow_exception(wrong);
         } catch (const BadCall& bad) {
           PyErr_SetString(PyExc_ValueError, bad.what());
+        } catch (const std::domain_error& damaged) {  // weights, not the call
+          PyErr_SetString(PyExc_ArithmeticError, damaged.what());
         }
       });
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from threading import local
+from weakref import WeakSet
 
 import torch
 
@@ -99,6 +100,7 @@ class Crew:
         self._kernel = kernel
         self.pool = _native.Pool(worker_cores(threads), SPIN_US)
         self.runner = kernel.runner(self.pool)
+        self._checked: WeakSet[Blocks] = WeakSet()
 
     def layer(
         self,
@@ -109,6 +111,10 @@ class Crew:
         weights: torch.Tensor,
         out: torch.Tensor,
     ) -> int:
+        if blocks not in self._checked:  # once: a layer's blocks stay where they are
+            for block in blocks.tensors:
+                check_block(self._kernel, block)
+            self._checked.add(blocks)
         if weights.dtype != torch.float32:
             weights = weights.float()
         return self._run(blocks, experts, hidden, ids, weights, out, False)
@@ -169,7 +175,8 @@ class Crew:
         if isinstance(weights, float):
             weights = torch.full((rows, 1), weights)
         ids = torch.zeros((rows, 1), dtype=torch.int64)
-        self._run(Blocks([block]), (0,), hidden, ids, weights.contiguous(), out, True)
+        weights = weights.float().contiguous()
+        self._run(Blocks([block]), (0,), hidden, ids, weights, out, True)
 
 
 def pack_with(
@@ -217,12 +224,19 @@ def check_layer(
     out: torch.Tensor,
 ) -> None:
     """What would make the kernels read or write elsewhere."""
-    tokens = len(hidden)
-    if hidden.dtype not in VALUES or hidden.shape != (tokens, shape.hidden):
-        raise ValueError(f"hidden states are {tuple(hidden.shape)} {hidden.dtype}")
+    if hidden.dtype not in VALUES or hidden.dim() != 2 or hidden.shape[1] != shape.hidden:
+        raise ValueError(
+            f"hidden states are {tuple(hidden.shape)} {hidden.dtype}; they must be [tokens, "
+            f"{shape.hidden}] in fp32, bf16 or fp16"
+        )
     if hidden.stride(1) != 1 and shape.hidden > 1:
         raise ValueError("a token's hidden states lie side by side")
-    if ids.dtype != torch.int64 or ids.shape != weights.shape or len(ids) != tokens:
+    if (
+        ids.dtype != torch.int64
+        or ids.dim() != 2
+        or ids.shape != weights.shape
+        or len(ids) != len(hidden)
+    ):
         raise ValueError("every token has as many expert numbers (int64) as weights")
     if not (ids.is_contiguous() and weights.is_contiguous()):
         raise ValueError("expert numbers and weights lie row after row")
