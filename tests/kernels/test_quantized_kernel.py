@@ -20,11 +20,12 @@ from moesaic.kernels.reference import ReferenceKernel, feed_forward
 
 torch.set_num_threads(1)
 # Whole groups; a short last group; an odd row; fewer weights than a group; one weight.
-COLUMNS = [256, 160, 131, 33, 7, 1]
+COLUMNS = [512, 256, 300, 131, 33, 7, 1]
 SHAPES = [ExpertShape(256, 128), ExpertShape(131, 77), ExpertShape(5, 3), ExpertShape(1, 1)]
 # In scales; why 1.04 in int4: -8 is the largest weight's, 7 the last on the other side, and
 # rounding a scale to bf16 moves 8 of them by 8 / 256.
 WORST_ERROR = {"int8": 0.5, "int4": 1.04}
+GROUPS = {8: 256, 4: 32}  # weights that share a scale, by bits
 by_dtype = pytest.mark.parametrize("dtype", FORMATS)
 
 
@@ -60,7 +61,7 @@ def read_matrix(
 ) -> NDArray[np.float32]:
     """By the documented layout, weight by weight."""
     rows, columns = size
-    group = {8: 128, 4: 32}[bits]
+    group = GROUPS[bits]
     width, groups = (columns * bits + 7) // 8, (columns + group - 1) // group
     out = np.empty(size, dtype=np.float32)
     for row in range(rows):
@@ -79,14 +80,14 @@ def read_block(shape: ExpertShape, dtype: str, block: torch.Tensor) -> torch.Ten
     bits, raw = int(dtype[3:]), block.numpy().tobytes()
     sizes = ((2 * shape.intermediate, shape.hidden), (shape.hidden, shape.intermediate))
     offsets, end = [], 0
-    group = {8: 128, 4: 32}[bits]
+    group = GROUPS[bits]
     for each in (
         *(rows * ((columns * bits + 7) // 8) for rows, columns in sizes),
         *(rows * 2 * ((columns + group - 1) // group) for rows, columns in sizes),
     ):
         offsets.append(end)
         end = (end + each + 63) // 64 * 64
-    assert end == len(raw)
+    assert end <= len(raw)
     parts = [read_matrix(raw, offsets[n], offsets[n + 2], sizes[n], bits) for n in (0, 1)]
     return torch.from_numpy(np.concatenate([part.ravel() for part in parts]))
 
@@ -113,7 +114,7 @@ def test_every_code_is_the_nearest_for_its_scale(dtype: str) -> None:
     assert torch.allclose((back - matrix).abs(), nearest, rtol=1e-4, atol=1e-9)
 
 
-@pytest.mark.parametrize(("tail", "int8", "int4"), [("normal", 0.007, 0.088), ("t", 0.013, 0.12)])
+@pytest.mark.parametrize(("tail", "int8", "int4"), [("normal", 0.0075, 0.088), ("t", 0.015, 0.12)])
 def test_the_measured_error_is_what_the_documentation_says(
     tail: str, int8: float, int4: float
 ) -> None:
@@ -142,13 +143,14 @@ def test_representable_weights_come_back_exactly(dtype: str, sign: int, columns:
 
 @by_dtype
 def test_zero_and_vanishing_weights_become_zero(dtype: str) -> None:
-    matrix = normal(4, 256)
+    matrix = normal(4, 512)
     matrix[0] = 0.0
     matrix[1] = 1e-40  # not a normal number, as would be its scale
-    matrix[2, :128] = -5e-38
+    matrix[2, :256] = -5e-38
     back, _ = round_trip(matrix, dtype)
     assert not back[:2].any()
-    assert not back[2, :128].any()
+    assert not back[2, :256].any()
+    assert bool(back[2, 256:].any())
     assert bool(back[3].any())
 
 
@@ -186,7 +188,10 @@ def test_checkpoints_of_any_precision_are_taken(source: torch.dtype) -> None:
 @by_dtype
 @pytest.mark.parametrize("shape", [ExpertShape(2048, 768), ExpertShape(4096, 14336)])
 def test_blocks_are_as_dense_as_the_simulator_believes(dtype: str, shape: ExpertShape) -> None:
-    assert make_kernel(shape, dtype).block_bytes == weight_bytes(shape.values, dtype)
+    """Whichever kernel fills them; strips of int8 begin with scales that end at a line."""
+    believed = weight_bytes(shape.values, dtype)
+    for name in ("reference", "auto"):
+        assert believed <= make_kernel(shape, dtype, name).block_bytes < 1.005 * believed
 
 
 @by_dtype
@@ -234,9 +239,10 @@ def test_pieces_change_rounding_only(dtype: str) -> None:
         out = torch.zeros(5, 131)
         kernel.compute(packed(kernel, expert(shape)), hidden, None, torch.ones(5, 1), out)
         results.append(out)
-    assert torch.allclose(results[0], results[2], atol=1e-5)
-    assert torch.allclose(results[1], results[2], atol=1e-5)
-    assert float(results[2].abs().max()) > 1.0
+    largest = float(results[2].abs().max())
+    assert largest > 1.0
+    assert torch.allclose(results[0], results[2], rtol=0, atol=1e-6 * largest)
+    assert torch.allclose(results[1], results[2], rtol=0, atol=1e-6 * largest)
 
 
 @pytest.mark.parametrize(("dtype", "least", "most"), [("int8", 0.005, 0.015), ("int4", 0.1, 0.2)])
@@ -292,7 +298,8 @@ def test_our_own_mistakes_are_noticed() -> None:
 
 
 @pytest.mark.parametrize("dtype", EXPERT_DTYPES)
-def test_every_offered_precision_has_a_kernel(dtype: str) -> None:
-    kernel = make_kernel(ExpertShape(12, 20), dtype)
+@pytest.mark.parametrize("name", ["reference", "auto"])
+def test_every_offered_precision_has_a_kernel(dtype: str, name: str) -> None:
+    kernel = make_kernel(ExpertShape(12, 20), dtype, name)
     assert kernel.dtype == dtype
     assert kernel.workspace(100) > kernel.workspace(1)

@@ -12,6 +12,7 @@ import torch
 
 import stock
 from moesaic.engine.quality.compared_logits import Quality, compare
+from moesaic.kernels.instruction_sets import VARIABLE
 from moesaic.kernels.quantize import FORMATS, GroupFormat, dequantize, pack_codes, quantize
 from moesaic.models.load import load_decoder, load_resident_experts, open_model
 
@@ -27,7 +28,10 @@ def after_storing(matrices: torch.Tensor, form: GroupFormat) -> torch.Tensor:
     return back.view(matrices.shape)
 
 
-def our_logits(folder: Path, expert_dtype: str) -> torch.Tensor:
+def our_logits(
+    folder: Path, expert_dtype: str, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> torch.Tensor:
+    monkeypatch.setenv(VARIABLE, kernel)
     model = open_model(folder)
     experts = load_resident_experts(model, expert_dtype)
     (logits,) = ours.Ours(load_decoder(model, "fp32"), experts).logits([TOKENS])
@@ -36,7 +40,12 @@ def our_logits(folder: Path, expert_dtype: str) -> torch.Tensor:
 
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("name", stock.ALL)
-def test_logits_are_the_stock_models_with_the_weights_after_storing(name: str, dtype: str) -> None:
+def test_logits_are_the_stock_models_with_the_weights_after_storing(
+    name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the reference to rounding in fp32. The CPU's own kernels round activations, and now and
+    then a router then chooses another expert: half of the logits stay within 0.013 of their spread
+    (int8; 0.006 in int4), at the worst."""
     original, folder = stock.saved(name)
     model, changed = copy.deepcopy(original), 0
     for key, parameter in model.named_parameters():
@@ -46,16 +55,22 @@ def test_logits_are_the_stock_models_with_the_weights_after_storing(name: str, d
     assert changed >= 2, "the stock model keeps its experts elsewhere"
     with torch.inference_mode():
         theirs = model(torch.tensor([TOKENS])).logits[0]
-    assert (theirs - our_logits(folder, dtype)).abs().max() < 1e-4
+    reference = our_logits(folder, dtype, "reference", monkeypatch)
+    assert (theirs - reference).abs().max() < 1e-4
+    native = our_logits(folder, dtype, "auto", monkeypatch)
+    assert (theirs - native).abs().median() < 0.02 * theirs.std()
 
 
-def test_more_bits_are_nearer_to_the_original() -> None:
-    """Measured: KL 0.0002 in int8, mostly one flipped router, and 0.012 in int4."""
+@pytest.mark.parametrize("kernel", ["reference", "auto"])
+def test_more_bits_are_nearer_to_the_original(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured: KL 0.0002 in int8, mostly one flipped router (0.0007 where activations are int8,
+    too), and 0.012 in int4."""
     _, folder = stock.saved("olmoe")
-    truth, targets = our_logits(folder, "fp32")[:-1], torch.tensor(TOKENS[1:])
+    truth = our_logits(folder, "fp32", kernel, monkeypatch)[:-1]
+    targets = torch.tensor(TOKENS[1:])
 
     def quality(dtype: str) -> Quality:
-        return compare(truth, our_logits(folder, dtype)[:-1], targets)
+        return compare(truth, our_logits(folder, dtype, kernel, monkeypatch)[:-1], targets)
 
     int8, int4 = quality("int8"), quality("int4")
     assert 0 < 10 * int8.mean_kl < int4.mean_kl < 0.1
