@@ -1,0 +1,164 @@
+"""Is every mistake of a caller refused in words, before anything is read or written?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from native_experts import WAYS, bytes_at, normal, packed, random_expert
+
+from moesaic.kernels.base import Blocks, ExpertShape, ExpertWeights
+from moesaic.kernels.native import Crew, NativeKernel
+
+pytestmark = pytest.mark.skipif(not WAYS, reason="this CPU has no instructions for the kernels")
+SHAPE = ExpertShape(24, 16)
+
+
+@dataclass(frozen=True)
+class Call:
+    """What `Crew.layer` takes; right as it stands."""
+
+    kernel: NativeKernel
+    blocks: list[torch.Tensor]
+    experts: tuple[int, ...]
+    hidden: torch.Tensor
+    ids: torch.Tensor
+    weights: torch.Tensor
+    out: torch.Tensor
+
+    def run(self, crew: Crew) -> None:
+        blocks = Blocks(self.blocks)
+        crew.layer(blocks, self.experts, self.hidden, self.ids, self.weights, self.out)
+
+
+@pytest.fixture
+def good() -> Call:
+    kernel = WAYS[0].kernel(SHAPE, "int8")
+    blocks = [packed(kernel, random_expert(SHAPE, e)) for e in range(3)]
+    ids = torch.tensor([[0, 1], [2, 0], [1, 2], [0, 2]])
+    hidden, weights = normal(4, 24), torch.ones(4, 2)
+    return Call(kernel, blocks, (0, 1, 2), hidden, ids, weights, torch.full((4, 24), 5.0))
+
+
+def with_value(tensor: torch.Tensor, at: tuple[int, int], value: float) -> torch.Tensor:
+    changed = tensor.clone()
+    changed[at] = value
+    return changed
+
+
+def block(call: Call, **how: int) -> torch.Tensor:
+    return bytes_at(call.kernel.block_bytes, **how)
+
+
+MISTAKES: dict[str, tuple[str, Callable[[Call], Call]]] = {
+    "id beyond": (
+        "token 1 asks for expert 3",
+        lambda c: replace(c, ids=with_value(c.ids, (1, 0), 3)),
+    ),
+    "id negative": ("asks for expert -1", lambda c: replace(c, ids=with_value(c.ids, (3, 1), -1))),
+    "id huge": ("asks for expert", lambda c: replace(c, ids=with_value(c.ids, (3, 1), 2**40))),
+    "nan weight": (
+        "token 2 has a routing weight that is not a number",
+        lambda c: replace(c, weights=with_value(c.weights, (2, 1), torch.nan)),
+    ),
+    "infinite weight": (
+        "token 0 has a routing weight",
+        lambda c: replace(c, weights=with_value(c.weights, (0, 0), -torch.inf)),
+    ),
+    "listed twice": ("expert 1 is listed twice", lambda c: replace(c, experts=(1, 0, 1))),
+    "listed beyond": (
+        "expert 3 is to be computed, but there are 3",
+        lambda c: replace(c, experts=(3,)),
+    ),
+    "listed negative": ("expert -1 is to be computed", lambda c: replace(c, experts=(-1,))),
+    "short block": (
+        "a block has .* bytes, this one",
+        lambda c: replace(c, blocks=[c.blocks[0], c.blocks[1], c.blocks[2][:-64]]),
+    ),
+    "crooked block": (
+        "a multiple of 64 bytes",
+        lambda c: replace(c, blocks=[c.blocks[0], block(c, misaligned=8), c.blocks[2]]),
+    ),
+    "block of numbers": (
+        "one row of bytes",
+        lambda c: replace(c, blocks=[b.view(torch.int8) for b in c.blocks]),
+    ),
+    "block with gaps": (
+        "one row of bytes",
+        lambda c: replace(c, blocks=[b.repeat_interleave(2)[::2] for b in c.blocks]),
+    ),
+    "wide hidden": (r"hidden states are \(4, 25\)", lambda c: replace(c, hidden=normal(4, 25))),
+    "flat hidden": (r"hidden states are \(24,\)", lambda c: replace(c, hidden=normal(24))),
+    "hidden of no kind": ("float64", lambda c: replace(c, hidden=c.hidden.double())),
+    "hidden transposed": ("side by side", lambda c: replace(c, hidden=normal(24, 4).T)),
+    "hidden expanded": (
+        "0 values apart, but have 24",
+        lambda c: replace(c, hidden=normal(1, 24).expand(4, 24)),
+    ),
+    "ids of another type": ("int64", lambda c: replace(c, ids=c.ids.int())),
+    "fewer ids": (
+        "as many expert numbers",
+        lambda c: replace(c, ids=c.ids[:3], weights=c.weights[:3]),
+    ),
+    "fewer weights": ("as many expert numbers", lambda c: replace(c, weights=c.weights[:, :1])),
+    "flat ids": ("as many", lambda c: replace(c, ids=c.ids[:, 0], weights=c.weights[:, 0])),
+    "ids with gaps": ("row after row", lambda c: replace(c, ids=c.ids.T.contiguous().T)),
+    "result transposed": ("row after row", lambda c: replace(c, out=torch.ones(24, 4).T)),
+    "result too small": ("shape of the hidden", lambda c: replace(c, out=torch.ones(3, 24))),
+    "result of integers": (
+        "shape of the hidden",
+        lambda c: replace(c, out=torch.ones(4, 24).int()),
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_refused_in_words(mistake: str, good: Call) -> None:
+    words, change = MISTAKES[mistake]
+    crew, bad = good.kernel.crew(2), change(good)
+    before = bad.out.clone()
+    with pytest.raises(ValueError, match=words):
+        bad.run(crew)
+    assert torch.equal(bad.out, before), "a refused layer wrote its result"
+    good.run(crew)
+    assert bool(good.out.isfinite().all()), "the crew works on"
+
+
+def test_only_fp32_can_be_added_to(good: Call) -> None:
+    kernel = good.kernel
+    out = torch.zeros(4, 24, dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match="only an fp32 result can be added to"):
+        kernel.compute(good.blocks[0], good.hidden, None, 1.0, out)
+
+
+def test_one_expert_checks_its_block_and_weights(good: Call) -> None:
+    kernel, out = good.kernel, torch.zeros(4, 24)
+    for wrong, words in (
+        (good.blocks[0][:-1], "this one"),
+        (block(good, misaligned=32), "multiple of 64"),
+        (good.blocks[0].view(1, -1), "one row of bytes"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            kernel.compute(wrong, good.hidden, None, 1.0, out)
+        with pytest.raises(ValueError, match=words):
+            kernel.pack(random_expert(SHAPE), wrong)
+        with pytest.raises(ValueError, match=words):
+            kernel.unpack(wrong)
+    with pytest.raises(ValueError, match="as many expert numbers"):
+        kernel.compute(good.blocks[0], good.hidden, None, torch.ones(3, 1), out)
+    assert not out.any()
+    kernel.compute(good.blocks[0], good.hidden, None, torch.full((4, 1), 0.5).bfloat16(), out)
+    half = out.clone()
+    kernel.compute(good.blocks[0], good.hidden, None, 0.5, out.zero_())
+    assert torch.equal(out, half), "weights of another precision are the same weights"
+
+
+@pytest.mark.parametrize("name", ["gate", "up", "down"])
+def test_matrices_of_the_wrong_shape_are_refused(name: str, good: Call) -> None:
+    weights = random_expert(SHAPE)
+    parts = {each: getattr(weights, each) for each in ("gate", "up", "down")}
+    parts[name] = parts[name].T
+    with pytest.raises(ValueError, match=f"{name} is .* it must be"):
+        good.kernel.pack(ExpertWeights(**parts), good.blocks[0])

@@ -1,0 +1,106 @@
+"""Is a layer the sum over its tokens and experts, however they are distributed?"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from expected_experts import expected_layer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from native_experts import (
+    WAYS,
+    Layer,
+    Way,
+    every_dtype,
+    every_way,
+    normal,
+    packed,
+    random_expert,
+    random_layer,
+)
+
+from moesaic.kernels.base import Blocks, ExpertShape
+from moesaic.kernels.native import DTYPES
+
+SHAPE = ExpertShape(40, 24)
+KERNELS = {
+    (way, dtype, tiles): Way(way.isa, tiles).kernel(SHAPE, dtype)
+    for way in WAYS
+    for dtype in DTYPES
+    for tiles in ((0,) if not way.tiles_from else (1, 5, 20))
+}
+BLOCKS = {
+    dtype: Blocks([packed(WAYS[0].kernel(SHAPE, dtype), random_expert(SHAPE, e)) for e in range(6)])
+    for dtype in DTYPES
+    if WAYS
+}
+
+
+def agrees(layer: Layer, experts: list[int], workers: int = 1) -> None:
+    out = layer.computed(layer.kernel.crew(workers + 1), experts)
+    blocks = layer.blocks.tensors
+    truth = expected_layer(layer.kernel, blocks, experts, layer.hidden, layer.ids, layer.weights)
+    assert truth.used(out) < 1.0
+
+
+@pytest.mark.skipif(not WAYS, reason="this CPU has no instructions for the kernels")
+@settings(max_examples=150)
+@given(data=st.data())
+def test_random_layers(data: st.DataObject) -> None:
+    """Any subset of experts in any order, tokens that want none of them or one of them twice."""
+    way, dtype, tiles = data.draw(st.sampled_from(list(KERNELS)))
+    tokens, top_k = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 6))
+    favourites = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=6))
+    flat = st.lists(st.sampled_from(favourites), min_size=tokens * top_k, max_size=tokens * top_k)
+    ids = torch.tensor(data.draw(flat)).view(tokens, top_k)
+    seed = data.draw(st.integers(0, 99))
+    experts = data.draw(st.lists(st.integers(0, 5), unique=True))
+    hidden, weights = normal(tokens, 40, seed=seed), normal(tokens, top_k, seed=seed + 100)
+    layer = Layer(KERNELS[way, dtype, tiles], BLOCKS[dtype], hidden, ids, weights)
+    agrees(layer, experts, workers=data.draw(st.integers(0, 2)))
+
+
+@every_way
+@every_dtype
+def test_every_token_wants_the_same_expert(way: Way, dtype: str) -> None:
+    """More than 256 of them, which are computed in parts; the last part is a single token."""
+    kernel = way.kernel(SHAPE, dtype)
+    layer = random_layer(kernel, 513, experts=3, top_k=1)
+    layer.ids.fill_(2)
+    agrees(layer, [0, 1, 2])
+
+
+@every_way
+@every_dtype
+def test_every_token_wants_every_expert(way: Way, dtype: str) -> None:
+    layer = random_layer(way.kernel(SHAPE, dtype), 20, experts=6, top_k=6)
+    agrees(layer, [5, 0, 1, 4, 3, 2])
+
+
+@every_way
+@every_dtype
+def test_more_rows_than_are_computed_at_once(way: Way, dtype: str) -> None:
+    """8192 rows between two phases: here three times as many."""
+    kernel = way.kernel(ExpertShape(10, 6), dtype)
+    layer = random_layer(kernel, 4096, experts=8, top_k=6)
+    agrees(layer, list(range(8)))
+
+
+@every_way
+def test_one_token_may_want_an_expert_twice(way: Way) -> None:
+    for dtype in DTYPES:
+        layer = random_layer(way.kernel(SHAPE, dtype), 1, experts=3, top_k=3)
+        layer.ids.copy_(torch.tensor([[2, 0, 2]]))
+        agrees(layer, [0, 1, 2])
+
+
+@every_way
+@every_dtype
+def test_no_tokens_and_no_experts(way: Way, dtype: str) -> None:
+    layer = random_layer(way.kernel(SHAPE, dtype), 4, experts=2, top_k=1)
+    crew = layer.kernel.crew(2)
+    assert not layer.computed(crew, []).any(), "experts that nobody computes add nothing"
+    layer.ids.fill_(0)
+    assert not layer.computed(crew, [1]).any()
+    none = layer._replace(hidden=torch.empty(0, 40), ids=layer.ids[:0], weights=layer.weights[:0])
+    assert none.computed(crew).shape == (0, 40)

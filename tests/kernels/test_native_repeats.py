@@ -1,0 +1,73 @@
+"""Do the same bits come back, however often and by however many a layer is computed, and does what
+is no number stay where it was?"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from native_experts import Way, bytes_at, every_dtype, every_way, random_expert, random_layer
+
+from moesaic.kernels.base import Blocks, ExpertShape
+
+
+@every_way
+@every_dtype
+@pytest.mark.parametrize("tokens", [1, 2, 3, 6, 13, 40, 300])
+def test_results_do_not_depend_on_who_computes(way: Way, dtype: str, tokens: int) -> None:
+    layer = random_layer(way.kernel(ExpertShape(320, 200), dtype), tokens, experts=3, top_k=2)
+    alone = layer.computed(layer.kernel.crew(1))
+    for threads in (1, 2, 3, 6):
+        crew = layer.kernel.crew(threads)
+        for _ in range(2):
+            assert torch.equal(layer.computed(crew), alone)
+
+
+@every_way
+@every_dtype
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_what_is_no_number_stays_in_its_token(way: Way, dtype: str, value: float) -> None:
+    layer = random_layer(way.kernel(ExpertShape(131, 77), dtype), 20, experts=2, top_k=2)
+    crew = layer.kernel.crew(2)
+    sound = layer.computed(crew)
+    layer.hidden[7, 130] = value
+    out = layer.computed(crew)
+    assert not bool(out[7].isfinite().any())
+    others = torch.arange(20) != 7
+    assert torch.equal(out[others], sound[others])
+
+
+@every_way
+@every_dtype
+@pytest.mark.parametrize("result", [torch.float32, torch.bfloat16, torch.float16])
+def test_nothing_is_written_beside_the_result(way: Way, dtype: str, result: torch.dtype) -> None:
+    """Nor into blocks and hidden states, nor is anything of what surrounds them read: other bytes
+    there, the same result."""
+    kernel = way.kernel(ExpertShape(37, 21), dtype)
+    tokens, results = 19, []
+    needed = kernel.runner(kernel.crew(1).pool).block_bytes
+    sizes = {"block": needed, "hidden": tokens * 37 * 4, "out": tokens * 37 * result.itemsize}
+    for filler in (0x00, 0xFF):  # as bf16 and fp32: zero, and not a number
+        rooms = {name: bytes_at(size + 128) for name, size in sizes.items()}
+        for room in rooms.values():
+            room.fill_(filler)
+        inside = {name: rooms[name][64 : 64 + size] for name, size in sizes.items()}
+        weights = random_expert(kernel.shape)
+        parts = (weights.gate.data_ptr(), weights.up.data_ptr(), weights.down.data_ptr())
+        runner = kernel.crew(2).runner
+        runner.pack(*parts, 0, 37, 21, inside["block"].data_ptr())
+        hidden = inside["hidden"].view(torch.float32).view(tokens, 37)
+        hidden.copy_(torch.linspace(-2, 2, tokens * 37).view(tokens, 37))
+        before = {name: rooms[name].clone() for name in ("block", "hidden")}
+        out = inside["out"].view(result).view(tokens, 37)
+        ids, ones = torch.zeros(tokens, 1, dtype=torch.int64), torch.ones(tokens, 1)
+        kinds = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+        where = (hidden.data_ptr(), 0, 37, tokens, 1, ids.data_ptr(), ones.data_ptr(), 1)
+        blocks = Blocks([inside["block"]])
+        runner.run(blocks.address, [0], *where, out.data_ptr(), kinds[result], False)
+        for name, old in before.items():
+            assert torch.equal(rooms[name], old)
+        assert bool((rooms["out"][:64] == filler).all())
+        assert bool((rooms["out"][64 + sizes["out"] :] == filler).all())
+        results.append(out.clone())
+    assert torch.equal(results[0], results[1])
+    assert float(results[0].abs().max()) > 0.01
