@@ -88,7 +88,9 @@ def expected_layer(
         scale = weights[rows, ranks].double()[:, None]
         part = expected_expert(kernel, blocks[expert], hidden[rows])
         value.index_add_(0, rows, scale * part.value)
-        square.index_add_(0, rows, scale**2 * part.square)
+        # Of a token that names the expert twice, both errors are the same.
+        error = torch.zeros_like(value).index_add_(0, rows, scale.abs() * part.square.sqrt())
+        square += error**2
     return Estimate(value, square)
 
 
