@@ -7,9 +7,7 @@ spin beside a spinning caller: as wide as the machine, a call may take a schedul
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from typing import Any
@@ -22,7 +20,7 @@ from moesaic.kernels.base import ExpertShape, ExpertWeights
 
 CLASSES = {"bf16": "AMXBF16_MOE", "int8": "AMXInt8_MOE", "int4": "AMXInt4_MOE"}
 BITS = {"bf16": 16, "int8": 8, "int4": 4}  # its scales, one per row, are next to nothing
-SOURCE_BYTES = 1 << 30  # of bf16 weights that a layer is packed from, about
+SOURCE_BYTES = 1 << 29  # of bf16 weights that a layer is packed from, about
 
 
 def version() -> str | None:
@@ -30,30 +28,16 @@ def version() -> str | None:
     return metadata.version("kt-kernel") if find_spec("kt_kernel") else None
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """It announces itself on the process's standard output, past Python."""
-    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-        os.close(nowhere)
-
-
 class Workers:
-    """Its pool; made once, since it stays for the process."""
+    """Its pool."""
 
     def __init__(self, threads: int) -> None:
-        with quiet():
-            self.extension: Any = import_module("kt_kernel").kt_kernel_ext
-            config = self.extension.WorkerPoolConfig()
-            config.subpool_count = 1
-            config.subpool_numa_map = [0]
-            config.subpool_thread_count = [threads]
-            self.pool: Any = self.extension.CPUInfer(config)
+        self.extension: Any = import_module("kt_kernel").kt_kernel_ext
+        config = self.extension.WorkerPoolConfig()
+        config.subpool_count = 1
+        config.subpool_numa_map = [0]
+        config.subpool_thread_count = [threads]
+        self.pool: Any = self.extension.CPUInfer(config)
 
     def run(self, task: Any) -> None:
         self.pool.submit(task)
@@ -83,8 +67,7 @@ class KtKernel:
         self._numbers = torch.arange(self._per_layer)
         layers = -(-places_for(self.expert_bytes, store_bytes) // self._per_layer)
         self._source = stacks(experts, self._per_layer)
-        with quiet():
-            self._layers = [self._layer(shape, dtype, cases) for _ in range(layers)]
+        self._layers = [self._layer(shape, dtype, cases) for _ in range(layers)]
         del self._source
         self._at = 0
 

@@ -18,7 +18,7 @@ COUNTED = 8  # fields up to stolen time; guests' time is in them already
 class Moment:
     wall_s: float
     busy_s: float  # all programs', and what other guests of the host took
-    own_s: float
+    own_s: float  # this process's, and that of those it has waited for
     cores: int
 
 
@@ -33,7 +33,7 @@ def now(stat: Path = STAT) -> Moment | None:
     cores = sum(line.startswith("cpu") for line in lines) - 1
     own = os.times()
     ticks_per_s = os.sysconf("SC_CLK_TCK")
-    return Moment(time.monotonic(), busy / ticks_per_s, own.user + own.system, cores)
+    return Moment(time.monotonic(), busy / ticks_per_s, sum(own[:4]), cores)
 
 
 def others_share(before: Moment | None, after: Moment | None) -> float | None:

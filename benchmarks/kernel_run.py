@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from statistics import median, quantiles
 
 import torch
@@ -52,26 +55,39 @@ class Found:
 
 
 def run(asked: Asked) -> Found:
+    """Each shape in a process of its own: not everybody gives memory back."""
     check(asked)
+    before, latency = now(), start_latency(asked)
+    rows: list[Row] = []
+    ceilings: list[Ceiling] = []
+    for model in asked.models:
+        with ProcessPoolExecutor(1, get_context("spawn"), initializer=silence) as process:
+            measured = process.submit(run_model, asked, model).result()
+        rows += measured[0]
+        ceilings += measured[1]
+    return Found(rows, ceilings, latency, others_share(before, now()))
+
+
+def silence() -> None:
+    """kt-kernel announces itself on standard output, past Python, and says goodbye."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def run_model(asked: Asked, model: str) -> tuple[list[Row], list[Ceiling]]:
     torch.set_num_threads(asked.threads)
-    workers = Workers(asked.kt_threads) if version() else None
-    before = now()
+    cases = asked.cases(model)
     rows: list[Row] = []
     seen: list[Ceiling] = []
-    latency = start_latency(asked)
-    total = sum(len(asked.cases(model)) for model in asked.models)
-    with progress("layer calls", total) as advance, torch.inference_mode():
-        for model in asked.models:
-            cases = asked.cases(model)
-            contenders = enter(asked, model, cases, workers)
-            ceilings = Ceilings(next(c for c in contenders if isinstance(c, Native)), asked.threads)
-            for case in cases:
-                rounds = measure(case, contenders, ceilings, asked.effort)
-                seen.extend(turn.ceiling for r in rounds for turn in r.values())
-                rows.extend(rows_of(case, contenders, rounds))
-                advance()
-            del contenders, ceilings  # their stores, before the next ones are made
-    return Found(rows, seen, latency, others_share(before, now()))
+    with progress(model, len(cases)) as advance, torch.inference_mode():
+        contenders = enter(asked, model, cases)
+        native = next(one for one in contenders if isinstance(one, Native))
+        ceilings = Ceilings(native, asked.threads)
+        for case in cases:
+            rounds = measure(case, contenders, ceilings, asked.effort)
+            seen += [turn.ceiling for turns in rounds for turn in turns.values()]
+            rows += rows_of(case, contenders, rounds)
+            advance()
+    return rows, seen
 
 
 def check(asked: Asked) -> None:
@@ -105,9 +121,7 @@ def native_kernel(asked: Asked, model: str, dtype: str) -> NativeKernel:
     return kernel
 
 
-def enter(
-    asked: Asked, model: str, cases: Sequence[Case], workers: Workers | None
-) -> list[Contender]:
+def enter(asked: Asked, model: str, cases: Sequence[Case]) -> list[Contender]:
     """Everybody who takes part, the native kernels first."""
     shape, size = MODELS[model].shape, asked.store_bytes
     experts = random_experts(shape)
@@ -116,7 +130,8 @@ def enter(
         for dtype in asked.dtypes
     ]
     contenders.append(PyTorch(shape, experts, size))
-    if workers is not None:
+    if version():
+        workers = Workers(asked.kt_threads)
         for dtype in asked.dtypes:
             contenders.append(KtKernel(workers, shape, dtype, experts, size, cases))
     return contenders
