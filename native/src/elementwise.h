@@ -147,18 +147,26 @@ inline F16 load_values(const void* row, Value value, int from, int inputs) {
   return v;
 }
 
-void fill_bf16(const void* const* rows, Value value, int count, int inputs, int tiles,
-               std::uint8_t* tile, float*, std::int32_t*, int) {
+// Where a row's 16 values from column `from` on lie, if blocks of 16 are `step` values apart.
+inline const void* block_at(const void* row, Value value, int from, std::size_t step) {
+  const std::size_t size = value == Value::f32 ? sizeof(float) : sizeof(std::uint16_t);
+  return static_cast<const char*>(row) + from / 16 * step * size;
+}
+
+void fill_bf16(const void* const* rows, Value value, std::size_t step, int count, int inputs,
+               int tiles, std::uint8_t* tile, float*, std::int32_t*, int) {
   for (int t = 0; t < count; ++t) {
     for (int k = 0; k < tiles; ++k) {
       std::uint8_t* to = tile + (std::size_t(k) * count + t) * kRowBytes;
       const int from = k * 32;
-      if (value == Value::bf16 && from + 32 <= inputs) {
+      if (value == Value::bf16 && step == 16 && from + 32 <= inputs) {
         std::memcpy(to, (const std::uint16_t*)rows[t] + from, 64);
         continue;
       }
       for (int half = 0; half < 2; ++half) {
-        const H16 h = to_bf16(load_values(rows[t], value, from + half * 16, inputs));
+        const int column = from + half * 16;
+        const H16 h = to_bf16(
+            load_values(block_at(rows[t], value, column, step), value, 0, inputs - column));
         std::memcpy(to + half * 32, &h, 32);
       }
     }
@@ -176,10 +184,12 @@ struct Range {
 };
 
 template <int Vectors>
-inline Range load_group(const void* row, Value value, int from, int inputs, F16* v) {
+inline Range load_group(const void* row, Value value, std::size_t step, int from, int inputs,
+                        F16* v) {
   F16 top = {}, zero = {};
   for (int i = 0; i < Vectors; ++i) {
-    v[i] = load_values(row, value, from + i * 16, inputs);
+    const int column = from + i * 16;
+    v[i] = load_values(block_at(row, value, column, step), value, 0, inputs - column);
     top = larger(top, larger(v[i], -v[i]));
     zero += v[i] * 0.0f;
   }
@@ -203,13 +213,13 @@ inline float inverse_of(float largest, float top_code) {
 typedef std::int8_t B16 __attribute__((vector_size(16)));
 
 // Codes of at most 127 in magnitude.
-void fill_int8(const void* const* rows, Value value, int count, int inputs, int tiles,
-               std::uint8_t* tile, float* scales, std::int32_t* sums, int groups) {
+void fill_int8(const void* const* rows, Value value, std::size_t step, int count, int inputs,
+               int tiles, std::uint8_t* tile, float* scales, std::int32_t* sums, int groups) {
   constexpr int kGroup = format_of(Dtype::int8).group, kVectors = kGroup / 16;
   for (int t = 0; t < count; ++t) {
     for (int g = 0; g < groups; ++g) {
       F16 v[kVectors];
-      const Range range = load_group<kVectors>(rows[t], value, g * kGroup, inputs, v);
+      const Range range = load_group<kVectors>(rows[t], value, step, g * kGroup, inputs, v);
       const float inverse = inverse_of(range.largest, 127.0f);
       scales[t * groups + g] = range.largest / 127.0f + range.poison;
       U16 sum = {};
@@ -230,13 +240,13 @@ void fill_int8(const void* const* rows, Value value, int count, int inputs, int 
 
 // Codes of at most 32512 = 127 * 256, as 256 * high + low: a token's 64 bytes of a tile are 32 high
 // bytes, then 32 low ones, each in the order int4 weights have within a line.
-[[maybe_unused]] void fill_int16(const void* const* rows, Value value, int count, int inputs,
-                                 int tiles, std::uint8_t* tile, float* scales,
-                                 std::int32_t* sums, int groups) {
+[[maybe_unused]] void fill_int16(const void* const* rows, Value value, std::size_t step,
+                                 int count, int inputs, int tiles, std::uint8_t* tile,
+                                 float* scales, std::int32_t* sums, int groups) {
   for (int t = 0; t < count; ++t) {
     for (int k = 0; k < tiles; ++k) {
       F16 v[2];
-      const Range range = load_group<2>(rows[t], value, k * 32, inputs, v);
+      const Range range = load_group<2>(rows[t], value, step, k * 32, inputs, v);
       const float inverse = inverse_of(range.largest, 32512.0f);
       scales[t * groups + k] = range.largest / 32512.0f + range.poison;
       std::int8_t high[32], low[32];

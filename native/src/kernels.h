@@ -39,9 +39,10 @@ using Product = void (*)(const std::uint8_t* const* strips, int count, const Mat
 using Activate = void (*)(Activation kind, const float* gate, const float* up, int tokens,
                           float* rows, std::size_t row_stride);
 
-// Rows of hidden states (or of what `Activate` left) into a panel's token tile: `count` tokens.
-using Fill = void (*)(const void* const* rows, Value value, int count, int inputs, int tiles,
-                      std::uint8_t* tile, float* scales, std::int32_t* sums, int groups);
+// Rows of hidden states (or of what `Activate` left) into a panel's token tile: `count` tokens. A
+// row's blocks of 16 values lie `step` values apart.
+using Fill = void (*)(const void* const* rows, Value value, std::size_t step, int count, int inputs,
+                      int tiles, std::uint8_t* tile, float* scales, std::int32_t* sums, int groups);
 
 // out[token][16] += weight * c[token][16] for the rows named.
 using Scatter = void (*)(const float* c, int tokens, const std::int32_t* rows,

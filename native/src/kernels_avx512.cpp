@@ -204,11 +204,103 @@ void product(const std::uint8_t* const* strips, int count, const MatrixLayout& m
   }
 }
 
+// What `elementwise.h` does in the compiler's vectors, in this instruction set's own: with hundreds of
+// tokens these take a tenth of the time.
+
+inline __m512 load_masked(const void* from, Value value, __mmask16 there) {
+  if (value == Value::f32) return _mm512_maskz_loadu_ps(there, from);
+  const __m256i half = _mm256_maskz_loadu_epi16(there, from);
+  if (value == Value::f16) return _mm512_cvtph_ps(half);
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+inline __mmask16 first_lanes(int count) {
+  return count >= 16 ? __mmask16(0xffff) : count <= 0 ? __mmask16(0) : __mmask16((1 << count) - 1);
+}
+
+inline __m512 exp_fast(__m512 x) {
+  const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 0);
+  __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
+  r = _mm512_fmadd_ps(n, _mm512_set1_ps(2.12194440e-4f), r);
+  __m512 p = _mm512_set1_ps(1.9875691500e-4f);
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
+  p = _mm512_fmadd_ps(_mm512_mul_ps(p, r), r, _mm512_add_ps(r, _mm512_set1_ps(1.0f)));
+  return _mm512_scalef_ps(p, n);
+}
+
+void activate_fast(Activation kind, const float* gate, const float* up, int tokens, float* rows,
+                   std::size_t row_stride) {
+  if (kind != Activation::silu) return activate(kind, gate, up, tokens, rows, row_stride);
+  const __m512 one = _mm512_set1_ps(1.0f), least = _mm512_set1_ps(-87.0f);
+  for (int t = 0; t < tokens; ++t) {
+    const __m512 g = _mm512_loadu_ps(gate + t * 16);
+    // Below -87 the result is 0 in any case; max() keeps its second operand where one is no number.
+    const __m512 below = _mm512_add_ps(one, exp_fast(_mm512_sub_ps(
+                                                _mm512_setzero_ps(), _mm512_max_ps(least, g))));
+    const __m512 silu = _mm512_div_ps(g, below);
+    _mm512_storeu_ps(rows + t * row_stride, _mm512_mul_ps(silu, _mm512_loadu_ps(up + t * 16)));
+  }
+}
+
+void fill_int8_fast(const void* const* rows, Value value, std::size_t step, int count, int inputs,
+                    int tiles, std::uint8_t* tile, float* scales, std::int32_t* sums, int groups) {
+  constexpr int kGroup = format_of(Dtype::int8).group, kVectors = kGroup / 16;
+  for (int t = 0; t < count; ++t) {
+    for (int g = 0; g < groups; ++g) {
+      __m512 v[kVectors];
+      __m512 top = _mm512_setzero_ps(), zero = _mm512_setzero_ps();
+      for (int i = 0; i < kVectors; ++i) {
+        const int column = g * kGroup + i * 16;
+        const __mmask16 there = first_lanes(inputs - column);
+        v[i] = there ? load_masked(block_at(rows[t], value, column, step), value, there)
+                     : _mm512_setzero_ps();
+        top = _mm512_max_ps(top, _mm512_abs_ps(v[i]));
+        zero = _mm512_fmadd_ps(v[i], _mm512_setzero_ps(), zero);
+      }
+      const float largest = _mm512_reduce_max_ps(top), poison = _mm512_reduce_add_ps(zero);
+      const __m512 inverse = _mm512_set1_ps(inverse_of(largest, 127.0f));
+      scales[t * groups + g] = largest / 127.0f + poison;
+      __m512i sum = _mm512_setzero_si512();
+      for (int i = 0; i < kVectors; ++i) {
+        const int k = g * kGroupTiles + i / 4;
+        if (k >= tiles) break;
+        const __m512i codes = _mm512_cvtps_epi32(_mm512_mul_ps(v[i], inverse));
+        _mm_storeu_si128((__m128i*)(tile + (std::size_t(k) * count + t) * kRowBytes + i % 4 * 16),
+                         _mm512_cvtsepi32_epi8(codes));
+        sum = _mm512_add_epi32(sum, codes);
+      }
+      sums[t * groups + g] = _mm512_reduce_add_epi32(sum);
+    }
+  }
+}
+
+void fill_bf16_fast(const void* const* rows, Value value, std::size_t step, int count, int inputs,
+                    int tiles, std::uint8_t* tile, float* scales, std::int32_t* sums, int groups) {
+  if (value != Value::f32)
+    return fill_bf16(rows, value, step, count, inputs, tiles, tile, scales, sums, groups);
+  for (int k = 0; k < tiles; ++k) {
+    const int low = k * 32, high = low + 16;
+    const __mmask16 low_lanes = first_lanes(inputs - low), high_lanes = first_lanes(inputs - high);
+    for (int t = 0; t < count; ++t) {
+      const float* row = static_cast<const float*>(rows[t]);
+      const __m512 a = _mm512_maskz_loadu_ps(low_lanes, row + low / 16 * step);
+      const __m512 b = high_lanes ? _mm512_maskz_loadu_ps(high_lanes, row + high / 16 * step)
+                                  : _mm512_setzero_ps();
+      _mm512_storeu_si512(tile + (std::size_t(k) * count + t) * kRowBytes,
+                          (__m512i)_mm512_cvtne2ps_pbh(b, a));
+    }
+  }
+}
+
 const Kernels table = {
     "avx512",
     {product<Dtype::bf16>, product<Dtype::int8>, product<Dtype::int4>},
     {nullptr, nullptr, nullptr},
-    fill_bf16, fill_int8, fill_int16, activate, scatter, narrow, normalize, score, nullptr,
+    fill_bf16_fast, fill_int8_fast, fill_int16, activate_fast, scatter, narrow, normalize, score, nullptr,
 };
 
 }  // namespace

@@ -1,6 +1,10 @@
 #include "layer.h"
 
+#include <sched.h>
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -12,8 +16,9 @@ namespace {
 
 constexpr int kChunkTokens = 256;  // of one expert, computed together: their inputs fit into L2
 constexpr int kWaveRows = 8192;    // rows computed between two phases: bounds the workspace
-constexpr int kMostStrips = 8;     // in one item
+constexpr int kMostStrips = 8;     // in one product
 constexpr std::size_t kItemBytes = 96 * 1024;  // of weights: what one taking of an item is worth
+constexpr int kManyTokens = 2 * kTileTokens;   // from here on, inputs are worth keeping in a cache
 
 constexpr std::size_t round_up(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -74,7 +79,7 @@ class LayerWork : public Work {
       case 0: return one_panel_ ? 0 : wave.token_tiles;
       case 1: return wave.up_items;
       case 2: return wave.token_tiles;
-      default: return divide_up(kind_.layout.down.strips, wave.down_strips);
+      default: return down_groups() * std::max(wave.chunks, int(chunks_.empty()));
     }
   }
 
@@ -90,7 +95,7 @@ class LayerWork : public Work {
         const Item tile = token_tiles_[wave.first_tile + item];
         return fill_inner(chunks_[tile.chunk], tile.strip);
       }
-      default: return down(wave, item, worker, phase == 3, phase + 1 == phases());
+      default: return down(wave, item, worker);
     }
   }
 
@@ -101,7 +106,7 @@ class LayerWork : public Work {
  private:
   struct Wave {
     int first_chunk, chunks, rows = 0;
-    int first_tile = 0, token_tiles = 0, first_up = 0, up_items = 0, down_strips = 1;
+    int first_tile = 0, token_tiles = 0, first_up = 0, up_items = 0;
   };
 
   // Rows sorted by expert, experts with the most tokens first: what is last to start is short.
@@ -157,44 +162,48 @@ class LayerWork : public Work {
           token_tiles_.push_back({chunk, tile, 0});
       }
       wave.token_tiles = int(token_tiles_.size()) - wave.first_tile;
-      const int most = std::max<int>(1, int(pairs) / (6 * places_));
       for (int c = wave.first_chunk; c < wave.first_chunk + wave.chunks; ++c) {
-        const int strips = std::min(most, item_strips(layout.up, chunks_[c].tokens) / 2);
-        for (int strip = 0; strip < layout.up.strips; strip += std::max(1, strips))
-          up_items_.push_back({c, strip, std::min(std::max(1, strips), layout.up.strips - strip)});
+        const int strips = up_strips(chunks_[c].tokens, int(pairs));
+        for (int strip = 0; strip < layout.up.strips; strip += strips)
+          up_items_.push_back({c, strip, std::min(strips, layout.up.strips - strip)});
       }
       wave.up_items = int(up_items_.size()) - wave.first_up;
-      wave.down_strips = down_strips(wave);
       waves_.push_back(wave);
     } while (chunk < int(chunks_.size()));
+    down_strips_ = choose_down_strips();
+    turn_ = std::vector<std::atomic<int>>(down_groups());
   }
 
-  // Enough weights that taking an item costs nothing; where inputs come in several blocks, more,
-  // so that a block of tokens' inputs serves several strips while it is in the cache.
-  int item_strips(const MatrixLayout& matrix, int tokens) const {
-    if (tokens > 2 * kTileTokens && matrix.inputs > 2048) return kMostStrips;
-    const int enough = int(kItemBytes / matrix.strip_bytes) + 1;
-    return std::clamp(enough / 2 * 2, 2, kMostStrips);
+  // Strips of gate (and as many of up) that one item takes. Few tokens: enough weights that taking
+  // an item costs nothing. Many: as much as leaves everybody three items, since each item brings
+  // its tokens' inputs into another core's cache.
+  int up_strips(int tokens, int all) const {
+    const MatrixLayout& matrix = kind_.layout.up;
+    const bool many = tokens > kManyTokens;
+    const int wanted = many ? 16 : int(kItemBytes / (2 * matrix.strip_bytes)) + 1;
+    return std::clamp(all / ((many ? 3 : 6) * places_), 1, std::min(wanted, many ? 16 : 4));
   }
 
-  int down_strips(const Wave& wave) const {
+  // The same for strips of down.
+  int choose_down_strips() const {
     const MatrixLayout& matrix = kind_.layout.down;
     int largest = 1;
-    for (int c = wave.first_chunk; c < wave.first_chunk + wave.chunks; ++c)
-      largest = std::max(largest, chunks_[c].tokens);
-    const int fair = std::max(1, matrix.strips / (6 * places_));
-    const int wanted = item_strips(matrix, largest);
-    const int strips = largest > 2 * kTileTokens ? std::max(2, std::min(fair, wanted))
-                                                 : std::min(fair, wanted);
+    for (const Chunk& chunk : chunks_) largest = std::max(largest, chunk.tokens);
+    const bool many = largest > kManyTokens;
+    const int wanted = many ? kMostStrips : int(kItemBytes / matrix.strip_bytes) + 1;
+    const int all = matrix.strips * std::max<int>(1, int(chunks_.size()));
+    const int strips = std::clamp(all / ((many ? 3 : 6) * places_), 1, std::min(wanted, kMostStrips));
     return strips > 1 ? strips / 2 * 2 : 1;
   }
+
+  int down_groups() const { return divide_up(kind_.layout.down.strips, down_strips_); }
 
   void lay_out(Workspace& workspace) {
     const ExpertLayout& layout = kind_.layout;
     int rows = 0;
     for (const Wave& wave : waves_) rows = std::max(rows, wave.rows);
-    sum_stride_ = std::size_t(layout.down.strips) * kStripOutputs;
-    const std::size_t sums = std::size_t(call_.tokens) * sum_stride_ * sizeof(float);
+    const std::size_t sums =
+        std::size_t(call_.tokens) * layout.down.strips * kStripOutputs * sizeof(float);
     workspace.reset(std::size_t(rows) * buffers_.per_row() + round_up(sums) +
                     places_ * scratch_per_place() + 16 * kAlignment);
     in_ = workspace.take(rows * buffers_.in_row);
@@ -230,88 +239,115 @@ class LayerWork : public Work {
         call_.hidden_stride * (call_.hidden_value == Value::f32 ? sizeof(float) : 2);
     for (int t = 0; t < count; ++t)
       rows[t] = static_cast<const char*>(call_.hidden) + token_[chunk.first + first + t] * row_bytes;
-    fill(chunk, chunk.in, tile, rows, call_.hidden_value, kind_.layout.hidden);
+    fill(chunk, chunk.in, tile, rows, call_.hidden_value, kind_.layout.hidden, kStripOutputs);
   }
 
   void fill_inner(const Chunk& chunk, int tile) {
     const void* rows[kTileTokens];
     const int first = tile * kTileTokens, count = chunk.inner.tile_tokens(tile);
-    for (int t = 0; t < count; ++t) rows[t] = inner_row(chunk.wave_first + first + t);
-    fill(chunk, chunk.inner, tile, rows, Value::f32, kind_.layout.intermediate);
+    for (int t = 0; t < count; ++t) rows[t] = inner_strip(chunk, 0) + (first + t) * kStripOutputs;
+    fill(chunk, chunk.inner, tile, rows, Value::f32, kind_.layout.intermediate,
+         std::size_t(chunk.tokens) * kStripOutputs);
   }
 
   void fill(const Chunk& chunk, const Panel& panel, int tile, const void* const* rows, Value value,
-            int inputs) {
+            int inputs, std::size_t step) {
     const std::size_t at = std::size_t(tile) * kTileTokens * panel.groups;
-    kind_.fill(chunk.tokens)(rows, value, panel.tile_tokens(tile), inputs, panel.tiles,
+    kind_.fill(chunk.tokens)(rows, value, step, panel.tile_tokens(tile), inputs, panel.tiles,
                              const_cast<std::uint8_t*>(panel.tile(tile)),
                              const_cast<float*>(panel.scales) + at,
                              const_cast<std::int32_t*>(panel.sums) + at, panel.groups);
   }
 
-  float* inner_row(int row) { return inner_ + std::size_t(row) * (buffers_.inner_row / sizeof(float)); }
+  // What lies between the products: strip after strip, each [tokens][16].
+  float* inner_strip(const Chunk& chunk, int strip) {
+    return inner_ + chunk.wave_first * (buffers_.inner_row / sizeof(float)) +
+           std::size_t(strip) * chunk.tokens * kStripOutputs;
+  }
+
+  float* sum_strip(int strip) { return sum_ + std::size_t(strip) * call_.tokens * kStripOutputs; }
 
   void gate_and_up(const Item& item, int worker) {
     const Chunk& chunk = chunks_[item.chunk];
-    const std::uint8_t* strips[kMostStrips];
-    for (int i = 0; i < item.strips; ++i) {
-      strips[2 * i] = chunk.block + kind_.layout.gate_strip(item.strip + i);
-      strips[2 * i + 1] = chunk.block + kind_.layout.up_strip(item.strip + i);
-    }
-    float* c = c_of(worker);
-    kind_.product(chunk.tokens)(strips, 2 * item.strips, kind_.layout.up, chunk.in, c,
-                                scratch_of(worker));
-    const std::size_t stride = buffers_.inner_row / sizeof(float);
-    for (int i = 0; i < item.strips; ++i) {
-      const float* gate = c + std::size_t(2 * i) * chunk.tokens * 16;
-      kind_.kernels->activate(kind_.activation, gate, gate + std::size_t(chunk.tokens) * 16,
-                              chunk.tokens,
-                              inner_row(chunk.wave_first) + (item.strip + i) * kStripOutputs, stride);
+    constexpr int kMost = kMostStrips / 2;
+    for (int done = 0; done < item.strips; done += kMost) {
+      const int first = item.strip + done, count = std::min(kMost, item.strips - done);
+      const std::uint8_t* strips[kMostStrips];
+      for (int i = 0; i < count; ++i) {
+        strips[2 * i] = chunk.block + kind_.layout.gate_strip(first + i);
+        strips[2 * i + 1] = chunk.block + kind_.layout.up_strip(first + i);
+      }
+      float* c = c_of(worker);
+      kind_.product(chunk.tokens)(strips, 2 * count, kind_.layout.up, chunk.in, c,
+                                  scratch_of(worker));
+      for (int i = 0; i < count; ++i) {
+        const float* gate = c + std::size_t(2 * i) * chunk.tokens * 16;
+        kind_.kernels->activate(kind_.activation, gate, gate + std::size_t(chunk.tokens) * 16,
+                                chunk.tokens, inner_strip(chunk, first + i), kStripOutputs);
+      }
     }
   }
 
-  void down(const Wave& wave, int item, int worker, bool first, bool last) {
+  // Some strips of one chunk. Chunks add to a strip's sums in their order, whoever is faster, so
+  // that the same call gives the same bits. Items are taken in that order, too, so that whoever is
+  // waited for is at work already.
+  void down(const Wave& wave, int item, int worker) {
     const MatrixLayout& matrix = kind_.layout.down;
-    const int strip = item * wave.down_strips;
-    const int strips = std::min(wave.down_strips, matrix.strips - strip);
-    if (first) begin_sums(strip, strips);
-    float* c = c_of(worker);
-    for (int i = wave.first_chunk; i < wave.first_chunk + wave.chunks; ++i) {
-      const Chunk& chunk = chunks_[i];
-      const std::uint8_t* at[kMostStrips];
-      for (int s = 0; s < strips; ++s) at[s] = chunk.block + kind_.layout.down_strip(strip + s);
-      kind_.product(chunk.tokens)(at, strips, matrix, chunk.inner, c, scratch_of(worker));
-      for (int s = 0; s < strips; ++s)
-        kind_.kernels->scatter(c + std::size_t(s) * chunk.tokens * 16, chunk.tokens,
-                               token_.data() + chunk.first, weight_.data() + chunk.first,
-                               sum_ + (strip + s) * kStripOutputs, sum_stride_);
+    const int group = item % down_groups(), which = wave.first_chunk + item / down_groups();
+    const int strip = group * down_strips_;
+    const int strips = std::min(down_strips_, matrix.strips - strip);
+    if (chunks_.empty()) {
+      begin_sums(strip, strips);
+      end_sums(strip, strips);
+      return;
     }
-    if (last) end_sums(strip, strips);
+    const Chunk& chunk = chunks_[which];
+    const std::uint8_t* at[kMostStrips];
+    for (int s = 0; s < strips; ++s) at[s] = chunk.block + kind_.layout.down_strip(strip + s);
+    float* c = c_of(worker);
+    kind_.product(chunk.tokens)(at, strips, matrix, chunk.inner, c, scratch_of(worker));
+    await_turn(turn_[group], which);
+    if (which == 0) begin_sums(strip, strips);
+    for (int s = 0; s < strips; ++s)
+      kind_.kernels->scatter(c + std::size_t(s) * chunk.tokens * 16, chunk.tokens,
+                             token_.data() + chunk.first, weight_.data() + chunk.first,
+                             sum_strip(strip + s), kStripOutputs);
+    if (which + 1 == int(chunks_.size())) end_sums(strip, strips);
+    turn_[group].store(which + 1, std::memory_order_release);
   }
 
-  int width(int strip, int strips) const {
-    return std::min(strips * kStripOutputs, kind_.layout.hidden - strip * kStripOutputs);
+  static void await_turn(const std::atomic<int>& turn, int mine) {
+    for (int looks = 0; turn.load(std::memory_order_acquire) != mine; ++looks) {
+      if (looks < 1000)
+        __builtin_ia32_pause();
+      else
+        sched_yield();
+    }
   }
 
   void begin_sums(int strip, int strips) {
-    const int columns = width(strip, strips);
-    for (int t = 0; t < call_.tokens; ++t) {
-      float* to = sum_ + t * sum_stride_ + strip * kStripOutputs;
-      std::memset(to, 0, std::size_t(strips) * kStripOutputs * sizeof(float));
-      if (call_.add)
-        std::memcpy(to, out_at<float>(t, strip), columns * sizeof(float));
+    for (int s = strip; s < strip + strips; ++s) {
+      const int columns = width(s);
+      std::memset(sum_strip(s), 0, std::size_t(call_.tokens) * kStripOutputs * sizeof(float));
+      for (int t = 0; call_.add && t < call_.tokens; ++t)
+        std::memcpy(sum_strip(s) + t * kStripOutputs, out_at<float>(t, s), columns * sizeof(float));
     }
   }
 
   void end_sums(int strip, int strips) {
-    const int columns = width(strip, strips);
     for (int t = 0; t < call_.tokens; ++t) {
-      const float* from = sum_ + t * sum_stride_ + strip * kStripOutputs;
-      if (call_.out_value == Value::f32)
-        std::memcpy(out_at<float>(t, strip), from, columns * sizeof(float));
-      else
-        kind_.kernels->narrow(from, columns, call_.out_value, out_at<std::uint16_t>(t, strip));
+      for (int s = strip; s < strip + strips; ++s) {
+        const float* from = sum_strip(s) + std::size_t(t) * kStripOutputs;
+        if (call_.out_value == Value::f32)
+          std::memcpy(out_at<float>(t, s), from, width(s) * sizeof(float));
+        else
+          kind_.kernels->narrow(from, width(s), call_.out_value, out_at<std::uint16_t>(t, s));
+      }
     }
+  }
+
+  int width(int strip) const {
+    return std::min(kStripOutputs, kind_.layout.hidden - strip * kStripOutputs);
   }
 
   template <class T>
@@ -334,7 +370,8 @@ class LayerWork : public Work {
   std::vector<float> weight_;
   std::vector<Wave> waves_;
   std::vector<Item> token_tiles_, up_items_;
-  std::size_t sum_stride_ = 0;
+  int down_strips_ = 1;
+  std::vector<std::atomic<int>> turn_;  // of each group of down's strips: the next chunk to add
   std::uint8_t *in_ = nullptr, *inner_panel_ = nullptr, *scratch_ = nullptr;
   std::uint8_t *scales_in_ = nullptr, *sums_in_ = nullptr;
   std::uint8_t *scales_inner_ = nullptr, *sums_inner_ = nullptr;
@@ -350,7 +387,10 @@ void Workspace::reset(std::size_t bytes) {
   if (bytes <= size_) return;
   memory_.reset();
   size_ = round_up(bytes + bytes / 4);
-  memory_.reset(static_cast<std::uint8_t*>(std::aligned_alloc(4096, (size_ + 4095) / 4096 * 4096)));
+  constexpr std::size_t kHuge = std::size_t(2) << 20;  // tokens are read many times: spare the TLB
+  const std::size_t page = size_ >= kHuge ? kHuge : 4096, whole = (size_ + page - 1) / page * page;
+  memory_.reset(static_cast<std::uint8_t*>(std::aligned_alloc(page, whole)));
+  if (memory_ && page == kHuge) madvise(memory_.get(), whole, MADV_HUGEPAGE);
   if (!memory_) {
     size_ = 0;
     throw std::bad_alloc();
