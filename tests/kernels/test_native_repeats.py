@@ -38,6 +38,18 @@ def test_what_is_no_number_stays_in_its_token(way: Way, dtype: str, value: float
 
 @every_way
 @every_dtype
+@pytest.mark.parametrize("value", [1e31, 3e38])
+def test_enormous_hidden_states_do_not_vanish(way: Way, dtype: str, value: float) -> None:
+    """They overflow, and whoever looks at the result sees it."""
+    layer = random_layer(way.kernel(ExpertShape(131, 77), dtype), 20, experts=2, top_k=2)
+    layer.hidden[7] = value
+    seen = layer.computed(layer.kernel.crew(1)).abs()
+    assert not bool((seen[7] < 1e20).any())
+    assert float(seen[torch.arange(20) != 7].max()) < 100.0
+
+
+@every_way
+@every_dtype
 @pytest.mark.parametrize("result", [torch.float32, torch.bfloat16, torch.float16])
 def test_nothing_is_written_beside_the_result(way: Way, dtype: str, result: torch.dtype) -> None:
     """Nor into blocks and hidden states, nor is anything of what surrounds them read: other bytes
