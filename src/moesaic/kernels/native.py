@@ -147,6 +147,35 @@ class Crew:
             add,
         )
 
+    def token(
+        self,
+        blocks: Blocks,
+        experts: Sequence[int],
+        addresses: Sequence[int],
+        value: int,
+        width: int,
+        top_k: int,
+        out: int,
+    ) -> int:
+        """`layer` of a single token, of which everything is known already: where its hidden state,
+        expert numbers and weights are, and where the result goes, in the hidden state's dtype."""
+        hidden, ids, weights = addresses
+        return self.runner.run(
+            blocks.address,
+            list(experts),
+            hidden,
+            value,
+            width,
+            1,
+            top_k,
+            ids,
+            weights,
+            len(blocks.tensors),
+            out,
+            value,
+            False,
+        )
+
     def expert(
         self,
         block: torch.Tensor,

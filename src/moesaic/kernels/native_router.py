@@ -1,59 +1,91 @@
 """Norm and router of a few tokens in one native call: as separate operations they take longer to
-start than to do.
+start than to do. For a single token even making tensors does, so those are made in advance.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from moesaic.core.routing import LayerRouting
 from moesaic.kernels import _native
 from moesaic.kernels.native import VALUES
 
 MOST_TOKENS = 4  # beyond, matrix products pay
+KEPT_STEPS = 4  # how long a single token's routing stays as it is
+_UNTOLD = np.empty((0, 0), dtype=np.float32)
+
+ChoiceT = TypeVar("ChoiceT")
+MakeChoice = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], ChoiceT]
 
 
-class NativeRouted(NamedTuple):
-    hidden: torch.Tensor  # normalised
-    experts: torch.Tensor
-    weights: torch.Tensor
-    scores: torch.Tensor
-    preference: torch.Tensor
+class Routing(Generic[ChoiceT]):
+    """What a router said, and where that lies in memory."""
+
+    __slots__ = ("_weights", "addresses", "choice", "hidden", "told")
+
+    def __init__(
+        self,
+        layer: int,
+        stream: torch.Tensor,
+        experts: int,
+        top_k: int,
+        make_choice: MakeChoice[ChoiceT],
+    ) -> None:
+        tokens = len(stream)
+        self.hidden = torch.empty_like(stream)  # normalised
+        ids = torch.empty((tokens, top_k), dtype=torch.int64)
+        weights = torch.empty((tokens, top_k), dtype=torch.float32)
+        scores, preference = torch.empty((2, tokens, experts), dtype=torch.float32)
+        self.choice = make_choice(ids, weights, scores, preference)
+        parts = (self.hidden, ids, weights, scores, preference)
+        self.addresses = tuple(part.data_ptr() for part in parts)
+        chosen, self._weights = ids.numpy(), weights.numpy()
+        self.told = LayerRouting(layer, chosen, _UNTOLD, chosen, _UNTOLD)  # the experts alone
+
+    def replace(self, experts: NDArray[np.int64], weights: NDArray[np.float32]) -> None:
+        """Somebody else has chosen."""
+        self.told.experts[...] = experts
+        self._weights[...] = weights
 
 
-class NativeRouter:
+class NativeRouter(Generic[ChoiceT]):
     """One layer's norm, gate and rule. The tensors must be contiguous and of one dtype."""
 
     def __init__(
         self,
+        layer: int,
         norm: torch.Tensor,
         eps: float,
         gate: torch.Tensor,
         bias: torch.Tensor | None,
         router: _native.Router,
         top_k: int,
+        make_choice: MakeChoice[ChoiceT],
     ) -> None:
         self._kept = (norm, gate, bias)  # their memory is used
-        self._dtype = gate.dtype
-        self._router, self._eps, self._top_k = router, eps, top_k
+        self._dtype, self._value = gate.dtype, VALUES[gate.dtype]
+        self._route, self._eps = router.route, eps
         self._experts, self._width = gate.shape
-        self._weights_at = (
-            norm.data_ptr(),
-            gate.data_ptr(),
-            0 if bias is None else bias.data_ptr(),
-        )
-        self._value = VALUES[gate.dtype]
+        self._make = (layer, self._experts, top_k, make_choice)
+        bias_at = 0 if bias is None else bias.data_ptr()
+        self._weights_at = (norm.data_ptr(), gate.data_ptr(), bias_at)
+        self._single: list[Routing[ChoiceT]] = []
+        self._turn = 0
 
-    def __call__(self, stream: torch.Tensor) -> NativeRouted:
+    def takes(self, stream: torch.Tensor) -> bool:
+        return len(stream) <= MOST_TOKENS and stream.dtype == self._dtype and stream.is_contiguous()
+
+    def __call__(self, stream: torch.Tensor) -> Routing[ChoiceT]:
+        """Of a single token, good until it was called `KEPT_STEPS` times more."""
         tokens = len(stream)
-        hidden = torch.empty_like(stream)
-        experts = torch.empty((tokens, self._top_k), dtype=torch.int64)
-        weights = torch.empty((tokens, self._top_k), dtype=torch.float32)
-        both = torch.empty((2, tokens, self._experts), dtype=torch.float32)
+        routing = self._next() if tokens == 1 else self._new(stream)
         norm, gate, bias = self._weights_at
-        at = both.data_ptr()
-        self._router.route(
+        self._route(
             stream.data_ptr(),
             norm,
             gate,
@@ -62,13 +94,17 @@ class NativeRouter:
             tokens,
             self._width,
             self._eps,
-            hidden.data_ptr(),
-            experts.data_ptr(),
-            weights.data_ptr(),
-            at,
-            at + 4 * tokens * self._experts,
+            *routing.addresses,
         )
-        return NativeRouted(hidden, experts, weights, both[0], both[1])
+        return routing
 
-    def takes(self, stream: torch.Tensor) -> bool:
-        return len(stream) <= MOST_TOKENS and stream.dtype == self._dtype and stream.is_contiguous()
+    def _next(self) -> Routing[ChoiceT]:
+        if not self._single:
+            one = torch.empty((1, self._width), dtype=self._dtype)
+            self._single = [self._new(one) for _ in range(KEPT_STEPS)]
+        self._turn = (self._turn + 1) % KEPT_STEPS
+        return self._single[self._turn]
+
+    def _new(self, stream: torch.Tensor) -> Routing[ChoiceT]:
+        layer, experts, top_k, make_choice = self._make
+        return Routing(layer, stream, experts, top_k, make_choice)

@@ -125,8 +125,9 @@ class DecoderBuilder:
         if architecture.shared_gate:
             gate = self._linear(f"{prefix}.{shared_name}_gate", 1, spec.hidden_size, bias=False)
         router = self._router(prefix)
-        fused = fused_router(norm, router)
-        return RoutedBlock(spec.moe_layers.index(number), norm, router, shared, gate, fused)
+        layer = spec.moe_layers.index(number)
+        fused = fused_router(layer, norm, router)
+        return RoutedBlock(layer, norm, router, shared, gate, fused)
 
     def _router(self, prefix: str) -> Router:
         spec, rule = self._architecture.spec, self._architecture.router

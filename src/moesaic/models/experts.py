@@ -5,7 +5,7 @@ computes it, nor where the weights are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 
@@ -13,6 +13,9 @@ from moesaic.core.routing import ExpertId
 from moesaic.kernels.base import ExpertKernel, ExpertWeights
 from moesaic.kernels.grouping import routed_sum
 from moesaic.models.router import Choice
+
+if TYPE_CHECKING:
+    from moesaic.kernels.native_router import Routing
 
 
 class Beside:
@@ -40,6 +43,8 @@ class Routed(NamedTuple):
     stream: torch.Tensor  # [tokens, hidden]
     choice: Choice
     beside: Beside | None = None
+    native: Routing[Choice] | None = None  # the same, where it was made natively
+    began_ns: int = 0  # when attention was done and the router began
 
 
 class ExpertService(Protocol):

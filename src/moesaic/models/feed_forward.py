@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 import torch
@@ -48,23 +49,20 @@ class RoutedBlock:
     router: Router
     shared: GatedNetwork | None = None
     shared_gate: Linear | None = None
-    fused: NativeRouter | None = None  # norm and router of a few tokens at once
+    fused: NativeRouter[Choice] | None = None  # norm and router of a few tokens at once
 
     def route(self, stream: torch.Tensor) -> Routed:
-        hidden, choice = self._chosen(stream)
+        began, native = perf_counter_ns(), None
+        if self.fused is not None and self.fused.takes(stream):
+            native = self.fused(stream)
+            hidden, choice = native.hidden, native.choice
+        else:
+            hidden = self.norm(stream)
+            choice = self.router(hidden)
         beside = None
         if self.shared is not None:
             beside = Beside(partial(self._shared, self.shared, hidden))
-        return Routed(self.layer, hidden, stream, choice, beside)
-
-    def _chosen(self, stream: torch.Tensor) -> tuple[torch.Tensor, Choice]:
-        """What experts see, and which of them."""
-        fused = self.fused
-        if fused is not None and fused.takes(stream):
-            hidden, *choice = fused(stream)
-            return hidden, Choice(*choice)
-        hidden = self.norm(stream)
-        return hidden, self.router(hidden)
+        return Routed(self.layer, hidden, stream, choice, beside, native, began)
 
     def gate(self, stream: torch.Tensor) -> Choice:
         """What this router would say if the residual stream were already this."""

@@ -8,13 +8,13 @@ import torch
 
 from moesaic.kernels.instruction_sets import ISA_NUMBERS, REFERENCE, choose
 from moesaic.models.norm import RmsNorm
-from moesaic.models.router import Router
+from moesaic.models.router import Choice, Router
 
 if TYPE_CHECKING:
     from moesaic.kernels.native_router import NativeRouter
 
 
-def fused_router(norm: RmsNorm, router: Router) -> NativeRouter | None:
+def fused_router(layer: int, norm: RmsNorm, router: Router) -> NativeRouter[Choice] | None:
     isa = choose()
     if isa == REFERENCE or not _plain(norm, router):
         return None
@@ -35,7 +35,8 @@ def fused_router(norm: RmsNorm, router: Router) -> NativeRouter | None:
         rule.top_groups,
         rule.group_score == "best-two",
     )
-    return NativeRouter(norm.weight, norm.eps, router.weight, router.bias, native, rule.top_k)
+    weights = (norm.weight, norm.eps, router.weight, router.bias)
+    return NativeRouter(layer, *weights, native, rule.top_k, Choice)
 
 
 def _plain(norm: RmsNorm, router: Router) -> bool:

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from statistics import median
-from time import perf_counter_ns
 
-import torch
-
-from moesaic.core.units import NS_PER_US
 from moesaic.engine.bench.cases import Case
 from moesaic.engine.bench.film import Film
 from moesaic.engine.bench.loaded import Loaded
@@ -18,10 +13,6 @@ from moesaic.engine.bench.steps import Repetition, repetitions, take
 from moesaic.engine.generation.assembly import on_store
 from moesaic.engine.generation.runner import Runner
 from moesaic.hardware.process import process_memory
-from moesaic.models.decoder import Decoder
-from moesaic.models.feed_forward import RoutedBlock
-
-_ROUTER_CALLS = 300
 
 
 def run_bench(
@@ -42,14 +33,13 @@ def run_bench(
         settings, room = contender.settings, contender.plan.room
         runner = on_store(loaded.decoder, loaded.store, settings, room, counts, timeline)
         try:
-            routing_us = router_us(loaded.decoder)
             for case in cases:
                 work = _work(runner, case, routing, settings.max_step_tokens)
                 taken = take(runner, work, count, advance)
                 if filmed is not None and case == _last_decode(cases):
                     filmed.record(runner, next(work))
                 peak = process_memory().peak
-                yield Row(contender, case, taken, routing_us, loaded.seconds, peak)
+                yield Row(contender, case, taken, loaded.seconds, peak)
         finally:
             runner.close()
 
@@ -57,20 +47,6 @@ def run_bench(
 def _work(runner: Runner, case: Case, routing: Routing, piece: int) -> Iterator[Repetition]:
     vocabulary = runner.decoder.architecture.spec.vocab_size
     return repetitions(case, routing.of(case), piece, vocabulary)
-
-
-def router_us(decoder: Decoder) -> float:
-    """What a routed layer's norm and router take for one token."""
-    blocks = (layer.feed_forward for layer in decoder.layers)
-    block = next(block for block in blocks if isinstance(block, RoutedBlock))
-    hidden = torch.randn((1, decoder.architecture.spec.hidden_size)).to(decoder.dtype)
-    taken = []
-    with torch.inference_mode():
-        for _ in range(_ROUTER_CALLS):
-            started = perf_counter_ns()
-            block.route(hidden)
-            taken.append(perf_counter_ns() - started)
-    return median(taken) / NS_PER_US
 
 
 def _last_decode(cases: Sequence[Case]) -> Case | None:

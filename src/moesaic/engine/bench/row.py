@@ -44,7 +44,6 @@ class Row:
     contender: Contender
     case: Case
     taken: Taken
-    router_us: float  # of one layer, one token
     load_s: float
     peak_bytes: int | None  # of the process, up to here
 
@@ -67,6 +66,12 @@ class Row:
         """The engine's own time per routed layer, the median step's."""
         measured = self.taken.measured
         return measured.overhead_us(len(measured.reports[0].layers))
+
+    @property
+    def router_us(self) -> float:
+        """Of one routed layer's norm and router, the median step's."""
+        measured = self.taken.measured
+        return measured.router_us(len(measured.reports[0].layers))
 
     def floor_s(self, rates: MeasuredRates) -> float:
         """Of all repetitions together."""

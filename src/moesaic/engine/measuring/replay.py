@@ -40,6 +40,10 @@ class Measured:
         """The engine's own time per routed layer: the median step's."""
         return median(cost.overhead_ns for cost in self.costs) / layers / 1000
 
+    def router_us(self, layers: int) -> float:
+        """Norms and routers, the same way."""
+        return median(cost.router_ns for cost in self.costs) / layers / 1000
+
 
 def replay_steps(
     runner: Runner,

@@ -18,6 +18,7 @@ from moesaic.machines.real.lane import InlineLane
 from moesaic.machines.real.machine import RealMachine
 from moesaic.machines.real.probes import time_on_lane
 from moesaic.machines.real.routing import Translator
+from moesaic.machines.real.single_token import single_token
 from moesaic.machines.real.store import ExpertStore
 
 
@@ -36,6 +37,7 @@ class CpuMachine(RealMachine):
     ) -> None:
         super().__init__(store, translator, dtype, timeline=timeline)
         self.crew = store.kernel.crew(threads)
+        self._token = single_token(self.crew, store.kernel.shape.hidden, dtype)
         books = self.residency  # nothing is ever resident
         self._view = View(books.resident, 0, books.held, 0, (), (CPU,))
 
@@ -47,6 +49,11 @@ class CpuMachine(RealMachine):
         layer, queue = plan.layer, plan.queues[CPU]
         if self.timeline.enabled:
             self._one_by_one(layer, queue)
+            return
+        native = self._routed.native
+        if native is not None and self._token is not None and len(native.hidden) == 1:
+            out, taken = self._token(self.store.layer(layer), queue, native)
+            self._end(layer, queue, out, perf_counter_ns() - taken, taken)
             return
         choice, hidden = self._routed.choice, self._routed.hidden
         out = torch.empty_like(hidden)

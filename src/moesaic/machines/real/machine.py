@@ -27,12 +27,14 @@ Replay = Callable[[int], LayerRouting]
 
 
 class Costs(NamedTuple):
-    """Where a step's time went: the network, the experts (the slower lane of each layer, waiting
-    for copies included); what is left is the engine's own."""
+    """Where a step's time went: the network (the routers and their norms are a part of it), the
+    experts (the slower lane of each layer, waiting for copies included); what is left is the
+    engine's own."""
 
     step_ns: int
     network_ns: int
     experts_ns: int
+    router_ns: int = 0
 
     @property
     def overhead_ns(self) -> int:
@@ -67,19 +69,30 @@ class RealMachine:
         self._step, self._walk, self._replay = step, walk, replay
         self._total = None
         self._reports: list[LayerReport] = []
-        self._network_ns = self._experts_ns = 0
+        self._network_ns = self._experts_ns = self._router_ns = 0
         self._start_ns = perf_counter_ns()
 
     def route(self, layer: int) -> LayerRouting:
         routed = self._advance()
         assert isinstance(routed, Routed), "the network has fewer routed layers"
         assert routed.layer == layer, f"the network is at layer {routed.layer}, not {layer}"
+        self._router_ns += self._advanced_ns - routed.began_ns
         self._arrived(routed)
         if self._replay is None:
             self._routed = routed
             return self._translator.routing(routed)
-        routing = self._replay(layer)
-        self._routed = routed._replace(choice=chosen_by(routing, routed.choice))
+        return self._replayed(layer, routed, self._replay)
+
+    def _replayed(self, layer: int, routed: Routed, replay: Replay) -> LayerRouting:
+        """Choosing is somebody else's here, and so is the time it takes."""
+        started = perf_counter_ns()
+        routing = replay(layer)
+        if routed.native is not None:
+            routed.native.replace(routing.experts, routing.weights)
+            self._routed = routed
+        else:
+            self._routed = routed._replace(choice=chosen_by(routing, routed.choice))
+        self._start_ns += perf_counter_ns() - started
         return routing
 
     def finish(self) -> StepReport:
@@ -87,7 +100,8 @@ class RealMachine:
         assert isinstance(output, torch.Tensor), "the network has more routed layers"
         self._walk, self.output = None, output
         end = perf_counter_ns()
-        self.costs = Costs(end - self._start_ns, self._network_ns, self._experts_ns)
+        took = end - self._start_ns
+        self.costs = Costs(took, self._network_ns, self._experts_ns, self._router_ns)
         return StepReport(self._start_ns, end, self._step.tokens, tuple(self._reports))
 
     def abandon(self) -> None:
@@ -122,7 +136,7 @@ class RealMachine:
             output: torch.Tensor = end.value
             return output
         finally:
-            ended = perf_counter_ns()
+            self._advanced_ns = ended = perf_counter_ns()
             self._network_ns += ended - started
             if self.timeline.enabled:
                 layer = len(self._reports)

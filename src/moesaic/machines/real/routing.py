@@ -24,11 +24,14 @@ class Translator:
         self._ranks, self._gates, self._lookahead = ranks, gates, lookahead
 
     def routing(self, routed: Routed) -> LayerRouting:
-        choice = routed.choice
-        experts = choice.experts.numpy()
         if self._ranks == 0:
+            if routed.native is not None:
+                return routed.native.told
+            experts = routed.choice.experts.numpy()
             return LayerRouting(routed.layer, experts, _UNTOLD, experts, _UNTOLD)
-        weights = choice.weights.float().numpy()
+        choice = routed.choice
+        experts = choice.experts.numpy().copy()  # the router may use its tensors again
+        weights = choice.weights.float().numpy().copy()
         ranked, scores = _ranked(choice, self._ranks)
         forecasts = self._forecasts(routed)
         return LayerRouting(

@@ -1,0 +1,55 @@
+"""Decoding one sequence: a layer's experts with the least around them. No tensor is made
+and none is looked at; every address is known in advance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from moesaic.kernels.base import Blocks, LayerCrew
+from moesaic.models.router import Choice
+
+if TYPE_CHECKING:
+    from moesaic.kernels.native import Crew
+    from moesaic.kernels.native_router import Routing
+
+
+class SingleToken:
+    """The result of a layer is good until the next one's is asked for."""
+
+    def __init__(self, crew: Crew, width: int, dtype: torch.dtype) -> None:
+        from moesaic.kernels.native import VALUES
+
+        self._crew, self._width, self._value = crew, width, VALUES[dtype]
+        self._out = torch.empty((1, width), dtype=dtype)
+        self._out_at = self._out.data_ptr()
+
+    def __call__(
+        self, blocks: Blocks, experts: Sequence[int], routing: Routing[Choice]
+    ) -> tuple[torch.Tensor, int]:
+        """What the experts add up to, and how many nanoseconds they took."""
+        top_k = routing.told.experts.shape[1]
+        taken = self._crew.token(
+            blocks,
+            experts,
+            routing.addresses[:3],
+            self._value,
+            self._width,
+            top_k,
+            self._out_at,
+        )
+        return self._out, taken
+
+
+def single_token(crew: LayerCrew, width: int, dtype: torch.dtype) -> SingleToken | None:
+    """Nothing where torch computes."""
+    from moesaic.kernels.instruction_sets import native
+
+    if native() is None:
+        return None
+    from moesaic.kernels.native import Crew
+
+    return SingleToken(crew, width, dtype) if isinstance(crew, Crew) else None
