@@ -213,8 +213,9 @@ inline float inverse_of(float largest, float top_code) {
 typedef std::int8_t B16 __attribute__((vector_size(16)));
 
 // Codes of at most 127 in magnitude.
-void fill_int8(const void* const* rows, Value value, std::size_t step, int count, int inputs,
-               int tiles, std::uint8_t* tile, float* scales, std::int32_t* sums, int groups) {
+[[maybe_unused]] void fill_int8(const void* const* rows, Value value, std::size_t step, int count,
+                                int inputs, int tiles, std::uint8_t* tile, float* scales,
+                                std::int32_t* sums, int groups) {
   constexpr int kGroup = format_of(Dtype::int8).group, kVectors = kGroup / 16;
   for (int t = 0; t < count; ++t) {
     for (int g = 0; g < groups; ++g) {

@@ -273,7 +273,7 @@ void fill_int8_fast(const void* const* rows, Value value, std::size_t step, int 
                          _mm512_cvtsepi32_epi8(codes));
         sum = _mm512_add_epi32(sum, codes);
       }
-      sums[t * groups + g] = _mm512_reduce_add_epi32(sum);
+      sums[t * groups + g] = poison == 0.0f ? _mm512_reduce_add_epi32(sum) : 0;  // as in Range
     }
   }
 }
