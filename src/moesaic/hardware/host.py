@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from moesaic.core.numa import Node, Nodes, parse_cores
 from moesaic.hardware.cgroup import cpu_quota, memory_limits
 from moesaic.hardware.procfs import fields, kib, read, whole
 
@@ -116,6 +117,18 @@ def numa_nodes(root: Path = ROOT) -> tuple[NumaNode, ...]:
         memory_kib = fields(read(folder / "meminfo")).get(f"Node {number} MemTotal", "")
         found.append(NumaNode(number, read(folder / "cpulist").strip(), kib(memory_kib)))
     return tuple(sorted(found, key=lambda node: node.number))
+
+
+def usable_nodes(root: Path = ROOT) -> Nodes:
+    """Memory nodes with cores that this process may use."""
+    if not hasattr(os, "sched_getaffinity"):
+        return ()
+    bound, found = os.sched_getaffinity(0), []
+    for node in numa_nodes(root):
+        cores = tuple(core for core in parse_cores(node.cpus) if core in bound)
+        if cores:
+            found.append(Node(node.number, cores))
+    return tuple(found)
 
 
 def gpus(root: Path = ROOT) -> tuple[Gpu, ...]:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from moesaic.core.expert_block import ALIGNMENT, aligned
+from moesaic.core.numa import Nodes
 
 __all__ = [
     "ALIGNMENT",
@@ -115,5 +116,6 @@ class ExpertKernel(Protocol):
         in order), `weights` fp32 [rows, 1] or one number for every row, `out` fp32 [all tokens,
         hidden]: parts of several devices may be added in fp32 and rounded once."""
 
-    def crew(self, threads: int) -> LayerCrew:
-        """Somebody who computes with so many threads, the caller's among them."""
+    def crew(self, threads: int, nodes: Nodes = ()) -> LayerCrew:
+        """Somebody who computes with so many threads, the caller's among them, on the memory nodes
+        that experts live on."""

@@ -16,8 +16,9 @@ import torch
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.expert_block import ALIGNMENT, block_bytes
+from moesaic.core.numa import Nodes
 from moesaic.kernels import _native
-from moesaic.kernels.base import Blocks, ExpertShape, ExpertWeights
+from moesaic.kernels.base import Blocks, ExpertShape, ExpertWeights, LayerCrew
 from moesaic.kernels.cores import all_cores, worker_cores
 from moesaic.kernels.crossover import DEFAULT
 from moesaic.kernels.instruction_sets import ISA_NUMBERS
@@ -26,6 +27,11 @@ DTYPES = {"bf16": 0, "int8": 1, "int4": 2}
 VALUES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_pytorch_tanh": 2}
 SPIN_US = 50.0  # longer than a layer's decision, shorter than its attention
+
+
+LayerArguments = tuple[
+    int, list[int], int, int, int, int, int, int, int, int, int, int, bool
+]  # of `_native.Runner.run`
 
 
 def supports(shape: ExpertShape, dtype: str) -> bool:
@@ -70,8 +76,13 @@ class NativeKernel:
     ) -> None:
         self._crew().expert(block, hidden, tokens, weights, out)
 
-    def crew(self, threads: int) -> Crew:
-        """Somebody who computes whole layers with so many threads, the caller's among them."""
+    def crew(self, threads: int, nodes: Nodes = ()) -> LayerCrew:
+        """Somebody who computes whole layers with so many threads, the caller's among them; on
+        several memory nodes, where experts live on several."""
+        if len(nodes) > 1:
+            from moesaic.kernels.node_crew import NodeCrew
+
+            return NodeCrew(self, threads, nodes)
         return Crew(self, threads)
 
     def runner(self, pool: _native.Pool) -> _native.Runner:
@@ -96,9 +107,13 @@ class NativeKernel:
 class Crew:
     """Workers for layers of one kernel; one layer at a time."""
 
-    def __init__(self, kernel: NativeKernel, threads: int) -> None:
+    def __init__(
+        self, kernel: NativeKernel, threads: int, cores: Sequence[int] | None = None
+    ) -> None:
+        """`cores` are the workers', beside the caller; by default `threads` says how many."""
         self._kernel = kernel
-        self.pool = _native.Pool(worker_cores(threads), SPIN_US)
+        places = worker_cores(threads) if cores is None else list(cores)
+        self.pool = _native.Pool(places, SPIN_US)
         self.runner = kernel.runner(self.pool)
         self._checked: WeakSet[Blocks] = WeakSet()
 
@@ -111,15 +126,25 @@ class Crew:
         weights: torch.Tensor,
         out: torch.Tensor,
     ) -> int:
-        if blocks not in self._checked:  # once: a layer's blocks stay where they are
-            for block in blocks.tensors:
-                check_block(self._kernel, block)
-            self._checked.add(blocks)
-        if weights.dtype != torch.float32:
-            weights = weights.float()
-        return self._run(blocks, experts, hidden, ids, weights, out, False)
+        call = self._call(blocks, experts, hidden, ids, weights, out, False)
+        return self.runner.run(*call)
 
-    def _run(
+    def submit(
+        self,
+        blocks: Blocks,
+        experts: Sequence[int],
+        hidden: torch.Tensor,
+        ids: torch.Tensor,
+        weights: torch.Tensor,
+        out: torch.Tensor,
+    ) -> None:
+        """`layer`, begun: everything must stay as it is until `wait` returns."""
+        self.runner.submit(*self._call(blocks, experts, hidden, ids, weights, out, False))
+
+    def wait(self) -> None:
+        self.runner.wait(False)
+
+    def _call(
         self,
         blocks: Blocks,
         experts: Sequence[int],
@@ -128,10 +153,16 @@ class Crew:
         weights: torch.Tensor,
         out: torch.Tensor,
         add: bool,
-    ) -> int:
+    ) -> LayerArguments:
+        if blocks not in self._checked:  # once: a layer's blocks stay where they are
+            for block in blocks.tensors:
+                check_block(self._kernel, block)
+            self._checked.add(blocks)
+        if weights.dtype != torch.float32:
+            weights = self._widened = weights.float()  # kept: the workers read it
         check_layer(self._kernel.shape, hidden, ids, weights, out)
         tokens, top_k = ids.shape
-        return self.runner.run(
+        return (
             blocks.address,
             list(experts),
             hidden.data_ptr(),
@@ -205,7 +236,7 @@ class Crew:
             weights = torch.full((rows, 1), weights)
         ids = torch.zeros((rows, 1), dtype=torch.int64)
         weights = weights.float().contiguous()
-        self._run(Blocks([block]), (0,), hidden, ids, weights, out, True)
+        self.runner.run(*self._call(Blocks([block]), (0,), hidden, ids, weights, out, True))
 
 
 def pack_with(

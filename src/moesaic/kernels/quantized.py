@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.expert_block import MatrixPlace, block_bytes, lay_out
+from moesaic.core.numa import Nodes
 from moesaic.kernels.base import ExpertShape, ExpertWeights
 from moesaic.kernels.quantize import FORMATS, SCALE, GroupFormat, dequantize, pack_codes, quantize
 from moesaic.kernels.reference import ACTIVATIONS, add_part
@@ -65,7 +66,7 @@ class QuantizedKernel:
         self.down = StoredMatrix(layout.down, self._form)
         self.block_bytes = block_bytes(dtype, shape.hidden, shape.intermediate)
 
-    def crew(self, threads: int) -> TorchCrew:
+    def crew(self, threads: int, nodes: Nodes = ()) -> TorchCrew:
         return TorchCrew(self)
 
     def workspace(self, tokens: int) -> int:

@@ -17,6 +17,7 @@ import torch
 from torch.nn import functional
 
 from moesaic.core.expert_block import block_bytes
+from moesaic.core.numa import Nodes
 from moesaic.kernels.base import ExpertShape, ExpertWeights
 from moesaic.kernels.dtypes import torch_dtype
 from moesaic.kernels.torch_crew import TorchCrew
@@ -37,7 +38,7 @@ class ReferenceKernel:
         self._used_bytes = shape.values * self._stored.itemsize
         self.block_bytes = block_bytes(dtype, shape.hidden, shape.intermediate)
 
-    def crew(self, threads: int) -> TorchCrew:
+    def crew(self, threads: int, nodes: Nodes = ()) -> TorchCrew:
         return TorchCrew(self)
 
     def workspace(self, tokens: int) -> int:

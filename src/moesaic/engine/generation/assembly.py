@@ -21,7 +21,7 @@ from moesaic.engine.generation.runner import Runner
 from moesaic.engine.memory.room import Room
 from moesaic.engine.placement import initial_placement
 from moesaic.engine.simulation import described_belief
-from moesaic.hardware.host import usable_cores
+from moesaic.hardware.host import usable_cores, usable_nodes
 from moesaic.hardware.load import EMULATED, THIS, load_machine
 from moesaic.kernels.base import ExpertWeights
 from moesaic.machines.real.accelerated import AcceleratedMachine
@@ -72,7 +72,7 @@ def load_store(
 ) -> ExpertStore:
     spec = decoder.architecture.spec
     kernel = expert_kernel(decoder.architecture.expert_shape, dtype, kernel_name)
-    store = ExpertStore(kernel, spec.num_moe_layers, spec.num_experts)
+    store = ExpertStore(kernel, spec.num_moe_layers, spec.num_experts, usable_nodes())
     for which, weights in experts:
         store.put(which, weights)
         advance(1)
@@ -89,7 +89,7 @@ def synthetic_store(
     their own, and that is what speed depends on."""
     spec = decoder.architecture.spec
     kernel = expert_kernel(decoder.architecture.expert_shape, dtype, kernel_name)
-    store = ExpertStore(kernel, spec.num_moe_layers, spec.num_experts)
+    store = ExpertStore(kernel, spec.num_moe_layers, spec.num_experts, usable_nodes())
     first = store.block(0, 0)
     store.put(ExpertId(0, 0), random_expert(kernel.shape))
     for number in range(1, spec.num_expert_blocks):

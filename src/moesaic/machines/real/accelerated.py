@@ -54,7 +54,7 @@ class AcceleratedMachine(RealMachine):
         self.transfers = Transfers(store, accelerator, self.residency, self.timeline)
         self.cpu: Lane = ThreadLane("cpu", threads)
         self._crews: dict[str, LayerCrew] = {
-            CPU: store.kernel.crew(threads),
+            CPU: store.kernel.crew(threads, store.nodes),
             GPU: store.kernel.crew(1),
         }
         self._shared_ns = 0  # how long shared experts take, by the last layer

@@ -12,15 +12,18 @@ from pathlib import Path
 
 import torch
 
+from moesaic.core.numa import Nodes, experts_of
 from moesaic.core.routing import ExpertId
 from moesaic.kernels.base import Blocks, ExpertKernel, ExpertWeights
+from moesaic.machines.real.node_memory import prefer_node
 
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 class ExpertStore:
-    def __init__(self, kernel: ExpertKernel, layers: int, experts: int) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: ExpertKernel, layers: int, experts: int, nodes: Nodes = ()) -> None:
+        """`nodes` are the memory nodes that experts are spread over."""
+        self.kernel, self.nodes = kernel, nodes
         self.layers, self.experts = layers, experts
         self.bytes = layers * experts * kernel.block_bytes
         # Shared memory, mmap's default, has a rule of its own for huge pages, and mostly none.
@@ -28,8 +31,18 @@ class ExpertStore:
         self.huge_pages = _ask_for_huge_pages(self._memory)
         flat = torch.frombuffer(self._memory, dtype=torch.uint8)
         self._blocks = flat.view(layers, experts, kernel.block_bytes)
+        if len(nodes) > 1:
+            self._spread()
         # Indexing a tensor costs microseconds and a layer asks for several blocks: made once.
         self._layers = [Blocks([row[e] for e in range(experts)]) for row in self._blocks]
+
+    def _spread(self) -> None:
+        """Every layer over all nodes, so that all of them work on it."""
+        size = self.kernel.block_bytes
+        for row in self._blocks:
+            for at, node in enumerate(self.nodes):
+                mine = experts_of(at, self.experts, len(self.nodes))
+                prefer_node(row.data_ptr() + mine.start * size, len(mine) * size, node.number)
 
     def put(self, expert: ExpertId, weights: ExpertWeights) -> None:
         self.kernel.pack(weights, self.block(*expert))
