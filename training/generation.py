@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from training.attention import masked_attention
 from training.network import Network
 from training.tokenizer import END_ID
 
+# Not cuDNN's attention: it prepares itself for every length anew, and here each step has another.
+_QUICK_TO_START = [
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.MATH,
+]
 _LOOK_EVERY = 8  # steps between questions whether all are done: each waits for the device
 
 
@@ -75,7 +82,8 @@ def continue_texts(
     written: list[torch.Tensor] = []
     done = torch.zeros(len(prompts), dtype=torch.bool, device=device)
     for number in range(new_tokens):
-        logits = _last_logits(network, tokens, memory)
+        with sdpa_kernel(_QUICK_TO_START):
+            logits = _last_logits(network, tokens, memory)
         tokens = _choose(logits, temperature, random)
         written.append(tokens)
         done |= tokens.squeeze(1) == END_ID
