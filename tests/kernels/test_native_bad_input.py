@@ -117,7 +117,7 @@ MISTAKES: dict[str, tuple[str, Callable[[Call], Call]]] = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_refused_in_words(mistake: str, good: Call) -> None:
     words, change = MISTAKES[mistake]
-    crew, bad = good.kernel.crew(2), change(good)
+    crew, bad = Crew(good.kernel, 2), change(good)
     before = bad.out.clone()
     with pytest.raises(ValueError, match=words):
         bad.run(crew)

@@ -14,7 +14,7 @@ from native_experts import WAYS, bytes_at, packed, random_expert, random_layer
 from moesaic.kernels import _native
 from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.instruction_sets import ISA_NUMBERS
-from moesaic.kernels.native import DTYPES
+from moesaic.kernels.native import DTYPES, Crew
 
 pytestmark = pytest.mark.skipif(not WAYS, reason="this CPU has no instructions for the kernels")
 SHAPE = ExpertShape(50, 30)
@@ -88,7 +88,7 @@ def test_the_same_bytes_and_the_same_results(library: Any, dtype: str, workers: 
     assert library.moesaic_wait(runner, 1) == 0
     assert library.moesaic_done(runner) == 1
     library.moesaic_runner_destroy(runner)
-    assert torch.equal(out, layer.computed(kernel.crew(1)))
+    assert torch.equal(out, layer.computed(Crew(kernel, 1)))
 
 
 def test_mistakes_come_back_as_codes_with_words(library: Any) -> None:

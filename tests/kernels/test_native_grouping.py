@@ -20,7 +20,7 @@ from native_experts import (
 )
 
 from moesaic.kernels.base import Blocks, ExpertShape
-from moesaic.kernels.native import DTYPES
+from moesaic.kernels.native import DTYPES, Crew
 
 SHAPE = ExpertShape(40, 24)
 KERNELS = {
@@ -37,7 +37,7 @@ BLOCKS = {
 
 
 def agrees(layer: Layer, experts: list[int], workers: int = 1) -> None:
-    out = layer.computed(layer.kernel.crew(workers + 1), experts)
+    out = layer.computed(Crew(layer.kernel, workers + 1), experts)
     blocks = layer.blocks.tensors
     truth = expected_layer(layer.kernel, blocks, experts, layer.hidden, layer.ids, layer.weights)
     assert truth.used(out) < 1.0
@@ -98,7 +98,7 @@ def test_one_token_may_want_an_expert_twice(way: Way) -> None:
 @every_dtype
 def test_no_tokens_and_no_experts(way: Way, dtype: str) -> None:
     layer = random_layer(way.kernel(SHAPE, dtype), 4, experts=2, top_k=1)
-    crew = layer.kernel.crew(2)
+    crew = Crew(layer.kernel, 2)
     assert not layer.computed(crew, []).any(), "experts that nobody computes add nothing"
     layer.ids.fill_(0)
     assert not layer.computed(crew, [1]).any()

@@ -17,6 +17,7 @@ from native_experts import WAYS, Layer, random_layer
 
 from moesaic.kernels import _native
 from moesaic.kernels.base import ExpertShape
+from moesaic.kernels.native import Crew
 
 pytestmark = pytest.mark.skipif(not WAYS, reason="this CPU has no instructions for the kernels")
 SHAPE = ExpertShape(64, 48)
@@ -39,7 +40,7 @@ def threads_alive() -> int:
 
 def test_submit_returns_and_wait_finishes() -> None:
     layer = some_layer()
-    expected = layer.computed(layer.kernel.crew(1))
+    expected = layer.computed(Crew(layer.kernel, 1))
     for workers in (0, 1, 3):
         runner = layer.kernel.runner(_native.Pool([-1] * workers, 0.0))
         assert runner.done(), "nothing was submitted yet"
@@ -60,7 +61,7 @@ def test_workers_finish_on_their_own() -> None:
     while not runner.done() and time.monotonic() < end:
         time.sleep(0.001)
     assert runner.done()
-    assert torch.equal(out, layer.computed(layer.kernel.crew(1)))
+    assert torch.equal(out, layer.computed(Crew(layer.kernel, 1)))
 
 
 def test_the_next_layer_waits_for_the_last() -> None:
@@ -75,8 +76,8 @@ def test_the_next_layer_waits_for_the_last() -> None:
 
 def test_a_pool_wider_than_the_machine() -> None:
     layer = some_layer(20)
-    expected = layer.computed(layer.kernel.crew(1))
-    crew = layer.kernel.crew(4 * (os.cpu_count() or 1) + 1)
+    expected = layer.computed(Crew(layer.kernel, 1))
+    crew = Crew(layer.kernel, 4 * (os.cpu_count() or 1) + 1)
     assert crew.pool.workers == 4 * (os.cpu_count() or 1)
     assert all(torch.equal(layer.computed(crew), expected) for _ in range(50))
 
@@ -89,17 +90,17 @@ def test_a_core_that_is_not_there_is_not_insisted_on() -> None:
     submitted(layer, runner, out)
     runner.wait(False)
     assert pool.pinned == []
-    assert torch.equal(out, layer.computed(layer.kernel.crew(1)))
+    assert torch.equal(out, layer.computed(Crew(layer.kernel, 1)))
 
 
 def test_pools_of_several_threads_beside_each_other() -> None:
     """Each thread its own; and all threads one, each with its own runner."""
     layer = some_layer(5)
-    expected = layer.computed(layer.kernel.crew(1))
+    expected = layer.computed(Crew(layer.kernel, 1))
     shared = _native.Pool([-1, -1], 10.0)
 
     def own(number: int) -> bool:
-        crew = layer.kernel.crew(number % 4 + 1)
+        crew = Crew(layer.kernel, number % 4 + 1)
         return all(torch.equal(layer.computed(crew), expected) for _ in range(30))
 
     def ours(number: int) -> bool:
@@ -134,7 +135,7 @@ def test_a_busy_neighbour_delays_but_does_not_stop() -> None:
     """A pool as wide as the machine, and as many processes that never rest: a worker whose core is
     taken must not be waited for once others have done the work."""
     layer = some_layer(8)
-    crew = layer.kernel.crew((os.cpu_count() or 1) + 1)
+    crew = Crew(layer.kernel, (os.cpu_count() or 1) + 1)
     expected = layer.computed(crew)
     spin = "import time\nend = time.time() + 1.5\nwhile time.time() < end: pass"
     busy = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(os.cpu_count() or 1)]
@@ -153,7 +154,7 @@ def test_python_goes_on_while_a_layer_is_computed() -> None:
     """One long call; a thread that could not have the interpreter's lock would count to one."""
     kernel = WAYS[0].kernel(ExpertShape(512, 512), "bf16")
     layer = random_layer(kernel, 1500, experts=4, top_k=4)
-    crew, counted, stop = kernel.crew(1), [0], threading.Event()
+    crew, counted, stop = Crew(kernel, 1), [0], threading.Event()
 
     def count() -> None:
         while not stop.wait(0.001):
@@ -173,7 +174,7 @@ def test_pools_leave_no_threads_behind() -> None:
     gc.collect()
     before = threads_alive()
     layer = some_layer()
-    crews = [layer.kernel.crew(4) for _ in range(3)]
+    crews = [Crew(layer.kernel, 4) for _ in range(3)]
     assert threads_alive() == before + 9
     for crew in crews:
         layer.computed(crew)
@@ -187,7 +188,7 @@ def test_pools_leave_no_threads_behind() -> None:
 
 def test_a_runner_that_is_dropped_finishes_first() -> None:
     layer = some_layer(40)
-    expected = layer.computed(layer.kernel.crew(1))
+    expected = layer.computed(Crew(layer.kernel, 1))
     for _ in range(30):
         out = torch.empty(40, 64)
         submitted(layer, layer.kernel.runner(_native.Pool([-1], 0.0)), out)

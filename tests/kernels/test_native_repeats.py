@@ -8,6 +8,7 @@ import torch
 from native_experts import Way, bytes_at, every_dtype, every_way, random_expert, random_layer
 
 from moesaic.kernels.base import Blocks, ExpertShape
+from moesaic.kernels.native import Crew
 
 
 @every_way
@@ -15,9 +16,9 @@ from moesaic.kernels.base import Blocks, ExpertShape
 @pytest.mark.parametrize("tokens", [1, 2, 3, 6, 13, 40, 300])
 def test_results_do_not_depend_on_who_computes(way: Way, dtype: str, tokens: int) -> None:
     layer = random_layer(way.kernel(ExpertShape(320, 200), dtype), tokens, experts=3, top_k=2)
-    alone = layer.computed(layer.kernel.crew(1))
+    alone = layer.computed(Crew(layer.kernel, 1))
     for threads in (1, 2, 3, 6):
-        crew = layer.kernel.crew(threads)
+        crew = Crew(layer.kernel, threads)
         for _ in range(2):
             assert torch.equal(layer.computed(crew), alone)
 
@@ -27,7 +28,7 @@ def test_results_do_not_depend_on_who_computes(way: Way, dtype: str, tokens: int
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 def test_what_is_no_number_stays_in_its_token(way: Way, dtype: str, value: float) -> None:
     layer = random_layer(way.kernel(ExpertShape(131, 77), dtype), 20, experts=2, top_k=2)
-    crew = layer.kernel.crew(2)
+    crew = Crew(layer.kernel, 2)
     sound = layer.computed(crew)
     layer.hidden[7, 130] = value
     out = layer.computed(crew)
@@ -43,7 +44,7 @@ def test_enormous_hidden_states_do_not_vanish(way: Way, dtype: str, value: float
     """They overflow, and whoever looks at the result sees it."""
     layer = random_layer(way.kernel(ExpertShape(131, 77), dtype), 20, experts=2, top_k=2)
     layer.hidden[7] = value
-    seen = layer.computed(layer.kernel.crew(1)).abs()
+    seen = layer.computed(Crew(layer.kernel, 1)).abs()
     assert not bool((seen[7] < 1e20).any())
     assert float(seen[torch.arange(20) != 7].max()) < 100.0
 
@@ -56,7 +57,7 @@ def test_nothing_is_written_beside_the_result(way: Way, dtype: str, result: torc
     there, the same result."""
     kernel = way.kernel(ExpertShape(37, 21), dtype)
     tokens, results = 19, []
-    needed = kernel.runner(kernel.crew(1).pool).block_bytes
+    needed = kernel.runner(Crew(kernel, 1).pool).block_bytes
     sizes = {"block": needed, "hidden": tokens * 37 * 4, "out": tokens * 37 * result.itemsize}
     for filler in (0x00, 0xFF):  # as bf16 and fp32: zero, and not a number
         rooms = {name: bytes_at(size + 128) for name, size in sizes.items()}
@@ -65,7 +66,7 @@ def test_nothing_is_written_beside_the_result(way: Way, dtype: str, result: torc
         inside = {name: rooms[name][64 : 64 + size] for name, size in sizes.items()}
         weights = random_expert(kernel.shape)
         parts = (weights.gate.data_ptr(), weights.up.data_ptr(), weights.down.data_ptr())
-        runner = kernel.crew(2).runner
+        runner = Crew(kernel, 2).runner
         runner.pack(*parts, 0, 37, 21, inside["block"].data_ptr())
         hidden = inside["hidden"].view(torch.float32).view(tokens, 37)
         hidden.copy_(torch.linspace(-2, 2, tokens * 37).view(tokens, 37))
