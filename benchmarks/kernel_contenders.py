@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from benchmarks.kernel_cases import SEED, Case
 from moesaic.kernels.base import ExpertKernel, ExpertShape, ExpertWeights
-from moesaic.kernels.native import NativeKernel
+from moesaic.kernels.native import Crew, NativeKernel
 from moesaic.kernels.reference import ReferenceKernel, block_views
 from moesaic.machines.real.store import ExpertStore
 
@@ -65,7 +65,7 @@ class Native:
         self, kernel: NativeKernel, threads: int, experts: list[ExpertWeights], store_bytes: int
     ) -> None:
         self.dtype = kernel.dtype
-        self.crew = kernel.crew(threads)
+        self.crew = Crew(kernel, threads)
         self.expert_bytes = int(self.crew.runner.block_bytes)
         self.store = filled_store(kernel, experts, store_bytes)
         self._blocks = self.store.layer(0)

@@ -25,7 +25,7 @@ from moesaic.core.expert_block import block_bytes
 from moesaic.hardware.host import memory
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.instruction_sets import REFERENCE, in_words
-from moesaic.kernels.native import NativeKernel
+from moesaic.kernels.native import Crew, NativeKernel
 
 LATENCIES, PAUSES = 5000, 20
 BESIDE_BYTES = 3 << 30  # hidden states, workspaces, PyTorch; what kt-kernel packs from
@@ -154,7 +154,7 @@ def start_latency(asked: Asked) -> Latency | None:
     """From submitting a job to its first instruction on a worker that is awake."""
     if asked.threads == 1:
         return None
-    pool = native_kernel(asked, asked.models[0], asked.dtypes[0]).crew(asked.threads).pool
+    pool = Crew(native_kernel(asked, asked.models[0], asked.dtypes[0]), asked.threads).pool
     microseconds: list[float] = []
     for _ in range(PAUSES):  # where the system puts the caller is part of it, and changes
         time.sleep(0.01)

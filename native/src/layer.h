@@ -25,7 +25,8 @@ struct LayerCall {
   const std::uint8_t* const* blocks = nullptr;
   void* out = nullptr;  // [tokens, hidden], contiguous; overwritten
   Value out_value = Value::f32;
-  bool add = false;  // to what `out` holds (fp32 only)
+  bool add = false;     // to what `out` holds (fp32 only)
+  bool strict = true;  // refuse routing weights that are no numbers, rather than pass them on
 };
 
 // The arithmetic of one shape, precision and instruction set. May be used by many threads.

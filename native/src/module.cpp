@@ -20,7 +20,7 @@ T* at(std::uintptr_t address) { return reinterpret_cast<T*>(address); }
 
 LayerCall call_of(std::uintptr_t hidden, int hidden_value, std::size_t stride, int tokens, int top_k,
                   std::uintptr_t ids, std::uintptr_t weights, int experts_total, std::uintptr_t out,
-                  int out_value, bool add) {
+                  int out_value, bool add, bool strict) {
   LayerCall call;
   call.hidden = at<const void>(hidden);
   call.hidden_value = Value(hidden_value);
@@ -33,6 +33,7 @@ LayerCall call_of(std::uintptr_t hidden, int hidden_value, std::size_t stride, i
   call.out = at<void>(out);
   call.out_value = Value(out_value);
   call.add = add;
+  call.strict = strict;
   return call;
 }
 
@@ -40,9 +41,9 @@ LayerCall call_of(std::uintptr_t hidden, int hidden_value, std::size_t stride, i
 void submit(Runner& runner, std::uintptr_t table, const std::vector<int>& experts,
             std::uintptr_t hidden, int hidden_value, std::size_t stride, int tokens, int top_k,
             std::uintptr_t ids, std::uintptr_t weights, int experts_total, std::uintptr_t out,
-            int out_value, bool add) {
+            int out_value, bool add, bool strict) {
   LayerCall call = call_of(hidden, hidden_value, stride, tokens, top_k, ids, weights, experts_total,
-                           out, out_value, add);
+                           out, out_value, add, strict);
   const std::uintptr_t* blocks = at<const std::uintptr_t>(table);
   std::vector<const std::uint8_t*> addresses(experts.size());
   for (std::size_t i = 0; i < experts.size(); ++i) {
@@ -62,10 +63,10 @@ void submit(Runner& runner, std::uintptr_t table, const std::vector<int>& expert
 std::int64_t run(Runner& runner, std::uintptr_t table, const std::vector<int>& experts, std::uintptr_t hidden,
          int hidden_value, std::size_t stride, int tokens, int top_k, std::uintptr_t ids,
                  std::uintptr_t weights, int experts_total, std::uintptr_t out, int out_value,
-                 bool add) {
+                 bool add, bool strict) {
   const std::int64_t started = now_ns();
   submit(runner, table, experts, hidden, hidden_value, stride, tokens, top_k, ids, weights,
-         experts_total, out, out_value, add);
+         experts_total, out, out_value, add, strict);
   const nb::gil_scoped_release released;
   runner.wait(true);
   return now_ns() - started;
@@ -214,8 +215,16 @@ NB_MODULE(_native, m) {
       .def_prop_ro("block_bytes", [](const Runner& runner) { return runner.kind().layout.bytes; })
       .def("workspace_bytes", &Runner::workspace_bytes)
       .def("pack", &pack)
-      .def("submit", &submit)
-      .def("run", &run)
+      .def("submit", &submit,
+           nb::arg("table"), nb::arg("experts"), nb::arg("hidden"), nb::arg("hidden_value"),
+           nb::arg("stride"), nb::arg("tokens"), nb::arg("top_k"), nb::arg("ids"),
+           nb::arg("weights"), nb::arg("experts_total"), nb::arg("out"),
+           nb::arg("out_value"), nb::arg("add"), nb::arg("strict") = true)
+      .def("run", &run,
+           nb::arg("table"), nb::arg("experts"), nb::arg("hidden"), nb::arg("hidden_value"),
+           nb::arg("stride"), nb::arg("tokens"), nb::arg("top_k"), nb::arg("ids"),
+           nb::arg("weights"), nb::arg("experts_total"), nb::arg("out"),
+           nb::arg("out_value"), nb::arg("add"), nb::arg("strict") = true)
       .def("done", &Runner::done)
       .def("wait", [](Runner& runner, bool help) {
         const nb::gil_scoped_release released;

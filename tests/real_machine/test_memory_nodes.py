@@ -31,7 +31,7 @@ def test_lists_of_cores() -> None:
 @pytest.mark.parametrize("experts", [1, 4, 7, 64])
 def test_every_expert_has_one_node(experts: int, nodes: int) -> None:
     spread = [list(experts_of(node, experts, nodes)) for node in range(nodes)]
-    assert sum(spread, []) == list(range(experts))
+    assert [expert for mine in spread for expert in mine] == list(range(experts))
     for node, mine in enumerate(spread):
         assert all(node_of(expert, experts, nodes) == node for expert in mine)
         assert len(mine) in (experts // nodes, -(-experts // nodes))
@@ -60,5 +60,4 @@ def test_two_nodes_give_what_one_gives(tokens: int) -> None:
     queue = range(EXPERTS)
     kernel.crew(2).layer(store.layer(0), queue, hidden, ids, weights, one)
     kernel.crew(2, nodes).layer(store.layer(0), queue, hidden, ids, weights, two)
-    assert torch.allclose(one, two, rtol=1e-5, atol=1e-6)
-    assert one.abs().max() > 0
+    assert (one - two).abs().max() < 1e-5 * one.abs().max()

@@ -58,6 +58,7 @@ class Runner:
         out: int,
         out_value: int,
         add: bool,
+        strict: bool = True,
     ) -> None: ...
     def run(
         self,
@@ -74,6 +75,7 @@ class Runner:
         out: int,
         out_value: int,
         add: bool,
+        strict: bool = True,
     ) -> int: ...
     def done(self) -> bool: ...
     def wait(self, help: bool) -> None: ...

@@ -116,6 +116,7 @@ class ExpertKernel(Protocol):
         in order), `weights` fp32 [rows, 1] or one number for every row, `out` fp32 [all tokens,
         hidden]: parts of several devices may be added in fp32 and rounded once."""
 
-    def crew(self, threads: int, nodes: Nodes = ()) -> LayerCrew:
+    def crew(self, threads: int, nodes: Nodes = (), strict: bool = True) -> LayerCrew:
         """Somebody who computes with so many threads, the caller's among them, on the memory nodes
-        that experts live on."""
+        that experts live on. `strict` crews may refuse routing weights that are no numbers;
+        others pass them on to the tokens that have them."""

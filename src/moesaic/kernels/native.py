@@ -30,7 +30,7 @@ SPIN_US = 50.0  # longer than a layer's decision, shorter than its attention
 
 
 LayerArguments = tuple[
-    int, list[int], int, int, int, int, int, int, int, int, int, int, bool
+    int, list[int], int, int, int, int, int, int, int, int, int, int, bool, bool
 ]  # of `_native.Runner.run`
 
 
@@ -76,14 +76,14 @@ class NativeKernel:
     ) -> None:
         self._crew().expert(block, hidden, tokens, weights, out)
 
-    def crew(self, threads: int, nodes: Nodes = ()) -> LayerCrew:
+    def crew(self, threads: int, nodes: Nodes = (), strict: bool = True) -> LayerCrew:
         """Somebody who computes whole layers with so many threads, the caller's among them; on
         several memory nodes, where experts live on several."""
         if len(nodes) > 1:
             from moesaic.kernels.node_crew import NodeCrew
 
-            return NodeCrew(self, threads, nodes)
-        return Crew(self, threads)
+            return NodeCrew(self, threads, nodes, strict)
+        return Crew(self, threads, strict=strict)
 
     def runner(self, pool: _native.Pool) -> _native.Runner:
         shape = self.shape
@@ -108,10 +108,14 @@ class Crew:
     """Workers for layers of one kernel; one layer at a time."""
 
     def __init__(
-        self, kernel: NativeKernel, threads: int, cores: Sequence[int] | None = None
+        self,
+        kernel: NativeKernel,
+        threads: int,
+        cores: Sequence[int] | None = None,
+        strict: bool = True,
     ) -> None:
         """`cores` are the workers', beside the caller; by default `threads` says how many."""
-        self._kernel = kernel
+        self._kernel, self._strict = kernel, strict
         places = worker_cores(threads) if cores is None else list(cores)
         self.pool = _native.Pool(places, SPIN_US)
         self.runner = kernel.runner(self.pool)
@@ -176,6 +180,7 @@ class Crew:
             out.data_ptr(),
             VALUES[out.dtype],
             add,
+            self._strict,
         )
 
     def token(
@@ -205,6 +210,7 @@ class Crew:
             out,
             value,
             False,
+            self._strict,
         )
 
     def expert(

@@ -16,11 +16,13 @@ class NodeCrew:
     """Implements `LayerCrew`: a crew for every node, working at the same time; their parts are
     added in the order of the nodes."""
 
-    def __init__(self, kernel: NativeKernel, threads: int, nodes: Nodes) -> None:
+    def __init__(
+        self, kernel: NativeKernel, threads: int, nodes: Nodes, strict: bool = True
+    ) -> None:
         share = _shares(threads, [len(node.cores) for node in nodes])
         # The caller works with the first node's.
         self.crews = [
-            Crew(kernel, count, node.cores[: count if at else count - 1])
+            Crew(kernel, count, node.cores[: count if at else count - 1], strict)
             for at, (node, count) in enumerate(zip(nodes, share, strict=True))
         ]
 

@@ -66,7 +66,7 @@ class QuantizedKernel:
         self.down = StoredMatrix(layout.down, self._form)
         self.block_bytes = block_bytes(dtype, shape.hidden, shape.intermediate)
 
-    def crew(self, threads: int, nodes: Nodes = ()) -> TorchCrew:
+    def crew(self, threads: int, nodes: Nodes = (), strict: bool = True) -> TorchCrew:
         return TorchCrew(self)
 
     def workspace(self, tokens: int) -> int:

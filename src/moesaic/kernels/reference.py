@@ -38,7 +38,7 @@ class ReferenceKernel:
         self._used_bytes = shape.values * self._stored.itemsize
         self.block_bytes = block_bytes(dtype, shape.hidden, shape.intermediate)
 
-    def crew(self, threads: int, nodes: Nodes = ()) -> TorchCrew:
+    def crew(self, threads: int, nodes: Nodes = (), strict: bool = True) -> TorchCrew:
         return TorchCrew(self)
 
     def workspace(self, tokens: int) -> int:

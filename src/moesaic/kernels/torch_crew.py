@@ -41,8 +41,9 @@ class TorchCrew:
         groups = group_by_expert(ids, weights)
         started = perf_counter_ns()
         for expert in experts:
-            group = groups[expert]
-            self.expert(blocks.tensors[expert], hidden, group.tokens, group.weights, total)
+            group = groups.get(expert)
+            if group is not None:
+                self.expert(blocks.tensors[expert], hidden, group.tokens, group.weights, total)
         taken = perf_counter_ns() - started
         if total is not out:
             out.copy_(total)

@@ -54,8 +54,8 @@ class AcceleratedMachine(RealMachine):
         self.transfers = Transfers(store, accelerator, self.residency, self.timeline)
         self.cpu: Lane = ThreadLane("cpu", threads)
         self._crews: dict[str, LayerCrew] = {
-            CPU: store.kernel.crew(threads, store.nodes),
-            GPU: store.kernel.crew(1),
+            CPU: store.kernel.crew(threads, store.nodes, strict=False),
+            GPU: store.kernel.crew(1, strict=False),
         }
         self._shared_ns = 0  # how long shared experts take, by the last layer
         self._shared_since = 0  # when this layer's were submitted; 0: there are none

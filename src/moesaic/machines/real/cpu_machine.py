@@ -36,7 +36,7 @@ class CpuMachine(RealMachine):
         timeline: Timeline | None = None,
     ) -> None:
         super().__init__(store, translator, dtype, timeline=timeline)
-        self.crew = store.kernel.crew(threads, store.nodes)
+        self.crew = store.kernel.crew(threads, store.nodes, strict=False)
         self._token = single_token(self.crew, store.kernel.shape.hidden, dtype)
         books = self.residency  # nothing is ever resident
         self._view = View(books.resident, 0, books.held, 0, (), (CPU,))
