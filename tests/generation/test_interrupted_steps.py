@@ -109,3 +109,17 @@ def test_a_broken_row_fails_alone() -> None:
     for request, prompt in zip(requests[::2], fine, strict=True):
         assert list(request.completion().tokens) == stock_greedy(saved.model, prompt, 4)
     assert list(after.tokens) == stock_greedy(saved.model, fine[0], 4)
+
+
+@pytest.mark.parametrize("machine", ["cpu", "emulated"])
+@pytest.mark.parametrize("experts", ["bf16", "int8", "int4"])
+def test_a_broken_row_fails_alone_with_any_kernel(experts: str, machine: str) -> None:
+    with llm(stock.saved("mixtral").folder, machine, dtype="bf16", expert_dtype=experts) as model:
+        (before,) = model.generate([[1, 2, 3]], greedy(4))
+        break_token(model, 96)
+        with pytest.raises(BrokenModel, match="1 of 2 sequences"):
+            model.generate([[96], [1]], greedy(4))
+        with pytest.raises(BrokenModel):
+            list(model.stream([96], greedy(4)))
+        (after,) = model.generate([[1, 2, 3]], greedy(4))
+    assert after.tokens == before.tokens
