@@ -98,6 +98,14 @@ void activate(Activation kind, const float* gate, const float* up, int tokens, f
               activated(kind, load_f32(gate + t * 16)) * load_f32(up + t * 16));
 }
 
+[[maybe_unused]] void activate_bf16(Activation kind, const float* gate, const float* up, int tokens,
+                                    std::uint8_t* to, std::size_t stride) {
+  for (int t = 0; t < tokens; ++t) {
+    const H16 h = to_bf16(activated(kind, load_f32(gate + t * 16)) * load_f32(up + t * 16));
+    std::memcpy(to + t * stride, &h, 32);
+  }
+}
+
 void scatter(const float* c, int tokens, const std::int32_t* rows, const float* weights, float* out,
              std::size_t row_stride) {
   for (int t = 0; t < tokens; ++t) {

@@ -39,6 +39,10 @@ using Product = void (*)(const std::uint8_t* const* strips, int count, const Mat
 using Activate = void (*)(Activation kind, const float* gate, const float* up, int tokens,
                           float* rows, std::size_t row_stride);
 
+// The same, rounded to bf16, `stride` bytes from token to token: into a panel at once.
+using ActivateBf16 = void (*)(Activation kind, const float* gate, const float* up, int tokens,
+                              std::uint8_t* to, std::size_t stride);
+
 // Rows of hidden states (or of what `Activate` left) into a panel's token tile: `count` tokens. A
 // row's blocks of 16 values lie `step` values apart.
 using Fill = void (*)(const void* const* rows, Value value, std::size_t step, int count, int inputs,
@@ -65,6 +69,7 @@ struct Kernels {
   Product tiles[3];   // null where there are none
   Fill fill_bf16, fill_int8, fill_int16;
   Activate activate;
+  ActivateBf16 activate_bf16;
   Scatter scatter;
   Narrow narrow;
   Normalize normalize;

@@ -125,7 +125,7 @@ const Kernels table = {
     "avx2",
     {product<Dtype::bf16>, product<Dtype::int8>, product<Dtype::int4>},
     {nullptr, nullptr, nullptr},
-    fill_bf16, fill_int8, fill_bf16, activate, scatter, narrow, normalize, score, nullptr,
+    fill_bf16, fill_int8, fill_bf16, activate, activate_bf16, scatter, narrow, normalize, score, nullptr,
 };
 
 }  // namespace

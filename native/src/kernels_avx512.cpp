@@ -232,20 +232,32 @@ inline __m512 exp_fast(__m512 x) {
   return _mm512_scalef_ps(p, n);
 }
 
+inline __m512 silu_fast(__m512 x) {
+  // Below -87 the result is 0 in any case; max() keeps its second operand where one is no number.
+  const __m512 negative =
+      _mm512_sub_ps(_mm512_setzero_ps(), _mm512_max_ps(_mm512_set1_ps(-87.0f), x));
+  const __m512 below = _mm512_add_ps(_mm512_set1_ps(1.0f), exp_fast(negative));
+  // 1 / below, to the last bit or two: an estimate and one step of Newton's.
+  const __m512 near = _mm512_rcp14_ps(below);
+  const __m512 inverse = _mm512_mul_ps(near, _mm512_fnmadd_ps(below, near, _mm512_set1_ps(2.0f)));
+  return _mm512_mul_ps(x, inverse);
+}
+
 void activate_fast(Activation kind, const float* gate, const float* up, int tokens, float* rows,
                    std::size_t row_stride) {
   if (kind != Activation::silu) return activate(kind, gate, up, tokens, rows, row_stride);
-  const __m512 one = _mm512_set1_ps(1.0f), least = _mm512_set1_ps(-87.0f);
+  for (int t = 0; t < tokens; ++t)
+    _mm512_storeu_ps(rows + t * row_stride, _mm512_mul_ps(silu_fast(_mm512_loadu_ps(gate + t * 16)),
+                                                          _mm512_loadu_ps(up + t * 16)));
+}
+
+void activate_bf16_fast(Activation kind, const float* gate, const float* up, int tokens,
+                        std::uint8_t* to, std::size_t stride) {
+  if (kind != Activation::silu) return activate_bf16(kind, gate, up, tokens, to, stride);
   for (int t = 0; t < tokens; ++t) {
-    const __m512 g = _mm512_loadu_ps(gate + t * 16);
-    // Below -87 the result is 0 in any case; max() keeps its second operand where one is no number.
-    const __m512 below = _mm512_add_ps(one, exp_fast(_mm512_sub_ps(
-                                                _mm512_setzero_ps(), _mm512_max_ps(least, g))));
-    // 1 / below, to the last bit or two: an estimate and one step of Newton's.
-    const __m512 near = _mm512_rcp14_ps(below);
-    const __m512 inverse = _mm512_mul_ps(near, _mm512_fnmadd_ps(below, near, _mm512_set1_ps(2.0f)));
-    const __m512 silu = _mm512_mul_ps(g, inverse);
-    _mm512_storeu_ps(rows + t * row_stride, _mm512_mul_ps(silu, _mm512_loadu_ps(up + t * 16)));
+    const __m512 inner =
+        _mm512_mul_ps(silu_fast(_mm512_loadu_ps(gate + t * 16)), _mm512_loadu_ps(up + t * 16));
+    _mm256_storeu_si256((__m256i*)(to + t * stride), (__m256i)_mm512_cvtneps_pbh(inner));
   }
 }
 
@@ -338,7 +350,7 @@ const Kernels table = {
     "avx512",
     {product<Dtype::bf16>, product<Dtype::int8>, product<Dtype::int4>},
     {nullptr, nullptr, nullptr},
-    fill_bf16_fast, fill_int8_fast, fill_int16, activate_fast, scatter, narrow, normalize, score_fast, nullptr,
+    fill_bf16_fast, fill_int8_fast, fill_int16, activate_fast, activate_bf16_fast, scatter, narrow, normalize, score_fast, nullptr,
 };
 
 }  // namespace

@@ -18,6 +18,7 @@ constexpr int kChunkTokens = 256;  // of one expert, computed together: their in
 constexpr int kWaveRows = 8192;    // rows computed between two phases: bounds the workspace
 constexpr int kMostStrips = 8;     // in one product
 constexpr std::size_t kItemBytes = 96 * 1024;  // of weights: what one taking of an item is worth
+constexpr int kOneBlock = 64;      // tiles of inputs that products take at a time
 constexpr int kManyTokens = 2 * kTileTokens;   // from here on, inputs are worth keeping in a cache
 
 constexpr std::size_t round_up(std::size_t bytes) {
@@ -78,7 +79,7 @@ class LayerWork : public Work {
     switch (phase % 4) {
       case 0: return one_panel_ ? 0 : wave.token_tiles;
       case 1: return wave.up_items;
-      case 2: return wave.token_tiles;
+      case 2: return wave.inner_tiles;
       default: return down_groups() * std::max(wave.chunks, int(chunks_.empty()));
     }
   }
@@ -92,7 +93,7 @@ class LayerWork : public Work {
       }
       case 1: return gate_and_up(up_items_[wave.first_up + item], worker);
       case 2: {
-        const Item tile = token_tiles_[wave.first_tile + item];
+        const Item tile = inner_tiles_[wave.first_inner + item];
         return fill_inner(chunks_[tile.chunk], tile.strip);
       }
       default: return down(wave, item, worker);
@@ -106,7 +107,8 @@ class LayerWork : public Work {
  private:
   struct Wave {
     int first_chunk, chunks, rows = 0;
-    int first_tile = 0, token_tiles = 0, first_up = 0, up_items = 0;
+    int first_tile = 0, token_tiles = 0, first_inner = 0, inner_tiles = 0;
+    int first_up = 0, up_items = 0;
   };
 
   // Rows sorted by expert, experts with the most tokens first: what is last to start is short.
@@ -151,6 +153,7 @@ class LayerWork : public Work {
       Wave wave{};
       wave.first_chunk = chunk;
       wave.first_tile = int(token_tiles_.size());
+      wave.first_inner = int(inner_tiles_.size());
       wave.first_up = int(up_items_.size());
       std::size_t pairs = 0;
       for (; chunk < int(chunks_.size()) && wave.rows < kWaveRows; ++chunk) {
@@ -158,10 +161,14 @@ class LayerWork : public Work {
         wave.rows += chunks_[chunk].tokens;
         ++wave.chunks;
         pairs += layout.up.strips;
-        for (int tile = 0; tile < divide_up(chunks_[chunk].tokens, kTileTokens); ++tile)
+        const bool ready = kind_.bf16_inside(chunks_[chunk].tokens);
+        for (int tile = 0; tile < divide_up(chunks_[chunk].tokens, kTileTokens); ++tile) {
           token_tiles_.push_back({chunk, tile, 0});
+          if (!ready) inner_tiles_.push_back({chunk, tile, 0});
+        }
       }
       wave.token_tiles = int(token_tiles_.size()) - wave.first_tile;
+      wave.inner_tiles = int(inner_tiles_.size()) - wave.first_inner;
       for (int c = wave.first_chunk; c < wave.first_chunk + wave.chunks; ++c) {
         const int strips = up_strips(chunks_[c].tokens, int(pairs));
         for (int strip = 0; strip < layout.up.strips; strip += strips)
@@ -269,7 +276,8 @@ class LayerWork : public Work {
 
   void gate_and_up(const Item& item, int worker) {
     const Chunk& chunk = chunks_[item.chunk];
-    constexpr int kMost = kMostStrips / 2;
+    // Several at once only where inputs come in several blocks: sums of two strips stay close.
+    const int kMost = chunk.in.tiles > kOneBlock ? kMostStrips / 2 : 1;
     for (int done = 0; done < item.strips; done += kMost) {
       const int first = item.strip + done, count = std::min(kMost, item.strips - done);
       const std::uint8_t* strips[kMostStrips];
@@ -282,9 +290,26 @@ class LayerWork : public Work {
                                   scratch_of(worker));
       for (int i = 0; i < count; ++i) {
         const float* gate = c + std::size_t(2 * i) * chunk.tokens * 16;
-        kind_.kernels->activate(kind_.activation, gate, gate + std::size_t(chunk.tokens) * 16,
-                                chunk.tokens, inner_strip(chunk, first + i), kStripOutputs);
+        const float* up = gate + std::size_t(chunk.tokens) * 16;
+        if (kind_.bf16_inside(chunk.tokens))
+          activate_into_panel(chunk, first + i, gate, up);
+        else
+          kind_.kernels->activate(kind_.activation, gate, up, chunk.tokens,
+                                  inner_strip(chunk, first + i), kStripOutputs);
       }
+    }
+  }
+
+  // A strip is half of what a token has in a tile; without a second half, that is zero.
+  void activate_into_panel(const Chunk& chunk, int strip, const float* gate, const float* up) {
+    const bool alone = strip + 1 == kind_.layout.up.strips && strip % 2 == 0;
+    for (int tile = 0; tile * kTileTokens < chunk.tokens; ++tile) {
+      const int rows = chunk.inner.tile_tokens(tile), first = tile * kTileTokens * kStripOutputs;
+      std::uint8_t* to = const_cast<std::uint8_t*>(chunk.inner.tile(tile)) +
+                         std::size_t(strip / 2) * rows * kRowBytes + strip % 2 * (kRowBytes / 2);
+      kind_.kernels->activate_bf16(kind_.activation, gate + first, up + first, rows, to, kRowBytes);
+      for (int t = 0; alone && t < rows; ++t)
+        std::memset(to + t * kRowBytes + kRowBytes / 2, 0, kRowBytes / 2);
     }
   }
 
@@ -369,7 +394,7 @@ class LayerWork : public Work {
   std::vector<std::int32_t> token_;  // of every row
   std::vector<float> weight_;
   std::vector<Wave> waves_;
-  std::vector<Item> token_tiles_, up_items_;
+  std::vector<Item> token_tiles_, inner_tiles_, up_items_;
   int down_strips_ = 1;
   std::vector<std::atomic<int>> turn_;  // of each group of down's strips: the next chunk to add
   std::uint8_t *in_ = nullptr, *inner_panel_ = nullptr, *scratch_ = nullptr;

@@ -42,6 +42,9 @@ struct LayerKind {
   Product product(int tokens) const {
     return (in_tiles(tokens) ? kernels->tiles : kernels->vector)[int(layout.dtype)];
   }
+  bool bf16_inside(int tokens) const {  // what lies between the products
+    return layout.dtype == Dtype::bf16 || (layout.dtype == Dtype::int4 && in_tiles(tokens));
+  }
   Fill fill(int tokens) const {
     if (layout.dtype == Dtype::int8) return kernels->fill_int8;
     if (layout.dtype == Dtype::int4 && !in_tiles(tokens)) return kernels->fill_int16;

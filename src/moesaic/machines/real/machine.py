@@ -69,7 +69,7 @@ class RealMachine:
         self._step, self._walk, self._replay = step, walk, replay
         self._total = None
         self._reports: list[LayerReport] = []
-        self._network_ns = self._experts_ns = self._router_ns = 0
+        self._network_ns = self._experts_ns = self._router_ns = self._replay_ns = 0
         self._start_ns = perf_counter_ns()
 
     def route(self, layer: int) -> LayerRouting:
@@ -92,7 +92,7 @@ class RealMachine:
             self._routed = routed
         else:
             self._routed = routed._replace(choice=chosen_by(routing, routed.choice))
-        self._start_ns += perf_counter_ns() - started
+        self._replay_ns += perf_counter_ns() - started
         return routing
 
     def finish(self) -> StepReport:
@@ -100,7 +100,7 @@ class RealMachine:
         assert isinstance(output, torch.Tensor), "the network has more routed layers"
         self._walk, self.output = None, output
         end = perf_counter_ns()
-        took = end - self._start_ns
+        took = end - self._start_ns - self._replay_ns
         self.costs = Costs(took, self._network_ns, self._experts_ns, self._router_ns)
         return StepReport(self._start_ns, end, self._step.tokens, tuple(self._reports))
 
