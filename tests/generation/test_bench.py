@@ -79,11 +79,13 @@ def test_numbers_of_a_row_fit_together() -> None:
     assert said["bytes"] == 0
     measured = row.taken.measured
     for cost, report in zip(measured.costs, measured.reports, strict=True):
-        assert cost.network_ns + cost.experts_ns + cost.overhead_ns == report.latency_ns
+        told = cost.replay_ns
+        assert cost.network_ns + cost.experts_ns + cost.overhead_ns + told == report.latency_ns
         assert min(cost.network_ns, cost.experts_ns, cost.overhead_ns) > 0
     own = [cost.overhead_ns for cost in measured.costs]
     assert said["overhead_us_per_layer"] == pytest.approx(median(own) / 3 / 1e3)
-    parts = said["network_ms"] + said["experts_ms"] + sum(own) / 54 / 1e6
+    told = sum(cost.replay_ns for cost in measured.costs)
+    parts = said["network_ms"] + said["experts_ms"] + (sum(own) + told) / 54 / 1e6
     assert parts == pytest.approx(said["ms_per_token"])
     assert said["around_experts_us"] == said["overhead_us_per_layer"] + said["router_us"]
 

@@ -35,10 +35,11 @@ class Costs(NamedTuple):
     network_ns: int
     experts_ns: int
     router_ns: int = 0
+    replay_ns: int = 0  # being told what to choose
 
     @property
     def overhead_ns(self) -> int:
-        return self.step_ns - self.network_ns - self.experts_ns
+        return self.step_ns - self.network_ns - self.experts_ns - self.replay_ns
 
 
 class RealMachine:
@@ -100,8 +101,8 @@ class RealMachine:
         assert isinstance(output, torch.Tensor), "the network has more routed layers"
         self._walk, self.output = None, output
         end = perf_counter_ns()
-        took = end - self._start_ns - self._replay_ns
-        self.costs = Costs(took, self._network_ns, self._experts_ns, self._router_ns)
+        parts = (self._network_ns, self._experts_ns, self._router_ns, self._replay_ns)
+        self.costs = Costs(end - self._start_ns, *parts)
         return StepReport(self._start_ns, end, self._step.tokens, tuple(self._reports))
 
     def abandon(self) -> None:
