@@ -79,7 +79,7 @@ class NativeKernel:
     def crew(self, threads: int, nodes: Nodes = (), strict: bool = True) -> LayerCrew:
         """Somebody who computes whole layers with so many threads, the caller's among them; on
         several memory nodes, where experts live on several."""
-        if len(nodes) > 1:
+        if 1 < len(nodes) <= threads:
             from moesaic.kernels.node_crew import NodeCrew
 
             return NodeCrew(self, threads, nodes, strict)
@@ -120,6 +120,7 @@ class Crew:
         self.pool = _native.Pool(places, SPIN_US)
         self.runner = kernel.runner(self.pool)
         self._checked: WeakSet[Blocks] = WeakSet()
+        self._under_way: tuple[object, ...] = ()  # behind the runner: that ends its work first
 
     def layer(
         self,
@@ -142,11 +143,15 @@ class Crew:
         weights: torch.Tensor,
         out: torch.Tensor,
     ) -> None:
-        """`layer`, begun: everything must stay as it is until `wait` returns."""
+        """`layer`, begun: everything must stay as it is until `wait` returns, and is kept until
+        then: a caller who is interrupted must not take memory away that workers write to."""
+        self.wait()
+        self._under_way = (blocks, hidden, out)
         self.runner.submit(*self._call(blocks, experts, hidden, ids, weights, out, False))
 
     def wait(self) -> None:
         self.runner.wait(False)
+        self._under_way = ()
 
     def _call(
         self,
@@ -163,7 +168,7 @@ class Crew:
                 check_block(self._kernel, block)
             self._checked.add(blocks)
         if weights.dtype != torch.float32:
-            weights = self._widened = weights.float()  # kept: the workers read it
+            weights = self._widened = weights.float()  # kept until it was read
         check_layer(self._kernel.shape, hidden, ids, weights, out)
         tokens, top_k = ids.shape
         return (
@@ -242,7 +247,8 @@ class Crew:
             weights = torch.full((rows, 1), weights)
         ids = torch.zeros((rows, 1), dtype=torch.int64)
         weights = weights.float().contiguous()
-        self.runner.run(*self._call(Blocks([block]), (0,), hidden, ids, weights, out, True))
+        blocks = Blocks([block])  # must outlive the call, which gets its address
+        self.runner.run(*self._call(blocks, (0,), hidden, ids, weights, out, True))
 
 
 def pack_with(

@@ -62,6 +62,9 @@ class NodeCrew:
 
 
 def _shares(threads: int, cores: list[int]) -> list[int]:
-    """Threads for every node, by its cores, at least one each."""
-    total = sum(cores)
-    return [max(1, round(threads * count / total)) for count in cores]
+    """Threads for every node, by its cores: at least one each, `threads` in all."""
+    shares = [1] * len(cores)
+    for _ in range(threads - len(cores)):
+        emptiest = min(range(len(cores)), key=lambda node: shares[node] / cores[node])
+        shares[emptiest] += 1
+    return shares
