@@ -52,7 +52,19 @@ def test_the_reference_is_chosen_by_name_and_for_what_only_it_knows() -> None:
 def test_a_setting_is_stronger_than_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "nonsense")
     assert choose(REFERENCE) == REFERENCE
-    with pytest.raises(UnknownName, match="unknown kernel 'nonsense'"):
+    with pytest.raises(UnknownName, match="unknown MOESAIC_KERNEL 'nonsense'"):
+        choose()
+
+
+def test_an_empty_variable_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "")
+    assert choose() == available()[0]
+
+
+def test_the_variable_is_named_where_it_asks_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "amx")
+    monkeypatch.setattr(instruction_sets, "native", lambda: Pretended("avx2"))
+    with pytest.raises(ImpossibleSetting, match=r"^MOESAIC_KERNEL 'amx' needs"):
         choose()
 
 

@@ -83,7 +83,9 @@ def _kernel_lack(host: Host) -> Lack:
     if "avx2" not in host.isa:
         return Lack("kernels", f"{what}: this CPU has no AVX2", "use another CPU")
     if native() is None:
-        return Lack("kernels", f"{what}: they were not built", "install a C++ compiler, then anew")
+        return Lack(
+            "kernels", f"{what}: they were not built", "install a C++20 compiler, then Moesaic anew"
+        )
     return Lack("kernels", f"{what}, as {VARIABLE} asks", f"unset {VARIABLE}")
 
 

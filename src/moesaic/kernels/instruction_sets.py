@@ -41,10 +41,11 @@ def available() -> tuple[str, ...]:
 
 def choose(wanted: str = "auto") -> str:
     """The name of what is used."""
-    if wanted == "auto":
-        wanted = os.environ.get(VARIABLE, "auto")
+    asked = "kernel"
+    if wanted == "auto" and os.environ.get(VARIABLE):
+        asked, wanted = VARIABLE, os.environ[VARIABLE]
     if wanted not in KERNELS:
-        raise UnknownName("kernel", wanted, KERNELS)
+        raise UnknownName(asked, wanted, KERNELS)
     here = available()
     if wanted == "auto":
         return here[0]
@@ -53,7 +54,7 @@ def choose(wanted: str = "auto") -> str:
             "this CPU has not got them" if native() else "the package was installed without them"
         )
         raise ImpossibleSetting(
-            f"kernel {wanted!r} needs {DESCRIPTIONS[wanted]}, but {missing}: use "
+            f"{asked} {wanted!r} needs {DESCRIPTIONS[wanted]}, but {missing}: use "
             f"{', '.join(here)} or auto"
         )
     return wanted
