@@ -56,7 +56,7 @@ def measure(settings: EngineSettings, cores: int, tell: Tell = lambda words: Non
     if settings.accelerator == "none":
         torch.set_num_threads(cores)
         cpu = gpu = _device(InlineLane(), cores, "CPU", tell)
-        link = _link(settings, InlineLane(), tell)
+        link = _link(settings, InlineLane(), cores, tell)
         tiles_from = _crossovers(InlineLane(), cores, tell)
     else:
         threads = max(cores - 1, 1)
@@ -64,7 +64,7 @@ def measure(settings: EngineSettings, cores: int, tell: Tell = lambda words: Non
         try:
             gpu = _device(accelerator, 1, "accelerator", tell)
             cpu = _device(lane, threads, "CPU", tell)
-            link = _link(settings, lane, tell)
+            link = _link(settings, lane, threads, tell)
             tiles_from = _crossovers(lane, threads, tell)
         finally:
             accelerator.close()
@@ -95,9 +95,10 @@ def _device(lane: Lane, threads: int, name: str, tell: Tell) -> Device:
     return Device(threads, stream_gb_s(lane), measure_experts(lane, threads))
 
 
-def _link(settings: EngineSettings, cpu: Lane, tell: Tell) -> LinkTimes:
+def _link(settings: EngineSettings, cpu: Lane, threads: int, tell: Tell) -> LinkTimes:
     tell("the link: copies alone and beside experts")
     kernel = make_kernel(LARGE, "bf16")
+    crew = kernel.crew(threads)
     block = torch.zeros(kernel.block_bytes, dtype=torch.uint8)
     kernel.pack(random_expert(LARGE), block)
     hidden, out = torch.ones((1, LARGE.hidden), dtype=torch.bfloat16), torch.zeros(1, LARGE.hidden)
@@ -105,7 +106,7 @@ def _link(settings: EngineSettings, cpu: Lane, tell: Tell) -> LinkTimes:
     def compute() -> None:
         with torch.inference_mode():
             for _ in range(4):
-                kernel.compute(block, hidden, None, torch.ones(1, 1), out)
+                crew.expert(block, hidden, None, 1.0, out)
 
     return measure_link(LinkSpeed(settings.link_gb_s, settings.link_latency_us), cpu, compute)
 
