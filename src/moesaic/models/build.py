@@ -28,9 +28,13 @@ class DecoderBuilder:
     """`moe_prefix` gives the name of a decoder layer's routed block, which differs by file."""
 
     def __init__(
-        self, architecture: Architecture, source: Source, moe_prefix: Callable[[int], str]
+        self,
+        architecture: Architecture,
+        source: Source,
+        moe_prefix: Callable[[int], str],
+        kernel: str = "auto",
     ) -> None:
-        self._architecture = architecture
+        self._architecture, self._kernel = architecture, kernel
         self._source = source
         self._moe_prefix = moe_prefix
 
@@ -126,7 +130,7 @@ class DecoderBuilder:
             gate = self._linear(f"{prefix}.{shared_name}_gate", 1, spec.hidden_size, bias=False)
         router = self._router(prefix)
         layer = spec.moe_layers.index(number)
-        fused = fused_router(layer, norm, router)
+        fused = fused_router(layer, norm, router, self._kernel)
         return RoutedBlock(layer, norm, router, shared, gate, fused)
 
     def _router(self, prefix: str) -> Router:

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from moesaic.kernels.native_router import NativeRouter
 
 
-def fused_router(layer: int, norm: RmsNorm, router: Router) -> NativeRouter[Choice] | None:
-    isa = choose()
+def fused_router(
+    layer: int, norm: RmsNorm, router: Router, kernel: str = "auto"
+) -> NativeRouter[Choice] | None:
+    isa = choose(kernel)
     if isa == REFERENCE or not _plain(norm, router):
         return None
     from moesaic.kernels import _native

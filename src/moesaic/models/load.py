@@ -38,11 +38,13 @@ def open_model(folder: str | os.PathLike[str]) -> OpenModel:
     return OpenModel(architecture, checkpoint, experts)
 
 
-def load_decoder(model: OpenModel, dtype: str, device: str = "cpu") -> Decoder:
+def load_decoder(
+    model: OpenModel, dtype: str, device: str = "cpu", kernel: str = "auto"
+) -> Decoder:
     """Everything but the routed experts, converted to `dtype` tensor by tensor."""
     prefix = partial(moe_prefix, model.checkpoint, model.architecture)
     weights = Weights(model.checkpoint, torch_dtype(dtype), device)
-    return DecoderBuilder(model.architecture, weights, prefix).build()
+    return DecoderBuilder(model.architecture, weights, prefix, kernel).build()
 
 
 def load_resident_experts(model: OpenModel, dtype: str, device: str = "cpu") -> ResidentExperts:

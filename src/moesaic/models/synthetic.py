@@ -43,9 +43,11 @@ def synthetic_architecture(name_or_path: str, layers: int | None = None) -> Arch
     return replace(whole, spec=_cut(whole.spec, layers))
 
 
-def synthetic_decoder(architecture: Architecture, dtype: str) -> Decoder:
+def synthetic_decoder(architecture: Architecture, dtype: str, kernel: str = "auto") -> Decoder:
     source = _RandomTensors(torch_dtype(dtype))
-    return DecoderBuilder(architecture, source, lambda layer: f"model.layers.{layer}.mlp").build()
+    return DecoderBuilder(
+        architecture, source, lambda layer: f"model.layers.{layer}.mlp", kernel
+    ).build()
 
 
 def random_expert(shape: ExpertShape) -> ExpertWeights:

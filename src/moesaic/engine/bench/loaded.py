@@ -65,9 +65,9 @@ def load_model(
     forget_peak()
     started = perf_counter()
     if model.opened is None:
-        decoder = synthetic_decoder(model.architecture, dtype)
+        decoder = synthetic_decoder(model.architecture, dtype, kernel)
         store = synthetic_store(decoder, expert_dtype, advance, kernel)
     else:
-        decoder = load_decoder(model.opened, dtype)
+        decoder = load_decoder(model.opened, dtype, kernel=kernel)
         store = load_store(decoder, model.opened.experts, expert_dtype, advance, kernel)
     return Loaded(decoder, store, perf_counter() - started, process_memory())

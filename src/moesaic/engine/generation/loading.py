@@ -78,7 +78,7 @@ def load_prepared(
     if record is not None:
         check_place(record)
     settings, plan, spec = prepared.settings, prepared.plan, prepared.spec
-    decoder = load_decoder(prepared.opened, plan.dtype)
+    decoder = load_decoder(prepared.opened, plan.dtype, kernel=settings.kernel)
     advance = _counting(progress, spec.num_expert_blocks)
     runner = assemble(
         decoder,
