@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 
 def take_memory() -> mmap.mmap:
     """From the system: what a process has freed before it may keep, and give out again."""
-    taken = mmap.mmap(-1, SIZE)
+    taken = mmap.mmap(-1, SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     for page in range(0, SIZE, mmap.PAGESIZE):
         taken[page] = 1
     return taken
@@ -34,7 +34,9 @@ def test_memory_in_use_is_seen_and_the_peak_remembered() -> None:
     now, peak = process_memory()
     assert now is not None
     assert peak is not None
-    assert peak >= while_taken > now
+    slack = SIZE / 16  # the system counts pages in lots
+    assert peak > while_taken - slack
+    assert now < while_taken - SIZE + slack
 
 
 def test_a_forgotten_peak_begins_anew() -> None:
