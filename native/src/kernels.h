@@ -77,6 +77,7 @@ struct Kernels {
   void (*finish)();  // leaves no tile state behind; may be null
 };
 
+constexpr int kBlockTiles = 64;  // of inputs, that a product by tiles takes at a time
 constexpr std::size_t kScratchBytes = 64 * 1024;  // per worker, for unpacked weights and flushes
 
 const Kernels* avx2_kernels();

@@ -15,10 +15,10 @@
 namespace moesaic {
 namespace {
 
-constexpr int kBlockTiles = 64;  // bf16: 256 tokens' inputs of a block take half of the L2 cache
-constexpr int kBlockGroups = 16;  // int8: as many bytes
 constexpr int kUnpackTiles = 32;  // int4: two strips' unpacked tiles, at most
 constexpr int kGroupTiles = format_of(Dtype::int8).group / 64;
+// A block: 256 tokens' inputs of it take half of the L2 cache.
+constexpr int kBlockGroups = kBlockTiles / kGroupTiles;  // int8
 constexpr int kAhead = 4096;      // bytes to fetch ahead in a strip, while tokens are few
 
 struct alignas(64) TileConfig {

@@ -1,15 +1,10 @@
 #include "layer.h"
 
 #include <sched.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
-#include <cstdlib>
 #include <cstring>
-#include <new>
-#include <stdexcept>
 
 namespace moesaic {
 namespace {
@@ -18,12 +13,7 @@ constexpr int kChunkTokens = 256;  // of one expert, computed together: their in
 constexpr int kWaveRows = 8192;    // rows computed between two phases: bounds the workspace
 constexpr int kMostStrips = 8;     // in one product
 constexpr std::size_t kItemBytes = 96 * 1024;  // of weights: what one taking of an item is worth
-constexpr int kOneBlock = 64;      // tiles of inputs that products take at a time
 constexpr int kManyTokens = 2 * kTileTokens;   // from here on, inputs are worth keeping in a cache
-
-constexpr std::size_t round_up(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
 
 // Some tokens of one expert.
 struct Chunk {
@@ -31,7 +21,6 @@ struct Chunk {
   int tokens;
   int first;       // of its rows, in all rows of the call
   int wave_first;  // the same, within its wave
-  bool tiles;
   Panel in, inner;
 };
 
@@ -131,7 +120,6 @@ class LayerWork : public Work {
         chunk.block = call_.blocks[i];
         chunk.tokens = std::min(kChunkTokens, load[i] - done);
         chunk.first = rows + done;
-        chunk.tiles = kind_.in_tiles(chunk.tokens);
         chunks_.push_back(chunk);
       }
       rows += load[i];
@@ -277,9 +265,9 @@ class LayerWork : public Work {
   void gate_and_up(const Item& item, int worker) {
     const Chunk& chunk = chunks_[item.chunk];
     // Several at once only where inputs come in several blocks: sums of two strips stay close.
-    const int kMost = chunk.in.tiles > kOneBlock ? kMostStrips / 2 : 1;
-    for (int done = 0; done < item.strips; done += kMost) {
-      const int first = item.strip + done, count = std::min(kMost, item.strips - done);
+    const int most = chunk.in.tiles > kBlockTiles ? kMostStrips / 2 : 1;
+    for (int done = 0; done < item.strips; done += most) {
+      const int first = item.strip + done, count = std::min(most, item.strips - done);
       const std::uint8_t* strips[kMostStrips];
       for (int i = 0; i < count; ++i) {
         strips[2 * i] = chunk.block + kind_.layout.gate_strip(first + i);
@@ -404,63 +392,6 @@ class LayerWork : public Work {
 };
 
 }  // namespace
-
-void Workspace::Free::operator()(std::uint8_t* memory) const { std::free(memory); }
-
-void Workspace::reset(std::size_t bytes) {
-  used_ = 0;
-  if (bytes <= size_) return;
-  memory_.reset();
-  size_ = round_up(bytes + bytes / 4);
-  constexpr std::size_t kHuge = std::size_t(2) << 20;  // tokens are read many times: spare the TLB
-  const std::size_t page = size_ >= kHuge ? kHuge : 4096, whole = (size_ + page - 1) / page * page;
-  memory_.reset(static_cast<std::uint8_t*>(std::aligned_alloc(page, whole)));
-  if (memory_ && page == kHuge) madvise(memory_.get(), whole, MADV_HUGEPAGE);
-  if (!memory_) {
-    size_ = 0;
-    throw std::bad_alloc();
-  }
-}
-
-std::uint8_t* Workspace::take(std::size_t bytes) {
-  std::uint8_t* at = memory_.get() + used_;
-  used_ += round_up(bytes);
-  return at;
-}
-
-std::string complaint(const LayerKind& kind, const LayerCall& call) {
-  const auto number = [](long long value) { return std::to_string(value); };
-  if (call.tokens < 0 || call.top_k < 0 || call.count < 0) return "counts must not be negative";
-  if (call.tokens == 0) return "";
-  if (!call.hidden || !call.out) return "hidden states or result are missing";
-  if (call.add && call.out_value != Value::f32) return "only an fp32 result can be added to";
-  if (call.top_k && (!call.ids || !call.weights)) return "expert numbers or weights are missing";
-  if (call.count && (!call.experts || !call.blocks)) return "experts or their blocks are missing";
-  if (call.tokens > 1 && call.hidden_stride < std::size_t(kind.layout.hidden))
-    return "rows of hidden states are " + number(call.hidden_stride) + " values apart, but have " +
-           number(kind.layout.hidden);
-  std::vector<bool> seen(std::max(call.experts_total, 0), false);
-  for (int i = 0; i < call.count; ++i) {
-    const int expert = call.experts[i];
-    if (expert < 0 || expert >= call.experts_total)
-      return "expert " + number(expert) + " is to be computed, but there are " +
-             number(call.experts_total);
-    if (seen[expert]) return "expert " + number(expert) + " is listed twice";
-    seen[expert] = true;
-    const auto address = reinterpret_cast<std::uintptr_t>(call.blocks[i]);
-    if (address == 0 || address % kAlignment)
-      return "the block of expert " + number(expert) + " does not begin at a multiple of " +
-             number(kAlignment) + " bytes";
-  }
-  for (std::size_t p = 0; p < std::size_t(call.tokens) * call.top_k; ++p) {
-    if (call.ids[p] < 0 || call.ids[p] >= call.experts_total)
-      return "token " + number(p / call.top_k) + " asks for expert " + number(call.ids[p]) +
-             ", but there are " + number(call.experts_total);
-    if (call.strict && !std::isfinite(call.weights[p]))
-      return "token " + number(p / call.top_k) + " has a routing weight that is not a number";
-  }
-  return "";
-}
 
 std::size_t workspace_bytes(const LayerKind& kind, int tokens, int top_k, int places) {
   const Buffers buffers(kind.layout);

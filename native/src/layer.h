@@ -8,6 +8,7 @@
 
 #include "kernels.h"
 #include "pool.h"
+#include "workspace.h"
 
 namespace moesaic {
 
@@ -50,18 +51,6 @@ struct LayerKind {
     if (layout.dtype == Dtype::int4 && !in_tiles(tokens)) return kernels->fill_int16;
     return kernels->fill_bf16;
   }
-};
-
-// Memory that a job needs beside its arguments; kept for the next one.
-class Workspace {
- public:
-  std::uint8_t* take(std::size_t bytes);  // aligned; until the next `reset`
-  void reset(std::size_t bytes);          // room for so many bytes
-
- private:
-  struct Free { void operator()(std::uint8_t* memory) const; };
-  std::unique_ptr<std::uint8_t, Free> memory_;
-  std::size_t size_ = 0, used_ = 0;
 };
 
 // What is wrong with a call, in words; empty if nothing.
