@@ -1,4 +1,5 @@
-"""What a step minimises: surprise, uneven use of experts, and large router scores."""
+"""What a step minimises: surprise, uneven use of experts, large router scores, and leaning on a
+token's first expert."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ class Losses(NamedTuple):
     text: torch.Tensor  # nats per counted token
     balance: torch.Tensor  # 1 where all experts of all layers get as much
     router_z: torch.Tensor
+    concentration: torch.Tensor  # 1 / k where all chosen experts weigh the same
     total: torch.Tensor
 
 
@@ -43,9 +45,21 @@ def unevenness(routing: Routing) -> torch.Tensor:
     return experts * (shares(routing.chosen, experts) * likely).sum()
 
 
+def leaning(routing: Routing) -> torch.Tensor:
+    """How far one of a token's experts outweighs the others: the sum of their squared shares.
+
+    Left alone, a small router gives half of the weight to its first choice, and the others are
+    hardly missed. In large models they are: gpt-oss's first two of four carry 0.62 of the weight,
+    where this model's carried 0.72."""
+    shares_of_chosen = routing.scores.gather(1, routing.chosen).softmax(dim=-1)
+    return shares_of_chosen.square().sum(dim=-1).mean()
+
+
 def losses(text: torch.Tensor, routings: Sequence[Routing], learning: Learning) -> Losses:
     balance = torch.stack([unevenness(routing) for routing in routings]).mean()
     sizes = [routing.scores.logsumexp(dim=-1).square().mean() for routing in routings]
     router_z = torch.stack(sizes).mean()
+    concentration = torch.stack([leaning(routing) for routing in routings]).mean()
     total = text + learning.balance * balance + learning.router_z * router_z
-    return Losses(text, balance, router_z, total)
+    total = total + learning.concentration * concentration
+    return Losses(text, balance, router_z, concentration, total)

@@ -86,6 +86,7 @@ class Learning:
     largest_gradient: float = 1.0  # norm over all weights
     balance: float = 0.01  # coefficient of the load-balancing loss
     router_z: float = 0.001  # coefficient of the router's z-loss
+    concentration: float = 0.0  # coefficient of losses.leaning
 
 
 @dataclass(frozen=True, slots=True)

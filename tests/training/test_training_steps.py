@@ -9,7 +9,7 @@ import torch
 from small_recipes import RECIPE, SHAPE, random_network
 from training.attention import Masked
 from training.fast_paths import find_paths
-from training.losses import losses, surprise, unevenness
+from training.losses import leaning, losses, surprise, unevenness
 from training.network import Network, Routing
 from training.optimiser import Optimisers, orthogonal
 from training.products import grouped, looped
@@ -36,11 +36,20 @@ def test_even_routing_costs_one_and_a_single_favourite_costs_all() -> None:
     assert float(unevenness(crowded)) == pytest.approx(4.0)
 
 
+def test_leaning_on_one_expert_costs_all_and_on_none_an_even_share() -> None:
+    both = torch.tensor([[0, 1]] * 3)
+    even = Routing(torch.tensor([[2.0, 2.0, -9.0]] * 3), both)
+    assert float(leaning(even)) == pytest.approx(0.5)
+    one = Routing(torch.tensor([[30.0, 0.0, -9.0]] * 3), both)
+    assert float(leaning(one)) == pytest.approx(1.0)
+
+
 def test_the_total_adds_what_keeps_routers_in_shape() -> None:
     routing = Routing(torch.zeros(8, 4), torch.arange(8).remainder(4).unsqueeze(1))
-    found = losses(torch.tensor(2.0), [routing] * 2, Learning(balance=0.5, router_z=0.1))
+    learning = Learning(balance=0.5, router_z=0.1, concentration=0.2)
+    found = losses(torch.tensor(2.0), [routing] * 2, learning)
     assert float(found.router_z) == pytest.approx(math.log(4) ** 2)
-    assert float(found.total) == pytest.approx(2.5 + 0.1 * math.log(4) ** 2)
+    assert float(found.total) == pytest.approx(2.5 + 0.1 * math.log(4) ** 2 + 0.2)
 
 
 def test_orthogonal_matrices_have_singular_values_near_one() -> None:
