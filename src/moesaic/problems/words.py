@@ -51,6 +51,22 @@ PLURALS: dict[str, tuple[str, ...]] = {
     "rides": _listed("buses, vans, boats, cars, wagons, trains, trucks"),
     "makers": _listed("machines, printers, ovens, robots, workers, bakers, painters"),
     "rooms": _listed("rooms, halls, classrooms, offices, tents, cabins"),
+    "tools": _listed(
+        "hammers, saws, ladders, shovels, rakes, drills, brushes, buckets, ropes, axes, hoses, "
+        "flashlights"
+    ),
+    "vegetables": _listed(
+        "carrots, onions, potatoes, tomatoes, beans, peas, cabbages, peppers, pumpkins, cucumbers, "
+        "radishes, leeks, turnips"
+    ),
+    "presents": _listed(
+        "watches, books, scarves, dolls, kites, lamps, cameras, balls, rings, puzzles, bikes, "
+        "paintings, necklaces, games, drums, mirrors, tents, mugs"
+    ),
+    "beasts": _listed(
+        "lions, tigers, bears, elephants, monkeys, zebras, giraffes, foxes, owls, snakes, camels, "
+        "seals, penguins, crocodiles, parrots, turtles"
+    ),
 }
 
 # Slot -> words without a number of their own.
@@ -92,6 +108,63 @@ SINGLES: dict[str, tuple[str, ...]] = {
     "weather": _listed("sunny, rainy, windy, cloudy, snowy, foggy, hot, cold, stormy"),
     "season": _listed("spring, summer, fall, winter"),
     "furniture": _listed("table, bed, chair, sofa, desk, shelf, bench, closet, stove, piano"),
+    "at_home": _listed(
+        "kitchen, bedroom, garage, attic, cellar, hall, bathroom, living room, dining room, "
+        "garden, balcony, office"
+    ),
+    "country": _listed(
+        "Spain, Italy, France, Japan, Brazil, Egypt, Kenya, Canada, India, Norway, Peru, Greece, "
+        "Mexico, Poland, Chile, Ghana, Sweden, Turkey, China, Ireland"
+    ),
+    "language": _listed(
+        "Spanish, Italian, French, Japanese, German, Greek, Polish, Turkish, Chinese, Arabic, "
+        "Swedish, Russian, Dutch, Korean"
+    ),
+    "hobby": _listed(
+        "reading, painting, swimming, cooking, dancing, singing, fishing, drawing, skating, "
+        "knitting, running, cycling, sailing, sewing, climbing"
+    ),
+    "chore": _listed(
+        "wash the dishes, sweep the floor, feed the cat, water the plants, make the beds, "
+        "set the table, take out the trash, clean the windows, fold the towels, cut the grass, "
+        "walk the dog, dust the shelves"
+    ),
+    "feeling": _listed(
+        "happy, sad, tired, hungry, angry, proud, bored, nervous, thirsty, excited, lonely, sleepy"
+    ),
+    "material": _listed("wood, glass, paper, stone, metal, clay, leather, wool, plastic, silver"),
+    "body_part": _listed("arm, leg, knee, hand, foot, ear, head, back, finger, shoulder, elbow"),
+    "pet_name": _listed(
+        "Rex, Fluffy, Spot, Coco, Lucky, Snowy, Buddy, Rocky, Biscuit, Pepper, Ginger, Shadow, "
+        "Sunny, Patch, Bubbles"
+    ),
+    "team": _listed("Lions, Tigers, Bears, Eagles, Sharks, Wolves, Hawks, Bulls, Panthers, Bees"),
+    "event": _listed(
+        "concert, wedding, picnic, party, parade, play, fair, race, dance, meeting, exam, dinner"
+    ),
+    "flavor": _listed("vanilla, chocolate, strawberry, lemon, mint, banana, cherry, coconut"),
+    "street": _listed(
+        "Oak Street, Hill Street, Park Road, Lake Road, River Street, Station Road, Mill Lane, "
+        "King Street, Garden Street, Church Road, Bridge Street, Forest Lane"
+    ),
+    "floor": _listed("first, second, third, fourth, fifth, sixth, seventh, eighth"),
+    "half_hour": _listed(
+        "7:00, 7:30, 8:00, 8:30, 9:00, 9:30, 10:00, 10:30, 11:00, 11:30, 1:00, 1:30, 2:00, 2:30, "
+        "3:00, 3:30, 4:00, 4:30, 5:00, 5:30, 6:00, 6:30"
+    ),
+    "errand": _listed(
+        "buy bread, see a friend, borrow a book, post a letter, take pictures, have lunch, "
+        "sell a bike, meet a cousin, get some flowers, ask for help, return a key, hear some music"
+    ),
+    "delay": _listed(
+        "the bus was late, the road was closed, it was raining, the car did not start, "
+        "the clock was wrong, the train was full, the bridge was broken, the snow was deep, "
+        "the key was lost, a tire was flat"
+    ),
+    "quality": _listed(
+        "old, new, heavy, tiny, dirty, clean, soft, broken, light, beautiful, cheap, strange"
+    ),
+    "woodland": _listed("hill, river, bridge, old tree, pond, fence, road, barn, cave, meadow"),
 }
 
 PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
