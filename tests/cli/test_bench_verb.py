@@ -14,6 +14,7 @@ from command import refused, run, run_json
 
 import stock
 from moesaic.engine.bench import contenders as bench_room
+from moesaic.models.bundled import NAME
 
 TINY: dict[str, Any] = {
     "model_type": "mixtral",
@@ -124,6 +125,12 @@ def test_a_checkpoint_is_measured_under_its_own_routers(tmp_path: Path) -> None:
     assert picture.read_bytes().startswith(PNG)
 
 
+def test_without_a_model_the_bundled_one_is_measured() -> None:
+    told = run_json("bench", *SHORT)
+    assert (told["model"], told["weights"]) == (NAME, "checkpoint")
+    assert [row["test"] for row in told["rows"]] == ["pp8", "tg4"]
+
+
 def test_other_programs_at_work_are_told_of_before_measuring(
     config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,8 +155,8 @@ def mistakes(config: Path, folder: Path) -> list[tuple[tuple[object, ...], str]]
     synthetic = ("--synthetic", config)
     return [
         ((folder, *synthetic), "both a model directory"),
-        ((), "there is no model to measure: give a model directory, or --synthetic"),
-        ((folder, "--layers", 2), "--layers 2 cuts a model with random weights"),
+        (("--layers", 2), "--layers 2 cuts a model with random weights"),
+        (("How fast is it?",), "`moesaic run -p 'How fast is it?'`"),
         ((*synthetic, "--layers", 5), "5 layers of tiny were asked for; it has 4"),
         ((*synthetic, "--layers", 0), "use 1 to 4"),
         (("--synthetic", "olmo-1b-7b"), "Did you mean 'olmoe-1b-7b'"),

@@ -189,7 +189,6 @@ MISTAKES = [
     (("olmoe-1b-7b", "--machine", "this"), "run `moesaic profile` first"),
     (("olmoe", "--memory", 22), "Did you mean 'olmoe-1b-7b'?"),
     (("absent/config.json",), "there is none here"),
-    ((), "Missing argument 'MODEL'"),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ import small_tokenizers
 import stock
 from moesaic.cli import model_folder
 from moesaic.engine.generation import loading
+from moesaic.models import bundled
 from talking_models import talking
 
 IDS = ("--prompt-ids", "1,2,3")
@@ -139,6 +141,18 @@ def test_a_model_that_is_no_directory(tmp_path: Path, refusal: Refusal) -> None:
     said = refusal(config, *IDS)
     assert "is a file; a model that runs is a directory" in said
     assert f"is it {str(config.parent)!r}?" in said
+
+
+@pytest.mark.parametrize("prompt", ["Who is older?", "The sun rises", "Why?"])
+def test_a_prompt_where_the_model_is_named(prompt: str, refusal: Refusal) -> None:
+    assert f"`moesaic run -p {shlex.quote(prompt)}`" in refusal(prompt)
+
+
+def test_a_stripped_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Refusal
+) -> None:
+    monkeypatch.setattr(bundled, "_FOLDER", tmp_path)
+    assert "install the package again" in refusal("-p", "Hello")
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, refusal: Refusal) -> None:

@@ -64,9 +64,9 @@ if TYPE_CHECKING:
 def bench(context: click.Context, /, model: str | None, as_json: bool, **asked: Any) -> None:
     """Measure how fast a model reads and writes on this machine.
 
-    MODEL is a directory in Hugging Face layout. Rows are named as in llama-bench; each says the
-    physical floor beside it, at rates measured in the same run. Several systems and cache ratios
-    share one loaded model."""
+    MODEL is a directory in Hugging Face layout; without it, the bundled moesaic-20m is measured.
+    Rows are named as in llama-bench; each says the physical floor beside it, at rates measured in
+    the same run. Several systems and cache ratios share one loaded model."""
     if find_spec("torch") is None:
         raise MissingExtra("bench", "engine")
     cases, settings = _cases(asked), _grid(asked)
@@ -156,12 +156,9 @@ def _open(model: str | None, asked: dict[str, Any]) -> BenchModel:
         raise ImpossibleSetting(
             f"--layers {layers} cuts a model with random weights: give --synthetic SPEC, too"
         )
-    if model is None and synthetic is None:
-        raise ImpossibleSetting(
-            "there is no model to measure: give a model directory, or --synthetic SPEC for random "
-            "weights in the shape of a known model (see `moesaic models`) or of a config.json"
-        )
     from moesaic.cli.model_folder import model_folder
     from moesaic.engine.bench.loaded import from_folder, made_up
 
-    return made_up(synthetic, layers) if model is None else from_folder(model_folder(model))
+    if synthetic is not None:
+        return made_up(synthetic, layers)
+    return from_folder(model_folder(model))

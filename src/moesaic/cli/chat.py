@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moesaic.cli.bundled_defaults import with_bundled_defaults
 from moesaic.cli.engine_options import one_text_options, one_text_settings
 from moesaic.cli.model_folder import model_folder
 from moesaic.cli.sampling_options import sampling_options, sampling_params
@@ -27,22 +28,23 @@ MAX_TOKENS = 1024
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", required=False)
 @sampling_options(MAX_TOKENS)
 @click.option("--record", metavar="FILE", help="Leave a trace of the routing there (.moet).")
 @one_text_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per answer.")
-def chat(model: str, as_json: bool, **asked: Any) -> None:
+def chat(model: str | None, as_json: bool, **asked: Any) -> None:
     """Talk with a model; it remembers what was said.
 
-    MODEL is a directory in Hugging Face layout, with a chat template. Piped lines are answered one
-    by one. /help lists commands, Ctrl-C ends an answer, Ctrl-D the conversation."""
-    settings, params = one_text_settings(asked), sampling_params(asked, as_json)
+    MODEL is a directory in Hugging Face layout, with a chat template; without it, the bundled
+    moesaic-20m answers. Piped lines are answered one by one. /help lists commands, Ctrl-C ends an
+    answer, Ctrl-D the conversation."""
+    settings, folder = one_text_settings(asked), model_folder(model)
+    params = sampling_params(with_bundled_defaults(asked, folder), as_json)
     if asked["record"] is not None:
         from moesaic.cli.out_files import check_routing
 
         check_routing("--record", asked["record"])
-    folder = model_folder(model)
 
     from moesaic.cli.conversation import Conversation
     from moesaic.cli.generating import loaded

@@ -17,7 +17,7 @@ from moesaic.core.errors import MoesaicError, UnknownName
 
 # verb -> (module with a click command of the same name, one line for --help)
 VERBS: dict[str, tuple[str, str]] = {
-    "run": ("moesaic.cli.run", "Let a model go on with a text."),
+    "run": ("moesaic.cli.run", "Let a model answer or go on with a text."),
     "chat": ("moesaic.cli.chat", "Talk with a model."),
     "bench": ("moesaic.cli.bench", "How fast a model reads and writes on this machine."),
     "quality": ("moesaic.cli.quality", "What storing experts in fewer bits costs."),
@@ -32,7 +32,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "profile": ("moesaic.cli.profile", "Measure this machine and write its description."),
     "fidelity": ("moesaic.cli.fidelity", "Compare the simulator with this machine."),
     "doctor": ("moesaic.cli.doctor", "What this machine has, what is used, what is missing."),
-    "demo": ("moesaic.cli.demo", "A toy model answers, and systems are compared on it."),
+    "demo": ("moesaic.cli.demo", "The bundled model answers, and policies are compared on it."),
 }
 
 

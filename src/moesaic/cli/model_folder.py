@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 from importlib.util import find_spec
 from pathlib import Path
 
 from moesaic.core.errors import ImpossibleSetting, MissingExtra
+from moesaic.models.bundled import model_path
 
 _PACKAGES = ("torch", "tokenizers", "jinja2")  # of the engine extra
 
 _LAYOUT = "a directory with config.json and its safetensors files, as published on Hugging Face"
 
 
-def model_folder(model: str) -> Path:
+def model_folder(model: str | None) -> Path:
+    """Of the model that was named, or of the bundled one."""
     if not all(find_spec(package) for package in _PACKAGES):
         raise MissingExtra("running a model", "engine")
-    path = Path(model)
-    if path.is_dir():
+    path = model_path(model)
+    if model is None or path.is_dir():
         return path
     if path.exists():
         beside = f"; is it {str(path.parent)!r}?" if path.name == "config.json" else ""
@@ -30,4 +33,13 @@ def model_folder(model: str) -> Path:
             f"`moesaic plan {model}` says what it would need, and `moesaic bench --synthetic "
             f"{model}` measures it with random ones"
         )
+    if _reads_like_a_prompt(model):
+        raise ImpossibleSetting(
+            f"{model!r} stands where the model's directory is named: to ask it, write "
+            f"`moesaic run -p {shlex.quote(model)}`"
+        )
     raise ImpossibleSetting(f"there is no directory {model!r}; a model that runs is {_LAYOUT}")
+
+
+def _reads_like_a_prompt(model: str) -> bool:
+    return len(model.split()) > 1 or model.endswith(("?", "!", "."))

@@ -10,6 +10,7 @@ import click
 from moesaic.cli.output import print_json, print_table
 from moesaic.core.model import ModelSpec
 from moesaic.core.model_zoo import known_models, load_model
+from moesaic.models.bundled import NAME
 
 _DTYPES = ("bf16", "int8", "int4")
 
@@ -54,8 +55,8 @@ def _list(specs: list[ModelSpec], as_json: bool) -> None:
     rows = [
         (
             spec.name,
-            round(spec.total_params / 1e9, 1),
-            round(active_params(spec) / 1e9, 1),
+            _billions(spec.total_params),
+            _billions(active_params(spec)),
             spec.num_moe_layers,
             spec.num_experts,
             spec.top_k,
@@ -64,6 +65,13 @@ def _list(specs: list[ModelSpec], as_json: bool) -> None:
         for spec in specs
     ]
     print_table("Known models: billions of parameters, MB of one bf16 expert", columns, rows)
+    click.echo(
+        f'{NAME} is in the box: moesaic run -p "..." asks it. Of the others, shapes are known.'
+    )
+
+
+def _billions(params: int) -> float:
+    return round(params / 1e9, 1 if params >= 1e8 else 4)
 
 
 def _show(spec: ModelSpec, as_json: bool) -> None:
@@ -74,8 +82,8 @@ def _show(spec: ModelSpec, as_json: bool) -> None:
     rows: list[tuple[str, object]] = [
         ("architecture", spec.family),
         ("source", spec.source),
-        ("parameters", f"{spec.total_params / 1e9:.2f} B"),
-        ("active per token", f"{derived['active_params'] / 1e9:.2f} B"),
+        ("parameters", _in_words(spec.total_params)),
+        ("active per token", _in_words(derived["active_params"])),
         ("layers", f"{spec.num_layers}, {spec.num_moe_layers} of them with routed experts"),
         ("routed experts", f"{spec.num_experts} per layer, {spec.top_k} per token"),
         ("router", _router(spec)),
@@ -90,6 +98,10 @@ def _show(spec: ModelSpec, as_json: bool) -> None:
     print_table(spec.name, ("property", "value"), rows)
     sizes = [(d, derived["expert_mb"][d], derived["all_experts_gb"][d]) for d in _DTYPES]
     print_table("Routed experts", ("weights", "one expert MB", "all experts GB"), sizes)
+
+
+def _in_words(params: int) -> str:
+    return f"{params / 1e9:.2f} B" if params >= 1e8 else f"{params / 1e6:.1f} M"
 
 
 def _published(spec: ModelSpec) -> str:

@@ -11,6 +11,7 @@ from moesaic.cli.common_options import json_option
 from moesaic.cli.engine_options import engine_options, engine_settings
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.units import GB
+from moesaic.models.bundled import NAME
 
 if TYPE_CHECKING:
     from moesaic.core.model import ModelSpec
@@ -25,7 +26,7 @@ class Memory(NamedTuple):
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", required=False)
 @engine_options
 @click.option(
     "--machine",
@@ -39,11 +40,12 @@ class Memory(NamedTuple):
     help="Main memory to plan with, in 10^9 bytes.  [the machine's, or what is available here]",
 )
 @json_option
-def plan(model: str, as_json: bool, **asked: Any) -> None:
+def plan(model: str | None, as_json: bool, **asked: Any) -> None:
     """Say what a model would need and how fast it would be; load nothing.
 
-    MODEL is a model directory, a config.json or a known name (`moesaic models`). What does not
-    fit is refused, with what to change. Speed comes from the simulator, with synthetic routing."""
+    MODEL is a model directory, a config.json or a known name (`moesaic models`); without it, the
+    bundled moesaic-20m is planned. What does not fit is refused, with what to change. Speed comes
+    from the simulator, with synthetic routing."""
     settings = engine_settings(asked)
 
     from moesaic.cli.output import print_json
@@ -51,7 +53,7 @@ def plan(model: str, as_json: bool, **asked: Any) -> None:
     from moesaic.core.model_zoo import load_model
     from moesaic.engine.memory.plan import plan_memory
 
-    spec, machine = load_model(model), _machine(asked["machine"], settings)
+    spec, machine = load_model(model or NAME), _machine(asked["machine"], settings)
     elsewhere = None if _is_here(asked["machine"]) else machine
     settings = _within(settings, elsewhere)
     memory = _memory(asked["memory"], elsewhere)

@@ -28,7 +28,11 @@ prompt_options = stack(
         metavar="1,2,3",
         help="Token ids instead, for a model without a tokenizer: it then answers in ids.",
     ),
-    click.option("--chat", is_flag=True, help="Put the prompt to the model as a user's message."),
+    click.option(
+        "--chat/--no-chat",
+        default=None,
+        help="Put the prompt to the model as a user's message.  [--chat with the bundled model]",
+    ),
 )
 
 
@@ -58,7 +62,7 @@ def as_text(typed: bytes) -> str:
     return typed.decode("utf-8", "surrogateescape")
 
 
-def prompt_tokens(prompt: Prompt, chat: bool, prepared: Prepared) -> list[int]:
+def prompt_tokens(prompt: Prompt, chat: bool | None, prepared: Prepared) -> list[int]:
     if not isinstance(prompt, str):
         return prompt
     if prepared.tokenizer is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moesaic.cli.bundled_defaults import with_bundled_defaults
 from moesaic.cli.common_options import command_line
 from moesaic.cli.engine_options import one_text_options, one_text_settings
 from moesaic.cli.model_folder import model_folder
@@ -27,24 +28,28 @@ _SETTINGS = ("accelerator", "policies", "dtype", "expert_dtype")
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", required=False)
 @prompt_options
 @sampling_options(MAX_TOKENS)
 @click.option("--record", metavar="FILE", help="Leave a trace of the routing there (.moet).")
 @one_text_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 @click.pass_context
-def run(context: click.Context, /, model: str, as_json: bool, **asked: Any) -> None:
-    """Let a model go on with a text; the text appears while it is generated.
+def run(context: click.Context, /, model: str | None, as_json: bool, **asked: Any) -> None:
+    """Let a model answer or go on with a text, which appears while it is generated.
 
     MODEL is a directory in Hugging Face layout: config.json, safetensors files, and tokenizer.json
-    where prompts are text. What it cost is printed on standard error."""
-    settings, params = one_text_settings(asked), sampling_params(asked, as_json)
+    where prompts are text. Without it, the bundled moesaic-20m answers: a prompt is then a question
+    (--chat) and tokens are not drawn (--temperature 0), unless you say otherwise. What it cost is
+    printed on standard error."""
+    settings, folder = one_text_settings(asked), model_folder(model)
+    asked = with_bundled_defaults(asked, folder)
+    params = sampling_params(asked, as_json)
     if asked["record"] is not None:
         from moesaic.cli.out_files import check_routing
 
         check_routing("--record", asked["record"])
-    folder, prompt = model_folder(model), read_prompt(asked)
+    prompt = read_prompt(asked)
 
     from moesaic.cli.generating import follow, loaded
     from moesaic.engine.generation.preparation import prepare

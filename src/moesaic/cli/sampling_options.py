@@ -65,4 +65,7 @@ def sampling_params(asked: Mapping[str, Any], as_json: bool) -> SamplingParams:
 
 def _number(name: str, kind: type, metavar: str, words: str) -> Callable[[F], F]:
     option = f"--{name.replace('_', '-')}"
-    return click.option(option, type=kind, metavar=metavar, help=f"{words}  [{_DEFAULTS[name]:g}]")
+    default = f"{_DEFAULTS[name]:g}" + (
+        "; 0 with the bundled model" if name == "temperature" else ""
+    )
+    return click.option(option, type=kind, metavar=metavar, help=f"{words}  [{default}]")

@@ -29,6 +29,11 @@ def default_model() -> Path:
     return _FOLDER
 
 
+def is_bundled(folder: Path) -> bool:
+    """Whether this is its directory, however it was named."""
+    return folder.resolve() == _FOLDER.resolve()
+
+
 def model_path(model: str | os.PathLike[str] | None) -> Path:
     """Where a model lies that was named by its directory or as the package's own, or not at all.
 

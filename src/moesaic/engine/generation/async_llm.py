@@ -25,7 +25,7 @@ class AsyncLLM:
 
     def __init__(
         self,
-        model: PathLike,
+        model: PathLike | None = None,
         settings: EngineSettings | None = None,
         *,
         system: str | None = None,

@@ -64,7 +64,7 @@ class LoadedModel:
 
 
 def load(
-    model: PathLike,
+    model: PathLike | None,
     settings: EngineSettings,
     record: PathLike | None = None,
     progress: Progress | None = None,

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from moesaic.core.model import ModelSpec
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.generation.intake import Intake
 from moesaic.engine.memory.plan import MemoryPlan, plan_memory
 from moesaic.hardware.host import memory
+from moesaic.models.bundled import model_path
 from moesaic.models.load import OpenModel, open_model
 from moesaic.models.tokenizer import Tokenizer, has_tokenizer
 from moesaic.models.tokenizer_files import read_eos_ids
@@ -37,11 +37,13 @@ class Prepared:
         return self.opened.architecture.spec
 
 
-def prepare(model: PathLike, settings: EngineSettings) -> Prepared:
-    opened = open_model(model)
+def prepare(model: PathLike | None, settings: EngineSettings) -> Prepared:
+    """None is the bundled model."""
+    folder = model_path(model)
+    opened = open_model(folder)
     spec = opened.architecture.spec
-    tokenizer = Tokenizer.open(model, spec.vocab_size) if has_tokenizer(model) else None
-    eos_ids = read_eos_ids(Path(model), None) if tokenizer is None else tokenizer.eos_ids
+    tokenizer = Tokenizer.open(folder, spec.vocab_size) if has_tokenizer(folder) else None
+    eos_ids = read_eos_ids(folder, None) if tokenizer is None else tokenizer.eos_ids
     _, available = memory()
     plan = plan_memory(spec, settings, _UNKNOWN_MEMORY if available is None else available)
     return Prepared(

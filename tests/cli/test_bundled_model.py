@@ -1,0 +1,100 @@
+"""Does the bundled model answer where no model is named, as a person expects it to?"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from command import run, run_json
+
+from moesaic import LLM, SamplingParams
+from moesaic.cli.main import app
+from moesaic.models.bundled import NAME, default_model
+from moesaic.models.tokenizer import Tokenizer
+
+QUESTION = "Ann has 5 pens and buys 7 more. How many pens does she have?"
+SHORT = ("--max-tokens", 8, "--threads", 1)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.open(default_model())
+
+
+def as_question(tokenizer: Tokenizer) -> list[int]:
+    return tokenizer.encode_chat([{"role": "user", "content": QUESTION}])
+
+
+@pytest.fixture(scope="module")
+def answer() -> Any:
+    return run_json("run", "-p", QUESTION, *SHORT)
+
+
+def test_run_puts_a_question_to_it(answer: Any, tokenizer: Tokenizer) -> None:
+    assert answer["model"] == NAME
+    assert answer["prompt_tokens"] == as_question(tokenizer)
+
+
+@pytest.mark.parametrize("named", [NAME, default_model()], ids=["by name", "by directory"])
+def test_named_it_answers_the_same(named: object, answer: Any) -> None:
+    told = run_json("run", named, "-p", QUESTION, *SHORT)
+    assert (told["prompt_tokens"], told["tokens"]) == (answer["prompt_tokens"], answer["tokens"])
+
+
+def test_it_takes_the_likeliest_tokens_unless_chance_is_asked_for(answer: Any) -> None:
+    said = run_json("run", "-p", QUESTION, *SHORT, "--temperature", 0)["tokens"]
+    assert said == answer["tokens"]
+    drawn = [run_json("run", "-p", QUESTION, *SHORT, "--seed", seed)["tokens"] for seed in (1, 2)]
+    hot = run_json("run", "-p", QUESTION, *SHORT, "--seed", 1, "--temperature", 1)["tokens"]
+    assert drawn[0] == hot
+    very = ("--temperature", 50, "--seed", 1)
+    assert run_json("run", "-p", QUESTION, *SHORT, *very)["tokens"] != answer["tokens"]
+
+
+def test_a_text_can_be_gone_on_with(tokenizer: Tokenizer) -> None:
+    told = run_json("run", "--no-chat", "-p", QUESTION, *SHORT)
+    assert told["prompt_tokens"] == tokenizer.encode(QUESTION)
+    assert "--no-chat" in told["command"]
+
+
+def test_ids_are_no_question() -> None:
+    assert run_json("run", "--prompt-ids", "5,6,7", *SHORT)["prompt_tokens"] == [5, 6, 7]
+
+
+def test_a_question_may_be_piped(answer: Any) -> None:
+    words = ["run", *map(str, SHORT), "--json"]
+    done = CliRunner().invoke(app, words, input=f"{QUESTION}\n", catch_exceptions=False)
+    assert json.loads(done.stdout)["tokens"] == answer["tokens"]
+
+
+def test_chat_needs_no_model_either(answer: Any) -> None:
+    words = ["chat", *map(str, SHORT), "--json"]
+    done = CliRunner().invoke(app, words, input=f"{QUESTION}\n", catch_exceptions=False)
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["tokens"] == answer["tokens"]
+
+
+def test_python_needs_none(answer: Any) -> None:
+    params = SamplingParams(max_tokens=8, temperature=0.0)
+    with LLM(threads=1) as llm:
+        said = llm.chat([{"role": "user", "content": QUESTION}], params)
+    assert list(said.tokens) == answer["tokens"]
+
+
+def test_it_is_planned() -> None:
+    assert run_json("plan")["model"] == NAME
+    assert run_json("plan", NAME)["main_bytes"] == run_json("plan")["main_bytes"]
+
+
+def test_it_is_simulated_by_name() -> None:
+    told = run_json("simulate", "--model", NAME, "--tokens", 8, "--warmup", 2)
+    assert told["model"] == NAME
+
+
+@pytest.mark.parametrize("verb", ["run", "chat", "bench", "plan"])
+def test_help_says_so(verb: str) -> None:
+    said = " ".join(run(verb, "--help").out.split())
+    assert "[MODEL]" in said
+    assert f"the bundled {NAME}" in said
