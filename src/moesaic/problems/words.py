@@ -110,7 +110,7 @@ SINGLES: dict[str, tuple[str, ...]] = {
     "furniture": _listed("table, bed, chair, sofa, desk, shelf, bench, closet, stove, piano"),
     "at_home": _listed(
         "kitchen, bedroom, garage, attic, cellar, hall, bathroom, living room, dining room, "
-        "garden, balcony, office"
+        "playroom, pantry, office"
     ),
     "country": _listed(
         "Spain, Italy, France, Japan, Brazil, Egypt, Kenya, Canada, India, Norway, Peru, Greece, "
