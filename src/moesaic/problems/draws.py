@@ -13,7 +13,7 @@ from typing import NamedTuple
 from moesaic.problems.text import Fields
 
 Draw = Callable[[Random], Fields | None]  # None: these values make no problem, draw again
-_MODULES = ("lists", "number_lists", "dates", "clock", "comparisons", "facts")
+_MODULES = ("lists", "number_lists", "dates", "clock", "comparisons", "facts", "stories")
 
 
 class NamedDraw(NamedTuple):

@@ -1,0 +1,93 @@
+"""How a family of stories is worded, read from lines like
+
+    who: the bus, the train
+    things: people
+    gain: <picks/picked/picking> up {n} people at the {place}
+    gain: {n} people <get/got> on
+
+A line that begins with <present/past/-ing> has the one the story is about as its subject, so it
+can be joined to another; any other line is a clause of its own. (a|b) is one word or the other.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from moesaic.problems.grammar import singular
+from moesaic.problems.reader import variants
+from moesaic.problems.text import fields_of
+from moesaic.problems.words import PLURALS
+
+_VERB = re.compile(r"<([^<>/]*)/([^<>/]*)(?:/([^<>/]*))?>")
+_SLOTS = {
+    "B": {"B"},
+    "boxes": {"boxes", "box"},
+    "helpers": {"helpers", "helper"},
+    "place": {"place"},
+    "shop": {"shop"},
+    "relative": {"relative"},
+}
+_NAMES = "start packs gain loss double triple half packs_in packs_out share"
+HAPPENINGS = tuple(_NAMES.split(" "))
+
+
+class Wording(NamedTuple):
+    """Everything twice: told in the present and in the past."""
+
+    said: tuple[str, str]
+    doing: tuple[str, str]  # "giving 5 to Bob"; only where the subject is left out
+    subject_left_out: bool
+    question: tuple[str, str]  # what a sharing is asked by, else empty
+    find: tuple[str, str]
+    slots: tuple[str, ...]  # what must be chosen for it: "B", "boxes", "place"...
+
+
+@dataclass(frozen=True)
+class Family:
+    who: tuple[str, ...]  # "the bus"; empty: a person
+    things: tuple[tuple[str, str], ...]  # plural and singular
+    low: int
+    high: int
+    quick: bool  # over within a day
+    wordings: dict[str, tuple[Wording, ...]]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(kind for kind in HAPPENINGS if kind in self.wordings)
+
+
+def family(text: str) -> Family:
+    lines = [line.strip().partition(":") for line in text.splitlines() if line.strip()]
+    once = {word: said.strip() for word, _, said in lines}
+    things = PLURALS.get(once["things"]) or tuple(once["things"].split(", "))
+    wordings: dict[str, tuple[Wording, ...]] = {}
+    for word, _, said in lines:
+        if word not in ("who", "things", "numbers", "quick"):
+            told = tuple(_wording(" ".join(variant.split())) for variant in variants(said))
+            wordings[word] = (*wordings.get(word, ()), *told)
+    low, high = once["numbers"].split("..")
+    who = tuple(once["who"].split(", ")) if "who" in once else ()
+    pairs = tuple((thing, singular(thing)) for thing in things)
+    return Family(who, pairs, int(low), int(high), "quick" in once, wordings)
+
+
+def _wording(text: str) -> Wording:
+    said, question, find = (*text.split(" => "), "", "")[:3]
+    return Wording(
+        _tenses(said),
+        _doing(said),
+        said.startswith("<"),
+        _tenses(question),
+        _tenses(find),
+        tuple(slot for slot, names in _SLOTS.items() if names.intersection(fields_of([text]))),
+    )
+
+
+def _tenses(text: str) -> tuple[str, str]:
+    return _VERB.sub(r"\1", text), _VERB.sub(r"\2", text)
+
+
+def _doing(text: str) -> tuple[str, str]:
+    return _tenses(_VERB.sub(lambda verb: verb[3] or verb[0], text))
