@@ -11,7 +11,23 @@ from moesaic.problems.chance import between, pick, several, shuffled
 from moesaic.problems.draws import NamedDraw, limits, maker, simple
 from moesaic.problems.grammar import with_article
 from moesaic.problems.names import PEOPLE
+from moesaic.problems.places import GIVES, counted, places
+from moesaic.problems.scene_lists import (
+    scene_alphabet,
+    scene_change,
+    scene_letters,
+    scene_places,
+    scene_repeats,
+)
 from moesaic.problems.text import Fields
+
+__all__ = [  # also the draws that a list in an everyday setting asks for by name
+    "scene_alphabet",
+    "scene_change",
+    "scene_letters",
+    "scene_places",
+    "scene_repeats",
+]
 
 CATEGORIES: dict[str, tuple[str, ...]] = {
     category: tuple(words.split())
@@ -30,16 +46,11 @@ CATEGORIES: dict[str, tuple[str, ...]] = {
 WORDS = tuple(word for words in CATEGORIES.values() for word in words)
 CATEGORY_OF = {word: name for name, words in CATEGORIES.items() for word in words}
 PLURAL = {"body part": "body parts", "piece of furniture": "pieces of furniture"}
-ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
 def _one(fields: Fields, words: list[str]) -> Fields:
     fields["items"] = ", ".join(words)
     return fields
-
-
-def _counted(words: list[str]) -> str:
-    return ", ".join(f"{number} {word}" for number, word in enumerate(words, 1))
 
 
 @maker("place-in")
@@ -50,30 +61,9 @@ def place_in(pool: str, length: str) -> NamedDraw:
 
     def draw(rng: Random) -> Fields:
         words = several(rng, options, between(rng, low, high))
-        place, middle = between(rng, 0, len(words) - 1), between(rng, 1, len(words) - 2)
-        fields = {
-            "first": words[0],
-            "last": words[-1],
-            "word": words[place],
-            "nth": ORDINALS[place],
-            "number": str(place + 1),
-            "mid": words[middle],
-            "before": words[middle - 1],
-            "after": words[middle + 1],
-            "counted": _counted(words),
-            "up_to": _counted(words[: place + 1]),
-            "total": str(len(words)),
-            "backward": ", ".join(reversed(words)),
-            "without": ", ".join(word for word in words if word != words[place]),
-            "line": ", ".join(words[:-1]) + " and " + words[-1],
-        }
-        return _one(fields, words)
+        return _one(places(rng, words), words)
 
-    gives = (
-        "items first last word nth number mid before after counted up_to total backward without "
-        "line"
-    )
-    return NamedDraw(draw, tuple(gives.split()), ("items", "nth", "mid"))
+    return NamedDraw(draw, ("items", *GIVES), ("items", "nth", "mid"))
 
 
 @maker("letters")
@@ -183,4 +173,4 @@ def how_many_of(rng: Random) -> Fields:
     said = " ".join(f"{word}: {CATEGORY_OF[word]}." for word in words)
     chosen = [word for word in words if word in mine]
     fields = {"category": PLURAL.get(category, category + "s"), "times": str(len(mine))}
-    return _one({**fields, "sorted_out": said, "chosen": _counted(chosen)}, words)
+    return _one({**fields, "sorted_out": said, "chosen": counted(chosen)}, words)

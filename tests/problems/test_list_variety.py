@@ -1,0 +1,92 @@
+"""Are lists in everyday settings asked about rightly, worked out again from their solutions?"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from moesaic.problems import Problem, generate
+from moesaic.problems.scenes import family
+
+FAMILIES = ("people", "things", "plans")
+FOUND = list(generate("train", 31, 12_000, ["list"]))
+
+
+def of(*ends: str) -> list[Problem]:
+    names = {f"{name}-{end}" for name in FAMILIES for end in ends}
+    found = [problem for problem in FOUND if problem.template in names]
+    assert len(found) > 50
+    return found
+
+
+def words(problem: Problem) -> list[str]:
+    return problem.values[0].split(", ")
+
+
+def test_there_are_many_settings() -> None:
+    scenes = [scene for name in FAMILIES for scene in family(name)]
+    assert len(scenes) >= 60
+    assert len({scene.title for scene in scenes}) == len(scenes)
+    for scene in scenes:
+        assert all(told.count("{}") == 1 for told in scene.told), scene
+        assert len(set(scene.said.values())) == len(scene.said), scene
+
+
+@pytest.mark.parametrize("end", ["nth", "place", "after", "reverse", "missing", "letters"])
+def test_the_question_tells_the_list_in_order(end: str) -> None:
+    for problem in of(end):
+        told = [rf"\b{re.escape(word)}\b" for word in words(problem)]
+        assert re.search(r"[^?]*?".join(told), problem.question, re.DOTALL), problem
+
+
+def test_ends_are_the_ends() -> None:
+    for problem in of("ends"):
+        last = re.search(r"The last one is", problem.worked)
+        assert problem.answer == words(problem)[-1 if last else 0], problem
+
+
+def test_places_are_counted_from_the_start() -> None:
+    ordinals = ["first", "second", "third", "fourth", "fifth", "sixth"]
+    for problem in of("nth"):
+        assert problem.answer == words(problem)[ordinals.index(problem.values[1])], problem
+    for problem in of("place"):
+        assert problem.answer == str(ordinals.index(problem.values[1]) + 1), problem
+
+
+def test_neighbors_stand_beside() -> None:
+    for end, step in (("after", 1), ("before", -1), ("between", 0)):
+        for problem in of(end):
+            listed = words(problem)
+            assert problem.answer == listed[listed.index(problem.values[2]) + step], problem
+
+
+def test_lists_are_counted_turned_and_shortened() -> None:
+    for problem in of("length"):
+        assert problem.answer == str(len(words(problem))), problem
+    for problem in of("reverse"):
+        assert problem.answer == ", ".join(reversed(words(problem))), problem
+    for problem in of("remove"):
+        left = problem.answer.split(", ")
+        assert len(left) == len(words(problem)) - 1
+        assert left == [word for word in words(problem) if word in left], problem
+
+
+def test_what_is_gone_was_there_and_what_is_new_was_not() -> None:
+    for problem in of("missing"):
+        assert problem.answer in words(problem)
+        assert len(re.findall(rf"\b{problem.answer}\b", problem.question)) == 1, problem
+    for problem in of("new"):
+        assert problem.answer not in words(problem)
+        assert len(re.findall(rf"\b{problem.answer}\b", problem.question)) == 1, problem
+
+
+def test_letters_and_repeats_are_counted() -> None:
+    for problem in of("letters"):
+        end = max if "The most is" in problem.worked else min
+        assert problem.answer == end(words(problem), key=len), problem
+    for problem in of("repeated"):
+        count = words(problem).count(problem.values[1])
+        assert problem.answer in (problem.values[1], str(count)), problem
+    for problem in of("by-the-alphabet"):
+        assert problem.answer == ", ".join(sorted(words(problem))), problem
