@@ -9,6 +9,7 @@ import pytest
 from moesaic.problems import Problem, generate
 from moesaic.problems.scenes import family
 
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 FAMILIES = ("people", "things", "plans")
 FOUND = list(generate("train", 31, 12_000, ["list"]))
 
@@ -47,18 +48,22 @@ def test_ends_are_the_ends() -> None:
 
 
 def test_places_are_counted_from_the_start() -> None:
-    ordinals = ["first", "second", "third", "fourth", "fifth", "sixth"]
     for problem in of("nth"):
-        assert problem.answer == words(problem)[ordinals.index(problem.values[1])], problem
+        place = re.search(rf"\b({'|'.join(ORDINALS)})\b", problem.question)
+        number = re.search(r"(?:number|place) (\d)", problem.question)
+        index = int(number[1]) - 1 if number else ORDINALS.index(place[1] if place else "")
+        assert problem.answer == words(problem)[index], problem
     for problem in of("place"):
-        assert problem.answer == str(ordinals.index(problem.values[1]) + 1), problem
+        word = words(problem)[int(problem.answer) - 1]
+        assert len(re.findall(rf"\b{word}\b", problem.question)) == 2, problem
 
 
 def test_neighbors_stand_beside() -> None:
-    for end, step in (("after", 1), ("before", -1), ("between", 0)):
+    for end, step in (("after", 1), ("before", -1)):
         for problem in of(end):
             listed = words(problem)
-            assert problem.answer == listed[listed.index(problem.values[2]) + step], problem
+            (beside,) = [w for w in listed if len(re.findall(rf"\b{w}\b", problem.question)) == 2]
+            assert problem.answer == listed[listed.index(beside) + step], problem
 
 
 def test_lists_are_counted_turned_and_shortened() -> None:
@@ -90,3 +95,40 @@ def test_letters_and_repeats_are_counted() -> None:
         assert problem.answer in (problem.values[1], str(count)), problem
     for problem in of("by-the-alphabet"):
         assert problem.answer == ", ".join(sorted(words(problem))), problem
+
+
+def numbers(problem: Problem) -> list[int]:
+    return [int(word) for word in words(problem)]
+
+
+def amount(name: str, worked: str = "") -> list[Problem]:
+    found = [p for p in FOUND if p.template == f"amount-{name}" and worked in p.worked]
+    assert len(found) > 20
+    return found
+
+
+def test_numbers_in_settings_are_told_sorted_and_added() -> None:
+    for problem in amount("largest"):
+        assert problem.answer == str(max(numbers(problem))), problem
+        assert all(re.search(rf"\b{n}\b", problem.question) for n in numbers(problem)), problem
+    for problem in amount("smallest"):
+        assert problem.answer == str(min(numbers(problem))), problem
+    for problem in amount("second", "From large"):
+        assert problem.answer == str(sorted(numbers(problem))[-2]), problem
+    for problem in amount("sum"):
+        assert problem.answer == str(sum(numbers(problem))), problem
+
+
+def test_numbers_beyond_a_limit_are_counted() -> None:
+    for name in ("over", "under"):
+        for problem in amount(name):
+            (limit,) = re.findall(r"than (\d+)\?", problem.worked)
+            assert re.search(rf"\b{limit}\b", problem.question), problem
+            over = sum(n > int(limit) for n in numbers(problem))
+            count = over if name == "over" else len(numbers(problem)) - over
+            assert problem.answer == str(count), problem
+
+
+def test_what_is_in_both_lists_is_told_twice() -> None:
+    for problem in of("in-both"):
+        assert len(re.findall(rf"\b{problem.answer}\b", problem.question)) == 2, problem

@@ -18,6 +18,7 @@ from moesaic.problems.scene_lists import (
     scene_letters,
     scene_places,
     scene_repeats,
+    scene_shared,
 )
 from moesaic.problems.text import Fields
 
@@ -27,6 +28,7 @@ __all__ = [  # also the draws that a list in an everyday setting asks for by nam
     "scene_letters",
     "scene_places",
     "scene_repeats",
+    "scene_shared",
 ]
 
 CATEGORIES: dict[str, tuple[str, ...]] = {

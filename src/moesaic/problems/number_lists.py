@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
+from moesaic.problems.amounts import amount_sums, amounts
 from moesaic.problems.chance import between, several
 from moesaic.problems.draws import NamedDraw, limits, maker
 from moesaic.problems.text import Fields
+
+__all__ = ["amount_sums", "amounts", "numbers", "running_sum", "sequence"]
 
 _RANGE = tuple(range(2, 100))
 

@@ -40,7 +40,7 @@ def scene_places(name: str, length: str) -> NamedDraw:
         "back_to",
         *(f"the_{name}" for name in _NAMED),
     )
-    return NamedDraw(draw, gives, ("items", "nth", "mid"))
+    return NamedDraw(draw, gives, ("items",))
 
 
 def _searched(words: list[str], odd: str) -> str:
@@ -71,7 +71,27 @@ def scene_change(name: str) -> NamedDraw:
         }
 
     gives = (*FIELDS, "gone", "new", "fewer", "more", "searched_first", "searched_second")
-    return NamedDraw(draw, gives, ("items", "gone", "new"))
+    return NamedDraw(draw, gives, ("items",))
+
+
+@maker("scene-shared")
+def scene_shared(name: str) -> NamedDraw:
+    """Two lists with one in common."""
+    scenes = family(name)
+
+    def draw(rng: Random) -> Fields:
+        scene = pick(rng, scenes)
+        both, *rest = several(rng, scene.pool.words, 7)
+        words = shuffled(rng, [both, *rest[:3]])
+        others = shuffled(rng, [both, *rest[3 : between(rng, 5, 6)]])
+        until = words[: words.index(both) + 1]
+        return tell(rng, scene, words) | {
+            "others": enumerate_words(others),
+            "both": both,
+            "searched": " ".join(f"{w}: {'yes' if w == both else 'no'}." for w in until),
+        }
+
+    return NamedDraw(draw, (*FIELDS, "others", "both", "searched"), ("items", "both"))
 
 
 @maker("scene-repeats")

@@ -1,0 +1,136 @@
+"""Lists of numbers in everyday settings: temperatures of a week, prices, points.
+
+The settings are blocks in data/scenes/amounts.txt: how the numbers are told, and how the largest,
+the smallest, those beyond a limit and (where it means something) the sum are asked for.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from random import Random
+from typing import NamedTuple
+
+from moesaic.problems.chance import between, pick, several
+from moesaic.problems.draws import NamedDraw, limits, maker
+from moesaic.problems.grammar import capital, enumerate_words
+from moesaic.problems.reader import blocks
+from moesaic.problems.text import Fields
+
+
+class Amount(NamedTuple):
+    sizes: tuple[int, ...]
+    nouns: str
+    title: str
+    told: tuple[str, ...]
+    asked: dict[str, str]  # largest, smallest, over, under, sum
+
+
+_QUESTIONS = ("largest", "smallest", "over", "under", "sum")
+_TOLD = ("told", "tells", "clause", "items", "nouns")
+
+
+@cache
+def settings() -> tuple[Amount, ...]:
+    file = files("moesaic.problems") / "data" / "scenes" / "amounts.txt"
+    return tuple(_amount(lines) for _, lines in blocks(file.read_text(encoding="ascii")))
+
+
+def _amount(lines: list[tuple[str, str]]) -> Amount:
+    once = dict(lines)
+    low, high = limits(once["size"])
+    told = tuple(text for word, text in lines if word == "told")
+    asked = {word: once[word] for word in _QUESTIONS if word in once}
+    return Amount(tuple(range(low, high + 1)), once["nouns"], capital(once["title"]), told, asked)
+
+
+def _tell(rng: Random, about: Amount, numbers: list[str]) -> Fields:
+    clause = pick(rng, about.told).format(enumerate_words(numbers))
+    style = int(rng.random() * 5)
+    said = f"{about.title}: {', '.join(numbers)}." if style < 2 else f"{capital(clause)}."
+    lines = "\n".join(f"- {number}" for number in numbers)
+    return {
+        "told": f"{about.title}:\n{lines}\n" if style == 0 else f"{said} ",
+        "tells": said,
+        "clause": clause,
+        "items": ", ".join(numbers),
+        "nouns": about.nouns,
+    }
+
+
+def _asked(about: Amount, word: str, limit: str = "") -> Fields:
+    question = about.asked[word].format(limit)
+    return {f"{word}_q": question, f"{word}_low": question[0].lower() + question[1:]}
+
+
+@maker("amounts")
+def amounts(length: str) -> NamedDraw:
+    """All different: ends, order, even and odd ones, and those on each side of a limit."""
+    low, high = limits(length)
+    abouts = settings()
+
+    def draw(rng: Random) -> Fields | None:
+        about = pick(rng, abouts)
+        found = several(rng, about.sizes, between(rng, low, high))
+        limit = between(rng, about.sizes[0] // 5 + 1, about.sizes[-1] // 5) * 5
+        over, under = [n for n in found if n > limit], [n for n in found if n < limit]
+        even, odd = [n for n in found if n % 2 == 0], [n for n in found if n % 2]
+        if limit in found or not (over and under and even and odd):
+            return None
+        order, told = sorted(found), [str(n) for n in found]
+        fields = _tell(rng, about, told)
+        for word in _QUESTIONS[:4]:
+            fields |= _asked(about, word, str(limit))
+        return fields | {
+            "limit": str(limit),
+            "above": " ".join(f"{n}: {'yes' if n > limit else 'no'}." for n in found),
+            "below": " ".join(f"{n}: {'yes' if n < limit else 'no'}." for n in found),
+            "over": _joined(over),
+            "over_count": str(len(over)),
+            "under": _joined(under),
+            "under_count": str(len(under)),
+            "parity": " ".join(f"{n}: {'odd' if n % 2 else 'even'}." for n in found),
+            "even": _joined(even),
+            "even_count": str(len(even)),
+            "odd": _joined(odd),
+            "odd_count": str(len(odd)),
+            "rising": _joined(order),
+            "falling": _joined(order[::-1]),
+            "largest": str(order[-1]),
+            "smallest": str(order[0]),
+            "second_largest": str(order[-2]),
+            "second_smallest": str(order[1]),
+            "first": told[0],
+            "last": told[-1],
+        }
+
+    gives = (
+        "limit above below over over_count under under_count parity even even_count odd odd_count "
+        "rising falling largest smallest second_largest second_smallest first last"
+    )
+    asked = [f"{word}_{form}" for word in _QUESTIONS[:4] for form in ("q", "low")]
+    return NamedDraw(draw, (*_TOLD, *gives.split(), *asked), ("items",))
+
+
+@maker("amount-sums")
+def amount_sums(length: str, size: str) -> NamedDraw:
+    """Added one after the other."""
+    low, high = limits(length)
+    least, most = limits(size)
+    abouts = [about for about in settings() if "sum" in about.asked]
+
+    def draw(rng: Random) -> Fields:
+        about = pick(rng, abouts)
+        found = [between(rng, least, most) for _ in range(between(rng, low, high))]
+        total, steps = found[0], []
+        for number in found[1:]:
+            steps.append(f"{total} + {number} = {total + number}.")
+            total += number
+        fields = _tell(rng, about, [str(n) for n in found]) | _asked(about, "sum")
+        return fields | {"added": " ".join(steps), "total": str(total)}
+
+    return NamedDraw(draw, (*_TOLD, "sum_q", "sum_low", "added", "total"), ("items",))
+
+
+def _joined(found: list[int]) -> str:
+    return ", ".join(map(str, found))
