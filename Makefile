@@ -12,7 +12,7 @@ comma  := ,
 .PHONY: help
 help:
 	@echo "make setup   create .venv and install moesaic into it (.venv/bin/moesaic)"
-	@echo "make demo    set up, then let a toy model answer and compare offloading systems"
+	@echo "make demo    set up, then let the bundled model answer and compare policies on it"
 	@echo "make test    set up, then run lint, types and every test"
 	@echo "make bench   time the planners and the simulator, compare schedules with the optimum"
 	@echo "make bench-engine   measure the engine here: speed, physical floor, its own overhead"

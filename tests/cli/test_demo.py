@@ -1,26 +1,25 @@
-"""Does the demo show and write what it says, and leave nothing half-made?"""
+"""Does the demo show and write what it says, all of it real?"""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
-import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import torch
 from command import refused, run
 
-from moesaic.cli import demo
-from moesaic.cli.demo_toy import new_toy, put_toy
-from moesaic.cli.main import app, main
-from moesaic.models import toy as toy_module
+from moesaic.cli import demo, demo_runs, demo_simulations
+from moesaic.cli.demo_policies import ENTRIES
+from moesaic.cli.main import app
+from moesaic.models.bundled import NAME, default_model
 from moesaic.policies.systems import SYSTEMS
 from moesaic.workloads.source import open_trace
 
-SHORTEST = ("--tokens", 8, "--train-steps", 1)
+ANSWER = 10  # tokens: enough to be filmed, recorded and replayed
 
 
 class Shown(NamedTuple):
@@ -34,109 +33,101 @@ class Shown(NamedTuple):
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
-    """A whole demo, with a model that has learned next to nothing."""
+    """A whole demo, with short answers."""
     torch.set_num_threads(1)
     out = tmp_path_factory.mktemp("new") / "my demo" / "out"
-    return Shown(run("demo", "--out", out, *SHORTEST).out, out)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(demo_runs, "ANSWER_TOKENS", ANSWER)
+        patched.setattr(demo_runs, "REPEATS", 1)
+        patched.setattr(demo_simulations, "RATIOS", (0.25,))
+        return Shown(run("demo", "--out", out, "--tokens", 8).out, out)
 
 
 def test_it_says_what_the_model_is(shown: Shown) -> None:
-    assert "5.3 million weights in 6 layers of 16 experts, 4 of them per token" in shown.text
-    assert re.search(r"It is a toy: .* learns a page of \d{3,4} words by heart", shown.text)
-    assert "What it says means nothing" in shown.text
+    layers = json.loads((default_model() / "config.json").read_text())["num_hidden_layers"]
+    told = rf"{NAME} comes with the package: [\d.]+ million weights in {layers} layers of"
+    assert re.match(told, shown.text)
 
 
 def test_its_answer_is_what_its_command_says(shown: Shown) -> None:
-    command = next(words for words in shown.commands() if words[1] == "run")
-    prompt, again = command[command.index("-p") + 1], run(*command[1:]).out
-    assert f"\n{prompt}{again}" in shown.text
+    command = shown.commands()[0]
+    assert command[1:3] == ["run", "-p"]
+    assert f"\n{command[3]}\n{run(*command[1:]).out}" in shown.text
 
 
 def test_it_tells_what_the_answer_cost(shown: Shown) -> None:
     assert re.search(r"^prompt +\d+ tokens, first token after [\d.]+ ms", shown.text, re.M)
-    assert re.search(r"^answer +8 tokens, [\d.]+ tokens/s", shown.text, re.M)
+    assert re.search(rf"^answer +{ANSWER} tokens, [\d.]+ tokens/s", shown.text, re.M)
     cost = r"^experts +[\d.]+% were found in the accelerator; [\d.]+ MB were moved there"
     assert re.search(cost, shown.text, re.M)
 
 
-def test_every_system_writes_the_same_text_here_and_is_simulated_twice(shown: Shown) -> None:
-    for name in SYSTEMS:
-        real, *simulated = re.findall(rf"│ {re.escape(name)} +│ .*", shown.text)
+def test_all_policies_write_the_same_text_here_and_are_simulated(shown: Shown) -> None:
+    for label, _ in ENTRIES:
+        real, *simulated = re.findall(rf"│ {re.escape(label)} +│ .*", shown.text)
         assert real.split("│")[-2].strip() == "yes"
-        assert len(simulated) == 2
-    assert "All wrote the same text" in shown.text
+        assert len(simulated) == (2 if label in SYSTEMS else 1)
+    assert "All answers are identical" in shown.text
 
 
-def test_it_writes_a_model_its_routing_two_pictures_and_a_trace(shown: Shown) -> None:
-    names = {"model", "routing.moet", "compare.png", "timeline.png", "trace.json"}
+def test_another_text_would_be_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo_runs, "ENTRIES", ENTRIES[:1])
+    monkeypatch.setattr(demo_runs, "ANSWER_TOKENS", 2)
+    answer = demo_runs.first_answer("Which day follows Monday?")
+    monkeypatch.setattr(demo_runs, "ANSWER_TOKENS", 3)
+    assert not demo_runs.compare_here(answer)
+    assert "│ no" in capsys.readouterr().out
+
+
+def test_it_tells_how_many_answers_are_right(shown: Shown) -> None:
+    found = re.search(r"^(\d+) more questions, .*: (\d+) answers are right", shown.text, re.M)
+    assert found is not None
+    assert 0 <= int(found[2]) <= int(found[1]) == demo_runs.QUESTIONS
+
+
+def test_it_writes_routing_two_pictures_and_a_trace(shown: Shown) -> None:
+    names = {"routing.moet", "compare.png", "timeline.png", "trace.json"}
     assert {path.name for path in shown.out.iterdir()} == names
     assert (shown.out / "compare.png").read_bytes().startswith(b"\x89PNG")
     assert (shown.out / "timeline.png").read_bytes().startswith(b"\x89PNG")
-    assert json.loads((shown.out / "trace.json").read_text())["traceEvents"]
     header = open_trace(shown.out / "routing.moet").header
-    assert (header.num_layers, header.num_experts, header.top_k) == (6, 16, 4)
     assert not header.synthetic
+
+
+def test_the_trace_is_of_the_answers_steps(shown: Shown) -> None:
+    events = json.loads((shown.out / "trace.json").read_text())["traceEvents"]
+    process = next(event for event in events if event["name"] == "process_name")
+    assert process["args"]["name"].startswith(f"{NAME} on ")
+    assert process["args"]["name"].endswith("decode (measured, own routing)")
+    steps = [event for event in events if event.get("cat") == "step"]
+    assert len(steps) == ANSWER
 
 
 def test_what_to_try_next_can_be_typed(shown: Shown) -> None:
     """Verbs and options exist; that they work is their own tests' business."""
-    following = shown.commands()[1:]
-    assert [words[1] for words in following] == [
-        "run",
-        "chat",
-        "bench",
-        "plan",
-        "profile",
-        "compare",
-    ]
-    for _, verb, *options in following:
+    verbs = []
+    for _, verb, *options in shown.commands()[1:]:
         command = app.get_command(app.make_context("moesaic", [verb]), verb)
         assert command is not None
         command.make_context(verb, options)
-    assert Path(following[0][2]) == shown.out / "model"
+        verbs.append(verb)
+    assert verbs[:2] == ["run", "chat"]
 
 
-def test_a_second_demo_takes_the_same_model(
-    shown: Shown, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = shown.out / "model"
-    before = {path: path.stat().st_mtime_ns for path in model.iterdir()}
-    put_toy(new_toy(1), model)
-    assert "an earlier demo taught it" in capsys.readouterr().out
-    assert {path: path.stat().st_mtime_ns for path in model.iterdir()} == before
+def test_the_recorded_routing_can_be_simulated_as_it_says(shown: Shown, tmp_path: Path) -> None:
+    words = next(words for words in shown.commands() if words[1] == "simulate")
+    assert Path(words[words.index("--trace") + 1]) == shown.out / "routing.moet"
+    words[words.index("--timeline") + 1] = str(tmp_path / "step.png")
+    assert NAME in run(*words[1:]).out
 
 
-def test_an_interrupted_one_leaves_no_half_a_model(
+def test_it_refuses_what_cannot_be_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(*args: Any, **options: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(toy_module, "learn_by_heart", interrupted)
-    monkeypatch.setattr(sys, "argv", ["moesaic", "demo", "--out", str(tmp_path)])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    assert caught.value.code == 130
-    assert capsys.readouterr().err.splitlines()[-1] == "interrupted"
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (("--tokens", 0), "tokens is 0"),
-        (("--train-steps", -1), "-1 training steps"),
-    ],
-)
-def test_it_refuses_what_cannot_be_before_anything_is_written(
-    words: tuple[object, ...],
-    complaint: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
     out = tmp_path / "out"
-    assert complaint in refused(monkeypatch, capsys, "demo", "--out", out, *words)
+    assert "tokens is 0" in refused(monkeypatch, capsys, "demo", "--out", out, "--tokens", 0)
     assert not out.exists()
 
 

@@ -1,5 +1,5 @@
-"""`moesaic demo`: a toy model made on the spot answers under known systems; then the same decisions
-on a simulated machine, with two pictures and a trace to open."""
+"""`moesaic demo`: the bundled model answers with a quarter of its experts in the accelerator, and
+policies are compared on it, here and on a simulated machine, with pictures and a trace to open."""
 
 from __future__ import annotations
 
@@ -14,67 +14,90 @@ import click
 
 from moesaic.core.errors import ImpossibleSetting, MissingExtra
 
-TRAIN_STEPS = 100
-_PACKAGES = {"engine": ("torch", "tokenizers", "safetensors"), "plot": ("matplotlib",)}
-_PROMPTS = 8  # gone on with for the recording
-_ANSWER = """\
-It goes on with a text, while an emulated accelerator holds a quarter of its experts:
+QUESTION = (
+    "There are 28 people on a bus. 13 get off and 9 get on. How many people are on the bus now?"
+)
+_PACKAGES = {"engine": ("torch", "tokenizers", "jinja2"), "plot": ("matplotlib",)}
+_MODEL = """\
+{name} comes with the package: {millions:.1f} million weights in {layers} layers of {experts}
+experts, {top_k} of them per token. It answers a question, while an emulated accelerator holds a
+quarter of its experts:
 """
-_TOY = """\
-The routing of {prompts} such answers, recorded in {routing}, is replayed on a simulated
-RTX A6000 with ten Xeon cores. Experts are so small here that fixed costs decide:
+_SAME = """\
+All answers are identical: policies change how fast a model answers, not what. The accelerator is a
+thread on this CPU: decisions, copies and waiting are real, but its speed is not a GPU's, and
+experts of a tenth of a megabyte are sooner computed than decided about. What they would cost on a
+GPU, the simulator says.
+"""
+_DIFFERENT = """\
+Not all answers are identical, which must not be: please report it with what `moesaic doctor` says.
+"""
+_SMALL = """\
+{questions} more questions, with numbers it was not trained on: {right} answers are right. What the
+routers said is kept in {routing},
+and is replayed on a simulated RTX A6000 with ten Xeon cores. Fixed costs decide there, too:
 """
 _LARGE = """
-DeepSeek-V2-Lite, a real model's shape, on the same simulated machine; a quarter of its experts
-fits into the GPU, and all systems replay one synthetic trace:
+The same routing, were every expert as large as those of {large}. Now bytes decide:
 """
 _AFTER = """\
-Look at {out}/compare.png and {out}/timeline.png; open {out}/trace.json in ui.perfetto.dev.
-Then try:
-  {moesaic} run {out}/model -p "A river carries more than" --temperature 0 --max-tokens 64
-  {moesaic} chat {out}/model
-  {moesaic} bench --synthetic olmoe-1b-7b --layers 2
+Look at
+  {out}/timeline.png    a step of the first answer, as it ran here
+  {out}/compare.png     the simulated systems, with more GPU memory, too
+  {out}/trace.json      more steps of the answer: open it in ui.perfetto.dev
+Then try
+  {moesaic} run -p "Lena is 9 years old. Omar is 4 years older. How old is Omar?"
+  {moesaic} chat
+  {moesaic} bench --accelerator emulated --systems moesaic,llama.cpp --cache-ratios 0.25,0.5
+  {moesaic} simulate --model moesaic-20m --trace {out}/routing.moet --timeline simulated.png
   {moesaic} plan qwen3-30b-a3b --machine a6000-xeon5220r --accelerator emulated
-  {moesaic} profile
-  {moesaic} compare --cache-ratios 0.25,0.5,0.75 --phase prefill --tokens 128 --plot prefill.png"""
+  {moesaic} compare --expert-dtype int4 --cache-ratios 0.25,0.5,0.75 --plot large.png
+  {moesaic} profile"""
 
 
 @click.command()
+@click.option("-p", "--prompt", "question", metavar="TEXT", help="Ask this.  [about a bus]")
 @click.option("--out", default="demo-out", show_default=True, metavar="DIR", help="For the files.")
-@click.option("--tokens", type=int, default=256, show_default=True, help="Simulated decode steps.")
-@click.option(
-    "--train-steps",
-    type=int,
-    metavar="N",
-    default=TRAIN_STEPS,
-    show_default=True,
-    help="Of the toy model; with fewer it knows less.",
-)
-def demo(out: str, tokens: int, train_steps: int) -> None:
-    """A short tour: a toy model answers, and offloading systems are compared, on this machine and
-    on a simulated one."""
+@click.option("--tokens", type=int, default=128, show_default=True, help="Simulated decode steps.")
+def demo(question: str | None, out: str, tokens: int) -> None:
+    """A short tour: the bundled model answers, and offloading policies are compared on it, on this
+    machine and on a simulated one."""
     _check_packages()
 
-    from moesaic.cli.demo_runs import ANSWER_TOKENS, compare_systems, first_answer, record
-    from moesaic.cli.demo_simulations import compare_large, compare_toy, large_model, show_large
-    from moesaic.cli.demo_toy import new_toy, put_toy
+    from moesaic.cli.demo_film import draw_answer
+    from moesaic.cli.demo_runs import QUESTIONS, compare_here, first_answer, record_questions
+    from moesaic.cli.demo_simulations import LARGE, check, compare_large, compare_small
 
-    large, toy = large_model(tokens), new_toy(train_steps)
+    check(tokens)
     folder = _folder(out)
-    model, routing = folder / "model", folder / "routing.moet"
+    routing = folder / "routing.moet"
 
-    put_toy(toy, model)
-    click.echo(_ANSWER)
-    prompts = toy.page.openings(_PROMPTS)
-    answer = first_answer(model, prompts[0], min(tokens, ANSWER_TOKENS))
-    compare_systems(model, prompts[0], answer)
-    record(model, prompts, routing)
-    click.echo(_TOY.format(prompts=len(prompts), routing=routing))
-    compare_toy(model, routing, tokens)
-    click.echo(_LARGE)
-    compare_large(large, folder / "compare.png")
-    show_large(large, folder / "timeline.png", folder / "trace.json")
+    _introduce()
+    answer = first_answer(question or QUESTION)
+    click.echo(_SAME if compare_here(answer) else _DIFFERENT)
+    right = record_questions(routing)
+    click.echo(_SMALL.format(questions=QUESTIONS, right=right, routing=routing))
+    compare_small(routing, tokens)
+    click.echo(_LARGE.format(large=LARGE))
+    compare_large(routing, tokens, folder / "compare.png")
+    draw_answer(answer, folder / "timeline.png", folder / "trace.json")
     click.echo(_AFTER.format(out=shlex.quote(out), moesaic=_command()))
+
+
+def _introduce() -> None:
+    from moesaic.core.model_config import read_model_config
+    from moesaic.models.bundled import default_model
+
+    spec = read_model_config(default_model())
+    click.echo(
+        _MODEL.format(
+            name=spec.name,
+            millions=spec.total_params / 1e6,
+            layers=spec.num_layers,
+            experts=spec.num_experts,
+            top_k=spec.top_k,
+        )
+    )
 
 
 def _command() -> str:

@@ -1,58 +1,56 @@
-"""The demo's real runs: one answer as it comes, the same answer under every system, and a recording
-of what the routers say."""
+"""The demo's real runs: one answer as it comes, the same answer under all policies, and a recording
+of what the routers say to more questions."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from moesaic.cli.demo_policies import ENTRIES, Entry
 from moesaic.cli.engine_options import engine_settings, one_text_settings
-from moesaic.policies.systems import SYSTEMS
 
 if TYPE_CHECKING:
     from moesaic.engine.generation.completion import Completion
     from moesaic.engine.generation.run_stats import RunStats
 
-ANSWER_TOKENS = 64  # at most
-REPEATS = 3  # of every system's answer
-_EMULATED: dict[str, Any] = {"accelerator": "emulated", "cache_ratio": 0.25}
-_COLUMNS = ("system", "tokens/s", "hits", "MB moved", "same text")
-_SAME = """\
-All wrote the same text: policies change how fast a model answers, not what. The accelerator is a
-thread on this CPU: decisions, copies and waiting are real, but its speed is not a GPU's, and so few
-weights leave little to win. What would be fast on a GPU, the simulator says.
-"""
-_DIFFERENT = """\
-Not all wrote the same text, which must not be: please report it with what `moesaic doctor` says.
-"""
+EMULATED: dict[str, Any] = {"accelerator": "emulated", "cache_ratio": 0.25}
+ANSWER_TOKENS = 96  # at most
+QUESTIONS = 12  # recorded
+REPEATS = 2  # of an answer under every set of policies
+_SPLIT = "held_out_numbers"  # the kinds of questions it was taught, with numbers it was not
+_COLUMNS = ("system", "policies", "tokens/s", "hits", "MB", "same")
 
 
 class _Measured(NamedTuple):
+    policies: str
     tokens_per_s: float | None  # of the fastest answer; None: it is one token
     stats: RunStats  # of all answers
     texts: set[tuple[int, ...]]
 
 
-def first_answer(folder: Path, prompt: str, tokens: int) -> Completion:
+def first_answer(question: str) -> Completion:
     """Show the command, the answer while it is generated, and what it cost."""
     from moesaic.cli.answer_words import answer_lines, cost_lines
     from moesaic.cli.generating import follow, loaded
+    from moesaic.cli.prompt import prompt_tokens
     from moesaic.engine.generation.preparation import prepare
     from moesaic.engine.generation.sampling_params import SamplingParams
 
-    _compile_planners(folder, prompt)
-    click.echo(f"{_command(folder, prompt, tokens)}\n")
-    prepared = prepare(folder, one_text_settings(_EMULATED))
-    params = SamplingParams(tokens, temperature=0.0)
+    prepared = prepare(None, one_text_settings(EMULATED))
+    tokens = prompt_tokens(question, True, prepared)
+    params = SamplingParams(ANSWER_TOKENS, temperature=0.0)
+    prepared.intake.request(tokens, params)  # what cannot be asked is refused now
+    _compile_planners(tokens)
+    click.echo(f"{_command(question)}\n")
     with loaded(prepared) as engine:
-        click.secho(prompt, bold=True, nl=False)
-        request = engine.intake.request(prompt, params)  # its clock starts here
+        click.secho(question, bold=True)
+        request = engine.intake.request(tokens, params)  # its clock starts here
         completion = follow(engine, request, lambda chunk: click.echo(chunk.text, nl=False))
         stats = engine.batcher.tally.stats()
     click.echo("\n")
@@ -65,74 +63,90 @@ def first_answer(folder: Path, prompt: str, tokens: int) -> Completion:
     return completion
 
 
-def compare_systems(folder: Path, prompt: str, expected: Completion) -> None:
-    """The same answer under every system: how fast, and whether it is the same."""
-    from moesaic.cli.output import print_table, progress
+def compare_here(expected: Completion) -> bool:
+    """The same question under all policies: how fast? And whether all answers are `expected`."""
+    from moesaic.cli.output import print_table
 
-    rows = []
-    tokens = len(expected.tokens)
-    with progress("answering", len(SYSTEMS), quiet=not sys.stderr.isatty()) as advance:
-        for system in SYSTEMS:
-            measured = _measure(folder, system, prompt, tokens)
-            rows.append(_row(system, measured, measured.texts == {expected.tokens}))
-            advance()
+    rows = list(_rows(expected))
     title = (
-        f"The toy on this machine, {REPEATS} times the same answer\n"
-        "tokens/s of the fastest, hits and MB of all of them"
+        f"On this machine: the same question, answered {REPEATS} times\n"
+        "tokens/s of the fastest answer, hits and MB moved of all"
     )
     print_table(title, _COLUMNS, rows)
-    click.echo(_SAME if all(row[-1] == "yes" for row in rows) else _DIFFERENT)
+    return all(row[-1] == "yes" for row in rows)
 
 
-def record(folder: Path, prompts: Sequence[str], file: Path) -> None:
-    """Leave a trace of the routing while the model goes on with all prompts together."""
+def record_questions(file: Path) -> int:
+    """Leave a trace of the routing while more questions are answered together; how many rightly."""
     from moesaic.engine.generation.llm import LLM
     from moesaic.engine.generation.sampling_params import SamplingParams
+    from moesaic.problems import extract_answer, generate, same_answer
 
-    settings = engine_settings({**_EMULATED, "max_sequences": len(prompts)})
-    params = SamplingParams(ANSWER_TOKENS, temperature=0.0, ignore_eos=True)
-    with LLM(folder, settings, record=file) as llm:
-        llm.generate(prompts, params)
+    problems = list(generate(_SPLIT, seed=0, count=QUESTIONS))
+    settings = engine_settings({**EMULATED, "max_sequences": QUESTIONS})
+    with LLM(settings=settings, record=file) as llm:
+        tokenizer = llm.model.tokenizer
+        assert tokenizer is not None, "the bundled model has one"
+        asked = [
+            tokenizer.encode_chat([{"role": "user", "content": each.question}]) for each in problems
+        ]
+        answers = llm.generate(asked, SamplingParams(ANSWER_TOKENS, temperature=0.0))
+    return sum(
+        same_answer(extract_answer(answer.text or ""), problem.answer)
+        for answer, problem in zip(answers, problems, strict=True)
+    )
 
 
-def _compile_planners(folder: Path, prompt: str) -> None:
+def _compile_planners(tokens: list[int]) -> None:
     """In a run that nobody times: each is compiled, or read, where it is used first."""
     from moesaic.cli.recording import announce_compilation
     from moesaic.engine.generation.llm import LLM
     from moesaic.engine.generation.sampling_params import SamplingParams
 
     announce_compilation()
-    with LLM(folder, one_text_settings(_EMULATED)) as llm:
-        llm.generate([prompt], SamplingParams(4, temperature=0.0))
+    with LLM(settings=one_text_settings(EMULATED)) as llm:
+        llm.generate([tokens], SamplingParams(4, temperature=0.0))
 
 
-def _command(folder: Path, prompt: str, tokens: int) -> str:
-    words = ["moesaic", "run", str(folder), "-p", prompt, "--temperature", "0"]
-    words += ["--max-tokens", str(tokens)]
-    for option, value in _EMULATED.items():
+def _command(question: str) -> str:
+    words = ["moesaic", "run", "-p", question, "--max-tokens", str(ANSWER_TOKENS)]
+    for option, value in EMULATED.items():
         words += [f"--{option.replace('_', '-')}", str(value)]
     return shlex.join(words)
 
 
-def _measure(folder: Path, system: str, prompt: str, tokens: int) -> _Measured:
+def _rows(expected: Completion) -> Iterator[tuple[object, ...]]:
+    from moesaic.cli.output import progress
+
+    with progress("answering", len(ENTRIES), quiet=not sys.stderr.isatty()) as advance:
+        for entry in ENTRIES:
+            yield _row(entry, _measure(entry, expected), expected)
+            advance()
+
+
+def _measure(entry: Entry, expected: Completion) -> _Measured:
     from moesaic.engine.generation.llm import LLM
     from moesaic.engine.generation.sampling_params import SamplingParams
 
-    params = SamplingParams(tokens, temperature=0.0)
-    with LLM(folder, one_text_settings({**_EMULATED, "system": system})) as llm:
-        answers = [answer for _ in range(REPEATS) for answer in llm.generate([prompt], params)]
+    settings = one_text_settings({**EMULATED, **entry.options})
+    params = SamplingParams(ANSWER_TOKENS, temperature=0.0)
+    asked = list(expected.prompt_tokens)
+    with LLM(settings=settings) as llm:
+        answers = [answer for _ in range(REPEATS) for answer in llm.generate([asked], params)]
         stats = llm.stats()
     rates = [answer.timings.decode_tokens_per_s for answer in answers]
     fastest = max((rate for rate in rates if rate is not None), default=None)
-    return _Measured(fastest, stats, {answer.tokens for answer in answers})
+    policies = "+".join((settings.schedule, settings.cache, settings.prefetch))
+    return _Measured(policies, fastest, stats, {answer.tokens for answer in answers})
 
 
-def _row(system: str, measured: _Measured, same: bool) -> tuple[object, ...]:
+def _row(entry: Entry, measured: _Measured, expected: Completion) -> tuple[object, ...]:
     rate, stats = measured.tokens_per_s, measured.stats
     return (
-        system,
+        entry.label,
+        measured.policies,
         None if rate is None else f"{rate:.0f}",
         None if stats.hit_rate is None else f"{stats.hit_rate:.0%}",
-        f"{stats.bytes_moved / 1e6:.1f}",
-        "yes" if same else "no",
+        f"{stats.bytes_moved / 1e6:.0f}",
+        "yes" if measured.texts == {expected.tokens} else "no",
     )

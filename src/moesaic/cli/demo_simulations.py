@@ -1,77 +1,89 @@
-"""The demo's simulated runs: every system on the toy's recorded routing, and on a real model's
-shape, with pictures."""
+"""The demo's simulated runs: the routing just recorded under the same policies on a simulated GPU,
+with experts as small as they are, then as large as a real model's."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moesaic.cli.common_options import MACHINE, MODEL, build_settings
+from moesaic.cli.common_options import MACHINE, build_settings
+from moesaic.cli.demo_policies import ENTRIES
+from moesaic.core.model_zoo import load_model
+from moesaic.models.bundled import NAME
 from moesaic.policies.systems import SYSTEMS
 
 if TYPE_CHECKING:
-    from moesaic.cli.comparison import Build, Outcome
+    from moesaic.cli.comparison import Contender, Outcome
+    from moesaic.core.model import ModelSpec
     from moesaic.engine.settings import Settings
 
-_SETTING: dict[str, Any] = {"machine": MACHINE, "phase": "decode", "cache_ratio": 0.25}
-_BASELINE, _SHOWN = "ktransformers", "hybrimoe"
-_BUNDLED = "bundled"
-_SHOWN_STEPS = 32  # enough to draw one and to fill a trace
-# A recording of the demo is short: 500 tokens.
-_TOY_PROFILE, _TOY_WARMUP, _TOY_STEPS = 128, 32, 128
+LARGE = "gpt-oss-20b"
+RATIOS = (0.25, 0.5, 0.75)  # drawn
+_BASELINE, _RATIO = "ktransformers", 0.25
+# A recording of the demo is short: some hundred tokens.
+_PROFILE, _WARMUP = 128, 32
 
 
-def large_model(tokens: int) -> dict[str, Any]:
-    """What is asked of the simulator; refused here where it cannot be."""
-    asked = {**_SETTING, "model": MODEL, "tokens": tokens, "expert_dtype": "int4"}
-    build_settings({**asked, "system": _SHOWN})
-    return asked
+def check(tokens: int) -> None:
+    """So many steps can be simulated, or the user is told why not before anything runs."""
+    _settings(load_model(NAME), "bf16", tokens, {"cache_ratio": _RATIO})
 
 
-def compare_toy(folder: Path, trace: Path, tokens: int) -> None:
+def compare_small(trace: Path, tokens: int) -> None:
+    """All that ran here, on the simulated machine."""
     from moesaic.cli.compare_tables import print_comparison
+    from moesaic.cli.comparison import Contender
 
-    asked = {**_SETTING, "model": str(folder), "warmup": _TOY_WARMUP}
-    asked["tokens"] = min(tokens, _TOY_STEPS)
-
-    def build(options: dict[str, Any]) -> Settings:
-        settings = build_settings({**asked, **options})
-        named = replace(settings.model, name="the toy")
-        return replace(settings, model=named, profile_tokens=_TOY_PROFILE)
-
-    print_comparison(_run(build, str(trace), jobs=1), _BASELINE)
+    entries = [Contender(*entry) for entry in ENTRIES]
+    print_comparison(_run(load_model(NAME), "bf16", trace, tokens, entries, [_RATIO]), _BASELINE)
 
 
-def compare_large(asked: dict[str, Any], picture: Path) -> None:
+def compare_large(trace: Path, tokens: int, picture: Path) -> None:
+    """The systems, as if every expert had the size of LARGE's; drawn for more caches."""
     from moesaic.cli.compare_picture import draw_comparison
     from moesaic.cli.compare_tables import print_comparison
+    from moesaic.cli.comparison import contenders
 
-    cells = _run(
-        lambda options: build_settings({**asked, **options}), _BUNDLED, os.cpu_count() or 1
-    )
-    print_comparison(cells, _BASELINE)
+    entries = contenders(SYSTEMS, (), (), ())
+    cells = _run(_enlarged(), "int4", trace, tokens, entries, RATIOS)
+    print_comparison([cell for cell in cells if cell.cache_ratio == _RATIO], _BASELINE)
     draw_comparison(str(picture), cells)
 
 
-def show_large(asked: dict[str, Any], picture: Path, trace: Path) -> None:
-    from moesaic.cli.perfetto import write_perfetto
-    from moesaic.cli.recording import run_with_progress
-    from moesaic.cli.timeline_picture import draw_timeline
-    from moesaic.engine.workload import choose_workload
+def _enlarged() -> ModelSpec:
+    """As many layers and experts as were recorded, as wide as LARGE's."""
+    own, large = load_model(NAME), load_model(LARGE)
+    return replace(
+        large,
+        name=f"{NAME} enlarged",
+        num_layers=own.num_layers,
+        moe_layers=own.moe_layers,
+        num_experts=own.num_experts,
+        top_k=own.top_k,
+    )
 
-    settings = build_settings({**asked, "system": _SHOWN})
-    few = replace(settings, tokens=min(settings.tokens, _SHOWN_STEPS))
-    result, recording = run_with_progress(few, choose_workload(_BUNDLED, few).source, record=True)
-    assert recording is not None, "the demo records what it draws"
-    draw_timeline(str(picture), result, recording)
-    write_perfetto(str(trace), result, recording, "moesaic demo")
+
+def _run(
+    spec: ModelSpec,
+    dtype: str,
+    trace: Path,
+    tokens: int,
+    entries: Sequence[Contender],
+    ratios: Sequence[float],
+) -> list[Outcome]:
+    from moesaic.cli.comparison import plan_grid, run_grid
+    from moesaic.engine.workload import shortened
+
+    def build(options: dict[str, Any]) -> Settings:
+        return shortened(str(trace), _settings(spec, dtype, tokens, options))
+
+    return run_grid(plan_grid(build, entries, [MACHINE], ratios), str(trace), jobs=1)
 
 
-def _run(build: Build, trace: str, jobs: int) -> list[Outcome]:
-    from moesaic.cli.comparison import contenders, plan_grid, run_grid
-
-    entries = contenders(SYSTEMS, (), (), ())
-    cells = plan_grid(build, entries, [_SETTING["machine"]], [_SETTING["cache_ratio"]])
-    return run_grid(cells, trace, jobs)
+def _settings(spec: ModelSpec, dtype: str, tokens: int, options: dict[str, Any]) -> Settings:
+    asked = {"machine": MACHINE, "phase": "decode", "model": NAME, "expert_dtype": dtype}
+    steps = {"tokens": tokens, "warmup": min(tokens, _WARMUP)}
+    settings = build_settings({**asked, **steps, **options})
+    return replace(settings, model=spec, profile_tokens=_PROFILE)
