@@ -58,9 +58,15 @@ def _tell(rng: Random, about: Amount, numbers: list[str]) -> Fields:
     }
 
 
-def _asked(about: Amount, word: str, limit: str = "") -> Fields:
-    question = about.asked[word].format(limit)
-    return {f"{word}_q": question, f"{word}_low": question[0].lower() + question[1:]}
+@cache
+def _asked(number: int, limit: str) -> Fields:
+    """Every question of a setting, as a sentence of its own and behind another one."""
+    fields = {}
+    for word, asked in settings()[number].asked.items():
+        question = asked.format(limit)
+        fields[f"{word}_q"] = question
+        fields[f"{word}_low"] = question[0].lower() + question[1:]
+    return fields
 
 
 @maker("amounts")
@@ -70,18 +76,18 @@ def amounts(length: str) -> NamedDraw:
     abouts = settings()
 
     def draw(rng: Random) -> Fields | None:
-        about = pick(rng, abouts)
+        number = between(rng, 0, len(abouts) - 1)
+        about = abouts[number]
         found = several(rng, about.sizes, between(rng, low, high))
         limit = between(rng, about.sizes[0] // 5 + 1, about.sizes[-1] // 5) * 5
         over, under = [n for n in found if n > limit], [n for n in found if n < limit]
         even, odd = [n for n in found if n % 2 == 0], [n for n in found if n % 2]
-        if limit in found or not (over and under and even and odd):
+        if not (over and under and even and odd) or limit in found:
             return None
         order, told = sorted(found), [str(n) for n in found]
-        fields = _tell(rng, about, told)
-        for word in _QUESTIONS[:4]:
-            fields |= _asked(about, word, str(limit))
-        return fields | {
+        return {
+            **_tell(rng, about, told),
+            **_asked(number, str(limit)),
             "limit": str(limit),
             "above": " ".join(f"{n}: {'yes' if n > limit else 'no'}." for n in found),
             "below": " ".join(f"{n}: {'yes' if n < limit else 'no'}." for n in found),
@@ -108,7 +114,7 @@ def amounts(length: str) -> NamedDraw:
         "limit above below over over_count under under_count parity even even_count odd odd_count "
         "rising falling largest smallest second_largest second_smallest first last"
     )
-    asked = [f"{word}_{form}" for word in _QUESTIONS[:4] for form in ("q", "low")]
+    asked = [f"{word}_{form}" for word in _QUESTIONS for form in ("q", "low")]
     return NamedDraw(draw, (*_TOLD, *gives.split(), *asked), ("items",))
 
 
@@ -117,17 +123,18 @@ def amount_sums(length: str, size: str) -> NamedDraw:
     """Added one after the other."""
     low, high = limits(length)
     least, most = limits(size)
-    abouts = [about for about in settings() if "sum" in about.asked]
+    abouts = settings()
+    with_sum = [number for number, about in enumerate(abouts) if "sum" in about.asked]
 
     def draw(rng: Random) -> Fields:
-        about = pick(rng, abouts)
+        setting = pick(rng, with_sum)
         found = [between(rng, least, most) for _ in range(between(rng, low, high))]
         total, steps = found[0], []
         for number in found[1:]:
             steps.append(f"{total} + {number} = {total + number}.")
             total += number
-        fields = _tell(rng, about, [str(n) for n in found]) | _asked(about, "sum")
-        return fields | {"added": " ".join(steps), "total": str(total)}
+        fields = _tell(rng, abouts[setting], [str(n) for n in found])
+        return fields | _asked(setting, "") | {"added": " ".join(steps), "total": str(total)}
 
     return NamedDraw(draw, (*_TOLD, "sum_q", "sum_low", "added", "total"), ("items",))
 

@@ -18,6 +18,9 @@ class Pool(NamedTuple):
     def subject(self, word: str) -> str:
         return f"the {word}" if self.the else word
 
+    def subjects(self, words: list[str]) -> list[str]:
+        return [f"the {word}" for word in words] if self.the else words
+
 
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(" ".join(word.split()) for word in text.split(","))

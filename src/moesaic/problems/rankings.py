@@ -6,6 +6,7 @@ a family (see attributes.py).
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 from random import Random
 
@@ -18,13 +19,14 @@ from moesaic.problems.text import Fields
 _WORDS = "which Which verb Are unit more most less least high low"
 
 
-def _words(about: Attribute, up: Degrees, down: Degrees) -> Fields:
+@cache
+def _words(which: str, verb: str, unit: str, up: Degrees, down: Degrees) -> Fields:
     return {
-        "which": about.which,
-        "Which": capital(about.which),
-        "verb": about.verb,
-        "Are": "Were" if about.verb == "was" else "Are",
-        "unit": about.unit,
+        "which": which,
+        "Which": capital(which),
+        "verb": verb,
+        "Are": "Were" if verb == "was" else "Are",
+        "unit": unit,
         "more": up.more,
         "most": up.most,
         "high": up.plain,
@@ -34,24 +36,22 @@ def _words(about: Attribute, up: Degrees, down: Degrees) -> Fields:
     }
 
 
-def _told(rng: Random, about: Attribute, who: list[str], much: list[int]) -> str:
+def _told(rng: Random, about: Attribute, who: list[str], the: list[str], told: list[str]) -> str:
     """The numbers as sentences, as one sentence, or as a table in a line."""
-    pairs = list(zip(who, much, strict=True))
     style = between(rng, 0, 3)
     if style == 3:
-        table = ", ".join(f"{name} {number}" for name, number in pairs)
+        table = ", ".join([f"{name} {number}" for name, number in zip(who, told, strict=True)])
         return f"Here are {about.title}: {table}."
     says = pick(rng, about.says)
-    clauses = [says.format(about.pool.subject(name), n=number) for name, number in pairs]
+    clauses = [says.format(name, n=number) for name, number in zip(the, told, strict=True)]
     if style == 2:
         return capital(enumerate_words(clauses)) + "."
-    return " ".join(f"{capital(clause)}." for clause in clauses)
+    return " ".join([f"{capital(clause)}." for clause in clauses])
 
 
-def _relation(about: Attribute, first: str, much: list[int]) -> str:
+def _relation(about: Attribute, who: str, much: list[int]) -> str:
     more = much[0] > much[1]
     word, degrees = ("more", about.up) if more else ("less", about.down)
-    who = about.pool.subject(first)
     return f"{much[0]} is {word} than {much[1]}, so {who} {about.verb} {degrees.more}"
 
 
@@ -66,44 +66,46 @@ def ranked(name: str, count: str, only: str = "") -> NamedDraw:
     def draw(rng: Random) -> Fields:
         about = pick(rng, abouts)
         who, much = several(rng, about.pool.words, many), several(rng, about.sizes, many)
-        order = sorted(zip(much, who, strict=True))
-        (least, bottom), (most, top) = order[0], order[-1]
-        subject = about.pool.subject
-        asked = [f"{subject(one)} with {n} {about.unit}" for one, n in zip(who, much, strict=True)]
+        the = about.pool.subjects(who)
+        told = [str(number) for number in much]
+        order = sorted(zip(much, told, who, the, strict=True))
+        _, rising_n, rising, the_rising = zip(*order, strict=True)
+        gap = order[-1][0] - order[0][0]
+        asked = [f"{one} with {n} {about.unit}" for one, n in zip(the, told, strict=True)]
         fields = {
-            **_words(about, about.up, about.down),
-            "told": _told(rng, about, who, much),
-            "listed": " ".join(f"{one}: {n}." for one, n in zip(who, much, strict=True)),
-            "options": ", ".join(map(subject, who[:-1])) + " or " + subject(who[-1]),
-            "choices": ", ".join(asked[:-1]) + " or " + asked[-1],
-            "group": enumerate_words([subject(one) for one in who]),
+            **_words(about.which, about.verb, about.unit, about.up, about.down),
+            "told": _told(rng, about, who, the, told),
+            "listed": " ".join([f"{one}: {n}." for one, n in zip(who, told, strict=True)]),
+            "options": f"{', '.join(the[:-1])} or {the[-1]}",
+            "choices": f"{', '.join(asked[:-1])} or {asked[-1]}",
+            "group": enumerate_words(the),
             "first_more": "yes" if much[0] > much[1] else "no",
             "first_less": "yes" if much[0] < much[1] else "no",
-            "relation": _relation(about, who[0], much),
-            "top": top,
-            "the_top": subject(top),
-            "top_n": str(most),
-            "bottom": bottom,
-            "the_bottom": subject(bottom),
-            "bottom_n": str(least),
-            "middle": order[many // 2][1],
-            "middle_n": str(order[many // 2][0]),
-            "the_middle": subject(order[many // 2][1]),
-            "second": order[-2][1],
-            "the_second": subject(order[-2][1]),
-            "second_n": str(order[-2][0]),
-            "second_last": order[1][1],
-            "the_second_last": subject(order[1][1]),
-            "second_last_n": str(order[1][0]),
-            "rising": ", ".join(one for _, one in order),
-            "falling": ", ".join(one for _, one in reversed(order)),
-            "rising_n": ", ".join(str(n) for n, _ in order),
-            "falling_n": ", ".join(str(n) for n, _ in reversed(order)),
-            "gap": str(most - least),
-            "gap_step": f"{most} - {least} = {most - least}",
+            "relation": _relation(about, the[0], much),
+            "top": rising[-1],
+            "the_top": the_rising[-1],
+            "top_n": rising_n[-1],
+            "bottom": rising[0],
+            "the_bottom": the_rising[0],
+            "bottom_n": rising_n[0],
+            "middle": rising[many // 2],
+            "the_middle": the_rising[many // 2],
+            "middle_n": rising_n[many // 2],
+            "second": rising[-2],
+            "the_second": the_rising[-2],
+            "second_n": rising_n[-2],
+            "second_last": rising[1],
+            "the_second_last": the_rising[1],
+            "second_last_n": rising_n[1],
+            "rising": ", ".join(rising),
+            "falling": ", ".join(rising[::-1]),
+            "rising_n": ", ".join(rising_n),
+            "falling_n": ", ".join(rising_n[::-1]),
+            "gap": str(gap),
+            "gap_step": f"{rising_n[-1]} - {rising_n[0]} = {gap}",
         }
-        fields.update(zip(numbers, map(str, much), strict=True))
-        fields.update(zip(subjects, map(subject, who), strict=True))
+        fields.update(zip(numbers, told, strict=True))
+        fields.update(zip(subjects, the, strict=True))
         return fields
 
     given = (
@@ -124,14 +126,15 @@ def alike(name: str) -> NamedDraw:
         who, much = several(rng, about.pool.words, 2), several(rng, about.sizes, 2)
         if rng.random() < 0.5:
             much[1] = much[0]
-        same = much[0] == much[1]
+        same, the = much[0] == much[1], about.pool.subjects(who)
+        told = [str(number) for number in much]
         return {
-            **_words(about, about.up, about.down),
-            "told": _told(rng, about, who, much),
-            "listed": " ".join(f"{one}: {n}." for one, n in zip(who, much, strict=True)),
-            "group": enumerate_words([about.pool.subject(one) for one in who]),
-            "n1": str(much[0]),
-            "n2": str(much[1]),
+            **_words(about.which, about.verb, about.unit, about.up, about.down),
+            "told": _told(rng, about, who, the, told),
+            "listed": f"{who[0]}: {told[0]}. {who[1]}: {told[1]}.",
+            "group": enumerate_words(the),
+            "n1": told[0],
+            "n2": told[1],
             "compared": f"{much[0]} is {'the same as' if same else 'not the same as'} {much[1]}",
             "same": "yes" if same else "no",
             "different": "no" if same else "yes",
@@ -151,7 +154,7 @@ def chain(name: str, count: str) -> NamedDraw:
         about = pick(rng, abouts)
         up, down = (about.up, about.down) if rng.random() < 0.5 else (about.down, about.up)
         who = several(rng, about.pool.words, many)
-        the = [about.pool.subject(one) for one in who]
+        the = about.pool.subjects(who)
         steps = [f"{one} {about.verb} {up.more} than {two}" for one, two in pairwise(the)]
         turned = [f"{two} {about.verb} {down.more} than {one}" for one, two in pairwise(the)]
         first, *rest = shuffled(rng, range(many - 1))
@@ -159,7 +162,7 @@ def chain(name: str, count: str) -> NamedDraw:
         facts += [turned[n] if rng.random() < 0.5 else steps[n] for n in rest]
         ends = [the[0], the[-1]] if rng.random() < 0.5 else [the[-1], the[0]]
         fields = {
-            **_words(about, up, down),
+            **_words(about.which, about.verb, about.unit, up, down),
             "facts": " ".join(f"{capital(fact)}." for fact in facts),
             "joined": enumerate_words(facts),
             "known": capital(", ".join([*steps[:-1], f"and {steps[-1]}"] if many > 2 else steps)),
