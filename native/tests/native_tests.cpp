@@ -8,6 +8,7 @@
 #include "runner.h"
 
 void test_arithmetic(const std::vector<moesaic::Isa>& isas, int cases);
+void test_crowded();
 void test_no_numbers(const std::vector<moesaic::Isa>& isas);
 void test_pools(int rounds);
 void test_bad_input();
@@ -45,6 +46,8 @@ int main(int count, char** arguments) {
     return 2;
   }
   test_arithmetic(isas, quick ? 240 : 1200);
+  for (const moesaic::Isa isa : isas)
+    if (isa == moesaic::Isa::amx) test_crowded();
   test_no_numbers(isas);
   test_pools(quick ? 3 : 30);
   test_bad_input();
