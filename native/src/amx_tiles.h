@@ -32,7 +32,8 @@ inline void configure(const std::array<int, 8>& rows) {
   _tile_loadconfig(&config);
 }
 
-// Tiles 0-1: the first tokens' sums, 2-3: the second tokens', 4-5: tokens, 6: weights.
+// For pairs. Tiles 0-1: the first tokens' sums, 2-3: the second tokens', 4-5: tokens, 6: weights. Two
+// full ones make all eight full.
 class Shapes {
  public:
   void set(int first, int second) {
@@ -59,13 +60,13 @@ struct Fetch {
   }
 };
 
-// A single pair of token tiles runs ahead in its own strips; several share the strips to come.
+// A single block of tokens runs ahead in its own strips; several share the strips to come.
 inline Fetch fetch_for(const std::uint8_t* const* now, const std::uint8_t* const* next, int tiles,
-                       int pair, int pairs) {
+                       int block, int blocks) {
   Fetch fetch;
-  fetch.lines = divide_up(16, pairs);
+  fetch.lines = divide_up(16, blocks);
   for (int s = 0; s < 2; ++s)
-    fetch.from[s] = pairs == 1 ? now[s] + kAhead : next[s] + pair * tiles * fetch.lines * 64;
+    fetch.from[s] = blocks == 1 ? now[s] + kAhead : next[s] + block * tiles * fetch.lines * 64;
   return fetch;
 }
 

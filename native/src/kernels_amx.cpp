@@ -1,5 +1,6 @@
-// Tile products for CPUs with AMX. Alone on its core, a thread multiplies two tiles of tokens and two
-// strips at once, so that every loaded tile is used twice: what limits it is the second-level cache.
+// Tile products for CPUs with AMX. Alone on its core, a thread multiplies three tiles of tokens (or
+// two) and two strips at once, so that every loaded tile is used several times: what limits it is the
+// second-level cache.
 // Beside another thread the tile registers are what is short (amx_crowded.h), and it takes one strip
 // after the other. Either way sums stay in tiles over 2048 inputs (all of them, for most experts):
 // taking fewer at a time keeps weights in the first-level cache, and loses more to sums that come
@@ -25,17 +26,74 @@ inline void begin_sums(float* const* c, bool first) {
   if (Tokens > 1 && Strips > 1) _tile_loadd(3, c[3], 64);
 }
 
+// Sums of three full tiles of tokens, `apart` bytes from one to the next, and two strips: five tiles
+// come from the second-level cache for six products, the middle ones once more from the first.
+void bf16_triple(const std::uint8_t* const* w, int tiles, const std::uint8_t* x, std::size_t apart,
+                 float* c0, float* c1, bool first, const Fetch& fetch) {
+  if (first) {
+    zero_sums<2, 2>();
+    _tile_zero(4);
+    _tile_zero(5);
+  } else {
+    _tile_loadd(0, c0, 64);
+    _tile_loadd(1, c0 + 256, 64);
+    _tile_loadd(2, c0 + 512, 64);
+    _tile_loadd(3, c1, 64);
+    _tile_loadd(4, c1 + 256, 64);
+    _tile_loadd(5, c1 + 512, 64);
+  }
+  for (int k = 0; k < tiles; ++k) {
+    const std::size_t at = std::size_t(k) * kTileBytes;
+    fetch.step<2>(k);
+    _tile_loadd(7, w[0] + at, 64);
+    _tile_loadd(6, x + at, 64);
+    _tile_dpbf16ps(0, 6, 7);
+    _tile_loadd(6, x + at + apart, 64);
+    _tile_dpbf16ps(1, 6, 7);
+    _tile_loadd(6, x + at + 2 * apart, 64);
+    _tile_dpbf16ps(2, 6, 7);
+    _tile_loadd(7, w[1] + at, 64);
+    _tile_dpbf16ps(5, 6, 7);
+    _tile_loadd(6, x + at + apart, 64);
+    _tile_dpbf16ps(4, 6, 7);
+    _tile_loadd(6, x + at, 64);
+    _tile_dpbf16ps(3, 6, 7);
+  }
+  _tile_stored(0, c0, 64);
+  _tile_stored(1, c0 + 256, 64);
+  _tile_stored(2, c0 + 512, 64);
+  _tile_stored(3, c1, 64);
+  _tile_stored(4, c1 + 256, 64);
+  _tile_stored(5, c1 + 512, 64);
+}
+
+// Threes of full tiles of tokens to begin with, such that only pairs are left.
+inline int triples_of(const Panel& panel, int token_tiles) {
+  int triples = panel.tokens / kTileTokens / 3;
+  while (triples && (token_tiles - 3 * triples) % 2) --triples;
+  return triples;
+}
+
 // Tiles [begin, begin + tiles) of strips (which lie at w) times all tokens.
 template <int Strips>
 void bf16_block(Shapes& shapes, const std::uint8_t* const* w, const std::uint8_t* const* next,
                 int begin, int tiles, const Panel& panel, float* c) {
   const int token_tiles = divide_up(panel.tokens, kTileTokens);
-  const int pairs = divide_up(token_tiles, 2);
-  for (int p = 0; p < pairs; ++p) {
-    Pair pair(panel, 2 * p, token_tiles, c);
+  const int triples = Strips == 2 ? triples_of(panel, token_tiles) : 0;
+  const int blocks = triples + divide_up(token_tiles - 3 * triples, 2);
+  for (int b = 0; b < blocks; ++b) {
+    const Fetch fetch = next ? fetch_for(w, next, tiles, b, blocks) : Fetch();
+    if (b < triples) {
+      float* to = c + std::size_t(3 * b) * kTileTokens * 16;
+      shapes.set(kTileTokens, kTileTokens);
+      bf16_triple(w, tiles, panel.tile(3 * b) + std::size_t(begin) * kTileBytes,
+                  panel.tiles * kTileBytes, to, to + std::size_t(panel.tokens) * 16, begin == 0,
+                  fetch);
+      continue;
+    }
+    Pair pair(panel, 3 * triples + 2 * (b - triples), token_tiles, c);
     for (int i = 0; i < 2; ++i) pair.x[i] += std::size_t(begin) * pair.stride[i];
     shapes.set(pair.rows[0], pair.rows[1]);
-    const Fetch fetch = next ? fetch_for(w, next, tiles, p, pairs) : Fetch();
     pair.dispatch([&]<int Tokens, bool Level>() {
       begin_sums<Tokens, Strips>(pair.c, begin == 0);
       multiply<Dtype::bf16, Tokens, Strips, Level>(w, tiles, pair.x, pair.stride, fetch, 0);
