@@ -51,7 +51,7 @@ Then try
   {moesaic} bench --accelerator emulated --systems moesaic,llama.cpp --cache-ratios 0.25,0.5
   {moesaic} simulate --model moesaic-20m --trace {out}/routing.moet --timeline simulated.png
   {moesaic} plan qwen3-30b-a3b --machine a6000-xeon5220r --accelerator emulated
-  {moesaic} compare --expert-dtype int4 --cache-ratios 0.25,0.5,0.75 --plot large.png
+  {moesaic} compare --model deepseek-v2-lite --cache-ratios 0.25,0.5 --plot large.png
   {moesaic} profile"""
 
 
