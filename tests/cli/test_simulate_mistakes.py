@@ -60,7 +60,8 @@ def test_a_trace_must_be_of_the_model_and_long_enough(
     trace = bundled_trace("deepseek-v2-lite")
     other = refused(monkeypatch, capsys, "simulate", "--trace", trace, "--model", "qwen2-57b-a14b")
     assert "the trace is of deepseek-v2-lite" in other
-    short = refused(monkeypatch, capsys, "simulate", "--trace", trace, "--tokens", 100_000)
+    words = ("--trace", trace, "--model", "deepseek-v2-lite", "--tokens", 100_000)
+    short = refused(monkeypatch, capsys, "simulate", *words)
     assert "has 2048 tokens for decode; this run needs 100288" in short
 
 
