@@ -22,6 +22,7 @@ from moesaic.core.files import whole_file
 from moesaic.workloads.source import open_trace
 
 SIDE_BY_SIDE, BY_SOURCE = "side by side", "by source"  # marks in the page
+_SHAPE = ("layers", "experts", "top_k")
 _SOURCE_ROWS = (
     "gini", "gini_document", "gini_apart", "overlap_1", "overlap_document", "overlap_global",
     "predict_1", "predict_popular", "active_8", "lru_25", "mrs_25", "belady_25",
@@ -68,11 +69,13 @@ def _columns(files: Iterable[str], phase: str | None) -> list[Column]:
 
 
 def markdown(found: Sequence[Column], rows: Iterable[str]) -> str:
-    """The phase stands in the heading only where columns differ in it."""
+    """Phase and shape are told only where columns differ in them."""
     alike = len({column.profile.phase for column in found}) == 1
     names = [c.label.removesuffix(f" {c.profile.phase}") if alike else c.label for c in found]
     lines = [["", *names], ["---"] * (len(names) + 1)]
     for name, *values in table(found, rows):
+        if name in _SHAPE and len(set(values)) == 1:
+            continue
         words = f"{ROWS[name]} (`{name}`)" if name in ROWS else name.replace("_", "-")
         lines.append([words, *values])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -90,7 +90,7 @@ def announced_workload(trace: str, settings: Settings) -> Workload:
         click.echo(
             f"note: an expert of {settings.model.name} has {size / 1e3:.0f} KB: on "
             f"{settings.machine.name} fixed costs (copies, kernels, decisions) outweigh its bytes, "
-            "and offloading gains little. For what it gains on large models, name one: "
+            "so hits say something here and times do not. For times that do, name a large model: "
             f"--model {LARGE_MODEL}",
             err=True,
         )

@@ -14,6 +14,7 @@ from moesaic.workloads.source import TraceSource
 from moesaic.workloads.stats.phases import phases_of
 from moesaic.workloads.stats.profile import PARTS as PROFILE_PARTS
 from moesaic.workloads.stats.profile import Profile, profile
+from moesaic.workloads.stats.summary import WINDOW
 
 PARTS = PROFILE_PARTS + HIT_PARTS  # of the work for one column
 
@@ -24,8 +25,8 @@ LOAD = {
     "share_top_25": "traffic of the busiest quarter of the experts",
     "max_over_mean": "busiest expert, over the mean",
     "min_over_mean": "least used expert, over the mean",
-    "gini_document": "Gini within 32 tokens of a document",
-    "gini_apart": "Gini within 32 unrelated tokens",
+    "gini_document": f"Gini within {WINDOW} tokens of a document",
+    "gini_apart": f"Gini within {WINDOW} unrelated tokens",
 }
 REUSE = {
     "overlap_1": "experts shared with the previous token",
