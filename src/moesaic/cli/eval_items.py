@@ -57,7 +57,8 @@ def refuse_if_nothing_can_be_asked(items: Sequence[Item]) -> None:
 def _problems(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:
     form = choose_form(asked.form, CHAT, tokenizer)
     count = PROBLEMS if asked.limit is None else asked.limit
-    return problem_items(tokenizer, form, count, asked.splits, asked.seed, _most("problems", asked))
+    most = _most("problems", asked)
+    return list(problem_items(tokenizer, form, count, asked.splits, asked.seed, most))
 
 
 def _text(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:

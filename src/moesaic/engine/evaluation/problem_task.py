@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from moesaic.engine.evaluation.items import Item, Question, Verdict
+from moesaic.engine.evaluation.items import Question, Verdict
 from moesaic.engine.evaluation.prompts import ask, stops
 from moesaic.models.tokenizer import Tokenizer
 from moesaic.problems import extract_answer, generate, same_answer
@@ -26,7 +26,7 @@ def problem_items(
     splits: Sequence[str] = SPLITS,
     seed: int = SEED,
     max_tokens: int = MAX_TOKENS,
-) -> list[Item]:
+) -> list[Question]:
     """`count` of each split."""
     return [
         Question(
