@@ -32,6 +32,7 @@ from moesaic.workloads.source import LazyTrace, TraceSource, open_trace
 from moesaic.workloads.writer import write_trace
 
 ALL = "all"
+LOOP = 8
 MOST_BUNDLED_BYTES = 1_500_000
 
 
@@ -56,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--answer-tokens", type=int, default=128, help="an answer's most")
     parser.add_argument("--prompt-tokens", type=int, default=384, help="longer prompts are skipped")
     parser.add_argument("--bundle-tokens", type=int, default=6000, help="of the small trace")
-    parser.add_argument("--temperature", type=float, default=0.7)
+    parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     return parser
@@ -85,7 +86,7 @@ def record(model: Path, prompts: list[Prompt], path: Path, asked: argparse.Names
     started, skipped = time.perf_counter(), 0
     domains: list[str] = []
     ended: Counter[str] = Counter()
-    read = written = 0
+    read = written = again = 0
     with TemporaryDirectory(dir=path.parent) as folder:
         raw = Path(folder) / "raw.moet"
         with LLM(model, record=raw, threads=asked.threads) as llm:
@@ -96,14 +97,23 @@ def record(model: Path, prompts: list[Prompt], path: Path, asked: argparse.Names
                 domains.append(prompt.domain)
                 ended[answer.finish_reason] += 1
                 read, written = read + len(answer.prompt_tokens), written + len(answer.tokens)
+                again += repeating(answer.tokens)
                 if written >= asked.tokens:
                     break
         _write(path, _described(open_trace(raw), model.name, path.stem, domains, asked))
     seconds = time.perf_counter() - started
     return (
         f"{len(domains)} answers, {ended['stop']} of them ended by the model; {read} tokens read, "
-        f"{written} generated in {seconds:.0f} s; {skipped} prompts too long"
+        f"{written} generated ({again / max(written, 1):.0%} in loops) in {seconds:.0f} s; "
+        f"{skipped} prompts too long"
     )
+
+
+def repeating(tokens: Sequence[int]) -> int:
+    """How many tokens end a run of `LOOP` tokens that the answer has had before: what goes round
+    in circles routes in circles, and looks like locality."""
+    runs = [tuple(tokens[end - LOOP : end]) for end in range(LOOP, len(tokens) + 1)]
+    return len(runs) - len(set(runs))
 
 
 def _answers(

@@ -8,7 +8,7 @@ import lzma
 from pathlib import Path
 
 import pytest
-from benchmarks.record_routing import main
+from benchmarks.record_routing import LOOP, main, repeating
 from benchmarks.record_routing_docs import main as write_docs
 from benchmarks.record_routing_docs import put
 from benchmarks.record_routing_prompts import BadPrompts, Prompt, name_of, read_prompts
@@ -118,6 +118,13 @@ def test_the_page_gets_its_tables_and_its_picture(recorded: Path, tmp_path: Path
     assert again == "a\n<!-- m -->\nnewer\n<!-- end of m -->\nc"
     page.write_text("no marks")
     assert write_docs(["--ours", str(recorded), "--page", str(page)]) == 2
+
+
+def test_tokens_in_loops_are_counted() -> None:
+    once = list(range(20))
+    assert repeating(once) == 0
+    assert repeating([*once, *once]) == 20 - LOOP + 1
+    assert repeating(once[: LOOP - 1]) == 0
 
 
 def test_a_mistake_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
