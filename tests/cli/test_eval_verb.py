@@ -214,6 +214,15 @@ def test_hostile_programs_are_reported_and_the_evaluation_goes_on(
     assert not outside.exists()
 
 
+def test_missing_walls_are_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moesaic.engine.evaluation.sandbox.walls", lambda: ("network",))
+    monkeypatch.setattr(humaneval_task, "completed", lambda prompt, text, form: "def twice(x): 1")
+    file = folder / "one.jsonl"
+    file.write_text(json.dumps({"task_id": "a", "prompt": "def twice(x):\n", **EXERCISE}))
+    said = run("eval", folder, "--task", "humaneval", "--file", file, *SHORT).err
+    assert "does not separate generated programs from its processes, files" in said
+
+
 def test_gsm8k_goes_on_after_a_broken_line(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "test.jsonl"
     lines = [{"question": f"{n} + 1?", "answer": f"#### {n + 1}"} for n in range(4)]

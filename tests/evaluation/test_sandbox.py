@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.engine.evaluation import sandbox
 from moesaic.engine.evaluation.sandbox import Limits, Outcome, run_program
 
 SHORT_S, PLENTY_S = 0.4, 10.0
@@ -143,6 +145,17 @@ def test_walls_hold_where_python_does_not_look(tmp_path: Path) -> None:
         pytest.skip("this system does not let programs be separated from its files")
     assert "Read-only file system" in outcome.why
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_guard_that_fails_fails_its_program_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "guard.py"
+    broken.write_text("raise SystemExit('no memory')")
+    monkeypatch.setattr(sandbox, "_CHILD", broken)
+    assert ran("", True) == Outcome(False, "its guard ended with status 1: no memory", ())
+    with pytest.raises(ImpossibleSetting, match=r"cannot be run here: .* no memory"):
+        sandbox.walls()
 
 
 def _read(path: Path) -> bytes:

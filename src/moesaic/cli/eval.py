@@ -49,7 +49,7 @@ def eval(context: click.Context, /, model: str | None, as_json: bool, **options:
     known = _identity(folder, prepared, asked)
     journal = _journal(options["out"], known, options["restart"])
     if "humaneval" in asked.tasks:
-        warn_about_sandbox(asked.time_limit)
+        warn_about_sandbox()
     try:
         results = run_evaluation(prepared, items, journal)
         described = describe(prepared.spec.name, results, known, command_line(context))

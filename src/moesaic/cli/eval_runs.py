@@ -4,8 +4,8 @@ loses nothing."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -26,17 +26,18 @@ def run_evaluation(
     prepared: Prepared, items: Sequence[Item], journal: Journal | None
 ) -> list[Result]:
     """In the items' order. A model is loaded only if there is something left to ask."""
-    known = dict(journal.done) if journal is not None else {}
+    known = {} if journal is None else journal.done
     found = {(item.task, item.item): known.get((item.task, item.item)) for item in items}
-    before = sum(result is not None for result in found.values())
+    before = {key: result for key, result in found.items() if result is not None}
     if before:
-        click.echo(f"{before} of {len(items)} are done already", err=True)
+        click.echo(f"{len(before)} of {len(items)} are done already", err=True)
     _name_unusable(items)
     try:
-        for result in _new_results(prepared, items, {k: v for k, v in found.items() if v}):
-            if journal is not None:
-                journal.add(result)
-            found[result.key] = result
+        with closing(_new_results(prepared, items, before)) as results:
+            for result in results:
+                if journal is not None:
+                    journal.add(result)
+                found[result.key] = result
     except KeyboardInterrupt:
         done = sum(result is not None for result in found.values())
         click.echo(_how_to_go_on(done, len(items), journal), err=True)
@@ -44,12 +45,12 @@ def run_evaluation(
     return [result for result in found.values() if result is not None]
 
 
-def warn_about_sandbox(seconds: float) -> None:
+def warn_about_sandbox() -> None:
     """What keeps generated programs from doing harm here, where it is less than it could be."""
-    from moesaic.engine.evaluation.sandbox import WALLS, Limits, run_program
+    from moesaic.engine.evaluation.sandbox import WALLS, walls
 
-    tried = run_program("", Limits(seconds=seconds))
-    missing = [wall for wall in WALLS if wall not in tried.separated]
+    found = walls()
+    missing = [wall for wall in WALLS if wall not in found]
     if missing:
         click.echo(
             f"this system does not separate generated programs from its {', '.join(missing)}: "
@@ -60,7 +61,7 @@ def warn_about_sandbox(seconds: float) -> None:
 
 def _new_results(
     prepared: Prepared, items: Sequence[Item], done: dict[tuple[str, str], Result]
-) -> Iterator[Result]:
+) -> Generator[Result]:
     if len(done) == len(items):
         return
     from moesaic.cli.generating import loaded
