@@ -34,6 +34,8 @@ REUSE = {
     "overlap_document": "with any other token of the document",
     "overlap_global": "if drawn from the whole trace's load",
     "overlap_uniform": "if drawn from all experts alike",
+    "reuse_rank_1": "best expert chosen again by the next token",
+    "reuse_rank_4": "fourth best chosen again",
 }
 LAYERS = {
     "predict_1": "next layer's experts foretold by this layer's",
