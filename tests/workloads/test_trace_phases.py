@@ -10,7 +10,7 @@ from moesaic.workloads.block import DECODE, PREFILL, join
 from moesaic.workloads.source import MemoryTrace
 from moesaic.workloads.stats.phases import of_phase, phases_of
 from moesaic.workloads.stats.profile import PARTS, profile
-from moesaic.workloads.stats.sample import collect, spread
+from moesaic.workloads.stats.sample import beginnings, collect, spread
 
 
 def answered(prompt: int, answer: int, documents: int) -> MemoryTrace:
@@ -48,3 +48,13 @@ def test_a_spread_sample_has_whole_documents_of_both_ends() -> None:
     assert np.array_equal(some.ranked[:10], whole.ranked[:10])
     assert np.array_equal(some.ranked[-10:], whole.ranked[-10:])
     assert spread(whole, 200) is whole
+
+
+def test_beginnings_are_cut_from_every_document() -> None:
+    whole = collect(answered(0, 10, documents=3))
+    cut = beginnings(whole, 4)
+    assert cut.lengths.tolist() == [4, 4, 4]
+    assert np.array_equal(cut.ranked[4:8], whole.ranked[10:14])
+    assert beginnings(whole, 99).lengths.tolist() == [10, 10, 10]
+    found = profile(answered(2, 10, documents=3), "decode", 1000, first=5)
+    assert (found.tokens, found.documents) == (15, 3)

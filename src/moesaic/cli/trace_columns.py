@@ -100,13 +100,14 @@ def columns(
     work: Sequence[tuple[str, TraceSource, str]],
     max_tokens: int,
     advance: Callable[[], object] = lambda: None,
+    first: int | None = None,
 ) -> Iterator[Column]:
     """Calls `advance` `PARTS` times for each."""
     models = Counter((source.header.model, phase) for _, source, phase in work)
     for file, source, phase in work:
         alone = models[source.header.model, phase] == 1
         name = source.header.model if alone else Path(file).stem
-        about = profile(source, phase, max_tokens, advance)
+        about = profile(source, phase, max_tokens, advance, first)
         yield Column(f"{name} {phase}", file, about, hit_rates(about.sample, advance))
 
 

@@ -28,6 +28,13 @@ MAX_TOKENS = 20_000
     show_default=True,
     help="How many tokens of each are looked at, in documents from all over the trace.",
 )
+@click.option(
+    "--first",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Only the first N tokens of a document's prompt or answer: long and short ones then "
+    "compare.",
+)
 @click.option("--plot", metavar="FILE", help="Draw load, reuse and hits: .png, .svg or .pdf")
 @json_option
 def compare(as_json: bool, files: tuple[str, ...], **asked: Any) -> None:
@@ -37,7 +44,7 @@ def compare(as_json: bool, files: tuple[str, ...], **asked: Any) -> None:
     also says what the statistics are; lru_25, mrs_25 and belady_25 are hits of a cache per layer
     with 25 % of its experts, kept between documents."""
     check_picture("--plot", asked["plot"])
-    found = _columns(files, asked["phase"], asked["max_tokens"], quiet=as_json)
+    found = _columns(files, asked, quiet=as_json)
     if asked["plot"] is not None:
         from moesaic.cli.trace_picture import draw_traces
 
@@ -53,12 +60,11 @@ def compare(as_json: bool, files: tuple[str, ...], **asked: Any) -> None:
     print_table("routing side by side", ("statistic", *labels), table(found))
 
 
-def _columns(
-    files: tuple[str, ...], phase: str | None, max_tokens: int, quiet: bool
-) -> list[Column]:
+def _columns(files: tuple[str, ...], asked: dict[str, Any], quiet: bool) -> list[Column]:
     from moesaic.cli.trace_columns import PARTS, columns, work_of
     from moesaic.workloads.block import PHASES
 
+    phase = asked["phase"]
     if phase is not None and phase not in PHASES:
         raise UnknownName("phase", phase, PHASES)
     work = work_of([(file, open_named(file)) for file in files], phase)
@@ -66,4 +72,4 @@ def _columns(
         wanted = "tokens" if phase is None else f"{phase} tokens"
         raise ImpossibleSetting(f"there are no {wanted} in {', '.join(files)}")
     with progress("comparing", PARTS * len(work), quiet=quiet) as advance:
-        return list(columns(work, max_tokens, advance))
+        return list(columns(work, asked["max_tokens"], advance, asked["first"]))

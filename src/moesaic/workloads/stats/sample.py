@@ -90,3 +90,14 @@ def spread(sample: Sample, tokens: int) -> Sample:
     documents = len(sample.lengths)
     count = max(1, round(documents * tokens / whole))
     return sample.of_documents(np.linspace(0, documents - 1, count).round().astype(np.int64))
+
+
+def beginnings(sample: Sample, tokens: int) -> Sample:
+    """The first tokens of every document only: long and short ones then compare."""
+    lengths = np.minimum(sample.lengths, tokens)
+    rows = np.concatenate(
+        [np.arange(s, s + n) for s, n in zip(sample.starts[:-1], lengths, strict=True)]
+    )
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    weights = None if sample.weights is None else sample.weights[rows]
+    return Sample(sample.ranked[rows], sample.top_k, sample.num_experts, starts, weights)
