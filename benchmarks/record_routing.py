@@ -27,12 +27,13 @@ from moesaic.engine.generation.llm import LLM
 from moesaic.engine.generation.sampling_params import SamplingParams
 from moesaic.models.bundled import model_path
 from moesaic.workloads.domains import with_domains
-from moesaic.workloads.mixture import mixture, without_repeated_weights
+from moesaic.workloads.mixture import introduced, mixture, without_repeated_weights
 from moesaic.workloads.source import LazyTrace, TraceSource, open_trace
 from moesaic.workloads.writer import write_trace
 
 ALL = "all"
 LOOP = 8
+PROFILE_TOKENS = 256  # the first ones decide where a simulated run places experts
 MOST_BUNDLED_BYTES = 1_500_000
 
 
@@ -74,7 +75,10 @@ def _record_all(asked: argparse.Namespace) -> None:
         print(f"{name:16} {record(model, several, paths[-1], asked)}", flush=True)
     recorded = [open_trace(path) for path in paths]
     _write(out / f"{ALL}.moet", mixture(recorded))
-    small = without_repeated_weights(mixture(recorded, asked.bundle_tokens))
+    each = PROFILE_TOKENS // len(recorded)
+    small = without_repeated_weights(
+        introduced(mixture(recorded, asked.bundle_tokens), recorded, each)
+    )
     bundled = out / f"{small.header.model}.moet"
     _write(bundled, small)
     if bundled.stat().st_size > MOST_BUNDLED_BYTES:

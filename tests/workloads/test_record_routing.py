@@ -5,14 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from benchmarks.record_routing import LOOP, main, repeating
+from benchmarks.record_routing import LOOP, PROFILE_TOKENS, main, repeating
 from benchmarks.record_routing_docs import main as write_docs
 from benchmarks.record_routing_docs import put
 from benchmarks.record_routing_prompts import BadPrompts, Prompt, name_of, read_prompts
 
+from moesaic.engine.settings import Settings
 from moesaic.workloads.domains import domains_of
 from moesaic.workloads.source import open_trace
 from moesaic.workloads.stats.totals import totals
@@ -118,6 +120,11 @@ def test_the_page_gets_its_tables_and_its_picture(recorded: Path, tmp_path: Path
     assert again == "a\n<!-- m -->\nnewer\n<!-- end of m -->\nc"
     page.write_text("no marks")
     assert write_docs(["--ours", str(recorded), "--page", str(page)]) == 2
+
+
+def test_the_introduction_is_as_long_as_runs_look_at() -> None:
+    defaults = {field.name: field.default for field in fields(Settings)}
+    assert defaults["profile_tokens"] == PROFILE_TOKENS
 
 
 def test_tokens_in_loops_are_counted() -> None:

@@ -13,7 +13,7 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.workloads.block import join
 from moesaic.workloads.documents import documents
 from moesaic.workloads.domains import domains_of, with_domains
-from moesaic.workloads.mixture import mixture, without_repeated_weights
+from moesaic.workloads.mixture import introduced, mixture, without_repeated_weights
 from moesaic.workloads.source import MemoryTrace, open_trace
 from moesaic.workloads.writer import write_trace
 
@@ -41,6 +41,16 @@ def test_a_limited_one_ends_with_a_whole_document() -> None:
     few = mixture(sources, max_tokens=10)
     assert [len(document) for document in documents(few)] == [3, 2, 4]
     assert domains_of(few.header) == ("a0", "b0", "a1")
+
+
+def test_an_introduction_has_the_ends_of_every_source() -> None:
+    sources = [about("a", [3, 4, 5], 1), about("b", [2, 3], 2)]
+    whole = introduced(mixture(sources, max_tokens=5), sources, tokens=4)
+    found = list(documents(whole))
+    assert [len(document) for document in found] == [4, 3, 1, 3, 2]
+    assert domains_of(whole.header) == ("a2", "b1", "b0", "a0", "b0")
+    last = list(documents(sources[0]))[2]
+    assert np.array_equal(found[0].experts, last.experts[1:])
 
 
 def test_only_traces_of_one_model_are_mixed() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 
 import numpy as np
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.workloads.block import RoutingBlock
-from moesaic.workloads.documents import documents
+from moesaic.workloads.documents import documents, part_of_phase
 from moesaic.workloads.domains import domains_of, with_domains
 from moesaic.workloads.header import TraceHeader
 from moesaic.workloads.source import LazyTrace, TraceSource
@@ -38,6 +38,33 @@ def mixture(sources: Sequence[TraceSource], max_tokens: int | None = None) -> La
             yield replace(document, documents=np.full(len(document), number, np.uint32))
 
     return LazyTrace(with_domains(header, domains) if any(told) else header, blocks)
+
+
+def introduced(trace: TraceSource, sources: Sequence[TraceSource], tokens: int) -> LazyTrace:
+    """The trace behind the last `tokens` decode tokens of every source. A run places experts by
+    the first tokens it sees: one or two documents would speak for all."""
+    found = [(source.header, *end) for source in sources for end in _ends(source, tokens)]
+
+    def blocks() -> Iterator[RoutingBlock]:
+        every = chain((part for _, _, part in found), documents(trace))
+        for number, part in enumerate(every):
+            yield replace(part, documents=np.full(len(part), number, np.uint32))
+
+    if not domains_of(trace.header):
+        return LazyTrace(trace.header, blocks)
+    before = [domains_of(header)[number] for header, number, _ in found]
+    return LazyTrace(with_domains(trace.header, [*before, *domains_of(trace.header)]), blocks)
+
+
+def _ends(source: TraceSource, tokens: int) -> Iterator[tuple[int, RoutingBlock]]:
+    """Parts of the last documents that have so many decode tokens together, with their numbers."""
+    for number, document in reversed(list(enumerate(documents(source)))):
+        answer = part_of_phase(document, "decode")
+        part = answer.rows(slice(max(0, len(answer) - tokens), None))
+        yield number, part
+        tokens -= len(part)
+        if tokens <= 0:
+            return
 
 
 def without_repeated_weights(source: TraceSource) -> TraceSource:
