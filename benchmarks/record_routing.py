@@ -154,7 +154,7 @@ def _described(
     header = replace(
         source.header,
         model=model,
-        source=f"recorded while {model} answered prompts",
+        source=f"real routing, recorded while {model} answered prompts",
         metadata=facts,
     )
     return LazyTrace(with_domains(header, domains), source.blocks)
