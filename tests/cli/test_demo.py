@@ -45,7 +45,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
 
 def test_it_says_what_the_model_is(shown: Shown) -> None:
     layers = json.loads((default_model() / "config.json").read_text())["num_hidden_layers"]
-    told = rf"{NAME} comes with the package: [\d.]+ million weights in {layers} layers of"
+    told = rf"{NAME} comes with the package: [\d.]+ million weights, {layers} layers of"
     assert re.match(told, shown.text)
 
 

@@ -15,11 +15,15 @@ from torch.nn import functional
 
 import small_tokenizers
 import stock
+from moesaic import LLM, SamplingParams
 from moesaic.cli import quality as verb
+from moesaic.engine.evaluation import problem_task
+from moesaic.engine.evaluation.problem_task import SPLITS
 from moesaic.engine.generation import loading
 from moesaic.kernels.quantize import FORMATS, dequantize, pack_codes, quantize
 from moesaic.machines.real.store import ExpertStore
-from talking_models import talking
+from moesaic.problems import Problem
+from talking_models import CHATML, talking
 
 TOKENS = 90
 ONE = ("--threads", 1, "--dtype", "fp32", "--tokens", TOKENS)
@@ -94,6 +98,38 @@ def test_the_table_has_a_row_for_each(tmp_path: Path) -> None:
     assert [row[0].strip() for row in rows] == ["fp32", "int8", "int4"]
 
 
+def test_every_precision_solves_the_same_problems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that the stock model solves, one that it does not: the answer is the whole text."""
+    folder = small_tokenizers.save(tmp_path, "byte-level", chat_template=CHATML)
+    model = stock.save(stock.make("olmoe", vocab_size=512, max_position_embeddings=512), folder)
+    question, tokens = "Who rests?", 5
+    monkeypatch.setattr(problem_task, "extract_answer", lambda text: text)
+    monkeypatch.setattr(problem_task.problem_items, "__defaults__", (SPLITS, 0, tokens))
+    with LLM(model, dtype="fp32", threads=1) as llm:
+        message = [{"role": "user", "content": question}]
+        answer = llm.chat(message, SamplingParams(max_tokens=tokens, temperature=0.0)).text
+
+    def generate(split: str, seed: int, count: int) -> list[Problem]:
+        known = [Problem(question, "", answer or "", "word", "", 1, ())] * 2
+        return [*known, Problem(question, "", "something else", "word", "", 1, ())][:count]
+
+    monkeypatch.setattr(problem_task, "generate", generate)
+    words = ("--dtype", "fp32", "--threads", 1, "--tokens", 20, "--expert-dtypes", "int8")
+    told = run_json("quality", model, *words, "--problems", 3)
+    assert [row["expert_dtype"] for row in told["rows"]] == ["fp32", "int8"]
+    reference = told["rows"][0]["exact_match"]
+    assert [(s["group"], s["right"], s["asked"]) for s in reference] == [
+        (split, 2, 3) for split in SPLITS
+    ]
+    assert all(score["asked"] == 3 for score in told["rows"][1]["exact_match"])
+    assert told["window"] == 20, "room for problems changes nothing about the text"
+    said = run("quality", model, *words, "--problems", 3).out
+    assert "exact match on 3 problems of each split" in said
+    assert "66.7%" in said
+
+
 def test_one_precision_is_in_memory_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[weakref.ref[ExpertStore]] = []
     alive: list[int] = []
@@ -121,6 +157,8 @@ MISTAKES = [
     (("--expert-dtypes", "fp32"), "nothing to compare fp32 experts with"),
     (("--expert-dtypes", "bf16"), "cannot be computed with activations in fp32"),
     (("--tokens", 0), "--tokens is 0"),
+    (("--problems", -1), "--problems is -1"),
+    (("--problems", 1, "--max-model-len", 9), "and a sequence may have 9"),
     (("--text", "absent.txt"), "absent.txt: No such file"),
     (("--text", "latin.txt"), "is not UTF-8 text"),
     (("--text", "empty.txt"), "the text has 0 tokens"),

@@ -31,6 +31,7 @@ MISTAKES = [
     (("--warmup", "-1"), "cannot be negative"),
     (("--trace", "absent.moet"), "absent.moet: No such file"),
     (("--trace", "bundled", "--model", "mixtral-8x7b"), "no trace of mixtral-8x7b is bundled"),
+    (("--trace", "bundled", "--seed", "1"), "--seed 1 is of synthetic routing"),
     (("--timeline", "absent/out.png"), "there is no directory 'absent'"),
     (("--timeline", "out.gif"), "must end in .png or .svg or .pdf"),
     (("--perfetto", "out.txt"), "must end in .json"),
@@ -59,8 +60,9 @@ def test_a_trace_must_be_of_the_model_and_long_enough(
     trace = bundled_trace("deepseek-v2-lite")
     other = refused(monkeypatch, capsys, "simulate", "--trace", trace, "--model", "qwen2-57b-a14b")
     assert "the trace is of deepseek-v2-lite" in other
-    short = refused(monkeypatch, capsys, "simulate", "--trace", trace, "--tokens", 100_000)
-    assert "has 2048 tokens; this run needs 100288" in short
+    words = ("--trace", trace, "--model", "deepseek-v2-lite", "--tokens", 100_000)
+    short = refused(monkeypatch, capsys, "simulate", *words)
+    assert "has 2048 tokens for decode; this run needs 100288" in short
 
 
 def test_a_directory_is_no_file(

@@ -11,12 +11,14 @@ import matplotlib
 import pytest
 from command import SMALL, run, run_json
 
-from moesaic.cli.common_options import CACHE_RATIO, MACHINE, MODEL
+from moesaic.cli.common_options import CACHE_RATIO, MACHINE
 from moesaic.cli.recording import Recorded, Recording
 from moesaic.cli.summary import in_time
 from moesaic.core.model_zoo import load_model
 from moesaic.policies.systems import SYSTEMS
 
+LARGE = "deepseek-v2-lite"  # of synthetic routing
+SYNTHETIC = ("--trace", "synthetic")
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -25,8 +27,8 @@ def without_wall(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_json_has_every_promised_key_with_sensible_values() -> None:
-    result = run_json("simulate", *SMALL)
-    assert (result["model"], result["machine"], result["phase"]) == (MODEL, MACHINE, "decode")
+    result = run_json("simulate", *SMALL, "--model", LARGE)
+    assert (result["model"], result["machine"], result["phase"]) == (LARGE, MACHINE, "decode")
     assert result["cache_ratio"] == CACHE_RATIO
     chosen = {kind: result["policies"][kind] for kind in ("schedule", "cache", "prefetch")}
     assert chosen == {"schedule": "hybrid", "cache": "mrs", "prefetch": "impact"}
@@ -50,7 +52,8 @@ def test_the_same_command_gives_the_same_bits(phase: tuple[object, ...]) -> None
 
 
 def test_the_seed_changes_the_routing() -> None:
-    first, second = (run_json("simulate", *SMALL, "--seed", seed) for seed in (0, 1))
+    words = ("simulate", *SMALL, *SYNTHETIC)
+    first, second = (run_json(*words, "--seed", seed) for seed in (0, 1))
     assert first["latency_s"] != second["latency_s"]
 
 
@@ -78,12 +81,12 @@ def test_explicit_policies_override_the_system() -> None:
 
 
 def test_batches_are_filled_by_synthetic_documents() -> None:
-    result = run_json("simulate", *SMALL, "--batch", 6)
+    result = run_json("simulate", *SMALL, *SYNTHETIC, "--batch", 6)
     assert (result["steps"], result["tokens"]) == (8, 48)
 
 
 def test_summary_says_what_was_measured_and_where_the_routing_is_from() -> None:
-    streams = run("simulate", *SMALL, "--trace", "bundled")
+    streams = run("simulate", *SMALL, "--model", LARGE, "--trace", "bundled")
     for words in ("time per step", "physical floor", "hit rate", "busy", "predictions", "moved"):
         assert words in streams.out
     assert "synthetic" in streams.out
@@ -105,7 +108,7 @@ def test_timeline_is_a_picture(tmp_path: Path) -> None:
 
 def test_perfetto_trace_follows_the_format(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    result = run_json("simulate", *SMALL, "--perfetto", path)
+    result = run_json("simulate", *SMALL, "--model", LARGE, "--perfetto", path)
     events = json.loads(path.read_text())["traceEvents"]
     names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert sorted(names.values()) == ["cpu", "gpu", "pcie", "planner", "step"]
@@ -130,10 +133,10 @@ def test_perfetto_trace_follows_the_format(tmp_path: Path) -> None:
 
 def test_perfetto_names_each_kind_of_dense_work(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    run("simulate", *SMALL, "--perfetto", path)
+    run("simulate", *SMALL, "--model", LARGE, "--perfetto", path)
     events = json.loads(path.read_text())["traceEvents"]
     found = Counter(e["name"].split(",")[0] for e in events if e.get("cat") == "dense")
-    model = load_model(MODEL)
+    model = load_model(LARGE)
     assert found == {
         "attention": 8 * model.num_moe_layers,
         "shared experts": 8 * model.num_moe_layers,
@@ -152,7 +155,7 @@ def test_the_step_drawn_is_the_nearest_to_the_median_of_all() -> None:
 def test_timeline_says_what_it_shows(tmp_path: Path) -> None:
     path = tmp_path / "step.svg"
     with matplotlib.rc_context({"svg.fonttype": "none"}):
-        result = run_json("simulate", *SMALL, "--timeline", path)
+        result = run_json("simulate", *SMALL, *SYNTHETIC, "--timeline", path)
     drawn = path.read_text()
     assert f"(mean {in_time(result['latency_s']['mean'])})" in drawn
     assert "Simulated, synthetic routing" in drawn

@@ -21,6 +21,7 @@ NEEDS_TORCH = frozenset(
         "engine.bench",
         "engine.measuring",
         "engine.quality",
+        "engine.evaluation",
     }
 )
 

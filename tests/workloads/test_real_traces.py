@@ -12,6 +12,7 @@ import pytest
 
 from moesaic.core.errors import BadTrace
 from moesaic.workloads.block import DECODE, PREFILL, join
+from moesaic.workloads.domains import domains_of
 from moesaic.workloads.real import load_counts, load_shares, open_npz
 from moesaic.workloads.source import open_trace
 from moesaic.workloads.stats.sample import Sample, collect
@@ -124,7 +125,7 @@ def test_the_known_facts(name: str) -> None:
 def test_each_task_has_its_published_statistics(task: str, entry: int) -> None:
     published = json.loads((TRACES / "calibration_stats.json").read_text())[entry]
     source = open_npz(TRACES / "deepseek-v2-lite_prefill.npz")
-    which = np.flatnonzero(np.array(source.domains) == task)
+    which = np.flatnonzero(np.array(domains_of(source.header)) == task)
     sample: Sample = collect(source).of_documents(which)
     assert len(sample.ranked) == published["tokens"]
     found = describe_sample(sample)

@@ -11,8 +11,17 @@ from moesaic.workloads.source import MemoryTrace
 from moesaic.workloads.stats.batches import active_fraction, temperatures
 from moesaic.workloads.stats.cache import lru_curve
 from moesaic.workloads.stats.layers import predictability
-from moesaic.workloads.stats.load import loads, max_over_mean, top_shares
+from moesaic.workloads.stats.load import (
+    entropy,
+    gini,
+    loads,
+    max_over_mean,
+    min_over_mean,
+    top_shares,
+    window_loads,
+)
 from moesaic.workloads.stats.locality import (
+    document_overlap,
     global_overlap,
     independent_overlap,
     overlap,
@@ -36,6 +45,31 @@ def test_top_shares_by_hand() -> None:
     assert top_shares(counts, (0.25, 0.5, 0.625, 1.0)) == pytest.approx([3 / 6, 5 / 6, 5.5 / 6, 1])
     assert max_over_mean(counts) == 2.0
     assert global_overlap(counts, 6, 1) == pytest.approx((9 + 4 + 1) / 36)
+
+
+def test_inequality_by_hand() -> None:
+    counts = np.array([[3, 2, 1, 0]])
+    differences = sum(abs(a - b) for a in counts[0] for b in counts[0])
+    assert gini(counts) == pytest.approx(differences / (2 * 4 * 6))
+    assert gini(np.array([[5, 5]])) == 0.0
+    assert gini(np.array([[0, 0, 0, 9]])) == pytest.approx(3 / 4)
+    assert min_over_mean(np.array([[1, 3]])) == pytest.approx(0.5)
+    assert entropy(np.array([[7, 7, 7]])) == pytest.approx(1.0)
+    assert entropy(np.array([[8, 8, 0, 0]])) == pytest.approx(0.5)
+    assert entropy(np.array([[6]])) == 1.0
+
+
+def test_load_of_beginnings_by_hand() -> None:
+    sample = one_layer([[0], [0], [1], [2], [3], [3]], starts=(3, 4))
+    assert window_loads(sample, 2).tolist() == [[[2, 0, 0, 0]], [[0, 0, 0, 2]]]
+    assert window_loads(sample, 9).shape == (0, 1, 4)
+
+
+def test_any_two_tokens_of_a_document_by_hand() -> None:
+    # {0,1}, {1,2}, {2,1}: pairs share 1, 1 and 2 of 2; {2,1}, {0,3}: none
+    sample = one_layer([[0, 1], [1, 2], [2, 1], [2, 1], [0, 3]], starts=(3,))
+    assert document_overlap(sample) == pytest.approx((3 * (4 / 6) + 2 * 0) / 5)
+    assert document_overlap(one_layer([[0], [1]], starts=(1,))) == 0.0
 
 
 def test_overlap_by_hand() -> None:

@@ -30,6 +30,7 @@ from moesaic.policies.cache import caches
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
 from moesaic.policies.systems import SYSTEMS
+from moesaic.workloads.bundled import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from moesaic.cli.comparison import Contender, Outcome
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 _BASELINE = "ktransformers"
 
 
-@click.command()
+@click.command(context_settings={"default_map": {"model": DEFAULT_MODEL}})
 @workload_options
 @click.option("--machines", default=MACHINE, show_default=True, help="A comma list.")
 @click.option("--cache-ratios", default=str(CACHE_RATIO), show_default=True, help="A comma list.")
@@ -59,7 +60,8 @@ _BASELINE = "ktransformers"
 def compare(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     """Compare policies, cache ratios and machines on one trace.
 
-    Combinations that cannot be are shown as skipped, with the reason."""
+    Combinations that cannot be are shown as skipped, with the reason. Without --trace a model
+    replays what `moesaic simulate` would."""
     from moesaic.cli.out_files import check_picture
 
     check_picture("--plot", asked["plot"])
@@ -96,8 +98,7 @@ def _baseline(asked: str | None, labels: list[str]) -> str:
 
 def _run(asked: dict[str, Any], entries: list[Contender]) -> list[Outcome]:
     from moesaic.cli.comparison import plan_grid, run_grid
-    from moesaic.cli.recording import announce_compilation
-    from moesaic.engine.workload import choose_workload
+    from moesaic.cli.recording import announce_compilation, announced_workload, asked_trace
 
     jobs = asked["jobs"] if asked["jobs"] is not None else os.cpu_count() or 1
     if jobs < 1:
@@ -110,9 +111,10 @@ def _run(asked: dict[str, Any], entries: list[Contender]) -> list[Outcome]:
     )
     # A trace that fits one run fits all: what is wrong with it is said before any of them.
     settings = next(cell.settings for cell in cells if cell.settings is not None)
-    click.echo(f"routing: {choose_workload(asked['trace'], settings).words}", err=True)
+    trace = asked_trace(asked, settings)
+    announced_workload(trace, settings)
     announce_compilation()
-    return run_grid(cells, asked["trace"], jobs)
+    return run_grid(cells, trace, jobs)
 
 
 def _report(cells: list[Outcome], baseline: str, as_json: bool, command: str) -> None:

@@ -71,6 +71,12 @@ def _row(cell: Outcome, speedup: float | None) -> tuple[object, ...]:
         None if speedup is None else f"{speedup:.2f}",
         f"{result['tokens_per_s']:.1f}",
         f"{result['hit_rate']:.0%}",
-        round(result["bytes_moved"] / result["steps"] / 1e6),
+        _megabytes(result["bytes_moved"] / result["steps"]),
         f"{result['floor_ratio']:.2f}",
     )
+
+
+def _megabytes(moved: float) -> str:
+    """Whole ones, unless that would leave one digit or none."""
+    megabytes = moved / 1e6
+    return f"{megabytes:.0f}" if megabytes >= 10 else f"{megabytes:.2f}"

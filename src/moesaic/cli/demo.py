@@ -19,9 +19,8 @@ QUESTION = (
 )
 _PACKAGES = {"engine": ("torch", "tokenizers", "jinja2"), "plot": ("matplotlib",)}
 _MODEL = """\
-{name} comes with the package: {millions:.1f} million weights in {layers} layers of {experts}
-experts, {top_k} of them per token. It answers a question, while an emulated accelerator holds a
-quarter of its experts:
+{name} comes with the package: {millions:.1f} million weights, {layers} layers of {experts} experts,
+{top_k} of them per token. It answers, while an emulated accelerator holds a quarter of them:
 """
 _SAME = """\
 All answers are identical: policies change how fast a model answers, not what. The accelerator is a
@@ -48,10 +47,11 @@ Look at
 Then try
   {moesaic} run -p "Lena is 9 years old. Omar is 4 years older. How old is Omar?"
   {moesaic} chat
+  {moesaic} eval --limit 50
   {moesaic} bench --accelerator emulated --systems moesaic,llama.cpp --cache-ratios 0.25,0.5
   {moesaic} simulate --model moesaic-20m --trace {out}/routing.moet --timeline simulated.png
   {moesaic} plan qwen3-30b-a3b --machine a6000-xeon5220r --accelerator emulated
-  {moesaic} compare --expert-dtype int4 --cache-ratios 0.25,0.5,0.75 --plot large.png
+  {moesaic} compare --model deepseek-v2-lite --cache-ratios 0.25,0.5 --plot large.png
   {moesaic} profile"""
 
 

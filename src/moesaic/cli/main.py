@@ -20,6 +20,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "run": ("moesaic.cli.run", "Let a model answer or go on with a text."),
     "chat": ("moesaic.cli.chat", "Talk with a model."),
     "bench": ("moesaic.cli.bench", "How fast a model reads and writes on this machine."),
+    "eval": ("moesaic.cli.eval", "How good a model's answers are."),
     "quality": ("moesaic.cli.quality", "What storing experts in fewer bits costs."),
     "plan": ("moesaic.cli.plan", "What a model would need and how fast it would be: a dry run."),
     "simulate": ("moesaic.cli.simulate", "Run one model on one simulated machine."),

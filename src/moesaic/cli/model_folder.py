@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from moesaic.core.errors import ImpossibleSetting, MissingExtra
-from moesaic.models.bundled import model_path
+from moesaic.models.bundled import NAME, model_path
 
 _PACKAGES = ("torch", "tokenizers", "jinja2")  # of the engine extra
 
@@ -38,7 +38,10 @@ def model_folder(model: str | None) -> Path:
             f"{model!r} stands where the model's directory is named: to ask it, write "
             f"`moesaic run -p {shlex.quote(model)}`"
         )
-    raise ImpossibleSetting(f"there is no directory {model!r}; a model that runs is {_LAYOUT}")
+    raise ImpossibleSetting(
+        f"there is no directory {model!r}; a model that runs is {_LAYOUT}, or {NAME}, which is "
+        "what runs where none is named"
+    )
 
 
 def _reads_like_a_prompt(model: str) -> bool:

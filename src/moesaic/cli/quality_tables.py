@@ -10,6 +10,7 @@ from moesaic.cli.output import print_table
 from moesaic.core.units import GB
 
 if TYPE_CHECKING:
+    from moesaic.engine.evaluation.results import Result
     from moesaic.engine.generation.preparation import Prepared
     from moesaic.engine.quality.expert_quality import ExpertQuality
 
@@ -17,14 +18,15 @@ _COLUMNS = ("experts", "GB", "load s", "mean KL", "p99 KL", "same top-1", "perpl
 
 
 def describe(
-    reference: Prepared, found: Sequence[ExpertQuality], text: str | None
+    reference: Prepared, found: Sequence[ExpertQuality], text: str | None, window: int
 ) -> dict[str, Any]:
-    """`text` is the file that was read, None for the packaged sample."""
+    """`text` is the file that was read, None for the packaged sample; `window` is how many tokens
+    of it were seen at once."""
     return {
         "model": reference.spec.name,
         "text": text,
         "tokens": found[0].quality.tokens,
-        "window": reference.plan.room.length,
+        "window": window,
         "dtype": reference.plan.dtype,
         "reference": found[0].expert_dtype,
         "rows": [_row(each) for each in found],
@@ -47,6 +49,22 @@ def print_quality(described: dict[str, Any]) -> None:
         for row in described["rows"]
     ]
     print_table(f"{title}{described['reference']} experts", _COLUMNS, rows)
+    if described["rows"][0]["exact_match"]:
+        _print_exact_match(described)
+
+
+def _print_exact_match(described: dict[str, Any]) -> None:
+    splits = [score["group"] for score in described["rows"][0]["exact_match"]]
+    asked = described["rows"][0]["exact_match"][0]["asked"]
+    columns = ["experts", *(name for split in splits for name in (split, "95 %"))]
+    rows = []
+    for row in described["rows"]:
+        cells = [row["expert_dtype"]]
+        for score in row["exact_match"]:
+            low, high = 100 * score["low"], score["high"]
+            cells += [f"{score['share']:.1%}", f"{low:.1f}-{high:.1%}"]
+        rows.append(cells)
+    print_table(f"exact match on {asked} problems of each split", columns, rows)
 
 
 def _row(each: ExpertQuality) -> dict[str, Any]:
@@ -59,7 +77,18 @@ def _row(each: ExpertQuality) -> dict[str, Any]:
         "p99_kl": _or_null(measured.p99_kl),
         "same_top1": measured.same_top1,
         "perplexity": _or_null(measured.other_perplexity),
+        "exact_match": _exact_match(each.answers),
     }
+
+
+def _exact_match(answers: Sequence[Result]) -> list[dict[str, Any]]:
+    """Of each split of the problems; nothing where none were asked."""
+    from moesaic.engine.evaluation.scores import Score, scores
+
+    found = [score for score in scores(answers) if isinstance(score, Score) and not score.kind]
+    names = ("group", "right", "asked", "share", "low", "high")
+    told = [{name: getattr(score, name) for name in names} for score in found]
+    return sorted(told, key=lambda score: str(score["group"]))
 
 
 def _or_null(value: float) -> float | None:

@@ -1,23 +1,28 @@
-"""Runs one simulation with a progress bar, and keeps the timeline of the steps that are shown."""
+"""Runs one simulation with a progress bar, says which routing it replays, and keeps the timeline
+of the steps that are shown."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from moesaic.cli.output import progress
+from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.report import Span, Timeline
+from moesaic.core.units import GB
 from moesaic.engine.result import Result
 from moesaic.engine.settings import Settings
 from moesaic.engine.simulation import simulate
+from moesaic.engine.workload import SYNTHETIC, Workload, choose_workload, usual_trace
 from moesaic.policies.compiled import compiled_before
 from moesaic.workloads.source import TraceSource
 
+LARGE_MODEL = "qwen3-30b-a3b"  # to try instead of a small one
 MOST_STEPS = 100  # kept for a trace: beyond that, viewers get slow and say nothing new
 
 
@@ -61,6 +66,35 @@ class Recording:
     def spans_of(self, step: Recorded) -> list[Span]:
         spans = self.timeline.spans
         return [s for s in spans if s.start_ns < step.end_ns and s.end_ns > step.start_ns]
+
+
+def asked_trace(asked: Mapping[str, Any], settings: Settings) -> str:
+    """The trace that was asked for, or this model's usual one."""
+    trace = asked["trace"]
+    chosen = usual_trace(settings.model.name) if trace is None else str(trace)
+    if asked["seed"] is not None and chosen != SYNTHETIC:
+        raise ImpossibleSetting(
+            f"--seed {asked['seed']} is of synthetic routing, and here the routing is that of a "
+            f"trace: leave it out, or use --trace {SYNTHETIC}"
+        )
+    return chosen
+
+
+def announced_workload(trace: str, settings: Settings) -> Workload:
+    """Says where the routing is from, and where a model is so small that its weights hardly
+    matter."""
+    workload = choose_workload(trace, settings)
+    click.echo(f"routing: {workload.words}", err=True)
+    size, link = settings.model.expert_bytes(settings.expert_dtype), settings.machine.pcie
+    if size / (link.bandwidth_gb_s * GB) < link.latency_us * 1e-6:
+        click.echo(
+            f"note: an expert of {settings.model.name} has {size / 1e3:.0f} KB: on "
+            f"{settings.machine.name} fixed costs (copies, kernels, decisions) outweigh its bytes, "
+            "so hits say something here and times do not. For times that do, name a large model: "
+            f"--model {LARGE_MODEL}",
+            err=True,
+        )
+    return workload
 
 
 def run_with_progress(

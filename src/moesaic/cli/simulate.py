@@ -16,6 +16,7 @@ from moesaic.cli.common_options import (
     setup_options,
     workload_options,
 )
+from moesaic.workloads.bundled import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from moesaic.cli.recording import Recording
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from moesaic.engine.settings import Settings
 
 
-@click.command()
+@click.command(context_settings={"default_map": {"model": DEFAULT_MODEL}})
 @workload_options
 @click.option("--machine", default=MACHINE, show_default=True, help="A known machine or a TOML.")
 @click.option(
@@ -42,8 +43,10 @@ if TYPE_CHECKING:
 def simulate(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     """Run one model on one simulated machine.
 
-    Without policies this is HybriMoE. Models, machines and policies are listed by `moesaic
-    models`, `moesaic machines` and `moesaic policies`."""
+    Without policies this is HybriMoE. Without --trace a model replays the routing recorded from it
+    where the package has that, and synthetic routing otherwise (or with --trace synthetic). Models,
+    machines and policies are listed by `moesaic models`, `moesaic machines` and `moesaic
+    policies`."""
     from moesaic.cli.out_files import TRACES, check_file, check_picture
     from moesaic.cli.output import print_json
 
@@ -51,12 +54,11 @@ def simulate(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     check_file("--perfetto", asked["perfetto"], TRACES)
     settings = build_settings(asked)
 
-    from moesaic.cli.recording import run_with_progress
-    from moesaic.engine.workload import choose_workload
+    from moesaic.cli.recording import announced_workload, asked_trace, run_with_progress
 
-    settings = _fitted(settings, asked)
-    workload = choose_workload(asked["trace"], settings)
-    click.echo(f"routing: {workload.words}", err=True)
+    trace = asked_trace(asked, settings)
+    settings = _fitted(settings, trace, asked)
+    workload = announced_workload(trace, settings)
     record = asked["timeline"] is not None or asked["perfetto"] is not None
     result, recording = run_with_progress(settings, workload.source, record)
     described = {**result.as_dict(), "command": command_line(context)}
@@ -71,14 +73,15 @@ def simulate(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     print_summary(described)
 
 
-def _fitted(settings: Settings, asked: dict[str, Any]) -> Settings:
+def _fitted(settings: Settings, trace: str, asked: dict[str, Any]) -> Settings:
     """A short recording is played as far as it goes, unless a length was asked for."""
-    from moesaic.engine.workload import BUNDLED, shortened
+    from moesaic.engine.workload import SYNTHETIC, shortened
+    from moesaic.workloads.bundled import BUNDLED
 
     lengths = ("tokens", "warmup", "prompts")
-    if asked["trace"] in (None, BUNDLED) or any(asked[name] is not None for name in lengths):
+    if trace in (SYNTHETIC, BUNDLED) or any(asked[name] is not None for name in lengths):
         return settings
-    fitted = shortened(asked["trace"], settings)
+    fitted = shortened(trace, settings)
     if fitted is not settings:
         click.echo(
             f"the trace is short: {fitted.steps} steps after {fitted.warmup_steps} of warm-up, "

@@ -1,4 +1,4 @@
-"""`moesaic trace`: look at routing traces, fit calibrations to them, make and convert them."""
+"""`moesaic trace`: look at routing traces, compare, fit, make and convert them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moesaic.cli.common_options import MODEL
 from moesaic.cli.out_files import check_place, check_routing
 from moesaic.cli.output import print_json, progress
+from moesaic.cli.trace_compare import compare
+from moesaic.cli.trace_files import open_named
 from moesaic.core.errors import ImpossibleSetting
 
 if TYPE_CHECKING:
-    from moesaic.workloads.source import TraceSource
     from moesaic.workloads.synthetic.calibration import Calibration
     from moesaic.workloads.synthetic.generate import Shape
 
@@ -28,10 +28,13 @@ _max_tokens = click.option(
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def trace() -> None:
-    """Inspect, fit, synthesize and convert routing traces.
+    """Inspect, compare, fit, synthesize and convert routing traces.
 
     A trace is a .moet file, an .npz of a real trace (experts, weights_u8, doc_start, domain), or
     the word `bundled`: the small one that comes with the package."""
+
+
+trace.add_command(compare)
 
 
 @trace.command()
@@ -46,7 +49,7 @@ def info(file: str, max_tokens: int, as_json: bool) -> None:
     from moesaic.workloads.stats.summary import PARTS, describe
     from moesaic.workloads.stats.totals import totals
 
-    source = _open(file)
+    source = open_named(file)
     with progress("describing", PARTS + 1, quiet=as_json) as advance:
         found = totals(source)
         advance()
@@ -75,7 +78,7 @@ def fit(file: str, output: str, name: str | None, seed: int, as_json: bool) -> N
     from moesaic.workloads.synthetic.fit import fit as fit_calibration
 
     check_place("--output", output)
-    source = _open(file)
+    source = open_named(file)
     provenance = {
         "command": f"moesaic trace fit {Path(file).name} -o {Path(output).name} --seed {seed}",
         "moesaic": __version__,
@@ -164,7 +167,7 @@ def convert(source: str, output: str, as_json: bool) -> None:
     from moesaic.workloads.writer import TraceWriter
 
     check_routing("OUTPUT", output)
-    opened = _open(source)
+    opened = open_named(source)
     with (
         progress("converting", None, quiet=as_json) as advance,
         TraceWriter(output, opened.header) as writer,
@@ -176,15 +179,6 @@ def convert(source: str, output: str, as_json: bool) -> None:
         print_json({"output": output, "tokens": writer.tokens})
     else:
         click.echo(f"wrote {output}: {writer.tokens} tokens")
-
-
-def _open(file: str) -> TraceSource:
-    from moesaic.engine.workload import BUNDLED
-    from moesaic.workloads.bundled import bundled_trace
-    from moesaic.workloads.source import open_trace
-
-    found = bundled_trace(MODEL) if file == BUNDLED else None
-    return open_trace(file if found is None else found)
 
 
 def _shape(asked: dict[str, Any]) -> Shape:

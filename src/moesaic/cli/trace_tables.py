@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 
 from moesaic.cli.output import print_table
+from moesaic.workloads.domains import DOMAINS, domains_of
 from moesaic.workloads.header import TraceHeader
 from moesaic.workloads.stats.summary import GROUPS, group_of
+
+_MOST_DOMAINS = 12  # listed: real traces have a hundred
 
 
 def print_header(file: str, header: TraceHeader, totals: Mapping[str, object]) -> None:
     rows = [(key, value) for key, value in asdict(header).items() if key != "metadata"]
     rows += list(totals.items())
-    rows += [(f"metadata: {key}", value) for key, value in header.metadata.items()]
+    told = {key: value for key, value in header.metadata.items() if key != DOMAINS}
+    rows += [(f"metadata: {key}", value) for key, value in told.items()]
+    domains = Counter(domains_of(header)).most_common()
+    if domains:
+        shown = [f"{name} ({count})" for name, count in domains[:_MOST_DOMAINS]]
+        more = [f"{len(domains) - _MOST_DOMAINS} more"] if len(domains) > _MOST_DOMAINS else []
+        rows.append((DOMAINS, ", ".join([*shown, *more])))
     print_table(file, ("field", "value"), [(key, str(value)) for key, value in rows])
 
 

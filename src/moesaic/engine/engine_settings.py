@@ -28,9 +28,9 @@ BELIEFS = {
 }
 DTYPES = ("auto", "bf16", "fp16", "fp32")
 EXPERT_DTYPES = ("auto", *BITS_PER_WEIGHT)
-_WHOLE = ("max_sequences", "max_step_tokens", "max_model_len", "threads")
+_WHOLE = ("max_sequences", "max_step_tokens", "max_model_len", "threads", "experts_per_token")
 _REAL = ("cache_ratio", "gpu_memory_gb", "link_gb_s", "link_latency_us")
-_MAY_BE_NONE = ("max_model_len", "threads", "cache_ratio", "gpu_memory_gb")
+_MAY_BE_NONE = ("max_model_len", "threads", "experts_per_token", "cache_ratio", "gpu_memory_gb")
 _THREADS_PER_CORE = 4  # more only wait for each other, and thousands end the process
 
 
@@ -46,6 +46,7 @@ class EngineSettings:
     promote: bool = True
     dtype: str = "auto"  # what everything but the experts is computed in; auto: as published
     expert_dtype: str = "auto"  # auto: the same
+    experts_per_token: int | None = None  # fewer than it was trained with; None: as trained
     kernel: str = "auto"  # instructions that the CPU computes experts with; auto: the best it has
     accelerator: str = "none"
     cache_ratio: float | None = None  # share of experts in the accelerator; None: what fits, 0.25

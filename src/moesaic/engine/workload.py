@@ -1,4 +1,4 @@
-"""Which routing a run replays: the user's trace, the bundled one, or a synthetic one.
+"""Which routing a run replays: the user's trace, a bundled one, or a synthetic one.
 
 The choice depends on the model and the workload only, never on policies or machines, so runs
 that are compared replay the same tokens."""
@@ -13,13 +13,13 @@ from typing import NamedTuple
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.settings import Settings
 from moesaic.engine.simulation import check_trace
-from moesaic.workloads.bundled import bundled_trace
+from moesaic.workloads.bundled import BUNDLED, bundled_trace, recorded_trace
 from moesaic.workloads.documents import documents, part_of_phase
 from moesaic.workloads.source import TraceSource, open_trace
 from moesaic.workloads.synthetic.calibration import default_calibration
 from moesaic.workloads.synthetic.generate import Shape, synthesize
 
-BUNDLED = "bundled"
+SYNTHETIC = "synthetic"  # the word for it, where a model has left a trace of its own
 _FEWEST = 4  # steps that are worth simulating
 
 
@@ -31,16 +31,24 @@ class Workload(NamedTuple):
 def choose_workload(trace: str | None, settings: Settings) -> Workload:
     """The trace to replay, known to be of the right shape and long enough.
 
-    None synthesizes one; BUNDLED is the small one that comes with the package."""
+    None or SYNTHETIC makes one; BUNDLED is the small one that comes with the package."""
+    if trace == SYNTHETIC:
+        trace = None
     if trace == BUNDLED:
         found = bundled_trace(settings.model.name)
         if found is None:
             raise ImpossibleSetting(
-                f"no trace of {settings.model.name} is bundled: leave --trace out for synthetic "
-                "routing, or name a file"
+                f"no trace of {settings.model.name} is bundled: use --trace {SYNTHETIC}, or name a "
+                "file"
             )
         trace = str(found)
     return _synthetic(settings) if trace is None else _from_file(trace, settings)
+
+
+def usual_trace(model_name: str) -> str:
+    """What a study of this model replays where nothing is asked for: routing it has left itself
+    if the package has some, synthetic otherwise."""
+    return SYNTHETIC if recorded_trace(model_name) is None else BUNDLED
 
 
 def shortened(trace: str, settings: Settings) -> Settings:
@@ -65,11 +73,12 @@ def _from_file(trace: str, settings: Settings) -> Workload:
     source = open_trace(trace)
     check_trace(settings, source)
     if not playable(source, settings):
-        found = sum(len(block) for block in source.blocks())
+        found = sum(len(part_of_phase(each, settings.phase)) for each in documents(source))
         raise ImpossibleSetting(
-            f"the trace {trace!r} has {found} tokens; this run needs {settings.tokens_needed}: "
-            f"{settings.profile_tokens} to choose the initial placement, then {_asked(settings)}. "
-            "Ask for fewer --tokens or use a longer trace"
+            f"the trace {Path(trace).name!r} has {found} tokens for {settings.phase}; this run "
+            f"needs {settings.tokens_needed}: {settings.profile_tokens} to choose the initial "
+            f"placement, then {_asked(settings)}. "
+            f"Ask for fewer --tokens, use a longer trace, or --trace {SYNTHETIC}"
         )
     words = provenance(source.header.source, source.header.synthetic)
     return Workload(source, f"{Path(trace).name}: {words}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from moesaic.core.errors import ImpossibleSetting
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.dtypes import torch_dtype
 from moesaic.models.architecture import Architecture
@@ -36,6 +38,22 @@ def open_model(folder: str | os.PathLike[str]) -> OpenModel:
     DecoderBuilder(architecture, Rehearsal(checkpoint), prefix).build()
     experts.check()
     return OpenModel(architecture, checkpoint, experts)
+
+
+def with_experts_per_token(model: OpenModel, count: int) -> OpenModel:
+    """The same model choosing fewer experts for every token than it was trained with."""
+    trained = model.architecture
+    if count > trained.spec.top_k:
+        raise ImpossibleSetting(
+            f"{count} experts per token were asked for; {trained.spec.name} was trained with "
+            f"{trained.spec.top_k}: ask for 1 to {trained.spec.top_k}"
+        )
+    narrowed = replace(
+        trained,
+        spec=replace(trained.spec, top_k=count),
+        router=replace(trained.router, top_k=count),
+    )
+    return model._replace(architecture=narrowed)
 
 
 def load_decoder(

@@ -1,13 +1,28 @@
-"""The small synthetic traces that come with the package, for the demo and the tests."""
+"""The small traces that come with the package, and which model is studied where none is named."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-_FILES = {"deepseek-v2-lite": "deepseek-v2-lite-synthetic.moet"}
+BUNDLED = "bundled"  # the word by which users ask for one
+DEFAULT_MODEL = "deepseek-v2-lite"
+
+_RECORDED = {"moesaic-20m": "moesaic-20m.moet"}  # made by benchmarks/record_routing.py
+_SYNTHETIC = {"deepseek-v2-lite": "deepseek-v2-lite-synthetic.moet"}
+_FOLDER = Path(__file__).parent / "data"
 
 
 def bundled_trace(model_name: str) -> Path | None:
     """The bundled trace of this model, or None where there is none."""
-    name = _FILES.get(model_name.lower().rsplit("/", 1)[-1])
-    return None if name is None else Path(__file__).parent / "data" / name
+    return _found({**_RECORDED, **_SYNTHETIC}, model_name)
+
+
+def recorded_trace(model_name: str) -> Path | None:
+    """The same, if the model itself has left it: what its runs replay unless told otherwise."""
+    return _found(_RECORDED, model_name)
+
+
+def _found(files: dict[str, str], model_name: str) -> Path | None:
+    name = files.get(model_name.lower().rsplit("/", 1)[-1])
+    path = None if name is None else _FOLDER / name
+    return path if path is not None and path.is_file() else None

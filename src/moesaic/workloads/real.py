@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from moesaic.core.errors import BadTrace
 from moesaic.workloads.block import DECODE, PREFILL, RoutingBlock
+from moesaic.workloads.domains import with_domains
 from moesaic.workloads.header import TraceHeader
 from moesaic.workloads.reader import PathLike
 
@@ -31,7 +32,6 @@ class NpzTrace:
     ) -> None:
         self.path = path
         self.header = header
-        self.domains: list[str] = arrays["domain"].tolist()
         self._arrays = arrays
         self._phase = PREFILL if header.metadata["phase"] == "prefill" else DECODE
 
@@ -66,7 +66,7 @@ def open_npz(path: PathLike) -> NpzTrace:
         metadata={"phase": "prefill" if phase == "prefill" else "decode"},
     )
     header.check(path)
-    return NpzTrace(path, header, arrays)
+    return NpzTrace(path, with_domains(header, arrays["domain"].astype(str).tolist()), arrays)
 
 
 def _load(path: PathLike) -> dict[str, NDArray[Any]]:

@@ -13,7 +13,7 @@ from moesaic.engine.generation.intake import Intake
 from moesaic.engine.memory.plan import MemoryPlan, plan_memory
 from moesaic.hardware.host import memory
 from moesaic.models.bundled import model_path
-from moesaic.models.load import OpenModel, open_model
+from moesaic.models.load import OpenModel, open_model, with_experts_per_token
 from moesaic.models.tokenizer import Tokenizer, has_tokenizer
 from moesaic.models.tokenizer_files import read_eos_ids
 
@@ -41,6 +41,8 @@ def prepare(model: PathLike | None, settings: EngineSettings) -> Prepared:
     """None is the bundled model."""
     folder = model_path(model)
     opened = open_model(folder)
+    if settings.experts_per_token is not None:
+        opened = with_experts_per_token(opened, settings.experts_per_token)
     spec = opened.architecture.spec
     tokenizer = Tokenizer.open(folder, spec.vocab_size) if has_tokenizer(folder) else None
     eos_ids = read_eos_ids(folder, None) if tokenizer is None else tokenizer.eos_ids

@@ -29,3 +29,34 @@ def top_shares(counts: NDArray[np.int64], fractions: tuple[float, ...]) -> list[
 def max_over_mean(counts: NDArray[np.int64]) -> float:
     """The busiest expert's load over the mean load, mean over layers."""
     return float((counts.max(axis=1) / counts.mean(axis=1)).mean())
+
+
+def min_over_mean(counts: NDArray[np.int64]) -> float:
+    """The least used expert's load over the mean load, mean over layers."""
+    return float((counts.min(axis=1) / counts.mean(axis=1)).mean())
+
+
+def gini(counts: NDArray[np.int64]) -> float:
+    """0: all experts alike; towards 1: few take everything. `counts` is [..., E], each row a layer
+    with some traffic; mean over all rows."""
+    experts = counts.shape[-1]
+    ordered = np.sort(counts, axis=-1)
+    ranks = 2 * np.arange(1, experts + 1) - experts - 1
+    return float(((ordered * ranks).sum(axis=-1) / (experts * ordered.sum(axis=-1))).mean())
+
+
+def entropy(counts: NDArray[np.int64]) -> float:
+    """Of the load, over that of equal loads: 1 where all experts are used alike; mean over
+    layers."""
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
+    most = np.log(counts.shape[1])
+    return float(-(shares * logs).sum(axis=1).mean() / most) if most else 1.0
+
+
+def window_loads(sample: Sample, window: int) -> NDArray[np.int64]:
+    """How often each expert was chosen in the first `window` tokens of every document that has as
+    many, [documents, L, E]: documents of any length then compare."""
+    starts = sample.starts[:-1][sample.lengths >= window]
+    found = [loads(sample.part(start, start + window)) for start in starts]
+    return np.array(found, np.int64).reshape(-1, sample.num_layers, sample.num_experts)

@@ -10,13 +10,15 @@ from moesaic.workloads.stats.sample import Sample
 
 def overlap(sample: Sample, lag: int = 1) -> float:
     """Share of a token's experts that the token `lag` earlier in the same document chose too."""
+    return float(np.mean(overlap_by_layer(sample, lag)))
+
+
+def overlap_by_layer(sample: Sample, lag: int = 1) -> list[float]:
     document = sample.document_of
     later = np.flatnonzero(document[lag:] == document[:-lag]) + lag
     if not len(later):
-        return 0.0
-    return float(
-        np.mean([_shared(sample, layer, later, lag) for layer in range(sample.num_layers)])
-    )
+        return [0.0] * sample.num_layers
+    return [_shared(sample, layer, later, lag) for layer in range(sample.num_layers)]
 
 
 def _shared(sample: Sample, layer: int, later: NDArray[np.int64], lag: int) -> float:
@@ -36,6 +38,25 @@ def independent_overlap(sample: Sample) -> float:
         used = np.bincount(flat, minlength=len(lengths) * experts).reshape(-1, experts)
         total += float(((used / lengths[:, None]) ** 2).sum(axis=1) @ lengths)
     return total / (sample.num_layers * sample.top_k * float(lengths.sum()))
+
+
+def document_overlap(sample: Sample) -> float:
+    """The overlap of two different tokens of a document, wherever they stand in it. Unlike
+    `independent_overlap`, which may draw the same token twice, it does not rise where documents
+    are short."""
+    lengths, experts = sample.lengths, sample.num_experts
+    offsets = (sample.document_of * experts)[:, None]
+    pairs = lengths * (lengths - 1)
+    if not pairs.any():
+        return 0.0
+    shared = 0.0
+    for layer in range(sample.num_layers):
+        flat = (sample.chosen[:, layer] + offsets).ravel()
+        used = np.bincount(flat, minlength=len(lengths) * experts).reshape(-1, experts)
+        in_pairs = (used * (used - 1)).sum(axis=1)
+        shared += float((in_pairs / np.maximum(pairs, 1)) @ lengths)
+    counted = float(lengths[pairs > 0].sum())
+    return shared / (sample.num_layers * sample.top_k * counted)
 
 
 def global_overlap(counts: NDArray[np.int64], tokens: int, top_k: int) -> float:

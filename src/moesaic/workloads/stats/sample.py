@@ -43,6 +43,12 @@ class Sample:
         """[N] the number of each token's document."""
         return np.repeat(np.arange(len(self.starts) - 1), self.lengths)
 
+    def part(self, start: int, end: int) -> Sample:
+        """Consecutive tokens of one document."""
+        weights = None if self.weights is None else self.weights[start:end]
+        ends = np.array([0, end - start], np.int64)
+        return Sample(self.ranked[start:end], self.top_k, self.num_experts, ends, weights)
+
     def of_documents(self, which: NDArray[np.int64]) -> Sample:
         """The same of some documents only, in the order given."""
         spans = [np.arange(self.starts[d], self.starts[d + 1]) for d in which]
@@ -73,3 +79,25 @@ def collect(source: TraceSource, max_tokens: int = MAX_TOKENS) -> Sample:
         starts,
         None if weights is None else weights[..., : header.top_k].astype(np.float32),
     )
+
+
+def spread(sample: Sample, tokens: int) -> Sample:
+    """About so many tokens in whole documents, evenly picked: where a trace is long, its beginning
+    is often of one kind."""
+    whole = len(sample.ranked)
+    if whole <= tokens:
+        return sample
+    documents = len(sample.lengths)
+    count = max(1, round(documents * tokens / whole))
+    return sample.of_documents(np.linspace(0, documents - 1, count).round().astype(np.int64))
+
+
+def beginnings(sample: Sample, tokens: int) -> Sample:
+    """The first tokens of every document only: long and short ones then compare."""
+    lengths = np.minimum(sample.lengths, tokens)
+    rows = np.concatenate(
+        [np.arange(s, s + n) for s, n in zip(sample.starts[:-1], lengths, strict=True)]
+    )
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    weights = None if sample.weights is None else sample.weights[rows]
+    return Sample(sample.ranked[rows], sample.top_k, sample.num_experts, starts, weights)

@@ -6,10 +6,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from moesaic.workloads.source import TraceSource
-from moesaic.workloads.stats.batches import active_fraction, temperatures
+from moesaic.workloads.stats.batches import active_fraction, batch_loads, temperatures
 from moesaic.workloads.stats.layers import predictability
-from moesaic.workloads.stats.load import loads, max_over_mean, top_shares
+from moesaic.workloads.stats.load import (
+    entropy,
+    gini,
+    loads,
+    max_over_mean,
+    min_over_mean,
+    top_shares,
+    window_loads,
+)
 from moesaic.workloads.stats.locality import (
+    document_overlap,
     global_overlap,
     independent_overlap,
     overlap,
@@ -25,13 +34,18 @@ CACHES = (10, 20, 25, 30, 40, 50, 60, 70, 75, 80, 90)  # per cent of the experts
 DISTANCES = (1, 2, 3)
 BATCHES = (8, 32, 128)
 TEMPERATURE_BATCH = 256
+WINDOW = 32  # tokens of a document whose load is looked at
 
 # What a prefix of a name means, in the order of printing.
 GROUPS = {
     "share_top": "traffic taken by the most used experts of a layer, % of experts",
     "max_over_mean": "load of the busiest expert over the mean",
-    "overlap": "a token's experts shared with the token this many before (drift: if independent "
-    "within the document; global: within the trace)",
+    "min_over_mean": "load of the least used expert over the mean",
+    "entropy": "of the load, over that of equal loads",
+    "gini": "inequality of the load: of the trace, of a document's first tokens (document), of as "
+    "many unrelated ones (apart)",
+    "overlap": "a token's experts shared with the token this many before (document: with any other "
+    "of the document; drift: if independent within the document; global: within the trace)",
     "reuse_rank": "probability that the expert at this score rank is chosen by the next token",
     "lru_cold": "per-layer LRU hit rate, cache emptied at each document, % of experts cached",
     "lru_warm": "per-layer LRU hit rate, cache kept between documents, % of experts cached",
@@ -72,6 +86,12 @@ def _load(sample: Sample) -> Statistics:
     shares = top_shares(counts, tuple(s / 100 for s in SHARES))
     result = {f"share_top_{s}": v for s, v in zip(SHARES, shares, strict=True)}
     result["max_over_mean"] = max_over_mean(counts)
+    result["min_over_mean"] = min_over_mean(counts)
+    result["entropy"] = entropy(counts)
+    result |= {"gini": gini(counts), "gini_apart": gini(batch_loads(sample, WINDOW))}
+    windows = window_loads(sample, WINDOW)
+    if len(windows):
+        result["gini_document"] = gini(windows)
     result["overlap_global"] = global_overlap(counts, len(sample.ranked), sample.top_k)
     if sample.weights is not None:
         by_rank = sample.weights.mean(axis=(0, 1), dtype=float)
@@ -81,6 +101,7 @@ def _load(sample: Sample) -> Statistics:
 
 def _locality(sample: Sample) -> Statistics:
     result = {f"overlap_{lag}": overlap(sample, lag) for lag in LAGS}
+    result["overlap_document"] = document_overlap(sample)
     result["overlap_drift"] = independent_overlap(sample)
     reuse = reuse_by_rank(sample)
     return result | {f"reuse_rank_{r + 1}": v for r, v in enumerate(reuse)}

@@ -1,0 +1,1 @@
+"""How good a model's answers are: tasks, judging, and results that survive an interruption."""

@@ -1,0 +1,71 @@
+"""Text as windows that overlap: every token is predicted once, from at least `window - stride`
+tokens before it wherever the text has so many.
+
+A text begins with the token that begins texts (or ends them, where the model has no other), so that
+its first token is predicted, too; models without either begin with the first token itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.engine.evaluation.input_files import Unfit, is_lines, read_lines, read_text
+from moesaic.engine.evaluation.items import Item, Unusable, Window
+from moesaic.models.tokenizer import Tokenizer
+
+NAME = "perplexity"
+WINDOW = 1024
+
+
+def text_items(
+    file: Path, tokenizer: Tokenizer, window: int, stride: int, limit: int | None = None
+) -> list[Item]:
+    """At most `limit` windows; a text ends with the last of them."""
+    assert 0 < stride <= window, f"{stride} is no stride in windows of {window}"
+    items = _windows_of_file(file, tokenizer, window, stride)
+    return list(items) if limit is None else list(islice(items, limit))
+
+
+def _windows_of_file(file: Path, tokenizer: Tokenizer, window: int, stride: int) -> Iterator[Item]:
+    if not is_lines(file):
+        yield from windows("text", read_text(file), tokenizer, window, stride)
+        return
+    for line in read_lines(file):
+        name = f"line {line.number}"
+        try:
+            text = line.text("text")
+            yield from windows(name, text, tokenizer, window, stride)
+        except (Unfit, ImpossibleSetting) as error:
+            yield Unusable(NAME, name, f"{file}, line {line.number}: {error}")
+
+
+def windows(
+    name: str, text: str, tokenizer: Tokenizer, window: int, stride: int
+) -> Iterator[Window]:
+    begin = (
+        tokenizer.bos_id if tokenizer.bos_id is not None else min(tokenizer.eos_ids, default=None)
+    )
+    written = tokenizer.encode(text, special=False)
+    tokens = written if begin is None else [begin, *written]
+    predicted = len(tokens) - 1
+    # The text's bytes and words belong to its tokens in equal parts.
+    size, words = (
+        len(text.encode()) / max(len(written), 1),
+        len(text.split()) / max(len(written), 1),
+    )
+    known = 0
+    while known < predicted:
+        end = min(known + (stride if known else window), predicted)
+        targets = tokens[known + 1 : end + 1]
+        yield Window(
+            task=NAME,
+            item=f"{name}, tokens {known + 1} to {end}",
+            reads=tokens[max(0, end - window) : end],
+            targets=targets,
+            bytes=size * len(targets),
+            words=words * len(targets),
+        )
+        known = end

@@ -1,0 +1,89 @@
+"""Does an evaluation go on where it ended, and only with what it began with?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.engine.evaluation.journal import Journal
+from moesaic.engine.evaluation.results import Result
+
+SETTINGS = {"limit": 3, "splits": ("a", "b"), "form": None}
+ONE, TWO = Result("problems", "1", right=True, answer="é"), Result("problems", "2", right=False)
+
+
+def kept(folder: Path, *results: Result) -> None:
+    journal = Journal(folder, SETTINGS)
+    for result in results:
+        journal.add(result)
+    journal.close()
+
+
+def found(folder: Path, **changes: object) -> list[Result]:
+    journal = Journal(folder, SETTINGS | changes)
+    journal.close()
+    return list(journal.done.values())
+
+
+def test_results_are_found_again(tmp_path: Path) -> None:
+    kept(tmp_path / "new" / "folder", ONE)
+    kept(tmp_path / "new" / "folder", TWO)
+    assert found(tmp_path / "new" / "folder") == [ONE, TWO]
+
+
+def test_a_torn_line_is_dropped(tmp_path: Path) -> None:
+    kept(tmp_path, ONE, TWO)
+    file = tmp_path / "results.jsonl"
+    file.write_bytes(file.read_bytes()[:-5])
+    assert found(tmp_path) == [ONE]
+    kept(tmp_path, TWO)
+    assert found(tmp_path) == [ONE, TWO]
+
+
+def test_a_line_torn_in_a_character_is_dropped(tmp_path: Path) -> None:
+    kept(tmp_path, TWO, ONE)
+    file = tmp_path / "results.jsonl"
+    file.write_bytes(file.read_bytes().rpartition("é".encode()[1:])[0])
+    assert found(tmp_path) == [TWO]
+
+
+def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
+    kept(tmp_path, ONE)
+    with pytest.raises(ImpossibleSetting, match="limit was 3 and is 4; form was null and is"):
+        Journal(tmp_path, SETTINGS | {"limit": 4, "form": "chat"})
+    assert found(tmp_path) == [ONE]
+
+
+def test_restart_forgets_everything(tmp_path: Path) -> None:
+    kept(tmp_path, ONE)
+    journal = Journal(tmp_path, SETTINGS | {"limit": 4}, restart=True)
+    journal.finish({"score": 1})
+    journal.close()
+    assert found(tmp_path, limit=4) == []
+    Journal(tmp_path, SETTINGS, restart=True).close()
+    assert not (tmp_path / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("results.jsonl", '{"task": "a", "item": "1"}\nnonsense\n', "line 2 is no result"),
+        ("settings.json", "{", "is damaged"),
+        ("settings.json", "[]", "is damaged"),
+    ],
+)
+def test_damage_is_named(name: str, content: str, message: str, tmp_path: Path) -> None:
+    kept(tmp_path)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ImpossibleSetting, match=message):
+        Journal(tmp_path, SETTINGS)
+
+
+def test_two_do_not_write_at_once(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, SETTINGS)
+    with pytest.raises(ImpossibleSetting, match="another evaluation is writing"):
+        Journal(tmp_path, SETTINGS, restart=True)
+    journal.close()
+    Journal(tmp_path, SETTINGS).close()
