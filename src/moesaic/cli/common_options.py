@@ -18,11 +18,11 @@ from moesaic.policies.cache import caches
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
 from moesaic.policies.systems import SYSTEMS, load_system
+from moesaic.workloads.bundled import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from moesaic.engine.settings import Settings
 
-MODEL = "deepseek-v2-lite"
 MACHINE = "a6000-xeon5220r"  # a link slow enough that offloading matters
 CACHE_RATIO = 0.25
 # Defaults of `Settings` and of mrs, here for `--help`: it must not wait for numpy.
@@ -70,10 +70,16 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 
 workload_options = stack(
     click.option(
-        "--model", default=MODEL, show_default=True, help="A known model or a config.json."
+        "--model",
+        default=DEFAULT_MODEL,
+        show_default=True,
+        help="A known model or a config.json.",
     ),
     click.option(
-        "--trace", metavar="FILE", help="Routing to replay, or `bundled`; synthetic without it."
+        "--trace",
+        metavar="FILE",
+        help="Routing to replay, or bundled | synthetic.  [recorded from the model if bundled, or "
+        "synthetic]",
     ),
     click.option("--phase", default="decode", show_default=True, help="decode | prefill"),
     click.option("--tokens", type=int, help="Decode steps, or tokens per prompt.  [256]"),

@@ -30,7 +30,6 @@ from moesaic.policies.cache import caches
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
 from moesaic.policies.systems import SYSTEMS
-from moesaic.workloads.bundled import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from moesaic.cli.comparison import Contender, Outcome
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 _BASELINE = "ktransformers"
 
 
-@click.command(context_settings={"default_map": {"model": DEFAULT_MODEL}})
+@click.command()
 @workload_options
 @click.option("--machines", default=MACHINE, show_default=True, help="A comma list.")
 @click.option("--cache-ratios", default=str(CACHE_RATIO), show_default=True, help="A comma list.")

@@ -16,7 +16,6 @@ from moesaic.cli.common_options import (
     setup_options,
     workload_options,
 )
-from moesaic.workloads.bundled import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from moesaic.cli.recording import Recording
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from moesaic.engine.settings import Settings
 
 
-@click.command(context_settings={"default_map": {"model": DEFAULT_MODEL}})
+@click.command()
 @workload_options
 @click.option("--machine", default=MACHINE, show_default=True, help="A known machine or a TOML.")
 @click.option(

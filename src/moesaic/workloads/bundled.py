@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 BUNDLED = "bundled"  # the word by which users ask for one
-DEFAULT_MODEL = "deepseek-v2-lite"
+DEFAULT_MODEL = "moesaic-20m"
 
 _RECORDED = {"moesaic-20m": "moesaic-20m.moet"}  # made by benchmarks/record_routing.py
 _SYNTHETIC = {"deepseek-v2-lite": "deepseek-v2-lite-synthetic.moet"}
