@@ -50,10 +50,31 @@ def test_no_template_is_in_two_splits() -> None:
     assert not asks[False] & asks[True]
 
 
-def test_every_kind_holds_out_about_a_seventh() -> None:
-    every = Counter(t.kind for t in templates())
+def test_every_kind_holds_out_several_templates() -> None:
     held_out = Counter(t.kind for t in templates() if t.held_out)
-    assert all(0.12 < held_out[kind] / every[kind] < 0.2 for kind in KINDS)
+    assert all(held_out[kind] >= 4 for kind in KINDS)
+
+
+def _worn(question: str) -> frozenset[tuple[str, ...]]:
+    """Three words in a row, wherever they stand; names and numbers are all the same."""
+    words = re.findall(r"[A-Za-z']+|\d+", question)
+    plain = [
+        "#" if w.isdigit() else "X" if n and w[0].isupper() else w.lower()
+        for n, w in enumerate(words)
+    ]
+    return frozenset(zip(plain, plain[1:], plain[2:], strict=False))
+
+
+def test_no_training_problem_reads_like_a_held_out_template() -> None:
+    """Sentences are also put together by code, so texts are compared, not only templates."""
+    trained = [(p.template, _worn(p.question)) for p in TRAIN[:6000]]
+    for template in {p.template for p in STORIES}:
+        asked = [_worn(p.question) for p in STORIES if p.template == template][:4]
+        for held_out in asked:
+            name, worn = max(
+                trained, key=lambda one: len(one[1] & held_out) / len(one[1] | held_out)
+            )
+            assert len(worn & held_out) / len(worn | held_out) < 0.6, (template, name)
 
 
 def follows(spec: str, told: set[str]) -> set[str]:
@@ -72,7 +93,9 @@ def test_what_decides_is_what_the_question_tells() -> None:
     data = files("moesaic.problems") / "data" / "word"
     for file in data.iterdir():
         for name, lines in blocks(file.read_text()):
-            spec = dict(lines)["numbers"]
+            spec = dict(lines).get("numbers")
+            if spec is None:
+                continue  # told by code, which tests of its own look after
             for ask in (said for word, said in lines if word == "ask"):
                 told = set(re.findall(r"\{(\w+)", ask))
                 if "r 1..<b" in spec:  # quotient and remainder follow from the number divided
@@ -91,7 +114,7 @@ def test_the_same_seed_gives_the_same_problems() -> None:
     for split in SPLITS:
         for problem in generate(split, 42, 400):
             digest.update(f"{problem.question}\n{problem.worked}\n".encode())
-    assert digest.hexdigest()[:16] == "f1b873ff3afd8ef6"
+    assert digest.hexdigest()[:16] == "80d8c89f535bf207"
 
 
 def test_a_longer_run_begins_like_a_shorter_one() -> None:
