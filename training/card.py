@@ -1,0 +1,148 @@
+"""The model card, written from what was measured: text in card.md, figures from a run's files.
+
+python -m training.card MODEL --run FOLDER --check FILE --prepared FOLDER --eval FILE ...
+
+MODEL gets README.md and expert-load.png; --docs gets the same text, with the picture's place as
+seen from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from moesaic.core.files import whole_file
+from moesaic.engine.evaluation.scores import wilson
+from training.command import run_command
+from training.load_picture import draw_loads
+from training.prose_rows import HELD_OUT_PROSE, TRAINING_PROSE
+from training.token_file import read_tokens
+
+TEXT, PICTURE = Path(__file__).with_name("card.md"), "expert-load.png"
+_SPLITS = {"held_out_numbers": "unseen numbers", "held_out_templates": "unseen templates"}
+
+
+def card(facts: Mapping[str, str], picture: str) -> str:
+    return TEXT.read_text(encoding="utf-8").format(**facts, picture=picture)
+
+
+def facts(
+    summary: Mapping[str, Any],
+    check: Mapping[str, Any],
+    own: Sequence[Mapping[str, Any]],
+    prepared: Path,
+) -> dict[str, str]:
+    """`own` is what some `moesaic eval --json` said: what a reader can run again."""
+    recipe = summary["recipe"]
+    shape, data, learning = recipe["shape"], recipe["data"], recipe["learning"]
+    prose = len(read_tokens(prepared / TRAINING_PROSE))
+    shares = [share for layer in check["token_shares"] for share in layer]
+    return {
+        **{name: str(value) for part in (shape, data, learning) for name, value in part.items()},
+        "weights": f"{summary['parameters'] / 1e6:.1f}",
+        "active": f"{_active(summary['parameters'], shape) / 1e6:.1f}",
+        "prose_tokens": f"{prose / 1e6:.1f}",
+        "held_out_tokens": f"{len(read_tokens(prepared / HELD_OUT_PROSE)) / 1e6:.2f}",
+        "readings": f"{_prose_read(summary, data) / prose:.1f}",
+        "problem_tokens": f"{(summary['tokens'] - _prose_read(summary, data)) / 1e6:,.0f}",
+        "steps": f"{summary['steps']:,}",
+        "tokens": f"{summary['tokens'] / 1e6:,.0f}",
+        "minutes": f"{summary['training_seconds'] / 60:.1f}",
+        "device": summary["device"],
+        "problems": str(check["problems"]),
+        "scores": "\n".join(_score_rows(check)),
+        "kinds": "\n".join(_kind_rows(check)),
+        "own_scores": "\n".join(_own_rows(own)),
+        "perplexity": str(check["losses"]["prose_perplexity"]),
+        "least_share": f"{min(shares):.1%}",
+        "largest_share": f"{max(shares):.1%}",
+        "even_share": f"{shape['top_k'] / shape['experts']:.1%}",
+        "continuations": "\n\n".join(_continuations(check["continuations"])),
+    }
+
+
+def _active(parameters: int, shape: Mapping[str, Any]) -> int:
+    """Weights that compute a token: all but the experts at rest and the embedding's other rows."""
+    resting = shape["experts"] - shape["top_k"]
+    expert = 3 * shape["hidden"] * shape["expert_width"]
+    return int(parameters - shape["layers"] * resting * expert)
+
+
+def _prose_read(summary: Mapping[str, Any], data: Mapping[str, Any]) -> int:
+    """Tokens of prose that training saw, every reading counted."""
+    return int(summary["tokens"] * round(data["rows"] * data["prose_share"]) / data["rows"])
+
+
+def _score_rows(check: Mapping[str, Any]) -> Iterator[str]:
+    for form, splits in check["exact_match"].items():
+        for split, words in _SPLITS.items():
+            full, half = splits[split]["full"], splits[split]["half"]
+            spread = interval(full, check["problems"])
+            lost = f"{100 * (full - half):.1f}"
+            yield f"| {words}, {form} | {full:.1%} ({spread}) | {half:.1%} | {lost} |"
+
+
+def interval(share: float, count: int) -> str:
+    low, high = wilson(round(share * count), count)
+    return f"{100 * low:.1f} to {100 * high:.1f}"
+
+
+def _kind_rows(check: Mapping[str, Any]) -> Iterator[str]:
+    chat = check["exact_match"]["chat"]
+    for kind in chat["held_out_numbers"]["by_kind"]:
+        cells = [chat[split]["by_kind"].get(kind, "none asked") for split in _SPLITS]
+        yield f"| {kind} | {' | '.join(cells)} |"
+
+
+def _own_rows(own: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for one in own:
+        whole = {score["group"]: score for score in one["scores"] if not score["kind"]}
+        cells = [_cell(whole[split]) for split in _SPLITS]
+        command = one["command"].replace(" --json", "")
+        yield f"| `{command}` | {' | '.join(cells)} |"
+
+
+def _cell(score: Mapping[str, Any]) -> str:
+    spread = interval(score["share"], score["asked"])
+    return f"{score['right']} of {score['asked']} = {score['share']:.1%} ({spread})"
+
+
+def _continuations(found: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    for number, one in enumerate(found, 1):
+        prompt, text = (" ".join(one[part].split()) for part in ("prompt", "continuation"))
+        apart = "" if one["continuation"][:1].strip() else " "  # a beginning may end inside a word
+        yield f"{number}. **{prompt}**{apart}{text}"
+
+
+def write_cards(model: Path, docs: Path, known: Mapping[str, str]) -> None:
+    beside = os.path.relpath(model / PICTURE, docs.parent)
+    for path, picture in ((model / "README.md", PICTURE), (docs, Path(beside).as_posix())):
+        with whole_file(path) as stream:
+            stream.write(card(known, picture).encode())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m training.card", description=__doc__)
+    parser.add_argument("model", type=Path, help="folder that training.export made")
+    parser.add_argument("--run", type=Path, required=True, help="folder of summary.json")
+    parser.add_argument("--check", type=Path, required=True, help="what training.check --json gave")
+    parser.add_argument(
+        "--eval", type=Path, required=True, nargs="+", help="what moesaic eval --json gave"
+    )
+    parser.add_argument("--prepared", type=Path, required=True, help="folder of the prose")
+    parser.add_argument("--docs", type=Path, default=Path("docs/model-card.md"))
+    options = parser.parse_args()
+    summary, check, *own = (
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in (options.run / "summary.json", options.check, *options.eval)
+    )
+    draw_loads(check["token_shares"], summary["recipe"]["shape"]["top_k"], options.model / PICTURE)
+    write_cards(options.model, options.docs, facts(summary, check, own, options.prepared))
+
+
+if __name__ == "__main__":
+    run_command(main)
