@@ -114,8 +114,9 @@ void bf16_product(const std::uint8_t* const* strips, int count, const MatrixLayo
                   const Panel& panel, float* c, std::uint8_t*) {
   const int most = strips_at_once(count, matrix, panel);
   Shapes shapes;
-  for (int begin = 0; begin < matrix.tiles; begin += kBlockTiles) {
-    const int tiles = std::min(kBlockTiles, matrix.tiles - begin);
+  const int block = block_tiles(matrix.tiles);
+  for (int begin = 0; begin < matrix.tiles; begin += block) {
+    const int tiles = std::min(block, matrix.tiles - begin);
     const std::size_t at = std::size_t(begin) * kTileBytes;
     for (int s = 0; s < count; s += most) {
       const SomeStrips some(strips, count, s, most, matrix, at);

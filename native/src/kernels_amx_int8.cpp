@@ -8,7 +8,6 @@ namespace moesaic {
 namespace {
 
 constexpr int kGroupTiles = format_of(Dtype::int8).group / 64;
-constexpr int kBlockGroups = kBlockTiles / kGroupTiles;
 
 // Adds a tile of integer sums, times both scales, to c.
 template <int Rows>
@@ -82,8 +81,9 @@ void int8_tiles_product(const std::uint8_t* const* strips, int count, const Matr
                         const Panel& panel, float* c, std::uint8_t*) {
   const int most = strips_at_once(count, matrix, panel);
   Shapes shapes;
-  for (int begin = 0; begin < matrix.groups; begin += kBlockGroups) {
-    const int end = std::min(begin + kBlockGroups, matrix.groups);
+  const int block = block_tiles(matrix.tiles) / kGroupTiles;
+  for (int begin = 0; begin < matrix.groups; begin += block) {
+    const int end = std::min(begin + block, matrix.groups);
     for (int s = 0; s < count; s += most) {
       const SomeStrips some(strips, count, s, most, matrix, 0);
       float* to = c + std::size_t(s) * panel.tokens * 16;

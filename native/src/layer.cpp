@@ -11,7 +11,8 @@ namespace {
 
 constexpr int kChunkTokens = 256;  // of one expert, computed together: their inputs fit into L2
 constexpr int kWaveRows = 8192;    // rows computed between two phases: bounds the workspace
-constexpr int kMostStrips = 8;     // in one product
+constexpr int kMostStrips = 32;    // in one product
+constexpr int kCloseStrips = 8;    // the same, where their sums had better stay close
 constexpr std::size_t kItemBytes = 96 * 1024;  // of weights: what one taking of an item is worth
 constexpr int kManyTokens = 2 * kTileTokens;   // from here on, inputs are worth keeping in a cache
 
@@ -185,9 +186,10 @@ class LayerWork : public Work {
     int largest = 1;
     for (const Chunk& chunk : chunks_) largest = std::max(largest, chunk.tokens);
     const bool many = largest > kManyTokens;
-    const int wanted = many ? kMostStrips : int(kItemBytes / matrix.strip_bytes) + 1;
+    const int most = matrix.tiles > kBlockTiles ? kMostStrips : kCloseStrips;
+    const int wanted = many ? most : int(kItemBytes / matrix.strip_bytes) + 1;
     const int all = matrix.strips * std::max<int>(1, int(chunks_.size()));
-    const int strips = std::clamp(all / ((many ? 3 : 6) * places_), 1, std::min(wanted, kMostStrips));
+    const int strips = std::clamp(all / ((many ? 3 : 6) * places_), 1, std::min(wanted, most));
     return strips > 1 ? strips / 2 * 2 : 1;
   }
 
@@ -264,7 +266,8 @@ class LayerWork : public Work {
 
   void gate_and_up(const Item& item, int worker) {
     const Chunk& chunk = chunks_[item.chunk];
-    // Several at once only where inputs come in several blocks: sums of two strips stay close.
+    // Where inputs come in several blocks, each is used by many strips before the next one takes its
+    // place. Elsewhere the sums of two strips stay close.
     const int most = chunk.in.tiles > kBlockTiles ? kMostStrips / 2 : 1;
     for (int done = 0; done < item.strips; done += most) {
       const int first = item.strip + done, count = std::min(most, item.strips - done);

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from moesaic.core.expert_block import FORMATS, STRIP, TILES, aligned
 
-_WAVE_ROWS, _CHUNK_TOKENS, _MOST_STRIPS = 8192, 256, 8
+_WAVE_ROWS, _CHUNK_TOKENS, _MOST_STRIPS = 8192, 256, 32
 _ROW_BYTES = 64  # one token's share of a tile
 _SCRATCH = aligned(_MOST_STRIPS * _CHUNK_TOKENS * STRIP * 4) + 64 * 1024
 
