@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,6 +87,18 @@ def test_traces_of_one_model_are_called_by_their_files(traces: tuple[Path, Path]
     twice = (traces[0], write(traces[0].with_name("again.moet"), "one", 8))
     found = run_json("trace", "compare", *twice, "--phase", "decode")
     assert [c["trace"] for c in found["traces"]] == ["narrow decode", "again decode"]
+    (traces[0].parent / "other").mkdir()
+    alike = write(traces[0].parent / "other" / "narrow.moet", "one", 8)
+    found = run_json("trace", "compare", traces[0], alike, "--phase", "decode")
+    assert [c["trace"] for c in found["traces"]] == [f"{traces[0]} decode", f"{alike} decode"]
+
+
+def test_a_trace_without_a_column_is_named(traces: tuple[Path, Path], tmp_path: Path) -> None:
+    empty = tmp_path / "empty.moet"
+    write_trace(empty, TraceHeader("none", LAYERS, EXPERTS, TOP_K, TOP_K), [])
+    streams = run("trace", "compare", empty, traces[0], "--phase", "decode", "--json")
+    assert streams.err == f"left out: there are no decode tokens in {empty}\n"
+    assert [c["trace"] for c in json.loads(streams.out)["traces"]] == ["one decode"]
 
 
 def test_the_picture_has_every_trace(traces: tuple[Path, Path], tmp_path: Path) -> None:
@@ -106,11 +119,13 @@ def test_mistakes_are_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    write_trace("empty.moet", TraceHeader("none", LAYERS, EXPERTS, TOP_K, TOP_K), [])
     for words, message in (
+        (("empty.moet",), "there are no tokens in empty.moet"),
         ((), "Missing argument 'FILES...'"),
         (("absent.moet",), "absent.moet: No such file"),
         ((traces[0], "--phase", "decod"), "Did you mean 'decode'?"),
         ((traces[0], "--plot", "x.gif"), "must end in"),
     ):
         assert message in refused(monkeypatch, capsys, "trace", "compare", *words)
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["empty.moet"]

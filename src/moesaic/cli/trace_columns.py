@@ -103,12 +103,21 @@ def columns(
     first: int | None = None,
 ) -> Iterator[Column]:
     """Calls `advance` `PARTS` times for each."""
-    models = Counter((source.header.model, phase) for _, source, phase in work)
-    for file, source, phase in work:
-        alone = models[source.header.model, phase] == 1
-        name = source.header.model if alone else Path(file).stem
+    for (file, source, phase), label in zip(work, labels(work), strict=True):
         about = profile(source, phase, max_tokens, advance, first)
-        yield Column(f"{name} {phase}", file, about, hit_rates(about.sample, advance))
+        yield Column(label, file, about, hit_rates(about.sample, advance))
+
+
+def labels(work: Sequence[tuple[str, TraceSource, str]]) -> list[str]:
+    """Each by its model, or where that is not enough by its file's name, or by its whole path."""
+    by_model = [f"{source.header.model} {phase}" for _, source, phase in work]
+    by_name = [f"{Path(file).stem} {phase}" for file, _, phase in work]
+    by_path = [f"{file} {phase}" for file, _, phase in work]
+    models, names = Counter(by_model), Counter(by_name)
+    return [
+        model if models[model] == 1 else name if names[name] == 1 else path
+        for model, name, path in zip(by_model, by_name, by_path, strict=True)
+    ]
 
 
 def table(found: Sequence[Column], rows: Iterable[str] = ROWS) -> list[tuple[str, ...]]:

@@ -68,8 +68,12 @@ def _columns(files: tuple[str, ...], asked: dict[str, Any], quiet: bool) -> list
     if phase is not None and phase not in PHASES:
         raise UnknownName("phase", phase, PHASES)
     work = work_of([(file, open_named(file)) for file in files], phase)
+    wanted = "tokens" if phase is None else f"{phase} tokens"
     if not work:
-        wanted = "tokens" if phase is None else f"{phase} tokens"
         raise ImpossibleSetting(f"there are no {wanted} in {', '.join(files)}")
+    shown = {file for file, _, _ in work}
+    for file in dict.fromkeys(files):
+        if file not in shown:
+            click.echo(f"left out: there are no {wanted} in {file}", err=True)
     with progress("comparing", PARTS * len(work), quiet=quiet) as advance:
         return list(columns(work, asked["max_tokens"], advance, asked["first"]))
