@@ -78,6 +78,9 @@ def test_a_stripped_package_has_synthetic_routing(
         (("--seed", 3), "--seed 3 is of synthetic routing, and here the routing is that of a"),
         (("--tokens", 4000), "has 400 tokens for decode; this run needs 4258"),
         (("--batch", 64), "or --trace synthetic"),
+        (("--batch", 3), "10 decode steps of batch 3, and the trace gives 0"),  # two documents left
+        (("--batch", 2, "--tokens", 60), "62 decode steps of batch 2, and the trace gives 44"),
+        (("--phase", "prefill", "--tokens", 100), "prompts of 100 tokens, and the trace gives 1"),
     ],
 )
 def test_what_a_recording_cannot_give_is_refused_with_the_way_out(

@@ -77,7 +77,7 @@ def _from_file(trace: str, settings: Settings) -> Workload:
         raise ImpossibleSetting(
             f"the trace {Path(trace).name!r} has {found} tokens for {settings.phase}; this run "
             f"needs {settings.tokens_needed}: {settings.profile_tokens} to choose the initial "
-            f"placement, then {_asked(settings)}. "
+            f"placement, then {_asked(settings)}, and the trace gives {_lasts(source, settings)}. "
             f"Ask for fewer --tokens, use a longer trace, or --trace {SYNTHETIC}"
         )
     words = provenance(source.header.source, source.header.synthetic)
@@ -99,15 +99,22 @@ def _synthetic(settings: Settings) -> Workload:
 
 
 def playable(source: TraceSource, settings: Settings) -> bool:
-    """Whether the trace lasts: every place of the batch plays documents one after another."""
-    places = settings.batch if settings.phase == "decode" else 1
-    asked = (settings.tokens_needed - settings.profile_tokens) // places
+    """Whether the trace lasts for all steps of the run."""
+    return _lasts(source, settings) >= settings.warmup_steps + settings.steps
+
+
+def _lasts(source: TraceSource, settings: Settings) -> int:
+    """How many steps the trace gives behind its profile part, counted up to those asked for:
+    every place of the batch plays documents one after another, and the first that has none left
+    ends the run, whatever the others still have."""
+    places, per_step = (settings.batch, 1) if settings.phase == "decode" else (1, settings.tokens)
+    asked = settings.warmup_steps + settings.steps
     ends = [0] * places
     for document in documents(source, settings.profile_tokens):
         heapreplace(ends, ends[0] + len(part_of_phase(document, settings.phase)))
-        if ends[0] >= asked:
-            return True
-    return False
+        if ends[0] >= asked * per_step:
+            break
+    return ends[0] // per_step
 
 
 def _asked(settings: Settings) -> str:
