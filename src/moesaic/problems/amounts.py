@@ -16,6 +16,7 @@ from moesaic.problems.draws import NamedDraw, limits, maker
 from moesaic.problems.grammar import capital, enumerate_words
 from moesaic.problems.reader import blocks
 from moesaic.problems.text import Fields
+from moesaic.problems.walks import added
 
 
 class Amount(NamedTuple):
@@ -69,6 +70,15 @@ def _asked(number: int, limit: str) -> Fields:
     return fields
 
 
+def _sides(found: list[int], limit: int) -> dict[str, list[int]]:
+    return {
+        "over": [n for n in found if n > limit],
+        "under": [n for n in found if n < limit],
+        "even": [n for n in found if n % 2 == 0],
+        "odd": [n for n in found if n % 2],
+    }
+
+
 @maker("amounts")
 def amounts(length: str) -> NamedDraw:
     """All different: ends, order, even and odd ones, and those on each side of a limit."""
@@ -80,26 +90,19 @@ def amounts(length: str) -> NamedDraw:
         about = abouts[number]
         found = several(rng, about.sizes, between(rng, low, high))
         limit = between(rng, about.sizes[0] // 5 + 1, about.sizes[-1] // 5) * 5
-        over, under = [n for n in found if n > limit], [n for n in found if n < limit]
-        even, odd = [n for n in found if n % 2 == 0], [n for n in found if n % 2]
-        if not (over and under and even and odd) or limit in found:
+        sides = _sides(found, limit)
+        if not all(sides.values()) or limit in found:
             return None
         order, told = sorted(found), [str(n) for n in found]
         return {
             **_tell(rng, about, told),
             **_asked(number, str(limit)),
+            **{side: _joined(some) for side, some in sides.items()},
+            **{f"{side}_count": str(len(some)) for side, some in sides.items()},
             "limit": str(limit),
             "above": " ".join(f"{n}: {'yes' if n > limit else 'no'}." for n in found),
             "below": " ".join(f"{n}: {'yes' if n < limit else 'no'}." for n in found),
-            "over": _joined(over),
-            "over_count": str(len(over)),
-            "under": _joined(under),
-            "under_count": str(len(under)),
             "parity": " ".join(f"{n}: {'odd' if n % 2 else 'even'}." for n in found),
-            "even": _joined(even),
-            "even_count": str(len(even)),
-            "odd": _joined(odd),
-            "odd_count": str(len(odd)),
             "rising": _joined(order),
             "falling": _joined(order[::-1]),
             "largest": str(order[-1]),
@@ -129,12 +132,9 @@ def amount_sums(length: str, size: str) -> NamedDraw:
     def draw(rng: Random) -> Fields:
         setting = pick(rng, with_sum)
         found = [between(rng, least, most) for _ in range(between(rng, low, high))]
-        total, steps = found[0], []
-        for number in found[1:]:
-            steps.append(f"{total} + {number} = {total + number}.")
-            total += number
+        steps, total = added(found)
         fields = _tell(rng, abouts[setting], [str(n) for n in found])
-        return fields | _asked(setting, "") | {"added": " ".join(steps), "total": str(total)}
+        return fields | _asked(setting, "") | {"added": steps, "total": str(total)}
 
     return NamedDraw(draw, (*_TOLD, "sum_q", "sum_low", "added", "total"), ("items",))
 

@@ -7,11 +7,8 @@ from random import Random
 from moesaic.problems.chance import several
 from moesaic.problems.draws import NamedDraw, limits, maker
 from moesaic.problems.names import PEOPLE
-from moesaic.problems.rankings import alike, chain, ranked
 from moesaic.problems.text import Fields
 from moesaic.problems.words import PAIRS, SINGLES
-
-__all__ = ["alike", "chain", "measured", "ranked"]  # every draw a comparison asks for by name
 
 _SINGULAR = {slot: tuple(one for _, one in pairs) for slot, pairs in PAIRS.items()}
 _POOLS = {**_SINGULAR, **SINGLES, "people": tuple(person.name for person in PEOPLE)}

@@ -13,7 +13,18 @@ from typing import NamedTuple
 from moesaic.problems.text import Fields
 
 Draw = Callable[[Random], Fields | None]  # None: these values make no problem, draw again
-_MODULES = ("lists", "number_lists", "dates", "clock", "comparisons", "facts", "stories")
+_MODULES = (  # where makers stand
+    "lists",
+    "scene_lists",
+    "number_lists",
+    "amounts",
+    "dates",
+    "clock",
+    "comparisons",
+    "rankings",
+    "facts",
+    "stories",
+)
 
 
 class NamedDraw(NamedTuple):

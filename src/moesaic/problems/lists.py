@@ -12,24 +12,8 @@ from moesaic.problems.draws import NamedDraw, limits, maker, simple
 from moesaic.problems.grammar import with_article
 from moesaic.problems.names import PEOPLE
 from moesaic.problems.places import GIVES, counted, places
-from moesaic.problems.scene_lists import (
-    scene_alphabet,
-    scene_change,
-    scene_letters,
-    scene_places,
-    scene_repeats,
-    scene_shared,
-)
 from moesaic.problems.text import Fields
-
-__all__ = [  # also the draws that a list in an everyday setting asks for by name
-    "scene_alphabet",
-    "scene_change",
-    "scene_letters",
-    "scene_places",
-    "scene_repeats",
-    "scene_shared",
-]
+from moesaic.problems.walks import tallied, until_found, until_gone
 
 CATEGORIES: dict[str, tuple[str, ...]] = {
     category: tuple(words.split())
@@ -118,11 +102,7 @@ def repeats(rng: Random) -> Fields:
     word, *others = several(rng, WORDS, between(rng, 3, 5))
     times = between(rng, 2, 4)
     words = shuffled(rng, [word] * times + others)
-    seen, tally = 0, []
-    for each in words:
-        seen += each == word
-        tally.append(f"{each} {seen}")
-    fields = {"word": word, "times": str(times), "tally": ", ".join(tally)}
+    fields = {"word": word, "times": str(times), "tally": tallied(words, word)}
     return _one({**fields, "total": str(len(words))}, words)
 
 
@@ -132,12 +112,8 @@ def missing(rng: Random) -> Fields:
     words = several(rng, WORDS, between(rng, 3, 5))
     gone = pick(rng, words)
     rest = shuffled(rng, [word for word in words if word != gone])
-    checks = []
-    for word in words:
-        checks.append(f"{word}: {'no' if word == gone else 'yes'}.")
-        if word == gone:
-            break
-    return _one({"shorter": ", ".join(rest), "gone": gone, "checked": " ".join(checks)}, words)
+    checked = until_gone(words, gone)
+    return _one({"shorter": ", ".join(rest), "gone": gone, "checked": checked}, words)
 
 
 @simple("shared", "items others both checked", "items both")
@@ -146,12 +122,8 @@ def shared(rng: Random) -> Fields:
     both, *rest = several(rng, WORDS, 7)
     words = shuffled(rng, [both, *rest[:3]])
     others = shuffled(rng, [both, *rest[3 : between(rng, 5, 6)]])
-    checks = []
-    for word in words:
-        checks.append(f"{word}: {'yes' if word == both else 'no'}.")
-        if word == both:
-            break
-    return _one({"others": ", ".join(others), "both": both, "checked": " ".join(checks)}, words)
+    checked = until_found(words, both)
+    return _one({"others": ", ".join(others), "both": both, "checked": checked}, words)
 
 
 @simple("odd-one", "items category odd other sorted_out", "items")

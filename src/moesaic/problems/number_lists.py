@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from moesaic.problems.amounts import amount_sums, amounts
 from moesaic.problems.chance import between, several
 from moesaic.problems.draws import NamedDraw, limits, maker
 from moesaic.problems.text import Fields
-
-__all__ = ["amount_sums", "amounts", "numbers", "running_sum", "sequence"]
+from moesaic.problems.walks import added
 
 _RANGE = tuple(range(2, 100))
 
@@ -54,11 +52,8 @@ def running_sum(length: str, size: str) -> NamedDraw:
 
     def draw(rng: Random) -> Fields:
         found = [between(rng, least, most) for _ in range(between(rng, low, high))]
-        total, steps = found[0], []
-        for number in found[1:]:
-            steps.append(f"{total} + {number} = {total + number}.")
-            total += number
-        return {"items": _joined(found), "added": " ".join(steps), "total": str(total)}
+        steps, total = added(found)
+        return {"items": _joined(found), "added": steps, "total": str(total)}
 
     return NamedDraw(draw, ("items", "added", "total"), ("items",))
 

@@ -6,6 +6,7 @@ a family (see attributes.py).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 from random import Random
@@ -17,6 +18,8 @@ from moesaic.problems.grammar import capital, enumerate_words
 from moesaic.problems.text import Fields
 
 _WORDS = "which Which verb Are unit more most less least high low"
+_PLACES = {"top": -1, "second": -2, "middle": None, "second_last": 1, "bottom": 0}  # None: half way
+_FORMS = ("{}", "the_{}", "{}_n")
 
 
 @cache
@@ -55,6 +58,16 @@ def _relation(about: Attribute, who: str, much: list[int]) -> str:
     return f"{much[0]} is {word} than {much[1]}, so {who} {about.verb} {degrees.more}"
 
 
+def _at_places(names: Sequence[str], subjects: Sequence[str], numbers: Sequence[str]) -> Fields:
+    """Who stands where in the rising order: {top}, {the_top} with its article, {top_n}."""
+    fields: Fields = {}
+    for place, at in _PLACES.items():
+        index = len(names) // 2 if at is None else at
+        told = (names[index], subjects[index], numbers[index])
+        fields.update(zip((form.format(place) for form in _FORMS), told, strict=True))
+    return fields
+
+
 @maker("ranked")
 def ranked(name: str, count: str, only: str = "") -> NamedDraw:
     """p1 has the number n1, p2 has n2...; `only` is "gap" where the difference is asked."""
@@ -82,21 +95,7 @@ def ranked(name: str, count: str, only: str = "") -> NamedDraw:
             "first_more": "yes" if much[0] > much[1] else "no",
             "first_less": "yes" if much[0] < much[1] else "no",
             "relation": _relation(about, the[0], much),
-            "top": rising[-1],
-            "the_top": the_rising[-1],
-            "top_n": rising_n[-1],
-            "bottom": rising[0],
-            "the_bottom": the_rising[0],
-            "bottom_n": rising_n[0],
-            "middle": rising[many // 2],
-            "the_middle": the_rising[many // 2],
-            "middle_n": rising_n[many // 2],
-            "second": rising[-2],
-            "the_second": the_rising[-2],
-            "second_n": rising_n[-2],
-            "second_last": rising[1],
-            "the_second_last": the_rising[1],
-            "second_last_n": rising_n[1],
+            **_at_places(rising, the_rising, rising_n),
             "rising": ", ".join(rising),
             "falling": ", ".join(rising[::-1]),
             "rising_n": ", ".join(rising_n),
@@ -109,11 +108,11 @@ def ranked(name: str, count: str, only: str = "") -> NamedDraw:
         return fields
 
     given = (
-        f"{_WORDS} told listed options choices group first_more first_less relation top the_top "
-        "top_n bottom the_bottom bottom_n middle middle_n the_middle second second_n the_second "
-        "second_last second_last_n the_second_last rising falling rising_n falling_n gap gap_step"
+        f"{_WORDS} told listed options choices group first_more first_less relation rising falling "
+        "rising_n falling_n gap gap_step"
     )
-    return NamedDraw(draw, (*given.split(), *numbers, *subjects), tuple(numbers))
+    at_places = [f.format(place) for place in _PLACES for f in _FORMS]
+    return NamedDraw(draw, (*given.split(), *at_places, *numbers, *subjects), tuple(numbers))
 
 
 @maker("alike")

@@ -10,6 +10,7 @@ from moesaic.problems.grammar import enumerate_words
 from moesaic.problems.places import GIVES, ORDINALS, counted, places
 from moesaic.problems.scenes import FIELDS, family, tell
 from moesaic.problems.text import Fields
+from moesaic.problems.walks import tallied, until_found, until_gone
 
 _NAMED = ("word", "mid", "before", "after")  # questions say "the lamp", but "Ada"
 
@@ -43,13 +44,6 @@ def scene_places(name: str, length: str) -> NamedDraw:
     return NamedDraw(draw, gives, ("items",))
 
 
-def _searched(words: list[str], odd: str) -> str:
-    """Is each one in the other list? Until one is not."""
-    return " ".join(
-        f"{word}: {'no' if word == odd else 'yes'}." for word in words[: words.index(odd) + 1]
-    )
-
-
 @maker("scene-change")
 def scene_change(name: str) -> NamedDraw:
     """One is gone or new when the list is told again, in another order."""
@@ -66,8 +60,8 @@ def scene_change(name: str) -> NamedDraw:
             "new": new,
             "fewer": enumerate_words(fewer),
             "more": enumerate_words(more),
-            "searched_first": _searched(words, gone),
-            "searched_second": _searched(more, new),
+            "searched_first": until_gone(words, gone),
+            "searched_second": until_gone(more, new),
         }
 
     gives = (*FIELDS, "gone", "new", "fewer", "more", "searched_first", "searched_second")
@@ -84,11 +78,10 @@ def scene_shared(name: str) -> NamedDraw:
         both, *rest = several(rng, scene.pool.words, 7)
         words = shuffled(rng, [both, *rest[:3]])
         others = shuffled(rng, [both, *rest[3 : between(rng, 5, 6)]])
-        until = words[: words.index(both) + 1]
         return tell(rng, scene, words) | {
             "others": enumerate_words(others),
             "both": both,
-            "searched": " ".join(f"{w}: {'yes' if w == both else 'no'}." for w in until),
+            "searched": until_found(words, both),
         }
 
     return NamedDraw(draw, (*FIELDS, "others", "both", "searched"), ("items", "both"))
@@ -104,12 +97,8 @@ def scene_repeats(name: str) -> NamedDraw:
         word, *others = several(rng, scene.pool.words, between(rng, 3, 5))
         times = between(rng, 2, 4)
         words = shuffled(rng, [word] * times + others)
-        seen, tally = 0, []
-        for each in words:
-            seen += each == word
-            tally.append(f"{each} {seen}")
         named = {"word": word, "the_word": scene.pool.subject(word)}
-        found = {**named, "times": str(times), "tally": ", ".join(tally)}
+        found = {**named, "times": str(times), "tally": tallied(words, word)}
         return tell(rng, scene, words) | found
 
     return NamedDraw(draw, (*FIELDS, "word", "the_word", "times", "tally"), ("items", "word"))
