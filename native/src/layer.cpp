@@ -44,8 +44,15 @@ struct Buffers {  // per row of a wave, and how the memory is laid out
   }
 };
 
-std::size_t scratch_per_place() {
-  return round_up(std::size_t(kMostStrips) * kChunkTokens * 16 * sizeof(float)) + kScratchBytes;
+// Strips that a product takes at most.
+int most_strips(const MatrixLayout& matrix) {
+  return matrix.tiles > kBlockTiles ? kMostStrips : kCloseStrips;
+}
+
+// Memory that a worker has for itself: the sums of a product's strips, then kScratchBytes.
+std::size_t per_worker(const ExpertLayout& layout) {
+  const std::size_t strips = std::max(most_strips(layout.up), most_strips(layout.down));
+  return round_up(strips * kChunkTokens * 16 * sizeof(float)) + kScratchBytes;
 }
 
 int rows_at_once(int rows) { return std::min(rows, kWaveRows + kChunkTokens); }
@@ -186,7 +193,7 @@ class LayerWork : public Work {
     int largest = 1;
     for (const Chunk& chunk : chunks_) largest = std::max(largest, chunk.tokens);
     const bool many = largest > kManyTokens;
-    const int most = matrix.tiles > kBlockTiles ? kMostStrips : kCloseStrips;
+    const int most = most_strips(matrix);
     const int wanted = many ? most : int(kItemBytes / matrix.strip_bytes) + 1;
     const int all = matrix.strips * std::max<int>(1, int(chunks_.size()));
     const int strips = std::clamp(all / ((many ? 3 : 6) * places_), 1, std::min(wanted, most));
@@ -202,7 +209,7 @@ class LayerWork : public Work {
     const std::size_t sums =
         std::size_t(call_.tokens) * layout.down.strips * kStripOutputs * sizeof(float);
     workspace.reset(std::size_t(rows) * buffers_.per_row() + round_up(sums) +
-                    places_ * scratch_per_place() + 16 * kAlignment);
+                    places_ * per_worker(layout) + 16 * kAlignment);
     in_ = workspace.take(rows * buffers_.in_row);
     inner_ = reinterpret_cast<float*>(workspace.take(rows * buffers_.inner_row));
     inner_panel_ = workspace.take(rows * buffers_.inner_panel_row);
@@ -211,7 +218,7 @@ class LayerWork : public Work {
     scales_inner_ = workspace.take(rows * buffers_.scales_inner);
     sums_inner_ = workspace.take(rows * buffers_.scales_inner);
     sum_ = reinterpret_cast<float*>(workspace.take(sums));
-    scratch_ = workspace.take(places_ * scratch_per_place());
+    scratch_ = workspace.take(places_ * per_worker(layout));
     for (Chunk& chunk : chunks_) {
       const std::size_t at = one_panel_ ? 0 : chunk.wave_first;
       chunk.in = panel(layout.up, chunk.tokens, in_ + at * buffers_.in_row,
@@ -371,9 +378,11 @@ class LayerWork : public Work {
     return static_cast<T*>(call_.out) + std::size_t(token) * kind_.layout.hidden + strip * kStripOutputs;
   }
 
-  float* c_of(int worker) { return reinterpret_cast<float*>(scratch_ + worker * scratch_per_place()); }
+  float* c_of(int worker) {
+    return reinterpret_cast<float*>(scratch_ + worker * per_worker(kind_.layout));
+  }
   std::uint8_t* scratch_of(int worker) {
-    return scratch_ + (worker + 1) * scratch_per_place() - kScratchBytes;
+    return scratch_ + (worker + 1) * per_worker(kind_.layout) - kScratchBytes;
   }
 
   const LayerKind kind_;
@@ -400,7 +409,7 @@ std::size_t workspace_bytes(const LayerKind& kind, int tokens, int top_k, int pl
   const Buffers buffers(kind.layout);
   const std::size_t rows = rows_at_once(tokens * top_k);
   const std::size_t sums = std::size_t(tokens) * kind.layout.down.strips * kStripOutputs * 4;
-  const std::size_t bytes = rows * buffers.per_row() + sums + places * scratch_per_place();
+  const std::size_t bytes = rows * buffers.per_row() + sums + places * per_worker(kind.layout);
   return bytes + bytes / 4 + 32 * kAlignment;
 }
 
