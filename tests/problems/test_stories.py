@@ -11,8 +11,8 @@ import pytest
 from moesaic.problems import Problem, generate
 from moesaic.problems.catalog import templates
 from moesaic.problems.names import PEOPLE
-from moesaic.problems.stories import families
 from moesaic.problems.stories_numbers import happenings, plans
+from moesaic.problems.stories_words import families
 
 STORIES = [p for p in generate("train", 7, 12_000, ["word"]) if p.template.startswith("story-")]
 NAMES = {person.name: person for person in PEOPLE}
@@ -121,3 +121,17 @@ def test_a_plan_takes_its_steps(steps: int) -> None:
         found = next(filter(None, (happenings(rng, plan, 6, 90) for _ in range(1000))))
         assert sum(len(happening.steps) for happening in found) == steps
         assert [happening.kind for happening in found] == list(plan)
+
+
+@pytest.mark.parametrize("name", sorted(families()))
+def test_a_sentence_tells_one_thing_that_happens(name: str) -> None:
+    """Two courses never read the same: one could be in training and the other held out."""
+    family = families()[name]
+    beginnings = ("start", "packs")
+    for kinds in (beginnings, set(family.kinds) - set(beginnings)):
+        told: dict[str, tuple[str, list[str]]] = {}
+        for kind in kinds:
+            for wording in family.wordings.get(kind, ()):
+                means = kind, re.findall(r"\{([nm])\}", wording.said[0])
+                for said in {re.sub(r"\{[nm]\}", "#", text) for text in wording.said}:
+                    assert told.setdefault(said, means) == means, said

@@ -8,17 +8,16 @@ or all be one question, {whole}. The fields =s1, =s2... are the solution, a step
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, cached_property
+from functools import cached_property
 from random import Random
 from typing import NamedTuple
 
-from moesaic.problems import stories_people, stories_places
 from moesaic.problems.chance import between, pick, several
 from moesaic.problems.draws import NamedDraw, maker
 from moesaic.problems.grammar import capital, singular
 from moesaic.problems.names import PEOPLE
 from moesaic.problems.stories_numbers import Happening, happenings, plans
-from moesaic.problems.stories_words import Family, Wording, family
+from moesaic.problems.stories_words import Family, Wording, families
 from moesaic.problems.text import Fields
 from moesaic.problems.words import PAIRS, SINGLES
 
@@ -46,12 +45,6 @@ class Clause(NamedTuple):
     said: str
     doing: str
     subject_left_out: bool
-
-
-@cache
-def families() -> dict[str, Family]:
-    texts = {**stories_people.FAMILIES, **stories_places.FAMILIES}
-    return {name: family(text) for name, text in texts.items()}
 
 
 @maker("story")

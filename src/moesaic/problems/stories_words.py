@@ -1,18 +1,26 @@
-"""How a family of stories is worded, read from lines like
+"""How a family of stories is worded: a file of data/stories/ with lines like
 
-    who: the bus, the train
+    who: the bus, the train                            nobody: the story is about a person
     things: people
+    numbers: 10..90                                    what it starts with
+    quick: yes                                         over within a day
     gain: <picks/picked/picking> up {n} people at the {place}
     gain: {n} people <get/got> on
 
 A line that begins with <present/past/-ing> has the one the story is about as its subject, so it
 can be joined to another; any other line is a clause of its own. (a|b) is one word or the other.
+A sharing says behind => how it is asked about. "like: work" stands for the lines of
+data/stories/shared/work.txt, which several families say alike.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
 from moesaic.problems.grammar import singular
@@ -20,6 +28,7 @@ from moesaic.problems.reader import variants
 from moesaic.problems.text import fields_of
 from moesaic.problems.words import PLURALS
 
+_FOLDER = files("moesaic.problems") / "data" / "stories"
 _VERB = re.compile(r"<([^<>/]*)/([^<>/]*)(?:/([^<>/]*))?>")
 _SLOTS = {
     "B": {"B"},
@@ -58,12 +67,27 @@ class Family:
         return tuple(kind for kind in HAPPENINGS if kind in self.wordings)
 
 
-def family(text: str) -> Family:
-    lines = [line.strip().partition(":") for line in text.splitlines() if line.strip()]
-    once = {word: said.strip() for word, _, said in lines}
+@cache
+def families() -> dict[str, Family]:
+    texts = [file for file in _FOLDER.iterdir() if file.name.endswith(".txt")]
+    return {file.name.removesuffix(".txt"): _family(file) for file in texts}
+
+
+def _lines(file: Traversable) -> Iterator[tuple[str, str]]:
+    for line in file.read_text(encoding="ascii").splitlines():
+        word, _, said = line.partition(": ")
+        if word == "like":
+            yield from _lines(_FOLDER / "shared" / f"{said}.txt")
+        else:
+            yield word, said
+
+
+def _family(file: Traversable) -> Family:
+    lines = list(_lines(file))
+    once = dict(lines)
     things = PLURALS.get(once["things"]) or tuple(once["things"].split(", "))
     wordings: dict[str, tuple[Wording, ...]] = {}
-    for word, _, said in lines:
+    for word, said in lines:
         if word not in ("who", "things", "numbers", "quick"):
             told = tuple(_wording(" ".join(variant.split())) for variant in variants(said))
             wordings[word] = (*wordings.get(word, ()), *told)
