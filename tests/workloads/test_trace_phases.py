@@ -50,6 +50,16 @@ def test_a_spread_sample_has_whole_documents_of_both_ends() -> None:
     assert spread(whole, 200) is whole
 
 
+@pytest.mark.parametrize("tokens", [1, 7, 10, 54, 55, 199])
+def test_a_spread_sample_has_no_more_tokens_than_asked_for(tokens: int) -> None:
+    """A document may be longer than all that is to be looked at."""
+    for documents in (1, 3, 20):
+        some = spread(collect(answered(0, 200 // documents, documents)), tokens)
+        assert len(some.ranked) == some.starts[-1] <= tokens
+        assert (some.lengths > 0).all()
+        assert len(some.document_of) == len(some.ranked)
+
+
 def test_beginnings_are_cut_from_every_document() -> None:
     whole = collect(answered(0, 10, documents=3))
     cut = beginnings(whole, 4)

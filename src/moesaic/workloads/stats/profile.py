@@ -11,7 +11,7 @@ from moesaic.workloads.source import TraceSource
 from moesaic.workloads.stats.load import loads, top_shares
 from moesaic.workloads.stats.locality import overlap_by_layer
 from moesaic.workloads.stats.phases import of_phase
-from moesaic.workloads.stats.sample import Sample, beginnings, collect, spread
+from moesaic.workloads.stats.sample import MAX_TOKENS, Sample, beginnings, collect, spread
 from moesaic.workloads.stats.summary import PARTS as SUMMARY_PARTS
 from moesaic.workloads.stats.summary import Statistics, describe_sample
 
@@ -40,10 +40,10 @@ def profile(
     advance: Callable[[], object] = lambda: None,
     first: int | None = None,
 ) -> Profile:
-    """Of at most about `max_tokens` tokens, in whole documents from all over the trace, or in
+    """Of at most `max_tokens` tokens, in documents from all over what is held in memory, or in
     their `first` tokens. Calls `advance` `PARTS` times."""
     header = source.header
-    everything = collect(of_phase(source, phase))
+    everything = collect(of_phase(source, phase), max(max_tokens, MAX_TOKENS))
     sample = spread(everything if first is None else beginnings(everything, first), max_tokens)
     advance()
     statistics = describe_sample(sample, advance)

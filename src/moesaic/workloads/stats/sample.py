@@ -49,6 +49,13 @@ class Sample:
         ends = np.array([0, end - start], np.int64)
         return Sample(self.ranked[start:end], self.top_k, self.num_experts, ends, weights)
 
+    def until(self, end: int) -> Sample:
+        """The tokens before this one, of all documents that begin before it."""
+        end = min(end, len(self.ranked))
+        starts = np.append(self.starts[self.starts < end], end)
+        weights = None if self.weights is None else self.weights[:end]
+        return Sample(self.ranked[:end], self.top_k, self.num_experts, starts, weights)
+
     def of_documents(self, which: NDArray[np.int64]) -> Sample:
         """The same of some documents only, in the order given."""
         spans = [np.arange(self.starts[d], self.starts[d + 1]) for d in which]
@@ -82,14 +89,15 @@ def collect(source: TraceSource, max_tokens: int = MAX_TOKENS) -> Sample:
 
 
 def spread(sample: Sample, tokens: int) -> Sample:
-    """About so many tokens in whole documents, evenly picked: where a trace is long, its beginning
-    is often of one kind."""
+    """At most so many tokens, in documents evenly picked: where a trace is long, its beginning is
+    often of one kind. Only the last document may be cut."""
     whole = len(sample.ranked)
     if whole <= tokens:
         return sample
     documents = len(sample.lengths)
     count = max(1, round(documents * tokens / whole))
-    return sample.of_documents(np.linspace(0, documents - 1, count).round().astype(np.int64))
+    which = np.linspace(0, documents - 1, count).round().astype(np.int64)
+    return sample.of_documents(which).until(tokens)
 
 
 def beginnings(sample: Sample, tokens: int) -> Sample:
