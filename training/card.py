@@ -66,7 +66,8 @@ def facts(
 
 
 def _active(parameters: int, shape: Mapping[str, Any]) -> int:
-    """Weights that compute a token: all but the experts at rest and the embedding's other rows."""
+    """Weights that compute a token: all but the experts at rest. The embedding counts whole, for it
+    is the output layer, too."""
     resting = shape["experts"] - shape["top_k"]
     expert = 3 * shape["hidden"] * shape["expert_width"]
     return int(parameters - shape["layers"] * resting * expert)
