@@ -57,6 +57,10 @@ HOSTILE = {
     "import os; os.system('true')": "not allowed",
     "import os; os.kill(os.getppid(), 9)": "not allowed",
     "import ctypes; ctypes.CDLL(None)": "not allowed",
+    "import sqlite3; sqlite3.connect('/tmp/a.db')": "not allowed",
+    "import os; os.closerange(0, 99)": "left before its end",
+    "def f(x: List[int]): pass": "'List' is not defined",
+    "x = '\ud800'": "SyntaxError",
     "def again(): return again()\nagain()": "RecursionError",
     "assert 1 == 2, 'no'": "AssertionError: no",
     "def (": "SyntaxError",
@@ -92,7 +96,12 @@ def test_a_good_program_passes(separate: bool) -> None:
         "assert math.gcd(12, 18) == 6",
         "open('mine', 'w').write('x'); assert open('mine').read() == 'x'; os.remove('mine')",
         "assert not set(os.environ) - {'LC_CTYPE'}, os.environ",  # which Python sets itself
-        "assert __name__ == '__main__' and sys.flags.isolated",
+        "assert sys.flags.isolated",
+        "import pickle",
+        "class Mine: pass",
+        "assert isinstance(pickle.loads(pickle.dumps(Mine())), Mine)",
+        "if __name__ == '__main__': print(1 / int(input()))",  # a script's part is no test
+        "import atexit; atexit.register(lambda: 1 / 0)",
     )
     assert ran("\n".join(lines), separate) == Outcome(True, "", ran("", separate).separated)
 
@@ -145,6 +154,15 @@ def test_walls_hold_where_python_does_not_look(tmp_path: Path) -> None:
         pytest.skip("this system does not let programs be separated from its files")
     assert "Read-only file system" in outcome.why
     assert list(tmp_path.iterdir()) == []
+
+
+def test_other_processes_are_not_seen() -> None:
+    """Their command lines and environments may have secrets."""
+    source = "import os\nassert not [n for n in os.listdir('/proc') if n.isdigit() and n != '1']"
+    outcome = ran(source, True)
+    if "processes" not in outcome.separated:
+        pytest.skip("this system does not let programs be separated from its processes")
+    assert outcome.passed, outcome.why
 
 
 def test_a_guard_that_fails_fails_its_program_alone(

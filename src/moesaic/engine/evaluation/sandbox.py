@@ -48,7 +48,7 @@ def run_program(source: str, limits: Limits) -> Outcome:
         try:
             done = subprocess.run(
                 command,
-                input=source.encode("utf-8", "surrogateescape"),
+                input=source.encode("utf-8", "surrogatepass"),  # halves of pairs fail there
                 capture_output=True,
                 env={},
                 cwd="/",
