@@ -40,6 +40,17 @@ def test_every_token_is_predicted_once(window: int, stride: int) -> None:
     assert sum(each.words for each in found) == pytest.approx(len(TEXT.split()))
 
 
+def test_a_limit_counts_the_bytes_of_what_is_read() -> None:
+    """Not their average over all of the text."""
+    tokenizer = Tokenizer.open(talking().folder)
+    text = TEXT + "é" * 500
+    found = list(windows("text", text, tokenizer, 16, 8, limit=3))
+    read = tokenizer.decode([token for each in found for token in each.targets])
+    assert [each.targets for each in found] == [each.targets for each in made(16, 8, text)[:3]]
+    assert text.startswith(read)
+    assert sum(each.bytes for each in found) == pytest.approx(len(read.encode()))
+
+
 def test_short_texts() -> None:
     assert made(8, 4, "") == []
     (only,) = made(8, 4, "a")
@@ -82,4 +93,7 @@ def test_lines_are_texts_of_their_own(tmp_path: Path) -> None:
     last = items[-1]
     assert isinstance(last, Window)
     assert list(last.targets) == tokenizer.encode("short", special=False)
-    assert len(text_items(file, tokenizer, 32, 16, limit=2)) == 2
+    few = text_items(file, tokenizer, 32, 16, limit=2)
+    assert [item.item for item in few] == [item.item for item in items[:2]]
+    past = next(number for number, item in enumerate(items) if isinstance(item, Unusable)) + 2
+    assert text_items(file, tokenizer, 32, 16, limit=past) == items[:past]

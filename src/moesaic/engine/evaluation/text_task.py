@@ -7,12 +7,11 @@ its first token is predicted, too; models without either begin with the first to
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.engine.evaluation.input_files import Unfit, is_lines, read_lines, read_text
+from moesaic.engine.evaluation.input_files import Line, Unfit, is_lines, read_lines, read_text
 from moesaic.engine.evaluation.items import Item, Unusable, Window
 from moesaic.models.tokenizer import Tokenizer
 
@@ -25,30 +24,42 @@ def text_items(
 ) -> list[Item]:
     """At most `limit` windows; a text ends with the last of them."""
     assert 0 < stride <= window, f"{stride} is no stride in windows of {window}"
-    items = _windows_of_file(file, tokenizer, window, stride)
-    return list(items) if limit is None else list(islice(items, limit))
-
-
-def _windows_of_file(file: Path, tokenizer: Tokenizer, window: int, stride: int) -> Iterator[Item]:
     if not is_lines(file):
-        yield from windows("text", read_text(file), tokenizer, window, stride)
-        return
+        return list(windows("text", read_text(file), tokenizer, window, stride, limit))
+    found: list[Item] = []
     for line in read_lines(file):
-        name = f"line {line.number}"
-        try:
-            text = line.text("text")
-            yield from windows(name, text, tokenizer, window, stride)
-        except (Unfit, ImpossibleSetting) as error:
-            yield Unusable(NAME, name, f"{file}, line {line.number}: {error}")
+        left = None if limit is None else limit - len(found)
+        if left == 0:
+            break
+        found += _windows_of_line(line, file, tokenizer, window, stride, left)
+    return found
+
+
+def _windows_of_line(
+    line: Line, file: Path, tokenizer: Tokenizer, window: int, stride: int, limit: int | None
+) -> Sequence[Item]:
+    name = f"line {line.number}"
+    try:
+        return list(windows(name, line.text("text"), tokenizer, window, stride, limit))
+    except (Unfit, ImpossibleSetting) as error:
+        return [Unusable(NAME, name, f"{file}, {name}: {error}")]
 
 
 def windows(
-    name: str, text: str, tokenizer: Tokenizer, window: int, stride: int
+    name: str,
+    text: str,
+    tokenizer: Tokenizer,
+    window: int,
+    stride: int,
+    limit: int | None = None,
 ) -> Iterator[Window]:
     begin = (
         tokenizer.bos_id if tokenizer.bos_id is not None else min(tokenizer.eos_ids, default=None)
     )
     written = tokenizer.encode(text, special=False)
+    if limit is not None and (most := window + (limit - 1) * stride) < len(written):
+        written = written[: most + (begin is None)]
+        text = tokenizer.decode(written, skip_special=False)
     tokens = written if begin is None else [begin, *written]
     predicted = len(tokens) - 1
     # The text's bytes and words belong to its tokens in equal parts.
