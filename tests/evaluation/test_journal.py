@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,27 @@ def test_a_torn_line_is_dropped(tmp_path: Path) -> None:
     assert found(tmp_path) == [ONE, TWO]
 
 
+def test_line_breaks_of_other_scripts_do_not_end_a_line(tmp_path: Path) -> None:
+    answer = Result("problems", "3", right=False, answer="a\u2028b\u2029c\x85d\r\n")
+    kept(tmp_path, answer, ONE)
+    assert found(tmp_path) == [answer, ONE]
+
+
+def test_a_full_disk_is_named_and_costs_one_line(tmp_path: Path) -> None:
+    kept(tmp_path, ONE)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    journal = Journal(tmp_path, SETTINGS)
+    room = (tmp_path / "results.jsonl").stat().st_size + 20
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+        with pytest.raises(OSError, match=r"too large: .*results\.jsonl"):
+            journal.add(TWO)
+        journal.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert found(tmp_path) == [ONE]
+
+
 def test_a_line_torn_in_a_character_is_dropped(tmp_path: Path) -> None:
     kept(tmp_path, TWO, ONE)
     file = tmp_path / "results.jsonl"
@@ -70,13 +92,14 @@ def test_restart_forgets_everything(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("results.jsonl", '{"task": "a", "item": "1"}\nnonsense\n', "line 2 is no result"),
+        ("results.jsonl", "\xff\n", "line 1 is no result"),
         ("settings.json", "{", "is damaged"),
         ("settings.json", "[]", "is damaged"),
     ],
 )
 def test_damage_is_named(name: str, content: str, message: str, tmp_path: Path) -> None:
     kept(tmp_path)
-    (tmp_path / name).write_text(content)
+    (tmp_path / name).write_bytes(content.encode("latin-1"))
     with pytest.raises(ImpossibleSetting, match=message):
         Journal(tmp_path, SETTINGS)
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 import fcntl
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.files import whole_file
@@ -31,14 +32,18 @@ class Journal:
             raise
 
     def add(self, result: Result) -> None:
-        self._file.write(result.line() + "\n")
-        self._file.flush()
+        try:
+            self._file.write(f"{result.line()}\n".encode("utf-8", "surrogateescape"))
+            self._file.flush()
+        except OSError as error:  # which does not know the name
+            raise OSError(error.errno, error.strerror, str(self.folder / RESULTS)) from None
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         _write(self.folder / SUMMARY, summary)
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # what could not be written was said before
+            self._file.close()
 
     def _begin(self, settings: Mapping[str, Any], restart: bool) -> None:
         # As JSON has it: a tuple read again is a list.
@@ -54,12 +59,11 @@ class Journal:
 
     def _read_results(self) -> None:
         self._file.seek(0)
-        text = self._file.read()
-        whole = text[: text.rfind("\n") + 1]
-        self._file.truncate(len(whole.encode()))
-        for number, line in enumerate(whole.splitlines(), 1):
+        *whole, _ = self._file.read().split(b"\n")  # not splitlines: answers have other breaks
+        self._file.truncate(sum(len(line) + 1 for line in whole))
+        for number, line in enumerate(whole, 1):
             try:
-                result = from_line(line)
+                result = from_line(line.decode("utf-8", "surrogateescape"))
             except ValueError:
                 raise ImpossibleSetting(
                     f"{self.folder / RESULTS}, line {number} is no result: repair it, or begin "
@@ -68,8 +72,8 @@ class Journal:
             self.done[result.key] = result
 
 
-def _locked(path: Path) -> TextIO:
-    file = path.open("a+", encoding="utf-8", errors="surrogateescape", newline="\n")
+def _locked(path: Path) -> BinaryIO:
+    file = path.open("a+b")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -83,7 +87,7 @@ def _locked(path: Path) -> TextIO:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_bytes())
         if isinstance(found, dict):
             return found
     except ValueError:
@@ -92,9 +96,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
-    with whole_file(path, "w") as stream:
-        json.dump(content, stream, indent=1, ensure_ascii=False)
-        stream.write("\n")
+    with whole_file(path) as stream:  # bytes: the system may not write text in UTF-8
+        stream.write(json.dumps(content, indent=1).encode() + b"\n")
 
 
 def _compare(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
