@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from command import run, run_json
+from command import refused, run, run_json
 from torch.nn import functional
 
 import small_tokenizers
@@ -120,13 +121,15 @@ def test_the_table_and_the_picture(folder: Path, tmp_path: Path) -> None:
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def interrupted(monkeypatch: pytest.MonkeyPatch, calls: int, *words: object) -> None:
-    """Ctrl-C after so many steps."""
+def interrupted(
+    monkeypatch: pytest.MonkeyPatch, calls: int, *words: object, by: signal.Signals = signal.SIGINT
+) -> None:
+    """After so many steps."""
     whole, left = Sampler.sample, iter(range(calls))
 
     def sample(*args: Any) -> Any:
         if next(left, None) is None:
-            raise KeyboardInterrupt
+            signal.raise_signal(by)
         return whole(*args)
 
     with monkeypatch.context() as patch:
@@ -134,7 +137,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, calls: int, *words: object) -> 
         patch.setattr(sys, "argv", ["moesaic", *map(str, words)])
         with pytest.raises(SystemExit) as caught:
             main()
-    assert caught.value.code == 130
+    assert caught.value.code == 128 + by
 
 
 def test_ctrl_c_loses_nothing(
@@ -164,6 +167,39 @@ def test_ctrl_c_loses_nothing(
     assert run_json(*words, "--out", out)["scores"] == told["scores"], "nothing is left to load for"
 
 
+def test_a_signal_says_how_to_go_on_too(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("eval", folder, "--limit", 3, *SHORT, "--max-sequences", 2, "--out", tmp_path / "out")
+    interrupted(monkeypatch, 15, *words, by=signal.SIGTERM)
+    assert "4 of 6 are done and kept: the same" in capsys.readouterr().err
+
+
+def test_other_problems_under_the_same_names_are_not_mixed(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("eval", folder, "--limit", 1, *SHORT, "--out", tmp_path / "out")
+    run(*words)
+    expect(monkeypatch, {"Another?": "one"})
+    assert "questions was" in refused(monkeypatch, capsys, *words)
+
+
+def test_answers_without_room_are_cut_and_counted(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "test.jsonl"
+    file.write_text(json.dumps({"question": "1 + 1?", "answer": "#### 2"}))
+    words = ("--task", "gsm8k", "--file", file, "--shots", 0, "--max-model-len", 40, "--json")
+    streams = run("eval", folder, *words, *ONE)
+    (score,) = json.loads(streams.out)["scores"]
+    assert (score["cut"], score["asked"]) == (1, 1)
+    assert "tokens instead of 256, and is cut there: raise --max-model-len" in streams.err
+
+
 def test_without_a_folder_ctrl_c_says_what_is_lost(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -188,7 +224,7 @@ def test_hostile_programs_are_reported_and_the_evaluation_goes_on(
     monkeypatch.setattr(
         humaneval_task,
         "completed",
-        lambda prompt, text, form: f"{prompt}    {bodies[prompt.split()[1]]}\n",
+        lambda prompt, text, form, entry: f"{prompt}    {bodies[prompt.split()[1]]}\n",
     )
     lines = [
         {"task_id": name, "prompt": f"# {name}\ndef twice(x):\n", **EXERCISE} for name in bodies
@@ -216,7 +252,9 @@ def test_hostile_programs_are_reported_and_the_evaluation_goes_on(
 
 def test_missing_walls_are_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("moesaic.engine.evaluation.sandbox.walls", lambda: ("network",))
-    monkeypatch.setattr(humaneval_task, "completed", lambda prompt, text, form: "def twice(x): 1")
+    monkeypatch.setattr(
+        humaneval_task, "completed", lambda prompt, text, form, entry: "def twice(x): 1"
+    )
     file = folder / "one.jsonl"
     file.write_text(json.dumps({"task_id": "a", "prompt": "def twice(x):\n", **EXERCISE}))
     said = run("eval", folder, "--task", "humaneval", "--file", file, *SHORT).err

@@ -45,6 +45,11 @@ def asked(question: object) -> str:
         ("the answer is 72", None),
         ("####", None),
         ("####\n72", "72"),
+        ("#### \u22125", "-5"),
+        ("#### - 5", "-5"),
+        ("#### $18/hour", "18"),
+        ("#### 3/4", None),
+        ("#### 2^10 = 1024", None),
     ],
 )
 def test_the_number_after_the_marks(text: str, number: str | None) -> None:
@@ -86,6 +91,22 @@ def test_examples_from_the_same_file_are_not_asked(tmp_path: Path) -> None:
         read_gsm8k(file, None, 8)
 
 
+def test_a_question_that_stands_among_the_examples_is_not_asked(tmp_path: Path) -> None:
+    """Its answer stands there, too."""
+    file = write_lines(tmp_path / "test.jsonl", [sum_of(n, n) for n in range(5)])
+    items = gsm8k_items(read_gsm8k(file, file, 2), file, tokenizer(), "plain")
+    assert [isinstance(item, Question) for item in items] == [False, False, True, True, True]
+    assert isinstance(items[0], Unusable)
+    assert "is one of the examples" in items[0].why
+
+
+def test_why_there_are_no_examples_is_said(tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "test.jsonl", [{"question": "?"}])
+    with pytest.raises(ImpossibleSetting, match=r"has 0 \(line 1: the field 'answer' is missing\)"):
+        read_gsm8k(file, None, 8)
+    assert read_gsm8k(write_lines(tmp_path / "none.jsonl", []), None, 8).lines == []
+
+
 def test_broken_lines_are_named_and_others_asked(tmp_path: Path) -> None:
     lines = [
         sum_of(1, 1),
@@ -107,7 +128,7 @@ def test_broken_lines_are_named_and_others_asked(tmp_path: Path) -> None:
         "line 5: it is not JSON",
         "line 6: it is not a JSON object",
     ]
-    assert why[5].startswith("line 7: the text is not valid Unicode")
+    assert why[5] == "line 7: the field 'question' has half of a surrogate pair"
     assert [item.item for item in items if isinstance(item, Question)] == ["line 1", "line 8"]
 
 
@@ -130,6 +151,9 @@ def test_humaneval_runs_the_tests(tmp_path: Path) -> None:
         ("```\ndef twice(x):\n    return int(math.fsum((x, x)))\n```", True),  # the prompt's import
         ("```python\ndef twice(x):\n    return 2 * x", True),  # cut
         ("    return 2 * x", True),
+        ("```python3\ndef twice(x):\n    return 2 * x\n```\nDone.", True),
+        ("    return _half(4 * x)\n\ndef _half(x):\n    return x // 2", True),
+        ("def double(x):\n    return 2 * x", False),  # not what was asked for
         ("I cannot.", False),
     ],
 )
@@ -139,7 +163,7 @@ def test_code_is_found_in_an_answer(text: str, right: bool, tmp_path: Path) -> N
     assert isinstance(item, Question)
     assert item.judge(text).right is right
     assert "Complete this Python function" in asked(item)
-    assert completed("def f():\n", "    pass", "plain") == "def f():\n    pass"
+    assert completed("def f():\n", "    pass", "plain", "f") == "def f():\n    pass"
 
 
 def test_broken_exercises_are_named(tmp_path: Path) -> None:

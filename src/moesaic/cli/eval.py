@@ -41,13 +41,14 @@ def eval(context: click.Context, /, model: str | None, as_json: bool, **options:
     check_picture("--plot", options["plot"])
     folder = model_folder(model)
 
-    from moesaic.cli.eval_runs import run_evaluation, warn_about_sandbox
+    from moesaic.cli.eval_runs import run_evaluation, warn_about_room, warn_about_sandbox
     from moesaic.cli.eval_tables import describe, print_evaluation
     from moesaic.cli.output import print_json
 
     prepared, items = _prepare(folder, settings, asked)
-    known = _identity(folder, prepared, asked)
+    known = _identity(folder, prepared, asked, items)
     journal = _journal(options["out"], known, options["restart"])
+    warn_about_room(items, prepared.plan.room.length, _advice(asked))
     if "humaneval" in asked.tasks:
         warn_about_sandbox()
     try:
@@ -86,15 +87,23 @@ def _prepare(
     questions = sum(isinstance(item, Question) for item in items)
     settings = replace(settings, max_sequences=min(settings.max_sequences, max(questions, 1)))
     prepared = prepare(folder, settings)
-    advice = _SHOTS_ADVICE if "gsm8k" in asked.tasks and asked.shots else _ADVICE
-    items = fitting(items, prepared.plan.room.length, advice)
+    items = fitting(items, prepared.plan.room.length, _advice(asked))
     refuse_if_nothing_can_be_asked(items)
     return prepared, items
 
 
-def _identity(folder: Path, prepared: Prepared, asked: Asked) -> dict[str, Any]:
+def _advice(asked: Asked) -> dict[str, str]:
+    """What to do where a prompt is too long, per task."""
+    shots = {"gsm8k": _SHOTS_ADVICE} if asked.shots else {}
+    return dict.fromkeys(asked.tasks, _ADVICE) | shots
+
+
+def _identity(
+    folder: Path, prepared: Prepared, asked: Asked, items: Sequence[Item]
+) -> dict[str, Any]:
     """Everything that results depend on, so that they are not mixed with others."""
     from moesaic.engine.evaluation.input_files import digest
+    from moesaic.engine.evaluation.items import digest_of_items
 
     weights = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors"))
     told = asdict(asked) | asdict(prepared.settings)
@@ -103,6 +112,7 @@ def _identity(folder: Path, prepared: Prepared, asked: Asked) -> dict[str, Any]:
     return {
         "model": prepared.spec.name,
         "model_files": {path.name: digest(path) for path in weights},
+        "questions": digest_of_items(items),
         **told,
     }
 

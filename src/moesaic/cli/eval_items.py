@@ -51,7 +51,7 @@ def refuse_if_nothing_can_be_asked(items: Sequence[Item]) -> None:
         mine = [item for item in items if item.task == task]
         first = mine[0]
         if all(isinstance(item, Unusable) for item in mine) and isinstance(first, Unusable):
-            raise ImpossibleSetting(f"nothing of {task} can be asked; of {first.item}: {first.why}")
+            raise ImpossibleSetting(f"nothing of {task} can be asked; {first.why}")
 
 
 def _problems(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:

@@ -235,4 +235,8 @@ def _existing(option: str, path: str) -> Path:
     if place.is_dir():
         raise ImpossibleSetting(f"{option} {path!r} is a directory: give the name of a file")
     place.open("rb").close()  # says why not, where it cannot be read
+    if not place.is_file():
+        raise ImpossibleSetting(
+            f"{option} {path!r} is no file that can be read twice: write what it gives to one"
+        )
     return place

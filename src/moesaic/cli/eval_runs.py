@@ -4,14 +4,14 @@ loses nothing."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
 
-from moesaic.engine.evaluation.items import Item, Unusable
+from moesaic.engine.evaluation.items import Item, Question, Unusable, room_for_answers
 from moesaic.engine.evaluation.journal import Journal
 from moesaic.engine.evaluation.results import Result
 
@@ -38,11 +38,26 @@ def run_evaluation(
                 if journal is not None:
                     journal.add(result)
                 found[result.key] = result
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as end:  # Ctrl-C, or another signal
         done = sum(result is not None for result in found.values())
-        click.echo(_how_to_go_on(done, len(items), journal), err=True)
+        with suppress(OSError):  # the terminal may be what went away
+            click.echo(_how_to_go_on(done, len(items), journal), err=True)
+        if isinstance(end, SystemExit):
+            raise
         raise click.Abort from None
     return [result for result in found.values() if result is not None]
+
+
+def warn_about_room(items: Sequence[Item], length: int, advice: Mapping[str, str]) -> None:
+    """A prompt that fills the context leaves nothing to answer in: wrong, but not the model's."""
+    for task in dict.fromkeys(item.task for item in items):
+        questions = [item for item in items if isinstance(item, Question) and item.task == task]
+        if questions and (room := room_for_answers(questions, length)) < questions[0].max_tokens:
+            click.echo(
+                f"{task}: beside its prompt, an answer may have {room} tokens instead of "
+                f"{questions[0].max_tokens}, and is cut there: {advice[task]}",
+                err=True,
+            )
 
 
 def warn_about_sandbox() -> None:

@@ -59,6 +59,7 @@ def _result(question: Question, request: Request, seconds: float) -> Result:
         why=verdict.why,
         answer=text,
         expected=question.expected,
+        cut=request.finish_reason == "length",
         prompt_tokens=len(question.prompt),
         tokens=len(request.sampled),
         seconds=seconds,

@@ -22,7 +22,8 @@ NAME = "gsm8k"
 MAX_TOKENS = 256
 SHOTS = 8
 _SAID = re.compile(r"####\s*([^\n]*)")
-_NUMBER = re.compile(r"-?(?:\d+(?:\.\d+)?|\.\d+)")
+_NUMBER = re.compile(r"(-?) ?(\d+(?:\.\d+)?|\.\d+)(\s*[/^*]\s*\d)?")
+_PLAIN = str.maketrans({",": None, "$": None, "\N{MINUS SIGN}": "-"})
 
 
 class Parts(NamedTuple):
@@ -35,21 +36,25 @@ class Parts(NamedTuple):
 def read_gsm8k(file: Path, shots_file: Path | None, shots: int) -> Parts:
     """Without a file for them, the examples are the last lines, which are then not asked."""
     lines = list(read_lines(file))
+    if not lines:
+        return Parts([], [])
     examples = list(read_lines(shots_file)) if shots_file is not None else lines[::-1]
     chosen: list[Shot] = []
     taken: set[int] = set()
+    unfit = ""
     for line in examples:
         if len(chosen) == shots:
             break
         try:
             chosen.append(_shot(line))
-        except Unfit:
-            continue  # where it is a question, too, it is reported as such
+        except Unfit as error:  # where it is a question, too, it is reported as such
+            unfit = unfit or f" (line {line.number}: {error})"
+            continue
         taken.add(line.number)
     if len(chosen) < shots:
         raise ImpossibleSetting(
-            f"{shots} examples were asked for and {str(shots_file or file)!r} has {len(chosen)}: "
-            "give a file with more, or fewer --shots"
+            f"{shots} examples were asked for and {str(shots_file or file)!r} has {len(chosen)}"
+            f"{unfit}: give a file with more, or fewer --shots"
         )
     if shots_file is None:
         lines = [line for line in lines if line.number not in taken]
@@ -64,12 +69,12 @@ def gsm8k_items(
 
 
 def number_in(text: str) -> Decimal | None:
-    """The number after the first `####`."""
+    """The number after the first `####`; something to be worked out, like 3/4, is none."""
     said = _SAID.search(text)
     if said is None:
         return None
-    found = _NUMBER.search(said[1].replace(",", "").replace("$", ""))
-    return None if found is None else Decimal(found[0])
+    found = _NUMBER.search(said[1].translate(_PLAIN))
+    return None if found is None or found[3] else Decimal(found[1] + found[2])
 
 
 def _item(
@@ -83,6 +88,8 @@ def _item(
     name = f"line {line.number}"
     try:
         shot = _shot(line)
+        if any(shot.question == shown.question for shown in shots):
+            raise Unfit("its question is one of the examples, with its answer")
         prompt = ask(tokenizer, form, shot.question, shots)
     except (Unfit, ImpossibleSetting) as error:
         return Unusable(NAME, name, f"{file}, line {line.number}: {error}")

@@ -19,7 +19,7 @@ from moesaic.models.tokenizer import Tokenizer
 NAME = "humaneval"
 MAX_TOKENS = 512
 STOPS = ("\nclass", "\ndef", "\n#", "\nif", "\nprint")
-_FENCED = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_FENCED = re.compile(r"```[\w.+-]*[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _ASKING = (
     "Complete this Python function. Answer with the whole function in one block of code.\n\n"
     "```python\n{prompt}\n```"
@@ -44,14 +44,18 @@ def humaneval_items(
     return found
 
 
-def completed(prompt: str, text: str, form: str) -> str:
+def completed(prompt: str, text: str, form: str, entry_point: str) -> str:
     """The function's source: what was asked and its completion, or the code of an answer."""
     if form != CHAT:
         return prompt + text
     fenced = _FENCED.search(text)
     code = fenced[1] if fenced else text
+    begins = re.compile(rf"^def {entry_point}\b", re.MULTILINE)
+    asked = begins.search(prompt)
+    if asked is None or begins.search(code) is None:
+        return prompt + code
     # Imports and helpers of the exercise come first: an answer may repeat them or rely on them.
-    return f"{prompt}    pass\n\n{code}" if re.search(r"^def ", code, re.M) else prompt + code
+    return prompt[: asked.start()] + code
 
 
 def program(source: str, test: str, entry_point: str) -> str:
@@ -71,7 +75,7 @@ def _question(
         tokens = tokenizer.encode(prompt)
 
     def judge(text: str) -> Verdict:
-        outcome = run_program(program(completed(prompt, text, form), test, entry), limits)
+        outcome = run_program(program(completed(prompt, text, form, entry), test, entry), limits)
         return Verdict(outcome.passed, outcome.why)
 
     stop = () if form == CHAT else STOPS

@@ -35,6 +35,10 @@ class Line(NamedTuple):
             raise Unfit(f"the field {name!r} is missing")
         if not isinstance(value, str) or not value.strip():
             raise Unfit(f"the field {name!r} is {json.dumps(value)[:40]}, expected text")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise Unfit(f"the field {name!r} has half of a surrogate pair") from None
         return value
 
 

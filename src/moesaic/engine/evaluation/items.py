@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import NamedTuple
 
 
@@ -53,14 +54,33 @@ class Unusable:
 Item = Question | Window | Unusable
 
 
+def digest_of_items(items: Sequence[Item]) -> str:
+    """Changes with everything that is asked, whoever made it: a file, a template, a generator."""
+    found = sha256()
+    for item in items:
+        found.update(repr((item.task, item.item, _content(item))).encode(errors="replace"))
+    return found.hexdigest()[:16]
+
+
+def _content(item: Item) -> tuple[object, ...]:
+    if isinstance(item, Question):
+        return (*item.prompt, item.expected, item.stop)
+    return (*item.reads, *item.targets) if isinstance(item, Window) else ()
+
+
 def length_needed(items: Sequence[Item]) -> int:
     """Of the longest sequence."""
     return max((_length(item) for item in items), default=1)
 
 
-def fitting(items: Sequence[Item], length: int, advice: str) -> list[Item]:
-    """What does not fit into sequences of `length` tokens cannot be asked."""
+def fitting(items: Sequence[Item], length: int, advice: Mapping[str, str]) -> list[Item]:
+    """What does not fit into sequences of `length` tokens cannot be asked; `advice` is per task."""
     return [item if _least(item) <= length else _too_long(item, length, advice) for item in items]
+
+
+def room_for_answers(questions: Sequence[Question], length: int) -> int:
+    """Tokens that are left to the answer of the longest."""
+    return length - max(len(question.prompt) for question in questions)
 
 
 def _length(item: Item) -> int:
@@ -74,7 +94,8 @@ def _least(item: Item) -> int:
     return len(item.prompt) + 1 if isinstance(item, Question) else _length(item)
 
 
-def _too_long(item: Item, length: int, advice: str) -> Unusable:
+def _too_long(item: Item, length: int, advice: Mapping[str, str]) -> Unusable:
     group = "" if isinstance(item, Window) else item.group
-    why = f"it has {_least(item) - 1} tokens and a sequence may have {length}: {advice}"
+    why = f"{item.item} has {_least(item) - 1} tokens and a sequence may have {length}"
+    why += f": {advice[item.task]}"
     return Unusable(item.task, item.item, why, group)

@@ -17,6 +17,7 @@ class Result:
     why: str = ""
     answer: str | None = None
     expected: str | None = None
+    cut: bool = False  # the answer, where its room ended
     prompt_tokens: int = 0
     tokens: int = 0  # generated; of a text: predicted
     seconds: float = 0.0  # of the model's time since the result before

@@ -20,6 +20,7 @@ class Score:
     kind: str  # empty: all kinds together
     right: int
     asked: int
+    cut: int  # answers that ended where their room did
     left_out: int  # could not be asked
     share: float | None  # None: nothing was asked
     low: float | None  # 95 % interval
@@ -83,6 +84,7 @@ def _score(kind: str, results: Sequence[Result]) -> Score:
         kind=kind,
         right=right,
         asked=len(asked),
+        cut=sum(result.cut for result in asked),
         left_out=len(results) - len(asked),
         share=right / len(asked) if asked else None,
         low=low,
