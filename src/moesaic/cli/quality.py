@@ -41,7 +41,9 @@ BUNDLED_PROBLEMS, _AT_ONCE = 50, 16
     show_default=True,
     help=f"To compare with --expert-dtype, with commas: {one_of(BITS_PER_WEIGHT)}",
 )
-@click.option("--text", metavar="FILE", help="UTF-8 text to read.  [a sample of plain English]")
+@click.option(
+    "--text", metavar="FILE", help="UTF-8 text, also .gz or .xz.  [a sample of plain English]"
+)
 @click.option(
     "--tokens",
     type=int,
@@ -107,12 +109,9 @@ def _dtypes(commas: str) -> list[str]:
 def _text(path: str | None) -> str:
     if path is None:
         return (files("moesaic.cli") / "data" / _SAMPLE).read_text(encoding="utf-8")
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ImpossibleSetting(
-            f"--text {path!r} is not UTF-8 text ({error.reason} at byte {error.start})"
-        ) from None
+    from moesaic.engine.evaluation.input_files import read_text
+
+    return read_text(Path(path))
 
 
 def _problems(asked: int | None, folder: Path) -> int:
