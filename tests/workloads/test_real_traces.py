@@ -59,6 +59,9 @@ def test_an_npz_is_a_trace(tmp_path: Path) -> None:
         ({"experts": np.zeros((3, 2, 2), np.float32)}, "experts"),
         ({"domain": np.array(["a"])}, "domain"),
         ({"experts": np.zeros(3, np.uint8)}, "3 dimensions"),
+        ({"experts": np.zeros((3, 2, 2), np.uint8)}, "experts: must be different"),
+        ({"weights_u8": np.full((3, 2, 2), "x")}, "weights_u8: must be uint8"),
+        ({"doc_start": np.array([], int), "domain": np.array([], str)}, "doc_start"),
     ],
 )
 def test_malformed_npz(tmp_path: Path, changes: dict[str, np.ndarray], message: str) -> None:

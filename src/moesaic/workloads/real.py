@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ def _load(path: PathLike) -> dict[str, NDArray[Any]]:
                 expected = f"is missing; a routing .npz has {', '.join(wanted)}"
                 raise BadTrace(path, ", ".join(sorted(missing)), expected)
             arrays = {name: archive[name] for name in wanted}
-    except (ValueError, OSError, zipfile.BadZipFile, KeyError) as error:
+    except (ValueError, OSError, zipfile.BadZipFile, zlib.error, KeyError) as error:
         if isinstance(error, FileNotFoundError):
             raise
         raise BadTrace(path, "archive", f"cannot be read ({error})") from error
@@ -93,9 +94,18 @@ def _check_shapes(arrays: dict[str, NDArray[Any]], path: PathLike) -> None:
     experts, starts = arrays["experts"], arrays["doc_start"]
     if arrays["weights_u8"].shape != experts.shape:
         raise BadTrace(path, "weights_u8", f"must have the shape of experts, {experts.shape}")
-    if experts.dtype != np.uint8 or not experts.size:
-        raise BadTrace(path, "experts", "must be uint8 and not empty")
-    if starts[0] != 0 or starts[-1] != len(experts) or (np.diff(starts) <= 0).any():
+    for name in ("experts", "weights_u8"):
+        if arrays[name].dtype != np.uint8 or not arrays[name].size:
+            raise BadTrace(path, name, "must be uint8 and not empty")
+    ordered = np.sort(experts, axis=-1)
+    if (ordered[..., 1:] == ordered[..., :-1]).any():
+        raise BadTrace(path, "experts", "must be different within a layer of a token")
+    if (
+        not len(starts)
+        or starts[0] != 0
+        or starts[-1] != len(experts)
+        or (np.diff(starts) <= 0).any()
+    ):
         raise BadTrace(path, "doc_start", f"must rise from 0 to {len(experts)}")
     if len(arrays["domain"]) != len(starts) - 1:
         raise BadTrace(path, "domain", f"must name {len(starts) - 1} documents")
