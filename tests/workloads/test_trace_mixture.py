@@ -53,6 +53,14 @@ def test_an_introduction_has_the_ends_of_every_source() -> None:
     assert np.array_equal(found[0].experts, last.experts[1:])
 
 
+def test_a_source_may_not_tell_its_domains() -> None:
+    sources = [about("a", [3], 1), example_trace([2], 2)]
+    mixed = mixture(sources)
+    assert domains_of(mixed.header) == ("a0", "")
+    assert domains_of(introduced(mixed, sources, tokens=1).header) == ("a0", "", "a0", "")
+    assert domains_of(mixture(sources[1:]).header) == ()
+
+
 def test_only_traces_of_one_model_are_mixed() -> None:
     with pytest.raises(ImpossibleSetting, match="of one model"):
         mixture([example_trace([3]), example_trace([3], experts=16)])

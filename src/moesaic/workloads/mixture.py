@@ -23,21 +23,20 @@ def mixture(sources: Sequence[TraceSource], max_tokens: int | None = None) -> La
     """All documents, or as many as have at most `max_tokens` tokens together. What the first
     header says of the recording is kept, its source in words included."""
     header = _shared_header(sources)
-    told = [domains_of(source.header) for source in sources]
     domains: list[str] = []
     tokens = 0
     for which, number, document in _in_turn(sources):
         tokens += len(document)
         if max_tokens is not None and tokens > max_tokens:
             break
-        domains.append(told[which][number] if number < len(told[which]) else "")
+        domains.append(_domain(sources[which].header, number))
 
     def blocks() -> Iterator[RoutingBlock]:
         kept = islice(_in_turn(sources), len(domains))
         for number, (_, _, document) in enumerate(kept):
             yield replace(document, documents=np.full(len(document), number, np.uint32))
 
-    return LazyTrace(with_domains(header, domains) if any(told) else header, blocks)
+    return LazyTrace(with_domains(header, domains) if any(domains) else header, blocks)
 
 
 def introduced(trace: TraceSource, sources: Sequence[TraceSource], tokens: int) -> LazyTrace:
@@ -52,8 +51,14 @@ def introduced(trace: TraceSource, sources: Sequence[TraceSource], tokens: int) 
 
     if not domains_of(trace.header):
         return LazyTrace(trace.header, blocks)
-    before = [domains_of(header)[number] for header, number, _ in found]
+    before = [_domain(header, number) for header, number, _ in found]
     return LazyTrace(with_domains(trace.header, [*before, *domains_of(trace.header)]), blocks)
+
+
+def _domain(header: TraceHeader, number: int) -> str:
+    """What a document is about; empty where its trace does not tell."""
+    told = domains_of(header)
+    return told[number] if number < len(told) else ""
 
 
 def _ends(source: TraceSource, tokens: int) -> Iterator[tuple[int, RoutingBlock]]:
