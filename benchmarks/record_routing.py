@@ -21,7 +21,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 from benchmarks.record_routing_prompts import Prompt, name_of, read_prompts
-from moesaic.core.errors import MoesaicError
+from moesaic.core.errors import ImpossibleSetting, MoesaicError
 from moesaic.engine.generation.completion import Completion
 from moesaic.engine.generation.llm import LLM
 from moesaic.engine.generation.sampling_params import SamplingParams
@@ -66,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _record_all(asked: argparse.Namespace) -> None:
     model, out = model_path(asked.model), Path(asked.out)
+    _check_names([name_of(source) for source in asked.sources], {ALL, model.name})
     prompts = {name_of(source): read_prompts(source, asked.seed) for source in asked.sources}
     out.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -83,6 +84,13 @@ def _record_all(asked: argparse.Namespace) -> None:
     _write(bundled, small)
     if bundled.stat().st_size > MOST_BUNDLED_BYTES:
         print(f"{bundled} is too large for the package: ask for fewer --bundle-tokens")
+
+
+def _check_names(names: list[str], taken: set[str]) -> None:
+    """Every source has a file of its own, beside those of the mixtures."""
+    for name, count in Counter([*names, *taken]).items():
+        if count > 1:
+            raise ImpossibleSetting(f"two traces would be called {name}.moet: rename a source")
 
 
 def record(model: Path, prompts: list[Prompt], path: Path, asked: argparse.Namespace) -> str:

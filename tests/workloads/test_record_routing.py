@@ -139,3 +139,11 @@ def test_a_mistake_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     said = capsys.readouterr().err
     assert said.startswith("error: ")
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("sources", [["a/x.jsonl", "b/x.json"], ["all.txt"]])
+def test_no_recording_takes_anothers_place(
+    sources: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--model", str(talking().folder), *sources]) == 2
+    assert "rename a source" in capsys.readouterr().err
