@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +130,21 @@ def test_every_combination_looks_different_and_stays_inside(
     assert len(skipped) == 24
     assert all(inside.x0 <= text.x0 and text.x1 <= inside.x1 for text in skipped)
     assert all(text.get_position()[0] >= axes.get_xlim()[0] for text in axes.get_xticklabels())
+
+
+def test_values_above_bars_do_not_run_into_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = [outcome(name, ratio, 0.0883) for ratio in (0.25, 0.5, 0.75) for name in SYSTEMS]
+    drawn: list[Any] = []
+    monkeypatch.setattr(compare_picture, "save", lambda figure, path: drawn.append(figure))
+    other = [replace(cell, machine="other") for cell in one]
+    compare_picture.draw_comparison(str(tmp_path / "x.png"), [*one, *other])
+    drawn[0].draw_without_rendering()
+    for axes in drawn[0].axes:
+        places = sorted((text.get_window_extent() for text in axes.texts), key=lambda it: it.x0)
+        assert len(places) == 18
+        assert all(left.x1 < right.x0 for left, right in itertools.pairwise(places))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ _HATCHES = (None, "////", "....", "xxxx")  # one per round of the palette
 _MOST_COLUMNS = 2
 GROUP = 0.84  # share of a group's room that its bars take
 MOST_NUMBERS = 18  # bars in a panel whose values still fit above them
+MANY_BARS = 12  # more of them have values in small print
 BAR_IN, MOST_IN = 0.16, 13.0  # room for "skipped" upright; the widest panel
 LEGEND_LETTERS = 11  # per inch; a handle takes as much as eight
 LEGEND_LINE_IN = 0.2
@@ -93,7 +94,8 @@ def _number(axes: Any, cell: Outcome, x: float, bars: int, highest: float) -> No
     elif bars <= MOST_NUMBERS:
         height = cell.mean_s * MS
         digits = f"{height:.0f}" if height >= 100 else f"{height:#.3g}"
-        axes.text(x, height + 0.01 * highest, digits, fontsize=7.5, color=INK, **text)
+        size = 7.5 if bars <= MANY_BARS else 6.0
+        axes.text(x, height + 0.01 * highest, digits, fontsize=size, color=INK, **text)
 
 
 def legend_columns(labels: Sequence[str], width: float) -> int:
