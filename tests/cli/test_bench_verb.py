@@ -138,8 +138,8 @@ def test_other_programs_at_work_are_told_of_before_measuring(
     words = ("bench", "--synthetic", config, *SHORT, "-p", 0)
     told, _, rest = run(*words).err.partition("measuring what this machine reaches")
     assert rest
-    assert "other programs have kept 7.0 cores busy" in told
-    assert "other programs" not in refused(monkeypatch, capsys, *words, "--trace", "bundled")
+    assert "load average 7.0" in told
+    assert "load average" not in refused(monkeypatch, capsys, *words, "--trace", "bundled")
 
 
 def test_a_trace_is_replayed(config: Path, tmp_path: Path) -> None:
