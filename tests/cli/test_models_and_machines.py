@@ -14,6 +14,7 @@ from moesaic.cli.main import app, main
 from moesaic.core.model_zoo import known_models
 from moesaic.hardware.load import known_machines, load_machine, machine_file
 from moesaic.hardware.write import save_machine
+from moesaic.models.bundled import default_model
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +48,10 @@ def test_one_model() -> None:
     assert facts["expert_mb"]["bf16"] == pytest.approx(9.437184)
     assert facts["all_experts_gb"]["bf16"] == pytest.approx(57.98, abs=0.01)
     assert facts["active_params"] < facts["total_params"]
+
+
+def test_the_bundled_model_says_where_it_lies() -> None:
+    assert f"weights, tokenizer and card: {default_model()}" in run("models", "moesaic-20m")
 
 
 def test_machines_lists_every_name() -> None:

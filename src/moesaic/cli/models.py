@@ -10,7 +10,7 @@ import click
 from moesaic.cli.output import print_json, print_table
 from moesaic.core.model import ModelSpec
 from moesaic.core.model_zoo import known_models, load_model
-from moesaic.models.bundled import NAME
+from moesaic.models.bundled import NAME, default_model
 
 _DTYPES = ("bf16", "int8", "int4")
 
@@ -98,6 +98,8 @@ def _show(spec: ModelSpec, as_json: bool) -> None:
     print_table(spec.name, ("property", "value"), rows)
     sizes = [(d, derived["expert_mb"][d], derived["all_experts_gb"][d]) for d in _DTYPES]
     print_table("Routed experts", ("weights", "one expert MB", "all experts GB"), sizes)
+    if spec.name == NAME:
+        click.echo(f"weights, tokenizer and card: {default_model()}")
 
 
 def _in_words(params: int) -> str:
