@@ -49,7 +49,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_model_replays_what_it_has_left() -> None:
     words = ("simulate", *SMALL, "--model", OURS)
     streams = run(*words, "--json")
-    assert "routing: moesaic-20m.moet: real recorded in a test" in streams.err
+    assert "routing: moesaic-20m.moet: real routing, recorded in a test" in streams.err
     assert json.loads(streams.out)["trace"] == {"source": "recorded in a test", "synthetic": False}
     assert run_json(*words, "--trace", "synthetic")["trace"]["synthetic"] is True
     (row,) = run_json("compare", *SMALL, "--jobs", 1, "--model", OURS, "--systems", "hybrimoe")

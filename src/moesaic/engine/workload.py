@@ -127,4 +127,6 @@ def _asked(settings: Settings) -> str:
 def provenance(source: str, synthetic: bool) -> str:
     """Where routing comes from; whether it is real stands first, even of a source without words."""
     kind = "synthetic" if synthetic else "real"
-    return source if source.startswith(kind) else f"{kind} {source}".rstrip()
+    if source.startswith(kind):
+        return source
+    return f"{kind} routing, {source}" if source else f"{kind} routing"
