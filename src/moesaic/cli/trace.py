@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moesaic.cli.common_options import json_option
 from moesaic.cli.out_files import check_place, check_routing
 from moesaic.cli.output import print_json, progress
 from moesaic.cli.trace_compare import compare
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from moesaic.workloads.synthetic.calibration import Calibration
     from moesaic.workloads.synthetic.generate import Shape
 
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 _max_tokens = click.option(
     "--max-tokens",
     type=click.IntRange(min=1),
@@ -40,7 +40,7 @@ trace.add_command(compare)
 @trace.command()
 @click.argument("file")
 @_max_tokens
-@_as_json
+@json_option
 def info(file: str, max_tokens: int, as_json: bool) -> None:
     """Show what a trace is and every statistic of it."""
     from dataclasses import asdict
@@ -66,9 +66,10 @@ def info(file: str, max_tokens: int, as_json: bool) -> None:
 @click.option("-o", "--output", required=True, help="The calibration, JSON.")
 @click.option("--name", help="What to call it; the output's name unless given.")
 @click.option("--seed", type=int, default=0, show_default=True)
-@_as_json
+@json_option
 def fit(file: str, output: str, name: str | None, seed: int, as_json: bool) -> None:
     """Fit the synthetic generator to a trace."""
+    from dataclasses import asdict
     from pathlib import Path
 
     from moesaic import __version__
@@ -94,7 +95,7 @@ def fit(file: str, output: str, name: str | None, seed: int, as_json: bool) -> N
     with whole_file(output, "w") as stream:
         stream.write(calibration.to_json())
     if as_json:
-        print_json({"output": output, **_plain(calibration)})
+        print_json({"output": output, **asdict(calibration)})
         return
     print_comparison(
         _pattern(calibration), calibration.statistics, calibration.synthetic_statistics
@@ -119,7 +120,7 @@ def fit(file: str, output: str, name: str | None, seed: int, as_json: bool) -> N
 )
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("-o", "--output", required=True, help="The trace, .moet.")
-@_as_json
+@json_option
 def synthesize(output: str, as_json: bool, **asked: Any) -> None:
     """Make a synthetic trace and hold it against the one it is calibrated on."""
     from moesaic.cli.trace_tables import print_comparison
@@ -161,7 +162,7 @@ def synthesize(output: str, as_json: bool, **asked: Any) -> None:
 @trace.command()
 @click.argument("source")
 @click.argument("output")
-@_as_json
+@json_option
 def convert(source: str, output: str, as_json: bool) -> None:
     """Write a trace of any readable kind as .moet."""
     from moesaic.workloads.writer import TraceWriter
@@ -226,9 +227,3 @@ def _note_other_shape(calibration: Calibration, shape: Shape) -> None:
             f"The {which} has {real[1]} experts and top-{real[2]}, this one {made[1]} and "
             f"top-{made[2]}: the statistics are not expected to be equal."
         )
-
-
-def _plain(calibration: Calibration) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(calibration)
