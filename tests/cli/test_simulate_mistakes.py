@@ -35,6 +35,7 @@ MISTAKES = [
     (("--timeline", "absent/out.png"), "there is no directory 'absent'"),
     (("--timeline", "out.gif"), "must end in .png or .svg or .pdf"),
     (("--perfetto", "out.txt"), "must end in .json"),
+    (("moesaic-20m",), "a model is named with --model; see moesaic simulate --help"),
 ]
 
 

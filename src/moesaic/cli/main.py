@@ -25,7 +25,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "plan": ("moesaic.cli.plan", "What a model would need and how fast it would be: a dry run."),
     "simulate": ("moesaic.cli.simulate", "Run one model on one simulated machine."),
     "compare": ("moesaic.cli.compare", "Compare policies, cache ratios and machines."),
-    "trace": ("moesaic.cli.trace", "Inspect, fit, synthesize and convert routing traces."),
+    "trace": ("moesaic.cli.trace", "Inspect, compare, fit, synthesize and convert traces."),
     "models": ("moesaic.cli.models", "List the known models, or show one."),
     "machines": ("moesaic.cli.machines", "List the known machines, or show one."),
     "policies": ("moesaic.cli.policies", "List the policies and the systems made of them."),
@@ -113,6 +113,13 @@ def _in_words(error: Exception) -> str:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, click.ClickException):
         context = error.ctx if isinstance(error, click.UsageError) else None
-        where = f"; see {context.command_path} --help" if context is not None else ""
-        return " ".join(error.format_message().split()).rstrip(".") + where
+        words = " ".join(error.format_message().split()).rstrip(".")
+        return words + ("" if context is None else _advice(words, context))
     return str(error)
+
+
+def _advice(words: str, context: click.Context) -> str:
+    """What to do next; some verbs take the model as an argument, others as an option."""
+    named = any("--model" in each.opts for each in context.command.params)
+    option = ": a model is named with --model" if named and "extra argument" in words else ""
+    return f"{option}; see {context.command_path} --help"
