@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click import Group
 from click.testing import CliRunner, Result
 from command import refused
 
-from moesaic.cli.main import app
+from moesaic.cli.main import VERBS, app
+from moesaic.cli.trace import trace
 from moesaic.core.errors import MoesaicError
 from moesaic.workloads.bundled import bundled_trace
 from moesaic.workloads.source import open_trace
@@ -132,6 +134,15 @@ def test_a_file_that_is_no_trace(tmp_path: Path) -> None:
     path.write_text("hello")
     for words in (("info", path), ("convert", path, tmp_path / "o"), ("fit", path, "-o", "x")):
         assert "must be a .moet trace" in str(run(*words).exception)
+
+
+def test_the_first_help_names_every_verb_of_traces() -> None:
+    assert isinstance(trace, Group)
+    assert all(verb in VERBS["trace"][1] for verb in trace.commands if verb != "info")
+
+
+def test_no_empty_line_is_left_where_no_bar_can_be_drawn() -> None:
+    assert run("info", "bundled", "--max-tokens", 200).stderr == ""
 
 
 def test_help_loads_no_numbers() -> None:

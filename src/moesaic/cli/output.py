@@ -66,6 +66,7 @@ def progress(description: str, total: int | None, quiet: bool = False) -> Iterat
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
+    hidden = not console.is_terminal  # a bar that cannot be wiped leaves an empty line
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task(description, total=total)
         yield lambda count=1: bar.update(task, advance=count)
