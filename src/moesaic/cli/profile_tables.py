@@ -26,9 +26,10 @@ def print_profile(profile: dict[str, Any]) -> None:
         rows,
     )
     for name, device in devices.items():
-        experts = device["experts"]
+        experts, count = device["experts"], device["threads"]
+        who = "1 thread reads" if count == 1 else f"{count} threads read"
         click.echo(
-            f"{name}: {device['threads']} threads read {device['stream_gb_s']:.1f} GB/s; experts "
+            f"{name}: {who} {device['stream_gb_s']:.1f} GB/s; experts "
             f"inside the engine {experts['bandwidth_gb_s']:.1f} GB/s beyond "
             f"{experts['overhead_us']:.0f} us each"
         )
