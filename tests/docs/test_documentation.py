@@ -42,7 +42,11 @@ def test_commands_exist(page: Path) -> None:
             assert not words or words[1] in VERBS, line
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "trace-format.md"])
+@pytest.mark.parametrize(
+    "page",
+    [ROOT / "README.md", ROOT / "docs" / "trace-format.md", ROOT / "docs" / "problems.md"],
+    ids=lambda p: p.name,
+)
 def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a reader would: in a folder of their own, with a model in it."""
     (tmp_path / "my-model").symlink_to(talking().folder)
