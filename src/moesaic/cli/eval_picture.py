@@ -13,6 +13,9 @@ _ROW_IN, _WIDTH_IN = 0.32, 7.5
 
 def draw_scores(path: str, described: Mapping[str, Any]) -> None:
     drawn = [score for score in described["scores"] if score["share"] is not None]
+    read = [text for text in described["texts"] if text["token_perplexity"] is not None]
+    if read and not drawn:
+        return _draw_texts(path, described, read)
     figure = new_figure(_WIDTH_IN, 1.5 + _ROW_IN * max(len(drawn), 1))
     axes = figure.subplots()
     for place, score in enumerate(drawn):
@@ -25,6 +28,20 @@ def draw_scores(path: str, described: Mapping[str, Any]) -> None:
     plain(axes)
     if not drawn:
         axes.text(50, 0, "no answers were judged", ha="center", va="center", color=FAINT)
+    figure.suptitle(_title(described), fontsize=10, color=INK)
+    save(figure, path)
+
+
+def _draw_texts(
+    path: str, described: Mapping[str, Any], texts: Sequence[Mapping[str, Any]]
+) -> None:
+    """Of texts alone: bits per byte, which models with other tokens have, too."""
+    figure = new_figure(_WIDTH_IN, 1.5 + _ROW_IN * len(texts))
+    axes = figure.subplots()
+    axes.barh(range(len(texts)), [text["bits_per_byte"] for text in texts], 0.7, color=_WHOLE)
+    axes.set_yticks(range(len(texts)), [f"{text['tokens']} tokens" for text in texts])
+    axes.set_xlabel("bits per byte", color=FAINT)
+    plain(axes)
     figure.suptitle(_title(described), fontsize=10, color=INK)
     save(figure, path)
 
