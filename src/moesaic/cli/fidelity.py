@@ -73,7 +73,7 @@ def fidelity(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     good = worst <= TOLERANCE
     verdict = "all within" if good else "NOT all within"
     advice = "" if good else "; on a busy machine, repeat it when it is idle"
-    click.echo(f"worst {worst:.0%}: {verdict} {TOLERANCE:.0%}{advice}")
+    click.echo(f"worst {worst:.1%}: {verdict} {TOLERANCE:.0%}{advice}")
 
 
 def _compare(asked: dict[str, Any]) -> tuple[MachineSpec, list[Comparison]]:
