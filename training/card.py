@@ -17,6 +17,7 @@ from typing import Any
 
 from moesaic.core.files import whole_file
 from moesaic.engine.evaluation.scores import wilson
+from moesaic.problems.catalog import templates
 from training.command import run_command
 from training.load_picture import draw_loads
 from training.prose_rows import HELD_OUT_PROSE, TRAINING_PROSE
@@ -49,6 +50,7 @@ def facts(
         "held_out_tokens": f"{len(read_tokens(prepared / HELD_OUT_PROSE)) / 1e6:.2f}",
         "readings": f"{_prose_read(summary, data) / prose:.1f}",
         "problem_tokens": f"{(summary['tokens'] - _prose_read(summary, data)) / 1e6:,.0f}",
+        "templates": str(sum(not template.held_out for template in templates())),
         "steps": f"{summary['steps']:,}",
         "tokens": f"{summary['tokens'] / 1e6:,.0f}",
         "minutes": f"{summary['training_seconds'] / 60:.1f}",

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from training.card import PICTURE, _continuations, _own_rows, interval
+from training.card import PICTURE, _continuations, _own_rows, card, facts, interval
 from training.load_picture import draw_loads
+from training.recipe import Recipe
 
 from moesaic.models.bundled import default_model
+from training import card as cards
 
 DOCS = Path(__file__).parents[2] / "docs"
 CARD = DOCS / "model-card.md"
@@ -72,3 +74,30 @@ def test_the_picture_is_drawn(tmp_path: Path) -> None:
     path = tmp_path / "loads.png"
     draw_loads([[0.5, 0.3, 0.2], [0.4, 0.4, 0.2]], 1, path)
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_card_is_filled_from_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cards, "read_tokens", lambda path: range(1_000_000))
+    solved = {"full": 0.75, "half": 0.5, "by_kind": {"word": "3 of 4"}}
+    splits = {"held_out_numbers": solved, "held_out_templates": solved}
+    summary = {
+        "recipe": Recipe().as_dict(),
+        "parameters": Recipe().shape.parameters,
+        "steps": 1234,
+        "tokens": 5_000_000,
+        "training_seconds": 90.0,
+        "device": "some GPU",
+    }
+    check = {
+        "problems": 4,
+        "exact_match": {"chat": splits, "plain": splits},
+        "losses": {"prose_perplexity": 12.5},
+        "token_shares": [[0.25, 0.05]],
+        "continuations": [{"prompt": "Once", "continuation": " upon a time"}],
+    }
+    written = card(facts(summary, check, [], Path("prepared")), "loads.png")
+    assert "1,234 steps of 128 rows" in written
+    assert "1.5 minutes on one some GPU" in written
+    assert "| unseen templates, plain | 75.0% (30.1 to 95.4) | 50.0% | 25.0 |" in written
+    assert "5.0% to 25.0%, where 12.5% is even" in written
+    assert "![expert load](loads.png)" in written
