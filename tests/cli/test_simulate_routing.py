@@ -107,7 +107,6 @@ def test_the_default_stands_in_one_place() -> None:
     assert run_json("simulate", *SMALL)["model"] == DEFAULT_MODEL
 
 
-@pytest.mark.skipif(recorded_trace(OURS) is None, reason=f"no trace of {OURS} in this package")
 def test_the_recorded_trace_is_small_various_and_long_enough() -> None:
     path = recorded_trace(OURS)
     assert path is not None

@@ -11,6 +11,7 @@ import pytest
 from moesaic.core.errors import BadCheckpoint
 from moesaic.models import bundled
 from moesaic.models.bundled import NAME, default_model, model_path
+from moesaic.workloads.bundled import DEFAULT_MODEL
 
 MOST_BYTES = 40e6  # what a repository can carry
 
@@ -44,3 +45,7 @@ def test_finding_it_takes_no_torch() -> None:
     words = "import sys; from moesaic.models.bundled import default_model; default_model()"
     check = f"{words}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", check], check=True)
+
+
+def test_what_is_studied_where_no_model_is_named_is_the_model_that_answers() -> None:
+    assert DEFAULT_MODEL == NAME

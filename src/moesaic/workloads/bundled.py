@@ -7,7 +7,7 @@ from pathlib import Path
 BUNDLED = "bundled"  # the word by which users ask for one
 DEFAULT_MODEL = "moesaic-20m"
 
-_RECORDED = {"moesaic-20m": "moesaic-20m.moet"}  # made by benchmarks/record_routing.py
+_RECORDED = {DEFAULT_MODEL: "moesaic-20m.moet"}  # made by benchmarks/record_routing.py
 _SYNTHETIC = {"deepseek-v2-lite": "deepseek-v2-lite-synthetic.moet"}
 _FOLDER = Path(__file__).parent / "data"
 
@@ -25,4 +25,4 @@ def recorded_trace(model_name: str) -> Path | None:
 def _found(files: dict[str, str], model_name: str) -> Path | None:
     name = files.get(model_name.lower().rsplit("/", 1)[-1])
     path = None if name is None else _FOLDER / name
-    return path if path is not None and path.is_file() else None
+    return path if path is not None and path.is_file() else None  # some installations are stripped
