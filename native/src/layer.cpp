@@ -6,13 +6,11 @@
 #include <atomic>
 #include <cstring>
 
+#include "layer_memory.h"
+
 namespace moesaic {
 namespace {
 
-constexpr int kChunkTokens = 256;  // of one expert, computed together: their inputs fit into L2
-constexpr int kWaveRows = 8192;    // rows computed between two phases: bounds the workspace
-constexpr int kMostStrips = 32;    // in one product
-constexpr int kCloseStrips = 8;    // the same, where their sums had better stay close
 constexpr std::size_t kItemBytes = 96 * 1024;  // of weights: what one taking of an item is worth
 constexpr int kManyTokens = 2 * kTileTokens;   // from here on, inputs are worth keeping in a cache
 
@@ -28,34 +26,6 @@ struct Chunk {
 struct Item {
   int chunk, strip, strips;
 };
-
-struct Buffers {  // per row of a wave, and how the memory is laid out
-  std::size_t in_row, inner_row, inner_panel_row, scales_in, scales_inner;
-
-  explicit Buffers(const ExpertLayout& layout) {
-    in_row = std::size_t(layout.up.tiles) * kRowBytes;
-    inner_row = std::size_t(layout.up.strips) * kStripOutputs * sizeof(float);
-    inner_panel_row = std::size_t(layout.down.tiles) * kRowBytes;
-    scales_in = round_up(std::size_t(layout.up.groups) * 4);
-    scales_inner = round_up(std::size_t(layout.down.groups) * 4);
-  }
-  std::size_t per_row() const {
-    return in_row + inner_row + inner_panel_row + 2 * (scales_in + scales_inner);
-  }
-};
-
-// Strips that a product takes at most.
-int most_strips(const MatrixLayout& matrix) {
-  return matrix.tiles > kBlockTiles ? kMostStrips : kCloseStrips;
-}
-
-// Memory that a worker has for itself: the sums of a product's strips, then kScratchBytes.
-std::size_t per_worker(const ExpertLayout& layout) {
-  const std::size_t strips = std::max(most_strips(layout.up), most_strips(layout.down));
-  return round_up(strips * kChunkTokens * 16 * sizeof(float)) + kScratchBytes;
-}
-
-int rows_at_once(int rows) { return std::min(rows, kWaveRows + kChunkTokens); }
 
 class LayerWork : public Work {
  public:
