@@ -32,8 +32,7 @@ inline void configure(const std::array<int, 8>& rows) {
   _tile_loadconfig(&config);
 }
 
-// For pairs. Tiles 0-1: the first tokens' sums, 2-3: the second tokens', 4-5: tokens, 6: weights. Two
-// full ones make all eight full.
+// Tiles 0-1: the first tokens' sums, 2-3: the second tokens', 4-5: tokens, 6-7: weights.
 class Shapes {
  public:
   void set(int first, int second) {
@@ -46,40 +45,56 @@ class Shapes {
   int first_ = -1, second_ = -1;
 };
 
-// What to fetch from memory while computing: so many lines of each strip with every tile. Line
-// after line, which the hardware's own prefetcher recognises and then runs ahead of.
-struct Fetch {
-  const std::uint8_t* from[2] = {nullptr, nullptr};
-  int lines = 0;
+// Of two strips, so many tiles stay in the first-level cache while token after token meets them.
+constexpr int kNearTiles = 16;
+constexpr int kFewTokens = 4 * kTileTokens;
 
-  template <int Strips>
-  void step(int k) const {
-    for (int s = 0; s < Strips; ++s)
-      for (int line = 0; line < lines; ++line)
-        _mm_prefetch((const char*)from[s] + (k * lines + line) * 64, _MM_HINT_T2);
-  }
-};
-
-// A single block of tokens runs ahead in its own strips; several share the strips to come.
-inline Fetch fetch_for(const std::uint8_t* const* now, const std::uint8_t* const* next, int tiles,
-                       int block, int blocks) {
-  Fetch fetch;
-  fetch.lines = divide_up(16, blocks);
-  for (int s = 0; s < 2; ++s)
-    fetch.from[s] = blocks == 1 ? now[s] + kAhead : next[s] + block * tiles * fetch.lines * 64;
-  return fetch;
+// Tiles of inputs that a product takes at a time, with `most` tiles of tokens at once. Where tokens are
+// few, all: sums had better stay in their tiles. Beside another thread, what stays near. Alone, the
+// second-level cache has time for as much again, and sums come and go half as often.
+inline int part_tiles(int tiles, int tokens, int most) {
+  if (tokens <= kFewTokens) return tiles;
+  return divide_up(tiles, divide_up(tiles, most * kNearTiles));
 }
 
-// Two tiles of tokens (the second may be missing) and where their parts lie.
-struct Pair {
+// What to fetch from memory while computing: so many lines of each strip with every tile. Line after
+// line, which the hardware's own prefetcher recognises and then runs ahead of; in two places of each
+// strip in turn, so that it runs ahead in both.
+class Fetch {
+ public:
+  Fetch() = default;
+  // A single block of tokens runs ahead in its own strips; several share the strips to come.
+  Fetch(const std::uint8_t* const* now, const std::uint8_t* const* next, int tiles, int blocks) {
+    lines_ = divide_up(16, blocks);
+    half_ = blocks == 1 ? 0 : std::size_t(tiles) * kTileBytes / 2;
+    for (int s = 0; s < 2; ++s) from_[s] = blocks == 1 ? now[s] + kAhead : next[s];
+  }
+
+  template <int Strips>
+  void step() {
+    for (int line = 0; line < lines_; ++line, ++done_) {
+      const std::size_t at = half_ ? (done_ & 1) * half_ + (done_ >> 1) * 64 : done_ * 64;
+      for (int s = 0; s < Strips; ++s) _mm_prefetch((const char*)from_[s] + at, _MM_HINT_T1);
+    }
+  }
+
+ private:
+  const std::uint8_t* from_[2] = {nullptr, nullptr};
+  int lines_ = 0;
+  std::size_t half_ = 0, done_ = 0;
+};
+
+// One or two tiles of tokens and where their parts lie.
+struct Tokens {
   const std::uint8_t* x[2];
   int stride[2];
   float* c[4];
   int rows[2];
 
-  Pair(const Panel& panel, int tile, int token_tiles, float* c_all) {
+  Tokens(const Panel& panel, int tile, int most, float* c_all) {
+    const int token_tiles = divide_up(panel.tokens, kTileTokens);
     for (int i = 0; i < 2; ++i) {
-      const bool there = tile + i < token_tiles;
+      const bool there = i < most && tile + i < token_tiles;
       rows[i] = there ? panel.tile_tokens(tile + i) : 0;
       x[i] = panel.tile(there ? tile + i : tile);
       stride[i] = rows[i] * kRowBytes;
@@ -87,39 +102,35 @@ struct Pair {
         c[2 * i + s] = c_all + (std::size_t(s) * panel.tokens + (tile + i) * kTileTokens) * 16;
     }
   }
-
-  // Calls `block` with <tiles of tokens, whether they are equally high>.
-  template <class Block>
-  void dispatch(const Block& block) const {
-    if (rows[1] == rows[0])
-      block.template operator()<2, true>();
-    else if (rows[1])
-      block.template operator()<2, false>();
-    else
-      block.template operator()<1, true>();
-  }
 };
 
-// Where a part lies in strips s and, if `most` is two and there is one, s + 1; and in those that
-// follow in memory: most often what is computed next.
+// Two strips, or the last one, from tile `begin` on, and what is computed after them: the same part
+// of the next two, the next part of the first two, what follows in memory.
 struct SomeStrips {
   const std::uint8_t *at[2], *next[2];
   int count;
 
-  SomeStrips(const std::uint8_t* const* strips, int count_all, int s, int most,
-             const MatrixLayout& matrix, std::size_t offset) {
-    count = std::min(most, count_all - s);
+  SomeStrips(const std::uint8_t* const* strips, int all, int s, const MatrixLayout& matrix,
+             std::size_t begin, std::size_t bytes, bool last) {
+    count = std::min(2, all - s);
     for (int i = 0; i < 2; ++i) {
-      at[i] = strips[std::min(s + i, count_all - 1)] + offset;
-      next[i] = at[i] + most * matrix.strip_bytes;
+      const std::uint8_t* strip = strips[std::min(s + i, all - 1)];
+      at[i] = strip + begin;
+      if (s + 2 < all)
+        next[i] = strips[std::min(s + 2 + i, all - 1)] + begin;
+      else if (!last)
+        next[i] = strips[std::min(i, all - 1)] + begin + bytes;
+      else
+        next[i] = strip + 2 * matrix.strip_bytes;
     }
   }
 };
 
-// How many strips a product of `count` takes at once. With few tokens memory is what is waited for.
-inline int strips_at_once(int count, const MatrixLayout& matrix, const Panel& panel) {
-  if (panel.tokens <= 2 * kTileTokens) return 2;
-  return crowded(count * matrix.tiles * divide_up(panel.tokens, kTileTokens)) ? 1 : 2;
+// How many tiles of tokens a product takes at once.
+inline int tokens_at_once(int count, const MatrixLayout& matrix, const Panel& panel) {
+  const int token_tiles = divide_up(panel.tokens, kTileTokens);
+  if (token_tiles <= 2) return token_tiles;  // memory is what is waited for
+  return crowded(count * matrix.tiles * token_tiles) ? 1 : 2;
 }
 
 template <int Tokens, int Strips>
@@ -139,12 +150,17 @@ inline void store_sums(Sum* const* c) {
 }
 
 // Adds `tiles` tiles of inputs to the sums in tiles 0 to 3: one or two tiles of tokens times one or
-// two strips. A strip's tile meets all tokens before the next one takes its register, and where the
-// tokens' tiles are equally high (`Level`) and there is one strip, they share one, too: see
-// amx_crowded.h. `from` is how far into the strips this begins, for what is fetched meanwhile.
-template <Dtype dtype, int Tokens, int Strips, bool Level>
+// two strips. Weights come from the first-level cache and stay there. Tokens come from the second,
+// by a load that leaves the first alone: see kernels_amx.cpp. A single tile of tokens uses four
+// registers: see amx_crowded.h.
+template <Dtype dtype, int Tokens, int Strips, bool Near>
 inline void multiply(const std::uint8_t* const* w, int tiles, const std::uint8_t* const* x,
-                     const int* x_stride, const Fetch& fetch, int from) {
+                     const int* x_stride, Fetch& fetch) {
+#define MOESAIC_LOAD(tile, from)         \
+  if constexpr (Near)                    \
+    _tile_loadd(tile, from, 64);         \
+  else                                   \
+    _tile_stream_loadd(tile, from, 64)
 #define MOESAIC_MULTIPLY(c, a, b)       \
   if constexpr (dtype == Dtype::int8)   \
     _tile_dpbssd(c, a, b);              \
@@ -152,28 +168,37 @@ inline void multiply(const std::uint8_t* const* w, int tiles, const std::uint8_t
     _tile_dpbf16ps(c, a, b)
   for (int k = 0; k < tiles; ++k) {
     const std::size_t at = std::size_t(k) * kTileBytes;
-    const std::uint8_t* first = x[0] + std::size_t(k) * x_stride[0];
-    const std::uint8_t* second = x[1] + std::size_t(k) * x_stride[1];
-    fetch.step<Strips>(from + k);
-    _tile_loadd(6, w[0] + at, 64);
-    _tile_loadd(4, first, 64);
+    fetch.step<Strips>();
+    _tile_stream_loadd(4, x[0] + std::size_t(k) * x_stride[0], 64);
+    MOESAIC_LOAD(6, w[0] + at);
     MOESAIC_MULTIPLY(0, 4, 6);
-    if constexpr (Tokens == 2 && Strips == 1 && Level) {
-      _tile_loadd(4, second, 64);
-      MOESAIC_MULTIPLY(2, 4, 6);
-    } else if constexpr (Tokens == 2) {
-      _tile_loadd(5, second, 64);
-      MOESAIC_MULTIPLY(2, 5, 6);
-    }
-    if constexpr (Strips == 2) {
-      _tile_loadd(6, w[1] + at, 64);
+    if constexpr (Tokens == 1 && Strips == 2) {
+      MOESAIC_LOAD(6, w[1] + at);
       MOESAIC_MULTIPLY(1, 4, 6);
-      if constexpr (Tokens == 2) {
-        MOESAIC_MULTIPLY(3, 5, 6);
+    }
+    if constexpr (Tokens == 2) {
+      if constexpr (Strips == 2) {
+        MOESAIC_LOAD(7, w[1] + at);
+        MOESAIC_MULTIPLY(1, 4, 7);
+      }
+      _tile_stream_loadd(5, x[1] + std::size_t(k) * x_stride[1], 64);
+      MOESAIC_MULTIPLY(2, 5, 6);
+      if constexpr (Strips == 2) {
+        MOESAIC_MULTIPLY(3, 5, 7);
       }
     }
   }
+#undef MOESAIC_LOAD
 #undef MOESAIC_MULTIPLY
+}
+
+// Calls `block` with <tiles of tokens, strips>.
+template <class Block>
+inline void dispatch(const Tokens& tokens, int strips, const Block& block) {
+  if (tokens.rows[1])
+    strips == 2 ? block.template operator()<2, 2>() : block.template operator()<2, 1>();
+  else
+    strips == 2 ? block.template operator()<1, 2>() : block.template operator()<1, 1>();
 }
 
 }  // namespace

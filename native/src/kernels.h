@@ -77,11 +77,7 @@ struct Kernels {
   void (*finish)();  // leaves no tile state behind; may be null
 };
 
-// Tiles of inputs that a product by tiles takes at a time. So much of 256 tokens is half of the L2
-// cache; where there is more to come, a quarter, since the sums of many strips wait there, too.
-constexpr int kBlockTiles = 64;
-constexpr int block_tiles(int tiles) { return tiles > kBlockTiles ? kBlockTiles / 2 : kBlockTiles; }
-constexpr std::size_t kScratchBytes = 64 * 1024;  // per worker, for unpacked weights and flushes
+constexpr std::size_t kScratchBytes = 32 * 1024;  // per worker, for unpacked weights
 
 const Kernels* avx2_kernels();
 const Kernels* avx512_kernels();

@@ -15,113 +15,52 @@
 namespace moesaic {
 namespace {
 
-constexpr int kUnpackTiles = 32;  // int4: two strips' unpacked tiles, at most
-
 template <int Tokens, int Strips>
 inline void begin_sums(float* const* c, bool first) {
   if (first) return zero_sums<Tokens, Strips>();
-  _tile_loadd(0, c[0], 64);
-  if (Strips > 1) _tile_loadd(1, c[1], 64);
-  if (Tokens > 1) _tile_loadd(2, c[2], 64);
-  if (Tokens > 1 && Strips > 1) _tile_loadd(3, c[3], 64);
+  _tile_stream_loadd(0, c[0], 64);
+  if (Strips > 1) _tile_stream_loadd(1, c[1], 64);
+  if (Tokens > 1) _tile_stream_loadd(2, c[2], 64);
+  if (Tokens > 1 && Strips > 1) _tile_stream_loadd(3, c[3], 64);
 }
 
-// Sums of three full tiles of tokens, `apart` bytes from one to the next, and two strips: five tiles
-// come from the second-level cache for six products, the middle ones once more from the first.
-void bf16_triple(const std::uint8_t* const* w, int tiles, const std::uint8_t* x, std::size_t apart,
-                 float* c0, float* c1, bool first, const Fetch& fetch) {
-  if (first) {
-    zero_sums<2, 2>();
-    _tile_zero(4);
-    _tile_zero(5);
-  } else {
-    _tile_loadd(0, c0, 64);
-    _tile_loadd(1, c0 + 256, 64);
-    _tile_loadd(2, c0 + 512, 64);
-    _tile_loadd(3, c1, 64);
-    _tile_loadd(4, c1 + 256, 64);
-    _tile_loadd(5, c1 + 512, 64);
-  }
-  for (int k = 0; k < tiles; ++k) {
-    const std::size_t at = std::size_t(k) * kTileBytes;
-    fetch.step<2>(k);
-    _tile_loadd(7, w[0] + at, 64);
-    _tile_loadd(6, x + at, 64);
-    _tile_dpbf16ps(0, 6, 7);
-    _tile_loadd(6, x + at + apart, 64);
-    _tile_dpbf16ps(1, 6, 7);
-    _tile_loadd(6, x + at + 2 * apart, 64);
-    _tile_dpbf16ps(2, 6, 7);
-    _tile_loadd(7, w[1] + at, 64);
-    _tile_dpbf16ps(5, 6, 7);
-    _tile_loadd(6, x + at + apart, 64);
-    _tile_dpbf16ps(4, 6, 7);
-    _tile_loadd(6, x + at, 64);
-    _tile_dpbf16ps(3, 6, 7);
-  }
-  _tile_stored(0, c0, 64);
-  _tile_stored(1, c0 + 256, 64);
-  _tile_stored(2, c0 + 512, 64);
-  _tile_stored(3, c1, 64);
-  _tile_stored(4, c1 + 256, 64);
-  _tile_stored(5, c1 + 512, 64);
-}
-
-// Threes of full tiles of tokens to begin with, such that only pairs are left.
-inline int triples_of(const Panel& panel, int token_tiles) {
-  int triples = panel.tokens / kTileTokens / 3;
-  while (triples && (token_tiles - 3 * triples) % 2) --triples;
-  return triples;
-}
-
-// Tiles [begin, begin + tiles) of strips (which lie at w) times all tokens.
-template <int Strips>
-void bf16_block(Shapes& shapes, const std::uint8_t* const* w, const std::uint8_t* const* next,
-                int begin, int tiles, const Panel& panel, float* c) {
-  const int token_tiles = divide_up(panel.tokens, kTileTokens);
-  const int triples = Strips == 2 ? triples_of(panel, token_tiles) : 0;
-  const int blocks = triples + divide_up(token_tiles - 3 * triples, 2);
-  for (int b = 0; b < blocks; ++b) {
-    const Fetch fetch = next ? fetch_for(w, next, tiles, b, blocks) : Fetch();
-    if (b < triples) {
-      float* to = c + std::size_t(3 * b) * kTileTokens * 16;
-      shapes.set(kTileTokens, kTileTokens);
-      bf16_triple(w, tiles, panel.tile(3 * b) + std::size_t(begin) * kTileBytes,
-                  panel.tiles * kTileBytes, to, to + std::size_t(panel.tokens) * 16, begin == 0,
-                  fetch);
-      continue;
-    }
-    Pair pair(panel, 3 * triples + 2 * (b - triples), token_tiles, c);
-    for (int i = 0; i < 2; ++i) pair.x[i] += std::size_t(begin) * pair.stride[i];
-    shapes.set(pair.rows[0], pair.rows[1]);
-    pair.dispatch([&]<int Tokens, bool Level>() {
-      begin_sums<Tokens, Strips>(pair.c, begin == 0);
-      multiply<Dtype::bf16, Tokens, Strips, Level>(w, tiles, pair.x, pair.stride, fetch, 0);
-      store_sums<Tokens, Strips>(pair.c);
+// Tiles [begin, begin + tiles) of one or two strips, which lie at w, times all tokens, `most` tiles of
+// them at once.
+void bf16_part(Shapes& shapes, const std::uint8_t* const* w, int strips, Fetch fetch, int begin,
+               int tiles, const Panel& panel, int most, float* c) {
+  for (int tile = 0; tile * kTileTokens < panel.tokens; tile += most) {
+    Tokens tokens(panel, tile, most, c);
+    for (int i = 0; i < 2; ++i) tokens.x[i] += std::size_t(begin) * tokens.stride[i];
+    shapes.set(tokens.rows[0], tokens.rows[1]);
+    dispatch(tokens, strips, [&]<int T, int S>() {
+      begin_sums<T, S>(tokens.c, begin == 0);
+      const int near = std::min(tiles, kNearTiles);
+      multiply<Dtype::bf16, T, S, true>(w, near, tokens.x, tokens.stride, fetch);
+      if (tiles > near) {
+        const std::size_t at = std::size_t(near) * kTileBytes;
+        const std::uint8_t* far[2] = {w[0] + at, w[1] + at};
+        const std::uint8_t* x[2] = {tokens.x[0] + std::size_t(near) * tokens.stride[0],
+                                    tokens.x[1] + std::size_t(near) * tokens.stride[1]};
+        multiply<Dtype::bf16, T, S, false>(far, tiles - near, x, tokens.stride, fetch);
+      }
+      store_sums<T, S>(tokens.c);
     });
   }
 }
 
-void bf16_any(Shapes& shapes, int strips, const std::uint8_t* const* w,
-              const std::uint8_t* const* next, int begin, int tiles, const Panel& panel, float* c) {
-  if (strips == 2)
-    bf16_block<2>(shapes, w, next, begin, tiles, panel, c);
-  else
-    bf16_block<1>(shapes, w, next, begin, tiles, panel, c);
-}
-
 void bf16_product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
                   const Panel& panel, float* c, std::uint8_t*) {
-  const int most = strips_at_once(count, matrix, panel);
+  const int most = tokens_at_once(count, matrix, panel);
+  const int blocks = divide_up(divide_up(panel.tokens, kTileTokens), most);
+  const int part = part_tiles(matrix.tiles, panel.tokens, most);
   Shapes shapes;
-  const int block = block_tiles(matrix.tiles);
-  for (int begin = 0; begin < matrix.tiles; begin += block) {
-    const int tiles = std::min(block, matrix.tiles - begin);
-    const std::size_t at = std::size_t(begin) * kTileBytes;
-    for (int s = 0; s < count; s += most) {
-      const SomeStrips some(strips, count, s, most, matrix, at);
-      bf16_any(shapes, some.count, some.at, some.next, begin, tiles, panel,
-               c + std::size_t(s) * panel.tokens * 16);
+  for (int begin = 0; begin < matrix.tiles; begin += part) {
+    const int tiles = std::min(part, matrix.tiles - begin);
+    for (int s = 0; s < count; s += 2) {
+      const SomeStrips some(strips, count, s, matrix, std::size_t(begin) * kTileBytes,
+                            std::size_t(part) * kTileBytes, begin + part >= matrix.tiles);
+      bf16_part(shapes, some.at, some.count, Fetch(some.at, some.next, tiles, blocks), begin, tiles,
+                panel, most, c + std::size_t(s) * panel.tokens * 16);
     }
   }
 }
@@ -161,23 +100,23 @@ inline __m512i int4_table() {
 
 void int4_product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
                   const Panel& panel, float* c, std::uint8_t* scratch) {
-  static_assert(2 * kUnpackTiles * kTileBytes <= kScratchBytes);
-  const int most = strips_at_once(count, matrix, panel);
+  static_assert(2 * kNearTiles * kTileBytes <= kScratchBytes);
+  const int most = tokens_at_once(count, matrix, panel);
   Shapes shapes;
   const __m512i table = int4_table();
-  for (int begin = 0; begin < matrix.tiles; begin += kUnpackTiles) {
-    const int tiles = std::min(kUnpackTiles, matrix.tiles - begin);
-    for (int s = 0; s < count; s += most) {
-      const SomeStrips some(strips, count, s, most, matrix, 0);
-      const std::uint8_t* w[2] = {scratch, scratch + kUnpackTiles * kTileBytes};
-      for (int i = 0; i < some.count; ++i)
+  const std::uint8_t* const w[2] = {scratch, scratch + kNearTiles * kTileBytes};
+  for (int begin = 0; begin < matrix.tiles; begin += kNearTiles) {
+    const int tiles = std::min(kNearTiles, matrix.tiles - begin);
+    for (int s = 0; s < count; s += 2) {
+      const int here = std::min(2, count - s);
+      for (int i = 0; i < here; ++i)
         for (int k = 0; k < tiles; ++k)
-          unpack_int4_tile(some.at[i] + matrix.scales_bytes + std::size_t(begin + k) * 256,
-                           some.at[i] + std::size_t(begin + k) * 32, table,
-                           scratch + (std::size_t(i) * kUnpackTiles + k) * kTileBytes);
+          unpack_int4_tile(strips[s + i] + matrix.scales_bytes + std::size_t(begin + k) * 256,
+                           strips[s + i] + std::size_t(begin + k) * 32, table,
+                           scratch + (std::size_t(i) * kNearTiles + k) * kTileBytes);
       __asm__ volatile("" : : : "memory");  // GCC's tile loads do not say that they read memory
-      bf16_any(shapes, some.count, w, nullptr, begin, tiles, panel,
-               c + std::size_t(s) * panel.tokens * 16);
+      bf16_part(shapes, w, here, Fetch(), begin, tiles, panel, most,
+                c + std::size_t(s) * panel.tokens * 16);
     }
   }
 }

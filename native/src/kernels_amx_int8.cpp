@@ -34,40 +34,34 @@ inline void flush(const std::int32_t* sums, int rows, const std::uint8_t* weight
     flush_rows<0>(sums, rows, scale, token_scales, groups, c, first);
 }
 
-// Groups [begin, end) of strips (two or one) times all tokens. A group's sums are added to c while
-// the next group's are being made.
-template <int Strips>
-void int8_block(Shapes& shapes, const SomeStrips& some, const MatrixLayout& matrix, int begin,
-                int end, const Panel& panel, float* c) {
+// Groups [begin, end) of strips (two or one) times all tokens, `most` tiles of them at once. A group's
+// sums are added to c while the next group's are being made.
+void int8_part(Shapes& shapes, const SomeStrips& some, const MatrixLayout& matrix, Fetch fetch,
+               int begin, int end, const Panel& panel, int most, float* c) {
   alignas(64) std::int32_t sums[2][4 * 256];
-  const int token_tiles = divide_up(panel.tokens, kTileTokens);
-  const int pairs = divide_up(token_tiles, 2);
-  const std::size_t at = matrix.scales_bytes + std::size_t(begin) * kGroupTiles * kTileBytes;
-  const std::uint8_t* now[2] = {some.at[0] + at, some.at[1] + at};
-  const std::uint8_t* next[2] = {some.next[0] + at, some.next[1] + at};
-  for (int p = 0; p < pairs; ++p) {
-    const Pair pair(panel, 2 * p, token_tiles, c);
-    const Fetch fetch = fetch_for(now, next, (end - begin) * kGroupTiles, p, pairs);
-    shapes.set(pair.rows[0], pair.rows[1]);
+  for (int tile = 0; tile * kTileTokens < panel.tokens; tile += most) {
+    const Tokens tokens(panel, tile, most, c);
+    shapes.set(tokens.rows[0], tokens.rows[1]);
     const auto flush_group = [&](int g) {
       for (int i = 0; i < 2; ++i)
-        for (int s = 0; s < Strips && pair.rows[i]; ++s)
-          flush(sums[g & 1] + (2 * i + s) * 256, pair.rows[i], some.at[s] + g * 32,
-                panel.scales + std::size_t(2 * p + i) * kTileTokens * panel.groups + g,
-                panel.groups, pair.c[2 * i + s], g == 0);
+        for (int s = 0; s < some.count && tokens.rows[i]; ++s)
+          flush(sums[g & 1] + (2 * i + s) * 256, tokens.rows[i],
+                some.at[s] - std::size_t(begin) * kGroupTiles * kTileBytes - matrix.scales_bytes + g * 32,
+                panel.scales + std::size_t(tile + i) * kTileTokens * panel.groups + g, panel.groups,
+                tokens.c[2 * i + s], g == 0);
     };
     for (int g = begin; g < end; ++g) {
       const int k = g * kGroupTiles, tiles = std::min(kGroupTiles, matrix.tiles - k);
-      const int into = (g - begin) * kGroupTiles;
-      const std::uint8_t* w[2] = {now[0] + into * kTileBytes, now[1] + into * kTileBytes};
-      const std::uint8_t* x[2] = {pair.x[0] + std::size_t(k) * pair.stride[0],
-                                  pair.x[1] + std::size_t(k) * pair.stride[1]};
+      const std::size_t into = std::size_t(g - begin) * kGroupTiles * kTileBytes;
+      const std::uint8_t* w[2] = {some.at[0] + into, some.at[1] + into};
+      const std::uint8_t* x[2] = {tokens.x[0] + std::size_t(k) * tokens.stride[0],
+                                  tokens.x[1] + std::size_t(k) * tokens.stride[1]};
       std::int32_t* const to = sums[g & 1];
       std::int32_t* const into_sums[4] = {to, to + 256, to + 512, to + 768};
-      pair.dispatch([&]<int Tokens, bool Level>() {
-        zero_sums<Tokens, Strips>();
-        multiply<Dtype::int8, Tokens, Strips, Level>(w, tiles, x, pair.stride, fetch, into);
-        store_sums<Tokens, Strips>(into_sums);
+      dispatch(tokens, some.count, [&]<int T, int S>() {
+        zero_sums<T, S>();
+        multiply<Dtype::int8, T, S, true>(w, tiles, x, tokens.stride, fetch);
+        store_sums<T, S>(into_sums);
       });
       if (g > begin) flush_group(g - 1);
     }
@@ -79,18 +73,19 @@ void int8_block(Shapes& shapes, const SomeStrips& some, const MatrixLayout& matr
 
 void int8_tiles_product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
                         const Panel& panel, float* c, std::uint8_t*) {
-  const int most = strips_at_once(count, matrix, panel);
+  const int most = tokens_at_once(count, matrix, panel);
+  const int blocks = divide_up(divide_up(panel.tokens, kTileTokens), most);
+  const int part = divide_up(part_tiles(matrix.tiles, panel.tokens, 1), kGroupTiles);
   Shapes shapes;
-  const int block = block_tiles(matrix.tiles) / kGroupTiles;
-  for (int begin = 0; begin < matrix.groups; begin += block) {
-    const int end = std::min(begin + block, matrix.groups);
-    for (int s = 0; s < count; s += most) {
-      const SomeStrips some(strips, count, s, most, matrix, 0);
-      float* to = c + std::size_t(s) * panel.tokens * 16;
-      if (some.count == 2)
-        int8_block<2>(shapes, some, matrix, begin, end, panel, to);
-      else
-        int8_block<1>(shapes, some, matrix, begin, end, panel, to);
+  for (int begin = 0; begin < matrix.groups; begin += part) {
+    const int end = std::min(begin + part, matrix.groups);
+    const std::size_t at = matrix.scales_bytes + std::size_t(begin) * kGroupTiles * kTileBytes;
+    for (int s = 0; s < count; s += 2) {
+      const SomeStrips some(strips, count, s, matrix, at,
+                            std::size_t(part) * kGroupTiles * kTileBytes, end == matrix.groups);
+      int8_part(shapes, some, matrix,
+                Fetch(some.at, some.next, (end - begin) * kGroupTiles, blocks), begin, end, panel,
+                most, c + std::size_t(s) * panel.tokens * 16);
     }
   }
 }

@@ -7,12 +7,14 @@
 #include <cstring>
 
 #include "layer_memory.h"
+#include "shares.h"
 
 namespace moesaic {
 namespace {
 
 constexpr std::size_t kItemBytes = 96 * 1024;  // of weights: what one taking of an item is worth
 constexpr int kManyTokens = 2 * kTileTokens;   // from here on, inputs are worth keeping in a cache
+constexpr int kTogetherStrips = 16;  // fewer are not worth bringing a chunk's inputs into a cache
 
 // Some tokens of one expert.
 struct Chunk {
@@ -20,11 +22,7 @@ struct Chunk {
   int tokens;
   int first;       // of its rows, in all rows of the call
   int wave_first;  // the same, within its wave
-  Panel in, inner;
-};
-
-struct Item {
-  int chunk, strip, strips;
+  Panel inner;
 };
 
 class LayerWork : public Work {
@@ -36,32 +34,27 @@ class LayerWork : public Work {
     // Unless the token names an expert twice.
     one_panel_ = call.tokens == 1 && !chunks_.empty() && token_.size() == chunks_.size();
     lay_out(workspace);
-    if (one_panel_) fill_in(chunks_[0], 0);  // the same token for every expert
+    if (one_panel_) gather(chunks_[0], in_of(0));  // the same token for every expert
   }
 
-  int phases() const override { return 4 * int(waves_.size()); }
+  int phases() const override { return 3 * int(waves_.size()); }
 
   int items(int phase) override {
-    const Wave& wave = waves_[phase / 4];
-    switch (phase % 4) {
-      case 0: return one_panel_ ? 0 : wave.token_tiles;
-      case 1: return wave.up_items;
-      case 2: return wave.inner_tiles;
-      default: return down_groups() * std::max(wave.chunks, int(chunks_.empty()));
+    const Wave& wave = waves_[phase / 3];
+    switch (phase % 3) {
+      case 0: return wave.shares->count();
+      case 1: return wave.inner_tiles;
+      default: return down_groups() * (together_ ? 1 : std::max(wave.chunks, 1));
     }
   }
 
   void run(int phase, int item, int worker) override {
-    Wave& wave = waves_[phase / 4];
-    switch (phase % 4) {
-      case 0: {
-        const Item tile = token_tiles_[wave.first_tile + item];
-        return fill_in(chunks_[tile.chunk], tile.strip);
-      }
-      case 1: return gate_and_up(up_items_[wave.first_up + item], worker);
-      case 2: {
-        const Item tile = inner_tiles_[wave.first_inner + item];
-        return fill_inner(chunks_[tile.chunk], tile.strip);
+    Wave& wave = waves_[phase / 3];
+    switch (phase % 3) {
+      case 0: return gate_and_up(wave.shares->take(worker), worker);
+      case 1: {
+        const InnerTile at = inner_tiles_[wave.first_inner + item];
+        return fill_inner(chunks_[at.chunk], at.tile);
       }
       default: return down(wave, item, worker);
     }
@@ -74,8 +67,11 @@ class LayerWork : public Work {
  private:
   struct Wave {
     int first_chunk, chunks, rows = 0;
-    int first_tile = 0, token_tiles = 0, first_inner = 0, inner_tiles = 0;
-    int first_up = 0, up_items = 0;
+    int first_inner = 0, inner_tiles = 0;
+    std::unique_ptr<Shares> shares;  // of gate and up
+  };
+  struct InnerTile {
+    int chunk, tile;
   };
 
   // Rows sorted by expert, experts with the most tokens first: what is last to start is short.
@@ -118,32 +114,24 @@ class LayerWork : public Work {
     do {  // at least one, so that `out` is written even if nobody computes
       Wave wave{};
       wave.first_chunk = chunk;
-      wave.first_tile = int(token_tiles_.size());
       wave.first_inner = int(inner_tiles_.size());
-      wave.first_up = int(up_items_.size());
-      std::size_t pairs = 0;
       for (; chunk < int(chunks_.size()) && wave.rows < kWaveRows; ++chunk) {
         chunks_[chunk].wave_first = wave.rows;
         wave.rows += chunks_[chunk].tokens;
         ++wave.chunks;
-        pairs += layout.up.strips;
-        const bool ready = kind_.bf16_inside(chunks_[chunk].tokens);
-        for (int tile = 0; tile < divide_up(chunks_[chunk].tokens, kTileTokens); ++tile) {
-          token_tiles_.push_back({chunk, tile, 0});
-          if (!ready) inner_tiles_.push_back({chunk, tile, 0});
-        }
+        if (kind_.bf16_inside(chunks_[chunk].tokens)) continue;
+        for (int tile = 0; tile * kTileTokens < chunks_[chunk].tokens; ++tile)
+          inner_tiles_.push_back({chunk, tile});
       }
-      wave.token_tiles = int(token_tiles_.size()) - wave.first_tile;
       wave.inner_tiles = int(inner_tiles_.size()) - wave.first_inner;
-      for (int c = wave.first_chunk; c < wave.first_chunk + wave.chunks; ++c) {
-        const int strips = up_strips(chunks_[c].tokens, int(pairs));
-        for (int strip = 0; strip < layout.up.strips; strip += strips)
-          up_items_.push_back({c, strip, std::min(strips, layout.up.strips - strip)});
-      }
-      wave.up_items = int(up_items_.size()) - wave.first_up;
-      waves_.push_back(wave);
+      std::vector<Share> shares;
+      for (int c = wave.first_chunk; c < wave.first_chunk + wave.chunks; ++c)
+        shares.push_back({c, layout.up.strips, up_strips(chunks_[c].tokens, layout.up.strips * wave.chunks),
+                          chunks_[c].tokens});
+      wave.shares = std::make_unique<Shares>(std::move(shares), places_);
+      waves_.push_back(std::move(wave));
     } while (chunk < int(chunks_.size()));
-    down_strips_ = choose_down_strips();
+    choose_down_strips();
     turn_ = std::vector<std::atomic<int>>(down_groups());
   }
 
@@ -157,8 +145,9 @@ class LayerWork : public Work {
     return std::clamp(all / ((many ? 3 : 6) * places_), 1, std::min(wanted, many ? 16 : 4));
   }
 
-  // The same for strips of down.
-  int choose_down_strips() const {
+  // The same for strips of down. Where tokens are many and workers few, somebody takes all chunks of
+  // his strips, one after the other: their sums stay in his cache.
+  void choose_down_strips() {
     const MatrixLayout& matrix = kind_.layout.down;
     int largest = 1;
     for (const Chunk& chunk : chunks_) largest = std::max(largest, chunk.tokens);
@@ -166,8 +155,11 @@ class LayerWork : public Work {
     const int most = most_strips(matrix);
     const int wanted = many ? most : int(kItemBytes / matrix.strip_bytes) + 1;
     const int all = matrix.strips * std::max<int>(1, int(chunks_.size()));
-    const int strips = std::clamp(all / ((many ? 3 : 6) * places_), 1, std::min(wanted, most));
-    return strips > 1 ? strips / 2 * 2 : 1;
+    int strips = std::clamp(all / ((many ? 3 : 6) * places_), 1, std::min(wanted, most));
+    const int whole = std::min(matrix.strips / (3 * places_), kMostStrips);
+    together_ = many && whole >= kTogetherStrips;
+    if (together_) strips = whole;
+    down_strips_ = strips > 1 ? strips / 2 * 2 : 1;
   }
 
   int down_groups() const { return divide_up(kind_.layout.down.strips, down_strips_); }
@@ -180,23 +172,18 @@ class LayerWork : public Work {
         std::size_t(call_.tokens) * layout.down.strips * kStripOutputs * sizeof(float);
     workspace.reset(std::size_t(rows) * buffers_.per_row() + round_up(sums) +
                     places_ * per_worker(layout) + 16 * kAlignment);
-    in_ = workspace.take(rows * buffers_.in_row);
     inner_ = reinterpret_cast<float*>(workspace.take(rows * buffers_.inner_row));
     inner_panel_ = workspace.take(rows * buffers_.inner_panel_row);
-    scales_in_ = workspace.take(rows * buffers_.scales_in);
-    sums_in_ = workspace.take(rows * buffers_.scales_in);
     scales_inner_ = workspace.take(rows * buffers_.scales_inner);
     sums_inner_ = workspace.take(rows * buffers_.scales_inner);
     sum_ = reinterpret_cast<float*>(workspace.take(sums));
-    scratch_ = workspace.take(places_ * per_worker(layout));
+    own_ = workspace.take(places_ * per_worker(layout));
+    held_.assign(places_, -1);
     for (Chunk& chunk : chunks_) {
-      const std::size_t at = one_panel_ ? 0 : chunk.wave_first;
-      chunk.in = panel(layout.up, chunk.tokens, in_ + at * buffers_.in_row,
-                       scales_in_ + at * buffers_.scales_in, sums_in_ + at * buffers_.scales_in);
-      const std::size_t inner_at = chunk.wave_first;
-      chunk.inner = panel(layout.down, chunk.tokens, inner_panel_ + inner_at * buffers_.inner_panel_row,
-                          scales_inner_ + inner_at * buffers_.scales_inner,
-                          sums_inner_ + inner_at * buffers_.scales_inner);
+      const std::size_t at = chunk.wave_first;
+      chunk.inner = panel(layout.down, chunk.tokens, inner_panel_ + at * buffers_.inner_panel_row,
+                          scales_inner_ + at * buffers_.scales_inner,
+                          sums_inner_ + at * buffers_.scales_inner);
     }
   }
 
@@ -206,14 +193,26 @@ class LayerWork : public Work {
             matrix.tiles, matrix.groups};
   }
 
-  void fill_in(const Chunk& chunk, int tile) {
-    const void* rows[kTileTokens];
-    const int first = tile * kTileTokens, count = chunk.in.tile_tokens(tile);
+  // A chunk's inputs in a worker's own memory: what he gathers is in his cache when he needs it.
+  Panel own_inputs(int which, int worker) {
+    if (one_panel_) return in_of(0);
+    Panel own = in_of(worker);
+    own.tokens = chunks_[which].tokens;
+    if (held_[worker] != which) gather(chunks_[which], own);
+    held_[worker] = which;
+    return own;
+  }
+
+  void gather(const Chunk& chunk, const Panel& to) {
     const std::size_t row_bytes =
         call_.hidden_stride * (call_.hidden_value == Value::f32 ? sizeof(float) : 2);
-    for (int t = 0; t < count; ++t)
-      rows[t] = static_cast<const char*>(call_.hidden) + token_[chunk.first + first + t] * row_bytes;
-    fill(chunk, chunk.in, tile, rows, call_.hidden_value, kind_.layout.hidden, kStripOutputs);
+    for (int tile = 0; tile * kTileTokens < chunk.tokens; ++tile) {
+      const void* rows[kTileTokens];
+      const std::int32_t* tokens = token_.data() + chunk.first + tile * kTileTokens;
+      for (int t = 0; t < to.tile_tokens(tile); ++t)
+        rows[t] = static_cast<const char*>(call_.hidden) + tokens[t] * row_bytes;
+      fill(chunk, to, tile, rows, call_.hidden_value, kind_.layout.hidden, kStripOutputs);
+    }
   }
 
   void fill_inner(const Chunk& chunk, int tile) {
@@ -241,11 +240,11 @@ class LayerWork : public Work {
 
   float* sum_strip(int strip) { return sum_ + std::size_t(strip) * call_.tokens * kStripOutputs; }
 
-  void gate_and_up(const Item& item, int worker) {
+  void gate_and_up(const Taken& item, int worker) {
     const Chunk& chunk = chunks_[item.chunk];
-    // Where inputs come in several blocks, each is used by many strips before the next one takes its
-    // place. Elsewhere the sums of two strips stay close.
-    const int most = chunk.in.tiles > kBlockTiles ? kMostStrips / 2 : 1;
+    const Panel in = own_inputs(item.chunk, worker);
+    // Many tokens' inputs come in parts, each used by several strips before the next one.
+    const int most = chunk.tokens > kManyTokens ? most_strips(kind_.layout.up) / 2 : 1;
     for (int done = 0; done < item.strips; done += most) {
       const int first = item.strip + done, count = std::min(most, item.strips - done);
       const std::uint8_t* strips[kMostStrips];
@@ -254,7 +253,7 @@ class LayerWork : public Work {
         strips[2 * i + 1] = chunk.block + kind_.layout.up_strip(first + i);
       }
       float* c = c_of(worker);
-      kind_.product(chunk.tokens)(strips, 2 * count, kind_.layout.up, chunk.in, c,
+      kind_.product(chunk.tokens)(strips, 2 * count, kind_.layout.up, in, c,
                                   scratch_of(worker));
       for (int i = 0; i < count; ++i) {
         const float* gate = c + std::size_t(2 * i) * chunk.tokens * 16;
@@ -281,24 +280,28 @@ class LayerWork : public Work {
     }
   }
 
-  // Some strips of one chunk. Chunks add to a strip's sums in their order, whoever is faster, so
-  // that the same call gives the same bits. Items are taken in that order, too, so that whoever is
-  // waited for is at work already.
+  // Some strips, of one chunk or of all. Chunks add to a strip's sums in their order, whoever is
+  // faster, so that the same call gives the same bits. Items are taken in that order, too, so that
+  // whoever is waited for is at work already.
   void down(const Wave& wave, int item, int worker) {
-    const MatrixLayout& matrix = kind_.layout.down;
     const int group = item % down_groups(), which = wave.first_chunk + item / down_groups();
     const int strip = group * down_strips_;
-    const int strips = std::min(down_strips_, matrix.strips - strip);
+    const int strips = std::min(down_strips_, kind_.layout.down.strips - strip);
     if (chunks_.empty()) {
       begin_sums(strip, strips);
       end_sums(strip, strips);
       return;
     }
+    const int end = together_ ? wave.first_chunk + wave.chunks : which + 1;
+    for (int chunk = which; chunk < end; ++chunk) add_chunk(chunk, group, strip, strips, worker);
+  }
+
+  void add_chunk(int which, int group, int strip, int strips, int worker) {
     const Chunk& chunk = chunks_[which];
     const std::uint8_t* at[kMostStrips];
     for (int s = 0; s < strips; ++s) at[s] = chunk.block + kind_.layout.down_strip(strip + s);
     float* c = c_of(worker);
-    kind_.product(chunk.tokens)(at, strips, matrix, chunk.inner, c, scratch_of(worker));
+    kind_.product(chunk.tokens)(at, strips, kind_.layout.down, chunk.inner, c, scratch_of(worker));
     await_turn(turn_[group], which);
     if (which == 0) begin_sums(strip, strips);
     for (int s = 0; s < strips; ++s)
@@ -348,11 +351,14 @@ class LayerWork : public Work {
     return static_cast<T*>(call_.out) + std::size_t(token) * kind_.layout.hidden + strip * kStripOutputs;
   }
 
-  float* c_of(int worker) {
-    return reinterpret_cast<float*>(scratch_ + worker * per_worker(kind_.layout));
-  }
-  std::uint8_t* scratch_of(int worker) {
-    return scratch_ + (worker + 1) * per_worker(kind_.layout) - kScratchBytes;
+  // A worker's own memory: sums of a product, a chunk's inputs, what kernels unpack.
+  std::uint8_t* own_of(int worker) { return own_ + worker * per_worker(kind_.layout); }
+  float* c_of(int worker) { return reinterpret_cast<float*>(own_of(worker)); }
+  std::uint8_t* scratch_of(int worker) { return own_of(worker + 1) - kScratchBytes; }
+  Panel in_of(int worker) {
+    std::uint8_t* at = own_of(worker) + own_sums_bytes(kind_.layout);
+    std::uint8_t* scales = at + kChunkTokens * buffers_.in_row;
+    return panel(kind_.layout.up, 1, at, scales, scales + kChunkTokens * buffers_.scales_in);
   }
 
   const LayerKind kind_;
@@ -364,11 +370,12 @@ class LayerWork : public Work {
   std::vector<std::int32_t> token_;  // of every row
   std::vector<float> weight_;
   std::vector<Wave> waves_;
-  std::vector<Item> token_tiles_, inner_tiles_, up_items_;
+  std::vector<InnerTile> inner_tiles_;
   int down_strips_ = 1;
+  bool together_ = false;  // all chunks of down's strips by one worker
   std::vector<std::atomic<int>> turn_;  // of each group of down's strips: the next chunk to add
-  std::uint8_t *in_ = nullptr, *inner_panel_ = nullptr, *scratch_ = nullptr;
-  std::uint8_t *scales_in_ = nullptr, *sums_in_ = nullptr;
+  std::vector<int> held_;               // whose inputs each worker has gathered
+  std::uint8_t *inner_panel_ = nullptr, *own_ = nullptr;
   std::uint8_t *scales_inner_ = nullptr, *sums_inner_ = nullptr;
   float *inner_ = nullptr, *sum_ = nullptr;
 };

@@ -11,9 +11,10 @@ namespace moesaic {
 constexpr int kChunkTokens = 256;  // of one expert, computed together: their inputs fit into L2
 constexpr int kWaveRows = 8192;    // rows computed between two phases: bounds the workspace
 constexpr int kMostStrips = 32;    // in one product
+constexpr int kBlockTiles = 64;    // of inputs: so much of 256 tokens is half of the L2 cache
 constexpr int kCloseStrips = 8;    // the same, where their sums had better stay close
 
-struct Buffers {  // per row of a wave, and how the memory is laid out
+struct Buffers {  // bytes per row: of a chunk, in_row and scales_in, of a wave the others
   std::size_t in_row, inner_row, inner_panel_row, scales_in, scales_inner;
 
   explicit Buffers(const ExpertLayout& layout) {
@@ -24,7 +25,7 @@ struct Buffers {  // per row of a wave, and how the memory is laid out
     scales_inner = round_up(std::size_t(layout.down.groups) * 4);
   }
   std::size_t per_row() const {
-    return in_row + inner_row + inner_panel_row + 2 * (scales_in + scales_inner);
+    return inner_row + inner_panel_row + 2 * scales_inner;
   }
 };
 
@@ -33,10 +34,16 @@ inline int most_strips(const MatrixLayout& matrix) {
   return matrix.tiles > kBlockTiles ? kMostStrips : kCloseStrips;
 }
 
-// Memory that a worker has for itself: the sums of a product's strips, then kScratchBytes.
+inline std::size_t own_sums_bytes(const ExpertLayout& layout) {
+  const int strips = std::min(kMostStrips, std::max(2 * layout.up.strips, layout.down.strips));
+  return round_up(std::size_t(strips) * kChunkTokens * 16 * sizeof(float));
+}
+
+// Memory that a worker has for himself: the sums of a product's strips, a chunk's inputs, kScratchBytes.
 inline std::size_t per_worker(const ExpertLayout& layout) {
-  const std::size_t strips = std::max(most_strips(layout.up), most_strips(layout.down));
-  return round_up(strips * kChunkTokens * 16 * sizeof(float)) + kScratchBytes;
+  const Buffers buffers(layout);
+  return own_sums_bytes(layout) + kChunkTokens * (buffers.in_row + 2 * buffers.scales_in) +
+         kScratchBytes;
 }
 
 inline int rows_at_once(int rows) { return std::min(rows, kWaveRows + kChunkTokens); }

@@ -7,7 +7,7 @@ from __future__ import annotations
 from moesaic.core.expert_block import FORMATS, STRIP, TILES, aligned
 
 _WAVE_ROWS, _CHUNK_TOKENS = 8192, 256
-_BLOCK_TILES, _MOST_STRIPS, _CLOSE_STRIPS = 64, 32, 8
+_MOST_STRIPS, _SCRATCH = 32, 32 * 1024
 _ROW_BYTES = 64  # one token's share of a tile
 
 
@@ -16,21 +16,20 @@ def native_workspace(
 ) -> int:
     """Of a layer with so many tokens, at most."""
     rows = min(tokens * top_k, _WAVE_ROWS + _CHUNK_TOKENS)
-    tile = TILES[dtype].inputs
-    per_row = (_up(hidden, tile) + _up(intermediate, tile)) * _ROW_BYTES
-    per_row += _up(intermediate, STRIP) * STRIP * 4
-    form = FORMATS.get(dtype)
-    for inputs in (hidden, intermediate):
-        per_row += 2 * aligned(form.groups(inputs) * 4 if form else 0)
+    per_row = _panel_row(dtype, intermediate) + _up(intermediate, STRIP) * STRIP * 4
     sums = tokens * _up(hidden, STRIP) * STRIP * 4
-    needed = rows * per_row + sums + threads * _per_worker(_up(max(hidden, intermediate), tile))
+    strips = min(_MOST_STRIPS, max(2 * _up(intermediate, STRIP), _up(hidden, STRIP)))
+    own = aligned(strips * _CHUNK_TOKENS * STRIP * 4)
+    own += _CHUNK_TOKENS * _panel_row(dtype, hidden) + _SCRATCH
+    needed = rows * per_row + sums + threads * own
     return needed + needed // 4 + 32 * 64
 
 
-def _per_worker(tiles: int) -> int:
-    """Where inputs are many tiles, more strips share them."""
-    strips = _MOST_STRIPS if tiles > _BLOCK_TILES else _CLOSE_STRIPS
-    return aligned(strips * _CHUNK_TOKENS * STRIP * 4) + 64 * 1024
+def _panel_row(dtype: str, inputs: int) -> int:
+    """A token ready to be multiplied: its share of every tile, and its scales and sums."""
+    form = FORMATS.get(dtype)
+    scales = aligned(form.groups(inputs) * 4 if form else 0)
+    return _up(inputs, TILES[dtype].inputs) * _ROW_BYTES + 2 * scales
 
 
 def _up(value: int, by: int) -> int:
