@@ -21,42 +21,50 @@ struct Taken {
 class Shares {
  public:
   Shares(std::vector<Share> shares, int workers)
-      : shares_(std::move(shares)), next_(shares_.size()), here_(shares_.size()), at_(workers, -1) {
-    for (const Share& share : shares_) count_ += (share.strips + share.at_once - 1) / share.at_once;
+      : shares_(std::move(shares)), left_(shares_.size()), at_(workers) {
+    for (std::size_t i = 0; i < shares_.size(); ++i)
+      count_ += (shares_[i].strips + shares_[i].at_once - 1) / shares_[i].at_once;
   }
 
   int count() const { return count_; }
 
   // To be called `count` times altogether.
   Taken take(int worker) {
-    for (;; move(worker)) {
-      if (at_[worker] < 0) continue;
-      const Share& share = shares_[at_[worker]];
-      const int strip = next_[at_[worker]].fetch_add(share.at_once, std::memory_order_relaxed);
+    for (int& at = at_[worker].share;; at = moved(at)) {
+      if (at < 0) continue;
+      const Share& share = shares_[at];
+      const int strip = left_[at].next.fetch_add(share.at_once, std::memory_order_relaxed);
       if (strip < share.strips)
         return {share.chunk, strip, std::min(share.at_once, share.strips - strip)};
     }
   }
 
  private:
-  void move(int worker) {
-    if (at_[worker] >= 0) here_[at_[worker]].fetch_sub(1, std::memory_order_relaxed);
+  struct alignas(64) Left {
+    std::atomic<int> next{0}, workers{0};
+  };
+  struct alignas(64) Place {
+    int share = -1;
+  };
+
+  int moved(int from) {
+    if (from >= 0) left_[from].workers.fetch_sub(1, std::memory_order_relaxed);
     int best = 0;
     double most = -1;
     for (int i = 0; i < int(shares_.size()); ++i) {
-      const int left = shares_[i].strips - next_[i].load(std::memory_order_relaxed);
+      const int left = shares_[i].strips - left_[i].next.load(std::memory_order_relaxed);
       // A few tokens take as long as one: weights have to come from memory.
       const double work = double(left) * (shares_[i].tokens + 16) /
-                          (1 + here_[i].load(std::memory_order_relaxed));
+                          (1 + left_[i].workers.load(std::memory_order_relaxed));
       if (left > 0 && work > most) most = work, best = i;
     }
-    here_[best].fetch_add(1, std::memory_order_relaxed);
-    at_[worker] = best;
+    left_[best].workers.fetch_add(1, std::memory_order_relaxed);
+    return best;
   }
 
   const std::vector<Share> shares_;
-  std::vector<std::atomic<int>> next_, here_;  // next strip of each; workers who are there
-  std::vector<int> at_;                        // where each worker is
+  std::vector<Left> left_;  // of each share
+  std::vector<Place> at_;   // where each worker is
   int count_ = 0;
 };
 
