@@ -57,9 +57,9 @@ inline int part_tiles(int tiles, int tokens, int most) {
   return divide_up(tiles, divide_up(tiles, most * kNearTiles));
 }
 
-// What to fetch from memory while computing, some lines with every tile. Of each strip to come, line
-// after line, which the hardware's own prefetcher recognises and then runs ahead of; in two places in
-// turn, so that it runs ahead in both. And what comes after them: the next product's tokens.
+// What to fetch from memory while computing: so many lines of each strip with every tile. Line after
+// line, which the hardware's own prefetcher recognises and then runs ahead of; in two places of each
+// strip in turn, so that it runs ahead in both.
 class Fetch {
  public:
   Fetch() = default;
@@ -70,25 +70,17 @@ class Fetch {
     for (int s = 0; s < 2; ++s) from_[s] = blocks == 1 ? now[s] + kAhead : next[s];
   }
 
-  void also(const std::uint8_t* from, const std::uint8_t* to, int lines) {
-    token_ = from, token_end_ = to, token_lines_ = lines;
-  }
-  const std::uint8_t* token() const { return token_; }
-
   template <int Strips>
   void step() {
     for (int line = 0; line < lines_; ++line, ++done_) {
       const std::size_t at = half_ ? (done_ & 1) * half_ + (done_ >> 1) * 64 : done_ * 64;
       for (int s = 0; s < Strips; ++s) _mm_prefetch((const char*)from_[s] + at, _MM_HINT_T1);
     }
-    for (int line = 0; line < token_lines_ && token_ < token_end_; ++line, token_ += 64)
-      _mm_prefetch((const char*)token_, _MM_HINT_T1);
   }
 
  private:
   const std::uint8_t* from_[2] = {nullptr, nullptr};
-  const std::uint8_t *token_ = nullptr, *token_end_ = nullptr;
-  int lines_ = 0, token_lines_ = 0;
+  int lines_ = 0;
   std::size_t half_ = 0, done_ = 0;
 };
 
@@ -119,7 +111,7 @@ struct SomeStrips {
   int count;
 
   SomeStrips(const std::uint8_t* const* strips, int all, int s, const MatrixLayout& matrix,
-             std::size_t begin, std::size_t bytes, bool last, const Aside& aside) {
+             std::size_t begin, std::size_t bytes, bool last) {
     count = std::min(2, all - s);
     for (int i = 0; i < 2; ++i) {
       const std::uint8_t* strip = strips[std::min(s + i, all - 1)];
@@ -129,7 +121,7 @@ struct SomeStrips {
       else if (!last)
         next[i] = strips[std::min(i, all - 1)] + begin + bytes;
       else
-        next[i] = aside.next_strips[i] ? aside.next_strips[i] : strip + 2 * matrix.strip_bytes;
+        next[i] = strip + 2 * matrix.strip_bytes;
     }
   }
 };

@@ -31,18 +31,9 @@ inline std::size_t panel_bytes(int tokens, int tiles) {
 enum class Activation : int { silu = 0, gelu = 1, gelu_tanh = 2 };
 enum class Value : int { f32 = 0, bf16 = 1, f16 = 2 };
 
-// What a product has beside its operands: memory for unpacked weights, and what the next product will
-// need, to be fetched meanwhile. Null: strips that follow in memory, and the same tokens.
-struct Aside {
-  std::uint8_t* scratch;  // kScratchBytes
-  const std::uint8_t* next_strips[2] = {nullptr, nullptr};
-  const std::uint8_t* next_tokens = nullptr;
-  std::size_t next_bytes = 0;
-};
-
 // c[strip][token][16] = tokens times `count` strips; c need not be initialised.
 using Product = void (*)(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
-                         const Panel& panel, float* c, const Aside& aside);
+                         const Panel& panel, float* c, std::uint8_t* scratch);
 
 // One strip's activation(gate) * up, to column 16 * strip of every token's row.
 using Activate = void (*)(Activation kind, const float* gate, const float* up, int tokens,

@@ -26,7 +26,7 @@ inline void begin_sums(float* const* c, bool first) {
 
 // Tiles [begin, begin + tiles) of one or two strips, which lie at w, times all tokens, `most` tiles of
 // them at once.
-void bf16_part(Shapes& shapes, const std::uint8_t* const* w, int strips, Fetch& fetch, int begin,
+void bf16_part(Shapes& shapes, const std::uint8_t* const* w, int strips, Fetch fetch, int begin,
                int tiles, const Panel& panel, int most, float* c) {
   for (int tile = 0; tile * kTileTokens < panel.tokens; tile += most) {
     Tokens tokens(panel, tile, most, c);
@@ -49,24 +49,18 @@ void bf16_part(Shapes& shapes, const std::uint8_t* const* w, int strips, Fetch& 
 }
 
 void bf16_product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
-                  const Panel& panel, float* c, const Aside& aside) {
+                  const Panel& panel, float* c, std::uint8_t*) {
   const int most = tokens_at_once(count, matrix, panel);
   const int blocks = divide_up(divide_up(panel.tokens, kTileTokens), most);
   const int part = part_tiles(matrix.tiles, panel.tokens, most);
-  const int steps = divide_up(count, 2) * blocks * matrix.tiles;
-  const int token_lines = divide_up(int(aside.next_bytes / 64), steps);
-  const std::uint8_t* token = aside.next_tokens;
   Shapes shapes;
   for (int begin = 0; begin < matrix.tiles; begin += part) {
     const int tiles = std::min(part, matrix.tiles - begin);
     for (int s = 0; s < count; s += 2) {
       const SomeStrips some(strips, count, s, matrix, std::size_t(begin) * kTileBytes,
-                            std::size_t(part) * kTileBytes, begin + part >= matrix.tiles, aside);
-      Fetch fetch(some.at, some.next, tiles, blocks);
-      fetch.also(token, aside.next_tokens + aside.next_bytes, token_lines);
-      bf16_part(shapes, some.at, some.count, fetch, begin, tiles, panel, most,
-                c + std::size_t(s) * panel.tokens * 16);
-      token = fetch.token();
+                            std::size_t(part) * kTileBytes, begin + part >= matrix.tiles);
+      bf16_part(shapes, some.at, some.count, Fetch(some.at, some.next, tiles, blocks), begin, tiles,
+                panel, most, c + std::size_t(s) * panel.tokens * 16);
     }
   }
 }
@@ -105,12 +99,10 @@ inline __m512i int4_table() {
 }
 
 void int4_product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
-                  const Panel& panel, float* c, const Aside& aside) {
+                  const Panel& panel, float* c, std::uint8_t* scratch) {
   static_assert(2 * kNearTiles * kTileBytes <= kScratchBytes);
   const int most = tokens_at_once(count, matrix, panel);
   Shapes shapes;
-  Fetch nothing;
-  std::uint8_t* const scratch = aside.scratch;
   const __m512i table = int4_table();
   const std::uint8_t* const w[2] = {scratch, scratch + kNearTiles * kTileBytes};
   for (int begin = 0; begin < matrix.tiles; begin += kNearTiles) {
@@ -123,7 +115,7 @@ void int4_product(const std::uint8_t* const* strips, int count, const MatrixLayo
                            strips[s + i] + std::size_t(begin + k) * 32, table,
                            scratch + (std::size_t(i) * kNearTiles + k) * kTileBytes);
       __asm__ volatile("" : : : "memory");  // GCC's tile loads do not say that they read memory
-      bf16_part(shapes, w, here, nothing, begin, tiles, panel, most,
+      bf16_part(shapes, w, here, Fetch(), begin, tiles, panel, most,
                 c + std::size_t(s) * panel.tokens * 16);
     }
   }

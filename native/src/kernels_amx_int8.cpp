@@ -72,7 +72,7 @@ void int8_part(Shapes& shapes, const SomeStrips& some, const MatrixLayout& matri
 }  // namespace
 
 void int8_tiles_product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
-                        const Panel& panel, float* c, const Aside& aside) {
+                        const Panel& panel, float* c, std::uint8_t*) {
   const int most = tokens_at_once(count, matrix, panel);
   const int blocks = divide_up(divide_up(panel.tokens, kTileTokens), most);
   const int part = divide_up(part_tiles(matrix.tiles, panel.tokens, 1), kGroupTiles);
@@ -82,7 +82,7 @@ void int8_tiles_product(const std::uint8_t* const* strips, int count, const Matr
     const std::size_t at = matrix.scales_bytes + std::size_t(begin) * kGroupTiles * kTileBytes;
     for (int s = 0; s < count; s += 2) {
       const SomeStrips some(strips, count, s, matrix, at,
-                            std::size_t(part) * kGroupTiles * kTileBytes, end == matrix.groups, aside);
+                            std::size_t(part) * kGroupTiles * kTileBytes, end == matrix.groups);
       int8_part(shapes, some, matrix,
                 Fetch(some.at, some.next, (end - begin) * kGroupTiles, blocks), begin, end, panel,
                 most, c + std::size_t(s) * panel.tokens * 16);

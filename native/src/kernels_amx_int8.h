@@ -6,6 +6,6 @@ namespace moesaic {
 
 // A `Product` of int8 codes, by tiles.
 void int8_tiles_product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
-                        const Panel& panel, float* c, const Aside& aside);
+                        const Panel& panel, float* c, std::uint8_t* scratch);
 
 }  // namespace moesaic

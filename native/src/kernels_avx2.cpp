@@ -104,7 +104,7 @@ void rows(Dtype dtype, const std::uint8_t* strip, const MatrixLayout& matrix, co
 
 template <Dtype dtype>
 void product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
-             const Panel& panel, float* c, const Aside&) {
+             const Panel& panel, float* c, std::uint8_t*) {
   for (int s = 0; s < count; ++s) {
     float* to = c + std::size_t(s) * panel.tokens * 16;
     int token = 0;

@@ -194,7 +194,7 @@ void strips_product(const std::uint8_t* const* strips, const MatrixLayout& matri
 
 template <Dtype dtype>
 void product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
-             const Panel& panel, float* c, const Aside&) {
+             const Panel& panel, float* c, std::uint8_t*) {
   for (int s = 0; s < count; s += 2) {
     float* to = c + std::size_t(s) * panel.tokens * 16;
     if (count - s > 1)

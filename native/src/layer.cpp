@@ -14,7 +14,6 @@ namespace {
 
 constexpr std::size_t kItemBytes = 96 * 1024;  // of weights: what one taking of an item is worth
 constexpr int kManyTokens = 2 * kTileTokens;   // from here on, inputs are worth keeping in a cache
-constexpr std::size_t kFetchBytes = 1 << 20;   // of tokens, ahead of time
 constexpr int kTogetherStrips = 16;  // fewer are not worth bringing a chunk's inputs into a cache
 
 // Some tokens of one expert.
@@ -255,7 +254,7 @@ class LayerWork : public Work {
       }
       float* c = c_of(worker);
       kind_.product(chunk.tokens)(strips, 2 * count, kind_.layout.up, in, c,
-                                  {scratch_of(worker)});
+                                  scratch_of(worker));
       for (int i = 0; i < count; ++i) {
         const float* gate = c + std::size_t(2 * i) * chunk.tokens * 16;
         const float* up = gate + std::size_t(chunk.tokens) * 16;
@@ -294,44 +293,23 @@ class LayerWork : public Work {
       return;
     }
     const int end = together_ ? wave.first_chunk + wave.chunks : which + 1;
-    for (int chunk = which; chunk < end; ++chunk) {
-      add_chunk(chunk, chunk + 1 < end, group, strip, strips, worker);
-    }
+    for (int chunk = which; chunk < end; ++chunk) add_chunk(chunk, group, strip, strips, worker);
   }
 
-  // A few strips' sums at a time, which are in a cache then. Meanwhile the next chunk is fetched.
-  void add_chunk(int which, bool more, int group, int strip, int strips, int worker) {
+  void add_chunk(int which, int group, int strip, int strips, int worker) {
     const Chunk& chunk = chunks_[which];
-    const int most = most_strips(kind_.layout.down), calls = divide_up(strips, most);
+    const std::uint8_t* at[kMostStrips];
+    for (int s = 0; s < strips; ++s) at[s] = chunk.block + kind_.layout.down_strip(strip + s);
     float* c = c_of(worker);
-    for (int call = 0; call < calls; ++call) {
-      const int first = strip + call * most, count = std::min(most, strip + strips - first);
-      const std::uint8_t* at[kMostStrips];
-      for (int s = 0; s < count; ++s) at[s] = chunk.block + kind_.layout.down_strip(first + s);
-      Aside aside{scratch_of(worker)};
-      if (more) fetch_next(aside, which + 1, strip, call, calls);
-      kind_.product(chunk.tokens)(at, count, kind_.layout.down, chunk.inner, c, aside);
-      if (call == 0) await_turn(turn_[group], which);
-      if (which == 0) begin_sums(first, count);
-      for (int s = 0; s < count; ++s)
-        kind_.kernels->scatter(c + std::size_t(s) * chunk.tokens * 16, chunk.tokens,
-                               token_.data() + chunk.first, weight_.data() + chunk.first,
-                               sum_strip(first + s), kStripOutputs);
-      if (which + 1 == int(chunks_.size())) end_sums(first, count);
-    }
+    kind_.product(chunk.tokens)(at, strips, kind_.layout.down, chunk.inner, c, scratch_of(worker));
+    await_turn(turn_[group], which);
+    if (which == 0) begin_sums(strip, strips);
+    for (int s = 0; s < strips; ++s)
+      kind_.kernels->scatter(c + std::size_t(s) * chunk.tokens * 16, chunk.tokens,
+                             token_.data() + chunk.first, weight_.data() + chunk.first,
+                             sum_strip(strip + s), kStripOutputs);
+    if (which + 1 == int(chunks_.size())) end_sums(strip, strips);
     turn_[group].store(which + 1, std::memory_order_release);
-  }
-
-  // A share of the next chunk's tokens; with the last share, its first strips.
-  void fetch_next(Aside& aside, int which, int strip, int call, int calls) {
-    const Chunk& next = chunks_[which];
-    const std::size_t bytes = panel_bytes(next.tokens, next.inner.tiles);
-    if (bytes <= kFetchBytes) {
-      aside.next_bytes = bytes / calls / 64 * 64;
-      aside.next_tokens = next.inner.data + call * aside.next_bytes;
-    }
-    for (int i = 0; i < 2 && call + 1 == calls; ++i)
-      aside.next_strips[i] = next.block + kind_.layout.down_strip(strip + i);
   }
 
   static void await_turn(const std::atomic<int>& turn, int mine) {

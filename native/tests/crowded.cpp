@@ -32,7 +32,7 @@ std::vector<float> product(Dtype dtype, Crowd crowd, const std::vector<const std
   std::uint8_t* scratch = scratch_memory.data();
   while (reinterpret_cast<std::uintptr_t>(scratch) % kAlignment) ++scratch;
   assume(crowd);
-  amx_kernels()->tiles[int(dtype)](strips.data(), int(strips.size()), matrix, panel, c.data(), {scratch});
+  amx_kernels()->tiles[int(dtype)](strips.data(), int(strips.size()), matrix, panel, c.data(), scratch);
   amx_kernels()->finish();
   assume(Crowd::measured);
   return c;
