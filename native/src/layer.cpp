@@ -156,7 +156,7 @@ class LayerWork : public Work {
     const int wanted = many ? most : int(kItemBytes / matrix.strip_bytes) + 1;
     const int all = matrix.strips * std::max<int>(1, int(chunks_.size()));
     int strips = std::clamp(all / ((many ? 3 : 6) * places_), 1, std::min(wanted, most));
-    const int whole = std::min(matrix.strips / (3 * places_), kMostStrips);
+    const int whole = std::min(matrix.strips / (2 * places_), kMostStrips);
     together_ = many && whole >= kTogetherStrips;
     if (together_) strips = whole;
     down_strips_ = strips > 1 ? strips / 2 * 2 : 1;
