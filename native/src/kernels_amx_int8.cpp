@@ -1,6 +1,6 @@
 // Tile products of int8 codes, in the blocks that kernels_amx.cpp explains. Sums of one group of
 // inputs are integers; they leave the tiles to be scaled and added.
-#include "kernels_amx_int8.h"
+#include "kernels_amx_more.h"
 
 #include "amx_tiles.h"
 

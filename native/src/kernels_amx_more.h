@@ -4,8 +4,10 @@
 
 namespace moesaic {
 
-// A `Product` of int8 codes, by tiles.
+// Products of int8 and int4 codes, by tiles.
 void int8_tiles_product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
+                        const Panel& panel, float* c, std::uint8_t* scratch);
+void int4_tiles_product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
                         const Panel& panel, float* c, std::uint8_t* scratch);
 
 }  // namespace moesaic
