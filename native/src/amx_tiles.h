@@ -47,7 +47,7 @@ class Shapes {
 
 // Of two strips, so many tiles stay in the first-level cache while token after token meets them.
 constexpr int kNearTiles = 16;
-constexpr int kFewTokens = 4 * kTileTokens;
+constexpr int kFewTokens = 2 * kTileTokens;
 
 // Tiles of inputs that a product takes at a time, with `most` tiles of tokens at once. Where tokens are
 // few, all: sums had better stay in their tiles. Beside another thread, what stays near. Alone, the
@@ -129,7 +129,7 @@ struct SomeStrips {
 // How many tiles of tokens a product takes at once.
 inline int tokens_at_once(int count, const MatrixLayout& matrix, const Panel& panel) {
   const int token_tiles = divide_up(panel.tokens, kTileTokens);
-  if (token_tiles <= 2) return token_tiles;  // memory is what is waited for
+  if (token_tiles == 1) return 1;
   return crowded(count * matrix.tiles * token_tiles) ? 1 : 2;
 }
 
