@@ -57,24 +57,27 @@ inline int part_tiles(int tiles, int tokens, int most) {
   return divide_up(tiles, divide_up(tiles, most * kNearTiles));
 }
 
-// What to fetch from memory while computing: so many lines of each strip with every tile. Line after
-// line, which the hardware's own prefetcher recognises and then runs ahead of; in two places of each
-// strip in turn, so that it runs ahead in both.
+// What to fetch from memory while computing: a line or a few with every product, strip by strip. Line
+// after line, which the hardware's own prefetcher recognises and then runs ahead of; in two places of
+// each strip in turn, so that it runs ahead in both.
 class Fetch {
  public:
   Fetch() = default;
-  // A single block of tokens runs ahead in its own strips; several share the strips to come.
-  Fetch(const std::uint8_t* const* now, const std::uint8_t* const* next, int tiles, int blocks) {
-    lines_ = divide_up(16, blocks);
+  // A single block of tokens runs ahead in its own strips; several, of `most` tiles each, share the
+  // strips to come.
+  Fetch(const std::uint8_t* const* now, const std::uint8_t* const* next, int tiles, int blocks,
+        int most) {
+    lines_ = divide_up(16, blocks * most);
     half_ = blocks == 1 ? 0 : std::size_t(tiles) * kTileBytes / 2;
     for (int s = 0; s < 2; ++s) from_[s] = blocks == 1 ? now[s] + kAhead : next[s];
   }
 
   template <int Strips>
-  void step() {
-    for (int line = 0; line < lines_; ++line, ++done_) {
-      const std::size_t at = half_ ? (done_ & 1) * half_ + (done_ >> 1) * 64 : done_ * 64;
-      for (int s = 0; s < Strips; ++s) _mm_prefetch((const char*)from_[s] + at, _MM_HINT_T1);
+  void some() {
+    for (int i = 0; i < lines_; ++i, ++done_) {
+      const std::size_t line = done_ / Strips;
+      const std::size_t at = half_ ? (line & 1) * half_ + (line >> 1) * 64 : line * 64;
+      _mm_prefetch((const char*)from_[done_ % Strips] + at, _MM_HINT_T1);
     }
   }
 
@@ -151,7 +154,7 @@ inline void store_sums(Sum* const* c) {
 
 // Adds `tiles` tiles of inputs to the sums in tiles 0 to 3: one or two tiles of tokens times one or
 // two strips. Weights come from the first-level cache and stay there. Tokens come from the second,
-// by a load that leaves the first alone: see kernels_amx.cpp. A single tile of tokens uses four
+// by a load that leaves the first alone. A single tile of tokens uses four
 // registers: see amx_crowded.h.
 template <Dtype dtype, int Tokens, int Strips, bool Near>
 inline void multiply(const std::uint8_t* const* w, int tiles, const std::uint8_t* const* x,
@@ -162,13 +165,13 @@ inline void multiply(const std::uint8_t* const* w, int tiles, const std::uint8_t
   else                                   \
     _tile_stream_loadd(tile, from, 64)
 #define MOESAIC_MULTIPLY(c, a, b)       \
+  fetch.some<Strips>();                 \
   if constexpr (dtype == Dtype::int8)   \
     _tile_dpbssd(c, a, b);              \
   else                                  \
     _tile_dpbf16ps(c, a, b)
   for (int k = 0; k < tiles; ++k) {
     const std::size_t at = std::size_t(k) * kTileBytes;
-    fetch.step<Strips>();
     _tile_stream_loadd(4, x[0] + std::size_t(k) * x_stride[0], 64);
     MOESAIC_LOAD(6, w[0] + at);
     MOESAIC_MULTIPLY(0, 4, 6);

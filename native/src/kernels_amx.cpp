@@ -1,10 +1,5 @@
-// Tile products for CPUs with AMX. Alone on its core, a thread multiplies three tiles of tokens (or
-// two) and two strips at once, so that every loaded tile is used several times: what limits it is the
-// second-level cache.
-// Beside another thread the tile registers are what is short (amx_crowded.h), and it takes one strip
-// after the other. Either way sums stay in tiles over 2048 inputs (all of them, for most experts):
-// taking fewer at a time keeps weights in the first-level cache, and loses more to sums that come
-// and go. Meanwhile the next strips' weights are fetched from memory.
+// Tile products for CPUs with AMX: which instruction set's table they belong to, bf16, and the peak they
+// are measured by. docs/kernels.md says what stays in which cache, and why.
 #include "amx_bf16.h"
 #include "ceilings.h"
 #include "kernels_amx_more.h"
@@ -23,7 +18,7 @@ void bf16_product(const std::uint8_t* const* strips, int count, const MatrixLayo
     for (int s = 0; s < count; s += 2) {
       const SomeStrips some(strips, count, s, matrix, std::size_t(begin) * kTileBytes,
                             std::size_t(part) * kTileBytes, begin + part >= matrix.tiles);
-      bf16_part(shapes, some.at, some.count, Fetch(some.at, some.next, tiles, blocks), begin, tiles,
+      bf16_part(shapes, some.at, some.count, Fetch(some.at, some.next, tiles, blocks, most), begin, tiles,
                 panel, most, c + std::size_t(s) * panel.tokens * 16);
     }
   }

@@ -84,7 +84,7 @@ void int8_tiles_product(const std::uint8_t* const* strips, int count, const Matr
       const SomeStrips some(strips, count, s, matrix, at,
                             std::size_t(part) * kGroupTiles * kTileBytes, end == matrix.groups);
       int8_part(shapes, some, matrix,
-                Fetch(some.at, some.next, (end - begin) * kGroupTiles, blocks), begin, end, panel,
+                Fetch(some.at, some.next, (end - begin) * kGroupTiles, blocks, most), begin, end, panel,
                 most, c + std::size_t(s) * panel.tokens * 16);
     }
   }
