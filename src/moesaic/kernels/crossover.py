@@ -9,4 +9,4 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-DEFAULT: Mapping[str, int] = {"bf16": 4, "int8": 8, "int4": 8}
+DEFAULT: Mapping[str, int] = {"bf16": 4, "int8": 8, "int4": 6}
