@@ -51,7 +51,7 @@ constexpr int kFewTokens = 2 * kTileTokens;
 
 // Tiles of inputs that a product takes at a time, with `most` tiles of tokens at once. Where tokens are
 // few, all: sums had better stay in their tiles. Beside another thread, what stays near. Alone, the
-// second-level cache has time for as much again, and sums come and go half as often.
+// second-level cache has time for as much again (of bf16), and sums come and go half as often.
 inline int part_tiles(int tiles, int tokens, int most) {
   if (tokens <= kFewTokens) return tiles;
   return divide_up(tiles, divide_up(tiles, most * kNearTiles));
@@ -63,13 +63,14 @@ inline int part_tiles(int tiles, int tokens, int most) {
 class Fetch {
  public:
   Fetch() = default;
-  // A single block of tokens runs ahead in its own strips; several, of `most` tiles each, share the
-  // strips to come.
-  Fetch(const std::uint8_t* const* now, const std::uint8_t* const* next, int tiles, int blocks,
+  // Tokens that are multiplied all at once run ahead in their own strips; others share the strips to
+  // come.
+  Fetch(const std::uint8_t* const* now, const std::uint8_t* const* next, int tiles, int token_tiles,
         int most) {
-    lines_ = divide_up(16, blocks * most);
-    half_ = blocks == 1 ? 0 : std::size_t(tiles) * kTileBytes / 2;
-    for (int s = 0; s < 2; ++s) from_[s] = blocks == 1 ? now[s] + kAhead : next[s];
+    const bool at_once = token_tiles <= most;
+    lines_ = divide_up(16, token_tiles);
+    half_ = at_once ? 0 : std::size_t(tiles) * kTileBytes / 2;
+    for (int s = 0; s < 2; ++s) from_[s] = at_once ? now[s] + kAhead : next[s];
   }
 
   template <int Strips>
@@ -124,7 +125,7 @@ struct SomeStrips {
       else if (!last)
         next[i] = strips[std::min(i, all - 1)] + begin + bytes;
       else
-        next[i] = strip + 2 * matrix.strip_bytes;
+        next[i] = strip + count * matrix.strip_bytes;
     }
   }
 };
@@ -153,9 +154,9 @@ inline void store_sums(Sum* const* c) {
 }
 
 // Adds `tiles` tiles of inputs to the sums in tiles 0 to 3: one or two tiles of tokens times one or
-// two strips. Weights come from the first-level cache and stay there. Tokens come from the second,
-// by a load that leaves the first alone. A single tile of tokens uses four
-// registers: see amx_crowded.h.
+// two strips. Tokens come from the second-level cache by a load that leaves the first alone, and so do
+// weights, unless they are to stay there (`Near`). A single tile of tokens uses four registers: see
+// amx_crowded.h.
 template <Dtype dtype, int Tokens, int Strips, bool Near>
 inline void multiply(const std::uint8_t* const* w, int tiles, const std::uint8_t* const* x,
                      const int* x_stride, Fetch& fetch) {

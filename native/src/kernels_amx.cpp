@@ -10,7 +10,7 @@ namespace {
 void bf16_product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
                   const Panel& panel, float* c, std::uint8_t*) {
   const int most = tokens_at_once(count, matrix, panel);
-  const int blocks = divide_up(divide_up(panel.tokens, kTileTokens), most);
+  const int token_tiles = divide_up(panel.tokens, kTileTokens);
   const int part = part_tiles(matrix.tiles, panel.tokens, most);
   Shapes shapes;
   for (int begin = 0; begin < matrix.tiles; begin += part) {
@@ -18,8 +18,8 @@ void bf16_product(const std::uint8_t* const* strips, int count, const MatrixLayo
     for (int s = 0; s < count; s += 2) {
       const SomeStrips some(strips, count, s, matrix, std::size_t(begin) * kTileBytes,
                             std::size_t(part) * kTileBytes, begin + part >= matrix.tiles);
-      bf16_part(shapes, some.at, some.count, Fetch(some.at, some.next, tiles, blocks, most), begin, tiles,
-                panel, most, c + std::size_t(s) * panel.tokens * 16);
+      bf16_part(shapes, some.at, some.count, Fetch(some.at, some.next, tiles, token_tiles, most), begin,
+                tiles, panel, most, c + std::size_t(s) * panel.tokens * 16);
     }
   }
 }

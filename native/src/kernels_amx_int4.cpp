@@ -104,7 +104,7 @@ void scaled_sums(const std::uint8_t* w, const std::uint8_t* scales, int tiles, c
       _tile_stored(0, sums[k % 4], 64);
     }
     if (k < kSumsAhead) continue;
-    __asm__ volatile("" : : : "memory");  // GCC's tile stores do not say that they write memory
+    __asm__ volatile("" : : : "memory");  // not every compiler's tile stores say that they write memory
     const __m512 scale = scale_at(scales, k - kSumsAhead);
     const float* from = sums[(k - kSumsAhead) % 4];
 #pragma GCC unroll 16

@@ -1,5 +1,5 @@
-// Tile products of int8 codes, in the blocks that kernels_amx.cpp explains. Sums of one group of
-// inputs are integers; they leave the tiles to be scaled and added.
+// Tile products of int8 codes. Sums of one group of inputs are integers; they leave the tiles to be
+// scaled and added.
 #include "kernels_amx_more.h"
 
 #include "amx_tiles.h"
@@ -74,7 +74,7 @@ void int8_part(Shapes& shapes, const SomeStrips& some, const MatrixLayout& matri
 void int8_tiles_product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
                         const Panel& panel, float* c, std::uint8_t*) {
   const int most = tokens_at_once(count, matrix, panel);
-  const int blocks = divide_up(divide_up(panel.tokens, kTileTokens), most);
+  const int token_tiles = divide_up(panel.tokens, kTileTokens);
   const int part = divide_up(part_tiles(matrix.tiles, panel.tokens, 1), kGroupTiles);
   Shapes shapes;
   for (int begin = 0; begin < matrix.groups; begin += part) {
@@ -84,7 +84,7 @@ void int8_tiles_product(const std::uint8_t* const* strips, int count, const Matr
       const SomeStrips some(strips, count, s, matrix, at,
                             std::size_t(part) * kGroupTiles * kTileBytes, end == matrix.groups);
       int8_part(shapes, some, matrix,
-                Fetch(some.at, some.next, (end - begin) * kGroupTiles, blocks, most), begin, end, panel,
+                Fetch(some.at, some.next, (end - begin) * kGroupTiles, token_tiles, most), begin, end, panel,
                 most, c + std::size_t(s) * panel.tokens * 16);
     }
   }

@@ -13,7 +13,7 @@ namespace moesaic {
 namespace {
 
 constexpr std::size_t kItemBytes = 96 * 1024;  // of weights: what one taking of an item is worth
-constexpr int kManyTokens = 2 * kTileTokens;   // from here on, inputs are worth keeping in a cache
+constexpr int kManyTokens = 2 * kTileTokens;   // with more, inputs are worth keeping in a cache
 constexpr int kTogetherStrips = 16;  // fewer are not worth bringing a chunk's inputs into a cache
 
 // Some tokens of one expert.
@@ -28,7 +28,8 @@ struct Chunk {
 class LayerWork : public Work {
  public:
   LayerWork(const LayerKind& kind, const LayerCall& call, Workspace& workspace, int places)
-      : kind_(kind), call_(call), buffers_(kind.layout), places_(places) {
+      : kind_(kind), call_(call), buffers_(kind.layout),
+        own_size_(kind.layout, call.tokens * call.top_k), places_(places) {
     group();
     cut_into_waves();
     // Unless the token names an expert twice.
@@ -136,8 +137,8 @@ class LayerWork : public Work {
   }
 
   // Strips of gate (and as many of up) that one item takes. Few tokens: enough weights that taking
-  // an item costs nothing. Many: as much as leaves everybody three items, since each item brings
-  // its tokens' inputs into another core's cache.
+  // an item costs nothing. Many: as much as leaves everybody three items, since whoever takes one
+  // that another worker began has to gather its tokens, too.
   int up_strips(int tokens, int all) const {
     const MatrixLayout& matrix = kind_.layout.up;
     const bool many = tokens > kManyTokens;
@@ -171,13 +172,13 @@ class LayerWork : public Work {
     const std::size_t sums =
         std::size_t(call_.tokens) * layout.down.strips * kStripOutputs * sizeof(float);
     workspace.reset(std::size_t(rows) * buffers_.per_row() + round_up(sums) +
-                    places_ * per_worker(layout) + 16 * kAlignment);
+                    places_ * own_size_.all + 16 * kAlignment);
     inner_ = reinterpret_cast<float*>(workspace.take(rows * buffers_.inner_row));
     inner_panel_ = workspace.take(rows * buffers_.inner_panel_row);
     scales_inner_ = workspace.take(rows * buffers_.scales_inner);
     sums_inner_ = workspace.take(rows * buffers_.scales_inner);
     sum_ = reinterpret_cast<float*>(workspace.take(sums));
-    own_ = workspace.take(places_ * per_worker(layout));
+    own_ = workspace.take(places_ * own_size_.all);
     held_.assign(places_, -1);
     for (Chunk& chunk : chunks_) {
       const std::size_t at = chunk.wave_first;
@@ -352,18 +353,19 @@ class LayerWork : public Work {
   }
 
   // A worker's own memory: sums of a product, a chunk's inputs, what kernels unpack.
-  std::uint8_t* own_of(int worker) { return own_ + worker * per_worker(kind_.layout); }
+  std::uint8_t* own_of(int worker) { return own_ + worker * own_size_.all; }
   float* c_of(int worker) { return reinterpret_cast<float*>(own_of(worker)); }
   std::uint8_t* scratch_of(int worker) { return own_of(worker + 1) - kScratchBytes; }
   Panel in_of(int worker) {
-    std::uint8_t* at = own_of(worker) + own_sums_bytes(kind_.layout);
-    std::uint8_t* scales = at + kChunkTokens * buffers_.in_row;
-    return panel(kind_.layout.up, 1, at, scales, scales + kChunkTokens * buffers_.scales_in);
+    std::uint8_t* at = own_of(worker) + own_size_.sums;
+    std::uint8_t* scales = at + own_size_.inputs;
+    return panel(kind_.layout.up, 1, at, scales, scales + own_size_.scales);
   }
 
   const LayerKind kind_;
   const LayerCall call_;
   const Buffers buffers_;
+  const Own own_size_;
   const int places_;
   bool one_panel_ = false;
   std::vector<Chunk> chunks_;
@@ -386,7 +388,7 @@ std::size_t workspace_bytes(const LayerKind& kind, int tokens, int top_k, int pl
   const Buffers buffers(kind.layout);
   const std::size_t rows = rows_at_once(tokens * top_k);
   const std::size_t sums = std::size_t(tokens) * kind.layout.down.strips * kStripOutputs * 4;
-  const std::size_t bytes = rows * buffers.per_row() + sums + places * per_worker(kind.layout);
+  const std::size_t bytes = rows * buffers.per_row() + sums + places * Own(kind.layout, tokens * top_k).all;
   return bytes + bytes / 4 + 32 * kAlignment;
 }
 

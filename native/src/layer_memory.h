@@ -10,9 +10,9 @@ namespace moesaic {
 
 constexpr int kChunkTokens = 256;  // of one expert, computed together: their inputs fit into L2
 constexpr int kWaveRows = 8192;    // rows computed between two phases: bounds the workspace
-constexpr int kMostStrips = 32;    // in one product
-constexpr int kBlockTiles = 64;    // of inputs: so much of 256 tokens is half of the L2 cache
-constexpr int kCloseStrips = 8;    // the same, where their sums had better stay close
+constexpr int kMostStrips = 32;    // in one product, where inputs are wide: fewer passes over them
+constexpr int kCloseStrips = 8;    // in one product, otherwise: their sums had better stay close
+constexpr int kWideTiles = 64;     // of inputs: so much of 256 tokens is half of the L2 cache
 
 struct Buffers {  // bytes per row: of a chunk, in_row and scales_in, of a wave the others
   std::size_t in_row, inner_row, inner_panel_row, scales_in, scales_inner;
@@ -31,20 +31,24 @@ struct Buffers {  // bytes per row: of a chunk, in_row and scales_in, of a wave 
 
 // Strips that a product takes at most.
 inline int most_strips(const MatrixLayout& matrix) {
-  return matrix.tiles > kBlockTiles ? kMostStrips : kCloseStrips;
+  return matrix.tiles > kWideTiles ? kMostStrips : kCloseStrips;
 }
 
-inline std::size_t own_sums_bytes(const ExpertLayout& layout) {
-  const int strips = std::min(kMostStrips, std::max(2 * layout.up.strips, layout.down.strips));
-  return round_up(std::size_t(strips) * kChunkTokens * 16 * sizeof(float));
-}
+// Memory that a worker has for himself: the sums of a product's strips, a chunk's inputs with their
+// scales and sums, kScratchBytes.
+struct Own {
+  std::size_t sums, inputs, scales, all;
 
-// Memory that a worker has for himself: the sums of a product's strips, a chunk's inputs, kScratchBytes.
-inline std::size_t per_worker(const ExpertLayout& layout) {
-  const Buffers buffers(layout);
-  return own_sums_bytes(layout) + kChunkTokens * (buffers.in_row + 2 * buffers.scales_in) +
-         kScratchBytes;
-}
+  Own(const ExpertLayout& layout, int all_rows) {  // a chunk has no more than all experts together
+    const Buffers buffers(layout);
+    const std::size_t rows = std::min(kChunkTokens, std::max(all_rows, 1));
+    const int strips = std::min(kMostStrips, std::max(2 * layout.up.strips, layout.down.strips));
+    sums = round_up(strips * rows * 16 * sizeof(float));
+    inputs = rows * buffers.in_row;
+    scales = rows * buffers.scales_in;
+    all = sums + inputs + 2 * scales + kScratchBytes;
+  }
+};
 
 inline int rows_at_once(int rows) { return std::min(rows, kWaveRows + kChunkTokens); }
 

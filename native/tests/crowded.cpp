@@ -64,7 +64,7 @@ void test_crowded() {
   if (!moesaic::cpu().amx) return;
   std::mt19937 random(7);
   for (const Dtype dtype : {Dtype::bf16, Dtype::int8, Dtype::int4})
-    for (const int tokens : {16, 33, 48, 100, 256})
+    for (const int tokens : {17, 32, 33, 48, 100, 256})
       for (const int inputs : {64, 700, 2500})
         for (const int count : {1, 2, 5}) compare(dtype, tokens, inputs, count, random);
 }

@@ -25,6 +25,18 @@ def test_results_do_not_depend_on_who_computes(way: Way, dtype: str, tokens: int
 
 @every_way
 @every_dtype
+def test_few_workers_add_all_experts_of_their_outputs_and_many_one_by_one(
+    way: Way, dtype: str
+) -> None:
+    """Many tokens, wide enough for two ways of sharing; more rows than are computed at once."""
+    layer = random_layer(way.kernel(ExpertShape(2112, 24), dtype), 1400, experts=8, top_k=6)
+    alone = layer.computed(Crew(layer.kernel, 1))
+    for threads in (2, 8):
+        assert torch.equal(layer.computed(Crew(layer.kernel, threads)), alone)
+
+
+@every_way
+@every_dtype
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 def test_what_is_no_number_stays_in_its_token(way: Way, dtype: str, value: float) -> None:
     layer = random_layer(way.kernel(ExpertShape(131, 77), dtype), 20, experts=2, top_k=2)

@@ -19,8 +19,8 @@ def native_workspace(
     per_row = _panel_row(dtype, intermediate) + _up(intermediate, STRIP) * STRIP * 4
     sums = tokens * _up(hidden, STRIP) * STRIP * 4
     strips = min(_MOST_STRIPS, max(2 * _up(intermediate, STRIP), _up(hidden, STRIP)))
-    own = aligned(strips * _CHUNK_TOKENS * STRIP * 4)
-    own += _CHUNK_TOKENS * _panel_row(dtype, hidden) + _SCRATCH
+    chunk = min(_CHUNK_TOKENS, max(tokens * top_k, 1))
+    own = aligned(strips * chunk * STRIP * 4) + chunk * _panel_row(dtype, hidden) + _SCRATCH
     needed = rows * per_row + sums + threads * own
     return needed + needed // 4 + 32 * 64
 
