@@ -19,7 +19,8 @@ struct Buffers {  // bytes per row: of a chunk, in_row and scales_in, of a wave 
 
   explicit Buffers(const ExpertLayout& layout) {
     in_row = std::size_t(layout.up.tiles) * kRowBytes;
-    inner_row = std::size_t(layout.up.strips) * kStripOutputs * sizeof(float);
+    const bool codes = layout.dtype != Dtype::bf16;  // bf16 goes into the next product's tiles at once
+    inner_row = codes ? std::size_t(layout.up.strips) * kStripOutputs * sizeof(float) : 0;
     inner_panel_row = std::size_t(layout.down.tiles) * kRowBytes;
     scales_in = round_up(std::size_t(layout.up.groups) * 4);
     scales_inner = round_up(std::size_t(layout.down.groups) * 4);

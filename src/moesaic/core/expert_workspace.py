@@ -16,7 +16,9 @@ def native_workspace(
 ) -> int:
     """Of a layer with so many tokens, at most."""
     rows = min(tokens * top_k, _WAVE_ROWS + _CHUNK_TOKENS)
-    per_row = _panel_row(dtype, intermediate) + _up(intermediate, STRIP) * STRIP * 4
+    per_row = _panel_row(dtype, intermediate)
+    if dtype in FORMATS:  # what becomes codes is kept in fp32 until then
+        per_row += _up(intermediate, STRIP) * STRIP * 4
     sums = tokens * _up(hidden, STRIP) * STRIP * 4
     strips = min(_MOST_STRIPS, max(2 * _up(intermediate, STRIP), _up(hidden, STRIP)))
     chunk = min(_CHUNK_TOKENS, max(tokens * top_k, 1))
