@@ -18,7 +18,7 @@ inline void begin_sums(float* const* c, bool first) {
 // Tiles [begin, begin + tiles) of one or two strips, which lie at w, times all tokens, `most` tiles of
 // them at once.
 inline void bf16_part(Shapes& shapes, const std::uint8_t* const* w, int strips, Fetch fetch, int begin,
-               int tiles, const Panel& panel, int most, float* c) {
+                      int tiles, const Panel& panel, int most, float* c) {
   for (int tile = 0; tile * kTileTokens < panel.tokens; tile += most) {
     Tokens tokens(panel, tile, most, c);
     for (int i = 0; i < 2; ++i) tokens.x[i] += std::size_t(begin) * tokens.stride[i];

@@ -47,13 +47,12 @@ class Shapes {
 
 // Of two strips, so many tiles stay in the first-level cache while token after token meets them.
 constexpr int kNearTiles = 16;
-constexpr int kFewTokens = 2 * kTileTokens;
 
 // Tiles of inputs that a product takes at a time, with `most` tiles of tokens at once. Where tokens are
 // few, all: sums had better stay in their tiles. Beside another thread, what stays near. Alone, the
 // second-level cache has time for as much again (of bf16), and sums come and go half as often.
 inline int part_tiles(int tiles, int tokens, int most) {
-  if (tokens <= kFewTokens) return tiles;
+  if (tokens <= kManyTokens) return tiles;
   return divide_up(tiles, divide_up(tiles, most * kNearTiles));
 }
 

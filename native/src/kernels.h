@@ -77,6 +77,7 @@ struct Kernels {
   void (*finish)();  // leaves no tile state behind; may be null
 };
 
+constexpr int kManyTokens = 2 * kTileTokens;  // with more, inputs are worth keeping in a cache
 constexpr std::size_t kScratchBytes = 32 * 1024;  // per worker, for unpacked weights
 
 const Kernels* avx2_kernels();

@@ -11,11 +11,13 @@ namespace {
 
 static_assert(format_of(Dtype::int4).group == 32);  // inputs of a tile of bf16
 
+inline __m512 scale_at(const std::uint8_t* scales, int tile) {
+  const __m256i half = _mm256_loadu_si256((const __m256i*)(scales + std::size_t(tile) * 32));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
 // int4 codes times scales, rounded to bf16, as one tile of bf16 weights.
-inline void unpack_int4_tile(const std::uint8_t* codes, const std::uint8_t* scales, __m512i table,
-                             std::uint8_t* to) {
-  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)scales));
-  const __m512 scale = _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+inline void unpack_scaled(const std::uint8_t* codes, __m512 scale, __m512i table, std::uint8_t* to) {
   const __m512i half = _mm512_set1_epi32(0x8000), high = _mm512_set1_epi32(int(0xffff0000u));
   for (int r = 0; r < 4; ++r) {
     const __m512i eight = _mm512_loadu_si512(codes + r * 64);
@@ -45,7 +47,7 @@ inline __m512i int4_table() {
 }
 
 void scale_weights(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
-                  const Panel& panel, float* c, std::uint8_t* scratch) {
+                   const Panel& panel, float* c, std::uint8_t* scratch) {
   static_assert(2 * kNearTiles * kTileBytes <= kScratchBytes);
   const int most = tokens_at_once(count, matrix, panel);
   Shapes shapes;
@@ -57,9 +59,9 @@ void scale_weights(const std::uint8_t* const* strips, int count, const MatrixLay
       const int here = std::min(2, count - s);
       for (int i = 0; i < here; ++i)
         for (int k = 0; k < tiles; ++k)
-          unpack_int4_tile(strips[s + i] + matrix.scales_bytes + std::size_t(begin + k) * 256,
-                           strips[s + i] + std::size_t(begin + k) * 32, table,
-                           scratch + (std::size_t(i) * kNearTiles + k) * kTileBytes);
+          unpack_scaled(strips[s + i] + matrix.scales_bytes + std::size_t(begin + k) * 256,
+                        scale_at(strips[s + i], begin + k), table,
+                        scratch + (std::size_t(i) * kNearTiles + k) * kTileBytes);
       __asm__ volatile("" : : : "memory");  // GCC's tile loads do not say that they read memory
       bf16_part(shapes, w, here, Fetch(), begin, tiles, panel, most,
                 c + std::size_t(s) * panel.tokens * 16);
@@ -79,12 +81,6 @@ inline void unpack_codes(const std::uint8_t* codes, __m512i table, std::uint8_t*
   }
 }
 
-inline __m512 scale_at(const std::uint8_t* scales, int tile) {
-  const __m256i half = _mm256_loadu_si256((const __m256i*)(scales + std::size_t(tile) * 32));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
-}
-
-constexpr int kScaleSumsTokens = kTileTokens;  // more tokens: scales go into the weights
 constexpr int kSumsAhead = 2;  // tiles whose sums are still being made while others are scaled
 
 // `tiles` unpacked tiles times up to `Rows` tokens, whose sums stay in registers; c has `rows`.
@@ -116,10 +112,14 @@ void scaled_sums(const std::uint8_t* w, const std::uint8_t* scales, int tiles, c
     if (r < rows) _mm512_storeu_ps(c + r * 16, total[r]);
 }
 
+// One tile of tokens at most.
 void scale_sums(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
                 const Panel& panel, float* c, std::uint8_t* scratch) {
   alignas(64) float sums[4][256] = {};
+  const int rows = panel.tokens;
+  const auto scaled = rows <= 8 ? scaled_sums<8> : scaled_sums<16>;
   Shapes shapes;
+  shapes.set(rows, rows);
   const __m512i table = int4_table();
   for (int s = 0; s < count; ++s) {
     for (int begin = 0; begin < matrix.tiles; begin += kNearTiles) {
@@ -128,15 +128,9 @@ void scale_sums(const std::uint8_t* const* strips, int count, const MatrixLayout
         unpack_codes(strips[s] + matrix.scales_bytes + std::size_t(begin + k) * 256, table,
                      scratch + std::size_t(k) * kTileBytes);
       __asm__ volatile("" : : : "memory");  // GCC's tile loads do not say that they read memory
-      for (int tile = 0; tile * kTileTokens < panel.tokens; ++tile) {
-        const int rows = panel.tile_tokens(tile);
-        const std::uint8_t* x = panel.tile(tile) + std::size_t(begin) * rows * kRowBytes;
-        float* to = c + (std::size_t(s) * panel.tokens + tile * kTileTokens) * 16;
-        const std::uint8_t* scales = strips[s] + std::size_t(begin) * 32;
-        shapes.set(rows, rows);
-        (rows <= 8 ? scaled_sums<8> : scaled_sums<16>)(scratch, scales, tiles, x, rows, to,
-                                                       begin == 0, sums);
-      }
+      scaled(scratch, strips[s] + std::size_t(begin) * 32, tiles,
+             panel.data + std::size_t(begin) * rows * kRowBytes, rows,
+             c + std::size_t(s) * rows * 16, begin == 0, sums);
     }
   }
 }
@@ -145,7 +139,7 @@ void scale_sums(const std::uint8_t* const* strips, int count, const MatrixLayout
 
 void int4_tiles_product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
                         const Panel& panel, float* c, std::uint8_t* scratch) {
-  const bool few = panel.tokens <= kScaleSumsTokens;
+  const bool few = panel.tokens <= kTileTokens;
   (few ? scale_sums : scale_weights)(strips, count, matrix, panel, c, scratch);
 }
 

@@ -13,7 +13,6 @@ namespace moesaic {
 namespace {
 
 constexpr std::size_t kItemBytes = 96 * 1024;  // of weights: what one taking of an item is worth
-constexpr int kManyTokens = 2 * kTileTokens;   // with more, inputs are worth keeping in a cache
 constexpr int kTogetherStrips = 16;  // fewer are not worth bringing a chunk's inputs into a cache
 
 // Some tokens of one expert.
