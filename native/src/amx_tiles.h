@@ -13,8 +13,6 @@
 namespace moesaic {
 namespace {
 
-constexpr int kAhead = 4096;  // bytes to fetch ahead in a strip, while tokens are few
-
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
   std::uint16_t row_bytes[16] = {};
@@ -47,44 +45,42 @@ class Shapes {
 
 // Of two strips, so many tiles stay in the first-level cache while token after token meets them.
 constexpr int kNearTiles = 16;
+constexpr int kFetchedTiles = 64;  // of two strips, ahead of few tokens
 
 // Tiles of inputs that a product takes at a time, with `most` tiles of tokens at once. Where tokens are
-// few, all: sums had better stay in their tiles. Beside another thread, what stays near. Alone, the
-// second-level cache has time for as much again (of bf16), and sums come and go half as often.
+// few, as many as may be fetched ahead without filling a cache: sums had better stay in their tiles. Beside
+// another thread, what stays near. Alone, the second-level cache has time for as much again (of bf16), and
+// sums come and go half as often.
 inline int part_tiles(int tiles, int tokens, int most) {
-  if (tokens <= kManyTokens) return tiles;
-  return divide_up(tiles, divide_up(tiles, most * kNearTiles));
+  const int wanted = tokens <= kManyTokens ? kFetchedTiles : most * kNearTiles;
+  return divide_up(tiles, divide_up(tiles, wanted));
 }
 
-// What to fetch from memory while computing: a line or a few with every product, strip by strip. Line
-// after line, which the hardware's own prefetcher recognises and then runs ahead of; in two places of
-// each strip in turn, so that it runs ahead in both.
+// What to fetch from memory while two strips are multiplied: those that are read next, a line or a few with
+// every product. In four places of each strip in turn, line after line there, which the hardware's own
+// prefetcher recognises and then runs ahead of.
 class Fetch {
  public:
   Fetch() = default;
-  // Tokens that are multiplied all at once run ahead in their own strips; others share the strips to
-  // come.
-  Fetch(const std::uint8_t* const* now, const std::uint8_t* const* next, int tiles, int token_tiles,
-        int most) {
-    const bool at_once = token_tiles <= most;
-    lines_ = divide_up(16, token_tiles);
-    half_ = at_once ? 0 : std::size_t(tiles) * kTileBytes / 2;
-    for (int s = 0; s < 2; ++s) from_[s] = at_once ? now[s] + kAhead : next[s];
-  }
+  Fetch(const std::uint8_t* const* next, int tiles, int token_tiles)
+      : next_{next[0], next[1]},
+        lines_(divide_up(16, token_tiles)),
+        place_(std::size_t(tiles) * kTileBytes / kPlaces) {}
 
   template <int Strips>
   void some() {
     for (int i = 0; i < lines_; ++i, ++done_) {
       const std::size_t line = done_ / Strips;
-      const std::size_t at = half_ ? (line & 1) * half_ + (line >> 1) * 64 : line * 64;
-      _mm_prefetch((const char*)from_[done_ % Strips] + at, _MM_HINT_T1);
+      const std::size_t at = line % kPlaces * place_ + line / kPlaces * 64;
+      _mm_prefetch((const char*)next_[done_ % Strips] + at, _MM_HINT_T1);
     }
   }
 
  private:
-  const std::uint8_t* from_[2] = {nullptr, nullptr};
+  static constexpr std::size_t kPlaces = 4;
+  const std::uint8_t* next_[2] = {nullptr, nullptr};
   int lines_ = 0;
-  std::size_t half_ = 0, done_ = 0;
+  std::size_t place_ = 0, done_ = 0;
 };
 
 // One or two tiles of tokens and where their parts lie.
@@ -107,14 +103,14 @@ struct Tokens {
   }
 };
 
-// Two strips, or the last one, from tile `begin` on, and what is computed after them: the same part
-// of the next two, the next part of the first two, what follows in memory.
+// Two strips, or the last one, from tile `begin` on, and what is read after them: the same part of the
+// next two, the next part of the first two, what the caller reads next.
 struct SomeStrips {
   const std::uint8_t *at[2], *next[2];
   int count;
 
-  SomeStrips(const std::uint8_t* const* strips, int all, int s, const MatrixLayout& matrix,
-             std::size_t begin, std::size_t bytes, bool last) {
+  SomeStrips(const std::uint8_t* const* strips, int all, int s, std::size_t begin, std::size_t bytes,
+             bool last) {
     count = std::min(2, all - s);
     for (int i = 0; i < 2; ++i) {
       const std::uint8_t* strip = strips[std::min(s + i, all - 1)];
@@ -124,7 +120,7 @@ struct SomeStrips {
       else if (!last)
         next[i] = strips[std::min(i, all - 1)] + begin + bytes;
       else
-        next[i] = strip + count * matrix.strip_bytes;
+        next[i] = strips[all + i];
     }
   }
 };

@@ -7,8 +7,9 @@
 
 namespace moesaic {
 
-// Reads every byte once.
-std::shared_ptr<Work> stream_work(const std::uint8_t* memory, std::size_t bytes);
+// Reads every byte once, everybody a long stretch of his own; `spread`: in four places of it at once.
+// Which is faster depends on how many there are.
+std::shared_ptr<Work> stream_work(const std::uint8_t* memory, std::size_t bytes, bool spread, int places);
 
 // Tile products on registers alone, `items` times `kPeakFlops` operations; null without AMX.
 std::shared_ptr<Work> peak_work(int items);

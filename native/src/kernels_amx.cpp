@@ -16,9 +16,9 @@ void bf16_product(const std::uint8_t* const* strips, int count, const MatrixLayo
   for (int begin = 0; begin < matrix.tiles; begin += part) {
     const int tiles = std::min(part, matrix.tiles - begin);
     for (int s = 0; s < count; s += 2) {
-      const SomeStrips some(strips, count, s, matrix, std::size_t(begin) * kTileBytes,
+      const SomeStrips some(strips, count, s, std::size_t(begin) * kTileBytes,
                             std::size_t(part) * kTileBytes, begin + part >= matrix.tiles);
-      bf16_part(shapes, some.at, some.count, Fetch(some.at, some.next, tiles, token_tiles, most), begin,
+      bf16_part(shapes, some.at, some.count, Fetch(some.next, tiles, token_tiles), begin,
                 tiles, panel, most, c + std::size_t(s) * panel.tokens * 16);
     }
   }

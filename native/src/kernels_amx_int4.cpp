@@ -11,6 +11,8 @@ namespace {
 
 static_assert(format_of(Dtype::int4).group == 32);  // inputs of a tile of bf16
 
+constexpr int kAhead = 4096;  // bytes of codes to fetch ahead
+
 inline __m512 scale_at(const std::uint8_t* scales, int tile) {
   const __m256i half = _mm256_loadu_si256((const __m256i*)(scales + std::size_t(tile) * 32));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));

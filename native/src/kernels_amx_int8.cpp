@@ -81,10 +81,10 @@ void int8_tiles_product(const std::uint8_t* const* strips, int count, const Matr
     const int end = std::min(begin + part, matrix.groups);
     const std::size_t at = matrix.scales_bytes + std::size_t(begin) * kGroupTiles * kTileBytes;
     for (int s = 0; s < count; s += 2) {
-      const SomeStrips some(strips, count, s, matrix, at,
+      const SomeStrips some(strips, count, s, at,
                             std::size_t(part) * kGroupTiles * kTileBytes, end == matrix.groups);
       int8_part(shapes, some, matrix,
-                Fetch(some.at, some.next, (end - begin) * kGroupTiles, token_tiles, most), begin, end, panel,
+                Fetch(some.next, (end - begin) * kGroupTiles, token_tiles), begin, end, panel,
                 most, c + std::size_t(s) * panel.tokens * 16);
     }
   }

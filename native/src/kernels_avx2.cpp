@@ -132,12 +132,15 @@ const Kernels table = {
 
 const Kernels* avx2_kernels() { return &table; }
 
-void read_through_avx2(const std::uint8_t* from, std::size_t bytes) {
+void read_through_avx2(const std::uint8_t* from, std::size_t bytes, bool spread) {
   U16 all = {};
-  for (std::size_t at = 0; at + 64 <= bytes; at += 64) {
-    __builtin_prefetch(from + at + 4096);
-    all ^= load_line(from + at);
-  }
+  const int ways = spread ? 4 : 1;
+  const std::size_t each = bytes / ways / 64 * 64;
+  for (std::size_t at = 0; at < each; at += 64)
+    for (int i = 0; i < ways; ++i) {
+      __builtin_prefetch(from + i * each + at + 4096);
+      all ^= load_line(from + i * each + at);
+    }
   volatile std::uint32_t seen = all[0];
   (void)seen;
 }

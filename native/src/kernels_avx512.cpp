@@ -1,208 +1,9 @@
-// Vector products for CPUs with AVX-512, its bf16 dot product and VNNI: a line of 64 bytes of
-// weights is multiplied as it comes from memory, 16 outputs side by side.
-#include <immintrin.h>
-
+// Kernels for CPUs with AVX-512: the products of avx512_products.h and what lies between them.
+#include "avx512_products.h"
 #include "elementwise.h"
 
 namespace moesaic {
 namespace {
-
-constexpr int kAhead = 4096;  // bytes to prefetch ahead in a strip
-constexpr int kGroupTiles = format_of(Dtype::int8).group / 64;
-
-inline void prefetch(const std::uint8_t* at) { _mm_prefetch((const char*)at + kAhead, _MM_HINT_T0); }
-inline __m512i line(const std::uint8_t* at) { return _mm512_loadu_si512(at); }
-inline __m512 dot(__m512 sum, __m512i w, const std::uint8_t* x) {
-  return _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)_mm512_set1_epi32(*(const int*)x));
-}
-inline __m512 scales_at(const std::uint8_t* at) {
-  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)at));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
-}
-
-// Independent chains: enough that no sum waits for the one before it. The same for one strip and
-// for two, which is a matter of how many workers there are: sums must not depend on that.
-template <int T> constexpr int kChains = T >= 8 ? 1 : T >= 4 ? 2 : 4;
-
-template <int S, int T>
-void bf16_rows(const std::uint8_t* const* strips, const MatrixLayout& matrix,
-               const std::uint8_t* tokens, int tile_tokens, float* c, std::size_t c_stride) {
-  constexpr int U = kChains<T>;
-  __m512 sum[S][T][U];
-  for (int s = 0; s < S; ++s)
-    for (int t = 0; t < T; ++t)
-      for (int u = 0; u < U; ++u) sum[s][t][u] = _mm512_setzero_ps();
-  for (int k = 0; k < matrix.tiles; ++k) {
-    const std::uint8_t* row = tokens + std::size_t(k) * tile_tokens * kRowBytes;
-    const std::size_t at = std::size_t(k) * kTileBytes;
-#pragma GCC unroll 16
-    for (int p = 0; p < 16; ++p) {
-#pragma GCC unroll 2
-      for (int s = 0; s < S; ++s) {
-        const std::uint8_t* from = strips[s] + at + p * 64;
-        prefetch(from);
-        const __m512i w = line(from);
-#pragma GCC unroll 8
-        for (int t = 0; t < T; ++t)
-          sum[s][t][p % U] = dot(sum[s][t][p % U], w, row + t * kRowBytes + p * 4);
-      }
-    }
-  }
-  for (int s = 0; s < S; ++s)
-    for (int t = 0; t < T; ++t) {
-      for (int u = 1; u < U; ++u) sum[s][t][0] = _mm512_add_ps(sum[s][t][0], sum[s][t][u]);
-      _mm512_storeu_ps(c + s * c_stride + t * 16, sum[s][t][0]);
-    }
-}
-
-template <int S, int T>
-void int8_rows(const std::uint8_t* const* strips, const MatrixLayout& matrix,
-               const std::uint8_t* tokens, int tile_tokens, const float* scales,
-               const std::int32_t* sums, float* c, std::size_t c_stride) {
-  constexpr int U = kChains<T>;
-  const __m512i flip = _mm512_set1_epi8((char)0x80);  // signed codes to codes + 128
-  __m512 sum[S][T];
-  for (int s = 0; s < S; ++s)
-    for (int t = 0; t < T; ++t) sum[s][t] = _mm512_setzero_ps();
-  for (int g = 0; g < matrix.groups; ++g) {
-    __m512i part[S][T][U];
-    for (int t = 0; t < T; ++t) {
-      const __m512i start = _mm512_set1_epi32(-128 * sums[t * matrix.groups + g]);
-      for (int s = 0; s < S; ++s) {
-        part[s][t][0] = start;
-        for (int u = 1; u < U; ++u) part[s][t][u] = _mm512_setzero_si512();
-      }
-    }
-    for (int k = g * kGroupTiles; k < (g + 1) * kGroupTiles && k < matrix.tiles; ++k) {
-      const std::uint8_t* row = tokens + std::size_t(k) * tile_tokens * kRowBytes;
-      const std::size_t at = matrix.scales_bytes + std::size_t(k) * kTileBytes;
-#pragma GCC unroll 16
-      for (int p = 0; p < 16; ++p) {
-#pragma GCC unroll 2
-        for (int s = 0; s < S; ++s) {
-          const std::uint8_t* from = strips[s] + at + p * 64;
-          prefetch(from);
-          const __m512i w = _mm512_xor_si512(line(from), flip);
-#pragma GCC unroll 8
-          for (int t = 0; t < T; ++t) {
-            const __m512i x = _mm512_set1_epi32(*(const int*)(row + t * kRowBytes + p * 4));
-            part[s][t][p % U] = _mm512_dpbusd_epi32(part[s][t][p % U], w, x);
-          }
-        }
-      }
-    }
-    for (int s = 0; s < S; ++s) {
-      const __m512 scale = scales_at(strips[s] + g * 32);
-      for (int t = 0; t < T; ++t) {
-        for (int u = 1; u < U; ++u) part[s][t][0] = _mm512_add_epi32(part[s][t][0], part[s][t][u]);
-        const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(scales[t * matrix.groups + g]));
-        sum[s][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(part[s][t][0]), both, sum[s][t]);
-      }
-    }
-  }
-  for (int s = 0; s < S; ++s)
-    for (int t = 0; t < T; ++t) _mm512_storeu_ps(c + s * c_stride + t * 16, sum[s][t]);
-}
-
-// Weights stay unsigned codes (0 to 15, meaning -8 to 7); a token's 16-bit codes are multiplied as
-// two bytes. Integers throughout a group, so nothing is lost in it.
-template <int S, int T>
-void int4_rows(const std::uint8_t* const* strips, const MatrixLayout& matrix,
-               const std::uint8_t* tokens, int tile_tokens, const float* scales,
-               const std::int32_t* sums, float* c, std::size_t c_stride) {
-  const __m512i nibble = _mm512_set1_epi8(15);
-  __m512 sum[S][T];
-  for (int s = 0; s < S; ++s)
-    for (int t = 0; t < T; ++t) sum[s][t] = _mm512_setzero_ps();
-  for (int k = 0; k < matrix.tiles; ++k) {
-    const std::uint8_t* row = tokens + std::size_t(k) * tile_tokens * kRowBytes;
-    const std::size_t at = matrix.scales_bytes + std::size_t(k) * 256;
-#pragma GCC unroll 2
-    for (int s = 0; s < S; ++s) {
-      __m512i high[T], low[T];
-      for (int t = 0; t < T; ++t) {
-        high[t] = _mm512_setzero_si512();
-        low[t] = _mm512_set1_epi32(-8 * sums[t * matrix.groups + k]);
-      }
-#pragma GCC unroll 4
-      for (int r = 0; r < 4; ++r) {
-        const std::uint8_t* from = strips[s] + at + r * 64;
-        prefetch(from);
-        const __m512i eight = line(from);
-        const __m512i first = _mm512_and_si512(eight, nibble);
-        const __m512i second = _mm512_and_si512(_mm512_srli_epi16(eight, 4), nibble);
-#pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) {
-          const int* x = (const int*)(row + t * kRowBytes + r * 8);
-          high[t] = _mm512_dpbusd_epi32(high[t], first, _mm512_set1_epi32(x[0]));
-          low[t] = _mm512_dpbusd_epi32(low[t], first, _mm512_set1_epi32(x[8]));
-          high[t] = _mm512_dpbusd_epi32(high[t], second, _mm512_set1_epi32(x[1]));
-          low[t] = _mm512_dpbusd_epi32(low[t], second, _mm512_set1_epi32(x[9]));
-        }
-      }
-      const __m512 scale = scales_at(strips[s] + k * 32);
-      for (int t = 0; t < T; ++t) {
-        const __m512i codes = _mm512_add_epi32(_mm512_slli_epi32(high[t], 8), low[t]);
-        const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(scales[t * matrix.groups + k]));
-        sum[s][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(codes), both, sum[s][t]);
-      }
-    }
-  }
-  for (int s = 0; s < S; ++s)
-    for (int t = 0; t < T; ++t) _mm512_storeu_ps(c + s * c_stride + t * 16, sum[s][t]);
-}
-
-template <Dtype dtype, int S, int T>
-void rows(const std::uint8_t* const* strips, const MatrixLayout& matrix, const Panel& panel,
-          int token, float* c) {
-  const int tile = token / kTileTokens;
-  const std::uint8_t* tokens = panel.tile(tile) + token % kTileTokens * kRowBytes;
-  const int stride = panel.tile_tokens(tile);
-  const std::size_t c_stride = std::size_t(panel.tokens) * 16;
-  if constexpr (dtype == Dtype::int8)
-    int8_rows<S, T>(strips, matrix, tokens, stride, panel.scales + token * panel.groups,
-                    panel.sums + token * panel.groups, c, c_stride);
-  else if constexpr (dtype == Dtype::int4)
-    int4_rows<S, T>(strips, matrix, tokens, stride, panel.scales + token * panel.groups,
-                    panel.sums + token * panel.groups, c, c_stride);
-  else
-    bf16_rows<S, T>(strips, matrix, tokens, stride, c, c_stride);
-}
-
-template <Dtype dtype, int S>
-void strips_product(const std::uint8_t* const* strips, const MatrixLayout& matrix,
-                    const Panel& panel, float* c) {
-  int token = 0;
-  while (token < panel.tokens) {
-    const int left = panel.tile_tokens(token / kTileTokens) - token % kTileTokens;
-    float* to = c + token * 16;
-    if (left >= 8) {
-      rows<dtype, S, 8>(strips, matrix, panel, token, to);
-      token += 8;
-    } else if (left >= 4) {
-      rows<dtype, S, 4>(strips, matrix, panel, token, to);
-      token += 4;
-    } else if (left >= 2) {
-      rows<dtype, S, 2>(strips, matrix, panel, token, to);
-      token += 2;
-    } else {
-      rows<dtype, S, 1>(strips, matrix, panel, token, to);
-      token += 1;
-    }
-  }
-}
-
-template <Dtype dtype>
-void product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
-             const Panel& panel, float* c, std::uint8_t*) {
-  for (int s = 0; s < count; s += 2) {
-    float* to = c + std::size_t(s) * panel.tokens * 16;
-    if (count - s > 1)
-      strips_product<dtype, 2>(strips + s, matrix, panel, to);
-    else
-      strips_product<dtype, 1>(strips + s, matrix, panel, to);
-  }
-}
 
 // What `elementwise.h` does in the compiler's vectors, in this instruction set's own: with hundreds of
 // tokens these take a tenth of the time.
@@ -412,16 +213,25 @@ const Kernels table = {
 
 const Kernels* avx512_kernels() { return &table; }
 
-void read_through_avx512(const std::uint8_t* from, std::size_t bytes) {
+template <int Ways>
+void read_in(const std::uint8_t* from, std::size_t bytes) {
   __m512i all[4] = {};
-  for (std::size_t at = 0; at + 256 <= bytes; at += 256)
+  constexpr int kLines = 4 / Ways;  // of each place, one after the other
+  const std::size_t each = bytes / Ways / (kLines * 64) * (kLines * 64);
+  for (std::size_t at = 0; at < each; at += kLines * 64)
+#pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
-      prefetch(from + at + i * 64);
-      all[i] = _mm512_xor_si512(all[i], line(from + at + i * 64));
+      const std::uint8_t* line_at = from + i / kLines * each + at + i % kLines * 64;
+      prefetch(line_at);
+      all[i] = _mm512_xor_si512(all[i], line(line_at));
     }
   const __m512i one = _mm512_xor_si512(_mm512_xor_si512(all[0], all[1]), _mm512_xor_si512(all[2], all[3]));
   volatile int seen = _mm512_cvtsi512_si32(one);
   (void)seen;
+}
+
+void read_through_avx512(const std::uint8_t* from, std::size_t bytes, bool spread) {
+  (spread ? read_in<4> : read_in<1>)(from, bytes);
 }
 
 }  // namespace moesaic

@@ -10,6 +10,7 @@ namespace moesaic {
 
 constexpr int kChunkTokens = 256;  // of one expert, computed together: their inputs fit into L2
 constexpr int kWaveRows = 8192;    // rows computed between two phases: bounds the workspace
+constexpr int kFewRows = 256;      // with no more, everybody's results wait until they can be added
 constexpr int kMostStrips = 32;    // in one product, where inputs are wide: fewer passes over them
 constexpr int kCloseStrips = 8;    // in one product, otherwise: their sums had better stay close
 constexpr int kWideTiles = 64;     // of inputs: so much of 256 tokens is half of the L2 cache
@@ -29,6 +30,11 @@ struct Buffers {  // bytes per row: of a chunk, in_row and scales_in, of a wave 
     return inner_row + inner_panel_row + 2 * scales_inner;
   }
 };
+
+// Of few rows: what each adds to the result.
+inline std::size_t parts_bytes(const ExpertLayout& layout, int rows) {
+  return std::size_t(rows) * layout.down.strips * kStripOutputs * sizeof(float);
+}
 
 // Strips that a product takes at most.
 inline int most_strips(const MatrixLayout& matrix) {

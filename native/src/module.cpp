@@ -193,10 +193,11 @@ NB_MODULE(_native, m) {
       .def_prop_ro("pinned", &Pool::pinned)
       .def("start_latencies", &start_latencies, nb::arg("count"))
       .def("stream_seconds",
-           [](Pool& pool, std::uintptr_t memory, std::size_t bytes) {
+           [](Pool& pool, std::uintptr_t memory, std::size_t bytes, bool spread) {
              const nb::gil_scoped_release released;
-             return timed(pool, stream_work(at<const std::uint8_t>(memory), bytes), true);
-           })
+             return timed(pool, stream_work(at<const std::uint8_t>(memory), bytes, spread, pool.places()), true);
+           },
+           nb::arg("memory"), nb::arg("bytes"), nb::arg("spread"))
       .def("peak_seconds", [](Pool& pool, int items) {
         auto work = peak_work(items);
         if (!work) throw BadCall("this CPU has no matrix tiles");

@@ -26,13 +26,13 @@ std::uint8_t* fill(std::vector<std::uint8_t>& memory, std::size_t bytes, std::mt
 }
 
 std::vector<float> product(Dtype dtype, Crowd crowd, const std::vector<const std::uint8_t*>& strips,
-                           const MatrixLayout& matrix, const Panel& panel) {
-  std::vector<float> c(strips.size() * panel.tokens * 16, -1.0f);
+                           int count, const MatrixLayout& matrix, const Panel& panel) {
+  std::vector<float> c(std::size_t(count) * panel.tokens * 16, -1.0f);
   std::vector<std::uint8_t> scratch_memory(kScratchBytes + kAlignment);
   std::uint8_t* scratch = scratch_memory.data();
   while (reinterpret_cast<std::uintptr_t>(scratch) % kAlignment) ++scratch;
   assume(crowd);
-  amx_kernels()->tiles[int(dtype)](strips.data(), int(strips.size()), matrix, panel, c.data(), scratch);
+  amx_kernels()->tiles[int(dtype)](strips.data(), count, matrix, panel, c.data(), scratch);
   amx_kernels()->finish();
   assume(Crowd::measured);
   return c;
@@ -44,12 +44,13 @@ void compare(Dtype dtype, int tokens, int inputs, int count, std::mt19937& rando
   const std::uint8_t* first = fill(weights, count * matrix.strip_bytes, random);
   std::vector<const std::uint8_t*> strips;
   for (int s = 0; s < count; ++s) strips.push_back(first + s * matrix.strip_bytes);
+  strips.insert(strips.end(), 2, first);  // what is read next
   const int groups = dtype == Dtype::int8 ? matrix.groups : 0;
   const std::vector<float> scales(std::size_t(tokens) * groups + 1, 0.5f);
   const Panel panel{fill(inputs_memory, panel_bytes(tokens, matrix.tiles), random), scales.data(),
                     nullptr, tokens, matrix.tiles, groups};
-  const auto alone = product(dtype, Crowd::none, strips, matrix, panel);
-  const auto crowded = product(dtype, Crowd::some, strips, matrix, panel);
+  const auto alone = product(dtype, Crowd::none, strips, count, matrix, panel);
+  const auto crowded = product(dtype, Crowd::some, strips, count, matrix, panel);
   bool numbers = false;
   for (const float value : alone) numbers |= value != 0.0f && value != -1.0f;
   check(numbers && !std::memcmp(alone.data(), crowded.data(), alone.size() * sizeof(float)),

@@ -11,6 +11,7 @@ void test_arithmetic(const std::vector<moesaic::Isa>& isas, int cases);
 void test_crowded();
 void test_no_numbers(const std::vector<moesaic::Isa>& isas);
 void test_pools(int rounds);
+void test_ranges();
 void test_shares();
 void test_bad_input();
 
@@ -51,6 +52,7 @@ int main(int count, char** arguments) {
     if (isa == moesaic::Isa::amx) test_crowded();
   test_no_numbers(isas);
   test_pools(quick ? 3 : 30);
+  test_ranges();
   test_shares();
   test_bad_input();
   std::printf("%d checks, %d failed\n", checks.load(), failures.load());

@@ -8,6 +8,7 @@ from moesaic.core.expert_block import FORMATS, STRIP, TILES, aligned
 
 _WAVE_ROWS, _CHUNK_TOKENS = 8192, 256
 _MOST_STRIPS, _SCRATCH = 32, 32 * 1024
+_FEW_ROWS = 256
 _ROW_BYTES = 64  # one token's share of a tile
 
 
@@ -23,7 +24,9 @@ def native_workspace(
     strips = min(_MOST_STRIPS, max(2 * _up(intermediate, STRIP), _up(hidden, STRIP)))
     chunk = min(_CHUNK_TOKENS, max(tokens * top_k, 1))
     own = aligned(strips * chunk * STRIP * 4) + chunk * _panel_row(dtype, hidden) + _SCRATCH
-    needed = rows * per_row + sums + threads * own
+    of_a_row = _up(hidden, STRIP) * STRIP * 4  # of few rows: what each adds to the result
+    in_rows = max(rows * per_row, min(rows, _FEW_ROWS) * (per_row + of_a_row))
+    needed = in_rows + sums + threads * own
     return needed + needed // 4 + 32 * 64
 
 

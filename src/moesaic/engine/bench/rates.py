@@ -89,7 +89,9 @@ def _native_rates(found: Any, threads: int, dtype: str) -> Rates:
     pool = found.Pool(worker_cores(threads), _SPIN_US)
     memory = torch.ones(_STREAM_BYTES, dtype=torch.uint8)
     at, size = memory.data_ptr(), memory.nbytes
-    reading = min(pool.stream_seconds(at, size) for _ in range(_ATTEMPTS))
+    reading = min(
+        pool.stream_seconds(at, size, spread) for _ in range(_ATTEMPTS) for spread in (False, True)
+    )
     tflops = 0.0
     if dtype == "bf16" and "amx" in available():
         items = _PEAK_ITEMS * threads
