@@ -57,29 +57,29 @@ inline int part_tiles(int tiles, int tokens, int most) {
 }
 
 // What to fetch from memory while two strips are multiplied: those that are read next, a line or a few with
-// every product. In four places of each strip in turn, line after line there, which the hardware's own
-// prefetcher recognises and then runs ahead of.
+// every product. In several places of each strip in turn (few tokens, who wait for memory: in four), line
+// after line there, which the hardware's own prefetcher recognises and then runs ahead of.
 class Fetch {
  public:
   Fetch() = default;
   Fetch(const std::uint8_t* const* next, int tiles, int token_tiles)
       : next_{next[0], next[1]},
         lines_(divide_up(16, token_tiles)),
-        place_(std::size_t(tiles) * kTileBytes / kPlaces) {}
+        log_places_(token_tiles * kTileTokens > kManyTokens ? 1 : 2),
+        place_(std::size_t(tiles) * kTileBytes >> log_places_) {}
 
   template <int Strips>
   void some() {
     for (int i = 0; i < lines_; ++i, ++done_) {
-      const std::size_t line = done_ / Strips;
-      const std::size_t at = line % kPlaces * place_ + line / kPlaces * 64;
+      const std::size_t line = done_ / Strips, place = line & ((1u << log_places_) - 1);
+      const std::size_t at = place * place_ + (line >> log_places_) * 64;
       _mm_prefetch((const char*)next_[done_ % Strips] + at, _MM_HINT_T1);
     }
   }
 
  private:
-  static constexpr std::size_t kPlaces = 4;
   const std::uint8_t* next_[2] = {nullptr, nullptr};
-  int lines_ = 0;
+  int lines_ = 0, log_places_ = 0;
   std::size_t place_ = 0, done_ = 0;
 };
 
