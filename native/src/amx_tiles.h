@@ -45,7 +45,7 @@ class Shapes {
 
 // Of two strips, so many tiles stay in the first-level cache while token after token meets them.
 constexpr int kNearTiles = 16;
-constexpr int kFetchedTiles = 64;  // of two strips, ahead of few tokens
+constexpr int kFetchedTiles = 64;  // of each of two strips, ahead of few tokens
 
 // Tiles of inputs that a product takes at a time, with `most` tiles of tokens at once. Where tokens are
 // few, as many as may be fetched ahead without filling a cache: sums had better stay in their tiles. Beside

@@ -13,9 +13,8 @@ namespace {
 
 constexpr int kAhead = 4096;  // bytes to prefetch ahead
 constexpr int kGroupTiles = format_of(Dtype::int8).group / 64;
+constexpr std::size_t kGroupBytes = std::size_t(kGroupTiles) * kTileBytes;
 
-inline void prefetch(const std::uint8_t* at) { _mm_prefetch((const char*)at + kAhead, _MM_HINT_T0); }
-inline __m512i line(const std::uint8_t* at) { return _mm512_loadu_si512(at); }
 inline __m512 dot(__m512 sum, __m512i w, const std::uint8_t* x) {
   return _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)_mm512_set1_epi32(*(const int*)x));
 }
@@ -49,7 +48,7 @@ class Places {
     return _mm512_loadu_si512(strips_[s] + from);
   }
 
-  // The same ahead of a tile's scales, of which there are so many bytes for `piece` bytes of weights.
+  // The same ahead of a piece's scales, of which there are so many bytes for `piece` bytes of weights.
   void fetch_scales(int s, int place, std::size_t at, std::size_t piece, std::size_t scales) const {
     const std::size_t from = place * bytes_ + at + kAhead, end = place == P - 1 ? last_bytes_ : bytes_;
     const bool inside = at + kAhead < end;
@@ -150,6 +149,7 @@ inline void int8_groups(const std::uint8_t* const* strips, const Places<P>& plac
   for (int u = 0; u < U; ++u)
     for (int s = 0; s < S; ++s) {
       const int g = first + u * apart;
+      places.fetch_scales(s, place + u, std::size_t(within) * kGroupBytes, kGroupBytes, 32);
       const __m512 scale = scales_at(strips[s] + g * 32);
       for (int t = 0; t < T; ++t) {
         const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(x.scales[t * matrix.groups + g]));
@@ -166,7 +166,7 @@ void int8_rows(const std::uint8_t* const* strips, const MatrixLayout& matrix, co
   for (int s = 0; s < S; ++s)
     for (int t = 0; t < T; ++t) sum[s][t] = _mm512_setzero_ps();
   const int each = matrix.tiles / kGroupTiles / P;
-  const Places<P> places(strips, S, matrix, std::size_t(kGroupTiles) * kTileBytes, each);
+  const Places<P> places(strips, S, matrix, kGroupBytes, each);
   for (int g = 0; g < each; ++g)
     int8_groups<P>(strips, places, matrix, x, 0, g, g, each, kGroupTiles, sum);
   for (int g = P * each; g < matrix.groups; ++g) {
@@ -227,7 +227,7 @@ void int4_rows(const std::uint8_t* const* strips, const MatrixLayout& matrix, co
 #pragma GCC unroll 2
       for (int s = 0; s < S; ++s)
         int4_tile(places, s, u, std::size_t(k) * 256, strips[s] + (u * each + k) * 32, matrix, x,
-                     u * each + k, sum[s]);
+                  u * each + k, sum[s]);
   for (int k = P * each; k < matrix.tiles; ++k)
     for (int s = 0; s < S; ++s)
       int4_tile(places, s, P - 1, std::size_t(k - (P - 1) * each) * 256, strips[s] + k * 32, matrix, x, k,

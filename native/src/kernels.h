@@ -32,7 +32,7 @@ enum class Activation : int { silu = 0, gelu = 1, gelu_tanh = 2 };
 enum class Value : int { f32 = 0, bf16 = 1, f16 = 2 };
 
 // c[strip][token][16] = tokens times `count` strips; c need not be initialised. Two more addresses after
-// them say what the caller reads next.
+// them say what the caller reads next: they are only fetched, whatever lies there.
 using Product = void (*)(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
                          const Panel& panel, float* c, std::uint8_t* scratch);
 

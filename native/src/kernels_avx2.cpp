@@ -138,7 +138,7 @@ void read_through_avx2(const std::uint8_t* from, std::size_t bytes, bool spread)
   const std::size_t each = bytes / ways / 64 * 64;
   for (std::size_t at = 0; at < each; at += 64)
     for (int i = 0; i < ways; ++i) {
-      __builtin_prefetch(from + i * each + at + 4096);
+      __builtin_prefetch(from + i * each + at + 4096 + (at + 4096 < each ? 0 : bytes - each));
       all ^= load_line(from + i * each + at);
     }
   volatile std::uint32_t seen = all[0];

@@ -8,11 +8,14 @@ namespace moesaic {
 
 std::size_t workspace_bytes(const LayerKind& kind, int tokens, int top_k, int places) {
   const Buffers buffers(kind.layout);
-  const std::size_t rows = rows_at_once(tokens * top_k), few = std::min<std::size_t>(rows, kFewRows);
-  const std::size_t in_rows = std::max(rows * buffers.per_row(),
-                                       few * buffers.per_row() + parts_bytes(kind.layout, int(few)));
+  const auto in_rows = [&](int rows, int chunk) {
+    return rows * buffers.per_row() + places * Own(kind.layout, std::min(rows, chunk)).all;
+  };
+  const int all = tokens * top_k, few = std::min(all, kFewRows);
   const std::size_t sums = std::size_t(tokens) * kind.layout.down.strips * kStripOutputs * 4;
-  const std::size_t bytes = in_rows + sums + places * Own(kind.layout, tokens * top_k).all;
+  const std::size_t bytes =
+      sums + std::max(in_rows(rows_at_once(all), kChunkTokens),
+                      in_rows(few, kManyTokens) + parts_bytes(kind.layout, few));
   return bytes + bytes / 4 + 32 * kAlignment;
 }
 

@@ -53,7 +53,7 @@ LayerBase::LayerBase(const LayerKind& kind, const LayerCall& call, Rows rows, in
       places_(places),
       rows_(std::move(rows)),
       buffers_(kind.layout),
-      own_size_(kind.layout, call.tokens * call.top_k),
+      own_size_(kind.layout, rows_.most_tokens()),
       // Unless the token names an expert twice.
       one_panel_(call.tokens == 1 && rows_.count() && rows_.token.size() == rows_.chunks.size()),
       held_(places, -1) {}
@@ -62,9 +62,9 @@ void LayerBase::leave() {
   if (kind_.kernels->finish) kind_.kernels->finish();
 }
 
-std::uint8_t* LayerBase::lay_out(Workspace& workspace, int rows_at_once, std::size_t more) {
+std::uint8_t* LayerBase::lay_out(Workspace& workspace, int count, std::size_t more) {
   const ExpertLayout& layout = kind_.layout;
-  const std::size_t rows = rows_at_once;
+  const std::size_t rows = count;
   const std::size_t sums = std::size_t(call_.tokens) * layout.down.strips * kStripOutputs * sizeof(float);
   workspace.reset(rows * buffers_.per_row() + round_up(sums) + places_ * own_size_.all + more +
                   16 * kAlignment);

@@ -43,7 +43,7 @@ class LayerBase : public Work {
   LayerBase(const LayerKind& kind, const LayerCall& call, Rows rows, int places);
 
   // Memory for so many rows at a time, and for `more` bytes, where the address returned is.
-  std::uint8_t* lay_out(Workspace& workspace, int rows_at_once, std::size_t more);
+  std::uint8_t* lay_out(Workspace& workspace, int rows, std::size_t more);
 
   // Strips of gate and as many of up: both products, activation, and their product, which goes to the
   // chunk's inner panel or, where that has codes, waits for `fill_inner`.

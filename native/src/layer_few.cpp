@@ -67,13 +67,7 @@ class FewTokens : public LayerBase {
 
   void gate_and_up_of(const Piece& piece, int worker) {
     const Chunk& chunk = rows_.chunks[piece.chunk];
-    Next next = gate_and_up_at(chunk, piece.strip);  // nothing new, if nothing is known
-    if (const int item = up_.ranges.next(worker); item >= 0) {
-      const Piece following = up_.piece(item);
-      next = gate_and_up_at(rows_.chunks[following.chunk], following.strip);
-    } else {
-      next = next_down(worker, next);
-    }
+    const Next next = next_up(worker, gate_and_up_at(chunk, piece.strip));
     gate_and_up(piece.chunk, piece.strip, piece.strips, worker, next);
     if (kind_.bf16_inside(chunk.tokens)) return;
     if (to_activate_[piece.chunk].fetch_sub(1, std::memory_order_acq_rel) > 1) return;
@@ -89,6 +83,14 @@ class FewTokens : public LayerBase {
     begin_sums(piece.strip, piece.strips);
     for (const Chunk& each : rows_.chunks) add(each, piece.strip, piece.strips, part(each, piece.strip));
     end_sums(piece.strip, piece.strips);
+  }
+
+  // What this worker reads next, or something that is near already.
+  Next next_up(int worker, const Next& otherwise) const {
+    const int item = up_.ranges.next(worker);
+    if (item < 0) return next_down(worker, otherwise);
+    const Piece piece = up_.piece(item);
+    return gate_and_up_at(rows_.chunks[piece.chunk], piece.strip);
   }
 
   Next next_down(int worker, const Next& otherwise) const {

@@ -131,13 +131,18 @@ class ManyTokens : public LayerBase {
       return;
     }
     const int end = together_ ? wave.first_chunk + wave.chunks : which + 1;
-    for (int chunk = which; chunk < end; ++chunk) add_chunk(chunk, group, strip, strips, worker);
+    for (int chunk = which; chunk < end; ++chunk) {
+      // The same strips of the next chunk, or what lies behind these, which somebody may have taken.
+      const Next next = chunk + 1 < end ? down_at(rows_.chunks[chunk + 1], strip)
+                                        : down_at(rows_.chunks[chunk], strip + strips);
+      add_chunk(chunk, group, strip, strips, worker, next);
+    }
   }
 
-  void add_chunk(int which, int group, int strip, int strips, int worker) {
+  void add_chunk(int which, int group, int strip, int strips, int worker, const Next& next) {
     const Chunk& chunk = rows_.chunks[which];
     float* c = c_of(worker);
-    down_product(chunk, strip, strips, c, worker, down_at(chunk, strip + strips));
+    down_product(chunk, strip, strips, c, worker, next);
     await_turn(turn_[group], which);
     if (which == 0) begin_sums(strip, strips);
     add(chunk, strip, strips, c);

@@ -10,7 +10,7 @@ namespace moesaic {
 
 constexpr int kChunkTokens = 256;  // of one expert, computed together: their inputs fit into L2
 constexpr int kWaveRows = 8192;    // rows computed between two phases: bounds the workspace
-constexpr int kFewRows = 256;      // with no more, everybody's results wait until they can be added
+constexpr int kFewRows = 1024;     // with no more, and few tokens for every expert, results wait to be added
 constexpr int kMostStrips = 32;    // in one product, where inputs are wide: fewer passes over them
 constexpr int kCloseStrips = 8;    // in one product, otherwise: their sums had better stay close
 constexpr int kWideTiles = 64;     // of inputs: so much of 256 tokens is half of the L2 cache
@@ -46,9 +46,9 @@ inline int most_strips(const MatrixLayout& matrix) {
 struct Own {
   std::size_t sums, inputs, scales, all;
 
-  Own(const ExpertLayout& layout, int all_rows) {  // a chunk has no more than all experts together
+  Own(const ExpertLayout& layout, int most_tokens) {  // of a chunk
     const Buffers buffers(layout);
-    const std::size_t rows = std::min(kChunkTokens, std::max(all_rows, 1));
+    const std::size_t rows = std::max(most_tokens, 1);
     const int strips = std::min(kMostStrips, std::max(2 * layout.up.strips, layout.down.strips));
     sums = round_up(strips * rows * 16 * sizeof(float));
     inputs = rows * buffers.in_row;

@@ -20,13 +20,11 @@ class Ranges {
   // -1: nothing is left.
   int take(int worker) {
     std::atomic<std::uint64_t>& mine = of_[worker].range;
-    while (true) {
-      for (std::uint64_t range = mine.load(std::memory_order_relaxed); begin(range) < end(range);)
-        if (mine.compare_exchange_weak(range, packed(begin(range) + 1, end(range)),
-                                       std::memory_order_relaxed))
-          return begin(range);
-      if (!take_over(mine)) return -1;
-    }
+    for (std::uint64_t range = mine.load(std::memory_order_relaxed); begin(range) < end(range);)
+      if (mine.compare_exchange_weak(range, packed(begin(range) + 1, end(range)),
+                                     std::memory_order_relaxed))
+        return begin(range);
+    return take_over(mine);
   }
 
   // What `take` would give now; -1: nothing that is surely his.
@@ -49,8 +47,8 @@ class Ranges {
   static int begin(std::uint64_t range) { return int(std::uint32_t(range)); }
   static int end(std::uint64_t range) { return int(range >> 32); }
 
-  // Nobody else changes an empty range, and no range comes twice: a comparison that succeeds is current.
-  bool take_over(std::atomic<std::uint64_t>& mine) {
+  // The first of what was somebody else's; the others are his now. Nobody else changes an empty range.
+  int take_over(std::atomic<std::uint64_t>& mine) {
     while (true) {
       Place* most = nullptr;
       std::uint64_t range = 0;
@@ -58,12 +56,12 @@ class Ranges {
         const std::uint64_t seen = place.range.load(std::memory_order_relaxed);
         if (end(seen) - begin(seen) > end(range) - begin(range)) most = &place, range = seen;
       }
-      if (!most) return false;
+      if (!most) return -1;
       const int middle = begin(range) + (end(range) - begin(range)) / 2;
       if (most->range.compare_exchange_strong(range, packed(begin(range), middle),
                                               std::memory_order_relaxed)) {
-        mine.store(packed(middle, end(range)), std::memory_order_relaxed);
-        return true;
+        mine.store(packed(middle + 1, end(range)), std::memory_order_relaxed);
+        return middle;
       }
     }
   }

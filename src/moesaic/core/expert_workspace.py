@@ -8,7 +8,7 @@ from moesaic.core.expert_block import FORMATS, STRIP, TILES, aligned
 
 _WAVE_ROWS, _CHUNK_TOKENS = 8192, 256
 _MOST_STRIPS, _SCRATCH = 32, 32 * 1024
-_FEW_ROWS = 256
+_FEW_ROWS, _FEW_TOKENS = 1024, 32
 _ROW_BYTES = 64  # one token's share of a tile
 
 
@@ -16,17 +16,24 @@ def native_workspace(
     dtype: str, hidden: int, intermediate: int, tokens: int, top_k: int, threads: int
 ) -> int:
     """Of a layer with so many tokens, at most."""
-    rows = min(tokens * top_k, _WAVE_ROWS + _CHUNK_TOKENS)
-    per_row = _panel_row(dtype, intermediate)
+    row = _panel_row(dtype, intermediate)
     if dtype in FORMATS:  # what becomes codes is kept in fp32 until then
-        per_row += _up(intermediate, STRIP) * STRIP * 4
-    sums = tokens * _up(hidden, STRIP) * STRIP * 4
+        row += _up(intermediate, STRIP) * STRIP * 4
+    result = _up(hidden, STRIP) * STRIP * 4  # of a token
     strips = min(_MOST_STRIPS, max(2 * _up(intermediate, STRIP), _up(hidden, STRIP)))
-    chunk = min(_CHUNK_TOKENS, max(tokens * top_k, 1))
-    own = aligned(strips * chunk * STRIP * 4) + chunk * _panel_row(dtype, hidden) + _SCRATCH
-    of_a_row = _up(hidden, STRIP) * STRIP * 4  # of few rows: what each adds to the result
-    in_rows = max(rows * per_row, min(rows, _FEW_ROWS) * (per_row + of_a_row))
-    needed = in_rows + sums + threads * own
+
+    def in_rows(rows: int, chunk: int) -> int:
+        tokens_at_once = max(min(rows, chunk), 1)
+        inputs = tokens_at_once * _panel_row(dtype, hidden)
+        own = aligned(strips * tokens_at_once * STRIP * 4) + inputs + _SCRATCH
+        return rows * row + threads * own
+
+    everybody = tokens * top_k
+    few = min(everybody, _FEW_ROWS)  # what each adds to the result waits until it can be added
+    needed = tokens * result + max(
+        in_rows(min(everybody, _WAVE_ROWS + _CHUNK_TOKENS), _CHUNK_TOKENS),
+        in_rows(few, _FEW_TOKENS) + few * result,
+    )
     return needed + needed // 4 + 32 * 64
 
 
