@@ -25,6 +25,20 @@ def test_results_do_not_depend_on_who_computes(way: Way, dtype: str, tokens: int
 
 @every_way
 @every_dtype
+@pytest.mark.parametrize("tokens", [1, 2, 7, 9])
+def test_nor_do_wide_experts_that_are_read_in_several_places(
+    way: Way, dtype: str, tokens: int
+) -> None:
+    """2100 inputs: every precision has places, and something that fills none; an odd strip is read
+    alone, the others two by two, which is not the same ones with every number of workers."""
+    layer = random_layer(way.kernel(ExpertShape(2100, 1100), dtype), tokens, experts=3, top_k=3)
+    alone = layer.computed(Crew(layer.kernel, 1))
+    for threads in (2, 5):
+        assert torch.equal(layer.computed(Crew(layer.kernel, threads)), alone)
+
+
+@every_way
+@every_dtype
 def test_few_workers_add_all_experts_of_their_outputs_and_many_one_by_one(
     way: Way, dtype: str
 ) -> None:
