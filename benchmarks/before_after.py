@@ -1,0 +1,171 @@
+"""Do simulated runs still give the same results? Plans and times of every system, to the bit.
+
+`python -m benchmarks.before_after record FILE` writes digests of every plan and step of many
+simulated runs, and every row of the HybriMoE reproduction. `... compare A B` lists what differs.
+`... against COMMIT` records that commit in a worktree, then this tree, and compares."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from hashlib import sha256
+from itertools import islice, product
+from pathlib import Path
+from typing import Any
+
+from moesaic.core.model_zoo import load_model
+from moesaic.core.plan import LayerPlan
+from moesaic.core.view import CPU, GPU
+from moesaic.engine.loop import forward
+from moesaic.engine.settings import Settings
+from moesaic.engine.simulation import assemble, planning_cost, workload
+from moesaic.engine.workload import choose_workload
+from moesaic.hardware.load import load_machine
+from moesaic.policies.brain import Brain
+from moesaic.policies.systems import SYSTEMS, load_system
+from moesaic.reproductions.hybrimoe import Reproduction
+from moesaic.workloads.steps import popularity
+
+MODEL = "deepseek-v2-lite"
+MACHINES = ("a6000-xeon5220r", "a6000-xeon5220r-implied")
+# name -> settings: a few hundred steps in all for every system and machine
+SHAPES: dict[str, dict[str, Any]] = {
+    "batch 1": {"tokens": 96, "warmup": 8},
+    "batch 8": {"tokens": 24, "warmup": 4, "batch": 8},
+    "batch 64": {"tokens": 6, "warmup": 1, "batch": 64},
+    "prompts": {"phase": "prefill", "tokens": 96, "prompts": 3},
+}
+POLICIES = list(
+    product(
+        ("hybrid", "best-split", "threshold", "gpu-only", "static-experts"),
+        ("lru", "lfu", "mrs", "two-speed", "belady"),
+        ("none", "next-layer", "impact", "oracle"),
+    )
+)
+
+
+def plan_values(plan: LayerPlan) -> list[object]:
+    """A plan in plain values that do not depend on how its classes are spelled."""
+    return [
+        plan.layer,
+        [list(plan.queues.get(device, ())) for device in (GPU, CPU)],
+        [[t.layer, t.expert, t.victim and [*t.victim], t.keep] for t in plan.transfers],
+        [[t.layer, t.expert, t.victim and [*t.victim], t.keep] for t in plan.background],
+        plan.believed_ns,
+    ]
+
+
+class _Listening:
+    """A brain that writes down what it decides."""
+
+    def __init__(self, brain: Brain) -> None:
+        self._brain = brain
+        self.plans: list[object] = []
+
+    def decide(self, *seen: Any) -> LayerPlan:
+        self._plan = self._brain.decide(*seen)
+        return self._plan
+
+    def look_ahead(self) -> Any:
+        background = self._brain.look_ahead()
+        self.plans.append(plan_values(self._plan._replace(background=background)))
+        return background
+
+    def learn(self, *seen: Any) -> None:
+        self._brain.learn(*seen)
+
+
+def digest(settings: Settings) -> dict[str, object]:
+    """One run: how many plans, and hashes of all plans and of all step times."""
+    source = choose_workload(None, settings).source
+    counts = popularity(source, settings.profile_tokens or 1)
+    steps = workload(settings, source)
+    machine, brain = assemble(settings, counts, steps, None)
+    cost, listening, times = planning_cost(settings.machine.planner), _Listening(brain), []
+    for routed in islice(steps, settings.warmup_steps + settings.steps):
+        machine.begin(routed.step, routed.layer)
+        report = forward(machine, listening, settings.model.num_moe_layers, cost)  # type: ignore[arg-type]
+        times.append([report.start_ns, report.end_ns])
+    return {
+        "plans": len(listening.plans),
+        "plans_sha": _sha(listening.plans),
+        "times_sha": _sha(times),
+        "end_ns": times[-1][1],
+    }
+
+
+def _sha(values: object) -> str:
+    return sha256(json.dumps(values).encode()).hexdigest()[:16]
+
+
+def record() -> dict[str, object]:
+    found: dict[str, object] = {}
+    base = {"expert_dtype": "int4", "dense_dtype": "int4"}
+    model = load_model(MODEL)
+    for machine, (shape, values), system in product(MACHINES, SHAPES.items(), SYSTEMS):
+        settings = Settings(model, load_machine(machine), **base, **values)
+        found[f"{machine}, {shape}, {system}"] = digest(settings.with_system(load_system(system)))
+    for schedule, cache, prefetch in POLICIES:
+        settings = Settings(
+            model, load_machine(MACHINES[1]), tokens=12, warmup=2, batch=2,
+            per_layer=cache != "lfu",
+            schedule=schedule, cache=cache, prefetch=prefetch, **base,
+        )  # fmt: skip
+        found[f"{schedule} + {cache} + {prefetch}"] = digest(settings)
+    for row in Reproduction().rows(jobs=2):
+        found[f"row {row.id}"] = row.ours
+    return found
+
+
+def compare(before: dict[str, object], after: dict[str, object]) -> list[str]:
+    """What differs, in words."""
+    gone = [f"{name}: gone" for name in before.keys() - after.keys()]
+    new = [f"{name}: new" for name in after.keys() - before.keys()]
+    both = (name for name in before if name in after)
+    changed = [f"{n}: {before[n]} -> {after[n]}" for n in both if before[n] != after[n]]
+    return sorted(gone) + sorted(new) + changed
+
+
+def recorded_by(commit: str) -> dict[str, object]:
+    """What this script, as it stands in another commit, records there."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree, out = Path(folder) / "tree", Path(folder) / "out.json"
+        subprocess.run(["git", "worktree", "add", "-q", "--detach", tree, commit], check=True)
+        try:
+            code = (
+                "import sys, runpy\n"  # an editable installation's finder would come first
+                "sys.meta_path[:] = [f for f in sys.meta_path if 'Redirecting' not in repr(f)]\n"
+                f"sys.path[:0] = [{str(tree / 'src')!r}, {str(tree)!r}]\n"
+                f"sys.argv[1:] = ['record', {str(out)!r}]\n"
+                "runpy.run_module('benchmarks.before_after', run_name='__main__')\n"
+            )
+            subprocess.run([sys.executable, "-c", code], check=True, cwd=tree)
+            found: dict[str, object] = json.loads(out.read_text())
+            return found
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", tree], check=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("verb", choices=["record", "compare", "against"])
+    parser.add_argument("names", nargs="+")
+    arguments = parser.parse_args()
+    if arguments.verb == "record":
+        Path(arguments.names[0]).write_text(json.dumps(record(), indent=1))
+        return
+    if arguments.verb == "compare":
+        before, after = (json.loads(Path(name).read_text()) for name in arguments.names)
+    else:
+        before, after = recorded_by(arguments.names[0]), record()
+    different = compare(before, after)
+    print("\n".join(different))
+    print(f"{len(before)} results before, {len(different)} differ")
+    sys.exit(1 if different else 0)
+
+
+if __name__ == "__main__":
+    main()
