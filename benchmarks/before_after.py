@@ -16,14 +16,14 @@ from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
-from moesaic.core.model_zoo import load_model
-from moesaic.core.plan import LayerPlan
+from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.view import CPU, GPU
-from moesaic.engine.loop import forward
-from moesaic.engine.settings import Settings
-from moesaic.engine.simulation import assemble, planning_cost, workload
-from moesaic.engine.workload import choose_workload
 from moesaic.hardware.load import load_machine
+from moesaic.lab.simulate.settings import Settings
+from moesaic.lab.simulate.simulation import assemble, planning_cost, workload
+from moesaic.lab.simulate.workload import choose_workload
+from moesaic.machines.loop import forward
+from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.brain import Brain
 from moesaic.policies.systems import SYSTEMS, load_system
 from moesaic.reproductions.hybrimoe import Reproduction
@@ -103,7 +103,7 @@ def _sha(values: object) -> str:
 
 def record() -> dict[str, object]:
     found: dict[str, object] = {}
-    base = {"expert_dtype": "int4", "dense_dtype": "int4"}
+    base: dict[str, Any] = {"expert_dtype": "int4", "dense_dtype": "int4"}
     model = load_model(MODEL)
     for machine, (shape, values), system in product(MACHINES, SHAPES.items(), SYSTEMS):
         settings = Settings(model, load_machine(machine), **base, **values)

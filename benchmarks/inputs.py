@@ -6,11 +6,11 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from moesaic.core.model_zoo import load_model
-from moesaic.engine.settings import Settings
-from moesaic.engine.simulation import assemble, workload
-from moesaic.engine.workload import choose_workload
 from moesaic.hardware.load import load_machine
+from moesaic.lab.simulate.settings import Settings
+from moesaic.lab.simulate.simulation import assemble, workload
+from moesaic.lab.simulate.workload import choose_workload
+from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.belief import Belief
 from moesaic.policies.schedule.base import Work
 from moesaic.policies.timelines import ABSENT, gather

@@ -19,13 +19,13 @@ from benchmarks.kernel_kt import KtKernel, Workers, version
 from benchmarks.kernel_neighbours import now, others_share
 from benchmarks.kernel_rounds import Ceiling, Ceilings, Effort, Round, measure
 from benchmarks.kernel_rows import Place, Row, Work, make_row
-from moesaic.cli.output import progress
+from moesaic.cli.shared.output import progress
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.core.expert_block import block_bytes
 from moesaic.hardware.host import memory
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.instruction_sets import REFERENCE, in_words
 from moesaic.kernels.native import Crew, NativeKernel
+from moesaic.model_info.expert_block import block_bytes
 
 LATENCIES, PAUSES = 5000, 20
 BESIDE_BYTES = 3 << 30  # hidden states, workspaces, PyTorch; what kt-kernel packs from

@@ -14,7 +14,7 @@ from benchmarks.kernel_goals import GOALS, Verdict, judge, judge_latency
 from benchmarks.kernel_kt import version
 from benchmarks.kernel_rows import Row, Spread, spread
 from benchmarks.kernel_run import Asked, Found
-from moesaic.cli.output import print_table
+from moesaic.cli.shared.output import print_table
 from moesaic.hardware.host import this_host
 from moesaic.kernels.instruction_sets import choose, in_words
 

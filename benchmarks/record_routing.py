@@ -22,9 +22,9 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.record_routing_prompts import Prompt, name_of, read_prompts
 from moesaic.core.errors import ImpossibleSetting, MoesaicError
-from moesaic.engine.generation.completion import Completion
-from moesaic.engine.generation.llm import LLM
-from moesaic.engine.generation.sampling_params import SamplingParams
+from moesaic.engine.completion import Completion
+from moesaic.engine.llm import LLM
+from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.models.bundled import model_path
 from moesaic.workloads.domains import with_domains
 from moesaic.workloads.mixture import introduced, mixture, without_repeated_weights

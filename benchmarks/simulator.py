@@ -9,11 +9,11 @@ import argparse
 import json
 import time
 
-from moesaic.core.model_zoo import load_model
-from moesaic.engine.settings import Settings
-from moesaic.engine.simulation import simulate
-from moesaic.engine.workload import choose_workload
 from moesaic.hardware.load import load_machine
+from moesaic.lab.simulate.settings import Settings
+from moesaic.lab.simulate.simulation import simulate
+from moesaic.lab.simulate.workload import choose_workload
+from moesaic.model_info.model_zoo import load_model
 
 STEPS = (250, 500, 1000, 2000)
 TARGET_S = 10.0

@@ -10,12 +10,12 @@ import numpy as np
 from invented import RandomStep, future_of, make_brain
 from moesaic.core.report import StepReport, Timeline
 from moesaic.core.view import CPU, GPU
-from moesaic.engine.loop import PlanningCost, forward
-from moesaic.engine.placement import initial_placement
+from moesaic.machines.loop import PlanningCost, forward
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.belief import warm_up
 from moesaic.policies.brain import Brain
+from moesaic.policies.placement import initial_placement
 from moesaic.policies.schedule import schedules
 
 

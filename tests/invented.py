@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from moesaic.core.machine import Step
-from moesaic.core.model import ModelSpec
+from moesaic.core.body import Step
 from moesaic.core.routing import ExpertId, Forecast, LayerRouting
 from moesaic.core.view import CPU, GPU, Flight, View
 from moesaic.hardware.spec import CpuSpec, GpuSpec, LinkSpec, MachineSpec, PlannerSpec
 from moesaic.machines.sim.physics import Physics
+from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain import Brain
 from moesaic.policies.cache import caches

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from moesaic.core.layer_plan import LayerPlan, Transfer
 from moesaic.core.legality import check
-from moesaic.core.model import ModelSpec
-from moesaic.core.plan import LayerPlan, Transfer
 from moesaic.core.report import LayerReport
 from moesaic.core.routing import ExpertId, LayerRouting
 from moesaic.core.view import CPU, GPU, View
+from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.brain import Brain
 
 

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import torch
 
 import stock
-from moesaic.core.model import ModelSpec
 from moesaic.core.report import Timeline
+from moesaic.engine.assemble import load_store, on_store
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.generation.assembly import load_store, on_store
-from moesaic.engine.generation.runner import Feed, Runner
-from moesaic.engine.memory.room import Room
+from moesaic.engine.memory.capacity import Room
+from moesaic.engine.runner import Feed, Runner
 from moesaic.machines.real.store import ExpertStore
+from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.decoder import Decoder
 from moesaic.models.load import load_decoder, open_model
 from moesaic.policies.brain import Brain

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from moesaic.core.files import whole_file
-from moesaic.engine.evaluation.scores import wilson
+from moesaic.lab.evaluation.scores import wilson
 from moesaic.problems.catalog import templates
 from training.command import run_command
 from training.load_picture import draw_loads

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from moesaic.cli.pictures import INK, new_figure, save
+from moesaic.cli.shared.pictures import INK, new_figure, save
 
 
 def draw_loads(shares: Sequence[Sequence[float]], top_k: int, path: Path) -> None:

@@ -17,9 +17,9 @@ __version__ = "0.1.0"
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 _HOMES = {
-    "LLM": "engine.generation.llm",
-    "AsyncLLM": "engine.generation.async_llm",
-    "SamplingParams": "engine.generation.sampling_params",
+    "LLM": "engine.llm",
+    "AsyncLLM": "engine.async_llm",
+    "SamplingParams": "engine.sampling.sampling_params",
     "EngineSettings": "engine.engine_settings",
 }
 _EXTRA = ("torch", "tokenizers", "jinja2")  # packages of the engine extra

@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from moesaic.engine.measuring import (
+from moesaic.kernels.base import ExpertShape
+from moesaic.lab.profile import (
     crossover_times,
     engine_times,
     expert_times,
     memory_times,
-    profile,
 )
-from moesaic.kernels.base import ExpertShape
+from moesaic.lab.profile import (
+    machine_profile as profile,
+)
 
 TINY = {
     "model_type": "olmoe",

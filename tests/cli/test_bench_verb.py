@@ -13,7 +13,7 @@ import pytest
 from command import refused, run, run_json
 
 import stock
-from moesaic.engine.bench import contenders as bench_room
+from moesaic.lab.bench import contenders as bench_room
 from moesaic.models.bundled import NAME
 
 TINY: dict[str, Any] = {

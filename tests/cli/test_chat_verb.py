@@ -15,7 +15,7 @@ from command import refused
 import small_tokenizers
 import stock
 from moesaic.cli.main import app
-from moesaic.engine.generation import loading
+from moesaic.engine import loading
 from moesaic.workloads.source import open_trace
 from stock_text import greedy
 from talking_models import talking

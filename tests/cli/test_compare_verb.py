@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from command import SMALL, refused, run, run_json
 
-from moesaic.cli import compare_picture
-from moesaic.cli.comparison import Outcome
+from moesaic.cli.study import compare_picture
+from moesaic.cli.study.comparison import Outcome
 from moesaic.policies.systems import SYSTEMS
 
 ALONE = ("--jobs", 1)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from command import refused, run, run_json
 
-from moesaic.cli import doctor as doctor_module
-from moesaic.cli import surroundings
+from moesaic.cli.info import doctor as doctor_module
+from moesaic.cli.info import surroundings
 from moesaic.hardware.host import Gpu, Host, NumaNode, this_host
 from moesaic.hardware.load import load_machine, machine_file
 from moesaic.hardware.write import save_machine
@@ -200,7 +200,7 @@ def test_looking_loads_none_of_the_packages_and_leaves_nothing(tmp_path: Path) -
         env=os.environ | places,
     )
     loaded = set(done.stdout.rsplit("loaded:", 1)[1].split())
-    assert "moesaic.cli.doctor" in loaded
+    assert "moesaic.cli.info.doctor" in loaded
     assert not loaded & {*surroundings.PACKAGES, "numba"}
     assert list(tmp_path.iterdir()) == []
 

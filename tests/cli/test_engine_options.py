@@ -9,12 +9,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from moesaic.cli import engine_options as options_module
-from moesaic.cli.engine_options import engine_options, engine_settings
+from moesaic.cli.shared import engine_options as options_module
+from moesaic.cli.shared.engine_options import engine_options, engine_settings
 from moesaic.core.errors import ImpossibleSetting, MoesaicError, UnknownName
 from moesaic.engine import engine_settings as settings_module
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory.choice import CACHE_RATIO
+from moesaic.engine.memory.fitting import CACHE_RATIO
 from moesaic.policies.systems import load_system
 
 

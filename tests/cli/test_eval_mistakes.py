@@ -11,7 +11,7 @@ from command import refused
 
 import small_tokenizers
 import stock
-from moesaic.engine.generation import loading
+from moesaic.engine import loading
 from talking_models import talking
 
 GSM8K = ("--task", "gsm8k", "--file")

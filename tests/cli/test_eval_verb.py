@@ -18,8 +18,8 @@ from torch.nn import functional
 import small_tokenizers
 import stock
 from moesaic.cli.main import main
-from moesaic.engine.evaluation import humaneval_task, problem_task
-from moesaic.engine.generation.sampler import Sampler
+from moesaic.engine.sampling.sampler import Sampler
+from moesaic.lab.evaluation import humaneval_task, problem_task
 from moesaic.problems import Problem
 from talking_models import CHATML
 
@@ -163,7 +163,7 @@ def test_ctrl_c_loses_nothing(
     assert told_apart(told) == told_apart(whole)
     assert told["mistakes"] == whole["mistakes"]
     assert json.loads((out / "summary.json").read_text()) == told
-    monkeypatch.setattr("moesaic.engine.generation.loading.load_decoder", None)
+    monkeypatch.setattr("moesaic.engine.loading.load_decoder", None)
     assert run_json(*words, "--out", out)["scores"] == told["scores"], "nothing is left to load for"
 
 
@@ -251,7 +251,7 @@ def test_hostile_programs_are_reported_and_the_evaluation_goes_on(
 
 
 def test_missing_walls_are_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moesaic.engine.evaluation.sandbox.walls", lambda: ("network",))
+    monkeypatch.setattr("moesaic.lab.evaluation.sandbox.walls", lambda: ("network",))
     monkeypatch.setattr(
         humaneval_task, "completed", lambda prompt, text, form, entry: "def twice(x): 1"
     )
@@ -309,5 +309,5 @@ def test_help_loads_nothing_heavy() -> None:
     words = [sys.executable, "-c", code, "eval", "--help"]
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     loaded = done.stdout.rsplit("loaded:", 1)[1].split()
-    assert "moesaic.cli.eval" in loaded
+    assert "moesaic.cli.study.eval" in loaded
     assert not {"numpy", "numba", "rich", "matplotlib", "torch"} & set(loaded)

@@ -55,7 +55,7 @@ def test_mistakes_are_refused_before_measuring(
 def test_recorded_measurements_are_still_predicted(path: Path) -> None:
     """Made by `moesaic fidelity -o FILE` on the machine whose description is in the file; a
     change of the simulator or of a policy that loses touch with it shows here."""
-    from moesaic.engine.measuring.fidelity import predict, routing
+    from moesaic.lab.fidelity import predict, routing
     from moesaic.models.synthetic import synthetic_architecture
 
     recorded = json.loads(path.read_text())

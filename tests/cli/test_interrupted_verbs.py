@@ -20,7 +20,7 @@ import pytest
 import small_tokenizers
 import stock
 from moesaic.cli.main import main
-from moesaic.engine.generation.sampler import Sampler
+from moesaic.engine.sampling.sampler import Sampler
 from moesaic.machines.real.store import ExpertStore
 from moesaic.workloads.source import open_trace
 from talking_models import CHATML

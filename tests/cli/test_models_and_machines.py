@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from moesaic.cli.main import app, main
-from moesaic.core.model_zoo import known_models
 from moesaic.hardware.load import known_machines, load_machine, machine_file
 from moesaic.hardware.write import save_machine
+from moesaic.model_info.model_zoo import known_models
 from moesaic.models.bundled import default_model
 
 

@@ -7,9 +7,9 @@ from dataclasses import fields
 import pytest
 from command import SMALL, refused, run, run_json
 
-from moesaic.cli.common_options import ALPHA, CACHE, DTYPE, PREFETCH, SCHEDULE
+from moesaic.cli.shared.simulation_options import ALPHA, CACHE, DTYPE, PREFETCH, SCHEDULE
 from moesaic.core.dtypes import BITS_PER_WEIGHT
-from moesaic.engine.settings import Settings
+from moesaic.lab.simulate.settings import Settings
 from moesaic.policies.cache import mrs
 
 PREFILL = ("--phase", "prefill")

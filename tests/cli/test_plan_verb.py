@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from command import refused, run, run_json
 
-from moesaic.cli import plan as plan_module
-from moesaic.core.model_zoo import load_model
+from moesaic.cli.study import plan as plan_module
 from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory.plan import plan_memory
-from moesaic.engine.prediction import predict, simulated
+from moesaic.engine.memory.memory_plan import plan_memory
 from moesaic.hardware.host import this_host
 from moesaic.hardware.load import load_machine, machine_file
 from moesaic.hardware.write import save_machine
+from moesaic.lab.speed_estimate import predict, simulated
+from moesaic.model_info.model_zoo import load_model
 
 OLMOE, A6000 = ("plan", "olmoe-1b-7b"), ("--machine", "a6000-xeon5220r")
 EMULATED = ("--accelerator", "emulated")
@@ -220,7 +220,7 @@ def test_neither_help_nor_a_plan_waits_for_torch(words: tuple[str, ...]) -> None
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     loaded = set(done.stdout.rsplit("loaded:", 1)[1].split())
-    assert "moesaic.cli.plan" in loaded
+    assert "moesaic.cli.study.plan" in loaded
     assert "torch" not in loaded
     if "--help" in words:
         assert not loaded & {"numpy", "numba", "rich"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from command import run, run_json
 
-from moesaic.engine.placement import FILLS
 from moesaic.policies.cache import caches
+from moesaic.policies.placement import FILLS
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
 from moesaic.policies.systems import SYSTEMS

@@ -42,8 +42,8 @@ def test_both_descriptions_are_written_and_can_be_simulated(tmp_path: Path) -> N
 
 
 def test_a_run_can_believe_the_description() -> None:
-    from moesaic.engine.generation.assembly import on_store, synthetic_store
-    from moesaic.engine.memory.room import Room
+    from moesaic.engine.assemble import on_store, synthetic_store
+    from moesaic.engine.memory.capacity import Room
 
     run("profile", "--accelerator", "none", "--threads", 1)
     config = str(machine_file().parents[2] / "config.json")

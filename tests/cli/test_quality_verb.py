@@ -16,11 +16,11 @@ from torch.nn import functional
 import small_tokenizers
 import stock
 from moesaic import LLM, SamplingParams
-from moesaic.cli import quality as verb
-from moesaic.engine.evaluation import problem_task
-from moesaic.engine.evaluation.problem_task import SPLITS
-from moesaic.engine.generation import loading
+from moesaic.cli.study import quality as verb
+from moesaic.engine import loading
 from moesaic.kernels.quantize import FORMATS, dequantize, pack_codes, quantize
+from moesaic.lab.evaluation import problem_task
+from moesaic.lab.evaluation.problem_task import SPLITS
 from moesaic.machines.real.store import ExpertStore
 from moesaic.problems import Problem
 from talking_models import CHATML, talking

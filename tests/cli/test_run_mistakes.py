@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 
 import small_tokenizers
 import stock
-from moesaic.cli import model_folder
-from moesaic.engine.generation import loading
+from moesaic.cli.shared import model_folder
+from moesaic.engine import loading
 from moesaic.models import bundled
 from talking_models import talking
 

@@ -77,12 +77,12 @@ def test_a_directory_is_no_file(
 def test_a_picture_without_matplotlib_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from moesaic.cli import out_files
+    from moesaic.cli.shared import out_files
 
     monkeypatch.setattr(out_files, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"moesaic\[plot\]"):
         out_files.check_picture("--timeline", str(tmp_path / "out.png"))
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.delitem(sys.modules, "moesaic.cli.pictures", raising=False)
+    monkeypatch.delitem(sys.modules, "moesaic.cli.shared.pictures", raising=False)
     with pytest.raises(MissingExtra, match="a picture"):
-        __import__("moesaic.cli.pictures")
+        __import__("moesaic.cli.shared.pictures")

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from command import SMALL, refused, run, run_json
 
-from moesaic.cli.common_options import MACHINE
-from moesaic.core.model_zoo import load_model
-from moesaic.engine.settings import Settings
-from moesaic.engine.workload import SYNTHETIC, playable, usual_trace
+from moesaic.cli.shared.simulation_options import MACHINE
 from moesaic.hardware.load import load_machine
+from moesaic.lab.simulate.settings import Settings
+from moesaic.lab.simulate.workload import SYNTHETIC, playable, usual_trace
+from moesaic.model_info.model_zoo import load_model
 from moesaic.workloads import bundled
 from moesaic.workloads.block import DECODE, RoutingBlock
 from moesaic.workloads.bundled import BUNDLED, DEFAULT_MODEL, bundled_trace, recorded_trace

@@ -11,10 +11,10 @@ import matplotlib
 import pytest
 from command import SMALL, run, run_json
 
-from moesaic.cli.common_options import CACHE_RATIO, MACHINE
-from moesaic.cli.recording import Recorded, Recording
-from moesaic.cli.summary import in_time
-from moesaic.core.model_zoo import load_model
+from moesaic.cli.shared.simulation_options import CACHE_RATIO, MACHINE
+from moesaic.cli.study.simulate_recording import Recorded, Recording
+from moesaic.cli.study.simulate_summary import in_time
+from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.systems import SYSTEMS
 
 LARGE = "deepseek-v2-lite"  # of synthetic routing

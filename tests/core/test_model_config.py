@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from moesaic.core.errors import BadConfig
-from moesaic.core.model_config import read_model_config
+from moesaic.model_info.model_config import read_model_config
 
 MIXTRAL: dict[str, Any] = {
     "model_type": "mixtral",

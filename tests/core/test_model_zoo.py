@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from moesaic.core.errors import BadConfig, UnknownName
-from moesaic.core.model_config import read_model_config
-from moesaic.core.model_families import FAMILIES
-from moesaic.core.model_zoo import known_models, load_model
+from moesaic.model_info.model_config import read_model_config
+from moesaic.model_info.model_families import FAMILIES
+from moesaic.model_info.model_zoo import known_models, load_model
 from moesaic.models.bundled import NAME as OWN
 from moesaic.models.bundled import default_model
 

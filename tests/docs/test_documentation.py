@@ -11,11 +11,11 @@ from types import ModuleType
 import pytest
 
 from moesaic.cli.main import VERBS
-from moesaic.core.model_zoo import load_model
-from moesaic.engine.settings import Settings
-from moesaic.engine.simulation import simulate
-from moesaic.engine.workload import choose_workload
 from moesaic.hardware.load import load_machine
+from moesaic.lab.simulate.settings import Settings
+from moesaic.lab.simulate.simulation import simulate
+from moesaic.lab.simulate.workload import choose_workload
+from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.cache import caches
 from moesaic.policies.schedule import schedules
 from talking_models import talking

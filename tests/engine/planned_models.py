@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from moesaic.core.config_reader import ConfigReader
-from moesaic.core.model import LatentAttention, ModelSpec
+from moesaic.model_info.config_reader import ConfigReader
+from moesaic.model_info.model_spec import LatentAttention, ModelSpec
 from moesaic.models.architecture import Architecture
 from moesaic.models.config import architecture_of
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from moesaic.engine.measuring.engine_times import EngineTimes
-from moesaic.engine.measuring.expert_times import ExpertTimes
-from moesaic.engine.measuring.memory_times import LinkTimes
-from moesaic.engine.measuring.profile import Device, Profile, contradictions, describe
 from moesaic.hardware.host import this_host
 from moesaic.hardware.write import machine_toml
+from moesaic.lab.profile.engine_times import EngineTimes
+from moesaic.lab.profile.expert_times import ExpertTimes
+from moesaic.lab.profile.machine_profile import Device, Profile, contradictions, describe
+from moesaic.lab.profile.memory_times import LinkTimes
 
 TIMES = {1: 1200.0, 256: 4700.0}
 EXPERTS = ExpertTimes(

@@ -15,14 +15,14 @@ from planned_models import GROUPED, LATENT, architecture
 
 from invented import small_machine
 from moesaic.core.errors import ImpossibleSetting, UnknownName
-from moesaic.core.model_zoo import load_model
 from moesaic.core.units import GB
+from moesaic.engine.assemble import on_store, synthetic_store
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.generation.assembly import on_store, synthetic_store
-from moesaic.engine.memory.choice import SHORTEST, slots_of
-from moesaic.engine.memory.plan import MemoryPlan, plan_memory
+from moesaic.engine.memory.fitting import SHORTEST, slots_of
+from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
 from moesaic.engine.memory.sizes import Sizes
-from moesaic.engine.settings import Settings
+from moesaic.lab.simulate.settings import Settings
+from moesaic.model_info.model_zoo import load_model
 from moesaic.models.synthetic import synthetic_decoder
 
 torch.set_num_threads(1)

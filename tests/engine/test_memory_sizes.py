@@ -12,8 +12,6 @@ import torch
 from planned_models import BOTH, GROUPED, LATENT, architecture
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.core.expert_workspace import native_workspace
-from moesaic.core.model import ModelSpec
 from moesaic.core.routing import ExpertId
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.sizes import STAGING, Sizes
@@ -23,11 +21,13 @@ from moesaic.kernels.dtypes import torch_dtype
 from moesaic.kernels.instruction_sets import REFERENCE, choose
 from moesaic.machines.real import accelerator
 from moesaic.machines.real.store import ExpertStore
+from moesaic.model_info.expert_workspace import native_workspace
+from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.build import DecoderBuilder
 from moesaic.models.experts import ResidentExperts
 from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.step import Segment
 from moesaic.models.synthetic import random_expert, synthetic_decoder
+from moesaic.models.token_batch import Segment
 
 torch.set_num_threads(1)
 

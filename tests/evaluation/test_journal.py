@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.engine.evaluation.journal import Journal
-from moesaic.engine.evaluation.results import Result
+from moesaic.lab.evaluation.journal import Journal
+from moesaic.lab.evaluation.results import Result
 
 SETTINGS = {"limit": 3, "splits": ("a", "b"), "form": None}
 ONE, TWO = Result("problems", "1", right=True, answer="é"), Result("problems", "2", right=False)

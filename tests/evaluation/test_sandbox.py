@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.engine.evaluation import sandbox
-from moesaic.engine.evaluation.sandbox import Limits, Outcome, run_program
+from moesaic.lab.evaluation import sandbox
+from moesaic.lab.evaluation.sandbox import Limits, Outcome, run_program
 
 SHORT_S, PLENTY_S = 0.4, 10.0
 FORKING = """

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from moesaic.engine.evaluation.results import Result, from_line
-from moesaic.engine.evaluation.scores import Reading, Score, scores, wilson
+from moesaic.lab.evaluation.results import Result, from_line
+from moesaic.lab.evaluation.scores import Reading, Score, scores, wilson
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ from small_files import exercise, sum_of, write_lines
 from training.documents import plain_prompt
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.engine.evaluation.gsm8k_task import gsm8k_items, number_in, read_gsm8k
-from moesaic.engine.evaluation.humaneval_task import completed, humaneval_items
-from moesaic.engine.evaluation.input_files import digest, read_lines, read_text
-from moesaic.engine.evaluation.items import Question, Unusable
-from moesaic.engine.evaluation.problem_task import problem_items
-from moesaic.engine.evaluation.sandbox import Limits
+from moesaic.lab.evaluation.gsm8k_task import gsm8k_items, number_in, read_gsm8k
+from moesaic.lab.evaluation.humaneval_task import completed, humaneval_items
+from moesaic.lab.evaluation.input_files import digest, read_lines, read_text
+from moesaic.lab.evaluation.items import Question, Unusable
+from moesaic.lab.evaluation.problem_task import problem_items
+from moesaic.lab.evaluation.sandbox import Limits
 from moesaic.models.tokenizer import Tokenizer
 from moesaic.problems import generate
 from talking_models import talking

@@ -10,10 +10,10 @@ from small_files import write_lines
 from torch.nn import functional
 
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.evaluation.items import Unusable, Window
-from moesaic.engine.evaluation.reading import read_window
-from moesaic.engine.evaluation.text_task import text_items, windows
-from moesaic.engine.generation.loading import load
+from moesaic.engine.loading import load
+from moesaic.lab.evaluation.items import Unusable, Window
+from moesaic.lab.evaluation.reading import read_window
+from moesaic.lab.evaluation.text_task import text_items, windows
 from moesaic.models.tokenizer import Tokenizer
 from talking_models import talking
 

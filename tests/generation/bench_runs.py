@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from moesaic.engine.bench.cases import Case
-from moesaic.engine.bench.contenders import plan_contenders
-from moesaic.engine.bench.film import Film
-from moesaic.engine.bench.grid import run_bench
-from moesaic.engine.bench.loaded import BenchModel, Loaded, load_model, made_up
-from moesaic.engine.bench.rates import MeasuredRates, Rates
-from moesaic.engine.bench.replayed_routing import Routing, choose_routing
-from moesaic.engine.bench.row import Row
 from moesaic.engine.engine_settings import EngineSettings
+from moesaic.lab.bench.cases import Case
+from moesaic.lab.bench.contenders import plan_contenders
+from moesaic.lab.bench.grid import run_bench
+from moesaic.lab.bench.last_steps import Film
+from moesaic.lab.bench.loaded import BenchModel, Loaded, load_model, made_up
+from moesaic.lab.bench.rates import MeasuredRates, Rates
+from moesaic.lab.bench.replayed_routing import Routing, choose_routing
+from moesaic.lab.bench.row import Row
 from moesaic.policies.systems import load_system
 
 torch.set_num_threads(1)

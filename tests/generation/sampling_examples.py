@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import torch
 
-from moesaic.engine.generation.candidates import candidates
-from moesaic.engine.generation.row_state import RowState
-from moesaic.engine.generation.sampler import Sampler
-from moesaic.engine.generation.sampling_params import SamplingParams
-from moesaic.engine.generation.score_edits import penalise_repeats
+from moesaic.engine.sampling.candidates import candidates
+from moesaic.engine.sampling.row_state import RowState
+from moesaic.engine.sampling.sampler import Sampler
+from moesaic.engine.sampling.sampling_params import SamplingParams
+from moesaic.engine.sampling.score_edits import penalise_repeats
 
 torch.set_num_threads(1)
 

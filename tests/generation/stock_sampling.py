@@ -16,7 +16,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from moesaic.engine.generation.sampling_params import SamplingParams
+from moesaic.engine.sampling.sampling_params import SamplingParams
 
 
 def processors(params: SamplingParams, prompt_length: int, eos: Sequence[int] = ()) -> Any:

@@ -12,13 +12,13 @@ from bench_runs import ACCELERATED, INVENTED, bench, routing, settings, tiny
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.report import LayerReport, Span, StepReport
-from moesaic.engine.bench import contenders as bench_room
-from moesaic.engine.bench.cases import Case, make_cases
-from moesaic.engine.bench.contenders import plan_contenders
-from moesaic.engine.bench.film import MOST_STEPS, Film
-from moesaic.engine.bench.replayed_routing import PROFILE_TOKENS, WARMUP_STEPS
-from moesaic.engine.bench.steps import repetitions
-from moesaic.engine.placement import initial_placement
+from moesaic.lab.bench import contenders as bench_room
+from moesaic.lab.bench.cases import Case, make_cases
+from moesaic.lab.bench.contenders import plan_contenders
+from moesaic.lab.bench.last_steps import MOST_STEPS, Film
+from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, WARMUP_STEPS
+from moesaic.lab.bench.steps import repetitions
+from moesaic.policies.placement import initial_placement
 from moesaic.workloads.steps import decode_steps, popularity, prefill_steps
 
 READ, WRITE, TOGETHER = Case("prefill", 40), Case("decode", 12), Case("decode", 6, batch=3)

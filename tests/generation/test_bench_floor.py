@@ -11,16 +11,16 @@ from bench_runs import ACCELERATED, INVENTED, TINY, bench, settings, tiny, write
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import stock
-from moesaic.core.machine import Step
+from moesaic.core.body import Step
 from moesaic.core.report import LayerReport, StepReport
-from moesaic.engine.bench import rates
-from moesaic.engine.bench.cases import Case
-from moesaic.engine.bench.loaded import load_model, made_up
-from moesaic.engine.bench.rates import MeasuredRates, Rates, measure_rates
-from moesaic.engine.bench.real_floor import CpuFloor, make_floor, run_floor_s
-from moesaic.engine.generation.assembly import on_store
-from moesaic.engine.generation.runner import Feed
-from moesaic.engine.memory.room import Room
+from moesaic.engine.assemble import on_store
+from moesaic.engine.memory.capacity import Room
+from moesaic.engine.runner import Feed
+from moesaic.lab.bench import rates
+from moesaic.lab.bench.cases import Case
+from moesaic.lab.bench.loaded import load_model, made_up
+from moesaic.lab.bench.rates import MeasuredRates, Rates, measure_rates
+from moesaic.lab.bench.real_floor import CpuFloor, make_floor, run_floor_s
 
 # Shared experts, and a first layer without experts.
 GLM = {"model_type": "glm4_moe"} | stock.SHARED | stock.FAMILIES["glm-4.5"][1]

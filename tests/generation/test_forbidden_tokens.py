@@ -9,9 +9,9 @@ import torch
 from sampling_examples import EVERYTHING, GREEDY, draws, logits_of
 
 from moesaic.core.errors import BrokenModel
-from moesaic.engine.generation.row_state import RowState
-from moesaic.engine.generation.sampler import Sampler
-from moesaic.engine.generation.sampling_params import SamplingParams
+from moesaic.engine.sampling.row_state import RowState
+from moesaic.engine.sampling.sampler import Sampler
+from moesaic.engine.sampling.sampling_params import SamplingParams
 
 
 @pytest.mark.parametrize("params", [GREEDY, SamplingParams(), EVERYTHING])

@@ -10,9 +10,9 @@ import torch
 from sampling_examples import EVERYTHING, GREEDY, logits_of
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from moesaic.engine.generation.row_state import RowState
-from moesaic.engine.generation.sampler import Sampler
-from moesaic.engine.generation.sampling_params import SamplingParams
+from moesaic.engine.sampling.row_state import RowState
+from moesaic.engine.sampling.sampler import Sampler
+from moesaic.engine.sampling.sampling_params import SamplingParams
 
 
 def test_greedy_takes_the_first_of_equals_and_leaves_the_logits_alone() -> None:

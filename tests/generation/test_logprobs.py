@@ -8,9 +8,9 @@ import pytest
 import torch
 from sampling_examples import EVERYTHING, logits_of
 
-from moesaic.engine.generation.row_state import RowState
-from moesaic.engine.generation.sampler import Sampler
-from moesaic.engine.generation.sampling_params import SamplingParams
+from moesaic.engine.sampling.row_state import RowState
+from moesaic.engine.sampling.sampler import Sampler
+from moesaic.engine.sampling.sampling_params import SamplingParams
 
 
 def test_log_probabilities_are_the_models_own() -> None:

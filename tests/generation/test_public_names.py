@@ -9,8 +9,8 @@ import sys
 import pytest
 
 import moesaic
-from moesaic.engine.generation.llm import LLM
-from moesaic.engine.generation.sampling_params import SamplingParams
+from moesaic.engine.llm import LLM
+from moesaic.engine.sampling.sampling_params import SamplingParams
 
 WITHOUT_TORCH = """
 import sys

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.engine.quality.compared_logits import QualityTally, compare
+from moesaic.lab.quality.compared_logits import QualityTally, compare
 
 torch.set_num_threads(1)
 

@@ -14,9 +14,9 @@ from small_llms import MACHINES, TIGHT, greedy, llm, prompts
 import stock
 from moesaic import AsyncLLM
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.engine.settings import Settings
-from moesaic.engine.simulation import simulate
 from moesaic.hardware.load import load_machine
+from moesaic.lab.simulate.settings import Settings
+from moesaic.lab.simulate.simulation import simulate
 from moesaic.workloads.block import DECODE, PREFILL, RoutingBlock
 from moesaic.workloads.documents import documents
 from moesaic.workloads.source import open_trace

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sampling_examples import ASSORTED, EVERYTHING, logits_of, probabilities
 from transformers import GenerationConfig, GenerationMixin
 
-from moesaic.engine.generation.candidates import Candidates
-from moesaic.engine.generation.sampling_params import SamplingParams
+from moesaic.engine.sampling.candidates import Candidates
+from moesaic.engine.sampling.sampling_params import SamplingParams
 
 TOLERANCE = 1e-6
 

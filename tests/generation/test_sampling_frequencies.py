@@ -8,9 +8,9 @@ import torch
 from sampling_examples import EVERYTHING, draws, logits_of
 from scipy.stats import chi2
 
-from moesaic.engine.generation.row_state import RowState
-from moesaic.engine.generation.sampler import Sampler
-from moesaic.engine.generation.sampling_params import SamplingParams
+from moesaic.engine.sampling.row_state import RowState
+from moesaic.engine.sampling.sampler import Sampler
+from moesaic.engine.sampling.sampling_params import SamplingParams
 
 
 def chi_square(tokens: list[int], expected: torch.Tensor) -> tuple[float, float]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.engine.generation.sampling_params import SamplingParams
+from moesaic.engine.sampling.sampling_params import SamplingParams
 
 NAN, INF = float("nan"), float("inf")
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from sampling_examples import ASSORTED, EVERYTHING, logits_of, probabilities
 
-from moesaic.engine.generation.row_state import RowState
-from moesaic.engine.generation.sampler import Sampler
-from moesaic.engine.generation.sampling_params import SamplingParams
+from moesaic.engine.sampling.row_state import RowState
+from moesaic.engine.sampling.sampler import Sampler
+from moesaic.engine.sampling.sampling_params import SamplingParams
 
 
 def generate(batch: Sequence[SamplingParams], steps: int, mine: int) -> list[int]:

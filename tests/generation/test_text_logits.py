@@ -10,8 +10,8 @@ from small_llms import llm
 
 import stock
 from moesaic.core.errors import BrokenModel, ImpossibleSetting
-from moesaic.engine.quality import text_logits as module
-from moesaic.engine.quality.text_logits import logits_on_disk, text_logits
+from moesaic.lab.quality import text_logits as module
+from moesaic.lab.quality.text_logits import logits_on_disk, text_logits
 from stock_text import prompt, stock_logits
 
 

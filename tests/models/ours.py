@@ -11,7 +11,7 @@ from moesaic.models.decoder import Decoder
 from moesaic.models.experts import ExpertService, Routed
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.load import load_decoder, load_resident_experts, open_model
-from moesaic.models.step import Segment
+from moesaic.models.token_batch import Segment
 
 
 @dataclass

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import stock
-from moesaic.engine.quality.compared_logits import Quality, compare
 from moesaic.kernels.instruction_sets import VARIABLE
 from moesaic.kernels.quantize import FORMATS, GroupFormat, dequantize, pack_codes, quantize
+from moesaic.lab.quality.compared_logits import Quality, compare
 from moesaic.models.load import load_decoder, load_resident_experts, open_model
 
 TOKENS = torch.randint(0, 97, (100,), generator=torch.Generator().manual_seed(5)).tolist()

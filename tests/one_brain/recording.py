@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from closed_loop import Policies, assembled
 from invented import RandomStep
-from moesaic.core.plan import LayerPlan
+from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.report import LayerReport
 from moesaic.core.routing import LayerRouting
 from moesaic.core.view import View

@@ -12,9 +12,9 @@ import pytest
 from recording import Moment, replayed
 
 from invented import make_brain, policy_combinations, small_machine
+from moesaic.core.body import Body, Step
+from moesaic.core.layer_plan import LayerPlan, Transfer
 from moesaic.core.legality import check
-from moesaic.core.machine import Body, Step
-from moesaic.core.plan import LayerPlan, Transfer
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.routing import ExpertId, LayerRouting
 from moesaic.core.view import View

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import stock
-from moesaic.engine.generation.runner import Feed
+from moesaic.engine.runner import Feed
 from random_plans import RandomBrain
 from real_runs import PROMPT, loaded, running, truth
 from stock_text import stock_logits

@@ -14,7 +14,7 @@ from moesaic import LLM, SamplingParams
 from moesaic.models.bundled import default_model
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.load import load_decoder, load_resident_experts, open_model
-from moesaic.models.step import Segment
+from moesaic.models.token_batch import Segment
 from moesaic.models.tokenizer import Tokenizer
 from moesaic.problems import generate
 from stock_text import stock_logits

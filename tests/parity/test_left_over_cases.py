@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import stock
-from moesaic.core.model import ModelSpec
-from moesaic.core.plan import LayerPlan
+from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.routing import ExpertId, LayerRouting
 from moesaic.core.view import View
-from moesaic.engine.generation.runner import Feed, Runner
+from moesaic.engine.runner import Feed, Runner
+from moesaic.model_info.model_spec import ModelSpec
 from random_plans import RandomBrain
 from real_runs import PROMPT, Loaded, Said, load, loaded, opened, running, say, settings, truth
 from stock_text import greedy, prompt, stock_logits

@@ -12,7 +12,7 @@ import pytest
 import stock
 from moesaic.core.report import Timeline
 from moesaic.core.view import CPU, GPU, PCIE
-from moesaic.engine.generation.runner import Runner
+from moesaic.engine.runner import Runner
 from random_plans import RandomBrain
 from real_runs import Said, loaded, running, say, settings, truth
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from invented import StatedPhysics, routing_of_loads, small_model, stated_physics
-from moesaic.core.machine import Step
-from moesaic.core.plan import LayerPlan, Transfer
+from moesaic.core.body import Step
+from moesaic.core.layer_plan import LayerPlan, Transfer
 from moesaic.core.report import LayerReport, Span, Timeline
 from moesaic.core.routing import ExpertId
 from moesaic.core.view import CPU, GPU

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from closed_loop import Policies, assembled, play
 from invented import policy_combinations, random_steps, small_machine, small_model
-from moesaic.core.model import ModelSpec
-from moesaic.core.plan import LayerPlan
+from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.report import LayerReport, Span, busy_ns
 from moesaic.core.view import GPU, PCIE
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
+from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.schedule import schedules
 
 MODEL = small_model(layers=3, experts=6, top_k=2, dense=1)

@@ -14,7 +14,7 @@ from simple_runs import (
     spans,
 )
 
-from moesaic.core.plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Transfer
 from moesaic.core.routing import ExpertId
 from moesaic.core.view import CPU, GPU, PLANNER, Flight
 

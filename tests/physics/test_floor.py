@@ -8,14 +8,14 @@ import pytest
 
 from closed_loop import Policies, assembled, play
 from invented import policy_combinations, random_steps, routing_of, small_machine, small_model
-from moesaic.core.machine import Step
-from moesaic.core.plan import LayerPlan, Transfer
+from moesaic.core.body import Step
+from moesaic.core.layer_plan import LayerPlan, Transfer
 from moesaic.core.report import LayerReport, StepReport
 from moesaic.core.routing import ExpertId
 from moesaic.core.units import NS_PER_S
 from moesaic.core.view import GPU
-from moesaic.engine.floor import Floor
 from moesaic.hardware.spec import MachineSpec
+from moesaic.lab.simulate.floor import Floor
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 

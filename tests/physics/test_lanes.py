@@ -15,7 +15,7 @@ from simple_runs import (
     time_of,
 )
 
-from moesaic.core.plan import Transfer
+from moesaic.core.layer_plan import Transfer
 from moesaic.machines.sim.machine import STAGING
 
 ALL = [(0, e) for e in range(8)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from moesaic.core.model_zoo import load_model
-from moesaic.engine.settings import Settings
-from moesaic.engine.simulation import simulate
-from moesaic.engine.workload import choose_workload
 from moesaic.hardware.load import load_machine
+from moesaic.lab.simulate.settings import Settings
+from moesaic.lab.simulate.simulation import simulate
+from moesaic.lab.simulate.workload import choose_workload
+from moesaic.model_info.model_zoo import load_model
 
 
 @pytest.mark.parametrize("model", ["deepseek-v2-lite", "olmoe-1b-7b"])

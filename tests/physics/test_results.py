@@ -8,9 +8,9 @@ import pytest
 
 from invented import small_machine, small_model
 from moesaic.core.report import Timeline
-from moesaic.engine.result import Result
-from moesaic.engine.settings import Settings
-from moesaic.engine.simulation import simulate
+from moesaic.lab.simulate.result import Result
+from moesaic.lab.simulate.settings import Settings
+from moesaic.lab.simulate.simulation import simulate
 from moesaic.workloads.synthetic.calibration import default_calibration
 from moesaic.workloads.synthetic.generate import Shape, synthesize
 

@@ -14,13 +14,13 @@ from dataclasses import replace
 import pytest
 
 from invented import RandomStep, random_steps, small_machine, small_model
-from moesaic.core.machine import Step
-from moesaic.core.model import ModelSpec
-from moesaic.core.plan import LayerPlan
+from moesaic.core.body import Step
+from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.report import Timeline, busy_ns
 from moesaic.core.view import CPU, GPU
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
+from moesaic.model_info.model_spec import ModelSpec
 
 MODEL = small_model(layers=2, dense=1)
 PHYSICS = Physics(small_machine(), MODEL)

@@ -8,10 +8,10 @@ import pytest
 
 from invented import small_machine, small_model
 from moesaic.core.report import Timeline
-from moesaic.engine.settings import Settings
-from moesaic.engine.simulation import simulate
-from moesaic.engine.workload import choose_workload
 from moesaic.hardware.spec import HostSpec
+from moesaic.lab.simulate.settings import Settings
+from moesaic.lab.simulate.simulation import simulate
+from moesaic.lab.simulate.workload import choose_workload
 from moesaic.machines.sim.clock import Clock
 from moesaic.machines.sim.lane import Task
 from moesaic.machines.sim.sharing import Pool, SharingLane

@@ -9,14 +9,14 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-import moesaic.engine.generation.runner
-import moesaic.engine.loop
+import moesaic.engine.runner
+import moesaic.machines.loop
 import moesaic.machines.real
 
 WHERE = (
     str(Path(moesaic.machines.real.__file__).parent),
-    moesaic.engine.generation.runner.__file__,
-    moesaic.engine.loop.__file__,
+    moesaic.engine.runner.__file__,
+    moesaic.machines.loop.__file__,
 )
 
 

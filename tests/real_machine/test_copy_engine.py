@@ -10,7 +10,7 @@ from time import sleep
 import pytest
 import torch
 
-from moesaic.core.plan import Transfer
+from moesaic.core.layer_plan import Transfer
 from moesaic.core.routing import ExpertId
 from moesaic.machines.real.copies import Copy, CopyEngine, LinkSpeed, Slot
 

@@ -7,7 +7,7 @@ from time import sleep
 import pytest
 import torch
 
-from moesaic.engine.generation.runner import Feed
+from moesaic.engine.runner import Feed
 from moesaic.models.feed_forward import GatedNetwork, RoutedBlock
 from real_runs import loaded, running, settings
 

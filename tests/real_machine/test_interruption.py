@@ -12,7 +12,7 @@ import pytest
 import torch
 from interrupting import Interrupt
 
-from moesaic.engine.generation.runner import Feed, Runner
+from moesaic.engine.runner import Feed, Runner
 from moesaic.machines.real.accelerated import AcceleratedMachine
 from moesaic.machines.real.copies import Copy
 from random_plans import RandomBrain

@@ -10,7 +10,7 @@ import pytest
 
 from moesaic.core.report import Span, Timeline
 from moesaic.core.view import CPU, GPU, PCIE
-from moesaic.engine.generation.runner import Feed, Runner
+from moesaic.engine.runner import Feed, Runner
 from random_plans import RandomBrain
 from real_runs import PROMPT, loaded, running, settings, truth
 

@@ -12,7 +12,7 @@ import torch
 from small_store import FAST, HandLink, small_store
 
 from invented import random_routing, small_model
-from moesaic.core.plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Transfer
 from moesaic.core.report import Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId

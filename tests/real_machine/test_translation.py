@@ -14,7 +14,7 @@ from moesaic.models.experts import Routed
 from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.router import Choice
-from moesaic.models.step import Segment
+from moesaic.models.token_batch import Segment
 from real_runs import PROMPT, Loaded, loaded
 
 ROUNDING = 1e-5  # the bank multiplies gates and norms beforehand: fp32 rounds differently there

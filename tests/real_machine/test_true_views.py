@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from small_store import HandLink
 
-from moesaic.core.plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Transfer
 from moesaic.core.report import LayerReport
 from moesaic.core.routing import LayerRouting
 from moesaic.core.view import CPU, GPU, View
-from moesaic.engine.generation.runner import Feed, Runner
+from moesaic.engine.runner import Feed, Runner
 from moesaic.machines.real.accelerated import AcceleratedMachine
 from moesaic.policies.brain import Brain
 from real_runs import PROMPT, loaded, running, settings, truth

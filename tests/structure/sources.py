@@ -17,13 +17,17 @@ NEEDS_TORCH = frozenset(
         "kernels",
         "models",
         "machines.real",
-        "engine.generation",
-        "engine.bench",
-        "engine.measuring",
-        "engine.quality",
-        "engine.evaluation",
+        "engine",
+        "lab.bench",
+        "lab.fidelity",
+        "lab.profile",
+        "lab.quality",
+        "lab.evaluation",
+        "lab.replayed_run",
     }
 )
+# But these: the command line reads settings and plans memory without it.
+TORCH_FREE = frozenset({"engine.described_belief", "engine.engine_settings", "engine.memory"})
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,11 @@ class Source:
     @property
     def needs_torch(self) -> bool:
         inside = self.module.removeprefix("moesaic.")
-        return any(inside == layer or inside.startswith(f"{layer}.") for layer in NEEDS_TORCH)
+
+        def stands_in(layers: frozenset[str]) -> bool:
+            return any(inside == layer or inside.startswith(f"{layer}.") for layer in layers)
+
+        return stands_in(NEEDS_TORCH) and not stands_in(TORCH_FREE) and inside != "engine"
 
     def imports(self) -> Iterator[str]:
         """Every module named in an import, wherever it stands: in functions and under

@@ -51,7 +51,7 @@ def test_every_module_says_what_it_is() -> None:
 
 
 def test_the_library_prints_nothing() -> None:
-    """Users are talked to through one console; see cli/output.py."""
+    """Users are talked to through one console; see cli/shared/output.py."""
     prints = [
         f"{source.path}:{node.lineno}"
         for source in sources()

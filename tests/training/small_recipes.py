@@ -43,7 +43,7 @@ RECIPE = Recipe(
 
 def write_corpus(folder: Path, documents: int = 120) -> Path:
     """Sentences of a page in changing order, as books that cannot be told apart."""
-    page = (files("moesaic.cli") / "data" / "quality_text.txt").read_text(encoding="utf-8")
+    page = (files("moesaic.cli.study") / "data" / "quality_text.txt").read_text(encoding="utf-8")
     sentences = page.replace("\n", " ").split(". ")
     folder.mkdir(parents=True, exist_ok=True)
     with lzma.open(folder / "page.jsonl.xz", "wt", encoding="utf-8") as stream:

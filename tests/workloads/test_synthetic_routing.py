@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from moesaic.core.errors import BadTrace, ImpossibleSetting, UnknownName
-from moesaic.core.model_zoo import load_model
+from moesaic.model_info.model_zoo import load_model
 from moesaic.workloads.block import RoutingBlock, check_block, check_order, join
 from moesaic.workloads.bundled import bundled_trace
 from moesaic.workloads.source import LazyTrace, open_trace

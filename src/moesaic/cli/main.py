@@ -17,23 +17,26 @@ from moesaic.core.errors import MoesaicError, UnknownName
 
 # verb -> (module with a click command of the same name, one line for --help)
 VERBS: dict[str, tuple[str, str]] = {
-    "run": ("moesaic.cli.run", "Let a model answer or go on with a text."),
-    "chat": ("moesaic.cli.chat", "Talk with a model."),
-    "bench": ("moesaic.cli.bench", "How fast a model reads and writes on this machine."),
-    "eval": ("moesaic.cli.eval", "How good a model's answers are."),
-    "quality": ("moesaic.cli.quality", "What storing experts in fewer bits costs."),
-    "plan": ("moesaic.cli.plan", "What a model would need and how fast it would be: a dry run."),
-    "simulate": ("moesaic.cli.simulate", "Run one model on one simulated machine."),
-    "compare": ("moesaic.cli.compare", "Compare policies, cache ratios and machines."),
-    "trace": ("moesaic.cli.trace", "Inspect, compare, fit, synthesize and convert traces."),
-    "models": ("moesaic.cli.models", "List the known models, or show one."),
-    "machines": ("moesaic.cli.machines", "List the known machines, or show one."),
-    "policies": ("moesaic.cli.policies", "List the policies and the systems made of them."),
-    "reproduce": ("moesaic.cli.reproduce", "Reproduce a paper's tables and figures."),
-    "profile": ("moesaic.cli.profile", "Measure this machine and write its description."),
-    "fidelity": ("moesaic.cli.fidelity", "Compare the simulator with this machine."),
-    "doctor": ("moesaic.cli.doctor", "What this machine has, what is used, what is missing."),
-    "demo": ("moesaic.cli.demo", "The bundled model answers, and policies are compared on it."),
+    "run": ("moesaic.cli.run.run", "Let a model answer or go on with a text."),
+    "chat": ("moesaic.cli.run.chat", "Talk with a model."),
+    "bench": ("moesaic.cli.study.bench", "How fast a model reads and writes on this machine."),
+    "eval": ("moesaic.cli.study.eval", "How good a model's answers are."),
+    "quality": ("moesaic.cli.study.quality", "What storing experts in fewer bits costs."),
+    "plan": (
+        "moesaic.cli.study.plan",
+        "What a model would need and how fast it would be.",
+    ),
+    "simulate": ("moesaic.cli.study.simulate", "Run one model on one simulated machine."),
+    "compare": ("moesaic.cli.study.compare", "Compare policies, cache ratios and machines."),
+    "trace": ("moesaic.cli.trace.trace", "Inspect, compare, fit, synthesize and convert traces."),
+    "models": ("moesaic.cli.info.models", "List the known models, or show one."),
+    "machines": ("moesaic.cli.info.machines", "List the known machines, or show one."),
+    "policies": ("moesaic.cli.info.policies", "List the policies and the systems made of them."),
+    "reproduce": ("moesaic.cli.study.reproduce", "Reproduce a paper's tables and figures."),
+    "profile": ("moesaic.cli.study.profile", "Measure this machine and write its description."),
+    "fidelity": ("moesaic.cli.study.fidelity", "Compare the simulator with this machine."),
+    "doctor": ("moesaic.cli.info.doctor", "What this machine has, what is used, what is missing."),
+    "demo": ("moesaic.cli.run.demo", "The bundled model answers, and policies are compared on it."),
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.core.errors import IllegalPlan
-from moesaic.core.plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Transfer
 from moesaic.core.routing import ExpertId
 from moesaic.core.view import GPU, View
 

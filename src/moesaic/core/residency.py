@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from moesaic.core.plan import Transfer
+from moesaic.core.layer_plan import Transfer
 from moesaic.core.routing import ExpertId
 
 

@@ -8,11 +8,11 @@ from numbers import Integral, Real
 
 from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import ImpossibleSetting, UnknownName
-from moesaic.engine.placement import FILLS
 from moesaic.hardware.host import usable_cores
 from moesaic.kernels.instruction_sets import KERNELS
 from moesaic.kernels.instruction_sets import choose as choose_kernel
 from moesaic.policies.cache import caches
+from moesaic.policies.placement import FILLS
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
 from moesaic.policies.systems import System

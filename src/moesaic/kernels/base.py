@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from moesaic.core.expert_block import ALIGNMENT, aligned
 from moesaic.core.numa import Nodes
+from moesaic.model_info.expert_block import ALIGNMENT, aligned
 
 __all__ = [
     "ALIGNMENT",

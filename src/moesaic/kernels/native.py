@@ -15,13 +15,13 @@ from weakref import WeakSet
 import torch
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.core.expert_block import ALIGNMENT, block_bytes
 from moesaic.core.numa import Nodes
 from moesaic.kernels import _native
 from moesaic.kernels.base import Blocks, ExpertShape, ExpertWeights, LayerCrew
 from moesaic.kernels.cores import all_cores, worker_cores
 from moesaic.kernels.crossover import DEFAULT
 from moesaic.kernels.instruction_sets import ISA_NUMBERS
+from moesaic.model_info.expert_block import ALIGNMENT, block_bytes
 
 DTYPES = {"bf16": 0, "int8": 1, "int4": 2}
 VALUES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}

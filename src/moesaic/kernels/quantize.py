@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional
 
-from moesaic.core.expert_block import FORMATS, SCALE_BYTES, GroupFormat
+from moesaic.model_info.expert_block import FORMATS, SCALE_BYTES, GroupFormat
 
 __all__ = ["FORMATS", "SCALE", "GroupFormat", "Quantized", "dequantize", "pack_codes", "quantize"]
 

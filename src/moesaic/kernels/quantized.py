@@ -21,12 +21,12 @@ import torch
 from torch.nn import functional
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.core.expert_block import MatrixPlace, block_bytes, lay_out
 from moesaic.core.numa import Nodes
 from moesaic.kernels.base import ExpertShape, ExpertWeights
 from moesaic.kernels.quantize import FORMATS, SCALE, GroupFormat, dequantize, pack_codes, quantize
 from moesaic.kernels.reference import ACTIVATIONS, add_part
 from moesaic.kernels.torch_crew import TorchCrew
+from moesaic.model_info.expert_block import MatrixPlace, block_bytes, lay_out
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from functools import partial
 import torch
 from torch.nn import functional
 
-from moesaic.core.expert_block import block_bytes
 from moesaic.core.numa import Nodes
 from moesaic.kernels.base import ExpertShape, ExpertWeights
 from moesaic.kernels.dtypes import torch_dtype
 from moesaic.kernels.torch_crew import TorchCrew
+from moesaic.model_info.expert_block import block_bytes
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": functional.silu,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from moesaic.core.model import ModelSpec
 from moesaic.kernels.base import ExpertShape
+from moesaic.model_info.model_spec import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)

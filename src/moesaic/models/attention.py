@@ -7,11 +7,11 @@ from typing import Protocol
 import torch
 from torch.nn import functional
 
-from moesaic.models.step import Step
+from moesaic.models.token_batch import TokenBatch
 
 
 class Attention(Protocol):
-    def __call__(self, x: torch.Tensor, step: Step) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, step: TokenBatch) -> torch.Tensor:
         """Mix in what earlier tokens of the same sequence say. x and result [tokens, hidden];
         writes its part of `step.cache`."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from moesaic.core.config_reader import ConfigReader
 from moesaic.core.errors import BadCheckpoint
-from moesaic.core.model import ModelSpec
-from moesaic.core.model_config import model_spec, open_config
-from moesaic.core.model_families import FAMILIES
 from moesaic.kernels.reference import ACTIVATIONS
+from moesaic.model_info.config_reader import ConfigReader
+from moesaic.model_info.model_config import model_spec, open_config
+from moesaic.model_info.model_families import FAMILIES
+from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.architecture import Architecture, AttentionRule, Rope, RouterRule
 from moesaic.models.families import RUNNABLE, RunnableFamily
 from moesaic.models.rope_config import read_rope, score_magnitude

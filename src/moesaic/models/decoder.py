@@ -17,7 +17,7 @@ from moesaic.models.kv_cache import KVCache
 from moesaic.models.norm import RmsNorm
 from moesaic.models.rope import frequencies
 from moesaic.models.router import Choice
-from moesaic.models.step import Segment, make_step
+from moesaic.models.token_batch import Segment, make_batch
 
 Walk = Generator[Routed, torch.Tensor, torch.Tensor]
 
@@ -57,7 +57,7 @@ class Decoder:
         sent the sum of their experts. Returns the hidden states [tokens, hidden] that `logits`
         takes; the cache remembers the tokens only when all layers are done. Whoever drives the
         walk does so in torch's inference mode."""
-        step = make_step(self.architecture.rope, self._frequencies, segments, cache)
+        step = make_batch(self.architecture.rope, self._frequencies, segments, cache)
         stream = functional.embedding(tokens, self._embedding)
         for layer in self.layers:
             stream = stream + layer.attention(layer.attention_norm(stream), step)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from moesaic.core.config_reader import ConfigReader
+from moesaic.model_info.config_reader import ConfigReader
 
 QkNorm = Literal["none", "head", "projection"]
 

@@ -11,7 +11,7 @@ from moesaic.models.attention import attend
 from moesaic.models.linear import Linear
 from moesaic.models.norm import RmsNorm
 from moesaic.models.rope import rotate
-from moesaic.models.step import Span, Step
+from moesaic.models.token_batch import RowSpan, TokenBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class GroupedAttention:
     query_norm: RmsNorm | None = None
     key_norm: RmsNorm | None = None
 
-    def __call__(self, x: torch.Tensor, step: Step) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, step: TokenBatch) -> torch.Tensor:
         rope = self.architecture.rope
         query, key, value = self._project(x)
         query, key = rotate(rope, query, step.turn), rotate(rope, key, step.turn)
@@ -55,8 +55,8 @@ class GroupedAttention:
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
-        step: Step,
-        span: Span,
+        step: TokenBatch,
+        span: RowSpan,
     ) -> torch.Tensor:
         rows, head = span.rows, self.architecture.spec.head_dim
         keys, values = step.cache.extend(

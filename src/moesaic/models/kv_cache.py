@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.core.model import ModelSpec
+from moesaic.model_info.model_spec import ModelSpec
 
 
 class KVCache(Protocol):

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import torch
 
-from moesaic.core.model import LatentAttention as LatentShape
+from moesaic.model_info.model_spec import LatentAttention as LatentShape
 from moesaic.models.architecture import Architecture
 from moesaic.models.attention import attend, attend_shared
 from moesaic.models.linear import Linear
 from moesaic.models.norm import RmsNorm
 from moesaic.models.rope import rotate
-from moesaic.models.step import Span, Step
+from moesaic.models.token_batch import RowSpan, TokenBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class LatentAttention:
     expand: torch.Tensor  # [heads, plain key + value, rank]
     output: Linear
 
-    def __call__(self, x: torch.Tensor, step: Step) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, step: TokenBatch) -> torch.Tensor:
         rope, shape = self.architecture.rope, self.shape
         query = self.query(x).unflatten(-1, (self.architecture.spec.num_heads, -1))
         plain, turning = query.split((shape.qk_nope_head_dim, shape.qk_rope_head_dim), dim=-1)
@@ -62,8 +62,8 @@ class LatentAttention:
         turning: torch.Tensor,
         latent: torch.Tensor,
         key: torch.Tensor,
-        step: Step,
-        span: Span,
+        step: TokenBatch,
+        span: RowSpan,
     ) -> torch.Tensor:
         """[new, heads, value width]"""
         rows = span.rows

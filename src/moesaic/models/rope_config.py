@@ -7,8 +7,8 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from moesaic.core.config_reader import ConfigReader
-from moesaic.core.model import ModelSpec
+from moesaic.model_info.config_reader import ConfigReader
+from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.architecture import Rope
 from moesaic.models.families import RunnableFamily
 

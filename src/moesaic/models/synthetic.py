@@ -10,12 +10,12 @@ from pathlib import Path
 
 import torch
 
-from moesaic.core.config_reader import ConfigReader
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.core.model import ModelSpec
-from moesaic.core.model_zoo import load_model
 from moesaic.kernels.base import ExpertShape, ExpertWeights
 from moesaic.kernels.dtypes import torch_dtype
+from moesaic.model_info.config_reader import ConfigReader
+from moesaic.model_info.model_spec import ModelSpec
+from moesaic.model_info.model_zoo import load_model
 from moesaic.models.architecture import Architecture
 from moesaic.models.build import DecoderBuilder
 from moesaic.models.config import architecture_of, read_architecture

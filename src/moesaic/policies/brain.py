@@ -11,14 +11,14 @@ from typing import NamedTuple
 import numpy as np
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.layer_plan import LayerPlan, Transfer
 from moesaic.core.legality import check
-from moesaic.core.plan import LayerPlan, Transfer
 from moesaic.core.report import LayerReport
 from moesaic.core.routing import ExpertId, Forecast, LayerRouting
 from moesaic.core.view import CPU, View
 from moesaic.policies.belief import Belief
 from moesaic.policies.cache.base import Cache
-from moesaic.policies.foresight import Foresight
+from moesaic.policies.forecasting import Foresight
 from moesaic.policies.future import Future
 from moesaic.policies.ledger import Ledger
 from moesaic.policies.link_price import LinkPrice

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.core.plan import Transfer
+from moesaic.core.layer_plan import Transfer
 from moesaic.core.routing import ExpertId
 from moesaic.core.view import View
 from moesaic.policies.compiled import compiled

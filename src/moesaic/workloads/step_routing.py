@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.core.machine import Step
+from moesaic.core.body import Step
 from moesaic.core.routing import Forecast, LayerRouting
 from moesaic.workloads.block import RoutingBlock
 from moesaic.workloads.header import TraceHeader

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from moesaic.core.body import Step
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.core.machine import Step
 from moesaic.workloads.block import RoutingBlock, join
 from moesaic.workloads.documents import documents, part_of_phase
 from moesaic.workloads.source import TraceSource

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory.room import Room
+from moesaic.engine.memory.capacity import Room
 from moesaic.engine.memory.sizes import STAGING, Sizes
 
 SPARE = 0.05  # of main memory: for Python, torch and everybody else

@@ -14,8 +14,8 @@ from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import MoesaicError
 from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory.choice import SHORTEST, largest, needing_slots, sized_by_memory
 from moesaic.engine.memory.draft import SPARE, MemoryPlan, Part
+from moesaic.engine.memory.fitting import SHORTEST, largest, needing_slots, sized_by_memory
 
 Decide = Callable[[EngineSettings], MemoryPlan]
 Fits = Callable[..., bool]  # with these settings changed

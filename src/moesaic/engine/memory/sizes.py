@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from moesaic.core.dtypes import weight_bytes
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.core.expert_block import FORMATS, TILES, block_bytes
-from moesaic.core.expert_workspace import native_workspace
-from moesaic.core.model import LatentAttention, ModelSpec
 from moesaic.engine.engine_settings import DTYPES, EngineSettings
 from moesaic.hardware.host import usable_cores
+from moesaic.model_info.expert_block import FORMATS, TILES, block_bytes
+from moesaic.model_info.expert_workspace import native_workspace
+from moesaic.model_info.model_spec import LatentAttention, ModelSpec
 
 STAGING = 2  # places of an accelerator for experts used once
 _PIECE = 1 << 22  # weights of a quantised expert that are unpacked at a time

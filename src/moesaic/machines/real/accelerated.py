@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from moesaic.core.plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Transfer
 from moesaic.core.report import LayerReport, Span, Timeline
 from moesaic.core.routing import ExpertId
 from moesaic.core.view import CPU, GPU, View

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from moesaic.core.plan import Transfer
+from moesaic.core.layer_plan import Transfer
 from moesaic.core.routing import ExpertId
 from moesaic.machines.real.copies import CopyEngine, LinkSpeed, Slot
 from moesaic.machines.real.lane import ThreadLane

@@ -14,7 +14,7 @@ from time import perf_counter_ns, sleep
 
 import torch
 
-from moesaic.core.plan import Transfer
+from moesaic.core.layer_plan import Transfer
 from moesaic.core.routing import ExpertId
 from moesaic.core.units import GB, NS_PER_S
 

@@ -10,7 +10,7 @@ from time import perf_counter_ns
 
 import torch
 
-from moesaic.core.plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Transfer
 from moesaic.core.report import LayerReport, Span, Timeline
 from moesaic.core.view import CPU, View
 from moesaic.kernels.grouping import group_by_expert

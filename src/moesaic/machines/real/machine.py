@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from moesaic.core.machine import Step
+from moesaic.core.body import Step
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import LayerRouting

@@ -8,7 +8,7 @@ from time import perf_counter_ns
 
 import torch
 
-from moesaic.core.plan import Transfer
+from moesaic.core.layer_plan import Transfer
 from moesaic.kernels.base import Blocks, LayerCrew
 from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copies import Copy

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from threading import Event
 from time import perf_counter_ns
 
-from moesaic.core.plan import Transfer
+from moesaic.core.layer_plan import Transfer
 from moesaic.core.report import Span, Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from moesaic.core.body import Step
 from moesaic.core.dtypes import weight_bytes
-from moesaic.core.machine import Step
-from moesaic.core.model import ModelSpec
 from moesaic.core.units import GB, NS_PER_S, ns_from_us
 from moesaic.core.view import CPU, GPU
 from moesaic.hardware.spec import CpuSpec, GpuSpec, MachineSpec
+from moesaic.model_info.model_spec import ModelSpec
 
 ACTIVATION_BYTES = 2  # activations and the KV cache are 16-bit
 

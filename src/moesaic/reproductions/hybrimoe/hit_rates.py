@@ -8,10 +8,10 @@ from itertools import islice, product
 
 import numpy as np
 
-from moesaic.core.model_zoo import load_model
+from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.cache import caches
 from moesaic.policies.future import Future
-from moesaic.policies.replay import replay_hit_rates
+from moesaic.policies.hit_rate_replay import replay_hit_rates
 from moesaic.reproductions.hybrimoe.paper import HIT_RATE_CAPACITIES, HIT_RATES, MODELS
 from moesaic.reproductions.hybrimoe.runs import again, routing
 from moesaic.reproductions.row import Row

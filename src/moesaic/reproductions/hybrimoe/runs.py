@@ -9,11 +9,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from moesaic.core.model_zoo import load_model
-from moesaic.engine.settings import Settings
-from moesaic.engine.simulation import simulate
-from moesaic.engine.workload import choose_workload
 from moesaic.hardware.load import load_machine
+from moesaic.lab.simulate.settings import Settings
+from moesaic.lab.simulate.simulation import simulate
+from moesaic.lab.simulate.workload import choose_workload
+from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.systems import load_system
 from moesaic.reproductions.hybrimoe.paper import DTYPE
 from moesaic.workloads.source import MemoryTrace, TraceSource

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.core.model import ModelSpec
+from moesaic.model_info.model_spec import ModelSpec
 from moesaic.workloads.block import PHASES, RoutingBlock
 from moesaic.workloads.header import TraceHeader
 from moesaic.workloads.source import LazyTrace

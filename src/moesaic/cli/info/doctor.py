@@ -1,0 +1,143 @@
+"""`moesaic doctor`: what this machine has, what Moesaic will use of it, what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import click
+
+from moesaic.cli.info.surroundings import PACKAGES, Surroundings, look_around
+from moesaic.cli.shared.output import print_json
+from moesaic.hardware.host import Host, this_host
+from moesaic.kernels.instruction_sets import REFERENCE, VARIABLE, in_words, native
+
+_HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
+_HUGE_PAGES_MEAN = {
+    "always": "always: given to every program",
+    "madvise": "madvise: given to programs that ask",
+    "never": "never",
+}
+
+
+class Lack(NamedTuple):
+    """Something missing; `about` is a word that stays the same from version to version."""
+
+    about: str
+    what: str
+    remedy: str
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def doctor(as_json: bool) -> None:
+    """Say what this machine has, what will be used of it, and what is missing.
+
+    Measures nothing and changes nothing; things that are missing are no error."""
+    host, around = this_host(), look_around()
+    used, missing = what_is_used(host, around), list(what_is_missing(host, around))
+    if as_json:
+        lacks = [lack._asdict() for lack in missing]
+        print_json({"machine": asdict(host), "used": used, "missing": lacks})
+        return
+    _section("What this machine has", _host_in_words(host))
+    click.echo()
+    _section("What will be used", _use_in_words(host, used))
+    click.echo("\nWhat is missing")
+    for lack in missing:
+        click.echo(f"  {lack.what}\n    -> {lack.remedy}")
+    if not missing:
+        click.echo("  nothing")
+
+
+def what_is_used(host: Host, around: Surroundings) -> dict[str, Any]:
+    usable = around.measured and around.machine_problem is None
+    return {
+        "cpu_kernel": around.kernel if around.packages["torch"] else None,
+        "accelerator": None,  # for now the engine has no other than the emulated one
+        "expert_memory_bytes": host.available_bytes,
+        "huge_pages": host.huge_pages_on_request,
+        "machine_description": str(around.machine_file) if usable else None,
+        "packages": around.packages,
+    }
+
+
+def what_is_missing(host: Host, around: Surroundings) -> Iterator[Lack]:
+    for name, found in around.packages.items():
+        package = PACKAGES[name]
+        if found is None and package.without is not None:
+            yield Lack(name, f"{name} is not installed: {package.without}", package.install)
+    if around.kernel == REFERENCE:
+        yield _kernel_lack(host)
+    yield from _machine_lacks(around)
+    yield from _huge_page_lacks(host)
+    if not around.cache_writable:
+        what = f"compiled policies cannot be kept in {around.cache_folder}"
+        remedy = "make it a folder you may write to, or set XDG_CACHE_HOME to another one"
+        yield Lack("compiled-cache", f"{what}: runs may begin with seconds of compiling", remedy)
+
+
+def _kernel_lack(host: Host) -> Lack:
+    what = "experts are computed by PyTorch, several times slower than by the native kernels"
+    if "avx2" not in host.isa:
+        return Lack("kernels", f"{what}: this CPU has no AVX2", "use another CPU")
+    if native() is None:
+        return Lack(
+            "kernels", f"{what}: they were not built", "install a C++20 compiler, then Moesaic anew"
+        )
+    return Lack("kernels", f"{what}, as {VARIABLE} asks", f"unset {VARIABLE}")
+
+
+def _machine_lacks(around: Surroundings) -> Iterator[Lack]:
+    if not around.measured:
+        what = "this machine is not measured: predictions for it cannot be made"
+        yield Lack("profile", what, "run `moesaic profile`")
+    elif around.machine_problem is not None:
+        remedy = "correct the file, or run `moesaic profile` to write it anew"
+        yield Lack("profile", around.machine_problem, remedy)
+
+
+def _huge_page_lacks(host: Host) -> Iterator[Lack]:
+    if host.huge_pages == "never":
+        what = "huge pages are switched off: experts in memory are read more slowly"
+        remedy = f"echo madvise | sudo tee {_HUGE_PAGES} (until the next start of the system)"
+        yield Lack("huge-pages", what, remedy)
+    elif host.huge_pages is not None and not host.huge_pages_on_request:
+        what = "huge pages are switched off for this process by the program that started it"
+        yield Lack("huge-pages", what, "start it from another shell, or change that program")
+
+
+def _host_in_words(host: Host) -> Iterator[tuple[str, str]]:
+    cores = "1 usable core" if host.cores == 1 else f"{host.cores} usable cores"
+    yield "CPU", f"{host.cpu or 'of unknown make'}, {cores}"
+    yield "instructions", " ".join(host.isa) or "nothing special known"
+    yield "memory", f"{_gb(host.memory_bytes)}, available now {_gb(host.available_bytes)}"
+    yield "huge pages", _HUGE_PAGES_MEAN.get(host.huge_pages or "", host.huge_pages or "unknown")
+    yield "NUMA nodes", str(len(host.numa_nodes) or "unknown")
+    yield "GPUs", ", ".join(gpu.name for gpu in host.gpus) or "none found"
+
+
+def _use_in_words(host: Host, used: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    name = used["cpu_kernel"]
+    kernel = in_words(name) if name else "no kernel: PyTorch missing"
+    unused = f" (no kernels yet for {host.gpus[0].name})" if host.gpus else ""
+    yield "CPU experts", kernel
+    yield "accelerator", f"none{unused}; an emulated one with --accelerator emulated"
+    memory = f"up to {_gb(used['expert_memory_bytes'])}"
+    yield "experts' memory", f"{memory}, shared with the other weights and the KV cache"
+    yield "huge pages", "yes" if used["huge_pages"] else "no"
+    yield "this machine", used["machine_description"] or "no description of it that can be used"
+    packages = used["packages"].items()
+    yield "packages", ", ".join(f"{name} {found}" for name, found in packages if found) or "none"
+
+
+def _section(title: str, rows: Iterable[tuple[str, str]]) -> None:
+    click.echo(title)
+    for name, value in rows:
+        click.echo(f"  {name:<17}{value}")
+
+
+def _gb(size: int | None) -> str:
+    """10^9 bytes, as in machine descriptions."""
+    return "an unknown amount" if size is None else f"{size / 1e9:.1f} GB"

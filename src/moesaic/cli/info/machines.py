@@ -1,0 +1,126 @@
+"""`moesaic machines`: the known machines, or every number of one with its unit and source."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import click
+
+from moesaic.cli.shared.output import print_json, print_table
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.hardware.load import (
+    known_machines,
+    load_machine,
+    machine_file,
+    measured_machines,
+)
+from moesaic.hardware.spec import MachineSpec
+
+# Ending of a field's name -> unit; the first that fits counts.
+_UNITS = {"_gb_s": "GB/s", "_gb": "GB", "_us": "us", "_tflops": "TFLOP/s"}
+
+
+@click.command()
+@click.argument("machine", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--toml", "as_toml", is_flag=True, help="Print MACHINE's description file as it is.")
+def machines(machine: str | None, as_json: bool, as_toml: bool) -> None:
+    """List the known machines, or show one.
+
+    MACHINE is a known name, `this` for the machine that `moesaic profile` measured, or the path
+    of a TOML description. To describe another, save a known one with --toml, edit its name and
+    numbers, and give the file to --machine."""
+    if as_toml and (machine is None or as_json):
+        raise ImpossibleSetting("--toml prints one description: name a machine, and leave --json")
+    if machine is None:
+        _list(_all_machines(), as_json)
+        return
+    spec = load_machine(machine)
+    if as_toml:
+        click.echo(_description(machine), nl=False)
+    else:
+        _show(spec, as_json)
+
+
+def _all_machines() -> list[MachineSpec]:
+    """Under the names that --machine takes."""
+    specs = [load_machine(name) for name in known_machines()]
+    specs += [replace(load_machine(name), name=name) for name in measured_machines()]
+    return specs
+
+
+def _description(machine: str) -> bytes:
+    """The file of a machine that is known to load."""
+    if machine.lower() in measured_machines():
+        return machine_file(machine.lower()).read_bytes()
+    if machine.lower() in known_machines():
+        return (files("moesaic.hardware") / "data" / f"{machine.lower()}.toml").read_bytes()
+    return Path(machine).read_bytes()
+
+
+def _describe(spec: MachineSpec) -> dict[str, Any]:
+    """One machine as JSON: flat keys, each number with unit and source."""
+    numbers = {
+        key: {"value": value, "unit": _unit(key), "source": spec.sources[key]}
+        for key, value in spec.values().items()
+    }
+    return {
+        "name": spec.name,
+        "title": spec.title,
+        "description": spec.description,
+        "notes": list(spec.notes),
+        "gpu": spec.gpu.name,
+        "cpu": spec.cpu.name,
+        "numbers": numbers,
+    }
+
+
+def _list(specs: list[MachineSpec], as_json: bool) -> None:
+    if as_json:
+        print_json({"machines": [_describe(spec) for spec in specs]})
+        return
+    columns = ("machine", "what it is", "GB", "GPU", "CPU", "link")
+    rows = [
+        (
+            spec.name,
+            spec.title,
+            spec.gpu.memory_gb,
+            round(spec.gpu.effective_bandwidth_gb_s),
+            round(spec.cpu.effective_bandwidth_gb_s),
+            spec.pcie.bandwidth_gb_s,
+        )
+        for spec in specs
+    ]
+    print_table(
+        "Known machines: GB of GPU memory, then GB/s reached (peak x efficiency)\n"
+        "from GPU memory, from CPU memory and over the link",
+        columns,
+        rows,
+    )
+
+
+def _show(spec: MachineSpec, as_json: bool) -> None:
+    if as_json:
+        print_json(_describe(spec))
+        return
+    rows = [
+        (key, f"{value:g}", _unit(key), spec.sources[key]) for key, value in spec.values().items()
+    ]
+    print_table(f"{spec.name}: {spec.title}", ("number", "value", "unit", "source"), rows)
+    click.echo(f"GPU: {spec.gpu.name}. CPU: {spec.cpu.name}.")
+    click.echo(spec.description)
+    for note in spec.notes:
+        click.echo(f"- {note}")
+    known = spec.name if spec.name in known_machines() else known_machines()[0]
+    click.echo(f"Your own: moesaic machines {known} --toml > my.toml, edit it, --machine my.toml")
+
+
+def _unit(key: str) -> str:
+    name = key.split(".")[1]
+    for ending, unit in _UNITS.items():
+        if name.endswith(ending):
+            return unit
+    return "fraction" if name.endswith("_efficiency") else ""

@@ -1,0 +1,143 @@
+"""`moesaic chat`: a conversation with a model, on a terminal or through a pipe."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from moesaic.cli.run.sampling_options import sampling_options, sampling_params
+from moesaic.cli.shared.bundled_defaults import with_bundled_defaults
+from moesaic.cli.shared.engine_options import one_text_options, one_text_settings
+from moesaic.cli.shared.model_folder import model_folder
+from moesaic.core.errors import ImpossibleSetting, MoesaicError
+
+if TYPE_CHECKING:
+    from moesaic.cli.run.conversation import Conversation
+    from moesaic.engine.completion import Chunk
+    from moesaic.engine.preparation import Prepared
+    from moesaic.engine.sampling.sampling_params import SamplingParams
+
+MAX_TOKENS = 1024
+
+
+@click.command()
+@click.argument("model", required=False)
+@sampling_options(MAX_TOKENS)
+@click.option("--record", metavar="FILE", help="Leave a trace of the routing there (.moet).")
+@one_text_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per answer.")
+def chat(model: str | None, as_json: bool, **asked: Any) -> None:
+    """Talk with a model; it remembers what was said.
+
+    MODEL is a directory in Hugging Face layout, with a chat template; without it, the bundled
+    moesaic-20m answers. Piped lines are answered one by one. /help lists commands, Ctrl-C ends an
+    answer, Ctrl-D the conversation."""
+    settings, folder = one_text_settings(asked), model_folder(model)
+    params = sampling_params(with_bundled_defaults(asked, folder), as_json)
+    if asked["record"] is not None:
+        from moesaic.cli.shared.out_files import check_routing
+
+        check_routing("--record", asked["record"])
+
+    from moesaic.cli.run.conversation import Conversation
+    from moesaic.cli.run.generating import loaded
+    from moesaic.engine.preparation import prepare
+
+    prepared = prepare(folder, settings)
+    _refuse_if_mute(prepared, params)
+    with loaded(prepared, asked["record"]) as engine:
+        all_answered = _talk(Conversation(engine, params), as_json)
+    if not (all_answered or _on_terminal()):
+        sys.exit(2)
+
+
+def _refuse_if_mute(prepared: Prepared, params: SamplingParams) -> None:
+    """Without a tokenizer or a template, which the first question would find out too late."""
+    if prepared.tokenizer is None:
+        raise ImpossibleSetting(
+            f"{prepared.spec.name} has no tokenizer.json, so words mean nothing to it: give token "
+            "ids to `moesaic run --prompt-ids 1,2,3`, or add the file to its directory"
+        )
+    prepared.intake.conversation([{"role": "user", "content": "Hello"}], params)
+
+
+def _talk(conversation: Conversation, as_json: bool) -> bool:
+    """Until the user leaves. False if something could not be done."""
+    from moesaic.cli.run.chat_commands import obey
+
+    answer = _answer_in_json if as_json else _answer
+    fine = True
+    for line in _lines():
+        try:
+            if line.startswith("/"):
+                if not obey(line, conversation):
+                    break
+            elif line.strip():
+                answer(conversation, line.strip())
+        except MoesaicError as error:
+            fine = False
+            click.echo(f"error: {error}", err=True)
+        except KeyboardInterrupt:  # a moment too late for the answer
+            click.echo(err=True)
+    return fine
+
+
+def _answer(conversation: Conversation, text: str) -> None:
+    from moesaic.cli.run.answer_words import ending, fills
+
+    completion = conversation.answer(text, _show)
+    if not (completion.text or "").endswith("\n"):
+        click.echo()
+    if completion.finish_reason != "stop":
+        context = conversation.model.plan.room.length
+        advice = "; /reset begins a new one" if fills(completion, context) else ""
+        click.echo(f"({ending(completion, context)}{advice})", err=True)
+
+
+def _answer_in_json(conversation: Conversation, text: str) -> None:
+    from moesaic.cli.run.answer_words import answer_fields
+
+    try:
+        completion = conversation.answer(text, lambda chunk: None)
+    except MoesaicError as error:
+        click.echo(json.dumps({"error": str(error)}, ensure_ascii=False))
+        raise
+    stats = asdict(conversation.model.batcher.tally.stats())
+    click.echo(json.dumps({**answer_fields(completion), "stats": stats}, ensure_ascii=False))
+
+
+def _show(chunk: Chunk) -> None:
+    click.echo(chunk.text, nl=False)
+
+
+def _lines() -> Iterator[str]:
+    """What the user types, or what is piped in."""
+    if not _on_terminal():
+        from moesaic.cli.run.prompt import as_text
+
+        yield from (as_text(line).rstrip("\r\n") for line in sys.stdin.buffer)
+        return
+    with suppress(ImportError):
+        import_module("readline")  # gives `input` editing and history
+    click.echo("/help lists commands, Ctrl-D leaves", err=True)
+    while True:
+        try:
+            line = input("> ")
+        except EOFError:
+            click.echo()
+            return
+        except KeyboardInterrupt:
+            click.echo("\n/quit or Ctrl-D leaves", err=True)
+            continue
+        yield line
+
+
+def _on_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()

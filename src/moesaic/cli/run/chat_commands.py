@@ -1,0 +1,76 @@
+"""What a user of `chat` can say to the command itself: lines that begin with a slash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from moesaic.cli.run.answer_words import answer_lines, cost_lines, print_lines
+from moesaic.cli.shared.out_files import check_place
+from moesaic.core.errors import ImpossibleSetting, UnknownName
+
+if TYPE_CHECKING:
+    from moesaic.cli.run.conversation import Conversation
+
+
+def obey(line: str, conversation: Conversation) -> bool:
+    """Do what the line says; False: leave."""
+    name, _, rest = line.partition(" ")
+    if name == "/quit":
+        return False
+    if name not in COMMANDS:
+        raise UnknownName("command", name, [*COMMANDS, "/quit"])
+    _, run = COMMANDS[name]
+    run(conversation, rest.strip())
+    return True
+
+
+def _help(conversation: Conversation, rest: str) -> None:
+    for name, (words, _) in COMMANDS.items():
+        click.echo(f"{name:<9}{words}", err=True)
+    click.echo("/quit    or Ctrl-D: leave. Ctrl-C ends an answer.", err=True)
+    click.echo("A message that begins with a slash: put a space before it.", err=True)
+
+
+def _stats(conversation: Conversation, rest: str) -> None:
+    stats, latest = conversation.model.batcher.tally.stats(), conversation.latest
+    if latest is None:
+        click.echo("there was no answer yet", err=True)
+        return
+    print_lines(answer_lines(latest, conversation.model.plan.room.length), cost_lines(stats))
+    total = f"{stats.prompt_tokens} tokens read, {stats.generated_tokens} written"
+    print_lines(iter([("so far", f"{total}, in {stats.step_s:.1f} s")]))
+
+
+def _reset(conversation: Conversation, rest: str) -> None:
+    conversation.reset()
+    kept = "" if conversation.system is None else "; /system stays"
+    click.echo(f"a new conversation{kept}", err=True)
+
+
+def _system(conversation: Conversation, rest: str) -> None:
+    conversation.system = rest or None
+    click.echo("from the next answer on" if rest else "there is no /system text any more", err=True)
+
+
+def _save(conversation: Conversation, rest: str) -> None:
+    if not rest:
+        raise ImpossibleSetting("/save needs the name of a file, as in /save talk.json")
+    check_place("/save", rest)
+    try:
+        conversation.save(rest)
+    except OSError as error:
+        raise ImpossibleSetting(f"/save {rest!r}: {error.strerror}") from None
+    click.echo(f"wrote {rest}", err=True)
+
+
+# command -> (what it does, who does it)
+COMMANDS: dict[str, tuple[str, Callable[[Conversation, str], None]]] = {
+    "/help": ("these lines.", _help),
+    "/stats": ("what the last answer cost, and all of them.", _stats),
+    "/system": ("TEXT: tell the model before everything else; without TEXT, no more.", _system),
+    "/reset": ("forget what was said.", _reset),
+    "/save": ("FILE: write the conversation as JSON.", _save),
+}

@@ -1,0 +1,88 @@
+"""A model at work for the command line: what it will use in words, its loading with a bar, and an
+answer that Ctrl-C ends early."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from moesaic.kernels.instruction_sets import REFERENCE, choose
+from moesaic.model_info.expert_block import TILES
+
+if TYPE_CHECKING:
+    from moesaic.engine.completion import Chunk, Completion
+    from moesaic.engine.loading import LoadedModel
+    from moesaic.engine.preparation import Prepared
+    from moesaic.engine.request import Request
+
+
+@contextmanager
+def loaded(prepared: Prepared, record: str | None = None) -> Iterator[LoadedModel]:
+    """The model, while it is used."""
+    model = _load(prepared, record)
+    try:
+        yield model
+    except BaseException as error:
+        model.close(error)
+        raise
+    model.close()
+
+
+def follow(model: LoadedModel, request: Request, show: Callable[[Chunk], None]) -> Completion:
+    """The whole answer, after showing it piece by piece. Ctrl-C ends it: the completion is then
+    `cancelled`, and the model can be asked again."""
+    try:
+        model.batcher.submit(request)
+        while request.finish_reason is None:
+            for update in model.batcher.step():
+                if request.failure is None:
+                    show(update.chunk)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        model.batcher.cancel(request)
+    if request.failure is not None:
+        raise request.failure
+    return request.completion()
+
+
+def what_runs(prepared: Prepared) -> str:
+    """One line for the user: which devices, which kernel, which precision."""
+    from moesaic.hardware.host import usable_cores
+
+    settings, plan = prepared.settings, prepared.plan
+    threads = settings.threads or usable_cores()
+    experts = f" with {plan.expert_dtype} experts" if plan.expert_dtype != plan.dtype else ""
+    cores = "1 thread" if threads == 1 else f"{threads} threads"
+    how = f"{_kernel_in_words(settings.kernel, plan.expert_dtype)}, {plan.dtype}{experts}, {cores}"
+    if settings.accelerator == "none":
+        return f"no accelerator: the CPU computes everything with {how}"
+    policies = " + ".join((settings.schedule, settings.cache, settings.prefetch))
+    slots = f"{plan.room.slots} of {prepared.spec.num_expert_blocks} experts"
+    return (
+        f"{settings.accelerator} accelerator: it holds {slots} ({plan.cache_ratio:.0%}), copies at "
+        f"{settings.link_gb_s:g} GB/s, {policies}; {how}"
+    )
+
+
+def _kernel_in_words(wanted: str, expert_dtype: str) -> str:
+    name = choose(wanted)
+    if name == REFERENCE or expert_dtype not in TILES:
+        return "the PyTorch reference kernel"
+    return f"native {name} kernels"
+
+
+def _load(prepared: Prepared, record: str | None) -> LoadedModel:
+    from moesaic.cli.shared.output import progress
+    from moesaic.cli.study.simulate_recording import announce_compilation
+    from moesaic.engine.loading import load_prepared
+
+    click.echo(what_runs(prepared), err=True)
+    announce_compilation()
+    total = prepared.spec.num_expert_blocks
+    with progress("loading experts", total, quiet=not sys.stderr.isatty()) as advance:
+        return load_prepared(prepared, record, lambda done, of: advance())

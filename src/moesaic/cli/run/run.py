@@ -1,0 +1,108 @@
+"""`moesaic run`: one prompt in, its continuation out, and what that cost."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from moesaic.cli.run.prompt import prompt_options, prompt_tokens, read_prompt
+from moesaic.cli.run.sampling_options import sampling_options, sampling_params
+from moesaic.cli.shared.bundled_defaults import with_bundled_defaults
+from moesaic.cli.shared.engine_options import one_text_options, one_text_settings
+from moesaic.cli.shared.model_folder import model_folder
+from moesaic.cli.shared.simulation_options import command_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from moesaic.engine.completion import Chunk, Completion
+    from moesaic.engine.loading import LoadedModel
+    from moesaic.engine.preparation import Prepared
+    from moesaic.engine.run_stats import RunStats
+
+MAX_TOKENS = 256
+_SETTINGS = ("accelerator", "policies", "dtype", "expert_dtype")
+
+
+@click.command()
+@click.argument("model", required=False)
+@prompt_options
+@sampling_options(MAX_TOKENS)
+@click.option("--record", metavar="FILE", help="Leave a trace of the routing there (.moet).")
+@one_text_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+@click.pass_context
+def run(context: click.Context, /, model: str | None, as_json: bool, **asked: Any) -> None:
+    """Let a model answer or go on with a text, which appears while it is generated.
+
+    MODEL is a directory in Hugging Face layout: config.json, safetensors files, and tokenizer.json
+    where prompts are text. Without it, the bundled moesaic-20m answers: a prompt is then a question
+    (--chat) and tokens are not drawn (--temperature 0), unless you say otherwise. What it cost is
+    printed on standard error."""
+    settings, folder = one_text_settings(asked), model_folder(model)
+    asked = with_bundled_defaults(asked, folder)
+    params = sampling_params(asked, as_json)
+    if asked["record"] is not None:
+        from moesaic.cli.shared.out_files import check_routing
+
+        check_routing("--record", asked["record"])
+    prompt = read_prompt(asked)
+
+    from moesaic.cli.run.generating import follow, loaded
+    from moesaic.engine.preparation import prepare
+
+    prepared = prepare(folder, settings)
+    tokens = prompt_tokens(prompt, asked["chat"], prepared)
+    prepared.intake.request(tokens, params)  # what cannot be asked is refused before loading
+    with loaded(prepared, asked["record"]) as engine:
+        show = _silent if as_json else _printer(engine)
+        completion = follow(engine, engine.intake.request(tokens, params), show)
+        stats = engine.batcher.tally.stats()
+    if as_json:
+        _print_json(prepared, completion, stats, command_line(context))
+    else:
+        _end(prepared, completion, stats)
+    if completion.finish_reason == "cancelled":
+        raise click.Abort
+
+
+def _silent(chunk: Chunk) -> None:
+    pass
+
+
+def _printer(model: LoadedModel) -> Callable[[Chunk], None]:
+    if model.tokenizer is not None:
+        return lambda chunk: click.echo(chunk.text, nl=False)
+    before = chain([""], repeat(" "))
+    return lambda chunk: click.echo(f"{next(before)}{chunk.token}", nl=False)
+
+
+def _end(prepared: Prepared, completion: Completion, stats: RunStats) -> None:
+    from moesaic.cli.run.answer_words import answer_lines, cost_lines, print_lines
+
+    if completion.tokens and not (completion.text or "").endswith("\n"):
+        click.echo()
+    print_lines(answer_lines(completion, prepared.plan.room.length), cost_lines(stats))
+
+
+def _print_json(prepared: Prepared, completion: Completion, stats: RunStats, command: str) -> None:
+    from moesaic.cli.run.answer_words import answer_fields
+    from moesaic.cli.shared.output import print_json
+    from moesaic.cli.study.plan import describe
+
+    memory = describe(prepared.plan, prepared.settings)
+    settings = {name: memory.pop(name) for name in _SETTINGS}
+    settings["cache_ratio"] = prepared.plan.cache_ratio
+    print_json(
+        {
+            "model": memory.pop("model"),
+            **answer_fields(completion),
+            "stats": asdict(stats),
+            "settings": settings,
+            "memory": memory,
+            "command": command,
+        }
+    )

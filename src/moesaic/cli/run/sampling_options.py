@@ -1,0 +1,71 @@
+"""How tokens are chosen: the options that `run` and `chat` share. Values are checked by
+`SamplingParams`, before a model is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+import click
+
+from moesaic.cli.shared.simulation_options import stack
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.engine.sampling.sampling_params import SamplingParams
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_DEFAULTS = {field.name: field.default for field in fields(SamplingParams)}
+# option -> (kind, placeholder, what it does)
+_NUMBERS: dict[str, tuple[type, str, str]] = {
+    "temperature": (float, "T", "0 always takes the likeliest token."),
+    "top_k": (int, "K", "Keep the K likeliest tokens; 0 keeps all."),
+    "top_p": (float, "P", "Keep the likeliest tokens that together have probability P."),
+    "min_p": (float, "P", "Keep tokens at least P times as likely as the likeliest."),
+    "repetition_penalty": (float, "X", "Above 1 discourages tokens that were seen."),
+}
+_NAMES = ("max_tokens", *_NUMBERS, "seed", "stop", "logprobs")
+
+
+def sampling_options(max_tokens: int) -> Callable[[F], F]:
+    """Where --max-tokens is not given, answers have at most `max_tokens`."""
+    return stack(
+        click.option(
+            "--max-tokens",
+            type=int,
+            metavar="N",
+            default=max_tokens,
+            show_default=True,
+            help="Most tokens of an answer.",
+        ),
+        *(_number(name, *described) for name, described in _NUMBERS.items()),
+        click.option(
+            "--seed", type=int, help="The same seed gives the same tokens.  [a fresh one]"
+        ),
+        click.option(
+            "--stop", multiple=True, metavar="TEXT", help="End before this text; may be repeated."
+        ),
+        click.option(
+            "--logprobs",
+            type=int,
+            metavar="N",
+            help="With --json: each token's log-probability, and the N likeliest tokens.",
+        ),
+    )
+
+
+def sampling_params(asked: Mapping[str, Any], as_json: bool) -> SamplingParams:
+    if asked["logprobs"] is not None and not as_json:
+        raise ImpossibleSetting(
+            f"--logprobs {asked['logprobs']} is printed as JSON only: add --json, or leave it out"
+        )
+    given = {name: asked[name] for name in _NAMES if asked[name] is not None}
+    return SamplingParams(**given)
+
+
+def _number(name: str, kind: type, metavar: str, words: str) -> Callable[[F], F]:
+    option = f"--{name.replace('_', '-')}"
+    default = f"{_DEFAULTS[name]:g}" + (
+        "; 0 with the bundled model" if name == "temperature" else ""
+    )
+    return click.option(option, type=kind, metavar=metavar, help=f"{words}  [{default}]")

@@ -1,0 +1,152 @@
+"""The options of every verb that runs a model, and the settings they mean together.
+
+An option that was not given is None; what it then means, `--help` says. Names are checked by
+`EngineSettings`, so that a mistake gets the nearest match."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from moesaic.cli.shared.simulation_options import one_of, per_layer, policy_choices, stack
+from moesaic.core.dtypes import BITS_PER_WEIGHT
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.kernels.instruction_sets import KERNELS
+from moesaic.policies.systems import SYSTEMS, load_system
+
+if TYPE_CHECKING:
+    from moesaic.engine.engine_settings import EngineSettings
+
+# Defaults of `EngineSettings`, here for `--help`: it must not wait for numpy.
+SYSTEM = "moesaic"
+ACCELERATORS = ("none", "emulated")
+DTYPES = ("auto", "bf16", "fp16", "fp32")
+CACHE_RATIO, LINK_GB_S, MAX_SEQUENCES = 0.25, 4.0, 8
+
+_room_options = stack(
+    click.option(
+        "--accelerator",
+        metavar="KIND",
+        help=f"What computes beside the CPU: {one_of(ACCELERATORS)}  [{ACCELERATORS[0]}]",
+    ),
+    click.option(
+        "--cache-ratio",
+        type=float,
+        metavar="SHARE",
+        help="Share of all routed experts, 0 to 1, that the accelerator holds.  "
+        f"[what fits in --gpu-memory, else {CACHE_RATIO}]",
+    ),
+    click.option(
+        "--gpu-memory",
+        type=float,
+        metavar="GB",
+        help="What the accelerator may use, in 10^9 bytes.  [no limit of its own]",
+    ),
+    click.option(
+        "--link-bandwidth",
+        type=float,
+        metavar="GB/S",
+        help=f"Of copies to the emulated accelerator, in 10^9 bytes per second.  [{LINK_GB_S:g}]",
+    ),
+    click.option(
+        "--max-model-len",
+        type=int,
+        metavar="TOKENS",
+        help="Longest sequence, prompt and answer together.  [the model's, or what fits]",
+    ),
+)
+
+_sequences_option = click.option(
+    "--max-sequences",
+    type=int,
+    metavar="N",
+    help=f"Sequences generated at the same time.  [{MAX_SEQUENCES}]",
+)
+
+_other_options = stack(
+    click.option(
+        "--dtype",
+        metavar="DTYPE",
+        help=f"Of everything but the routed experts: {one_of(DTYPES)}  [auto: as published]",
+    ),
+    click.option(
+        "--expert-dtype",
+        metavar="DTYPE",
+        help=f"Of the routed experts: {one_of(('auto', *BITS_PER_WEIGHT))}  [auto: as the rest]",
+    ),
+    click.option("--threads", type=int, metavar="N", help="Cores to use.  [all]"),
+    click.option(
+        "--kernel",
+        metavar="NAME",
+        help=f"What the CPU computes experts with: {one_of(KERNELS)}  [auto: the best it has]",
+    ),
+    click.option(
+        "--belief",
+        metavar="KIND",
+        help="What the planner knows of costs: measured now | described by `moesaic profile`  "
+        "[measured]",
+    ),
+    click.option("--check", is_flag=True, help="Prove every plan legal while running."),
+)
+
+_OWN = SYSTEMS[SYSTEM]
+# Of verbs that work on one text at a time, which then has all the room.
+one_text_options = stack(
+    policy_choices(_OWN.schedule, _OWN.cache, _OWN.prefetch, SYSTEM),
+    _other_options,
+    _room_options,
+)
+engine_options = stack(one_text_options, _sequences_option)
+
+# option -> field of EngineSettings
+_FIELDS = {
+    "schedule": "schedule",
+    "cache": "cache",
+    "prefetch": "prefetch",
+    "promote": "promote",
+    "dtype": "dtype",
+    "expert_dtype": "expert_dtype",
+    "accelerator": "accelerator",
+    "cache_ratio": "cache_ratio",
+    "gpu_memory": "gpu_memory_gb",
+    "link_bandwidth": "link_gb_s",
+    "max_model_len": "max_model_len",
+    "max_sequences": "max_sequences",
+    "threads": "threads",
+    "kernel": "kernel",
+    "belief": "belief",
+    "check": "checked",
+}
+
+
+def engine_settings(asked: Mapping[str, Any]) -> EngineSettings:
+    """What was not asked for comes from the system, then from defaults."""
+    from moesaic.engine.engine_settings import EngineSettings
+
+    _check_link(asked)
+    system = load_system(asked.get("system") or SYSTEM)
+    fields = {
+        field: asked[option] for option, field in _FIELDS.items() if asked.get(option) is not None
+    }
+    if "schedule" in fields:  # of both phases, whatever the system does with prompts
+        fields["prefill_schedule"] = None
+    if asked.get("slots") is not None:
+        fields["per_layer"] = per_layer(asked["slots"])
+    return replace(EngineSettings().with_system(system), **fields)
+
+
+def one_text_settings(asked: Mapping[str, Any]) -> EngineSettings:
+    return engine_settings({**asked, "max_sequences": 1})
+
+
+def _check_link(asked: Mapping[str, Any]) -> None:
+    """An option that would change nothing is refused: whoever gives it believes that it does."""
+    speed = asked.get("link_bandwidth")
+    if speed is not None and asked.get("accelerator") in (None, "none"):
+        raise ImpossibleSetting(
+            f"--link-bandwidth {speed:g} is of the emulated accelerator, but there is no "
+            "accelerator: add --accelerator emulated, or leave it out"
+        )

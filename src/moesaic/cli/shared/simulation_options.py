@@ -1,0 +1,198 @@
+"""The options that `simulate` and `compare` share, and what they mean together.
+
+Names are checked by `Settings`, not by click, so that a mistake gets the nearest match; the
+choices in `--help` come from the registries."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from moesaic.cli.shared.idle_options import check_cache_options, check_phase_options
+from moesaic.core.dtypes import BITS_PER_WEIGHT
+from moesaic.core.errors import ImpossibleSetting, UnknownName
+from moesaic.policies.cache import caches
+from moesaic.policies.prefetch import prefetches
+from moesaic.policies.schedule import schedules
+from moesaic.policies.systems import SYSTEMS, load_system
+from moesaic.workloads.bundled import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from moesaic.lab.simulate.settings import Settings
+
+MACHINE = "a6000-xeon5220r"  # a link slow enough that offloading matters
+CACHE_RATIO = 0.25
+# Defaults of `Settings` and of mrs, here for `--help`: it must not wait for numpy.
+SCHEDULE, CACHE, PREFETCH = "hybrid", "mrs", "impact"
+DTYPE, ALPHA = "bf16", 0.1
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def one_of(names: Iterable[str]) -> str:
+    return " | ".join(names)
+
+
+def names(option: str, commas: str | None) -> list[str]:
+    """A comma list without repetitions; nothing where the option was not given."""
+    if commas is None:
+        return []
+    found = dict.fromkeys(word.strip() for word in commas.split(",") if word.strip())
+    if not found:
+        raise ImpossibleSetting(f"{option} is {commas!r}: give at least one name, as in A,B")
+    return list(found)
+
+
+def ratios(option: str, commas: str) -> list[float]:
+    try:
+        return [float(word) for word in names(option, commas)]
+    except ValueError:
+        raise ImpossibleSetting(
+            f"{option} is {commas!r}; expected numbers between 0 and 1, as in 0.25,0.5,0.75"
+        ) from None
+
+
+def stack(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Several options as one decorator, in the order written."""
+
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+
+workload_options = stack(
+    click.option(
+        "--model",
+        default=DEFAULT_MODEL,
+        show_default=True,
+        help="A known model or a config.json.",
+    ),
+    click.option(
+        "--trace",
+        metavar="FILE",
+        help="Routing to replay, or bundled | synthetic.  [recorded from the model if bundled, or "
+        "synthetic]",
+    ),
+    click.option("--phase", default="decode", show_default=True, help="decode | prefill"),
+    click.option("--tokens", type=int, help="Decode steps, or tokens per prompt.  [256]"),
+    click.option("--batch", type=int, help="Sequences decoded in parallel.  [1]"),
+    click.option("--context", type=int, help="Tokens already in the KV cache in decode.  [0]"),
+    click.option("--prompts", type=int, help="Prompts measured in prefill.  [4]"),
+    click.option("--warmup", type=int, help="Steps before measuring.  [32 tokens or 1 prompt]"),
+    click.option("--seed", type=int, help="Of the synthetic routing.  [0]"),
+)
+
+setup_options = stack(
+    click.option(
+        "--expert-dtype",
+        metavar="DTYPE",
+        help=f"Of the routed experts: {one_of(BITS_PER_WEIGHT)}  [{DTYPE}]",
+    ),
+    click.option(
+        "--dense-dtype",
+        metavar="DTYPE",
+        help=f"Of everything else: {one_of(BITS_PER_WEIGHT)}  [{DTYPE}]",
+    ),
+    click.option("--fill", help="Initial GPU content, see `moesaic policies`.  [auto]"),
+    click.option("--belief", help="Costs the planner knows: measured | described  [measured]"),
+    click.option("--alpha", type=float, help=f"Averaging coefficient of the mrs cache.  [{ALPHA}]"),
+    click.option("--check", is_flag=True, help="Prove every plan legal while running."),
+)
+
+slot_options = stack(
+    click.option(
+        "--slots", help="Who owns GPU slots: per-layer | global  [per-layer, or the system's]"
+    ),
+    click.option(
+        "--promote/--no-promote",
+        default=None,
+        help="Let experts computed on the CPU move to the GPU in idle link time.  [promote]",
+    ),
+)
+
+
+def policy_choices(
+    schedule: str, cache: str, prefetch: str, system: str | None = None
+) -> Callable[[F], F]:
+    """Options for the policies, their help saying these defaults."""
+    default = f"  [{system}]" if system is not None else ""
+    return stack(
+        click.option("--system", help=f"A known system: {one_of(SYSTEMS)}{default}"),
+        click.option("--schedule", help=f"{one_of(schedules)}  [{schedule}, or the system's]"),
+        click.option("--cache", help=f"{one_of(caches)}  [{cache}, or the system's]"),
+        click.option("--prefetch", help=f"{one_of(prefetches)}  [{prefetch}, or the system's]"),
+        slot_options,
+    )
+
+
+policy_options = policy_choices(SCHEDULE, CACHE, PREFETCH)
+
+# option -> field of Settings, where they differ
+_FIELDS = {"check": "checked"}
+_PLAIN = (
+    "phase", "schedule", "cache", "prefetch", "cache_ratio", "tokens", "batch", "context",
+    "prompts", "warmup", "seed", "expert_dtype", "dense_dtype", "fill", "belief", "alpha", "check",
+    "promote",
+)  # fmt: skip
+
+
+def build_settings(asked: dict[str, Any]) -> Settings:
+    """Settings from options; what was not asked for comes from the system, then from defaults."""
+    check_phase_options(asked)
+    check_cache_options(asked, [cache_of(asked)])
+    from moesaic.hardware.load import load_machine
+    from moesaic.lab.simulate.settings import Settings
+    from moesaic.model_info.model_zoo import load_model
+
+    fields: dict[str, Any] = {}
+    if asked.get("system") is not None:
+        system = load_system(asked["system"])
+        names = ("cache", "prefetch", "promote", "per_layer")
+        fields = {name: getattr(system, name) for name in names}
+        fields["schedule"] = system.schedule_for(asked["phase"])
+    given = {name: asked[name] for name in _PLAIN if asked.get(name) is not None}
+    fields |= {_FIELDS.get(name, name): value for name, value in given.items()}
+    if asked.get("slots") is not None:
+        fields["per_layer"] = per_layer(asked["slots"])
+    return Settings(load_model(asked["model"]), load_machine(asked["machine"]), **fields)
+
+
+def cache_of(asked: dict[str, Any]) -> str:
+    """The cache that these options mean."""
+    if asked.get("cache") is not None:
+        return str(asked["cache"])
+    return load_system(asked["system"]).cache if asked.get("system") is not None else CACHE
+
+
+def per_layer(slots: str) -> bool:
+    if slots not in ("per-layer", "global"):
+        raise UnknownName("kind of slots", slots, ("per-layer", "global"))
+    return slots == "per-layer"
+
+
+def command_line(context: click.Context) -> str:
+    """The command that makes this result again: every option that was given, none that was not."""
+    words = ["moesaic", str(context.info_name)]
+    for option in context.command.params:
+        name = str(option.name)
+        if context.get_parameter_source(name) != click.core.ParameterSource.COMMANDLINE:
+            continue
+        words += _words(option, context.params[name])
+    return shlex.join(words)
+
+
+def _words(option: click.Parameter, value: Any) -> list[str]:
+    if not isinstance(option, click.Option):
+        return [str(value)]
+    if option.is_flag:
+        return [option.opts[0] if value else option.secondary_opts[0]]
+    each = value if option.multiple else [value]
+    return [word for one in each for word in (option.opts[0], str(one))]

@@ -1,0 +1,183 @@
+"""One step as bars on lanes: all of it above, a few of its layers with expert numbers below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from moesaic.cli.shared.pictures import FAINT, GRID, INK, new_figure, plain, save
+from moesaic.cli.shared.scene import Scene, as_scene
+from moesaic.cli.study.simulate_recording import Recorded, Recording
+from moesaic.cli.study.simulate_summary import in_time
+from moesaic.core.report import Span
+from moesaic.core.units import NS_PER_MS, NS_PER_US
+from moesaic.lab.simulate.result import Result
+
+NAMES = {"gpu": "GPU", "cpu": "CPU", "pcie": "PCIe"}  # of lanes, where not their own
+HEIGHTS = {"planner": 0.3}  # of a lane's bars, where not the usual
+HEIGHT = 0.72
+COLOURS = {
+    "dense": "#b8bfc9",
+    "expert": "#3b7dc4",
+    "transfer": "#d9662b",
+    "prefetch": "#f2b872",
+    "plan": "#7d5ba6",
+}
+MEANINGS = {
+    "dense": "attention, shared experts, head",
+    "expert": "expert, by its number",
+    "transfer": "transfer a layer waits for",
+    "prefetch": "transfer in idle time",
+    "plan": "deciding, the experts wait",
+}
+ZOOMED_LAYERS = 4
+WIDTH_IN = 13.0
+DIGIT_SHARE = 0.005  # of the width of the picture that one digit takes
+
+
+class Window(NamedTuple):
+    start_ns: int
+    end_ns: int
+
+    def shows(self, span: Span) -> bool:
+        return span.start_ns < self.end_ns and span.end_ns > self.start_ns
+
+
+def draw_timeline(path: str, run: Result | Scene, recording: Recording) -> None:
+    """A step that is like most."""
+    scene = as_scene(run)
+    step = recording.typical(scene.latencies_s)
+    spans = recording.spans_of(step)
+    starts = layer_starts(spans, step.start_ns)
+    whole = Window(step.start_ns, step.end_ns)
+    zoom, layers = zoom_window(starts, whole, scene.phase)
+    figure = new_figure(WIDTH_IN, 6.8)
+    above, below = figure.subplots(2, 1, gridspec_kw={"height_ratios": (1, 1.35)})
+    _panel(above, scene.lanes, spans, starts, whole, whole.start_ns, numbers=False)
+    above.axvspan(*_scaled(zoom, whole), color="#fff3c4", zorder=0)
+    above.set_title(step_label(step, scene), loc="left", fontsize=9, color=FAINT)
+    _panel(below, scene.lanes, spans, starts, zoom, whole.start_ns, numbers=True)
+    below.set_title(f"MoE layers {layers[0]} to {layers[-1]}", loc="left", fontsize=9, color=FAINT)
+    _dress(figure, scene)
+    save(figure, path)
+
+
+def step_label(step: Recorded, scene: Scene) -> str:
+    unit = "step" if scene.phase == "decode" else "prompt"
+    own, mean = in_time(scene.latencies_s[step.number]), in_time(scene.mean_s)
+    return f"{unit} {step.number}: {own} (mean {mean})"
+
+
+def layer_starts(spans: Sequence[Span], not_before: int) -> dict[int, int]:
+    """When each layer began, with its attention."""
+    starts: dict[int, int] = {}
+    for span in sorted(spans, key=lambda s: s.start_ns):
+        if span.kind == "dense" and span.layer >= 0 and span.start_ns >= not_before:
+            starts.setdefault(span.layer, span.start_ns)
+    return starts
+
+
+def zoom_window(starts: dict[int, int], whole: Window, phase: str) -> tuple[Window, list[int]]:
+    """Layers from the middle of a decode step, the first of a prompt."""
+    layers = sorted(starts)
+    count = ZOOMED_LAYERS if phase == "decode" else 2
+    first = max(0, (len(layers) - count) // 2) if phase == "decode" else 0
+    shown = layers[first : first + count]
+    after = layers[first + count : first + count + 1]
+    end = starts[after[0]] if after else whole.end_ns
+    return Window(starts[shown[0]], end), shown
+
+
+def _panel(
+    axes: Any,
+    lanes: Sequence[str],
+    spans: Sequence[Span],
+    starts: dict[int, int],
+    window: Window,
+    origin: int,
+    numbers: bool,
+) -> None:
+    scale, unit = _unit(window)
+    for row, lane in enumerate(lanes):
+        shown = [s for s in spans if s.lane == lane and window.shows(s)]
+        height = HEIGHTS.get(lane, HEIGHT)
+        for kind, colour in COLOURS.items():
+            bars = [(s.start_ns - origin, s.end_ns - s.start_ns) for s in shown if s.kind == kind]
+            extents = [(start / scale, length / scale) for start, length in bars]
+            edge = _edge([length for _, length in bars], colour, window, numbers)
+            axes.broken_barh(
+                extents, (row - height / 2, height), facecolors=colour, zorder=2, **edge
+            )
+        if numbers:
+            _label_bars(axes, shown, row, window, origin)
+    _layer_lines(axes, starts, window, origin, numbers)
+    axes.set_xlim(*((edge - origin) / scale for edge in window))
+    axes.set_ylim(len(lanes) - 0.5, -0.75 if numbers else -0.55)
+    axes.set_yticks(range(len(lanes)), [NAMES.get(lane, lane) for lane in lanes])
+    axes.set_xlabel(f"time in {unit}", color=INK, fontsize=9)
+    plain(axes)
+
+
+def _edge(lengths: Sequence[int], colour: str, window: Window, numbers: bool) -> dict[str, Any]:
+    """White between bars, but not around bars so short that white would be all one sees."""
+    short = max(lengths, default=0) < 0.005 * (window.end_ns - window.start_ns)
+    if short:
+        return {"edgecolor": colour, "linewidth": 0.4}
+    return {"edgecolor": "white", "linewidth": 0.6 if numbers else 0.25}
+
+
+def _layer_lines(
+    axes: Any, starts: dict[int, int], window: Window, origin: int, named: bool
+) -> None:
+    scale, _ = _unit(window)
+    for layer, start in starts.items():
+        if not window.start_ns <= start < window.end_ns:
+            continue
+        x = (start - origin) / scale
+        axes.axvline(x, color=GRID, linewidth=0.8, zorder=1)
+        if named:
+            axes.text(x, -0.52, f" layer {layer}", fontsize=8, color=FAINT, va="bottom")
+
+
+def _label_bars(axes: Any, bars: Sequence[Span], row: int, window: Window, origin: int) -> None:
+    """The longest of a bar's names that fits inside it."""
+    scale, _ = _unit(window)
+    digit = DIGIT_SHARE * (window.end_ns - window.start_ns)
+    for span in bars:
+        start, end = max(span.start_ns, window.start_ns), min(span.end_ns, window.end_ns)
+        for text in _names(span):
+            if end - start > (len(text) + 0.4) * digit:
+                middle = ((start + end) / 2 - origin) / scale
+                colour = "white" if span.kind in ("expert", "transfer") else INK
+                axes.text(middle, row, text, ha="center", va="center", fontsize=7.5, color=colour)
+                break
+
+
+def _names(span: Span) -> tuple[str, ...]:
+    if span.expert < 0:
+        return ()
+    number = str(span.expert)
+    return (f"{number} of layer {span.layer}", number) if span.kind == "prefetch" else (number,)
+
+
+def _unit(window: Window) -> tuple[int, str]:
+    return (NS_PER_MS, "ms") if window.end_ns - window.start_ns > NS_PER_MS else (NS_PER_US, "us")
+
+
+def _scaled(zoom: Window, whole: Window) -> tuple[float, float]:
+    scale, _ = _unit(whole)
+    return (zoom.start_ns - whole.start_ns) / scale, (zoom.end_ns - whole.start_ns) / scale
+
+
+def _dress(figure: Any, scene: Scene) -> None:
+    """Title and legend, outside the panels."""
+    from matplotlib.patches import Patch
+
+    kind = scene.kind[0].upper() + scene.kind[1:]
+    figure.suptitle(
+        f"{kind}: {scene.model} on {scene.machine}, {scene.phase}\n{scene.setting}",
+        fontsize=11, color=INK,
+    )  # fmt: skip
+    handles = [Patch(color=COLOURS[kind], label=MEANINGS[kind]) for kind in COLOURS]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False,
+                  fontsize=9)  # fmt: skip

@@ -1,0 +1,123 @@
+"""A bench as JSON and as a person reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from moesaic.cli.shared.output import print_table
+from moesaic.cli.study.bench_runs import Done
+from moesaic.core.units import GB
+from moesaic.hardware.host import this_host
+
+# Narrow: ms, MB and floor are per token, times says how many floors it took.
+COLUMNS = ("test", "system", "cache", "tok/s", "+-", "ms", "hits", "MB", "floor", "times")
+
+
+def described(done: Done, routing: str, command: str) -> dict[str, Any]:
+    """What `bench --json` prints."""
+    host, loaded = this_host(), done.loaded
+    first = done.rows[0].contender
+    return {
+        "command": command,
+        "model": done.model.spec.name,
+        "layers": done.model.spec.num_layers,
+        "weights": "random" if done.model.opened is None else "checkpoint",
+        "routing": routing,
+        "machine": {
+            "cpu": host.cpu,
+            "isa": list(host.isa),
+            "cores": host.cores,
+            "memory_bytes": host.memory_bytes,
+            "accelerator": first.settings.accelerator,
+            "rates": asdict(done.rates),
+        },
+        "load": {
+            "seconds": loaded.seconds,
+            "final_bytes": loaded.memory.now,
+            "peak_bytes": loaded.memory.peak,
+            "peak_over_final": loaded.peak_ratio,
+        },
+        "rows": [row.as_dict(done.rates) for row in done.rows],
+    }
+
+
+def print_bench(result: dict[str, Any]) -> None:
+    """`result` is what `bench --json` prints."""
+    rows = result["rows"]
+    print_table(_title(result), COLUMNS, [_cells(row) for row in rows])
+    for line in (*_overheads(rows), _load(result["load"]), _rates(result["machine"]["rates"])):
+        click.echo(line)
+
+
+def _title(result: dict[str, Any]) -> str:
+    row = result["rows"][0]
+    cut = f", {result['layers']} layers" if result["weights"] == "random" else ""
+    return (
+        f"{result['model']}{cut}, {result['weights']} weights: {row['expert_dtype']} experts, "
+        f"{row['dtype']} elsewhere\n"
+        f"Per token: ms, MB moved, floor (the least ms possible); {_repetitions(row)}"
+    )
+
+
+def _repetitions(row: dict[str, Any]) -> str:
+    count = row["repetitions"]
+    return "1 repetition" if count == 1 else f"{count} repetitions"
+
+
+def _cells(row: dict[str, Any]) -> tuple[object, ...]:
+    tokens = row["repetitions"] * row["tokens"]
+    accelerated = row["accelerator"] != "none"
+    return (
+        row["test"],
+        row["system"],
+        f"{row['cache_ratio']:.0%}" if accelerated else None,
+        f"{row['tokens_per_s']:.1f}",
+        None if row["stdev"] is None else f"{row['stdev']:.1f}",
+        f"{row['ms_per_token']:.2f}",
+        None if row["hit_rate"] is None else f"{row['hit_rate']:.0%}",
+        f"{row['bytes'] / tokens / 1e6:.1f}" if accelerated else None,
+        f"{row['floor_ms']:.2f}",
+        f"{row['floor_ratio']:.2f}",
+    )
+
+
+def _overheads(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Of decode: in a prompt, grouping hundreds of tokens counts, too."""
+    decoding = [row for row in rows if row["test"].startswith("tg")]
+    for row in decoding:
+        where = f": {row['test']}, {_label(row)}" if len(decoding) > 1 else ""
+        yield (
+            f"around a layer's experts: {row['around_experts_us']:.0f} us "
+            f"(engine {row['overhead_us_per_layer']:.0f}, router {row['router_us']:.0f}){where}"
+        )
+
+
+def _label(row: dict[str, Any]) -> str:
+    share = "" if row["accelerator"] == "none" else f" at {row['cache_ratio']:.0%}"
+    return f"{row['system']}{share}"
+
+
+def _load(load: dict[str, Any]) -> str:
+    words = f"loaded in {load['seconds']:.1f} s"
+    if load["peak_over_final"] is None:
+        return words
+    final, ratio = load["final_bytes"] / GB, load["peak_over_final"]
+    return f"{words}; memory {final:.2f} GB, while loading at most {ratio:.2f} x that"
+
+
+def _rates(rates: dict[str, Any]) -> str:
+    words = [f"CPU: {_rate(rates['cpu'])}"]
+    if rates["accelerator"] is not None:
+        words.append(f"accelerator: {_rate(rates['accelerator'])}")
+        words.append(f"link: {rates['link_gb_s']:.2f} GB/s")
+    return f"measured here: {'; '.join(words)}"
+
+
+def _rate(rates: dict[str, Any]) -> str:
+    threads = "1 thread" if rates["threads"] == 1 else f"{rates['threads']} threads"
+    reads, products = f"{rates['read_gb_s']:.1f} GB/s read", f"{rates['tflops']:.3g} TFLOPS"
+    return f"{threads}, {reads}, {products}"

@@ -1,0 +1,134 @@
+"""`moesaic compare`: policies x cache ratios x machines on one trace."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from moesaic.cli.shared.idle_options import (
+    check_cache_options,
+    check_phase_options,
+    only_for_its_cache,
+)
+from moesaic.cli.shared.simulation_options import (
+    CACHE,
+    CACHE_RATIO,
+    MACHINE,
+    PREFETCH,
+    SCHEDULE,
+    build_settings,
+    cache_of,
+    command_line,
+    json_option,
+    names,
+    one_of,
+    ratios,
+    setup_options,
+    slot_options,
+    workload_options,
+)
+from moesaic.core.errors import ImpossibleSetting, UnknownName
+from moesaic.policies.cache import caches
+from moesaic.policies.prefetch import prefetches
+from moesaic.policies.schedule import schedules
+from moesaic.policies.systems import SYSTEMS
+
+if TYPE_CHECKING:
+    from moesaic.cli.study.comparison import Contender, Outcome
+
+_BASELINE = "ktransformers"
+
+
+@click.command()
+@workload_options
+@click.option("--machines", default=MACHINE, show_default=True, help="A comma list.")
+@click.option("--cache-ratios", default=str(CACHE_RATIO), show_default=True, help="A comma list.")
+@click.option("--systems", help=f"A comma list of {one_of(SYSTEMS)}.  [all of them]")
+@click.option(
+    "--schedules",
+    help=f"A comma list of {one_of(schedules)}; combined with --caches and --prefetches.  "
+    f"[{SCHEDULE}]",
+)
+@click.option("--caches", help=f"A comma list of {one_of(caches)}.  [{CACHE}]")
+@click.option("--prefetches", help=f"A comma list of {one_of(prefetches)}.  [{PREFETCH}]")
+@slot_options
+@click.option("--baseline", help="What speedups are relative to.  [ktransformers, or the first]")
+@setup_options
+@click.option("--jobs", type=int, help="Runs at the same time.  [one per core]")
+@click.option("--plot", metavar="FILE", help="Draw the latencies: .png, .svg or .pdf")
+@json_option
+@click.pass_context
+def compare(context: click.Context, /, as_json: bool, **asked: Any) -> None:
+    """Compare policies, cache ratios and machines on one trace.
+
+    Combinations that cannot be are shown as skipped, with the reason. Without --trace a model
+    replays what `moesaic simulate` would."""
+    from moesaic.cli.shared.out_files import check_picture
+
+    check_picture("--plot", asked["plot"])
+    check_phase_options(asked)
+    entries = _entries(asked)
+    check_cache_options(asked, [cache_of(entry.options) for entry in entries])
+    baseline = _baseline(asked["baseline"], [entry.label for entry in entries])
+    cells = _run(asked, entries)
+    _report(cells, baseline, as_json, command_line(context))
+    if asked["plot"] is not None:
+        from moesaic.cli.study.compare_picture import draw_comparison
+
+        draw_comparison(asked["plot"], cells)
+        click.echo(f"wrote {asked['plot']}", err=True)
+
+
+def _entries(asked: dict[str, Any]) -> list[Contender]:
+    from moesaic.cli.study.comparison import contenders
+
+    lists = [names(f"--{kind}", asked[kind]) for kind in ("schedules", "caches", "prefetches")]
+    systems = names("--systems", asked["systems"])
+    if not systems and not any(lists):
+        systems = list(SYSTEMS)
+    return contenders(systems, *lists)
+
+
+def _baseline(asked: str | None, labels: list[str]) -> str:
+    if asked is None:
+        return _BASELINE if _BASELINE in labels else labels[0]
+    if asked not in labels:
+        raise UnknownName("baseline", asked, labels)
+    return asked
+
+
+def _run(asked: dict[str, Any], entries: list[Contender]) -> list[Outcome]:
+    from moesaic.cli.study.comparison import plan_grid, run_grid
+    from moesaic.cli.study.simulate_recording import (
+        announce_compilation,
+        announced_workload,
+        asked_trace,
+    )
+
+    jobs = asked["jobs"] if asked["jobs"] is not None else os.cpu_count() or 1
+    if jobs < 1:
+        raise ImpossibleSetting(f"--jobs is {jobs}; it must be at least 1")
+    cells = plan_grid(
+        lambda options: build_settings({**only_for_its_cache(asked, cache_of(options)), **options}),
+        entries,
+        names("--machines", asked["machines"]),
+        ratios("--cache-ratios", asked["cache_ratios"]),
+    )
+    # A trace that fits one run fits all: what is wrong with it is said before any of them.
+    settings = next(cell.settings for cell in cells if cell.settings is not None)
+    trace = asked_trace(asked, settings)
+    announced_workload(trace, settings)
+    announce_compilation()
+    return run_grid(cells, trace, jobs)
+
+
+def _report(cells: list[Outcome], baseline: str, as_json: bool, command: str) -> None:
+    from moesaic.cli.shared.output import print_json
+    from moesaic.cli.study.compare_tables import as_rows, print_comparison
+
+    if as_json:
+        print_json(as_rows(cells, baseline, command))
+    else:
+        print_comparison(cells, baseline)

@@ -1,0 +1,114 @@
+"""Latency per system and cache ratio as grouped bars, one panel per machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from moesaic.cli.shared.pictures import FAINT, GRID, INK, new_figure, plain, save
+from moesaic.cli.study.comparison import Outcome
+
+_PALETTE = (
+    "#3b7dc4", "#d9662b", "#5b9e5b", "#8c6bb1", "#c9a227", "#4aa5a5", "#b0547a", "#7a7a7a",
+    "#1f4e79", "#8a3d13",
+)  # fmt: skip
+_HATCHES = (None, "////", "....", "xxxx")  # one per round of the palette
+_MOST_COLUMNS = 2
+GROUP = 0.84  # share of a group's room that its bars take
+MOST_NUMBERS = 18  # bars in a panel whose values still fit above them
+MANY_BARS = 12  # more of them have values in small print
+BAR_IN, MOST_IN = 0.16, 13.0  # room for "skipped" upright; the widest panel
+LEGEND_LETTERS = 11  # per inch; a handle takes as much as eight
+LEGEND_LINE_IN = 0.2
+FLOOR = "physical floor"
+MS = 1e3
+
+
+def draw_comparison(path: str, cells: Sequence[Outcome]) -> None:
+    machines = list(dict.fromkeys(cell.machine for cell in cells))
+    labels = list(dict.fromkeys(cell.label for cell in cells))
+    columns = min(_MOST_COLUMNS, len(machines))
+    rows = -(-len(machines) // columns)
+    bars = len(cells) // len(machines)
+    width = max(7.0, columns * min(MOST_IN, max(5.6, BAR_IN * bars)))
+    legend = legend_columns(labels, width)
+    lines = -(-(len(labels) + 1) // legend)
+    figure = new_figure(width, 1.2 + LEGEND_LINE_IN * lines + 3.2 * rows)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, machine in zip(panels, machines, strict=False):
+        _panel(axes, [cell for cell in cells if cell.machine == machine], labels)
+        axes.set_title(machine, loc="left", fontsize=10, color=INK)
+    for axes in panels[len(machines) :]:
+        axes.set_visible(False)
+    result = next(cell.result for cell in cells if cell.result is not None)
+    figure.suptitle(_title(result), fontsize=11, color=INK)
+    _legend(figure, labels, legend)
+    save(figure, path)
+
+
+def _title(result: dict[str, Any]) -> str:
+    kind = "synthetic" if result["trace"]["synthetic"] else "real"
+    what = "time to first token" if result["phase"] == "prefill" else "time per decode step"
+    model, experts = result["model"], f"{result['expert_dtype']} experts"
+    return f"Simulated {what}: {model}, {experts}, {kind} routing"
+
+
+def _panel(axes: Any, cells: Sequence[Outcome], labels: Sequence[str]) -> None:
+    ratios = list(dict.fromkeys(cell.cache_ratio for cell in cells))
+    width = GROUP / len(labels)
+    highest = max(cell.mean_s or 0.0 for cell in cells) * MS
+    for cell in cells:
+        place = labels.index(cell.label)
+        x = ratios.index(cell.cache_ratio) - GROUP / 2 + (place + 0.5) * width
+        _bar(axes, cell, x, 0.92 * width, look(place))
+        _number(axes, cell, x, len(cells), highest)
+    axes.set_xticks(range(len(ratios)), [f"{ratio:.0%} in GPU memory" for ratio in ratios])
+    axes.set_xlim(-0.5, len(ratios) - 0.5)  # room for a group without a bar, too
+    axes.set_ylim(0, highest * 1.12 or 1.0)
+    axes.set_ylabel("ms", color=FAINT)
+    axes.grid(axis="y", color=GRID, linewidth=0.6, zorder=0)
+    plain(axes)
+
+
+def look(place: int) -> dict[str, Any]:
+    """Colour, and from the second round of the palette on a pattern too."""
+    rounds, colour = divmod(place, len(_PALETTE))
+    hatch = _HATCHES[rounds % len(_HATCHES)]
+    return {"facecolor": _PALETTE[colour], "hatch": hatch, "edgecolor": "white", "linewidth": 0}
+
+
+def _bar(axes: Any, cell: Outcome, x: float, width: float, drawn: dict[str, Any]) -> None:
+    """The mean as a bar, the physical floor as a line across it."""
+    if cell.result is None or cell.mean_s is None:
+        return
+    axes.bar(x, cell.mean_s * MS, width, zorder=2, **drawn)
+    floor = cell.result["floor_s"] / cell.result["steps"] * MS
+    axes.hlines(floor, x - width / 2, x + width / 2, color=INK, linewidth=1.2, zorder=3)
+
+
+def _number(axes: Any, cell: Outcome, x: float, bars: int, highest: float) -> None:
+    """The value above its bar, where there is room for it; a missing bar says so."""
+    text = {"ha": "center", "va": "bottom"}
+    if cell.mean_s is None:
+        axes.text(x, 0.01 * highest, "skipped", rotation=90, fontsize=7, color=FAINT, **text)
+    elif bars <= MOST_NUMBERS:
+        height = cell.mean_s * MS
+        digits = f"{height:.0f}" if height >= 100 else f"{height:#.3g}"
+        size = 7.5 if bars <= MANY_BARS else 6.0
+        axes.text(x, height + 0.01 * highest, digits, fontsize=size, color=INK, **text)
+
+
+def legend_columns(labels: Sequence[str], width: float) -> int:
+    longest = max(len(label) for label in (*labels, FLOOR))
+    most = max(1, int(width * LEGEND_LETTERS) // (longest + 8))
+    return min(len(labels) + 1, most)
+
+
+def _legend(figure: Any, labels: Sequence[str], columns: int) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = [Patch(label=label, **look(place)) for place, label in enumerate(labels)]
+    handles.append(Line2D([], [], color=INK, linewidth=1.2, label=FLOOR))
+    place = {"loc": "outside lower center", "frameon": False}
+    figure.legend(handles=handles, ncols=columns, fontsize=9, **place)

@@ -1,0 +1,82 @@
+"""A comparison as JSON rows and as tables, one per machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from moesaic.cli.shared.output import print_table
+from moesaic.cli.study.comparison import Outcome, speedups
+
+# Narrow: ms and MB are per step, floor says how many times the physical floor.
+COLUMNS = ("cache", "system", "ms", "speedup", "tok/s", "hits", "MB", "floor")
+
+
+def as_rows(cells: Sequence[Outcome], baseline: str, command: str) -> list[dict[str, Any]]:
+    """What `simulate --json` says of each run, with its label; a skipped one says why."""
+    rows = []
+    for cell, speedup in zip(cells, speedups(cells, baseline), strict=True):
+        row: dict[str, Any] = {
+            "system": cell.label,
+            "machine": cell.machine,
+            "cache_ratio": cell.cache_ratio,
+        }
+        if cell.result is None:
+            row["skipped"] = cell.skipped
+        else:
+            row |= {
+                **cell.result,
+                "machine": cell.machine,
+                "baseline": baseline,
+                "speedup": speedup,
+            }
+        rows.append({**row, "command": command})
+    return rows
+
+
+def print_comparison(cells: Sequence[Outcome], baseline: str) -> None:
+    rated = list(zip(cells, speedups(cells, baseline), strict=True))
+    for machine, group in groupby(rated, key=lambda pair: pair[0].machine):
+        rows = [_row(cell, speedup) for cell, speedup in group]
+        print_table(_title(cells, machine, baseline), COLUMNS, rows)
+    reasons: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell.skipped is not None:
+            where = f"{cell.label} at {cell.cache_ratio:.0%} on {cell.machine}"
+            reasons.setdefault(cell.skipped, []).append(where)
+    if reasons:
+        rows = [(", ".join(where), reason) for reason, where in reasons.items()]
+        print_table("Skipped", ("what", "why"), rows)
+
+
+def _title(cells: Sequence[Outcome], machine: str, baseline: str) -> str:
+    result = next(cell.result for cell in cells if cell.result is not None)
+    unit = "prompt" if result["phase"] == "prefill" else "step"
+    return (
+        f"{result['model']} on {machine}: {result['phase']}, {result['expert_dtype']} experts\n"
+        f"Mean of {result['steps']} {unit}s; ms and MB per {unit}, speedup over {baseline}, floor: "
+        "times the physical floor"
+    )
+
+
+def _row(cell: Outcome, speedup: float | None) -> tuple[object, ...]:
+    result, share = cell.result, f"{cell.cache_ratio:.0%}"
+    if result is None:
+        return (share, cell.label, *[None] * (len(COLUMNS) - 2))
+    return (
+        share,
+        cell.label,
+        f"{result['latency_s']['mean'] * 1e3:.2f}",
+        None if speedup is None else f"{speedup:.2f}",
+        f"{result['tokens_per_s']:.1f}",
+        f"{result['hit_rate']:.0%}",
+        _megabytes(result["bytes_moved"] / result["steps"]),
+        f"{result['floor_ratio']:.2f}",
+    )
+
+
+def _megabytes(moved: float) -> str:
+    """Whole ones, unless that would leave one digit or none."""
+    megabytes = moved / 1e6
+    return f"{megabytes:.0f}" if megabytes >= 10 else f"{megabytes:.2f}"

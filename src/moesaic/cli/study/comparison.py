@@ -1,0 +1,157 @@
+"""Many runs on one trace: which ones, on how many cores, and how they compare.
+
+A combination that cannot be is kept with its reason: a gap in a table says more than an error
+instead of a table."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, NamedTuple
+
+from moesaic.cli.shared.output import progress
+from moesaic.cli.shared.simulation_options import CACHE, PREFETCH, SCHEDULE
+from moesaic.core.errors import ImpossibleSetting, MissingExtra
+from moesaic.hardware.load import load_machine
+from moesaic.lab.simulate.settings import Settings
+from moesaic.lab.simulate.simulation import simulate
+from moesaic.lab.simulate.workload import choose_workload
+
+Build = Callable[[dict[str, Any]], Settings]
+
+
+class Contender(NamedTuple):
+    """A named set of policies: a known system, or schedule+cache+prefetch."""
+
+    label: str
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One cell of the grid; exactly one of `result` (as `simulate --json`) and `skipped`."""
+
+    label: str
+    machine: str
+    cache_ratio: float
+    result: dict[str, Any] | None = None
+    skipped: str | None = None
+    settings: Settings | None = None
+
+    @property
+    def place(self) -> tuple[str, float]:
+        """Runs in the same place can be compared."""
+        return self.machine, self.cache_ratio
+
+    @property
+    def mean_s(self) -> float | None:
+        return None if self.result is None else float(self.result["latency_s"]["mean"])
+
+
+def contenders(
+    systems: Iterable[str],
+    schedules: Sequence[str],
+    caches: Sequence[str],
+    prefetches: Sequence[str],
+) -> list[Contender]:
+    """The systems by name, then every combination of the policies that were listed."""
+    found = [Contender(name, {"system": name}) for name in systems]
+    if schedules or caches or prefetches:
+        lists = (schedules or (SCHEDULE,), caches or (CACHE,), prefetches or (PREFETCH,))
+        for schedule, cache, prefetch in product(*lists):
+            options = {"schedule": schedule, "cache": cache, "prefetch": prefetch}
+            found.append(Contender("+".join(options.values()), options))
+    return found
+
+
+def plan_grid(
+    build: Build,
+    entries: Sequence[Contender],
+    machines: Sequence[str],
+    ratios: Sequence[float],
+) -> list[Outcome]:
+    """Every cell with its settings, or with the reason why there are none."""
+    cells = []
+    titles = _titles(machines)
+    for machine, ratio, entry in product(machines, ratios, entries):
+        cell = Outcome(entry.label, titles[machine], ratio)
+        asked = {**entry.options, "machine": machine, "cache_ratio": ratio}
+        try:
+            cells.append(replace(cell, settings=build(asked)))
+        except ImpossibleSetting as error:
+            cells.append(replace(cell, skipped=str(error)))
+    return _some_left(cells)
+
+
+def _titles(machines: Sequence[str]) -> dict[str, str]:
+    """The names machines give themselves; with the file where two have the same."""
+    found = {machine: load_machine(machine).name for machine in machines}
+    shared = Counter(found.values())
+    return {
+        machine: f"{name} ({machine})" if shared[name] > 1 and machine != name else name
+        for machine, name in found.items()
+    }
+
+
+def run_grid(cells: Sequence[Outcome], trace: str | None, jobs: int) -> list[Outcome]:
+    """Run what can run, on `jobs` processes; the order is the one given, whoever ends first."""
+    done = list(cells)
+    waiting = [index for index, cell in enumerate(cells) if cell.settings is not None]
+    with progress("comparing", len(waiting), quiet=not sys.stderr.isatty()) as advance:
+        if min(jobs, len(waiting)) <= 1:
+            for index in waiting:
+                done[index] = run_cell(cells[index], trace)
+                advance()
+            return _some_left(done)
+        with _processes(min(jobs, len(waiting))) as pool:
+            running = {pool.submit(run_cell, cells[index], trace): index for index in waiting}
+            for future in as_completed(running):
+                done[running[future]] = future.result()
+                advance()
+    return _some_left(done)
+
+
+@contextmanager
+def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
+    """Started anew rather than forked: the progress bar has a thread, and a fork copies locks.
+    Ctrl-C reaches this process only, and ends what has not begun."""
+    context = multiprocessing.get_context("spawn")
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    pool = ProcessPoolExecutor(count, context, initializer=signal.signal, initargs=ignore)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _some_left(cells: list[Outcome]) -> list[Outcome]:
+    if all(cell.skipped is not None for cell in cells):
+        raise ImpossibleSetting(f"none of these can run. The first: {cells[0].skipped}")
+    return cells
+
+
+def run_cell(cell: Outcome, trace: str | None) -> Outcome:
+    """One run; in another process it makes the same trace from the same settings."""
+    assert cell.settings is not None, "a skipped cell has nothing to run"
+    try:
+        source = choose_workload(trace, cell.settings).source
+        return replace(cell, result=simulate(cell.settings, source).as_dict())
+    except (ImpossibleSetting, MissingExtra) as error:
+        return replace(cell, skipped=str(error))
+
+
+def speedups(cells: Sequence[Outcome], baseline: str) -> list[float | None]:
+    """How many times faster than the baseline in the same place."""
+    base = {cell.place: cell.mean_s for cell in cells if cell.label == baseline}
+    return [_ratio(base.get(cell.place), cell.mean_s) for cell in cells]
+
+
+def _ratio(base: float | None, own: float | None) -> float | None:
+    return None if base is None or own is None else base / own

@@ -1,0 +1,73 @@
+"""A memory plan and its predicted speed as a person reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from moesaic.cli.shared.output import print_table
+from moesaic.cli.study.simulate_summary import in_time
+
+Row = tuple[str, str, str, str]
+
+
+def print_plan(described: dict[str, Any]) -> None:
+    """`described` is what `plan --json` prints."""
+    precisions = f"{described['expert_dtype']} experts, {described['dtype']} elsewhere"
+    title = f"{described['model']}: {precisions}"
+    print_table(title, ("part", "what", "memory", "GB"), list(_memory(described)))
+    print_table("Room", ("what", "value"), list(_room(described)))
+    speed = described["speed"]
+    if "reason" in speed:
+        click.echo(f"Speed is not predicted: {speed['reason']}")
+        return
+    rows = list(_speed(speed, described["accelerator"]))
+    print_table(f"Predicted on {speed['machine']}, synthetic routing", ("what", "value"), rows)
+
+
+def _memory(described: dict[str, Any]) -> Iterator[Row]:
+    for part in described["parts"]:
+        yield part["name"], part["detail"], _where(part), _gb(part["bytes"])
+    there = f"of {_gb(described['available_bytes'])} {described['memory_of']}"
+    yield "total", there, "main", _gb(described["main_bytes"])
+    if described["accelerator"] != "none":
+        limit = described["accelerator_limit_bytes"]
+        allowed = "no limit of its own" if limit is None else f"of {_gb(limit)} allowed"
+        yield "total", allowed, "accelerator", _gb(described["accelerator_bytes"])
+
+
+def _where(part: dict[str, Any]) -> str:
+    places = {"main": part["main"], "accelerator": part["accelerator"]}
+    return " + ".join(place for place, there in places.items() if there)
+
+
+def _room(described: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    room, policies = described["room"], described["policies"]
+    if described["accelerator"] == "none":
+        yield "experts", "all computed by the CPU: there is no accelerator"
+    else:
+        share = f"{room['slots']} experts, {room['cache_ratio']:.1%} of them all"
+        yield "slots", f"{share}, {policies['slots']}"
+        names = (policies[kind] for kind in ("schedule", "cache", "prefetch"))
+        yield "policies", " + ".join(names)
+    yield "sequences", f"{room['sequences']} at once"
+    yield "length", f"{room['length']} tokens each, prompt and answer together"
+
+
+def _speed(speed: dict[str, Any], accelerator: str) -> Iterator[tuple[str, str]]:
+    decode, prefill = speed["decode"], speed["prefill"]
+    yield "decode", f"{_rate(decode)}, {in_time(decode['ms_per_step'] / 1000)} per token"
+    prompt = f"a prompt of {prefill['tokens_per_step']} tokens"
+    yield "prefill", f"{_rate(prefill)}, {in_time(prefill['ms_per_step'] / 1000)} for {prompt}"
+    if accelerator != "none":
+        yield "hit rate", f"{decode['hit_rate']:.1%} of the experts used in decode have a slot"
+
+
+def _rate(run: dict[str, Any]) -> str:
+    return f"{run['tokens_per_s']:.1f} tokens/s"
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.3f}"

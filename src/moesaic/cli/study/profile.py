@@ -1,0 +1,109 @@
+"""`moesaic profile`: measure this machine and describe it like any other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from moesaic.cli.shared.busy import warn_if_busy
+from moesaic.cli.shared.simulation_options import command_line, json_option
+
+if TYPE_CHECKING:
+    from moesaic.lab.profile.machine_profile import Profile
+
+KINDS = ("none", "emulated")
+
+
+@click.command()
+@click.option(
+    "--accelerator",
+    metavar="KIND",
+    help="Describe the machine with this accelerator only: none | emulated  [both]",
+)
+@click.option("--threads", type=int, metavar="N", help="Cores to use.  [all]")
+@click.option(
+    "--link-bandwidth",
+    type=float,
+    metavar="GB/S",
+    help="Of copies to the emulated accelerator, in 10^9 bytes per second.  [4]",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Write the description here (with --accelerator).  [where the name `this` finds it]",
+)
+@json_option
+@click.pass_context
+def profile(
+    context: click.Context,
+    /,
+    accelerator: str | None,
+    threads: int | None,
+    link_bandwidth: float | None,
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """Measure this machine with the engine's own kernels and write its description.
+
+    Afterwards `this` is a machine for `simulate`, `compare` and `plan`, and `this-emulated` the
+    same with an emulated accelerator; `--belief described` lets a run start without probing. Best
+    on a machine that does nothing else; takes about a minute."""
+    kinds = _kinds(accelerator, output)
+    from moesaic.cli.shared.output import print_json
+    from moesaic.engine.engine_settings import EngineSettings
+
+    asked: dict[str, Any] = {} if link_bandwidth is None else {"link_gb_s": link_bandwidth}
+    settings = [EngineSettings(accelerator=kind, threads=threads, **asked) for kind in kinds]
+    warn_if_busy()
+    described = []
+    for each in settings:
+        measured, path = _measure(each, output)
+        described.append({**_as_dict(measured), "file": str(path)})
+    if as_json:
+        print_json({"profiles": described, "command": command_line(context)})
+        return
+    from moesaic.cli.study.profile_tables import print_profile
+
+    for row in described:
+        print_profile(row)
+
+
+def _kinds(accelerator: str | None, output: str | None) -> tuple[str, ...]:
+    from moesaic.cli.shared.out_files import check_file
+    from moesaic.core.errors import ImpossibleSetting, UnknownName
+
+    if accelerator is not None and accelerator not in KINDS:
+        raise UnknownName("accelerator", accelerator, KINDS)
+    if output is not None and accelerator is None:
+        raise ImpossibleSetting(
+            f"two descriptions cannot both go to {output!r}: add --accelerator none or emulated"
+        )
+    check_file("--output", output, (".toml",))
+    return KINDS if accelerator is None else (accelerator,)
+
+
+def _measure(settings: Any, output: str | None) -> tuple[Profile, Path]:
+    from moesaic.hardware.host import this_host, usable_cores
+    from moesaic.hardware.load import EMULATED, THIS, machine_file
+    from moesaic.hardware.write import save_machine
+    from moesaic.lab.profile.machine_profile import contradictions, describe, measure
+
+    name = THIS if settings.accelerator == "none" else EMULATED
+    cores = settings.threads or usable_cores()
+    click.echo(f"measuring {name} on {cores} cores", err=True)
+    measured = measure(settings, cores, lambda words: click.echo(f"  {words}", err=True))
+    for odd in contradictions(measured):
+        click.echo(f"other programs must have disturbed this: {odd}; measure again", err=True)
+    path = machine_file(name) if output is None else Path(output)
+    save_machine(describe(measured, this_host(), name), path)
+    click.echo(f"wrote {path}", err=True)
+    return measured, path
+
+
+def _as_dict(measured: Profile) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(measured)

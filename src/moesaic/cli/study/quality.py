@@ -1,0 +1,175 @@
+"""`moesaic quality`: what storing a model's experts in fewer bits costs, on a real text and on
+problems whose answers are right or wrong."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from moesaic.cli.shared.engine_options import one_text_options, one_text_settings
+from moesaic.cli.shared.model_folder import model_folder
+from moesaic.cli.shared.simulation_options import command_line, json_option, names, one_of
+from moesaic.core.dtypes import BITS_PER_WEIGHT
+from moesaic.core.errors import ImpossibleSetting, UnknownName
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from moesaic.engine.engine_settings import EngineSettings
+    from moesaic.engine.preparation import Prepared
+    from moesaic.lab.evaluation.items import Question
+    from moesaic.model_info.model_spec import ModelSpec
+
+DTYPES, TOKENS = "int8,int4", 512
+_SAMPLE = "quality_text.txt"
+_WINDOW = 2048  # tokens the model sees at once, if nobody says otherwise
+BUNDLED_PROBLEMS, _AT_ONCE = 50, 16
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option(
+    "--expert-dtypes",
+    metavar="DTYPES",
+    default=DTYPES,
+    show_default=True,
+    help=f"To compare with --expert-dtype, with commas: {one_of(BITS_PER_WEIGHT)}",
+)
+@click.option(
+    "--text", metavar="FILE", help="UTF-8 text, also .gz or .xz.  [a sample of plain English]"
+)
+@click.option(
+    "--tokens",
+    type=int,
+    metavar="N",
+    default=TOKENS,
+    show_default=True,
+    help="Predictions to compare, from the beginning of the text.",
+)
+@click.option(
+    "--problems",
+    type=int,
+    metavar="N",
+    help="Also let each precision solve N held-out problems of each split: exact match.  "
+    f"[{BUNDLED_PROBLEMS} with the bundled model, else 0]",
+)
+@one_text_options
+@json_option
+@click.pass_context
+def quality(context: click.Context, /, model: str | None, as_json: bool, **asked: Any) -> None:
+    """Measure what storing experts in fewer bits costs.
+
+    The model reads the same text with its experts in each precision. KL is the divergence of its
+    expectations from those with --expert-dtype experts, in nats per token; same top-1 is how often
+    both expect the same token most. With --problems, all solve the same ones. MODEL is a directory
+    in Hugging Face layout; without it, the bundled one is measured."""
+    settings, wanted = one_text_settings(asked), _dtypes(asked["expert_dtypes"])
+    for name, least in (("tokens", 1), ("problems", 0)):
+        if asked[name] is not None and asked[name] < least:
+            raise ImpossibleSetting(f"--{name} is {asked[name]}; it must be at least {least}")
+    folder = model_folder(model)
+    text, problems = _text(asked["text"]), _problems(asked["problems"], folder)
+
+    from moesaic.cli.shared.output import print_json, progress
+    from moesaic.cli.study.quality_tables import describe, print_quality
+    from moesaic.cli.study.simulate_recording import announce_compilation
+    from moesaic.lab.quality.expert_quality import compare_precisions, prepare_precisions
+    from moesaic.model_info.model_config import read_model_config
+
+    spec = read_model_config(folder)
+    questions = _questions(folder, spec, problems)
+    window = _window(settings, spec.max_context, asked["tokens"])
+    settings = _with_room(settings, spec.max_context, window, questions)
+    precisions = prepare_precisions(folder, settings, wanted)
+    tokens = _tokens(precisions[0], text, asked["tokens"])
+    announce_compilation()
+    bar = partial(progress, quiet=not sys.stderr.isatty())
+    found = list(compare_precisions(precisions, tokens, bar, window, questions))
+    described = describe(precisions[0], found, asked["text"], window)
+    if as_json:
+        print_json({**described, "command": command_line(context)})
+    else:
+        print_quality(described)
+
+
+def _dtypes(commas: str) -> list[str]:
+    asked = names("--expert-dtypes", commas)
+    for dtype in asked:
+        if dtype not in BITS_PER_WEIGHT:
+            raise UnknownName("expert dtype", dtype, BITS_PER_WEIGHT)
+    return asked
+
+
+def _text(path: str | None) -> str:
+    if path is None:
+        return (files("moesaic.cli.study") / "data" / _SAMPLE).read_text(encoding="utf-8")
+    from moesaic.lab.evaluation.input_files import read_text
+
+    return read_text(Path(path))
+
+
+def _problems(asked: int | None, folder: Path) -> int:
+    from moesaic.models.bundled import is_bundled
+
+    if asked is not None:
+        return asked
+    return BUNDLED_PROBLEMS if is_bundled(folder) else 0
+
+
+def _questions(folder: Path, spec: ModelSpec, problems: int) -> Sequence[Question]:
+    if not problems:
+        return ()
+    from moesaic.cli.study.eval_items import open_tokenizer
+    from moesaic.lab.evaluation.problem_task import problem_items
+    from moesaic.lab.evaluation.prompts import CHAT, choose_form
+
+    tokenizer = open_tokenizer(folder, spec)
+    return problem_items(tokenizer, choose_form(None, CHAT, tokenizer), problems)
+
+
+def _window(settings: EngineSettings, most: int, tokens: int) -> int:
+    """Of the text that is seen at once: all of it, or as much as is usual, or as the user says."""
+    if settings.max_model_len is not None:
+        return settings.max_model_len
+    return min(tokens, most or _WINDOW, _WINDOW)
+
+
+def _with_room(
+    settings: EngineSettings, most: int, window: int, questions: Sequence[Question]
+) -> EngineSettings:
+    """For the window and, where there are some, for several questions at once. `most` is what the
+    model was made for, 0 if it does not say."""
+    if not questions:
+        return replace(settings, max_model_len=window)
+    prompt = max(len(each.prompt) for each in questions)
+    longest = prompt + questions[0].max_tokens
+    context = settings.max_model_len or most or longest
+    if prompt >= context:
+        raise ImpossibleSetting(
+            f"problems have up to {prompt} tokens, and a sequence may have {context}: raise "
+            "--max-model-len, if the model allows more, or leave --problems out"
+        )
+    room, at_once = min(max(window, longest), context), min(_AT_ONCE, len(questions))
+    return replace(settings, max_model_len=room, max_sequences=at_once)
+
+
+def _tokens(prepared: Prepared, text: str, most: int) -> list[int]:
+    """One more than predictions: the first token is only read."""
+    if prepared.tokenizer is None:
+        raise ImpossibleSetting(
+            f"{prepared.spec.name} has no tokenizer.json, so a text means nothing to it, and "
+            "quality is measured on text: add the file to its directory"
+        )
+    tokens = prepared.tokenizer.encode(text)[: most + 1]
+    if len(tokens) < 2:
+        raise ImpossibleSetting(
+            f"the text has {len(tokens)} tokens; at least two are needed, one to read and one to "
+            "expect: give a longer one"
+        )
+    return tokens

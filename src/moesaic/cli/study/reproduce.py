@@ -1,0 +1,35 @@
+"""`moesaic reproduce`: a paper's tables and figures, with the paper's value beside ours."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from moesaic.cli.shared.simulation_options import json_option
+
+
+@click.group()
+def reproduce() -> None:
+    """Reproduce a paper's tables and figures."""
+
+
+@reproduce.command()
+@click.option("--only", default="", metavar="ID", help="Only rows whose id starts like this.")
+@click.option("--traces", metavar="DIR", help="Folder with real routing traces (.npz).")
+@click.option("--jobs", type=click.IntRange(min=1), default=None, help="Processes.  [one per core]")
+@json_option
+def hybrimoe(only: str, traces: str | None, jobs: int | None, as_json: bool) -> None:
+    """HybriMoE: figures 7, 8, 9, table III and the average speedups."""
+    from moesaic.cli.shared.output import print_json, progress
+    from moesaic.cli.study.reproduce_tables import print_rows
+    from moesaic.reproductions.hybrimoe import Reproduction
+
+    reproduction = Reproduction(only, traces)
+    with progress("simulating", reproduction.total) as advance:
+        rows = reproduction.rows(jobs or os.cpu_count() or 1, advance)
+    if as_json:
+        print_json([row.as_dict() for row in rows])
+        return
+    print_rows(rows)
+    click.echo("--json has every row with its conditions and the command that gives it again.")

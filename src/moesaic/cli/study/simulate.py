@@ -1,0 +1,108 @@
+"""`moesaic simulate`: one model, one machine, one set of policies, one trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from moesaic.cli.shared.simulation_options import (
+    CACHE_RATIO,
+    MACHINE,
+    build_settings,
+    command_line,
+    json_option,
+    policy_options,
+    setup_options,
+    workload_options,
+)
+
+if TYPE_CHECKING:
+    from moesaic.cli.study.simulate_recording import Recording
+    from moesaic.lab.simulate.result import Result
+    from moesaic.lab.simulate.settings import Settings
+
+
+@click.command()
+@workload_options
+@click.option("--machine", default=MACHINE, show_default=True, help="A known machine or a TOML.")
+@click.option(
+    "--cache-ratio",
+    type=float,
+    default=CACHE_RATIO,
+    show_default=True,
+    help="Share of all routed experts that GPU memory holds.",
+)
+@policy_options
+@setup_options
+@click.option("--timeline", metavar="FILE", help="Draw one step: .png, .svg or .pdf")
+@click.option("--perfetto", metavar="FILE", help="Write the steps as .json for ui.perfetto.dev")
+@json_option
+@click.pass_context
+def simulate(context: click.Context, /, as_json: bool, **asked: Any) -> None:
+    """Run one model on one simulated machine.
+
+    Without policies this is HybriMoE. Without --trace a model replays the routing recorded from it
+    where the package has that, and synthetic routing otherwise (or with --trace synthetic). Models,
+    machines and policies are listed by `moesaic models`, `moesaic machines` and `moesaic
+    policies`."""
+    from moesaic.cli.shared.out_files import TRACES, check_file, check_picture
+    from moesaic.cli.shared.output import print_json
+
+    check_picture("--timeline", asked["timeline"])
+    check_file("--perfetto", asked["perfetto"], TRACES)
+    settings = build_settings(asked)
+
+    from moesaic.cli.study.simulate_recording import (
+        announced_workload,
+        asked_trace,
+        run_with_progress,
+    )
+
+    trace = asked_trace(asked, settings)
+    settings = _fitted(settings, trace, asked)
+    workload = announced_workload(trace, settings)
+    record = asked["timeline"] is not None or asked["perfetto"] is not None
+    result, recording = run_with_progress(settings, workload.source, record)
+    described = {**result.as_dict(), "command": command_line(context)}
+    if recording is not None:
+        _write(asked, result, recording, described["command"])
+    if as_json:
+        print_json(described)
+        return
+
+    from moesaic.cli.study.simulate_summary import print_summary
+
+    print_summary(described)
+
+
+def _fitted(settings: Settings, trace: str, asked: dict[str, Any]) -> Settings:
+    """A short recording is played as far as it goes, unless a length was asked for."""
+    from moesaic.lab.simulate.workload import SYNTHETIC, shortened
+    from moesaic.workloads.bundled import BUNDLED
+
+    lengths = ("tokens", "warmup", "prompts")
+    if trace in (SYNTHETIC, BUNDLED) or any(asked[name] is not None for name in lengths):
+        return settings
+    fitted = shortened(trace, settings)
+    if fitted is not settings:
+        click.echo(
+            f"the trace is short: {fitted.steps} steps after {fitted.warmup_steps} of warm-up, "
+            f"placement from its first {fitted.profile_tokens} tokens",
+            err=True,
+        )
+    return fitted
+
+
+def _write(asked: dict[str, Any], result: Result, recording: Recording, command: str) -> None:
+    if asked["timeline"] is not None:
+        from moesaic.cli.shared.timeline_picture import draw_timeline
+
+        draw_timeline(asked["timeline"], result, recording)
+        click.echo(f"wrote {asked['timeline']}", err=True)
+    if asked["perfetto"] is not None:
+        from moesaic.cli.shared.perfetto import write_perfetto
+
+        write_perfetto(asked["perfetto"], result, recording, command)
+        kept, steps = len(recording.steps), result.settings.steps
+        click.echo(f"wrote {asked['perfetto']}: {kept} of {steps} steps", err=True)

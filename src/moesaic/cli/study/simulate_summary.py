@@ -1,0 +1,72 @@
+"""A simulated run as a person reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moesaic.cli.shared.output import print_table
+from moesaic.lab.simulate.workload import provenance
+
+
+def print_summary(result: dict[str, Any]) -> None:
+    """`result` is what `simulate --json` prints."""
+    policies = result["policies"]
+    names = " + ".join(policies[kind] for kind in ("schedule", "cache", "prefetch"))
+    title = f"{result['model']} on {result['machine']}, {result['phase']}: {names}"
+    print_table(title, ("what", "value"), [*_setting(result), *_speed(result), *_work(result)])
+
+
+def _setting(result: dict[str, Any]) -> list[tuple[str, str]]:
+    trace = result["trace"]
+    return [
+        ("GPU cache", f"{result['cache_ratio']:.0%}: {result['slots']} experts"),
+        ("weights", f"{result['expert_dtype']} experts, {result['dense_dtype']} elsewhere"),
+        ("measured", _measured(result)),
+        ("routing", provenance(trace["source"], trace["synthetic"])),
+    ]
+
+
+def _measured(result: dict[str, Any]) -> str:
+    if result["phase"] == "prefill":
+        return f"{result['steps']} prompts, {result['tokens']} tokens together"
+    batch = result["batch"]
+    return f"{result['steps']} steps of {batch} {'token' if batch == 1 else 'tokens'}"
+
+
+def _speed(result: dict[str, Any]) -> list[tuple[str, str]]:
+    latency = result["latency_s"]
+    what = "time to first token" if result["phase"] == "prefill" else "time per step"
+    floor, ratio = result["floor_s"] / result["steps"], result["floor_ratio"]
+    layers = result["floor_parts_s"]["layers"] / result["steps"]
+    which = f" for the bytes moved ({in_time(layers)} for the layers)" if layers < floor else ""
+    return [
+        (what, ", ".join(f"{in_time(latency[key])} {key}" for key in ("mean", "p50", "p99"))),
+        ("tokens per second", f"{result['tokens_per_s']:.1f}"),
+        ("physical floor", f"{in_time(floor)} per step{which}; this is {ratio:.2f} x it"),
+    ]
+
+
+def _work(result: dict[str, Any]) -> list[tuple[str, str]]:
+    busy = ", ".join(f"{lane} {share:.0%}" for lane, share in result["utilization"].items())
+    moved = result["bytes_moved"] / result["steps"] / 1e6
+    accuracy = ", ".join(f"{share:.0%}" for share in result["prediction_accuracy"])
+    elapsed = result["latency_s"]["mean"] * result["steps"]
+    return [
+        ("hit rate", f"{result['hit_rate']:.1%} of active experts were in GPU memory"),
+        ("busy", busy),
+        ("moved to the GPU", f"{moved:.1f} MB per step"),
+        ("planning", f"{result['planning_s'] / elapsed:.2%} of the time"),
+        (
+            "predictions",
+            f"{accuracy} right, 1 layer ahead and further" if accuracy else "none made",
+        ),
+        ("simulated in", in_time(result["wall_s"])),
+    ]
+
+
+def in_time(seconds: float) -> str:
+    """Three digits and a unit."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"

@@ -1,0 +1,217 @@
+"""Puts a runner together: loads the network and the experts, places some of them, and lets a brain
+get to know the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from time import perf_counter_ns
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from moesaic.core.report import Timeline
+from moesaic.core.routing import ExpertId, Forecast, LayerRouting
+from moesaic.core.view import View
+from moesaic.engine.described_belief import described_belief
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.expert_kernel import expert_kernel
+from moesaic.engine.memory.capacity import Room
+from moesaic.engine.runner import Runner
+from moesaic.hardware.host import usable_cores, usable_nodes
+from moesaic.hardware.load import EMULATED, THIS, load_machine
+from moesaic.kernels.base import ExpertWeights
+from moesaic.machines.real.accelerated import AcceleratedMachine
+from moesaic.machines.real.accelerator import EmulatedAccelerator
+from moesaic.machines.real.copies import LinkSpeed
+from moesaic.machines.real.cpu_machine import CpuMachine
+from moesaic.machines.real.routing import Translator
+from moesaic.machines.real.store import ExpertStore
+from moesaic.machines.sim.physics import Physics
+from moesaic.models.decoder import Decoder
+from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.synthetic import random_expert
+from moesaic.policies.belief import Belief, warm_up
+from moesaic.policies.brain import Brain
+from moesaic.policies.cache import caches
+from moesaic.policies.placement import initial_placement
+from moesaic.policies.prefetch import prefetches
+from moesaic.policies.prefetch.base import Prefetch
+from moesaic.policies.schedule import schedules
+from moesaic.policies.shape import Shape
+
+Experts = Iterable[tuple[ExpertId, ExpertWeights]]
+
+
+def assemble(
+    decoder: Decoder,
+    experts: Experts,
+    expert_dtype: str,
+    settings: EngineSettings,
+    room: Room,
+    counts: NDArray[np.int64] | None = None,
+    timeline: Timeline | None = None,
+    advance: Callable[[int], None] = lambda experts: None,
+    scores: bool = False,
+) -> Runner:
+    """`counts[layer, expert]` are uses in a profile, for the initial placement; `advance(1)` is
+    called for every expert loaded; `scores` makes routings tell of experts beyond the chosen ones
+    even where nobody needs it to decide."""
+    store = load_store(decoder, experts, expert_dtype, advance, settings.kernel)
+    return on_store(decoder, store, settings, room, counts, timeline, scores)
+
+
+def load_store(
+    decoder: Decoder,
+    experts: Experts,
+    dtype: str,
+    advance: Callable[[int], None] = lambda experts: None,
+    kernel_name: str = "auto",
+) -> ExpertStore:
+    spec = decoder.architecture.spec
+    kernel = expert_kernel(decoder.architecture.expert_shape, dtype, kernel_name)
+    store = ExpertStore(kernel, spec.num_moe_layers, spec.num_experts, usable_nodes())
+    for which, weights in experts:
+        store.put(which, weights)
+        advance(1)
+    return store
+
+
+def synthetic_store(
+    decoder: Decoder,
+    dtype: str,
+    advance: Callable[[int], None] = lambda experts: None,
+    kernel_name: str = "auto",
+) -> ExpertStore:
+    """Random experts: one is made and packed, the others are copies of it. They lie in memory of
+    their own, and that is what speed depends on."""
+    spec = decoder.architecture.spec
+    kernel = expert_kernel(decoder.architecture.expert_shape, dtype, kernel_name)
+    store = ExpertStore(kernel, spec.num_moe_layers, spec.num_experts, usable_nodes())
+    first = store.block(0, 0)
+    store.put(ExpertId(0, 0), random_expert(kernel.shape))
+    for number in range(1, spec.num_expert_blocks):
+        store.block(*divmod(number, spec.num_experts)).copy_(first)
+        advance(1)
+    return store
+
+
+def on_store(
+    decoder: Decoder,
+    store: ExpertStore,
+    settings: EngineSettings,
+    room: Room,
+    counts: NDArray[np.int64] | None = None,
+    timeline: Timeline | None = None,
+    scores: bool = False,
+) -> Runner:
+    """A runner on experts that are loaded already: several may share a store, one after another."""
+    prefetch = prefetches.create(settings.prefetch if room.slots else "none")
+    spec = decoder.architecture.spec
+    ranks = min(2 * spec.top_k, spec.num_experts) if room.slots or scores else 0
+    machine = _machine(decoder, store, settings, room, ranks, prefetch.lookahead, timeline)
+    try:
+        return _on_machine(machine, decoder, settings, room, counts, prefetch)
+    except BaseException:  # its threads would outlive whoever gave up here
+        machine.close()
+        raise
+
+
+def _on_machine(
+    machine: CpuMachine | AcceleratedMachine,
+    decoder: Decoder,
+    settings: EngineSettings,
+    room: Room,
+    counts: NDArray[np.int64] | None,
+    prefetch: Prefetch,
+) -> Runner:
+    spec = decoder.architecture.spec
+    shape = Shape(spec.num_moe_layers, spec.num_experts, spec.top_k)
+    schedule = schedules.create(settings.schedule)
+    fill = schedule.fill if settings.fill == "auto" else settings.fill
+    if counts is None:
+        counts = np.zeros((shape.layers, shape.experts), dtype=np.int64)
+    placed = initial_placement(fill, counts, room.slots, settings.per_layer)
+    if isinstance(machine, AcceleratedMachine):
+        machine.place(placed)
+
+    def brain(belief: Belief) -> Brain:
+        return Brain(
+            shape=shape,
+            belief=belief,
+            schedule=schedules.create(settings.schedule),
+            cache=caches.create(settings.cache, shape.layers, shape.experts, shape.top_k),
+            prefetch=prefetch,
+            slots=room.slots,
+            per_layer=settings.per_layer,
+            promote=settings.promote,
+            checked=settings.checked,
+        )
+
+    if settings.belief == "described":
+        belief = _described(decoder, machine.store, settings)
+    else:
+        with torch.inference_mode():
+            belief = warm_up(machine, settings.max_step_tokens)
+    decision_ns = _time_decisions(brain(belief), shape, room.slots)
+    phases = ("decode", "prefill")
+    return Runner(
+        decoder,
+        machine,
+        brain(replace(belief, decision_ns=decision_ns)),
+        ContiguousCache(spec, room.sequences, room.length, decoder.dtype),
+        {phase: schedules.create(settings.schedule_for(phase)) for phase in phases},
+    )
+
+
+def _described(decoder: Decoder, store: ExpertStore, settings: EngineSettings) -> Belief:
+    here = load_machine(THIS if settings.accelerator == "none" else EMULATED)
+    physics = Physics(here, decoder.architecture.spec, store.kernel.dtype)
+    return described_belief(physics, settings.max_step_tokens)
+
+
+def _machine(
+    decoder: Decoder,
+    store: ExpertStore,
+    settings: EngineSettings,
+    room: Room,
+    ranks: int,
+    lookahead: int,
+    timeline: Timeline | None,
+) -> CpuMachine | AcceleratedMachine:
+    """An emulated accelerator plays on one core, and the CPU's experts have the others; without
+    one, every operation may use all of them."""
+    cores = settings.threads or usable_cores()
+    if settings.accelerator == "none":
+        torch.set_num_threads(cores)
+        return CpuMachine(store, Translator(ranks), decoder.dtype, cores, timeline)
+    torch.set_num_threads(1)
+    link = LinkSpeed(settings.link_gb_s, settings.link_latency_us)
+    accelerator = EmulatedAccelerator(room.slots, store.kernel.block_bytes, link)
+    translator = Translator(ranks, decoder.gate_bank() if lookahead else None, lookahead)
+    return AcceleratedMachine(
+        store, translator, decoder.dtype, accelerator, max(cores - 1, 1), timeline
+    )
+
+
+def _time_decisions(brain: Brain, shape: Shape, slots: int) -> int:
+    """How long one decision takes here. What thinks ahead is called as well, so that everything is
+    compiled before the first request."""
+    random = np.random.default_rng(0)
+    empty = np.zeros((shape.layers, shape.experts), dtype=np.uint8)
+    view = View(empty, slots, np.zeros(shape.layers, dtype=np.int64), 0)
+    taken = []
+    for number in range(9):
+        layer, k = number % shape.layers, shape.top_k
+        ranked = random.permutation(shape.experts)[None, :]
+        scores = np.full(ranked.shape, 1 / shape.experts, dtype=np.float32)
+        ahead = [Forecast(layer + 1, ranked, scores)] if layer + 1 < shape.layers else []
+        chosen, weights = ranked[:, :k].copy(), scores[:, :k].copy()  # laid out as routers do it
+        routing = LayerRouting(layer, chosen, weights, ranked, scores, tuple(ahead))
+        started = perf_counter_ns()
+        brain.decide(routing, view)
+        taken.append(perf_counter_ns() - started)
+        brain.look_ahead()
+    return sorted(taken)[len(taken) // 2]

@@ -1,0 +1,107 @@
+"""`AsyncLLM`: many clients of one event loop share a model, and its batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+from typing import Any
+
+from moesaic.engine.completion import Chunk, Completion
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.intake import Params, Prompt, Prompts
+from moesaic.engine.loading import Progress, load, settings_from
+from moesaic.engine.preparation import PathLike
+from moesaic.engine.request import Request
+from moesaic.engine.run_stats import RunStats
+from moesaic.engine.sampling.sampling_params import SamplingParams
+from moesaic.engine.worker import Worker
+from moesaic.models.tokenizer import Messages
+
+
+class AsyncLLM:
+    """An asynchronous context manager; what it is made from is as with `LLM`. Loading blocks, so
+    load before serving. Cancelling a task, or leaving a stream, cancels the requests in it."""
+
+    def __init__(
+        self,
+        model: PathLike | None = None,
+        settings: EngineSettings | None = None,
+        *,
+        system: str | None = None,
+        record: PathLike | None = None,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> None:
+        chosen = settings_from(settings, system, options)
+        self.model = load(model, chosen, record, progress)
+        self._worker = Worker(self.model)
+
+    async def generate(self, prompts: Prompts, params: Params = None) -> list[Completion]:
+        return await self._finish(self.model.intake.requests(prompts, params))
+
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> AsyncIterator[Chunk]:
+        return self._chunks([self.model.intake.request(prompt, params)])
+
+    async def chat(self, messages: Messages, params: SamplingParams | None = None) -> Completion:
+        (answer,) = await self._finish([self.model.intake.conversation(messages, params)])
+        return answer
+
+    def stream_chat(
+        self, messages: Messages, params: SamplingParams | None = None
+    ) -> AsyncIterator[Chunk]:
+        return self._chunks([self.model.intake.conversation(messages, params)])
+
+    def stats(self) -> RunStats:
+        return self.model.batcher.tally.stats()
+
+    async def close(self) -> None:
+        """Requests that go on are cancelled, threads stop, and a recording is written."""
+        await self._close(None)
+
+    async def __aenter__(self) -> AsyncLLM:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self._close(error)
+
+    async def _close(self, error: BaseException | None) -> None:
+        try:
+            await asyncio.to_thread(self._worker.close)
+        finally:
+            self.model.close(error)
+
+    async def _finish(self, requests: Sequence[Request]) -> list[Completion]:
+        async for _ in self._chunks(requests):
+            pass
+        return [request.completion() for request in requests]
+
+    async def _chunks(self, requests: Sequence[Request]) -> AsyncIterator[Chunk]:
+        """Of all the requests, as they come, until the last has ended."""
+        inbox: asyncio.Queue[Chunk | BaseException] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def tell(news: Chunk | BaseException) -> None:
+            loop.call_soon_threadsafe(inbox.put_nowait, news)
+
+        going_on = len(requests)
+        try:
+            for request in requests:
+                self._worker.submit(request, tell)
+            while going_on:
+                news = await inbox.get()
+                if isinstance(news, BaseException):
+                    raise news
+                yield news
+                going_on -= news.finish_reason is not None
+            for request in requests:
+                if request.failure is not None:
+                    raise request.failure
+        finally:
+            for request in requests:
+                self._worker.cancel(request)

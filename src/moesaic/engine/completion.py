@@ -1,0 +1,37 @@
+"""What a request gives back: pieces while it runs, and the whole at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from moesaic.engine.sampling.sampled import Sampled
+
+FinishReason = Literal["stop", "length", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one step brought one request. All texts together are the completion's text."""
+
+    text: str  # new text, perhaps none: half a character or a possible stop string is held back
+    token: int | None  # None: the request ended without one
+    finish_reason: FinishReason | None = None  # None: more follows
+    logprobs: Sampled | None = None  # None: not asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    time_to_first_token_s: float | None  # from asking; None: there is no token
+    decode_tokens_per_s: float | None  # of the tokens after the first; None: there are none
+    total_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    prompt_tokens: tuple[int, ...]
+    tokens: tuple[int, ...]  # all generated ones, an end of sequence included
+    text: str | None  # cut where a stop string begins; None: the model has no tokenizer
+    finish_reason: FinishReason
+    logprobs: tuple[Sampled, ...] | None  # one per token; None: not asked for
+    timings: Timings

@@ -1,1 +1,0 @@
-"""Generating text: sampling, sequences, batches, and the `LLM` people call. Needs torch."""

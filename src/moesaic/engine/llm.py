@@ -1,0 +1,118 @@
+"""`LLM`: a model directory in, text out. One thread's; `AsyncLLM` serves many clients."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+from moesaic.engine.completion import Chunk, Completion
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.intake import Params, Prompt, Prompts
+from moesaic.engine.loading import Progress, load, settings_from
+from moesaic.engine.preparation import PathLike
+from moesaic.engine.request import Request
+from moesaic.engine.run_stats import RunStats
+from moesaic.engine.sampling.sampling_params import SamplingParams
+from moesaic.models.tokenizer import Messages
+
+
+class LLM:
+    """A context manager; `close` stops its threads, and so does forgetting it. `model` has what it
+    runs on: the memory plan, the tokenizer, the runner."""
+
+    def __init__(
+        self,
+        model: PathLike | None = None,
+        settings: EngineSettings | None = None,
+        *,
+        system: str | None = None,
+        record: PathLike | None = None,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> None:
+        """`model` is a directory in Hugging Face layout; without it, the bundled one is loaded.
+        `options` are fields of the settings (`accelerator="emulated", cache_ratio=0.25`), `system`
+        a named set of policies. `record` is the file that gets a trace of the routing when the
+        model is closed; `progress` is told how many experts are loaded, and of how many."""
+        chosen = settings_from(settings, system, options)
+        self.model = load(model, chosen, record, progress)
+        weakref.finalize(self, self.model.close)
+        self._streams: dict[Request, deque[Chunk]] = {}
+
+    def generate(self, prompts: Prompts, params: Params = None) -> list[Completion]:
+        """All prompts together, as many at once as there is room for; the answers in their order.
+        A prompt is text or a list of token ids; `params` are for all, or one for each."""
+        return self._finish(self.model.intake.requests(prompts, params))
+
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Chunk]:
+        """The answer piece by piece. Whoever stops listening cancels the request."""
+        return self._chunks(self.model.intake.request(prompt, params))
+
+    def chat(self, messages: Messages, params: SamplingParams | None = None) -> Completion:
+        """The answer to a conversation: messages with role and content, the latest last."""
+        (answer,) = self._finish([self.model.intake.conversation(messages, params)])
+        return answer
+
+    def stream_chat(
+        self, messages: Messages, params: SamplingParams | None = None
+    ) -> Iterator[Chunk]:
+        return self._chunks(self.model.intake.conversation(messages, params))
+
+    def stats(self) -> RunStats:
+        return self.model.batcher.tally.stats()
+
+    def close(self) -> None:
+        """Streams end, threads stop, and a recording is written."""
+        self.model.close()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.model.close(error)
+
+    def _finish(self, requests: Sequence[Request]) -> list[Completion]:
+        self.model.refuse_if(self.model.closed)
+        batcher = self.model.batcher
+        for request in requests:
+            batcher.submit(request)
+        try:
+            while any(request.finish_reason is None for request in requests):
+                self._step()
+        finally:
+            for request in requests:
+                batcher.cancel(request)
+        for request in requests:
+            if request.failure is not None:
+                raise request.failure
+        return [request.completion() for request in requests]
+
+    def _chunks(self, request: Request) -> Iterator[Chunk]:
+        """Others may step in between: what they bring this request waits for it."""
+        self.model.refuse_if(self.model.closed)
+        arrived = self._streams[request] = deque()
+        self.model.batcher.submit(request)
+        try:
+            while request.finish_reason is None or arrived:
+                if arrived:
+                    yield arrived.popleft()
+                else:
+                    self._step()
+            if request.failure is not None:
+                raise request.failure
+        finally:
+            del self._streams[request]
+            self.model.batcher.cancel(request)
+
+    def _step(self) -> None:
+        for request, chunk in self.model.batcher.step():
+            if request in self._streams:
+                self._streams[request].append(chunk)

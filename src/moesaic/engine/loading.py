@@ -1,0 +1,126 @@
+"""From a model directory to something that generates. Everything that can be refused is refused
+before weights are read; see `preparation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from itertools import count
+from typing import Any
+
+import torch
+
+from moesaic.core.errors import ImpossibleSetting, UnknownName
+from moesaic.engine.assemble import assemble
+from moesaic.engine.batcher import Batcher
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.intake import Intake
+from moesaic.engine.memory.memory_plan import MemoryPlan
+from moesaic.engine.preparation import PathLike, Prepared, prepare
+from moesaic.engine.recording import RecordingBody, check_place
+from moesaic.engine.runner import Runner
+from moesaic.engine.sampling.sampler import Sampler
+from moesaic.model_info.model_spec import ModelSpec
+from moesaic.models.load import load_decoder
+from moesaic.models.tokenizer import Tokenizer
+from moesaic.policies.systems import load_system
+
+Progress = Callable[[int, int], None]  # experts loaded, experts in all
+
+
+@dataclass(slots=True, eq=False)
+class LoadedModel:
+    """A model with everything around it that turns requests into tokens."""
+
+    spec: ModelSpec
+    settings: EngineSettings
+    plan: MemoryPlan
+    tokenizer: Tokenizer | None
+    runner: Runner
+    intake: Intake
+    batcher: Batcher
+    recording: RecordingBody | None
+    threads: int  # torch's, in the thread that drives the batcher
+    closed: bool = False
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Stop the threads and finish the recording, which an error makes void."""
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            self.batcher.cancel_all()
+            if self.recording is not None and isinstance(error, Exception):
+                self.recording.discard(error)
+            elif self.recording is not None:
+                self.recording.close()
+        finally:
+            self.runner.close()
+
+    def refuse_if(self, closed: bool) -> None:
+        if closed:
+            raise ImpossibleSetting(f"{self.spec.name} was closed: load it again to go on")
+
+
+def load(
+    model: PathLike | None,
+    settings: EngineSettings,
+    record: PathLike | None = None,
+    progress: Progress | None = None,
+) -> LoadedModel:
+    return load_prepared(prepare(model, settings), record, progress)
+
+
+def load_prepared(
+    prepared: Prepared, record: PathLike | None = None, progress: Progress | None = None
+) -> LoadedModel:
+    if record is not None:
+        check_place(record)
+    settings, plan, spec = prepared.settings, prepared.plan, prepared.spec
+    decoder = load_decoder(prepared.opened, plan.dtype, kernel=settings.kernel)
+    advance = _counting(progress, spec.num_expert_blocks)
+    runner = assemble(
+        decoder,
+        prepared.opened.experts,
+        plan.expert_dtype,
+        settings,
+        plan.room,
+        advance=advance,
+        scores=record is not None,
+    )
+    recording = None if record is None else RecordingBody(runner.body, record, spec)
+    sampler = Sampler(prepared.eos_ids)
+    batcher = Batcher(runner, sampler, plan.room.sequences, settings.max_step_tokens, recording)
+    return LoadedModel(
+        spec=spec,
+        settings=settings,
+        plan=plan,
+        tokenizer=prepared.tokenizer,
+        runner=runner,
+        intake=prepared.intake,
+        batcher=batcher,
+        recording=recording,
+        threads=torch.get_num_threads(),
+    )
+
+
+def settings_from(
+    settings: EngineSettings | None, system: str | None, options: Mapping[str, Any]
+) -> EngineSettings:
+    """A system's policies come before the settings', single options before both."""
+    known = [field.name for field in fields(EngineSettings)]
+    for name in options:
+        if name not in known:
+            raise UnknownName("option", name, [*known, "system", "record", "progress"])
+    chosen = EngineSettings() if settings is None else settings
+    if system is not None:
+        chosen = chosen.with_system(load_system(system))
+    return replace(chosen, **options)
+
+
+def _counting(progress: Progress | None, total: int) -> Callable[[int], None]:
+    if progress is None:
+        return lambda experts: None
+    done = count(1)
+    return lambda experts: progress(next(done), total)

@@ -1,0 +1,28 @@
+"""The memory plan: what will lie where, decided before anything is allocated.
+
+Slots and the length of sequences are chosen where the settings leave them open; what does not fit
+is refused with the numbers and with changes that would make it fit.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.memory.draft import MemoryPlan, Part
+from moesaic.engine.memory.fitting import decide
+from moesaic.engine.memory.refusal import refusal
+from moesaic.model_info.model_spec import ModelSpec
+
+__all__ = ["MemoryPlan", "Part", "plan_memory"]
+
+
+def plan_memory(spec: ModelSpec, settings: EngineSettings, available_bytes: int) -> MemoryPlan:
+    """Raises ImpossibleSetting for what does not fit in `available_bytes` of main memory, or in
+    what the settings allow the accelerator."""
+    plan = decide(spec, settings, available_bytes)
+    if not plan.fits:
+        decide_again = partial(decide, spec, available=available_bytes)
+        raise ImpossibleSetting(refusal(plan, settings, decide_again))
+    return plan

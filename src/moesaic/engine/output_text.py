@@ -1,0 +1,42 @@
+"""The text of one request while it is generated: from tokens to what may be shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from moesaic.engine.sampling.stop import Shown, StopChecker
+from moesaic.models.detokenizer import Detokenizer
+from moesaic.models.tokenizer import Tokenizer
+
+
+class OutputText:
+    """Without a tokenizer there is no text: nothing is ever shown."""
+
+    def __init__(self, tokenizer: Tokenizer | None, stop: Iterable[str] = ()) -> None:
+        self._detokenizer = None if tokenizer is None else Detokenizer(tokenizer)
+        self._stop = StopChecker(stop)
+        self._pieces: list[str] = []
+
+    def feed(self, token: int) -> Shown:
+        if self._detokenizer is None:
+            return Shown("", False)
+        return self._noted(self._stop.feed(self._detokenizer.feed(token)))
+
+    def finish(self) -> Shown:
+        """The rest, now that nothing follows; not after a stop string."""
+        if self._detokenizer is None:
+            return Shown("", False)
+        shown = self._stop.feed(self._detokenizer.finish())
+        if not shown.stopped:
+            last = self._stop.finish()
+            shown = Shown(shown.text + last.text, last.stopped)
+        return self._noted(shown)
+
+    @property
+    def text(self) -> str | None:
+        """All that was shown."""
+        return None if self._detokenizer is None else "".join(self._pieces)
+
+    def _noted(self, shown: Shown) -> Shown:
+        self._pieces.append(shown.text)
+        return shown

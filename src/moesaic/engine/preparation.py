@@ -1,0 +1,58 @@
+"""What is known of a model before its weights are read: everything that can be refused about it,
+or about what it will be asked, is refused with this.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.intake import Intake
+from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
+from moesaic.hardware.host import memory
+from moesaic.model_info.model_spec import ModelSpec
+from moesaic.models.bundled import model_path
+from moesaic.models.load import OpenModel, open_model, with_experts_per_token
+from moesaic.models.tokenizer import Tokenizer, has_tokenizer
+from moesaic.models.tokenizer_files import read_eos_ids
+
+PathLike = str | os.PathLike[str]
+_UNKNOWN_MEMORY = 1 << 62  # where the system does not tell, nothing is refused
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A model directory that was checked, and whose memory is planned."""
+
+    opened: OpenModel
+    settings: EngineSettings
+    plan: MemoryPlan
+    tokenizer: Tokenizer | None
+    eos_ids: frozenset[int]
+    intake: Intake
+
+    @property
+    def spec(self) -> ModelSpec:
+        return self.opened.architecture.spec
+
+
+def prepare(model: PathLike | None, settings: EngineSettings) -> Prepared:
+    """None is the bundled model."""
+    folder = model_path(model)
+    opened = open_model(folder)
+    if settings.experts_per_token is not None:
+        opened = with_experts_per_token(opened, settings.experts_per_token)
+    spec = opened.architecture.spec
+    tokenizer = Tokenizer.open(folder, spec.vocab_size) if has_tokenizer(folder) else None
+    eos_ids = read_eos_ids(folder, None) if tokenizer is None else tokenizer.eos_ids
+    _, available = memory()
+    plan = plan_memory(spec, settings, _UNKNOWN_MEMORY if available is None else available)
+    return Prepared(
+        opened=opened,
+        settings=settings,
+        plan=plan,
+        tokenizer=tokenizer,
+        eos_ids=eos_ids,
+        intake=Intake(spec, tokenizer, eos_ids, plan.room.length),
+    )

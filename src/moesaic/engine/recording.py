@@ -1,0 +1,141 @@
+"""Leaves a routing trace of a run behind: listens to what a machine's routers say.
+
+Every request is a document. The trace has whole steps only, and holds what the routing carries:
+the chosen experts and their weights, and the next best with their scores.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from moesaic.core.body import Body
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.report import LayerReport, StepReport
+from moesaic.core.routing import LayerRouting
+from moesaic.core.view import View
+from moesaic.model_info.model_spec import ModelSpec
+from moesaic.workloads.header import TraceHeader
+from moesaic.workloads.recorder import Recorder
+
+
+def check_place(path: str | os.PathLike[str]) -> None:
+    """Raise `ImpossibleSetting` unless a file can be written there."""
+    target = Path(path)
+    if target.is_dir():
+        raise ImpossibleSetting(f"record {str(path)!r} is a directory: give the name of a file")
+    try:
+        with tempfile.TemporaryFile(dir=target.parent):
+            pass
+    except OSError as error:
+        raise ImpossibleSetting(
+            f"record {str(path)!r} cannot be written ({error.strerror}): give a file in a "
+            "directory that exists and can be written to"
+        ) from None
+
+
+class RecordingBody:
+    """A body that does what `body` does. Say what a step's tokens are with `begin`; tell of a
+    request's end with `end`. The file appears with `close`, unless something failed before."""
+
+    def __init__(self, body: Body, path: str | os.PathLike[str], spec: ModelSpec) -> None:
+        self._body, self._path, self._spec = body, path, spec
+        self._recorder: Recorder | None = None  # opened when the first routing shows its shape
+        self._documents: Sequence[int] = ()
+        self._positions: Sequence[int] = ()
+        self._phases: Sequence[str] = ()
+        self._open: set[int] = set()  # documents with whole steps
+        self._closed = False
+
+    def begin(
+        self, documents: Sequence[int], positions: Sequence[int], phases: Sequence[str]
+    ) -> None:
+        """The tokens of the step that is about to be done, one entry each."""
+        self._documents, self._positions, self._phases = documents, positions, phases
+
+    def end(self, document: int) -> None:
+        """The request is over. What cannot be written whole is not written at all."""
+        if self._recorder is None or document not in self._open:
+            return
+        self._open.remove(document)
+        try:
+            self._recorder.end_document(document)
+        except BaseException as error:
+            self.discard(error)
+            raise
+
+    def abandon(self, error: BaseException) -> None:
+        """The step will not be finished. An interruption is no failure: what came before it is
+        as true as ever."""
+        if isinstance(error, Exception):
+            self.discard(error)
+        elif self._recorder is not None:
+            self._recorder.abandon_step()
+
+    def close(self) -> None:
+        """Write the file."""
+        self._closed = True
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.close()
+
+    def discard(self, error: BaseException) -> None:
+        """Something failed: leave no file, and record no more."""
+        self._closed = True
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.__exit__(type(error), error, error.__traceback__)
+
+    def route(self, layer: int) -> LayerRouting:
+        routing = self._body.route(layer)
+        if self._closed:
+            return routing
+        if self._recorder is None:
+            self._recorder = Recorder(self._path, self._header(routing)).__enter__()
+        if layer == 0:
+            self._recorder.begin_step(self._documents, self._positions, self._phases)
+        self._recorder.layer(
+            layer, routing.experts, routing.weights, routing.ranked, routing.scores
+        )
+        return routing
+
+    def finish(self) -> StepReport:
+        report = self._body.finish()
+        if self._recorder is not None:
+            self._recorder.end_step()
+            self._open.update(self._documents)
+        return report
+
+    def view(self, layer: int) -> View:
+        return self._body.view(layer)
+
+    def start(self, plan: LayerPlan, planning_ns: int) -> None:
+        self._body.start(plan, planning_ns)
+
+    def offer(self, background: tuple[Transfer, ...], lookahead_ns: int) -> None:
+        self._body.offer(background, lookahead_ns)
+
+    def wait(self) -> LayerReport:
+        return self._body.wait()
+
+    def probe(self, device: str, tokens: int, experts: int) -> int:
+        return self._body.probe(device, tokens, experts)
+
+    def probe_transfer(self) -> int:
+        return self._body.probe_transfer()
+
+    def _header(self, routing: LayerRouting) -> TraceHeader:
+        spec, ranks = self._spec, routing.ranked.shape[1]
+        return TraceHeader(
+            model=spec.name,
+            num_layers=spec.num_moe_layers,
+            num_experts=spec.num_experts,
+            top_k=spec.top_k,
+            ranks=ranks,
+            has_weights=True,
+            has_scores=ranks > spec.top_k,  # otherwise they are the weights once more
+            source=f"recorded while {spec.name} generated text",
+        )

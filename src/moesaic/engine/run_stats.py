@@ -1,0 +1,66 @@
+"""What a model's runs have cost so far: tokens, steps, hits, bytes, and the engine's own time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moesaic.core.units import NS_PER_S, NS_PER_US
+from moesaic.engine.runner import Runner
+
+
+@dataclass(frozen=True, slots=True)
+class RunStats:
+    """Since the model was loaded. Steps that were interrupted do not count."""
+
+    prompt_tokens: int  # read
+    generated_tokens: int
+    steps: int
+    decode_steps: int  # of those, the ones without any prompt
+    step_s: float  # in all steps together
+    hit_rate: float | None  # share of the wanted experts found in the accelerator; None: it has
+    # no slots, or there was no step
+    bytes_moved: int  # over its link
+    overhead_us: float | None  # per routed layer of a decode step: all but the network and the
+    # experts; None: there was no decode step
+
+
+class Tally:
+    """Adds up a runner's steps."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._prompt_tokens = self._generated_tokens = self._steps = self._decode_steps = 0
+        self._step_ns = self._overhead_ns = self._decode_layers = 0
+        self._hits = self._active = 0
+        self._bytes_before = runner.bytes_moved
+
+    def add_step(self, prompt_tokens: int) -> None:
+        """The one just done; `prompt_tokens` of its tokens belong to prompts."""
+        report, costs = self._runner.report, self._runner.machine.costs
+        assert report is not None, "a step has been done"
+        self._steps += 1
+        self._step_ns += costs.step_ns
+        self._prompt_tokens += prompt_tokens
+        self._hits += sum(layer.hits for layer in report.layers)
+        self._active += sum(layer.active for layer in report.layers)
+        if not prompt_tokens:
+            self._decode_steps += 1
+            self._overhead_ns += costs.overhead_ns
+            self._decode_layers += len(report.layers)
+
+    def add_generated(self, tokens: int) -> None:
+        self._generated_tokens += tokens
+
+    def stats(self) -> RunStats:
+        slots = self._runner.machine.residency.slots
+        overhead_us = self._overhead_ns / NS_PER_US
+        return RunStats(
+            prompt_tokens=self._prompt_tokens,
+            generated_tokens=self._generated_tokens,
+            steps=self._steps,
+            decode_steps=self._decode_steps,
+            step_s=self._step_ns / NS_PER_S,
+            hit_rate=self._hits / self._active if slots and self._active else None,
+            bytes_moved=self._runner.bytes_moved - self._bytes_before,
+            overhead_us=overhead_us / self._decode_layers if self._decode_layers else None,
+        )

@@ -1,0 +1,83 @@
+"""From logits to tokens: every row of a batch by its own request's wishes.
+
+In the order of stock transformers: repetition penalty, no end before `min_tokens`, then argmax
+(greedy) or temperature, top-k, top-p, min-p and a draw. Does not know when a request is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+
+from moesaic.core.errors import BrokenModel
+from moesaic.engine.sampling.candidates import candidates
+from moesaic.engine.sampling.row_state import RowState
+from moesaic.engine.sampling.sampled import Sampled, with_logprobs
+from moesaic.engine.sampling.score_edits import forbid, penalise_repeats
+
+
+class Sampler:
+    def __init__(self, eos: Iterable[int] = ()) -> None:
+        """`eos`: the tokens that end a sequence, which `min_tokens` forbids for a while."""
+        self._eos = tuple(sorted(set(eos)))
+
+    def sample(self, logits: torch.Tensor, rows: Sequence[RowState]) -> list[Sampled]:
+        """One token per row of `logits` [rows, vocabulary], which stay as they are. Advances the
+        generators of the rows that draw; the caller appends the tokens to the rows."""
+        assert len(logits) == len(rows), "every row of logits belongs to a request"
+        with torch.inference_mode():
+            tokens = _checked_argmax(logits)
+            others = [place for place, row in enumerate(rows) if not self._plain(row)]
+            if others:
+                chosen = self._choose(logits[others].float(), [rows[place] for place in others])
+                for place, token in zip(others, chosen, strict=True):
+                    tokens[place] = token
+            return with_logprobs(logits, tokens, [row.params for row in rows])
+
+    def _plain(self, row: RowState) -> bool:
+        """Whether the row takes the argmax of the logits as they are."""
+        params = row.params
+        return params.greedy and params.repetition_penalty == 1.0 and not row.too_short
+
+    def _choose(self, scores: torch.Tensor, rows: Sequence[RowState]) -> list[int]:
+        """May change the scores."""
+        penalise_repeats(scores, rows)
+        forbid(scores, [place for place, row in enumerate(rows) if row.too_short], self._eos)
+        best = _argmax(scores)
+        assert best.scores.isfinite().all(), "a token must be left that does not end the sequence"
+        tokens: list[int] = best.tokens.tolist()
+        draws = [place for place, row in enumerate(rows) if not row.params.greedy]
+        if draws:
+            drawing = scores if len(draws) == len(rows) else scores[draws]
+            for group in candidates(drawing, [rows[place].params for place in draws]):
+                places = [draws[i] for i in group.rows]
+                luck = [rows[place].random.random() for place in places]
+                for place, token in zip(places, group.draw(luck), strict=True):
+                    tokens[place] = token
+        return tokens
+
+
+class _Best(NamedTuple):
+    tokens: torch.Tensor  # [rows], the first of equals
+    scores: torch.Tensor  # [rows], not finite if any of the row is NaN or +inf, or all are -inf
+
+
+def _argmax(scores: torch.Tensor) -> _Best:
+    if scores.device.type == "cpu":
+        # numpy's takes some 15 us for a vocabulary of 150 000, torch's 500.
+        tokens = torch.from_numpy(scores.detach().float().numpy().argmax(-1))
+    else:
+        tokens = scores.argmax(-1)
+    # Both count NaN as the largest, so NaN and infinity always win.
+    return _Best(tokens, scores.gather(1, tokens[:, None])[:, 0])
+
+
+def _checked_argmax(logits: torch.Tensor) -> list[int]:
+    best = _argmax(logits)
+    fine = best.scores.isfinite().tolist()
+    if not all(fine):
+        raise BrokenModel([row for row, is_fine in enumerate(fine) if not is_fine], len(fine))
+    tokens: list[int] = best.tokens.tolist()
+    return tokens

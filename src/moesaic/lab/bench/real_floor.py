@@ -1,0 +1,116 @@
+"""The physical floor of a measured run: the least time its bytes and products could have taken, at
+the rates this machine shows in the same run with the same threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from moesaic.core.body import Step
+from moesaic.core.dtypes import BITS_PER_WEIGHT, weight_bytes
+from moesaic.core.report import StepReport
+from moesaic.core.units import GB
+from moesaic.hardware.spec import CpuSpec, GpuSpec, LinkSpec, MachineSpec, PlannerSpec
+from moesaic.lab.bench.rates import MeasuredRates, Rates
+from moesaic.lab.simulate.floor import Floor
+from moesaic.machines.sim.physics import Physics
+from moesaic.model_info.model_spec import ModelSpec
+
+
+class StepFloor(Protocol):
+    def step_s(self, step: Step, report: StepReport) -> float:
+        """Seconds that one step takes at least, given what its layers found where."""
+
+    def moving_s(self, size: int) -> float:
+        """So many bytes over the link, whenever."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuFloor:
+    """Without an accelerator: all that a step uses is read once, all products are done."""
+
+    spec: ModelSpec
+    dtype: str
+    expert_dtype: str
+    rates: Rates
+
+    def step_s(self, step: Step, report: StepReport) -> float:
+        reading = self.bytes_read(step, report) / (self.rates.read_gb_s * GB)
+        return max(reading, self.flops(step) / (self.rates.tflops * 1e12))
+
+    def moving_s(self, size: int) -> float:
+        assert not size, "there is no link"
+        return 0.0
+
+    def bytes_read(self, step: Step, report: StepReport) -> int:
+        spec = self.spec
+        experts = sum(layer.active for layer in report.layers) * spec.expert_bytes(
+            self.expert_dtype
+        )
+        seen = step.sequences * step.context + step.tokens
+        remembered = spec.num_layers * seen * spec.kv_values_per_token
+        dense = _dense_params(spec) + spec.head_params
+        return experts + weight_bytes(dense + remembered, self.dtype)
+
+    def flops(self, step: Step) -> float:
+        spec, each = self.spec, step.tokens // step.sequences
+        routed = spec.num_moe_layers * spec.top_k * spec.expert_params
+        products = 2.0 * step.tokens * (_dense_params(spec) + routed)
+        pairs = step.tokens * (step.context + (each + 1) / 2)
+        attention = spec.num_layers * pairs * spec.attention_flops_per_pair
+        return products + attention + 2.0 * step.sequences * spec.head_params
+
+
+def _dense_params(spec: ModelSpec) -> int:
+    """Everything but routed experts, embedding and head."""
+    dense_layers = spec.num_layers - spec.num_moe_layers
+    return (
+        spec.num_layers * spec.attention_params
+        + spec.num_moe_layers * (spec.router_params + spec.shared_params)
+        + dense_layers * spec.dense_ffn_params
+    )
+
+
+def make_floor(rates: MeasuredRates, spec: ModelSpec, dtype: str, expert_dtype: str) -> StepFloor:
+    if rates.accelerator is None:
+        return CpuFloor(spec, dtype, expert_dtype, rates.cpu)
+    return Floor(Physics(_machine(rates), spec, expert_dtype, dtype))
+
+
+def run_floor_s(
+    floor: StepFloor, steps: Sequence[Step], reports: Sequence[StepReport], arrived: int
+) -> float:
+    """Of all steps together; `arrived` bytes came over the link meanwhile."""
+    layers = sum(floor.step_s(step, report) for step, report in zip(steps, reports, strict=True))
+    return max(layers, floor.moving_s(arrived))
+
+
+def _machine(rates: MeasuredRates) -> MachineSpec:
+    """The measured rates as a machine without any fixed cost."""
+    gpu, link = rates.accelerator, rates.link_gb_s
+    assert gpu is not None, "only a machine with an accelerator has cuts"
+    assert link is not None, "it has a link"
+    every, memory_gb = 1.0, 1.0  # nothing is lost; how much fits is not the floor's business
+    return MachineSpec(
+        name="measured",
+        title="measured",
+        description="",
+        notes=(),
+        gpu=GpuSpec(
+            "accelerator", memory_gb, gpu.read_gb_s, every, _same(gpu.tflops), every, 0.0, 0.0
+        ),
+        cpu=CpuSpec(
+            "cpu", rates.cpu.threads, memory_gb, rates.cpu.read_gb_s, every,
+            _same(rates.cpu.tflops), every, 0.0, 0.0,
+        ),
+        pcie=LinkSpec(link, 0.0),
+        planner=PlannerSpec(0.0, 0.0, 0.0, 0.0),
+        sources={},
+    )  # fmt: skip
+
+
+def _same(tflops: float) -> dict[str, float]:
+    """Weights of every precision are multiplied in the activations'."""
+    return dict.fromkeys(BITS_PER_WEIGHT, tflops)

@@ -1,0 +1,140 @@
+"""What a bench feeds a runner, and what it notes while it does: prompts in pieces, as the engine
+feeds them, and decode steps from an empty context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import repeat
+from typing import NamedTuple
+
+import numpy as np
+
+from moesaic.core.body import Step
+from moesaic.core.routing import LayerRouting
+from moesaic.core.units import NS_PER_S
+from moesaic.engine.runner import Feed, Runner
+from moesaic.lab.bench.cases import Case
+from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, WARMUP_STEPS
+from moesaic.lab.replayed_run import Measured
+from moesaic.machines.real.machine import Replay
+from moesaic.workloads.source import TraceSource
+from moesaic.workloads.steps import decode_steps, prefill_steps
+
+Advance = Callable[[int], None]
+
+
+class Work(NamedTuple):
+    """One step to do; `replay` routes instead of the model's own routers."""
+
+    feeds: list[Feed]
+    replay: Replay | None
+
+
+Repetition = list[Work]
+Layers = list[LayerRouting]  # of one step
+
+
+@dataclass(slots=True)
+class Taken:
+    """What the repetitions of one test took."""
+
+    measured: Measured = field(default_factory=Measured)
+    steps: list[Step] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)  # of each repetition
+
+
+def repetitions(
+    case: Case, source: TraceSource | None, piece: int, vocabulary: int
+) -> Iterator[Repetition]:
+    """One after another, without end."""
+    random = np.random.default_rng(0)
+    routed = _routed(case, source)
+    while True:
+        if case.phase == "decode":
+            chosen = random.integers(vocabulary, size=(case.tokens, case.batch)).tolist()
+            feeds = [[Feed(slot, [token]) for slot, token in enumerate(row)] for row in chosen]
+            yield [_work(each, next(routed)) for each in feeds]
+        else:
+            prompt = random.integers(vocabulary, size=case.tokens).tolist()
+            yield _pieces(prompt, piece, next(routed))
+
+
+def take(
+    runner: Runner, work: Iterator[Repetition], count: int, advance: Advance = lambda steps: None
+) -> Taken:
+    """So many repetitions, each from an empty context, after some steps that do not count."""
+    run_steps(runner, next(work)[:WARMUP_STEPS], Taken())
+    forget_all(runner)
+    taken, before = Taken(), runner.bytes_moved
+    for _ in range(count):
+        done = len(taken.steps)
+        run_steps(runner, next(work), taken, advance)
+        forget_all(runner)
+        reports = taken.measured.reports[done:]
+        taken.seconds.append(sum(report.latency_ns for report in reports) / NS_PER_S)
+    taken.measured.bytes_moved = runner.bytes_moved - before
+    return taken
+
+
+def run_steps(
+    runner: Runner, steps: Repetition, taken: Taken, advance: Advance = lambda steps: None
+) -> None:
+    for feeds, replay in steps:
+        taken.steps.append(_described(runner, feeds))
+        runner.step(feeds, replay)
+        assert runner.report is not None, "a step was just done"
+        taken.measured.reports.append(runner.report)
+        taken.measured.costs.append(runner.machine.costs)
+        advance(1)
+
+
+def forget_all(runner: Runner) -> None:
+    """Every sequence is over."""
+    for slot in range(runner.cache.slots):
+        runner.forget(slot)
+
+
+def _described(runner: Runner, feeds: list[Feed]) -> Step:
+    tokens = sum(len(feed.tokens) for feed in feeds)
+    phase = "decode" if tokens == len(feeds) else "prefill"
+    return Step(phase, tokens, runner.cache.length(feeds[0].slot), len(feeds))
+
+
+def _routed(case: Case, source: TraceSource | None) -> Iterator[Layers | None]:
+    """Laid out beforehand: handing it over must not count as the engine's time."""
+    if source is None:
+        return repeat(None)
+    if case.phase == "decode":
+        steps = decode_steps(source, case.batch, skip_tokens=PROFILE_TOKENS, wrap=True)
+    else:
+        steps = prefill_steps(source, case.tokens, skip_tokens=PROFILE_TOKENS, wrap=True)
+    return ([step.layer(at) for at in range(source.header.num_layers)] for step in steps)
+
+
+def _pieces(prompt: list[int], piece: int, layers: Layers | None) -> Repetition:
+    parts = [slice(start, start + piece) for start in range(0, len(prompt), piece)]
+    return [
+        _work([Feed(0, prompt[rows])], None if layers is None else _rows_of(layers, rows))
+        for rows in parts
+    ]
+
+
+def _work(feeds: list[Feed], layers: Layers | None) -> Work:
+    return Work(feeds, None if layers is None else layers.__getitem__)
+
+
+def _rows_of(layers: Layers, rows: slice) -> Layers:
+    """The routing of some tokens of a prompt."""
+    return [
+        replace(
+            whole,
+            experts=whole.experts[rows],
+            weights=whole.weights[rows],
+            ranked=whole.ranked[rows],
+            scores=whole.scores[rows],
+            forecasts=(),
+        )
+        for whole in layers
+    ]

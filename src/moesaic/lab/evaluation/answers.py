@@ -1,0 +1,66 @@
+"""Puts questions to a loaded model, as many at once as it has room for, and has the answers judged
+as they come. Needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from time import perf_counter
+
+from moesaic.engine.loading import LoadedModel
+from moesaic.engine.request import Request
+from moesaic.engine.sampling.sampling_params import SamplingParams
+from moesaic.lab.evaluation.items import Question, Verdict
+from moesaic.lab.evaluation.results import Result
+
+
+def answers(model: LoadedModel, questions: Iterable[Question]) -> Iterator[Result]:
+    """In the order in which they are finished. Whoever stops listening cancels the others."""
+    batcher, room = model.batcher, model.plan.room.sequences
+    waiting = iter(questions)
+    running: dict[Request, Question] = {}
+    seconds = 0.0
+    try:
+        while True:
+            while len(running) < room and (question := next(waiting, None)) is not None:
+                request = _request(model, question)
+                running[request] = question
+                batcher.submit(request)
+            if not running:
+                return
+            started = perf_counter()
+            updates = batcher.step()
+            seconds += perf_counter() - started
+            for request, chunk in updates:
+                if chunk.finish_reason is not None:
+                    yield _result(running.pop(request), request, seconds)
+                    seconds = 0.0
+    finally:
+        for request in running:
+            batcher.cancel(request)
+
+
+def _request(model: LoadedModel, question: Question) -> Request:
+    params = SamplingParams(max_tokens=question.max_tokens, temperature=0.0, stop=question.stop)
+    return model.intake.request(question.prompt, params)
+
+
+def _result(question: Question, request: Request, seconds: float) -> Result:
+    text = request.completion().text or ""
+    if request.failure is not None:
+        verdict = Verdict(False, str(request.failure))
+    else:
+        verdict = question.judge(text)
+    return Result(
+        task=question.task,
+        item=question.item,
+        group=question.group,
+        kind=question.kind,
+        right=verdict.right,
+        why=verdict.why,
+        answer=text,
+        expected=question.expected,
+        cut=request.finish_reason == "length",
+        prompt_tokens=len(question.prompt),
+        tokens=len(request.sampled),
+        seconds=seconds,
+    )

@@ -1,0 +1,127 @@
+"""How well the simulator predicts this machine: the same model, policies, placement and routing on
+both bodies, side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from moesaic.engine.assemble import on_store
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.memory.capacity import Room
+from moesaic.engine.memory.memory_plan import plan_memory
+from moesaic.hardware.host import memory
+from moesaic.hardware.spec import MachineSpec
+from moesaic.lab.replayed_run import replay_steps
+from moesaic.lab.simulate.result import Result
+from moesaic.lab.simulate.settings import Settings
+from moesaic.lab.simulate.simulation import simulate, workload
+from moesaic.lab.simulate.workload import choose_workload
+from moesaic.machines.real.store import ExpertStore
+from moesaic.model_info.model_spec import ModelSpec
+from moesaic.models.decoder import Decoder
+from moesaic.policies.systems import load_system
+from moesaic.workloads.source import TraceSource
+from moesaic.workloads.steps import popularity
+
+SYSTEMS = ("hybrimoe", "ktransformers", "adapmoe")
+RATIOS = (0.25, 0.5)
+WARMUP = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Median milliseconds per decode step, predicted and measured."""
+
+    system: str
+    cache_ratio: float
+    predicted_ms: float
+    measured_ms: float
+    predicted_hits: float
+    measured_hits: float
+
+    @property
+    def error(self) -> float:
+        """Of the prediction, relative to the measurement."""
+        return self.predicted_ms / self.measured_ms - 1.0
+
+
+def needed_memory(spec: ModelSpec, settings: EngineSettings, ratios: Sequence[float]) -> None:
+    """Refuse what does not fit before anything is made."""
+    _, available = memory()
+    if available is not None:
+        largest = replace(settings, cache_ratio=max(ratios), max_model_len=256, max_sequences=1)
+        plan_memory(spec, largest, available)
+
+
+def routing(spec: ModelSpec, machine: MachineSpec, steps: int) -> TraceSource:
+    """Synthetic routing for the model, long enough; the same whoever asks."""
+    return choose_workload(None, Settings(spec, machine, tokens=steps, warmup=WARMUP)).source
+
+
+def predict(
+    spec: ModelSpec,
+    machine: MachineSpec,
+    source: TraceSource,
+    system: str,
+    ratio: float,
+    steps: int,
+    dtype: str = "bf16",
+) -> tuple[Settings, Result]:
+    settings = Settings(
+        spec, machine, cache_ratio=ratio, tokens=steps, warmup=WARMUP, expert_dtype=dtype
+    ).with_system(load_system(system))
+    return settings, simulate(settings, source)
+
+
+def compare_bodies(
+    decoder: Decoder,
+    store: ExpertStore,
+    machine: MachineSpec,
+    source: TraceSource,
+    base: EngineSettings,
+    systems: Sequence[str] = SYSTEMS,
+    ratios: Sequence[float] = RATIOS,
+    steps: int = 48,
+    tell: Callable[[Comparison], None] = lambda row: None,
+) -> list[Comparison]:
+    """Every system at every cache ratio; `tell` is told each row when it is there."""
+    rows = []
+    for ratio in ratios:
+        for system in systems:
+            row = _compare(decoder, store, machine, source, base, system, ratio, steps)
+            rows.append(row)
+            tell(row)
+    return rows
+
+
+def _compare(
+    decoder: Decoder,
+    store: ExpertStore,
+    machine: MachineSpec,
+    source: TraceSource,
+    base: EngineSettings,
+    system: str,
+    ratio: float,
+    steps: int,
+) -> Comparison:
+    spec, dtype = decoder.architecture.spec, store.kernel.dtype
+    settings, predicted = predict(spec, machine, source, system, ratio, steps, dtype)
+    engine = replace(base, max_step_tokens=8).with_system(load_system(system))
+    length = settings.warmup_steps + settings.steps
+    counts = popularity(source, settings.profile_tokens)
+    runner = on_store(decoder, store, engine, Room(settings.slots, 1, length), counts)
+    try:
+        measured = replay_steps(runner, workload(settings, source), settings.warmup_steps)
+    finally:
+        runner.close()
+    return Comparison(
+        system,
+        ratio,
+        median(predicted.latencies_s) * 1e3,
+        measured.median_s * 1e3,
+        predicted.hit_rate,
+        measured.hit_rate,
+    )

@@ -1,0 +1,135 @@
+"""What the engine itself costs, and how fast experts are inside it: steps of a small random model,
+taken apart. Twice: with experts that stay where they are, and with all that moving and thinking.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from statistics import median
+from time import perf_counter_ns
+
+from moesaic.core.dtypes import weight_bytes
+from moesaic.core.layer_plan import Transfer
+from moesaic.core.report import Timeline
+from moesaic.core.units import NS_PER_S
+from moesaic.core.view import CPU, GPU
+from moesaic.engine.assemble import on_store, synthetic_store
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.memory.capacity import Room
+from moesaic.engine.runner import Feed, Runner
+from moesaic.models.synthetic import synthetic_architecture, synthetic_decoder
+from moesaic.policies.systems import load_system
+
+# Large enough that no cache holds what a step reads: 0.6 GB of 4 GB.
+MODEL, LAYERS = "olmoe-1b-7b", 4
+STILL, MOVING = "ktransformers", "moesaic"
+_STEPS, _WARMUP, _BATCH = 24, 4, 8
+_US = 1e6 / NS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class EngineTimes:
+    """Microseconds per layer, one token: `attention_us` is attention and router, which read so
+    many bytes of weights; `decision_us` everything the conductor does around the experts of a
+    layer, the look-ahead apart. `expert_us` is one expert on each lane, while the other lane
+    works, too."""
+
+    attention_us: float
+    attention_bytes: int
+    decision_us: float
+    per_expert_us: float
+    lookahead_us: float
+    lookahead_per_token_us: float
+    expert_us: dict[str, float]
+
+
+def measure_engine(settings: EngineSettings) -> EngineTimes:
+    architecture = synthetic_architecture(MODEL, LAYERS)
+    spec = architecture.spec
+    decoder = synthetic_decoder(architecture, "bf16")
+    store = synthetic_store(decoder, "bf16")
+    accelerated = settings.accelerator != "none"
+
+    def measured(system: str, batches: tuple[int, ...], slots: int) -> list[_PerLayer]:
+        chosen = settings.with_system(load_system(system))
+        chosen = replace(chosen, max_step_tokens=_BATCH)
+        runner = on_store(decoder, store, chosen, Room(slots, _BATCH, 64), timeline=Timeline())
+        try:
+            return [_measure(runner, batch) for batch in batches]
+        finally:
+            runner.close()
+
+    every = spec.num_expert_blocks
+    (still,) = measured(STILL, (1,), every // 2 if accelerated else 0)
+    one, many = measured(MOVING, (1, _BATCH), every // 4 if accelerated else 0)
+    per_expert = (many.overhead_us - one.overhead_us) / max(many.active - one.active, 1)
+    return EngineTimes(
+        attention_us=still.attention_us,
+        attention_bytes=weight_bytes(spec.attention_params + spec.router_params, "bf16"),
+        decision_us=(still.overhead_us + one.overhead_us) / 2,
+        per_expert_us=max(per_expert, 0.0),
+        lookahead_us=one.lookahead_us,
+        lookahead_per_token_us=max(many.lookahead_us - one.lookahead_us, 0.0) / (_BATCH - 1),
+        expert_us=still.expert_us,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _PerLayer:
+    attention_us: float
+    overhead_us: float
+    lookahead_us: float
+    active: float
+    expert_us: dict[str, float]
+
+
+def _measure(runner: Runner, batch: int) -> _PerLayer:
+    looking: list[int] = []
+    think = runner.brain.look_ahead
+
+    def timed() -> tuple[Transfer, ...]:
+        started = perf_counter_ns()
+        try:
+            return think()
+        finally:
+            looking.append(perf_counter_ns() - started)
+
+    runner.brain.look_ahead = timed  # type: ignore[method-assign]
+    overhead, active = [], []
+    vocabulary = runner.decoder.architecture.spec.vocab_size
+    for step in range(_STEPS + _WARMUP):
+        if step == _WARMUP:
+            looking.clear()
+            runner.machine.timeline.spans.clear()
+        tokens = [(977 * step + 131 * slot) % vocabulary for slot in range(batch)]
+        runner.step([Feed(slot, [token]) for slot, token in enumerate(tokens)])
+        costs, report = runner.machine.costs, runner.report
+        assert report is not None, "a step was just done"
+        overhead.append(costs.overhead_ns / LAYERS)
+        active.append(sum(layer.active for layer in report.layers) / LAYERS)
+    for slot in range(batch):
+        runner.forget(slot)
+    runner.brain.look_ahead = think  # type: ignore[method-assign]
+    return _PerLayer(
+        _attention_us(runner.machine.timeline),
+        median(overhead[_WARMUP:]) * _US,
+        median(looking) * _US,
+        median(active[_WARMUP:]),
+        _expert_us(runner.machine.timeline),
+    )
+
+
+def _attention_us(timeline: Timeline) -> float:
+    """A layer's attention and router; the first also embeds, and the head comes after the last."""
+    inner = [s for s in timeline.spans if s.kind == "dense" and 0 < s.layer < LAYERS]
+    return median(s.end_ns - s.start_ns for s in inner) * _US
+
+
+def _expert_us(timeline: Timeline) -> dict[str, float]:
+    """One expert on each lane that computed some."""
+    found = {}
+    for lane in (GPU, CPU):
+        spans = [s for s in timeline.spans if s.lane == lane and s.kind == "expert"]
+        if spans:
+            found[lane] = median(s.end_ns - s.start_ns for s in spans) * _US
+    return found

@@ -1,0 +1,228 @@
+"""This machine, measured and described like any other: what `simulate`, `plan` and a brain's belief
+can be made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from moesaic.core.units import GB
+from moesaic.core.view import CPU, GPU
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.hardware.host import Host
+from moesaic.hardware.spec import CpuSpec, GpuSpec, HostSpec, LinkSpec, MachineSpec, PlannerSpec
+from moesaic.kernels.choose import make_kernel
+from moesaic.kernels.instruction_sets import choose, in_words
+from moesaic.lab.profile.crossover_times import measure_crossovers
+from moesaic.lab.profile.engine_times import EngineTimes, measure_engine
+from moesaic.lab.profile.expert_times import LARGE, TOKENS, ExpertTimes, measure_experts
+from moesaic.lab.profile.memory_times import LinkTimes, measure_link, stream_gb_s
+from moesaic.machines.real.copies import LinkSpeed
+from moesaic.machines.real.lane import InlineLane, Lane, ThreadLane
+from moesaic.models.synthetic import random_expert
+
+COMMAND = "moesaic profile"
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What computes: how fast it reads memory, and how fast experts go on it."""
+
+    threads: int
+    stream_gb_s: float
+    experts: ExpertTimes
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Everything measured. With accelerator `none`, `gpu` is the CPU itself: attention runs there,
+    and nothing runs beside it."""
+
+    accelerator: str
+    cores: int
+    cpu: Device
+    gpu: Device
+    link: LinkTimes
+    engine: EngineTimes
+    tiles_from: dict[str, int]  # tokens of an expert from which tiles are faster than vectors
+
+
+def measure(settings: EngineSettings, cores: int, tell: Tell = lambda words: None) -> Profile:
+    """`tell` is told what is being measured."""
+    if settings.accelerator == "none":
+        torch.set_num_threads(cores)
+        cpu = gpu = _device(InlineLane(), cores, "CPU", tell)
+        link = _link(settings, InlineLane(), cores, tell)
+        tiles_from = _crossovers(InlineLane(), cores, tell)
+    else:
+        threads = max(cores - 1, 1)
+        accelerator, lane = ThreadLane("accelerator"), ThreadLane("cpu", threads)
+        try:
+            gpu = _device(accelerator, 1, "accelerator", tell)
+            cpu = _device(lane, threads, "CPU", tell)
+            link = _link(settings, lane, threads, tell)
+            tiles_from = _crossovers(lane, threads, tell)
+        finally:
+            accelerator.close()
+            lane.close()
+    tell("the engine: steps of a small random model")
+    engine = measure_engine(settings)
+    cpu, gpu = _within(cpu, engine, CPU), _within(gpu, engine, GPU)
+    return Profile(settings.accelerator, cores, cpu, gpu, link, engine, tiles_from)
+
+
+def _crossovers(lane: Lane, threads: int, tell: Tell) -> dict[str, int]:
+    tell("vectors against matrix tiles")
+    return measure_crossovers(lane, threads)
+
+
+def _within(device: Device, engine: EngineTimes, lane: str) -> Device:
+    """The bandwidth experts really get: while the other lane works, from a large store."""
+    taken = engine.expert_us.get(lane, engine.expert_us[CPU])
+    left_us = max(taken - device.experts.overhead_us, taken / 2)
+    size = make_kernel(LARGE, "bf16").block_bytes
+    return replace(
+        device, experts=replace(device.experts, bandwidth_gb_s=size / left_us * 1e6 / GB)
+    )
+
+
+def _device(lane: Lane, threads: int, name: str, tell: Tell) -> Device:
+    tell(f"the {name}: streaming reads, then experts of 1 to {TOKENS[-1]} tokens")
+    return Device(threads, stream_gb_s(lane), measure_experts(lane, threads))
+
+
+def _link(settings: EngineSettings, cpu: Lane, threads: int, tell: Tell) -> LinkTimes:
+    tell("the link: copies alone and beside experts")
+    kernel = make_kernel(LARGE, "bf16")
+    crew = kernel.crew(threads)
+    block = torch.zeros(kernel.block_bytes, dtype=torch.uint8)
+    kernel.pack(random_expert(LARGE), block)
+    hidden, out = torch.ones((1, LARGE.hidden), dtype=torch.bfloat16), torch.zeros(1, LARGE.hidden)
+
+    def compute() -> None:
+        with torch.inference_mode():
+            for _ in range(4):
+                crew.expert(block, hidden, None, 1.0, out)
+
+    return measure_link(LinkSpeed(settings.link_gb_s, settings.link_latency_us), cpu, compute)
+
+
+def contradictions(profile: Profile) -> list[str]:
+    """What cannot be true of a machine left alone, in words."""
+    found = []
+    for name, device in (("CPU", profile.cpu), ("accelerator", profile.gpu)):
+        for dtype, by_tokens in device.experts.by_tokens.items():
+            counts = sorted(by_tokens)
+            one, many = by_tokens[counts[0]], by_tokens[counts[-1]]
+            if one > 1.5 * many:
+                found.append(f"a {dtype} expert takes longer for 1 token than for many ({name})")
+        inside, stream = device.experts.bandwidth_gb_s, device.stream_gb_s
+        if inside < stream / 4:
+            found.append(
+                f"the {name} reads memory at {stream:.1f} GB/s, but experts at {inside:.1f}"
+            )
+    return list(dict.fromkeys(found))
+
+
+def describe(profile: Profile, host: Host, name: str) -> MachineSpec:
+    """The machine description made of a profile."""
+    emulated = profile.accelerator == "emulated"
+    memory = host.memory_bytes / GB if host.memory_bytes else 8.0
+    cpu_name = host.cpu or "CPU"
+    gpu_name = "emulated accelerator (one core)" if emulated else f"{cpu_name} (attention)"
+    spec = MachineSpec(
+        name=name,
+        title=f"{cpu_name}, {host.cores} cores" + (", emulated accelerator" if emulated else ""),
+        description="Measured on this computer with the engine's own kernels.",
+        notes=_notes(profile),
+        gpu=GpuSpec(
+            name=gpu_name,
+            memory_gb=memory,
+            memory_bandwidth_gb_s=profile.gpu.stream_gb_s,
+            bandwidth_efficiency=_share(profile.gpu),
+            matmul_tflops=profile.gpu.experts.tflops,
+            matmul_efficiency=1.0,
+            expert_overhead_us=profile.gpu.experts.overhead_us,
+            layer_overhead_us=_layer_overhead_us(profile),
+            expert_gb_s=_by_precision_gb_s(profile.gpu),
+        ),
+        cpu=CpuSpec(
+            name=f"{cpu_name}, {profile.cpu.threads} threads",
+            cores=profile.cpu.threads,
+            memory_gb=memory,
+            memory_bandwidth_gb_s=profile.cpu.stream_gb_s,
+            bandwidth_efficiency=_share(profile.cpu),
+            matmul_tflops=profile.cpu.experts.tflops,
+            matmul_efficiency=1.0,
+            expert_overhead_us=profile.cpu.experts.overhead_us,
+            first_expert_us=profile.cpu.experts.first_us,
+            expert_gb_s=_by_precision_gb_s(profile.cpu),
+            tiles_from=profile.tiles_from,
+        ),
+        pcie=LinkSpec(profile.link.bandwidth_gb_s, profile.link.latency_us),
+        planner=PlannerSpec(
+            profile.engine.decision_us,
+            profile.engine.per_expert_us,
+            profile.engine.lookahead_us,
+            profile.engine.lookahead_per_token_us,
+        ),
+        sources={},
+        host=_host(profile),
+    )
+    return _with_sources(spec)
+
+
+def _by_precision_gb_s(device: Device) -> dict[str, float]:
+    """How fast other precisions' bytes go. Scaled like bf16, whose speed is known inside the engine
+    and outside."""
+    experts = device.experts
+    alone = experts.by_tokens["bf16"][1] - experts.overhead_us
+    inside = make_kernel(LARGE, "bf16").block_bytes / (experts.bandwidth_gb_s * GB) * 1e6
+    slower = max(inside / alone, 1.0) if alone > 0 else 1.0
+    rates = {}
+    for dtype, by_tokens in experts.by_tokens.items():
+        if dtype != "bf16":
+            taken = max(by_tokens[1] - experts.overhead_us, by_tokens[1] / 2) * slower
+            rates[dtype] = make_kernel(LARGE, dtype).block_bytes / taken * 1e6 / GB
+    return rates
+
+
+def _layer_overhead_us(profile: Profile) -> float:
+    """What attention takes beyond reading its weights."""
+    reading = profile.engine.attention_bytes / (profile.gpu.experts.bandwidth_gb_s * GB) * 1e6
+    return max(profile.engine.attention_us - reading, 0.0)
+
+
+def _host(profile: Profile) -> HostSpec:
+    """Cores are what is scarce: the accelerator plays on one, the CPU's experts have the others,
+    and copies and thinking need some, too."""
+    cores = profile.cores
+    return HostSpec(
+        gpu_share=profile.gpu.threads / cores,
+        cpu_share=profile.cpu.threads / cores,
+        link_share=profile.link.copying / cores,
+        planner_share=1 / cores,
+    )
+
+
+def _share(device: Device) -> float:
+    return min(device.experts.bandwidth_gb_s / device.stream_gb_s, 1.0)
+
+
+def _notes(profile: Profile) -> tuple[str, ...]:
+    link, odd = profile.link, contradictions(profile)
+    disturbed = (f"Disturbed, measure again: {'; '.join(odd)}.",) if odd else ()
+    return (
+        *disturbed,
+        f"Copies beside CPU experts: {link.overlapped_gb_s:.1f} GB/s; those experts then take "
+        f"{link.beside:.2f} times as long.",
+        f"CPU experts by {in_words(choose())}.",
+    )
+
+
+def _with_sources(spec: MachineSpec) -> MachineSpec:
+    return replace(spec, sources=dict.fromkeys(spec.values(), f"measured by `{COMMAND}`"))

@@ -1,0 +1,83 @@
+"""Running a model on the routing of a trace: what is measured is the machine under realistic skew,
+not what random routers happen to choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from statistics import median
+
+from moesaic.core.report import StepReport
+from moesaic.core.units import NS_PER_S
+from moesaic.engine.runner import Feed, Runner
+from moesaic.machines.real.machine import Costs
+from moesaic.workloads.steps import StepRouting
+
+
+@dataclass(slots=True)
+class Measured:
+    """Steps of a real run: what each reported, and where its time went."""
+
+    reports: list[StepReport] = field(default_factory=list)
+    costs: list[Costs] = field(default_factory=list)
+    bytes_moved: int = 0
+
+    @property
+    def latencies_s(self) -> list[float]:
+        return [report.latency_ns / NS_PER_S for report in self.reports]
+
+    @property
+    def median_s(self) -> float:
+        return median(self.latencies_s)
+
+    @property
+    def hit_rate(self) -> float:
+        layers = [layer for report in self.reports for layer in report.layers]
+        return sum(layer.hits for layer in layers) / sum(layer.active for layer in layers)
+
+    def overhead_us(self, layers: int) -> float:
+        """The engine's own time per routed layer: the median step's."""
+        return median(cost.overhead_ns for cost in self.costs) / layers / 1000
+
+    def router_us(self, layers: int) -> float:
+        """Norms and routers, the same way."""
+        return median(cost.router_ns for cost in self.costs) / layers / 1000
+
+
+def replay_steps(
+    runner: Runner,
+    steps: Iterable[StepRouting],
+    warmup: int = 0,
+    advance: Callable[[int], None] = lambda steps: None,
+) -> Measured:
+    """Decode steps: every sequence of the batch gets a token per step and grows in the KV cache,
+    which begins again when it is full. Prefill steps: one prompt each, on an empty cache."""
+    measured, before = Measured(), 0
+    for number, routed in enumerate(steps):
+        if number == warmup:
+            before = runner.bytes_moved
+        feeds = _feeds(runner, routed, number)
+        runner.step(feeds, routed.layer)
+        if number >= warmup:
+            assert runner.report is not None, "a step was just done"
+            measured.reports.append(runner.report)
+            measured.costs.append(runner.machine.costs)
+        advance(1)
+    measured.bytes_moved = runner.bytes_moved - before
+    for slot in range(runner.cache.slots):
+        runner.forget(slot)
+    return measured
+
+
+def _feeds(runner: Runner, routed: StepRouting, number: int) -> list[Feed]:
+    vocabulary = runner.decoder.architecture.spec.vocab_size
+    sequences = routed.sequences
+    each = routed.tokens // sequences
+    feeds = []
+    for slot in range(sequences):
+        if routed.phase == "prefill" or runner.cache.length(slot) + each > runner.cache.max_length:
+            runner.forget(slot)
+        first = 31 * number + 7 * slot
+        feeds.append(Feed(slot, [(first + i) % vocabulary for i in range(each)]))
+    return feeds

@@ -1,0 +1,1 @@
+"""Simulated runs: settings and a trace in, a result out."""

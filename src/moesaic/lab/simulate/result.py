@@ -1,0 +1,135 @@
+"""What a simulated run says: latencies, hits, bytes, busy time, and the floor beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from moesaic.core.report import StepReport
+from moesaic.core.units import NS_PER_S
+from moesaic.core.view import PCIE
+from moesaic.lab.simulate.floor import Floor
+from moesaic.lab.simulate.settings import Settings
+from moesaic.machines.sim import SimMachine
+from moesaic.policies.brain import Brain
+from moesaic.workloads.source import TraceSource
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One measured run; docs/metrics.md defines every field."""
+
+    settings: Settings
+    trace: dict[str, Any]
+    latencies_s: tuple[float, ...] = field(repr=False)
+    tokens: int
+    hit_rate: float
+    utilization: dict[str, float]
+    bytes_moved: int
+    planning_s: float
+    floor_parts_s: dict[str, float]
+    slots: int
+    prediction_accuracy: tuple[float, ...]
+    wall_s: float
+
+    @property
+    def elapsed_s(self) -> float:
+        return sum(self.latencies_s)
+
+    @property
+    def floor_s(self) -> float:
+        return max(self.floor_parts_s.values())
+
+    @property
+    def mean_s(self) -> float:
+        return self.elapsed_s / len(self.latencies_s)
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / self.elapsed_s
+
+    def as_dict(self) -> dict[str, Any]:
+        """The result as `simulate --json` prints it."""
+        settings = self.settings
+        p50, p99 = np.percentile(self.latencies_s, [50, 99])
+        return {
+            "model": settings.model.name,
+            "machine": settings.machine.name,
+            "phase": settings.phase,
+            "policies": {
+                "schedule": settings.schedule,
+                "cache": settings.cache,
+                "prefetch": settings.prefetch,
+                "slots": "per-layer" if settings.per_layer else "global",
+                "promote": settings.promote,
+            },
+            "cache_ratio": settings.cache_ratio,
+            "slots": self.slots,
+            "expert_dtype": settings.expert_dtype,
+            "dense_dtype": settings.dense_dtype,
+            "batch": settings.batch,
+            "context": settings.context,
+            "steps": len(self.latencies_s),
+            "tokens": self.tokens,
+            "trace": self.trace,
+            "latency_s": {"mean": self.mean_s, "p50": float(p50), "p99": float(p99)},
+            "tokens_per_s": self.tokens_per_s,
+            "hit_rate": self.hit_rate,
+            "utilization": self.utilization,
+            "bytes_moved": self.bytes_moved,
+            "planning_s": self.planning_s,
+            "floor_s": self.floor_s,
+            "floor_parts_s": self.floor_parts_s,
+            "floor_ratio": self.elapsed_s / self.floor_s,
+            "prediction_accuracy": list(self.prediction_accuracy),
+            "wall_s": self.wall_s,
+        }
+
+
+class Tally:
+    """Adds up the measured part of a run."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._latencies: list[float] = []
+        self._tokens = self._hits = self._active = self._wall_ns = 0
+        self._floor_s = 0.0
+
+    def open(self, machine: SimMachine) -> None:
+        """Measurement starts now."""
+        self._start_ns, self._bytes = machine.clock.now, machine.bytes_moved
+        self._planning_ns = machine.planning_ns
+        self._busy = {name: lane.worked_ns for name, lane in machine.lanes.items()}
+
+    def add(self, report: StepReport, floor_s: float, wall_ns: int) -> None:
+        self._latencies.append(report.latency_ns / NS_PER_S)
+        self._tokens += report.tokens
+        self._hits += sum(layer.hits for layer in report.layers)
+        self._active += sum(layer.active for layer in report.layers)
+        self._floor_s += floor_s
+        self._wall_ns += wall_ns
+
+    def close(self, machine: SimMachine, brain: Brain, floor: Floor, source: TraceSource) -> Result:
+        elapsed = machine.clock.now - self._start_ns
+        moved = machine.bytes_moved - self._bytes
+        arrived = moved - (machine.physics.expert_bytes if machine.lanes[PCIE].running else 0)
+        header = source.header
+        return Result(
+            settings=self._settings,
+            trace={"source": header.source, "synthetic": header.synthetic},
+            latencies_s=tuple(self._latencies),
+            tokens=self._tokens,
+            hit_rate=self._hits / self._active,
+            utilization={
+                name: (lane.worked_ns - self._busy[name]) / elapsed
+                for name, lane in machine.lanes.items()
+            },
+            bytes_moved=moved,
+            planning_s=(machine.planning_ns - self._planning_ns) / NS_PER_S,
+            floor_parts_s={"layers": self._floor_s, "link": floor.moving_s(max(arrived, 0))},
+            slots=self._settings.slots,
+            prediction_accuracy=brain.foresight.accuracy,
+            wall_s=self._wall_ns / NS_PER_S,
+        )

@@ -1,0 +1,163 @@
+"""What one simulated run is: validated before any work, frozen afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from moesaic.core.dtypes import weight_bytes
+from moesaic.core.errors import ImpossibleSetting, UnknownName
+from moesaic.core.units import GB
+from moesaic.hardware.spec import MachineSpec
+from moesaic.model_info.model_spec import ModelSpec
+from moesaic.policies.cache import caches
+from moesaic.policies.placement import FILLS
+from moesaic.policies.prefetch import prefetches
+from moesaic.policies.schedule import schedules
+from moesaic.policies.systems import System
+
+PHASES = ("decode", "prefill")
+MOST_TOKENS = 10_000_000  # days of simulation; more is a slip of the finger
+BELIEFS = {
+    "measured": "probe the machine at a few token counts before the run (HybriMoE's warm-up)",
+    "described": "compute every token count from the machine description",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One run of one model on one machine under one set of policies."""
+
+    model: ModelSpec
+    machine: MachineSpec
+    phase: str = "decode"
+    schedule: str = "hybrid"
+    cache: str = "mrs"
+    prefetch: str = "impact"
+    cache_ratio: float = 0.25  # share of all routed experts that GPU memory holds
+    tokens: int = 256  # decode: measured steps; prefill: tokens per prompt
+    batch: int = 1  # decode: sequences in parallel
+    context: int = 0  # decode: tokens in the KV cache before the trace's own
+    prompts: int = 4  # prefill: measured prompts
+    warmup: int | None = None  # steps before measuring; None: 32 decode steps or 1 prompt
+    profile_tokens: int = 256  # first tokens of the trace: they decide the initial placement
+    fill: str = "auto"  # initial placement; auto: what the schedule wants
+    per_layer: bool = True  # every layer has its own slots, or all layers compete
+    promote: bool = True  # experts that ran on the CPU may take a slot in idle link time
+    expert_dtype: str = "bf16"
+    dense_dtype: str = "bf16"
+    belief: str = "measured"
+    alpha: float | None = None  # mrs averaging coefficient; None: its default
+    seed: int = 0  # of the synthetic trace, where no trace is given
+    checked: bool = False  # prove every plan legal while running
+
+    def __post_init__(self) -> None:
+        _known("phase", self.phase, PHASES)
+        _known("schedule", self.schedule, schedules)
+        _known("cache", self.cache, caches)
+        _known("prefetch", self.prefetch, prefetches)
+        _known("fill", self.fill, ("auto", *FILLS))
+        _known("belief", self.belief, BELIEFS)
+        for name in ("tokens", "batch", "prompts"):
+            if getattr(self, name) < 1:
+                raise ImpossibleSetting(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("warmup_steps", "profile_tokens", "context", "seed"):
+            if getattr(self, name) < 0:
+                raise ImpossibleSetting(f"{name} is {getattr(self, name)}; it cannot be negative")
+        if self.tokens_needed > MOST_TOKENS:
+            raise ImpossibleSetting(
+                f"this run would route {self.tokens_needed} tokens; at most {MOST_TOKENS} can be "
+                "simulated at once: use fewer tokens, prompts or sequences"
+            )
+        if not 0.0 <= self.cache_ratio <= 1.0:
+            raise ImpossibleSetting(
+                f"cache ratio is {self.cache_ratio}; it is the share of all routed experts kept in "
+                "GPU memory and must lie between 0 and 1"
+            )
+        self._check_policies()
+        self._check_slots()
+        self._check_memory()
+
+    @property
+    def slots(self) -> int:
+        """How many experts GPU memory holds."""
+        layers = self.model.num_moe_layers
+        if self.per_layer:
+            return round(self.cache_ratio * self.model.num_experts) * layers
+        return round(self.cache_ratio * self.model.num_expert_blocks)
+
+    @property
+    def warmup_steps(self) -> int:
+        if self.warmup is not None:
+            return self.warmup
+        return 32 if self.phase == "decode" else 1
+
+    @property
+    def steps(self) -> int:
+        """Measured steps."""
+        return self.tokens if self.phase == "decode" else self.prompts
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.batch if self.phase == "decode" else self.tokens
+
+    @property
+    def tokens_needed(self) -> int:
+        """Tokens a trace must have for profile, warm-up and measurement."""
+        return self.profile_tokens + (self.warmup_steps + self.steps) * self.tokens_per_step
+
+    def with_system(self, system: System) -> Settings:
+        return replace(
+            self,
+            schedule=system.schedule_for(self.phase),
+            cache=system.cache,
+            prefetch=system.prefetch,
+            promote=system.promote,
+            per_layer=system.per_layer,
+        )
+
+    def _check_policies(self) -> None:
+        if self.alpha is not None and not 0.0 < self.alpha <= 1.0:
+            raise ImpossibleSetting(f"alpha is {self.alpha}; it must lie above 0 and at most at 1")
+        if caches.load(self.cache).fixed and prefetches.create(self.prefetch).lookahead:
+            raise ImpossibleSetting(
+                f"cache {self.cache!r} never gives up a slot, so prefetch {self.prefetch!r} has "
+                "nowhere to put an expert: use prefetch 'none' or another cache"
+            )
+
+    def _check_slots(self) -> None:
+        if self.slots == 0 and schedules.load(self.schedule).needs_slots:
+            least = 1.0 / self.model.num_experts
+            raise ImpossibleSetting(
+                f"schedule {self.schedule!r} computes every expert on the GPU, but cache ratio "
+                f"{self.cache_ratio} leaves no GPU slot for {self.model.name}: use at least "
+                f"{least:.4g}, or a schedule that can use the CPU"
+            )
+
+    def _check_memory(self) -> None:
+        """Refuse what does not fit: dense weights and slots on the GPU, all experts in DRAM."""
+        model, gpu, cpu = self.model, self.machine.gpu, self.machine.cpu
+        expert = model.expert_bytes(self.expert_dtype)
+        every = expert * model.num_expert_blocks
+        if every > cpu.memory_gb * GB:
+            raise ImpossibleSetting(
+                f"the routed experts of {model.name} take {every / GB:.1f} GB in "
+                f"{self.expert_dtype}; {self.machine.name} has {cpu.memory_gb:g} GB of main "
+                "memory. Use a smaller --expert-dtype, or a machine with more memory"
+            )
+        dense = weight_bytes(model.resident_params, self.dense_dtype)
+        room = gpu.memory_gb * GB - dense
+        if room < self.slots * expert:
+            most = max(room, 0) / every
+            ratio = f"a cache ratio of at most {int(100 * most) / 100:.2f} or " if room > 0 else ""
+            raise ImpossibleSetting(
+                f"{model.name} in {self.expert_dtype} at cache ratio {self.cache_ratio} needs "
+                f"{dense / GB:.1f} GB for dense weights ({self.dense_dtype}) and "
+                f"{self.slots * expert / GB:.1f} GB for {self.slots} experts; {gpu.name} has "
+                f"{gpu.memory_gb:g} GB. Use {ratio}a smaller --expert-dtype or --dense-dtype"
+            )
+
+
+def _known(kind: str, name: str, known: object) -> None:
+    names = list(known)  # type: ignore[call-overload]
+    if name not in names:
+        raise UnknownName(kind, name, names)

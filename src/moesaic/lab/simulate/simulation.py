@@ -1,0 +1,154 @@
+"""One simulated run: settings and a trace in, a result out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import islice
+from time import perf_counter_ns
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.report import Timeline
+from moesaic.core.units import ns_from_us
+from moesaic.core.view import CPU, GPU
+from moesaic.engine.described_belief import described_belief
+from moesaic.hardware.spec import PlannerSpec
+from moesaic.lab.simulate.floor import Floor
+from moesaic.lab.simulate.result import Result, Tally
+from moesaic.lab.simulate.settings import Settings
+from moesaic.machines.loop import PlanningCost, forward
+from moesaic.machines.sim import SimMachine
+from moesaic.machines.sim.physics import Physics
+from moesaic.policies.belief import Belief, warm_up
+from moesaic.policies.brain import Brain
+from moesaic.policies.cache import caches
+from moesaic.policies.future import Future
+from moesaic.policies.placement import initial_placement
+from moesaic.policies.prefetch import prefetches
+from moesaic.policies.schedule import schedules
+from moesaic.policies.shape import Shape
+from moesaic.workloads.source import TraceSource
+from moesaic.workloads.steps import StepRouting, decode_steps, popularity, prefill_steps
+
+
+def simulate(
+    settings: Settings,
+    source: TraceSource,
+    timeline: Timeline | None = None,
+    advance: Callable[[int], None] = lambda steps: None,
+) -> Result:
+    """Run the warm-up steps, then measure; `advance(1)` is called after every step."""
+    check_trace(settings, source)
+    counts = popularity(source, settings.profile_tokens or 1)
+    steps = workload(settings, source)
+    machine, brain = assemble(settings, counts, steps, timeline)
+    cost = planning_cost(settings.machine.planner)
+    floor, tally = Floor(machine.physics), Tally(settings)
+    total = settings.warmup_steps + settings.steps
+    for index, routed in enumerate(islice(steps, total)):
+        if index == settings.warmup_steps:
+            tally.open(machine)
+        started = perf_counter_ns()
+        step = routed.step._replace(context=routed.step.context + settings.context)
+        machine.begin(step, routed.layer)
+        layers = settings.model.num_moe_layers
+        report = forward(machine, brain, layers, cost)
+        if index >= settings.warmup_steps:
+            tally.add(report, floor.step_s(step, report), perf_counter_ns() - started)
+        advance(1)
+    return tally.close(machine, brain, floor, source)
+
+
+def check_trace(settings: Settings, source: TraceSource) -> None:
+    """The trace must be of a model of the same shape."""
+    model, header = settings.model, source.header
+    asked = (model.num_moe_layers, model.num_experts, model.top_k)
+    found = (header.num_layers, header.num_experts, header.top_k)
+    if asked != found:
+        raise ImpossibleSetting(
+            f"the trace is of {header.model} ({found[0]} MoE layers, {found[1]} experts, top-"
+            f"{found[2]}), the model {model.name} has {asked[0]} layers, {asked[1]} experts, top-"
+            f"{asked[2]}. Choose the trace's model, or make a trace with: moesaic trace synthesize "
+            f"--model {model.name}"
+        )
+
+
+def workload(settings: Settings, source: TraceSource) -> Iterable[StepRouting]:
+    """The steps of the run, after the profile part of the trace; a list where an oracle must
+    know them beforehand."""
+    steps = settings.warmup_steps + settings.steps
+    skip = settings.profile_tokens
+    if settings.phase == "decode":
+        routed = decode_steps(source, settings.batch, steps, skip_tokens=skip)
+    else:
+        routed = prefill_steps(source, settings.tokens, steps, skip_tokens=skip)
+    return list(routed) if _needs_future(settings) else routed
+
+
+def assemble(
+    settings: Settings,
+    counts: NDArray[np.int64],
+    steps: Iterable[StepRouting],
+    timeline: Timeline | None,
+) -> tuple[SimMachine, Brain]:
+    """The machine with its initial placement, and the brain that has got to know it."""
+    model, slots = settings.model, settings.slots
+    physics = Physics(settings.machine, model, settings.expert_dtype, settings.dense_dtype)
+    schedule = schedules.create(settings.schedule)
+    fill = schedule.fill if settings.fill == "auto" else settings.fill
+    placed = initial_placement(fill, counts, slots, settings.per_layer)
+    dense_on = None
+    if schedule.dense_follows:
+        filled = {e.layer for e in placed}
+        dense_on = [GPU if layer in filled else CPU for layer in range(model.num_moe_layers)]
+    machine = SimMachine(physics, slots, timeline, dense_on)
+    machine.memory.place(placed)
+    shape = Shape(model.num_moe_layers, model.num_experts, model.top_k)
+    extra = {} if settings.alpha is None or settings.cache != "mrs" else {"alpha": settings.alpha}
+    cache = caches.create(settings.cache, shape.layers, shape.experts, shape.top_k, **extra)
+    brain = Brain(
+        shape=shape,
+        belief=replace(
+            _belief(settings, machine), decision_ns=ns_from_us(settings.machine.planner.fixed_us)
+        ),
+        schedule=schedule,
+        cache=cache,
+        prefetch=prefetches.create(settings.prefetch),
+        slots=slots,
+        per_layer=settings.per_layer,
+        promote=settings.promote,
+        future=_future(settings, steps) if _needs_future(settings) else None,
+        checked=settings.checked,
+    )
+    return machine, brain
+
+
+def _belief(settings: Settings, machine: SimMachine) -> Belief:
+    most = settings.tokens_per_step
+    if settings.belief == "measured":
+        return warm_up(machine, most)
+    return described_belief(machine.physics, most)
+
+
+def _needs_future(settings: Settings) -> bool:
+    cache, prefetch = caches.load(settings.cache), prefetches.load(settings.prefetch)
+    return cache.needs_future or prefetch.needs_future
+
+
+def _future(settings: Settings, steps: Iterable[StepRouting]) -> Future:
+    experts, layers = settings.model.num_experts, settings.model.num_moe_layers
+    loads = [[r.layer(layer).loads(experts) for layer in range(layers)] for r in steps]
+    return Future(np.asarray(loads, dtype=np.uint32))
+
+
+def planning_cost(planner: PlannerSpec) -> PlanningCost:
+    """What deciding costs on the described machine."""
+    return PlanningCost(
+        lambda tokens, active: ns_from_us(planner.fixed_us + planner.per_expert_us * active),
+        lambda tokens, active: ns_from_us(
+            planner.lookahead_us + planner.lookahead_per_token_us * tokens
+        ),
+    )

@@ -1,0 +1,86 @@
+"""How fast a planned model would run, by the simulator: the same policies, precisions and slots on
+a described machine, with synthetic routing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.memory.memory_plan import MemoryPlan
+from moesaic.hardware.spec import MachineSpec
+from moesaic.lab.simulate.result import Result
+from moesaic.lab.simulate.settings import Settings
+from moesaic.lab.simulate.simulation import simulate
+from moesaic.lab.simulate.workload import choose_workload
+from moesaic.model_info.model_spec import ModelSpec
+
+# A few steps, so that it takes seconds.
+_DECODE: dict[str, Any] = {"tokens": 32, "warmup": 16}
+_PREFILL: dict[str, Any] = {"prompts": 2, "warmup": 1}
+_PROFILE_TOKENS = 128
+# Without an accelerator nothing is decided: the CPU computes every expert.
+_CPU_ONLY = {"cache": "pinned", "prefetch": "none", "cache_ratio": 0.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    decode: Result  # one sequence
+    prefill: Result  # one prompt, as long as a step takes
+
+
+def predict(
+    spec: ModelSpec,
+    settings: EngineSettings,
+    plan: MemoryPlan,
+    machine: MachineSpec,
+    measured: bool = False,
+) -> Prediction:
+    """`measured`: the description is of a machine without a GPU, where `gpu` is who computes
+    attention. Raises ImpossibleSetting where the machine is too small or a rate is not stated."""
+    decode, prefill = (
+        simulated(spec, settings, plan, machine, phase, measured) for phase in ("decode", "prefill")
+    )
+    return Prediction(_run(decode), _run(prefill))
+
+
+def simulated(
+    spec: ModelSpec,
+    settings: EngineSettings,
+    plan: MemoryPlan,
+    machine: MachineSpec,
+    phase: str,
+    measured: bool,
+) -> Settings:
+    """What the simulator is to run."""
+    policies: dict[str, Any]
+    if settings.accelerator == "none":
+        # A described machine has a GPU; static-layers leaves it idle but for the head.
+        policies = {"schedule": "static-experts" if measured else "static-layers", **_CPU_ONLY}
+    else:
+        policies = {
+            "schedule": settings.schedule_for(phase),
+            "cache": settings.cache,
+            "prefetch": settings.prefetch if plan.room.slots else "none",
+            "cache_ratio": plan.cache_ratio,
+            "fill": settings.fill,
+            "per_layer": settings.per_layer,
+            "promote": settings.promote,
+        }
+    length = min(settings.max_step_tokens, plan.room.length)
+    return Settings(
+        spec,
+        machine,
+        phase=phase,
+        expert_dtype=plan.expert_dtype,
+        dense_dtype=plan.dtype,
+        profile_tokens=_PROFILE_TOKENS,
+        checked=settings.checked,
+        **policies,
+        **(_DECODE if phase == "decode" else {**_PREFILL, "tokens": length}),
+    )
+
+
+def _run(settings: Settings) -> Result:
+    return simulate(settings, choose_workload(None, settings).source)

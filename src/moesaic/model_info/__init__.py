@@ -1,0 +1,1 @@
+"""What a model looks like: shapes, counts and sizes from its config, no weights."""

@@ -1,0 +1,48 @@
+"""How much memory the native kernels need beside an expert's block, for plans made in advance. The
+same sums as native/src/layer_memory.h, which a test compares.
+"""
+
+from __future__ import annotations
+
+from moesaic.model_info.expert_block import FORMATS, STRIP, TILES, aligned
+
+_WAVE_ROWS, _CHUNK_TOKENS = 8192, 256
+_MOST_STRIPS, _SCRATCH = 32, 32 * 1024
+_FEW_ROWS, _FEW_TOKENS = 1024, 32
+_ROW_BYTES = 64  # one token's share of a tile
+
+
+def native_workspace(
+    dtype: str, hidden: int, intermediate: int, tokens: int, top_k: int, threads: int
+) -> int:
+    """Of a layer with so many tokens, at most."""
+    row = _panel_row(dtype, intermediate)
+    if dtype in FORMATS:  # what becomes codes is kept in fp32 until then
+        row += _up(intermediate, STRIP) * STRIP * 4
+    result = _up(hidden, STRIP) * STRIP * 4  # of a token
+    strips = min(_MOST_STRIPS, max(2 * _up(intermediate, STRIP), _up(hidden, STRIP)))
+
+    def in_rows(rows: int, chunk: int) -> int:
+        tokens_at_once = max(min(rows, chunk), 1)
+        inputs = tokens_at_once * _panel_row(dtype, hidden)
+        own = aligned(strips * tokens_at_once * STRIP * 4) + inputs + _SCRATCH
+        return rows * row + threads * own
+
+    everybody = tokens * top_k
+    few = min(everybody, _FEW_ROWS)  # what each adds to the result waits until it can be added
+    needed = tokens * result + max(
+        in_rows(min(everybody, _WAVE_ROWS + _CHUNK_TOKENS), _CHUNK_TOKENS),
+        in_rows(few, _FEW_TOKENS) + few * result,
+    )
+    return needed + needed // 4 + 32 * 64
+
+
+def _panel_row(dtype: str, inputs: int) -> int:
+    """A token ready to be multiplied: its share of every tile, and its scales and sums."""
+    form = FORMATS.get(dtype)
+    scales = aligned(form.groups(inputs) * 4 if form else 0)
+    return _up(inputs, TILES[dtype].inputs) * _ROW_BYTES + 2 * scales
+
+
+def _up(value: int, by: int) -> int:
+    return -(-value // by)

@@ -1,0 +1,155 @@
+"""Reads a Hugging Face config.json into a `ModelSpec`.
+
+Knows which fields all families share; what differs between them is in `model_families`.
+Knows nothing of weights or of named models.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from moesaic.core.errors import BadConfig
+from moesaic.model_info.config_reader import ConfigReader
+from moesaic.model_info.model_families import FAMILIES, Family
+from moesaic.model_info.model_spec import LatentAttention, ModelSpec
+
+_TORCH_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+# Quantized checkpoints, by the precision of ours that takes about as many bytes.
+_QUANTIZED = {"fp8": "int8", "mxfp4": "int4"}
+
+
+def read_model_config(path: str | os.PathLike[str]) -> ModelSpec:
+    """The model that `path` describes: a config.json, or a directory that contains one."""
+    return model_spec(open_config(path))
+
+
+def open_config(path: str | os.PathLike[str]) -> ConfigReader:
+    """The fields of a config.json, or of the one in a directory, whatever they say."""
+    given = Path(path)
+    file = given / "config.json" if given.is_dir() else given
+    return ConfigReader(_parse(file), file)
+
+
+def model_spec(config: ConfigReader) -> ModelSpec:
+    model_type = config.fields.get("model_type")
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        supported = ", ".join(sorted(FAMILIES))
+        config.fail(
+            "model_type", f"unsupported architecture {model_type!r}; supported: {supported}"
+        )
+    return _spec(config, model_type, _name(Path(str(config.path))))
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        raise BadConfig(file, "file", "expected a config.json, there is none here")
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise BadConfig(file, "file", f"expected JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise BadConfig(file, "file", "expected a JSON object with the model's fields")
+    return content
+
+
+def _name(file: Path) -> str:
+    return file.resolve().parent.name if file.name == "config.json" else file.stem
+
+
+def _spec(config: ConfigReader, model_type: str, name: str) -> ModelSpec:
+    family = FAMILIES[model_type]
+    layers = config.count("num_hidden_layers")
+    moe_layers = _moe_layers(config, family, layers)
+    experts = config.count(_experts_field(config, family))
+    all_route = len(moe_layers) == layers
+    latent = _latent_attention(config) if family.latent_attention else None
+    return ModelSpec(
+        name=name,
+        family=model_type,
+        num_layers=layers,
+        moe_layers=moe_layers,
+        hidden_size=config.count("hidden_size"),
+        vocab_size=config.count("vocab_size"),
+        num_experts=experts,
+        top_k=_top_k(config, experts),
+        expert_intermediate=config.count(family.expert_width),
+        shared_intermediate=family.shared_width(config),
+        dense_intermediate=0 if all_route else config.count("intermediate_size"),
+        num_heads=config.count("num_attention_heads"),
+        num_kv_heads=_kv_heads(config),
+        head_dim=_head_dim(config, family, latent),
+        latent_attention=latent,
+        scoring=family.scoring(config),
+        normalized_topk=family.normalized(config),
+        tied_embeddings=config.flag("tie_word_embeddings"),
+        max_context=config.count("max_position_embeddings"),
+        native_dtype=_native_dtype(config),
+        source=str(config.path),
+    )
+
+
+def _moe_layers(config: ConfigReader, family: Family, layers: int) -> tuple[int, ...]:
+    found = family.moe_layers(config, layers)
+    if not found:
+        config.fail("num_hidden_layers", f"none of the {layers} layers has routed experts")
+    return found
+
+
+def _experts_field(config: ConfigReader, family: Family) -> str:
+    if family.experts_also and config.has(family.experts_also) and not config.has(family.experts):
+        return family.experts_also
+    return family.experts
+
+
+def _top_k(config: ConfigReader, experts: int) -> int:
+    top_k = config.count("num_experts_per_tok")
+    if top_k > experts:
+        config.fail("num_experts_per_tok", f"expected at most {experts} (experts), not {top_k}")
+    return top_k
+
+
+def _kv_heads(config: ConfigReader) -> int:
+    heads, kv_heads = config.count("num_attention_heads"), config.count("num_key_value_heads")
+    if heads % kv_heads:
+        config.fail("num_key_value_heads", f"expected a divisor of {heads} (heads), not {kv_heads}")
+    return kv_heads
+
+
+def _head_dim(config: ConfigReader, family: Family, latent: LatentAttention | None) -> int:
+    """Width of a query head: stated, or by convention hidden_size / num_attention_heads."""
+    if latent is not None:
+        return latent.qk_nope_head_dim + latent.qk_rope_head_dim
+    if family.states_head_dim or config.has("head_dim"):
+        return config.count("head_dim")
+    hidden, heads = config.count("hidden_size"), config.count("num_attention_heads")
+    if hidden % heads:
+        config.fail("head_dim", f"is missing, and hidden_size {hidden} is not {heads} equal heads")
+    return hidden // heads
+
+
+def _latent_attention(config: ConfigReader) -> LatentAttention:
+    return LatentAttention(
+        kv_lora_rank=config.count("kv_lora_rank"),
+        qk_rope_head_dim=config.count("qk_rope_head_dim"),
+        qk_nope_head_dim=config.count("qk_nope_head_dim"),
+        v_head_dim=config.count("v_head_dim"),
+        q_lora_rank=config.nullable_count("q_lora_rank"),
+    )
+
+
+def _native_dtype(config: ConfigReader) -> str:
+    """The precision the weights are published in. A shape-less detail: files that do not state
+    it are read as bf16, which all these families were released in."""
+    quantization = config.table("quantization_config")
+    method, bits = quantization.get("quant_method"), quantization.get("bits")
+    if method in _QUANTIZED:
+        return _QUANTIZED[method]
+    if bits in (4, 8):
+        return f"int{bits}"
+    field = "dtype" if config.has("dtype") else "torch_dtype"
+    if not config.has(field):
+        return "bf16"
+    return _TORCH_DTYPES[config.choice(field, tuple(_TORCH_DTYPES))]

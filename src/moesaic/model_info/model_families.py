@@ -1,0 +1,145 @@
+"""How each supported architecture writes its shapes into config.json.
+
+A family is a row of the table at the end: which field holds what, and three small rules. What
+a row says follows the architecture's reference implementation; values come from the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from moesaic.model_info.config_reader import ConfigReader
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """`scoring` and `normalized` are constants where the architecture leaves no choice."""
+
+    experts: str  # field: routed experts per layer
+    expert_width: str  # field: intermediate size of one routed expert
+    moe_layers: Callable[[ConfigReader, int], tuple[int, ...]]
+    shared_width: Callable[[ConfigReader], int]
+    scoring: Callable[[ConfigReader], str]
+    normalized: Callable[[ConfigReader], bool]
+    latent_attention: bool = False
+    experts_also: str | None = None  # another name of `experts`, in files a later library saved
+    states_head_dim: bool = False  # heads are not hidden_size / num_attention_heads wide
+
+
+def _every_layer(_: ConfigReader, layers: int) -> tuple[int, ...]:
+    return tuple(range(layers))
+
+
+def _sparse_step(config: ConfigReader, layers: int) -> tuple[int, ...]:
+    """Qwen: every n-th layer routes, except those listed as dense (older files list none)."""
+    step = config.count("decoder_sparse_step")
+    dense = config.indices("mlp_only_layers", layers) if config.has("mlp_only_layers") else ()
+    return tuple(i for i in range(layers) if (i + 1) % step == 0 and i not in dense)
+
+
+def _after_dense(config: ConfigReader, layers: int) -> tuple[int, ...]:
+    """DeepSeek and GLM: the first layers are dense. Files written by libraries that know no
+    `moe_layer_freq` do not have it: then all later layers route."""
+    first = config.count("first_k_dense_replace", minimum=0)
+    step = config.count("moe_layer_freq") if config.has("moe_layer_freq") else 1
+    return tuple(i for i in range(first, layers) if i % step == 0)
+
+
+def _no_shared(_: ConfigReader) -> int:
+    return 0
+
+
+def _shared_stated(config: ConfigReader) -> int:
+    return config.count("shared_expert_intermediate_size", minimum=0)
+
+
+def _shared_counted(config: ConfigReader) -> int:
+    shared = config.nullable_count("n_shared_experts", minimum=0) or 0
+    return shared * config.count("moe_intermediate_size")
+
+
+def _always(value: str) -> Callable[[ConfigReader], str]:
+    return lambda _: value
+
+
+def _scoring_stated_or(only: str) -> Callable[[ConfigReader], str]:
+    """DeepSeek: the original files state it; the library's own classes know one kind each."""
+    return lambda c: (
+        c.choice("scoring_func", ("softmax", "sigmoid")) if c.has("scoring_func") else only
+    )
+
+
+def _normalized(_: ConfigReader) -> bool:
+    return True
+
+
+def _normalized_stated(config: ConfigReader) -> bool:
+    return config.flag("norm_topk_prob")
+
+
+# Softmax over all experts, then renormalised over the chosen ones, equals softmax over the
+# chosen ones: Mixtral is stated as the former, Granite and gpt-oss as they compute it.
+_MIXTRAL = Family(
+    "num_local_experts",
+    "intermediate_size",
+    _every_layer,
+    _no_shared,
+    _always("softmax"),
+    _normalized,
+)
+_TOPK_FIRST = replace(_MIXTRAL, scoring=_always("softmax-after-topk"))
+_DEEPSEEK_V3 = Family(
+    "n_routed_experts",
+    "moe_intermediate_size",
+    _after_dense,
+    _shared_counted,
+    _scoring_stated_or("sigmoid"),
+    _normalized_stated,
+    latent_attention=True,
+)
+
+# Hugging Face model_type -> family
+FAMILIES: dict[str, Family] = {
+    "mixtral": _MIXTRAL,
+    "granitemoe": _TOPK_FIRST,
+    "gpt_oss": replace(_TOPK_FIRST, states_head_dim=True),
+    "olmoe": Family(
+        "num_experts",
+        "intermediate_size",
+        _every_layer,
+        _no_shared,
+        _always("softmax"),
+        _normalized_stated,
+    ),
+    "qwen2_moe": Family(
+        "num_experts",
+        "moe_intermediate_size",
+        _sparse_step,
+        _shared_stated,
+        _always("softmax"),
+        _normalized_stated,
+    ),
+    "qwen3_moe": Family(
+        "num_experts",
+        "moe_intermediate_size",
+        _sparse_step,
+        _no_shared,
+        _always("softmax"),
+        _normalized_stated,
+        experts_also="num_local_experts",
+        states_head_dim=True,
+    ),
+    "deepseek_v2": replace(_DEEPSEEK_V3, scoring=_scoring_stated_or("softmax")),
+    "deepseek_v3": _DEEPSEEK_V3,
+    "kimi_k2": _DEEPSEEK_V3,
+    "glm4_moe": Family(
+        "n_routed_experts",
+        "moe_intermediate_size",
+        _after_dense,
+        _shared_counted,
+        _always("sigmoid"),
+        _normalized_stated,
+        states_head_dim=True,
+    ),
+}

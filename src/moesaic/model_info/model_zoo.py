@@ -1,0 +1,56 @@
+"""Models known by name, and the one door through which a user's model comes in.
+
+The shapes are data (`model_zoo.toml`); reading a user's own config.json is `model_config`.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from moesaic.core.errors import BadConfig, UnknownName
+from moesaic.model_info.model_config import read_model_config
+from moesaic.model_info.model_spec import LatentAttention, ModelSpec
+
+
+def known_models() -> tuple[str, ...]:
+    """The models that come with the package, in the order of their families."""
+    return tuple(_zoo())
+
+
+def load_model(name_or_path: str) -> ModelSpec:
+    """A known model by name (in any case), or the one a config.json or its directory describes.
+
+    A name wins over a file of the same name; write ./NAME for the file."""
+    zoo = _zoo()
+    if name_or_path.lower() in zoo:
+        return zoo[name_or_path.lower()]
+    path = Path(name_or_path)
+    if path.exists():
+        return read_model_config(path)
+    if path.suffix == ".json" or os.sep in name_or_path:
+        known = ", ".join(zoo)
+        raise BadConfig(
+            path, "file", f"there is none here; expected a config.json, or one of: {known}"
+        )
+    raise UnknownName("model", name_or_path, zoo)
+
+
+@lru_cache(maxsize=1)
+def _zoo() -> dict[str, ModelSpec]:
+    text = (files("moesaic.core") / "model_zoo.toml").read_text(encoding="utf-8")
+    return {name: _spec(name, table) for name, table in tomllib.loads(text).items()}
+
+
+def _spec(name: str, table: dict[str, Any]) -> ModelSpec:
+    fields = dict(table)
+    dense = set(fields.pop("dense_layers"))
+    moe_layers = tuple(i for i in range(fields["num_layers"]) if i not in dense)
+    latent = fields.pop("latent_attention", None)
+    if latent is not None:  # TOML has no null: an absent q_lora_rank means direct queries
+        latent = LatentAttention(**{"q_lora_rank": None, **latent})
+    return ModelSpec(name=name, moe_layers=moe_layers, latent_attention=latent, **fields)
