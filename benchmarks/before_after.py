@@ -87,7 +87,7 @@ def digest(settings: Settings) -> dict[str, object]:
     cost, listening, times = planning_cost(settings.machine.planner), _Listening(brain), []
     for routed in islice(steps, settings.warmup_steps + settings.steps):
         machine.begin(routed.step, routed.layer)
-        report = forward(machine, listening, settings.model.num_moe_layers, cost)  # type: ignore[arg-type]
+        report = forward(machine, listening, settings.model.num_moe_layers, cost)
         times.append([report.start_ns, report.end_ns])
     return {
         "plans": len(listening.plans),

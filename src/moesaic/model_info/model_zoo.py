@@ -42,7 +42,7 @@ def load_model(name_or_path: str) -> ModelSpec:
 
 @lru_cache(maxsize=1)
 def _zoo() -> dict[str, ModelSpec]:
-    text = (files("moesaic.core") / "model_zoo.toml").read_text(encoding="utf-8")
+    text = (files("moesaic.model_info") / "model_zoo.toml").read_text(encoding="utf-8")
     return {name: _spec(name, table) for name, table in tomllib.loads(text).items()}
 
 
