@@ -30,7 +30,9 @@ def compiled(function: F) -> F:
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = before or _cache_folder()
     try:
-        jitted: F = numba.njit(cache=True, nogil=True, boundscheck=False)(function)
+        jitted: F = numba.njit(
+            cache=True, nogil=True, boundscheck=False, error_model="numpy"
+        )(function)
     finally:
         numba.config.CACHE_DIR = before
     return jitted
