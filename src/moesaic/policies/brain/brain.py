@@ -104,9 +104,7 @@ class Brain:
     def schedule(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self._words[at.SCHEDULE_RULE] = schedule.rule
-        self._compiled = (
-            isinstance(schedule, CompiledSchedule) and self.cache.rule != PYTHON_CACHE
-        )
+        self._compiled = isinstance(schedule, CompiledSchedule) and self.cache.rule != PYTHON_CACHE
 
     @property
     def belief(self) -> Belief:
@@ -163,9 +161,10 @@ class Brain:
         s = self._words
         s[at.NUM_FLIGHTS] = 0
         if view.in_flight:
-            assert len(view.in_flight) <= at.FLIGHT_CAPACITY, "more transfers than there is space for"
+            assert len(view.in_flight) <= at.FLIGHT_CAPACITY, "too many transfers under way"
             s[at.NUM_FLIGHTS] = len(view.in_flight)
-            self.state.of(at.FLIGHTS)[: len(view.in_flight)] = view.in_flight
+            first = int(s[at.FLIGHTS])
+            s[first : first + 3 * len(view.in_flight)] = [n for f in view.in_flight for n in f]
         inputs = (
             s, self._step, routing.layer, routing.experts, routing.ranked, routing.scores,
             view.resident, view.held, view.occupied,

@@ -1,5 +1,5 @@
-"""The decision a layer waits for: take up the routing, schedule, update the cache, find slots, write
-the plan. Compiled, over the buffer; each stage by itself where a policy in Python stands between."""
+"""The decision a layer waits for: take up the routing, schedule, update the cache, find slots,
+write the plan. Compiled, over the buffer; in stages where a policy in Python stands between."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def fill_view(
         present[i] = flat[i]
     at.ints(s, at.HELD)[:] = held
     s[at.OCCUPIED] = occupied
-    s[at.GPU_BUSY_NS], s[at.CPU_BUSY_NS], s[at.LINK_BUSY_NS] = gpu_busy_ns, cpu_busy_ns, link_busy_ns
+    s[at.GPU_BUSY_NS], s[at.CPU_BUSY_NS] = gpu_busy_ns, cpu_busy_ns
+    s[at.LINK_BUSY_NS] = link_busy_ns
 
 
 @compiled

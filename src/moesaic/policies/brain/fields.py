@@ -99,6 +99,7 @@ PLAN_HEADER = 4  # GPU experts, CPU experts, moves, estimated nanoseconds; then 
     PAIRS,
     USES,
     POSTERIOR,
+    RATIOS,
     HISTORY_SHAPES,
     HISTORY,
     PENDING_SHAPES,
@@ -111,8 +112,8 @@ PLAN_HEADER = 4  # GPU experts, CPU experts, moves, estimated nanoseconds; then 
     LATER_COUNTS,
     LATER_WEIGHTS,
     PICKS,
-) = range(NUM_SCALARS, NUM_SCALARS + 2 * 39, 2)
-FIRST_ARRAY_WORD = NUM_SCALARS + 2 * 39
+) = range(NUM_SCALARS, NUM_SCALARS + 2 * 40, 2)
+FIRST_ARRAY_WORD = NUM_SCALARS + 2 * 40
 
 
 @compiled

@@ -62,7 +62,8 @@ def _count(s: Ints) -> None:
     pairs = at.floats(s, at.PAIRS).reshape(ahead, s[at.LAYERS], experts, experts)
     for distance in range(1, ahead + 1):
         earlier = (layer - distance) % (ahead + 1)
-        if layer < distance or shapes[earlier, 0] != layer - distance or shapes[earlier, 1] != tokens:
+        known = layer >= distance and shapes[earlier, 0] == layer - distance
+        if not known or shapes[earlier, 1] != tokens:
             continue
         _count_pairs(
             history[earlier], shapes[earlier, 2], chosen, used, tokens, pairs[distance - 1, layer]
@@ -119,24 +120,24 @@ def predict(s: Ints) -> int:
     """Forecast the next layers from the pairs seen so far; returns how many."""
     layer, experts, ahead = s[at.LAYER], s[at.EXPERTS], s[at.LOOKAHEAD]
     tokens, used, ranks = s[at.TOKENS], s[at.USED_RANKS], s[at.TOP_K]
-    count = min(ahead, s[at.LAYERS] - 1 - layer)
+    count = int(min(ahead, s[at.LAYERS] - 1 - layer))
     shapes = at.ints(s, at.FORECAST_SHAPES).reshape(ahead, 3)
     ids = at.ints(s, at.FORECAST_IDS).reshape(ahead, s[at.ENTRIES])
     scores = at.floats(s, at.FORECAST_SCORES).reshape(ahead, s[at.ENTRIES])
     chosen = at.ints(s, at.EXPERT_IDS)
     pairs = at.floats(s, at.PAIRS).reshape(ahead, s[at.LAYERS], experts, experts)
     uses = at.floats(s, at.USES).reshape(s[at.LAYERS], experts)
-    posterior = at.floats(s, at.POSTERIOR).reshape(2, experts)
+    posterior = at.floats(s, at.POSTERIOR)
+    ratios = at.floats(s, at.RATIOS).reshape(experts, experts + 1)
     for d in range(count):
         later = layer + d + 1
         shapes[d, 0], shapes[d, 1], shapes[d, 2] = later, tokens, ranks
-        for b in range(experts):
-            posterior[1, b] = uses[later, b] + _SMOOTH * experts
+        ratios[:, experts] = 0.0
         for token in range(tokens):
             mine = chosen[token * used : (token + 1) * used]
-            _posterior(mine, pairs[d, later], uses[later], posterior[1], posterior[0])
+            _posterior(mine, pairs[d, later], uses[later], ratios, posterior)
             at_token = slice(token * ranks, (token + 1) * ranks)
-            _rank(posterior[0], ids[d, at_token], scores[d, at_token])
+            _rank(posterior, ids[d, at_token], scores[d, at_token])
     return count
 
 
@@ -145,17 +146,24 @@ def _posterior(
     chosen: Ints,
     pairs: NDArray[np.float64],
     uses: NDArray[np.float64],
-    seen: NDArray[np.float64],
+    ratios: NDArray[np.float64],
     posterior: NDArray[np.float64],
 ) -> None:
-    """How likely each expert is, up to a factor. The inner loop runs over neighbours in memory."""
-    for b in range(len(uses)):
+    """How likely each expert is, up to a factor. Inner loops run over neighbours in memory; the
+    quotients of an expert are made when the first token asks for them (the last column says)."""
+    experts = len(uses)
+    for b in range(experts):
         posterior[b] = uses[b] + 1.0
     for a in chosen:
-        if a >= 0:
-            row = pairs[a]
-            for b in range(len(uses)):
-                posterior[b] *= (row[b] + _SMOOTH) / seen[b]
+        if a < 0:
+            continue
+        row, ratio = pairs[a], ratios[a]
+        if ratio[experts] == 0.0:
+            ratio[experts] = 1.0
+            for b in range(experts):
+                ratio[b] = (row[b] + _SMOOTH) / (uses[b] + _SMOOTH * experts)
+        for b in range(experts):
+            posterior[b] *= ratio[b]
 
 
 @compiled

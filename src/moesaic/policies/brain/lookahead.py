@@ -10,7 +10,7 @@ import numpy as np
 
 from moesaic.policies.brain import fields as at
 from moesaic.policies.brain.forecasts import expect, observe_routing, predict
-from moesaic.policies.brain.slots import admit, shield
+from moesaic.policies.brain.slots import admit
 from moesaic.policies.compiled import compiled
 from moesaic.policies.prefetch.base import IMPACT, NEXT_LAYER
 from moesaic.policies.prefetch.impact import mark_coming, prepare_layer, rank_by_impact
@@ -31,19 +31,19 @@ def begin(s: Ints) -> int:
     s[at.MAX_BACKGROUND] = 0
     if s[at.FIXED_CACHE] or not (s[at.PROMOTE] or s[at.LOOKAHEAD]):
         return -1
-    _price_link(s)
+    price_link(s)
     lanes, assigned = at.ints(s, at.LANES), at.ints(s, at.ASSIGNED)
     estimated = assigned[3 * (s[at.EXPERTS] + 4) + 3]
     s[at.LINK_FREE_NS] = lanes[LINK_FREE] + s[at.NUM_TRANSFERS] * s[at.TRANSFER_NS]
     starts = at.ints(s, at.STARTS)
     for d in range(len(starts)):  # if layers take as long as they did so far
         starts[d] = estimated + s[at.GAP_NS] + d * (s[at.GAP_NS] + s[at.LAYER_NS])
-    s[at.MAX_BACKGROUND] = _delays(s, starts[0])
+    s[at.MAX_BACKGROUND] = fill_delays(s, starts[0])
     return int(s[at.MAX_BACKGROUND])
 
 
 @compiled
-def _price_link(s: Ints) -> None:
+def price_link(s: Ints) -> None:
     """What would half a transfer's lateness of the link have cost this layer? A background
     transfer that is still under way when the next layer starts makes that layer's own transfers
     wait; layers differ in how much that hurts, so the price is averaged over them."""
@@ -65,7 +65,7 @@ def _price_link(s: Ints) -> None:
 
 
 @compiled
-def _delays(s: Ints, next_start: int) -> int:
+def fill_delays(s: Ints, next_start: int) -> int:
     """What 0, 1, 2, ... moves are expected to cost the next layer; returns how many can start
     before its experts do."""
     delays, free, transfer = at.ints(s, at.DELAYS), s[at.LINK_FREE_NS], s[at.TRANSFER_NS]
@@ -96,10 +96,12 @@ def foresee(s: Ints) -> None:
         expect(s, s[at.FORECASTS])
     shapes = at.ints(s, at.FORECAST_SHAPES)
     ids = at.ints(s, at.FORECAST_IDS).reshape(s[at.LOOKAHEAD], s[at.ENTRIES])
+    shielded = at.octets(s, at.SHIELD)
     for d in range(s[at.FORECASTS]):
+        base = shapes[3 * d] * s[at.EXPERTS]
         for i in range(shapes[3 * d + 1] * shapes[3 * d + 2]):
             if ids[d, i] >= 0:
-                shield(s, shapes[3 * d], ids[d, i])
+                shielded[base + ids[d, i]] = 1
 
 
 @compiled

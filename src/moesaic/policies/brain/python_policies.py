@@ -50,7 +50,7 @@ def _outlook(prefetch: Prefetch, state: State, belief: Belief) -> Outlook:
     trust = tuple(state.of(at.TRUST).tolist())
     return Outlook(
         layer=int(s[at.LAYER]),
-        forecasts=tuple(_forecast(state, d) for d in range(s[at.FORECASTS])),
+        forecasts=tuple(forecast_from(state, d) for d in range(s[at.FORECASTS])),
         resident=state.of(at.RESIDENT),  # type: ignore[arg-type]
         coming=tuple(ExpertId(int(f[0]), int(f[1])) for f in flights),
         rule=int(s[at.SCHEDULE_RULE]),
@@ -64,7 +64,7 @@ def _outlook(prefetch: Prefetch, state: State, belief: Belief) -> Outlook:
     )
 
 
-def _forecast(state: State, number: int) -> Forecast:
+def forecast_from(state: State, number: int) -> Forecast:
     layer, tokens, ranks = state.of(at.FORECAST_SHAPES)[number].tolist()
     ids = state.of(at.FORECAST_IDS)[number, : tokens * ranks].reshape(tokens, ranks)
     scores = state.of(at.FORECAST_SCORES)[number, : tokens * ranks].reshape(tokens, ranks)

@@ -67,7 +67,8 @@ def arrays(n: Sizes) -> list[Array]:
         Array(at.FORECAST_SCORES, FLOAT, (ahead, entries)),
         Array(at.PAIRS, FLOAT, (ahead, layers, experts, experts)),  # [distance, layer, before, now]
         Array(at.USES, FLOAT, (layers, experts)),
-        Array(at.POSTERIOR, FLOAT, (2, experts)),
+        Array(at.POSTERIOR, FLOAT, (experts,)),
+        Array(at.RATIOS, FLOAT, (experts if ahead else 0, experts + 1)),
         Array(at.HISTORY_SHAPES, INT, (ahead + 1, 3)),  # layer or -1, tokens, ranks
         Array(at.HISTORY, INT, (ahead + 1, entries)),
         Array(at.PENDING_SHAPES, INT, (ahead + 1, ahead, 3)),  # address or -1, tokens, ranks

@@ -5,7 +5,6 @@ among the residents by these values is the brain's work (brain/slots.py)."""
 
 from __future__ import annotations
 
-from abc import ABC
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +21,7 @@ PYTHON, NOTHING, LRU, LFU, MRS, TWO_SPEED = -1, 0, 1, 2, 3, 4  # compiled rules,
 NUMBERS = 8  # parameters and counters; then one counter per layer
 
 
-class Cache(ABC):
+class Cache:
     """`values[l, e]` is what keeping expert e of layer l is worth, up to date after `observe`.
 
     A compiled cache names its `rule` and keeps what it must remember in `memory` (`planes`

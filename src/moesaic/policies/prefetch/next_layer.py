@@ -27,9 +27,9 @@ def propose_next_layer(
     for picked in range(len(picks)):
         best = -1
         for expert in range(len(absent)):
-            if absent[expert] and weights[expert] > 0.0:
-                if best < 0 or weights[expert] > weights[best]:
-                    best = expert
+            least = weights[best] if best >= 0 else 0.0
+            if absent[expert] and weights[expert] > least:
+                best = expert
         if best < 0:
             return picked
         picks[picked] = best
