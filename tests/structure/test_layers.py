@@ -16,7 +16,6 @@ BELOW_ENGINE = {
     "policies",
     "hardware",
     "workloads",
-    "problems",
     "kernels",
     "models",
 } | MACHINES
@@ -25,7 +24,6 @@ ALLOWED: dict[str, set[str]] = {
     "policies": {"core"},
     "hardware": {"core"},
     "workloads": {"core"},
-    "problems": {"core"},
     "machines": set(),  # the folder's own __init__
     "machines.sim": {"core", "hardware"},
     "kernels": {"core"},

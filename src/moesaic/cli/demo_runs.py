@@ -78,11 +78,12 @@ def compare_here(expected: Completion) -> bool:
 
 def record_questions(file: Path) -> int:
     """Leave a trace of the routing while more questions are answered together; how many rightly."""
+    from moesaic.engine.evaluation.final_answer import extract_answer, same_answer
+    from moesaic.engine.evaluation.problem_set import held_out_problems
     from moesaic.engine.generation.llm import LLM
     from moesaic.engine.generation.sampling_params import SamplingParams
-    from moesaic.problems import extract_answer, generate, same_answer
 
-    problems = list(generate(_SPLIT, seed=0, count=QUESTIONS))
+    problems = held_out_problems(_SPLIT, QUESTIONS)
     settings = engine_settings({**EMULATED, "max_sequences": QUESTIONS})
     with LLM(settings=settings, record=file) as llm:
         tokenizer = llm.model.tokenizer

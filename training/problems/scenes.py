@@ -22,12 +22,12 @@ from importlib.resources import files
 from random import Random
 from typing import NamedTuple
 
-from moesaic.problems.chance import pick
-from moesaic.problems.grammar import capital, enumerate_words
-from moesaic.problems.places import counted
-from moesaic.problems.pools import POOLS, Pool
-from moesaic.problems.reader import blocks
-from moesaic.problems.text import Fields
+from training.problems.chance import pick
+from training.problems.grammar import capital, enumerate_words
+from training.problems.places import counted
+from training.problems.pools import POOLS, Pool
+from training.problems.reader import blocks
+from training.problems.text import Fields
 
 _FIELDS = "which Which nouns where after_q before_q first_q last_q told tells clause items"
 FIELDS = tuple(_FIELDS.split())
@@ -42,7 +42,7 @@ class Scene(NamedTuple):
 
 @cache
 def family(name: str) -> tuple[Scene, ...]:
-    file = files("moesaic.problems") / "data" / "scenes" / f"{name}.txt"
+    file = files("training.problems") / "data" / "scenes" / f"{name}.txt"
     return tuple(_scene(lines) for _, lines in blocks(file.read_text(encoding="ascii")))
 
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from random import Random
 
-from moesaic.problems.chance import between, pick, shuffled
-from moesaic.problems.draws import Draw
-from moesaic.problems.problem import MARK, Problem
-from moesaic.problems.text import Fields, Filler, fillers
+from moesaic.engine.evaluation.final_answer import MARK
+from training.problems.chance import between, pick, shuffled
+from training.problems.draws import Draw
+from training.problems.problem import Problem
+from training.problems.text import Fields, Filler, fillers
 
 Wanted = Callable[[str, tuple[str, ...]], bool]  # template, values
 

@@ -5,7 +5,7 @@ Countable things are listed by their plural; a slot named in the singular gives 
 
 from __future__ import annotations
 
-from moesaic.problems.grammar import singular
+from training.problems.grammar import singular
 
 
 def _listed(text: str) -> tuple[str, ...]:

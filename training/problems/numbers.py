@@ -14,9 +14,9 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from moesaic.problems.arithmetic import compute, write
-from moesaic.problems.draws import Draw
-from moesaic.problems.text import Fields
+from training.problems.arithmetic import compute, write
+from training.problems.draws import Draw
+from training.problems.text import Fields
 
 Values = dict[str, int]
 Instruction = Callable[[Random, Values], bool]  # False: draw again

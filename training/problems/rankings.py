@@ -11,11 +11,11 @@ from functools import cache
 from itertools import pairwise
 from random import Random
 
-from moesaic.problems.attributes import Attribute, Degrees, family
-from moesaic.problems.chance import between, pick, several, shuffled
-from moesaic.problems.draws import NamedDraw, maker
-from moesaic.problems.grammar import capital, enumerate_words
-from moesaic.problems.text import Fields
+from training.problems.attributes import Attribute, Degrees, family
+from training.problems.chance import between, pick, several, shuffled
+from training.problems.draws import NamedDraw, maker
+from training.problems.grammar import capital, enumerate_words
+from training.problems.text import Fields
 
 _WORDS = "which Which verb Are unit more most less least high low"
 _PLACES = {"top": -1, "second": -2, "middle": None, "second_last": 1, "bottom": 0}  # None: half way

@@ -1,24 +1,12 @@
-"""A question with its worked solution, and how an answer is found in text and compared."""
+"""How the final answer is found in what a model wrote, and compared with the expected one."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 MARK = "Answer:"
 _MARKED = re.compile(r"answer:[ \t]*([^\n]*)", re.IGNORECASE)
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    question: str
-    worked: str  # ends with the line "Answer: <answer>"
-    answer: str
-    kind: str
-    template: str
-    steps: int  # of arithmetic or of looking something up
-    values: tuple[str, ...]  # what decides between train and held_out_numbers
 
 
 def extract_answer(text: str) -> str | None:

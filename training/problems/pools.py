@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from moesaic.problems.names import PEOPLE
-from moesaic.problems.words import PAIRS, SINGLES
+from training.problems.names import PEOPLE
+from training.problems.words import PAIRS, SINGLES
 
 
 class Pool(NamedTuple):

@@ -12,9 +12,9 @@ from hashlib import blake2b
 from random import Random
 
 from moesaic.core.errors import ImpossibleSetting, UnknownName
-from moesaic.problems.catalog import KINDS, templates
-from moesaic.problems.problem import Problem
-from moesaic.problems.template import Template
+from training.problems.catalog import KINDS, templates
+from training.problems.problem import Problem
+from training.problems.template import Template
 
 SPLITS = ("train", "held_out_numbers", "held_out_templates")
 ONE_IN = 8

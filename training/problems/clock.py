@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from moesaic.problems.chance import between
-from moesaic.problems.draws import simple
-from moesaic.problems.text import Fields
+from training.problems.chance import between
+from training.problems.draws import simple
+from training.problems.text import Fields
 
 
 def _time(hour: int, minute: int) -> str:

@@ -17,10 +17,10 @@ from functools import cache
 from random import Random
 from string import Formatter
 
-from moesaic.problems.chance import several
-from moesaic.problems.grammar import capital, count_noun, singular, with_article
-from moesaic.problems.names import PEOPLE
-from moesaic.problems.words import ONE_OF, PAIRS, SINGLES
+from training.problems.chance import several
+from training.problems.grammar import capital, count_noun, singular, with_article
+from training.problems.names import PEOPLE
+from training.problems.words import ONE_OF, PAIRS, SINGLES
 
 Fields = dict[str, str]
 Filler = Callable[[Random, Fields], None]

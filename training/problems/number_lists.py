@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from moesaic.problems.chance import between, several
-from moesaic.problems.draws import NamedDraw, limits, maker
-from moesaic.problems.text import Fields
-from moesaic.problems.walks import added
+from training.problems.chance import between, several
+from training.problems.draws import NamedDraw, limits, maker
+from training.problems.text import Fields
+from training.problems.walks import added
 
 _RANGE = tuple(range(2, 100))
 

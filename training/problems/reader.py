@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
-from moesaic.problems import numbers
-from moesaic.problems.draws import named_draw
-from moesaic.problems.template import Telling, Template
+from training.problems import numbers
+from training.problems.draws import named_draw
+from training.problems.template import Telling, Template
 
 Line = tuple[str, str]
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-from moesaic.problems.reader import read
-from moesaic.problems.template import Template
+from training.problems.reader import read
+from training.problems.template import Template
 
 KINDS = ("word", "passage", "list", "date", "comparison")
 
 
 @cache
 def templates() -> tuple[Template, ...]:
-    data = files("moesaic.problems") / "data"
+    data = files("training.problems") / "data"
     found: list[Template] = []
     for kind in KINDS:
         for file in sorted((data / kind).iterdir(), key=lambda file: file.name):

@@ -23,12 +23,12 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
-from moesaic.problems.grammar import singular
-from moesaic.problems.reader import variants
-from moesaic.problems.text import fields_of
-from moesaic.problems.words import PLURALS
+from training.problems.grammar import singular
+from training.problems.reader import variants
+from training.problems.text import fields_of
+from training.problems.words import PLURALS
 
-_FOLDER = files("moesaic.problems") / "data" / "stories"
+_FOLDER = files("training.problems") / "data" / "stories"
 _VERB = re.compile(r"<([^<>/]*)/([^<>/]*)(?:/([^<>/]*))?>")
 _SLOTS = {
     "B": {"B"},

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from random import Random
 from typing import NamedTuple
 
-from moesaic.problems.arithmetic import Step, write
-from moesaic.problems.chance import between, pick
+from training.problems.arithmetic import Step, write
+from training.problems.chance import between, pick
 
 _STEPS = {"packs_in": 2, "packs_out": 2}  # the others take one
 _RARE = {"double", "triple", "half", "packs_in", "packs_out"}  # one of these in a story

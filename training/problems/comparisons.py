@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
-from moesaic.problems.chance import several
-from moesaic.problems.draws import NamedDraw, limits, maker
-from moesaic.problems.names import PEOPLE
-from moesaic.problems.text import Fields
-from moesaic.problems.words import PAIRS, SINGLES
+from training.problems.chance import several
+from training.problems.draws import NamedDraw, limits, maker
+from training.problems.names import PEOPLE
+from training.problems.text import Fields
+from training.problems.words import PAIRS, SINGLES
 
 _SINGULAR = {slot: tuple(one for _, one in pairs) for slot, pairs in PAIRS.items()}
 _POOLS = {**_SINGULAR, **SINGLES, "people": tuple(person.name for person in PEOPLE)}

@@ -10,7 +10,7 @@ from importlib import import_module
 from random import Random
 from typing import NamedTuple
 
-from moesaic.problems.text import Fields
+from training.problems.text import Fields
 
 Draw = Callable[[Random], Fields | None]  # None: these values make no problem, draw again
 _MODULES = (  # where makers stand
@@ -58,7 +58,7 @@ def simple(name: str, gives: str, key: str) -> Callable[[Draw], Draw]:
 
 def named_draw(call: str) -> NamedDraw:
     for module in _MODULES:
-        import_module(f"moesaic.problems.{module}")
+        import_module(f"training.problems.{module}")
     name, *arguments = call.split()
     return _MAKERS[name](*arguments)
 

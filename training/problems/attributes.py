@@ -19,9 +19,9 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from moesaic.problems.draws import limits
-from moesaic.problems.pools import POOLS, Pool
-from moesaic.problems.reader import blocks
+from training.problems.draws import limits
+from training.problems.pools import POOLS, Pool
+from training.problems.reader import blocks
 
 
 class Degrees(NamedTuple):
@@ -45,7 +45,7 @@ class Attribute(NamedTuple):
 
 @cache
 def family(name: str) -> tuple[Attribute, ...]:
-    file = files("moesaic.problems") / "data" / "attributes" / f"{name}.txt"
+    file = files("training.problems") / "data" / "attributes" / f"{name}.txt"
     return tuple(_attribute(lines) for _, lines in blocks(file.read_text(encoding="ascii")))
 
 

@@ -11,12 +11,12 @@ from importlib.resources import files
 from random import Random
 from typing import NamedTuple
 
-from moesaic.problems.chance import between, pick, several
-from moesaic.problems.draws import NamedDraw, limits, maker
-from moesaic.problems.grammar import capital, enumerate_words
-from moesaic.problems.reader import blocks
-from moesaic.problems.text import Fields
-from moesaic.problems.walks import added
+from training.problems.chance import between, pick, several
+from training.problems.draws import NamedDraw, limits, maker
+from training.problems.grammar import capital, enumerate_words
+from training.problems.reader import blocks
+from training.problems.text import Fields
+from training.problems.walks import added
 
 
 class Amount(NamedTuple):
@@ -33,7 +33,7 @@ _TOLD = ("told", "tells", "clause", "items", "nouns")
 
 @cache
 def settings() -> tuple[Amount, ...]:
-    file = files("moesaic.problems") / "data" / "scenes" / "amounts.txt"
+    file = files("training.problems") / "data" / "scenes" / "amounts.txt"
     return tuple(_amount(lines) for _, lines in blocks(file.read_text(encoding="ascii")))
 
 

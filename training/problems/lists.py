@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from random import Random
 
-from moesaic.problems.chance import between, pick, several, shuffled
-from moesaic.problems.draws import NamedDraw, limits, maker, simple
-from moesaic.problems.grammar import with_article
-from moesaic.problems.names import PEOPLE
-from moesaic.problems.places import GIVES, counted, places
-from moesaic.problems.text import Fields
-from moesaic.problems.walks import tallied, until_found, until_gone
+from training.problems.chance import between, pick, several, shuffled
+from training.problems.draws import NamedDraw, limits, maker, simple
+from training.problems.grammar import with_article
+from training.problems.names import PEOPLE
+from training.problems.places import GIVES, counted, places
+from training.problems.text import Fields
+from training.problems.walks import tallied, until_found, until_gone
 
 CATEGORIES: dict[str, tuple[str, ...]] = {
     category: tuple(words.split())

@@ -5,8 +5,9 @@ Knows nothing of models or tokens: text in, text out. `generate` gives problems 
 
 from __future__ import annotations
 
-from moesaic.problems.catalog import KINDS
-from moesaic.problems.generate import SPLITS, generate
-from moesaic.problems.problem import Problem, extract_answer, same_answer
+from moesaic.engine.evaluation.final_answer import extract_answer, same_answer
+from training.problems.catalog import KINDS
+from training.problems.generate import SPLITS, generate
+from training.problems.problem import Problem
 
 __all__ = ["KINDS", "SPLITS", "Problem", "extract_answer", "generate", "same_answer"]

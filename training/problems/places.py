@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from moesaic.problems.chance import between
-from moesaic.problems.text import Fields
+from training.problems.chance import between
+from training.problems.text import Fields
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 _GIVES = "first last word nth number mid before after counted up_to total backward without line"

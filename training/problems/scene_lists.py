@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
-from moesaic.problems.chance import between, pick, several, shuffled
-from moesaic.problems.draws import NamedDraw, limits, maker
-from moesaic.problems.grammar import enumerate_words
-from moesaic.problems.places import GIVES, ORDINALS, counted, places
-from moesaic.problems.scenes import FIELDS, family, tell
-from moesaic.problems.text import Fields
-from moesaic.problems.walks import tallied, until_found, until_gone
+from training.problems.chance import between, pick, several, shuffled
+from training.problems.draws import NamedDraw, limits, maker
+from training.problems.grammar import enumerate_words
+from training.problems.places import GIVES, ORDINALS, counted, places
+from training.problems.scenes import FIELDS, family, tell
+from training.problems.text import Fields
+from training.problems.walks import tallied, until_found, until_gone
 
 _NAMED = ("word", "mid", "before", "after")  # questions say "the lamp", but "Ada"
 

@@ -18,13 +18,13 @@ from importlib.resources import files
 from random import Random
 from typing import NamedTuple
 
-from moesaic.problems.chance import between, pick, several
-from moesaic.problems.draws import NamedDraw, maker
-from moesaic.problems.grammar import capital, singular, with_article
-from moesaic.problems.names import PEOPLE
-from moesaic.problems.reader import blocks, variants
-from moesaic.problems.text import Fields, fields_of
-from moesaic.problems.words import ONE_OF, PAIRS, SINGLES
+from training.problems.chance import between, pick, several
+from training.problems.draws import NamedDraw, maker
+from training.problems.grammar import capital, singular, with_article
+from training.problems.names import PEOPLE
+from training.problems.reader import blocks, variants
+from training.problems.text import Fields, fields_of
+from training.problems.words import ONE_OF, PAIRS, SINGLES
 
 _GIVES = ("passage", "question", "evidence", "answer", "relation", "said")
 _ABOUT_A = frozenset({"A", "he", "his", "him", "He", "His"})
@@ -173,7 +173,7 @@ def _forms(slot: str) -> tuple[Fields, ...]:
 
 @cache
 def _relations(theme: str) -> tuple[Relation, ...]:
-    text = (files("moesaic.problems") / "data" / "relations" / f"{theme}.txt").read_text("ascii")
+    text = (files("training.problems") / "data" / "relations" / f"{theme}.txt").read_text("ascii")
     return tuple(_relation(name, lines) for name, lines in blocks(text))
 
 

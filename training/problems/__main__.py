@@ -1,4 +1,4 @@
-"""A look at some problems: python -m moesaic.problems --split train --count 5 --seed 1."""
+"""A look at some problems: python -m training.problems --split train --count 5 --seed 1."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import sys
 from dataclasses import asdict
 
 from moesaic.core.errors import MoesaicError
-from moesaic.problems import KINDS, SPLITS, generate
+from training.problems import KINDS, SPLITS, generate
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m moesaic.problems", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m training.problems", description=__doc__)
     parser.add_argument("--split", default="train", help=", ".join(SPLITS))
     parser.add_argument("--count", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)

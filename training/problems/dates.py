@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from moesaic.problems.chance import between, pick, several
-from moesaic.problems.draws import NamedDraw, limits, maker, simple
-from moesaic.problems.text import Fields
-from moesaic.problems.words import SINGLES
+from training.problems.chance import between, pick, several
+from training.problems.draws import NamedDraw, limits, maker, simple
+from training.problems.text import Fields
+from training.problems.words import SINGLES
 
 WEEKDAYS = SINGLES["weekday"]
 MONTHS = SINGLES["month"]

@@ -12,14 +12,14 @@ from functools import cached_property
 from random import Random
 from typing import NamedTuple
 
-from moesaic.problems.chance import between, pick, several
-from moesaic.problems.draws import NamedDraw, maker
-from moesaic.problems.grammar import capital, singular
-from moesaic.problems.names import PEOPLE
-from moesaic.problems.stories_numbers import Happening, happenings, plans
-from moesaic.problems.stories_words import Family, Wording, families
-from moesaic.problems.text import Fields
-from moesaic.problems.words import PAIRS, SINGLES
+from training.problems.chance import between, pick, several
+from training.problems.draws import NamedDraw, maker
+from training.problems.grammar import capital, singular
+from training.problems.names import PEOPLE
+from training.problems.stories_numbers import Happening, happenings, plans
+from training.problems.stories_words import Family, Wording, families
+from training.problems.text import Fields
+from training.problems.words import PAIRS, SINGLES
 
 _SOON = (
     ("", "Then", "After that,", "Finally,"),
