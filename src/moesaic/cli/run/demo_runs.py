@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from moesaic.cli.run.demo_policies import ENTRIES, Entry
+from moesaic.cli.run.run.run.run.demo_policies import ENTRIES, Entry
 from moesaic.cli.shared.engine_options import engine_settings, one_text_settings
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ class _Measured(NamedTuple):
 
 def first_answer(question: str) -> Completion:
     """Show the command, the answer while it is generated, and what it cost."""
-    from moesaic.cli.run.answer_words import answer_lines, cost_lines
-    from moesaic.cli.run.generating import follow, loaded
-    from moesaic.cli.run.prompt import prompt_tokens
+    from moesaic.cli.run.run.run.run.answer_words import answer_lines, cost_lines
+    from moesaic.cli.run.run.run.run.generating import follow, loaded
+    from moesaic.cli.run.run.run.run.prompt import prompt_tokens
     from moesaic.engine.preparation import prepare
     from moesaic.engine.sampling.sampling_params import SamplingParams
 
@@ -80,9 +80,10 @@ def record_questions(file: Path) -> int:
     """Leave a trace of the routing while more questions are answered together; how many rightly."""
     from moesaic.engine.llm import LLM
     from moesaic.engine.sampling.sampling_params import SamplingParams
-    from moesaic.problems import extract_answer, generate, same_answer
+    from moesaic.lab.evaluation.final_answer import extract_answer, same_answer
+    from moesaic.lab.evaluation.problem_set import held_out_problems
 
-    problems = list(generate(_SPLIT, seed=0, count=QUESTIONS))
+    problems = held_out_problems(_SPLIT, QUESTIONS)
     settings = engine_settings({**EMULATED, "max_sequences": QUESTIONS})
     with LLM(settings=settings, record=file) as llm:
         tokenizer = llm.model.tokenizer
