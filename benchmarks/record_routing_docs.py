@@ -13,11 +13,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from moesaic.cli.trace.trace.trace_columns import ROWS, Column, columns, table, work_of
-from moesaic.cli.trace.trace.trace_compare import MAX_TOKENS
-from moesaic.cli.trace.trace.trace_picture import draw_traces
-
 from benchmarks.record_routing import ALL
+from moesaic.cli.trace.trace_columns import ROWS, Column, columns, table, work_of
+from moesaic.cli.trace.trace_compare import MAX_TOKENS
+from moesaic.cli.trace.trace_picture import draw_traces
 from moesaic.core.errors import ImpossibleSetting, MoesaicError
 from moesaic.core.files import whole_file
 from moesaic.workloads.source import open_trace

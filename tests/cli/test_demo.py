@@ -11,9 +11,9 @@ from typing import NamedTuple
 import pytest
 import torch
 from command import refused, run
-from moesaic.cli.run.run.demo_policies import ENTRIES
 
 from moesaic.cli.main import app
+from moesaic.cli.run.demo_policies import ENTRIES
 from moesaic.cli.run.run import demo, demo_runs, demo_simulations
 from moesaic.models.bundled import NAME, default_model
 from moesaic.policies.systems import SYSTEMS

@@ -12,9 +12,9 @@ import pytest
 from click import Group
 from click.testing import CliRunner, Result
 from command import refused
-from moesaic.cli.trace.trace.trace import trace
 
 from moesaic.cli.main import VERBS, app
+from moesaic.cli.trace.trace import trace
 from moesaic.core.errors import MoesaicError
 from moesaic.workloads.bundled import bundled_trace
 from moesaic.workloads.source import open_trace
@@ -147,7 +147,7 @@ def test_no_empty_line_is_left_where_no_bar_can_be_drawn() -> None:
 
 def test_help_loads_no_numbers() -> None:
     code = (
-        "import sys; from moesaic.cli.trace.trace.trace import trace; "
+        "import sys; from moesaic.cli.trace.trace import trace; "
         "trace.main(['synthesize', '--help'], standalone_mode=False); "
         "sys.exit(any(m in sys.modules for m in ('numpy', 'numba')))"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from training.problems import evaluation_set, extract_answer, generate, same_answer
 
-from moesaic.cli import eval_options
+from moesaic.cli.study import eval_options
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.lab.evaluation.problem_set import SPLITS, held_out_problems
 from training import evaluation

@@ -17,8 +17,8 @@ from moesaic.core.errors import MoesaicError, UnknownName
 
 # verb -> (module with a click command of the same name, one line for --help)
 VERBS: dict[str, tuple[str, str]] = {
-    "run": ("moesaic.cli.run.run.run", "Let a model answer or go on with a text."),
-    "chat": ("moesaic.cli.run.run.chat", "Talk with a model."),
+    "run": ("moesaic.cli.run.run", "Let a model answer or go on with a text."),
+    "chat": ("moesaic.cli.run.chat", "Talk with a model."),
     "bench": ("moesaic.cli.study.bench", "How fast a model reads and writes on this machine."),
     "eval": ("moesaic.cli.study.eval", "How good a model's answers are."),
     "quality": ("moesaic.cli.study.quality", "What storing experts in fewer bits costs."),
@@ -29,7 +29,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "simulate": ("moesaic.cli.study.simulate", "Run one model on one simulated machine."),
     "compare": ("moesaic.cli.study.compare", "Compare policies, cache ratios and machines."),
     "trace": (
-        "moesaic.cli.trace.trace.trace",
+        "moesaic.cli.trace.trace",
         "Inspect, compare, fit, synthesize and convert traces.",
     ),
     "models": ("moesaic.cli.info.models", "List the known models, or show one."),
@@ -40,7 +40,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "fidelity": ("moesaic.cli.study.fidelity", "Compare the simulator with this machine."),
     "doctor": ("moesaic.cli.info.doctor", "What this machine has, what is used, what is missing."),
     "demo": (
-        "moesaic.cli.run.run.demo",
+        "moesaic.cli.run.demo",
         "The bundled model answers, and policies are compared on it.",
     ),
 }

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moesaic.cli.run.run.sampling_options import sampling_options, sampling_params
+from moesaic.cli.run.sampling_options import sampling_options, sampling_params
 from moesaic.cli.shared.bundled_defaults import with_bundled_defaults
 from moesaic.cli.shared.engine_options import one_text_options, one_text_settings
 from moesaic.cli.shared.model_folder import model_folder
 from moesaic.core.errors import ImpossibleSetting, MoesaicError
 
 if TYPE_CHECKING:
-    from moesaic.cli.run.run.conversation import Conversation
+    from moesaic.cli.run.conversation import Conversation
     from moesaic.engine.completion import Chunk
     from moesaic.engine.preparation import Prepared
     from moesaic.engine.sampling.sampling_params import SamplingParams
@@ -46,8 +46,8 @@ def chat(model: str | None, as_json: bool, **asked: Any) -> None:
 
         check_routing("--record", asked["record"])
 
-    from moesaic.cli.run.run.conversation import Conversation
-    from moesaic.cli.run.run.generating import loaded
+    from moesaic.cli.run.conversation import Conversation
+    from moesaic.cli.run.generating import loaded
     from moesaic.engine.preparation import prepare
 
     prepared = prepare(folder, settings)
@@ -70,7 +70,7 @@ def _refuse_if_mute(prepared: Prepared, params: SamplingParams) -> None:
 
 def _talk(conversation: Conversation, as_json: bool) -> bool:
     """Until the user leaves. False if something could not be done."""
-    from moesaic.cli.run.run.chat_commands import obey
+    from moesaic.cli.run.chat_commands import obey
 
     answer = _answer_in_json if as_json else _answer
     fine = True
@@ -90,7 +90,7 @@ def _talk(conversation: Conversation, as_json: bool) -> bool:
 
 
 def _answer(conversation: Conversation, text: str) -> None:
-    from moesaic.cli.run.run.answer_words import ending, fills
+    from moesaic.cli.run.answer_words import ending, fills
 
     completion = conversation.answer(text, _show)
     if not (completion.text or "").endswith("\n"):
@@ -102,7 +102,7 @@ def _answer(conversation: Conversation, text: str) -> None:
 
 
 def _answer_in_json(conversation: Conversation, text: str) -> None:
-    from moesaic.cli.run.run.answer_words import answer_fields
+    from moesaic.cli.run.answer_words import answer_fields
 
     try:
         completion = conversation.answer(text, lambda chunk: None)
@@ -120,7 +120,7 @@ def _show(chunk: Chunk) -> None:
 def _lines() -> Iterator[str]:
     """What the user types, or what is piped in."""
     if not _on_terminal():
-        from moesaic.cli.run.run.prompt import as_text
+        from moesaic.cli.run.prompt import as_text
 
         yield from (as_text(line).rstrip("\r\n") for line in sys.stdin.buffer)
         return

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from moesaic.cli.run.run.answer_words import answer_lines, cost_lines, print_lines
+from moesaic.cli.run.answer_words import answer_lines, cost_lines, print_lines
 from moesaic.cli.shared.out_files import check_place
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 
 if TYPE_CHECKING:
-    from moesaic.cli.run.run.conversation import Conversation
+    from moesaic.cli.run.conversation import Conversation
 
 
 def obey(line: str, conversation: Conversation) -> bool:

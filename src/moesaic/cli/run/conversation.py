@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from moesaic.cli.run.run.generating import follow
+from moesaic.cli.run.generating import follow
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.files import whole_file
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moesaic.cli.run.run.demo_policies import ENTRIES
+from moesaic.cli.run.demo_policies import ENTRIES
 from moesaic.cli.shared.simulation_options import MACHINE, build_settings
 from moesaic.model_info.model_zoo import load_model
 from moesaic.models.bundled import NAME

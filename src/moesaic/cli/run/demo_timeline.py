@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from moesaic.cli.run.run.demo_runs import EMULATED
+from moesaic.cli.run.demo_runs import EMULATED
 from moesaic.cli.shared.engine_options import one_text_settings
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moesaic.cli.run.run.prompt import prompt_options, prompt_tokens, read_prompt
-from moesaic.cli.run.run.sampling_options import sampling_options, sampling_params
+from moesaic.cli.run.prompt import prompt_options, prompt_tokens, read_prompt
+from moesaic.cli.run.sampling_options import sampling_options, sampling_params
 from moesaic.cli.shared.bundled_defaults import with_bundled_defaults
 from moesaic.cli.shared.engine_options import one_text_options, one_text_settings
 from moesaic.cli.shared.model_folder import model_folder
@@ -51,7 +51,7 @@ def run(context: click.Context, /, model: str | None, as_json: bool, **asked: An
         check_routing("--record", asked["record"])
     prompt = read_prompt(asked)
 
-    from moesaic.cli.run.run.generating import follow, loaded
+    from moesaic.cli.run.generating import follow, loaded
     from moesaic.engine.preparation import prepare
 
     prepared = prepare(folder, settings)
@@ -81,7 +81,7 @@ def _printer(model: LoadedModel) -> Callable[[Chunk], None]:
 
 
 def _end(prepared: Prepared, completion: Completion, stats: RunStats) -> None:
-    from moesaic.cli.run.run.answer_words import answer_lines, cost_lines, print_lines
+    from moesaic.cli.run.answer_words import answer_lines, cost_lines, print_lines
 
     if completion.tokens and not (completion.text or "").endswith("\n"):
         click.echo()
@@ -89,7 +89,7 @@ def _end(prepared: Prepared, completion: Completion, stats: RunStats) -> None:
 
 
 def _print_json(prepared: Prepared, completion: Completion, stats: RunStats, command: str) -> None:
-    from moesaic.cli.run.run.answer_words import answer_fields
+    from moesaic.cli.run.answer_words import answer_fields
     from moesaic.cli.shared.output import print_json
     from moesaic.cli.study.plan import describe
 

@@ -79,7 +79,7 @@ def _new_results(
 ) -> Generator[Result]:
     if len(done) == len(items):
         return
-    from moesaic.cli.run.run.generating import loaded
+    from moesaic.cli.run.generating import loaded
     from moesaic.lab.evaluation.evaluate import evaluate
 
     with loaded(prepared) as model, _progress(len(items), len(done)) as advance:

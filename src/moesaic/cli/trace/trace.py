@@ -9,8 +9,8 @@ import click
 from moesaic.cli.shared.out_files import check_place, check_routing
 from moesaic.cli.shared.output import print_json, progress
 from moesaic.cli.shared.simulation_options import json_option
-from moesaic.cli.trace.trace.trace_compare import compare
-from moesaic.cli.trace.trace.trace_files import open_named
+from moesaic.cli.trace.trace_compare import compare
+from moesaic.cli.trace.trace_files import open_named
 from moesaic.core.errors import ImpossibleSetting
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def info(file: str, max_tokens: int, as_json: bool) -> None:
     """Show what a trace is and every statistic of it."""
     from dataclasses import asdict
 
-    from moesaic.cli.trace.trace.trace_tables import print_header, print_statistics
+    from moesaic.cli.trace.trace_tables import print_header, print_statistics
     from moesaic.workloads.stats.summary import PARTS, describe
     from moesaic.workloads.stats.totals import totals
 
@@ -74,7 +74,7 @@ def fit(file: str, output: str, name: str | None, seed: int, as_json: bool) -> N
     from pathlib import Path
 
     from moesaic import __version__
-    from moesaic.cli.trace.trace.trace_tables import print_comparison
+    from moesaic.cli.trace.trace_tables import print_comparison
     from moesaic.core.files import whole_file
     from moesaic.workloads.synthetic.fit import PARTS
     from moesaic.workloads.synthetic.fit import fit as fit_calibration
@@ -124,7 +124,7 @@ def fit(file: str, output: str, name: str | None, seed: int, as_json: bool) -> N
 @json_option
 def synthesize(output: str, as_json: bool, **asked: Any) -> None:
     """Make a synthetic trace and hold it against the one it is calibrated on."""
-    from moesaic.cli.trace.trace.trace_tables import print_comparison
+    from moesaic.cli.trace.trace_tables import print_comparison
     from moesaic.workloads.source import open_trace
     from moesaic.workloads.stats.summary import PARTS, describe
     from moesaic.workloads.synthetic.generate import synthesize as make

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moesaic.cli.trace.trace.trace_hits import CACHES, CAPACITIES, HitRates, hit_rates
-from moesaic.cli.trace.trace.trace_hits import PARTS as HIT_PARTS
+from moesaic.cli.trace.trace_hits import CACHES, CAPACITIES, HitRates, hit_rates
+from moesaic.cli.trace.trace_hits import PARTS as HIT_PARTS
 from moesaic.workloads.source import TraceSource
 from moesaic.workloads.stats.phases import phases_of
 from moesaic.workloads.stats.profile import PARTS as PROFILE_PARTS

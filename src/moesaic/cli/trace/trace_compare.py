@@ -9,11 +9,11 @@ import click
 from moesaic.cli.shared.out_files import check_picture
 from moesaic.cli.shared.output import print_json, print_table, progress
 from moesaic.cli.shared.simulation_options import json_option
-from moesaic.cli.trace.trace.trace_files import open_named
+from moesaic.cli.trace.trace_files import open_named
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 
 if TYPE_CHECKING:
-    from moesaic.cli.trace.trace.trace_columns import Column
+    from moesaic.cli.trace.trace_columns import Column
 
 MAX_TOKENS = 20_000
 
@@ -46,7 +46,7 @@ def compare(as_json: bool, files: tuple[str, ...], **asked: Any) -> None:
     check_picture("--plot", asked["plot"])
     found = _columns(files, asked, quiet=as_json)
     if asked["plot"] is not None:
-        from moesaic.cli.trace.trace.trace_picture import draw_traces
+        from moesaic.cli.trace.trace_picture import draw_traces
 
         draw_traces(asked["plot"], found)
         click.echo(f"wrote {asked['plot']}", err=True)
@@ -54,14 +54,14 @@ def compare(as_json: bool, files: tuple[str, ...], **asked: Any) -> None:
         print_json({"traces": [column.as_dict() for column in found]})
         return
 
-    from moesaic.cli.trace.trace.trace_columns import table
+    from moesaic.cli.trace.trace_columns import table
 
     labels = [column.label.replace(" ", "\n") for column in found]
     print_table("routing side by side", ("statistic", *labels), table(found))
 
 
 def _columns(files: tuple[str, ...], asked: dict[str, Any], quiet: bool) -> list[Column]:
-    from moesaic.cli.trace.trace.trace_columns import PARTS, columns, work_of
+    from moesaic.cli.trace.trace_columns import PARTS, columns, work_of
     from moesaic.workloads.block import PHASES
 
     phase = asked["phase"]

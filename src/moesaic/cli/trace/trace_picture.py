@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from moesaic.cli.shared.pictures import FAINT, GRID, INK, new_figure, plain, save
-from moesaic.cli.trace.trace.trace_columns import Column
-from moesaic.cli.trace.trace.trace_hits import CACHES, CAPACITIES
+from moesaic.cli.trace.trace_columns import Column
+from moesaic.cli.trace.trace_hits import CACHES, CAPACITIES
 from moesaic.workloads.stats.summary import LAGS
 
 _COLOURS = ("#3b7dc4", "#d9662b", "#5b9e5b", "#8c6bb1", "#c9a227", "#4aa5a5", "#b0547a", "#7a7a7a")
