@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from command import refused, run, run_json
 
-from moesaic.cli.trace.trace import trace_hits
+from moesaic.cli.trace import trace_hits
 from moesaic.cli.trace.trace_columns import ROWS
 from moesaic.workloads.block import DECODE, PREFILL, RoutingBlock
 from moesaic.workloads.header import TraceHeader

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from moesaic.cli.run.run.run.demo_policies import ENTRIES, Entry
+from moesaic.cli.run.demo_policies import ENTRIES, Entry
 from moesaic.cli.shared.engine_options import engine_settings, one_text_settings
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ class _Measured(NamedTuple):
 
 def first_answer(question: str) -> Completion:
     """Show the command, the answer while it is generated, and what it cost."""
-    from moesaic.cli.run.run.run.answer_words import answer_lines, cost_lines
-    from moesaic.cli.run.run.run.generating import follow, loaded
-    from moesaic.cli.run.run.run.prompt import prompt_tokens
+    from moesaic.cli.run.answer_words import answer_lines, cost_lines
+    from moesaic.cli.run.generating import follow, loaded
+    from moesaic.cli.run.prompt import prompt_tokens
     from moesaic.engine.preparation import prepare
     from moesaic.engine.sampling.sampling_params import SamplingParams
 
