@@ -13,8 +13,8 @@ import torch
 from command import refused, run
 
 from moesaic.cli.main import app
-from moesaic.cli.run.demo_policies import ENTRIES
 from moesaic.cli.run import demo, demo_runs, demo_simulations
+from moesaic.cli.run.demo_policies import ENTRIES
 from moesaic.models.bundled import NAME, default_model
 from moesaic.policies.systems import SYSTEMS
 from moesaic.workloads.source import open_trace
