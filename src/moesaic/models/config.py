@@ -77,10 +77,10 @@ def _usable_context(config: ConfigReader, spec: ModelSpec, family: RunnableFamil
     """Attention sees all earlier tokens. A sliding window hides nothing from a sequence that is
     no longer than it, so the context ends there, whichever layers have the window."""
     window = _window(config, family)
-    kinds = ("full_attention", "sliding_attention") if window else ("full_attention",)
-    for kind in config.value("layer_types") or ():
-        if kind not in kinds:
-            config.fail("layer_types", f"expected only {' and '.join(kinds)}, not {kind!r}")
+    kinds = ["full_attention", "sliding_attention"] if window else ["full_attention"]
+    layers = config.value("layer_types")
+    if layers and (not isinstance(layers, list) or any(kind not in kinds for kind in layers)):
+        config.fail("layer_types", f"expected a list of {' and '.join(kinds)}, not {layers!r}")
     return min(spec.max_context or window, window) if window else spec.max_context
 
 

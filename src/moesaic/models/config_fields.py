@@ -2,7 +2,8 @@
 
 A field may be in a config that is run if
 - it was read (`ConfigReader` keeps track, so there is no list of those to maintain);
-- it is in HARMLESS: training, output format, tokenizer, bookkeeping, generation defaults;
+- it is in HARMLESS (training, output format, tokenizer, bookkeeping, generation defaults), or
+  follows from other fields (DERIVED);
 - it is off: null, false, 0 or empty, or its name begins with an underscore (private to a library);
 - STATED has it for the family, at a value that says what the family computes anyway. A field of
   STATED is held to those values even where it was read.
@@ -50,6 +51,8 @@ _WINDOW = "max_window_layers"
 HARMLESS = frozenset(
     f"{_TRAINING} {_OUTPUT} {_TOKENS} {_BOOKKEEPING} {_GENERATION} {_SOMETIMES} {_WINDOW}".split()
 )
+# Hugging Face model_type -> fields that follow from others, which are read.
+DERIVED = {"deepseek_v2": {"head_dim", "qk_head_dim"}}
 # Of the table that describes rotary positions: read where the kind uses them, and where nothing
 # else (`rope_type`, `attention_factor`) takes their place.
 HARMLESS_IN_ROPE = {"type", "original_max_position_embeddings", "mscale", "mscale_all_dim"}
@@ -71,10 +74,9 @@ STATED_IN_ROPE: Stated = {"partial_rotary_factor": (1,)}  # unless the family re
 
 def refuse_not_understood(config: ConfigReader, family: str) -> None:
     """After everything was read: BadConfig for the first field that may change the arithmetic."""
-    # A latent head's width follows from its two parts, which are read.
-    derived = {"head_dim", "qk_head_dim"} if family == "deepseek_v2" else set()
-    _refuse(config, HARMLESS | derived, STATED.get(family, {}))
-    for field, values in STATED.get(family, {}).items():
+    stated = STATED.get(family, {})
+    _refuse(config, HARMLESS | DERIVED.get(family, set()), stated)
+    for field, values in stated.items():
         if config.has(field) and config.value(field) not in values:
             expected = " or ".join(map(repr, values))
             config.fail(field, f"expected {expected}, not {config.value(field)!r}")
