@@ -4,7 +4,7 @@
 #include <string>
 
 #include "checks.h"
-#include "runner.h"
+#include "layer/runner.h"
 #include "small_layer.h"
 
 namespace {

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels.h"
+#include "products/kernels.h"
 
 using moesaic::Activation;
 using moesaic::Dtype;

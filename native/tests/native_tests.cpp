@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "checks.h"
-#include "runner.h"
+#include "layer/runner.h"
 
 void test_arithmetic(const std::vector<moesaic::Isa>& isas, int cases);
 void test_crowded();

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "expected.h"
-#include "guarded.h"
+#include "guarded_memory.h"
 #include "moesaic_native.h"
-#include "pack.h"
+#include "layout/pack.h"
 
 inline std::vector<float> normal(std::mt19937& random, std::size_t count, float size) {
   std::normal_distribution<float> draw(0.0f, size);

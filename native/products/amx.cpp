@@ -1,0 +1,67 @@
+// Tile products for CPUs with AMX: which instruction set's table they belong to, bf16, and the peak they
+// are measured by. docs/kernels.md says what stays in which cache, and why.
+#include "products/amx_bf16.h"
+#include "products/roofline.h"
+#include "products/amx_quantized.h"
+
+namespace moesaic {
+namespace {
+
+void bf16_product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
+                  const Panel& panel, float* c, std::uint8_t*) {
+  const int most = tokens_at_once(count, matrix, panel);
+  const int token_tiles = divide_up(panel.tokens, kTileTokens);
+  const int part = part_tiles(matrix.tiles, panel.tokens, most);
+  Shapes shapes;
+  for (int begin = 0; begin < matrix.tiles; begin += part) {
+    const int tiles = std::min(part, matrix.tiles - begin);
+    for (int s = 0; s < count; s += 2) {
+      const SomeStrips some(strips, count, s, std::size_t(begin) * kTileBytes,
+                            std::size_t(part) * kTileBytes, begin + part >= matrix.tiles);
+      bf16_part(shapes, some.at, some.count, Fetch(some.next, tiles, token_tiles), begin,
+                tiles, panel, most, c + std::size_t(s) * panel.tokens * 16);
+    }
+  }
+}
+
+}  // namespace
+
+void multiply_tiles() {
+  // Numbers as they come, since multiplying zeros takes less power, and so less time.
+  alignas(64) static const auto numbers = [] {
+    std::array<std::uint16_t, 4 * 512> values;
+    std::uint32_t state = 1;
+    for (std::uint16_t& value : values) {
+      state = state * 1664525u + 1013904223u;
+      value = std::uint16_t(0x3c00u | (state >> 16 & 0x80ffu));  // about -0.03 to 0.03
+    }
+    return values;
+  }();
+  configure({16, 16, 16, 16, 16, 16, 16, 16});  // which also makes all tiles zero
+  _tile_loadd(4, numbers.data(), 64);
+  _tile_loadd(5, numbers.data() + 512, 64);
+  _tile_loadd(6, numbers.data() + 1024, 64);
+  _tile_loadd(7, numbers.data() + 1536, 64);
+  for (int i = 0; i < 1024; ++i) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_release();
+}
+
+const Kernels* amx_kernels() {
+  static const Kernels table = [] {
+    Kernels kernels = *avx512_kernels();
+    kernels.name = "amx";
+    kernels.tiles[int(Dtype::bf16)] = bf16_product;
+    kernels.tiles[int(Dtype::int8)] = int8_tiles_product;
+    kernels.tiles[int(Dtype::int4)] = int4_tiles_product;
+    kernels.finish = [] { _tile_release(); };
+    return kernels;
+  }();
+  return &table;
+}
+
+}  // namespace moesaic
