@@ -1,3 +1,4 @@
+// The C functions of moesaic_native.h: checks arguments, turns exceptions into error codes.
 #include <string>
 
 #include "moesaic_native.h"
@@ -16,25 +17,27 @@ namespace {
 
 thread_local std::string last_error;
 
-template <class Act>
-auto guarded(decltype(std::declval<Act>()()) failure, Act act) noexcept -> decltype(act()) {
+// Calls `function`; an exception becomes `failure` and the thread's last error.
+template <class Function>
+auto guarded(decltype(std::declval<Function>()()) failure, Function function) noexcept
+    -> decltype(function()) {
   try {
-    return act();
-  } catch (const std::exception& wrong) {
-    last_error = wrong.what();
+    return function();
+  } catch (const std::exception& error) {
+    last_error = error.what();
   } catch (...) {
     last_error = "an unknown failure";
   }
   return failure;
 }
 
-void demand(bool holds, const char* wrong) {
-  if (!holds) throw BadCall(wrong);
+void require(bool condition, const char* message) {
+  if (!condition) throw InvalidCall(message);
 }
 
-Value checked(int32_t value) {
-  demand(value >= 0 && value <= int(Value::f16), "no such kind of values");
-  return Value(value);
+FloatType checked_type(int32_t type) {
+  require(type >= 0 && type <= int(FloatType::f16), "no such floating-point type");
+  return FloatType(type);
 }
 
 }  // namespace
@@ -49,7 +52,7 @@ int moesaic_best_isa(void) {
 
 moesaic_pool* moesaic_pool_create(const int32_t* cores, int32_t count, double spin_us) {
   return guarded(static_cast<moesaic_pool*>(nullptr), [&] {
-    demand(count >= 0 && (cores || !count), "a pool needs a core for every worker");
+    require(count >= 0 && (cores || !count), "a pool needs a core for every worker");
     const std::vector<int> list(cores, cores + count);
     return new moesaic_pool{std::make_shared<Pool>(list, std::int64_t(spin_us * 1000))};
   });
@@ -61,8 +64,8 @@ moesaic_runner* moesaic_runner_create(moesaic_pool* pool, int32_t dtype, int32_t
                                       int32_t intermediate, int32_t activation, int32_t isa,
                                       int32_t tiles_from) {
   return guarded(static_cast<moesaic_runner*>(nullptr), [&] {
-    demand(pool, "a runner needs a pool");
-    demand(dtype >= 0 && dtype <= 2 && activation >= 0 && activation <= 2 && isa >= 0 && isa <= 3,
+    require(pool, "a runner needs a pool");
+    require(dtype >= 0 && dtype <= 2 && activation >= 0 && activation <= 2 && isa >= 0 && isa <= 3,
            "no such precision, activation or instruction set");
     return new moesaic_runner{{pool->pool, Dtype(dtype), hidden, intermediate,
                                Activation(activation), Isa(isa), tiles_from}};
@@ -71,15 +74,15 @@ moesaic_runner* moesaic_runner_create(moesaic_pool* pool, int32_t dtype, int32_t
 
 void moesaic_runner_destroy(moesaic_runner* runner) { delete runner; }
 
-size_t moesaic_block_bytes(const moesaic_runner* runner) { return runner->runner.kind().layout.bytes; }
+size_t moesaic_block_bytes(const moesaic_runner* runner) { return runner->runner.config().layout.bytes; }
 
 int moesaic_pack(moesaic_runner* runner, const void* gate, const void* up, const void* down,
-                 int32_t value, uint8_t* block) {
+                 int32_t type, uint8_t* block) {
   return guarded(1, [&] {
-    demand(runner && gate && up && down && block, "a runner, a matrix or a block is missing");
-    const ExpertLayout& layout = runner->runner.kind().layout;
+    require(runner && gate && up && down && block, "a runner, a matrix or a block is missing");
+    const ExpertLayout& layout = runner->runner.config().layout;
     const std::size_t hidden = layout.hidden, inner = layout.intermediate;
-    const Value as = checked(value);
+    const FloatType as = checked_type(type);
     runner->runner.pack({{gate, as, hidden}, {up, as, hidden}, {down, as, inner}}, block);
     return 0;
   });
@@ -87,10 +90,10 @@ int moesaic_pack(moesaic_runner* runner, const void* gate, const void* up, const
 
 int moesaic_submit(moesaic_runner* runner, const moesaic_layer* layer) {
   return guarded(1, [&] {
-    demand(runner && layer, "a runner or a layer is missing");
+    require(runner && layer, "a runner or a layer is missing");
     LayerCall call;
     call.hidden = layer->hidden;
-    call.hidden_value = checked(layer->hidden_value);
+    call.hidden_type = checked_type(layer->hidden_type);
     call.hidden_stride = layer->hidden_stride;
     call.tokens = layer->tokens;
     call.top_k = layer->top_k;
@@ -101,7 +104,7 @@ int moesaic_submit(moesaic_runner* runner, const moesaic_layer* layer) {
     call.experts = layer->experts;
     call.blocks = layer->blocks;
     call.out = layer->out;
-    call.out_value = checked(layer->out_value);
+    call.out_type = checked_type(layer->out_type);
     call.add = layer->add != 0;
     runner->runner.submit(call);
     return 0;
@@ -112,7 +115,7 @@ int moesaic_done(const moesaic_runner* runner) { return runner->runner.done(); }
 
 int moesaic_wait(moesaic_runner* runner, int32_t help) {
   return guarded(1, [&] {
-    demand(runner, "a runner is missing");
+    require(runner, "a runner is missing");
     runner->runner.wait(help != 0);
     return 0;
   });

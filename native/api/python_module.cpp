@@ -1,4 +1,5 @@
-// The Python face: addresses in, nothing kept. moesaic/kernels/native.py checks tensors and shapes.
+// The Python extension module. It takes addresses and keeps none of them after a call;
+// moesaic/kernels/native.py checks tensors and shapes.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -18,12 +19,12 @@ namespace {
 template <class T>
 T* at(std::uintptr_t address) { return reinterpret_cast<T*>(address); }
 
-LayerCall call_of(std::uintptr_t hidden, int hidden_value, std::size_t stride, int tokens, int top_k,
+LayerCall call_of(std::uintptr_t hidden, int hidden_type, std::size_t stride, int tokens, int top_k,
                   std::uintptr_t ids, std::uintptr_t weights, int experts_total, std::uintptr_t out,
-                  int out_value, bool add, bool strict) {
+                  int out_type, bool add, bool strict) {
   LayerCall call;
   call.hidden = at<const void>(hidden);
-  call.hidden_value = Value(hidden_value);
+  call.hidden_type = FloatType(hidden_type);
   call.hidden_stride = stride;
   call.tokens = tokens;
   call.top_k = top_k;
@@ -31,7 +32,7 @@ LayerCall call_of(std::uintptr_t hidden, int hidden_value, std::size_t stride, i
   call.weights = at<const float>(weights);
   call.experts_total = experts_total;
   call.out = at<void>(out);
-  call.out_value = Value(out_value);
+  call.out_type = FloatType(out_type);
   call.add = add;
   call.strict = strict;
   return call;
@@ -39,16 +40,16 @@ LayerCall call_of(std::uintptr_t hidden, int hidden_value, std::size_t stride, i
 
 // `table` holds the addresses of all experts' blocks; those listed are computed.
 void submit(Runner& runner, std::uintptr_t table, const std::vector<int>& experts,
-            std::uintptr_t hidden, int hidden_value, std::size_t stride, int tokens, int top_k,
+            std::uintptr_t hidden, int hidden_type, std::size_t stride, int tokens, int top_k,
             std::uintptr_t ids, std::uintptr_t weights, int experts_total, std::uintptr_t out,
-            int out_value, bool add, bool strict) {
-  LayerCall call = call_of(hidden, hidden_value, stride, tokens, top_k, ids, weights, experts_total,
-                           out, out_value, add, strict);
+            int out_type, bool add, bool strict) {
+  LayerCall call = call_of(hidden, hidden_type, stride, tokens, top_k, ids, weights, experts_total,
+                           out, out_type, add, strict);
   const std::uintptr_t* blocks = at<const std::uintptr_t>(table);
   std::vector<const std::uint8_t*> addresses(experts.size());
   for (std::size_t i = 0; i < experts.size(); ++i) {
     if (experts[i] < 0 || experts[i] >= experts_total)
-      throw BadCall("expert " + std::to_string(experts[i]) + " is to be computed, but there are " +
+      throw InvalidCall("expert " + std::to_string(experts[i]) + " is to be computed, but there are " +
                     std::to_string(experts_total));
     addresses[i] = at<const std::uint8_t>(blocks[experts[i]]);
   }
@@ -59,52 +60,52 @@ void submit(Runner& runner, std::uintptr_t table, const std::vector<int>& expert
   runner.submit(call);
 }
 
-// Nanoseconds that it took.
+// Returns nanoseconds.
 std::int64_t run(Runner& runner, std::uintptr_t table, const std::vector<int>& experts, std::uintptr_t hidden,
-         int hidden_value, std::size_t stride, int tokens, int top_k, std::uintptr_t ids,
-                 std::uintptr_t weights, int experts_total, std::uintptr_t out, int out_value,
+         int hidden_type, std::size_t stride, int tokens, int top_k, std::uintptr_t ids,
+                 std::uintptr_t weights, int experts_total, std::uintptr_t out, int out_type,
                  bool add, bool strict) {
   const std::int64_t started = now_ns();
-  submit(runner, table, experts, hidden, hidden_value, stride, tokens, top_k, ids, weights,
-         experts_total, out, out_value, add, strict);
+  submit(runner, table, experts, hidden, hidden_type, stride, tokens, top_k, ids, weights,
+         experts_total, out, out_type, add, strict);
   const nb::gil_scoped_release released;
   runner.wait(true);
   return now_ns() - started;
 }
 
-void pack(Runner& runner, std::uintptr_t gate, std::uintptr_t up, std::uintptr_t down, int value,
+void pack(Runner& runner, std::uintptr_t gate, std::uintptr_t up, std::uintptr_t down, int type,
           std::size_t up_stride, std::size_t down_stride, std::uintptr_t block) {
   const nb::gil_scoped_release released;
-  const Value as = Value(value);
+  const FloatType as = FloatType(type);
   runner.pack({{at<const void>(gate), as, up_stride}, {at<const void>(up), as, up_stride},
                {at<const void>(down), as, down_stride}},
               at<std::uint8_t>(block));
 }
 
-// One model's rule, ready to be applied.
+// One model's routing rule.
 class Router {
  public:
-  Router(int isa, int experts, int top_k, bool sigmoid, bool normalized, bool in_fp32,
-         bool round_weights, float factor, int groups, int top_groups, bool best_two)
+  Router(int isa, int experts, int top_k, bool sigmoid, bool renormalize, bool in_fp32,
+         bool round_weights, float scaling_factor, int groups, int top_groups, bool top2_group_score)
       : kernels_(kernels_for(Isa(isa))),
-        rule_{experts, top_k, sigmoid, normalized, in_fp32, round_weights,
-              factor, groups, top_groups, best_two} {
-    if (!kernels_) throw BadCall("this CPU has not got the instructions asked for");
+        config_{experts, top_k, sigmoid, renormalize, in_fp32, round_weights,
+              scaling_factor, groups, top_groups, top2_group_score} {
+    if (!kernels_) throw InvalidCall("this CPU does not support the instruction set asked for");
     if (top_k < 1 || top_k > experts || groups < 1 || experts % groups || top_groups < 1 ||
-        top_groups > groups || (best_two && groups > 1 && experts / groups < 2))
-      throw BadCall("a router's rule contradicts itself");
+        top_groups > groups || (top2_group_score && groups > 1 && experts / groups < 2))
+      throw InvalidCall("a router's settings contradict each other");
   }
 
-  void route(std::uintptr_t stream, std::uintptr_t norm, std::uintptr_t gate, std::uintptr_t bias,
-             int value, int tokens, int hidden, float eps, std::uintptr_t normalized,
+  void route(std::uintptr_t residual, std::uintptr_t norm, std::uintptr_t gate, std::uintptr_t bias,
+             int type, int tokens, int hidden, float eps, std::uintptr_t normalized,
              std::uintptr_t ids, std::uintptr_t weights, std::uintptr_t scores,
-             std::uintptr_t preference) const {
+             std::uintptr_t selection_scores) const {
     RouterCall call;
-    call.stream = at<const void>(stream);
+    call.residual = at<const void>(residual);
     call.norm = at<const void>(norm);
     call.gate = at<const void>(gate);
     call.bias = at<const float>(bias);
-    call.value = Value(value);
+    call.type = FloatType(type);
     call.tokens = tokens;
     call.hidden = hidden;
     call.eps = eps;
@@ -112,23 +113,23 @@ class Router {
     call.ids = at<std::int64_t>(ids);
     call.weights = at<float>(weights);
     call.scores = at<float>(scores);
-    call.preference = at<float>(preference);
-    moesaic::route(*kernels_, rule_, call);
+    call.selection_scores = at<float>(selection_scores);
+    moesaic::route(*kernels_, config_, call);
   }
 
  private:
   const Kernels* kernels_;
-  RouterRule rule_;
+  RouterConfig config_;
 };
 
-// Seconds that a job takes, from submitting it to its end.
-double timed(Pool& pool, std::shared_ptr<Work> work, bool help) {
+// Seconds from the submission of a job to its end.
+double timed(Pool& pool, std::shared_ptr<Job> job, bool help) {
   const std::int64_t start = now_ns();
-  pool.wait(pool.submit(std::move(work)), help);
+  pool.wait(pool.submit(std::move(job)), help);
   return double(now_ns() - start) * 1e-9;
 }
 
-class StartWork : public Work {
+class StartJob : public Job {
  public:
   int phases() const override { return 1; }
   int items(int) override { return 1; }
@@ -136,16 +137,16 @@ class StartWork : public Work {
   std::int64_t started = 0;
 };
 
-// Nanoseconds from submitting a job to its first instruction on a worker, `count` times.
+// Nanoseconds from the submission of a job to its first item on a worker, `count` times.
 std::vector<std::int64_t> start_latencies(Pool& pool, int count) {
   const nb::gil_scoped_release released;
   std::vector<std::int64_t> latencies;
   for (int i = 0; i < count; ++i) {
-    auto work = std::make_shared<StartWork>();
+    auto job = std::make_shared<StartJob>();
     const std::int64_t submitted = now_ns();
-    const std::uint64_t ticket = pool.submit(work);
+    const std::uint64_t ticket = pool.submit(job);
     pool.wait(ticket, false);
-    latencies.push_back(work->started - submitted);
+    latencies.push_back(job->started - submitted);
   }
   return latencies;
 }
@@ -156,13 +157,13 @@ NB_MODULE(_native, m) {
   nb::set_leak_warnings(false);  // pools may live until the interpreter ends
   m.doc() = "CPU expert kernels; see moesaic.kernels.native";
   nb::register_exception_translator(
-      [](const std::exception_ptr& wrong, void*) {
+      [](const std::exception_ptr& error, void*) {
         try {
-          std::rethrow_exception(wrong);
-        } catch (const BadCall& bad) {
+          std::rethrow_exception(error);
+        } catch (const InvalidCall& bad) {
           PyErr_SetString(PyExc_ValueError, bad.what());
-        } catch (const std::domain_error& damaged) {  // weights, not the call
-          PyErr_SetString(PyExc_ArithmeticError, damaged.what());
+        } catch (const std::domain_error& bad_weights) {
+          PyErr_SetString(PyExc_ArithmeticError, bad_weights.what());
         }
       });
 
@@ -181,7 +182,7 @@ NB_MODULE(_native, m) {
     unpack(ExpertLayout(Dtype(dtype), hidden, intermediate), at<const std::uint8_t>(block),
            at<float>(gate), at<float>(up), at<float>(down));
   });
-  m.attr("peak_flops") = kPeakFlops;
+  m.attr("peak_item_flops") = kPeakItemFlops;
 
   nb::class_<Pool>(m, "Pool")
       .def("__init__",
@@ -193,16 +194,16 @@ NB_MODULE(_native, m) {
       .def_prop_ro("pinned", &Pool::pinned)
       .def("start_latencies", &start_latencies, nb::arg("count"))
       .def("stream_seconds",
-           [](Pool& pool, std::uintptr_t memory, std::size_t bytes, bool spread) {
+           [](Pool& pool, std::uintptr_t memory, std::size_t bytes, bool multi_stream) {
              const nb::gil_scoped_release released;
-             return timed(pool, stream_work(at<const std::uint8_t>(memory), bytes, spread, pool.places()), true);
+             return timed(pool, stream_job(at<const std::uint8_t>(memory), bytes, multi_stream, pool.worker_slots()), true);
            },
-           nb::arg("memory"), nb::arg("bytes"), nb::arg("spread"))
+           nb::arg("memory"), nb::arg("bytes"), nb::arg("multi_stream"))
       .def("peak_seconds", [](Pool& pool, int items) {
-        auto work = peak_work(items);
-        if (!work) throw BadCall("this CPU has no matrix tiles");
+        auto job = peak_job(items);
+        if (!job) throw InvalidCall("this CPU has no matrix tiles");
         const nb::gil_scoped_release released;
-        return timed(pool, work, true);
+        return timed(pool, job, true);
       });
 
   nb::class_<Runner>(m, "Runner")
@@ -212,20 +213,20 @@ NB_MODULE(_native, m) {
              new (runner) Runner(std::move(pool), Dtype(dtype), hidden, intermediate,
                                  Activation(activation), Isa(isa), tiles_from);
            })
-      .def_prop_ro("isa", [](const Runner& runner) { return runner.kind().kernels->name; })
-      .def_prop_ro("block_bytes", [](const Runner& runner) { return runner.kind().layout.bytes; })
+      .def_prop_ro("isa", [](const Runner& runner) { return runner.config().kernels->name; })
+      .def_prop_ro("block_bytes", [](const Runner& runner) { return runner.config().layout.bytes; })
       .def("workspace_bytes", &Runner::workspace_bytes)
       .def("pack", &pack)
       .def("submit", &submit,
-           nb::arg("table"), nb::arg("experts"), nb::arg("hidden"), nb::arg("hidden_value"),
+           nb::arg("table"), nb::arg("experts"), nb::arg("hidden"), nb::arg("hidden_type"),
            nb::arg("stride"), nb::arg("tokens"), nb::arg("top_k"), nb::arg("ids"),
            nb::arg("weights"), nb::arg("experts_total"), nb::arg("out"),
-           nb::arg("out_value"), nb::arg("add"), nb::arg("strict") = true)
+           nb::arg("out_type"), nb::arg("add"), nb::arg("strict") = true)
       .def("run", &run,
-           nb::arg("table"), nb::arg("experts"), nb::arg("hidden"), nb::arg("hidden_value"),
+           nb::arg("table"), nb::arg("experts"), nb::arg("hidden"), nb::arg("hidden_type"),
            nb::arg("stride"), nb::arg("tokens"), nb::arg("top_k"), nb::arg("ids"),
            nb::arg("weights"), nb::arg("experts_total"), nb::arg("out"),
-           nb::arg("out_value"), nb::arg("add"), nb::arg("strict") = true)
+           nb::arg("out_type"), nb::arg("add"), nb::arg("strict") = true)
       .def("done", &Runner::done)
       .def("wait", [](Runner& runner, bool help) {
         const nb::gil_scoped_release released;
@@ -236,7 +237,7 @@ NB_MODULE(_native, m) {
       .def(nb::init<int, int, int, bool, bool, bool, bool, float, int, int, bool>())
       .def("route", &Router::route);
 
-  // For callers without Python: where the plain C functions are.
+  // Addresses of the C functions, for callers that hold no Python interpreter.
   nb::dict functions;
   const auto add = [&](const char* name, auto* function) {
     functions[name] = reinterpret_cast<std::uintptr_t>(function);

@@ -6,24 +6,27 @@
 
 namespace moesaic {
 
-std::size_t workspace_bytes(const LayerKind& kind, int tokens, int top_k, int places) {
-  const Buffers buffers(kind.layout);
-  const auto in_rows = [&](int rows, int chunk) {
-    return rows * buffers.per_row() + places * Own(kind.layout, std::min(rows, chunk)).all;
+std::size_t workspace_bytes(const LayerConfig& config, int tokens, int top_k, int worker_slots) {
+  const RowBytes row(config.layout);
+  const auto bytes_of = [&](int rows, int chunk) {
+    return rows * row.wave_total() +
+           worker_slots * WorkerBuffers(config.layout, std::min(rows, chunk)).total;
   };
-  const int all = tokens * top_k, few = std::min(all, kFewRows);
-  const std::size_t sums = std::size_t(tokens) * kind.layout.down.strips * kStripOutputs * 4;
-  const std::size_t bytes =
-      sums + std::max(in_rows(rows_at_once(all), kChunkTokens),
-                      in_rows(few, kManyTokens) + parts_bytes(kind.layout, few));
+  const int all = tokens * top_k, memory_bound = std::min(all, kMemoryBoundRows);
+  const std::size_t sums = std::size_t(tokens) * config.layout.down.strips * kStripOutputs * 4;
+  const std::size_t bytes = sums + std::max(bytes_of(max_wave_rows(all), kChunkTokens),
+                                            bytes_of(memory_bound, kMemoryBoundTokens) +
+                                                partial_sums_bytes(config.layout, memory_bound));
   return bytes + bytes / 4 + 32 * kAlignment;
 }
 
-std::shared_ptr<Work> layer_work(const LayerKind& kind, const LayerCall& call, Workspace& workspace,
-                                 int places) {
-  Rows rows(call);
-  const bool few = rows.count() > 0 && rows.count() <= kFewRows && rows.most_tokens() <= kManyTokens;
-  return (few ? few_tokens : many_tokens)(kind, call, std::move(rows), workspace, places);
+std::shared_ptr<Job> layer_job(const LayerConfig& config, const LayerCall& call, Workspace& workspace,
+                               int worker_slots) {
+  RoutedRows rows(call);
+  const bool memory_bound = rows.count() > 0 && rows.count() <= kMemoryBoundRows &&
+                            rows.max_chunk_tokens() <= kMemoryBoundTokens;
+  return (memory_bound ? memory_bound_layer : compute_bound_layer)(config, call, std::move(rows), workspace,
+                                                                   worker_slots);
 }
 
 }  // namespace moesaic

@@ -1,104 +1,106 @@
-// What the ways to compute a layer have in common: how tokens are grouped, where everything lies, and
-// the steps. They differ in who does which step when: layer_few.cpp, layer_many.cpp.
+// What both implementations of a layer have in common: grouping tokens by expert, buffers, and the steps.
+// They differ in which worker does which step when: memory_bound.cpp (few tokens per expert), where reading
+// the weights limits, and compute_bound.cpp (many), where multiplying does.
 #pragma once
 
 #include <vector>
 
-#include "layer/layer.h"
 #include "layer/buffer_sizes.h"
+#include "layer/layer.h"
 
 namespace moesaic {
 
-// Some tokens of one expert.
+// Up to kChunkTokens tokens of one expert, computed together.
 struct Chunk {
   const std::uint8_t* block;
   int tokens;
-  int first;       // of its rows, in all rows of the call
-  int wave_first;  // the same, within its wave
-  Panel inner;
+  int first_row;       // among all rows of the call
+  int first_wave_row;  // among the rows of its wave
+  Panel intermediate;
 };
 
-// A row is a token of an expert. Sorted by expert, experts with the most tokens first: what is last to
-// start is short.
-struct Rows {
+// A row is one (token, expert) pair. Rows are sorted by expert, experts with the most tokens first: short
+// chunks come last.
+struct RoutedRows {
   std::vector<Chunk> chunks;
   std::vector<std::int32_t> token;  // of every row
   std::vector<float> weight;
 
-  explicit Rows(const LayerCall& call);
+  explicit RoutedRows(const LayerCall& call);
   int count() const { return int(token.size()); }
-  int most_tokens() const { return chunks.empty() ? 0 : chunks.front().tokens; }
+  int max_chunk_tokens() const { return chunks.empty() ? 0 : chunks.front().tokens; }
 };
 
-// Two places in memory that somebody reads next.
-struct Next {
-  const std::uint8_t* at[2];
+// The two strips that a worker reads next.
+struct PrefetchTarget {
+  const std::uint8_t* strips[2];
 };
 
-class LayerBase : public Work {
+class LayerJob : public Job {
  public:
-  void leave() override;
+  void worker_done() override;
 
  protected:
-  LayerBase(const LayerKind& kind, const LayerCall& call, Rows rows, int places);
+  LayerJob(const LayerConfig& config, const LayerCall& call, RoutedRows rows, int worker_slots);
 
-  // Memory for so many rows at a time, and for `more` bytes, where the address returned is.
-  std::uint8_t* lay_out(Workspace& workspace, int rows, std::size_t more);
+  // Buffers for so many rows at a time, and `extra` bytes, whose address is returned.
+  std::uint8_t* allocate(Workspace& workspace, int rows, std::size_t extra);
 
-  // Strips of gate and as many of up: both products, activation, and their product, which goes to the
-  // chunk's inner panel or, where that has codes, waits for `fill_inner`.
-  void gate_and_up(int which, int strip, int strips, int worker, const Next& next);
-  void fill_inner(const Chunk& chunk, int tile);
+  // Strips of gate and as many of up: both products and activation(gate) * up, which goes into the chunk's
+  // intermediate panel or, where that is quantised, into an fp32 buffer for `quantise_intermediate`.
+  void gate_and_up(int chunk_index, int strip, int strips, int worker, const PrefetchTarget& next);
+  void quantise_intermediate(const Chunk& chunk, int token_tile);
 
-  // Strips of down, times what is inside: to c, [strip][token][16].
-  void down_product(const Chunk& chunk, int strip, int strips, float* c, int worker, const Next& next);
-  // A chunk's share of the result.
-  void add(const Chunk& chunk, int strip, int strips, const float* c);
-  void begin_sums(int strip, int strips);
-  void end_sums(int strip, int strips);
+  // c[strip][token][16] = intermediate activations times strips of down.
+  void down_product(const Chunk& chunk, int strip, int strips, float* c, int worker,
+                    const PrefetchTarget& next);
+  // Adds a chunk's contribution, times the routing weights, to the sums of some strips.
+  void add_to_sums(const Chunk& chunk, int strip, int strips, const float* c);
+  void init_sums(int strip, int strips);
+  void write_result(int strip, int strips);
 
-  Next gate_and_up_at(const Chunk& chunk, int strip) const;
-  Next down_at(const Chunk& chunk, int strip) const;
-  float* c_of(int worker) { return reinterpret_cast<float*>(own_of(worker)); }
+  PrefetchTarget gate_and_up_strips(const Chunk& chunk, int strip) const;
+  PrefetchTarget down_strips(const Chunk& chunk, int strip) const;
+  float* product_sums(int worker) { return reinterpret_cast<float*>(worker_memory(worker)); }
 
-  const LayerKind kind_;
+  const LayerConfig config_;
   const LayerCall call_;
-  const int places_;
-  Rows rows_;
+  const int worker_slots_;
+  RoutedRows rows_;
 
  private:
-  Panel own_inputs(int which, int worker);
+  Panel gathered_inputs(int chunk_index, int worker);
   void gather(const Chunk& chunk, const Panel& to);
-  void fill(const Chunk& chunk, const Panel& panel, int tile, const void* const* rows, Value value,
-            int inputs, std::size_t step);
+  void fill(const Chunk& chunk, const Panel& panel, int token_tile, const void* const* rows, FloatType type,
+            int inputs, std::size_t block_stride);
   void activate_into_panel(const Chunk& chunk, int strip, const float* gate, const float* up);
-  float* inner_strip(const Chunk& chunk, int strip);
-  float* sum_strip(int strip) { return sum_ + std::size_t(strip) * call_.tokens * kStripOutputs; }
+  float* intermediate_strip(const Chunk& chunk, int strip);
+  float* sum_strip(int strip) { return sums_ + std::size_t(strip) * call_.tokens * kStripOutputs; }
   int width(int strip) const {
-    return std::min(kStripOutputs, kind_.layout.hidden - strip * kStripOutputs);
+    return std::min(kStripOutputs, config_.layout.hidden - strip * kStripOutputs);
   }
 
   template <class T>
   T* out_at(int token, int strip) const {
-    return static_cast<T*>(call_.out) + std::size_t(token) * kind_.layout.hidden + strip * kStripOutputs;
+    return static_cast<T*>(call_.out) + std::size_t(token) * config_.layout.hidden + strip * kStripOutputs;
   }
 
-  // A worker's own memory: sums of a product, a chunk's inputs, what kernels unpack.
-  std::uint8_t* own_of(int worker) { return own_ + worker * own_size_.all; }
-  std::uint8_t* scratch_of(int worker) { return own_of(worker + 1) - kScratchBytes; }
-  Panel in_of(int worker);
+  // Laid out as `WorkerBuffers` says.
+  std::uint8_t* worker_memory(int worker) { return workers_ + worker * worker_bytes_.total; }
+  std::uint8_t* scratch_of(int worker) { return worker_memory(worker + 1) - kScratchBytes; }
+  Panel input_panel(int worker);
 
-  const Buffers buffers_;
-  const Own own_size_;
-  const bool one_panel_;    // one token: the same inputs for every expert
-  std::vector<int> held_;  // whose inputs each worker has gathered
-  std::uint8_t* own_ = nullptr;
-  float *inner_ = nullptr, *sum_ = nullptr;
+  const RowBytes row_bytes_;
+  const WorkerBuffers worker_bytes_;
+  const bool shared_panel_;           // one token: all experts have the same inputs
+  std::vector<int> gathered_chunk_;  // index of the chunk whose inputs each worker has gathered
+  std::uint8_t* workers_ = nullptr;
+  float *intermediate_f32_ = nullptr, *sums_ = nullptr;
 };
 
-std::shared_ptr<Work> few_tokens(const LayerKind& kind, const LayerCall& call, Rows rows,
-                                 Workspace& workspace, int places);
-std::shared_ptr<Work> many_tokens(const LayerKind& kind, const LayerCall& call, Rows rows,
-                                  Workspace& workspace, int places);
+std::shared_ptr<Job> memory_bound_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,
+                                        Workspace& workspace, int worker_slots);
+std::shared_ptr<Job> compute_bound_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,
+                                         Workspace& workspace, int worker_slots);
 
 }  // namespace moesaic

@@ -1,4 +1,4 @@
-// What a caller can get wrong, checked before anything is computed.
+// Checks a call before anything is computed.
 #include <algorithm>
 #include <cmath>
 
@@ -6,17 +6,17 @@
 
 namespace moesaic {
 
-std::string complaint(const LayerKind& kind, const LayerCall& call) {
+std::string validate(const LayerConfig& config, const LayerCall& call) {
   const auto number = [](long long value) { return std::to_string(value); };
   if (call.tokens < 0 || call.top_k < 0 || call.count < 0) return "counts must not be negative";
   if (call.tokens == 0) return "";
   if (!call.hidden || !call.out) return "hidden states or result are missing";
-  if (call.add && call.out_value != Value::f32) return "only an fp32 result can be added to";
+  if (call.add && call.out_type != FloatType::f32) return "only an fp32 result can be added to";
   if (call.top_k && (!call.ids || !call.weights)) return "expert numbers or weights are missing";
   if (call.count && (!call.experts || !call.blocks)) return "experts or their blocks are missing";
-  if (call.tokens > 1 && call.hidden_stride < std::size_t(kind.layout.hidden))
+  if (call.tokens > 1 && call.hidden_stride < std::size_t(config.layout.hidden))
     return "rows of hidden states are " + number(call.hidden_stride) + " values apart, but have " +
-           number(kind.layout.hidden);
+           number(config.layout.hidden);
   std::vector<bool> seen(std::max(call.experts_total, 0), false);
   for (int i = 0; i < call.count; ++i) {
     const int expert = call.experts[i];

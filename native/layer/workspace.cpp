@@ -14,7 +14,7 @@ void Workspace::reset(std::size_t bytes) {
   if (bytes <= size_) return;
   memory_.reset();
   size_ = round_up(bytes + bytes / 4);
-  constexpr std::size_t kHuge = std::size_t(2) << 20;  // tokens are read many times: spare the TLB
+  constexpr std::size_t kHuge = std::size_t(2) << 20;  // huge pages: fewer TLB misses
   const std::size_t page = size_ >= kHuge ? kHuge : 4096, whole = (size_ + page - 1) / page * page;
   memory_.reset(static_cast<std::uint8_t*>(std::aligned_alloc(page, whole)));
   if (memory_ && page == kHuge) madvise(memory_.get(), whole, MADV_HUGEPAGE);

@@ -1,3 +1,4 @@
+// Memory that a job needs besides its arguments; kept for the next job.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +13,10 @@ constexpr std::size_t round_up(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Memory that a job needs beside its arguments; kept for the next one.
 class Workspace {
  public:
   std::uint8_t* take(std::size_t bytes);  // aligned; until the next `reset`
-  void reset(std::size_t bytes);          // room for so many bytes
+  void reset(std::size_t bytes);          // frees everything; capacity for so many bytes
 
  private:
   struct Free { void operator()(std::uint8_t* memory) const; };

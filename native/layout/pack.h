@@ -1,4 +1,4 @@
-// From rows of weights to strips and back.
+// Packs an expert's matrices into a block, and unpacks them.
 #pragma once
 
 #include <memory>
@@ -8,19 +8,19 @@
 
 namespace moesaic {
 
-// One matrix as checkpoints have it: [outputs, inputs], row after row.
-struct Matrix {
+// One matrix as in a checkpoint: [outputs, inputs], row-major.
+struct MatrixView {
   const void* data;
-  Value value;
+  FloatType type;
   std::size_t stride;  // values from row to row
 };
 
-// Packs one expert; `damaged` becomes 1 + the index of a matrix (gate, up, down) that has weights
-// which no scale can express.
-std::shared_ptr<Work> pack_work(const ExpertLayout& layout, const Matrix (&matrices)[3],
-                                std::uint8_t* block, std::atomic<int>* damaged);
+// Packs one expert. `non_finite` is set to 1 + the index of a matrix (gate, up, down) that cannot be
+// quantised because it has infinities or NaN.
+std::shared_ptr<Job> pack_job(const ExpertLayout& layout, const MatrixView (&matrices)[3],
+                                std::uint8_t* block, std::atomic<int>* non_finite);
 
-// The weights a block stands for, fp32, row after row.
+// The weights of a block in fp32, row-major.
 void unpack(const ExpertLayout& layout, const std::uint8_t* block, float* gate, float* up, float* down);
 
 }  // namespace moesaic

@@ -1,5 +1,6 @@
-// Who computes which strips of which chunk. A worker stays with a chunk as long as it has strips left,
-// because he has its tokens in his cache, and then helps where most is left for each who is there.
+// Which worker computes which strips of which chunk, with cache affinity: a worker stays with a chunk
+// while it has strips left, because the chunk's tokens are in its cache, and then moves to the chunk with
+// the most remaining work per worker.
 #pragma once
 
 #include <algorithm>
@@ -9,63 +10,65 @@
 
 namespace moesaic {
 
-struct Share {
-  int chunk, strips, at_once;  // strips that are taken at a time
+struct ChunkStrips {
+  int chunk, strips;
+  int strips_per_item;
   int tokens;
 };
 
-struct Taken {
+struct StripRange {
   int chunk, strip, strips;
 };
 
-class Shares {
+class AffinityScheduler {
  public:
-  Shares(std::vector<Share> shares, int workers)
-      : shares_(std::move(shares)), left_(shares_.size()), at_(workers) {
-    for (std::size_t i = 0; i < shares_.size(); ++i)
-      count_ += (shares_[i].strips + shares_[i].at_once - 1) / shares_[i].at_once;
+  AffinityScheduler(std::vector<ChunkStrips> chunks, int workers)
+      : chunks_(std::move(chunks)), progress_(chunks_.size()), current_(workers) {
+    for (const ChunkStrips& chunk : chunks_)
+      items_ += (chunk.strips + chunk.strips_per_item - 1) / chunk.strips_per_item;
   }
 
-  int count() const { return count_; }
+  int items() const { return items_; }
 
-  // To be called `count` times altogether.
-  Taken take(int worker) {
-    for (int& at = at_[worker].share;; at = moved(at)) {
+  // To be called `items` times by all workers together.
+  StripRange take(int worker) {
+    for (int& at = current_[worker].chunk;; at = next_chunk(at)) {
       if (at < 0) continue;
-      const Share& share = shares_[at];
-      const int strip = left_[at].next.fetch_add(share.at_once, std::memory_order_relaxed);
-      if (strip < share.strips)
-        return {share.chunk, strip, std::min(share.at_once, share.strips - strip)};
+      const ChunkStrips& chunk = chunks_[at];
+      const int strip =
+          progress_[at].next_strip.fetch_add(chunk.strips_per_item, std::memory_order_relaxed);
+      if (strip < chunk.strips)
+        return {chunk.chunk, strip, std::min(chunk.strips_per_item, chunk.strips - strip)};
     }
   }
 
  private:
-  struct alignas(64) Left {
-    std::atomic<int> next{0}, workers{0};
+  struct alignas(64) Progress {
+    std::atomic<int> next_strip{0}, workers{0};
   };
-  struct alignas(64) Place {
-    int share = -1;
+  struct alignas(64) Current {
+    int chunk = -1;  // index into `chunks_`
   };
 
-  int moved(int from) {
-    if (from >= 0) left_[from].workers.fetch_sub(1, std::memory_order_relaxed);
+  int next_chunk(int from) {
+    if (from >= 0) progress_[from].workers.fetch_sub(1, std::memory_order_relaxed);
     int best = 0;
-    double most = -1;
-    for (int i = 0; i < int(shares_.size()); ++i) {
-      const int left = shares_[i].strips - left_[i].next.load(std::memory_order_relaxed);
-      // A few tokens take as long as one: weights have to come from memory.
-      const double work = double(left) * (shares_[i].tokens + 16) /
-                          (1 + left_[i].workers.load(std::memory_order_relaxed));
-      if (left > 0 && work > most) most = work, best = i;
+    double largest = -1;
+    for (int i = 0; i < int(chunks_.size()); ++i) {
+      const int left = chunks_[i].strips - progress_[i].next_strip.load(std::memory_order_relaxed);
+      // + 16: a few tokens take as long as one, because the weights have to be read from memory.
+      const double work = double(left) * (chunks_[i].tokens + 16) /
+                          (1 + progress_[i].workers.load(std::memory_order_relaxed));
+      if (left > 0 && work > largest) largest = work, best = i;
     }
-    left_[best].workers.fetch_add(1, std::memory_order_relaxed);
+    progress_[best].workers.fetch_add(1, std::memory_order_relaxed);
     return best;
   }
 
-  const std::vector<Share> shares_;
-  std::vector<Left> left_;  // of each share
-  std::vector<Place> at_;   // where each worker is
-  int count_ = 0;
+  const std::vector<ChunkStrips> chunks_;
+  std::vector<Progress> progress_;  // of each chunk
+  std::vector<Current> current_;    // of each worker
+  int items_ = 0;
 };
 
 }  // namespace moesaic

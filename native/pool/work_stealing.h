@@ -1,6 +1,6 @@
-// Who computes which of a row of items. Everybody begins with as many that lie side by side, so that he
-// reads memory in one go and knows what he will read next; whoever has none left takes over half of what
-// somebody else still has.
+// Work stealing over a contiguous sequence of items. Each worker starts with an equal range of adjacent
+// items, so that it reads memory sequentially and knows what it reads next; a worker whose range is empty
+// steals half of the longest one that is left.
 #pragma once
 
 #include <atomic>
@@ -9,36 +9,36 @@
 
 namespace moesaic {
 
-class Ranges {
+class WorkStealingRanges {
  public:
-  Ranges(int items, int workers) : of_(workers) {
+  WorkStealingRanges(int items, int workers) : ranges_(workers) {
     for (int w = 0; w < workers; ++w)
-      of_[w].range.store(packed(part(items, w, workers), part(items, w + 1, workers)),
-                         std::memory_order_relaxed);
+      ranges_[w].bounds.store(packed(split(items, w, workers), split(items, w + 1, workers)),
+                              std::memory_order_relaxed);
   }
 
-  // -1: nothing is left.
+  // The worker's next item; -1: none is left.
   int take(int worker) {
-    std::atomic<std::uint64_t>& mine = of_[worker].range;
-    for (std::uint64_t range = mine.load(std::memory_order_relaxed); begin(range) < end(range);)
-      if (mine.compare_exchange_weak(range, packed(begin(range) + 1, end(range)),
-                                     std::memory_order_relaxed))
+    std::atomic<std::uint64_t>& own = ranges_[worker].bounds;
+    for (std::uint64_t range = own.load(std::memory_order_relaxed); begin(range) < end(range);)
+      if (own.compare_exchange_weak(range, packed(begin(range) + 1, end(range)),
+                                    std::memory_order_relaxed))
         return begin(range);
-    return take_over(mine);
+    return steal(own);
   }
 
-  // What `take` would give now; -1: nothing that is surely his.
-  int next(int worker) const {
-    const std::uint64_t range = of_[worker].range.load(std::memory_order_relaxed);
+  // What `take` would return now, unless it is stolen before; -1: the worker's own range is empty.
+  int peek(int worker) const {
+    const std::uint64_t range = ranges_[worker].bounds.load(std::memory_order_relaxed);
     return begin(range) < end(range) ? begin(range) : -1;
   }
 
  private:
-  struct alignas(64) Place {
-    std::atomic<std::uint64_t> range{0};  // first item in the lower half, the one after the last above
+  struct alignas(64) Range {
+    std::atomic<std::uint64_t> bounds{0};  // first item in the low half, end in the high half
   };
 
-  static int part(int items, int worker, int workers) {
+  static int split(int items, int worker, int workers) {
     return int(std::int64_t(items) * worker / workers);
   }
   static std::uint64_t packed(int first, int last) {
@@ -47,26 +47,27 @@ class Ranges {
   static int begin(std::uint64_t range) { return int(std::uint32_t(range)); }
   static int end(std::uint64_t range) { return int(range >> 32); }
 
-  // The first of what was somebody else's; the others are his now. Nobody else changes an empty range.
-  int take_over(std::atomic<std::uint64_t>& mine) {
+  // Takes the second half of the longest range: returns its first item and stores the rest in `own`. A
+  // plain store suffices, because thieves never change an empty range.
+  int steal(std::atomic<std::uint64_t>& own) {
     while (true) {
-      Place* most = nullptr;
+      Range* victim = nullptr;
       std::uint64_t range = 0;
-      for (Place& place : of_) {
-        const std::uint64_t seen = place.range.load(std::memory_order_relaxed);
-        if (end(seen) - begin(seen) > end(range) - begin(range)) most = &place, range = seen;
+      for (Range& candidate : ranges_) {
+        const std::uint64_t seen = candidate.bounds.load(std::memory_order_relaxed);
+        if (end(seen) - begin(seen) > end(range) - begin(range)) victim = &candidate, range = seen;
       }
-      if (!most) return -1;
+      if (!victim) return -1;
       const int middle = begin(range) + (end(range) - begin(range)) / 2;
-      if (most->range.compare_exchange_strong(range, packed(begin(range), middle),
-                                              std::memory_order_relaxed)) {
-        mine.store(packed(middle + 1, end(range)), std::memory_order_relaxed);
+      if (victim->bounds.compare_exchange_strong(range, packed(begin(range), middle),
+                                                 std::memory_order_relaxed)) {
+        own.store(packed(middle + 1, end(range)), std::memory_order_relaxed);
         return middle;
       }
     }
   }
 
-  std::vector<Place> of_;
+  std::vector<Range> ranges_;
 };
 
 }  // namespace moesaic

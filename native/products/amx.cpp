@@ -1,5 +1,5 @@
-// Tile products for CPUs with AMX: which instruction set's table they belong to, bf16, and the peak they
-// are measured by. docs/kernels.md says what stays in which cache, and why.
+// The table of kernels for CPUs with AMX, the bf16 product, and the loop that measures the matrix peak.
+// docs/kernels.md says what stays in which cache, and why.
 #include "products/amx_bf16.h"
 #include "products/roofline.h"
 #include "products/amx_quantized.h"
@@ -9,25 +9,25 @@ namespace {
 
 void bf16_product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
                   const Panel& panel, float* c, std::uint8_t*) {
-  const int most = tokens_at_once(count, matrix, panel);
+  const int at_once = token_tiles_at_once(count, matrix, panel);
   const int token_tiles = divide_up(panel.tokens, kTileTokens);
-  const int part = part_tiles(matrix.tiles, panel.tokens, most);
-  Shapes shapes;
-  for (int begin = 0; begin < matrix.tiles; begin += part) {
-    const int tiles = std::min(part, matrix.tiles - begin);
+  const int block = k_block_tiles(matrix.tiles, panel.tokens, at_once);
+  TileConfigCache config;
+  for (int begin = 0; begin < matrix.tiles; begin += block) {
+    const int tiles = std::min(block, matrix.tiles - begin);
     for (int s = 0; s < count; s += 2) {
-      const SomeStrips some(strips, count, s, std::size_t(begin) * kTileBytes,
-                            std::size_t(part) * kTileBytes, begin + part >= matrix.tiles);
-      bf16_part(shapes, some.at, some.count, Fetch(some.next, tiles, token_tiles), begin,
-                tiles, panel, most, c + std::size_t(s) * panel.tokens * 16);
+      const StripPair pair(strips, count, s, std::size_t(begin) * kTileBytes,
+                           std::size_t(block) * kTileBytes, begin + block >= matrix.tiles);
+      bf16_k_block(config, pair.at, pair.count, StripPrefetcher(pair.next, tiles, token_tiles), begin,
+                   tiles, panel, at_once, c + std::size_t(s) * panel.tokens * 16);
     }
   }
 }
 
 }  // namespace
 
-void multiply_tiles() {
-  // Numbers as they come, since multiplying zeros takes less power, and so less time.
+void run_peak_tiles() {
+  // Random numbers: multiplying zeros takes less power, and so less time.
   alignas(64) static const auto numbers = [] {
     std::array<std::uint16_t, 4 * 512> values;
     std::uint32_t state = 1;
@@ -37,7 +37,7 @@ void multiply_tiles() {
     }
     return values;
   }();
-  configure({16, 16, 16, 16, 16, 16, 16, 16});  // which also makes all tiles zero
+  configure({16, 16, 16, 16, 16, 16, 16, 16});  // also zeroes all tiles
   _tile_loadd(4, numbers.data(), 64);
   _tile_loadd(5, numbers.data() + 512, 64);
   _tile_loadd(6, numbers.data() + 1024, 64);
@@ -58,7 +58,7 @@ const Kernels* amx_kernels() {
     kernels.tiles[int(Dtype::bf16)] = bf16_product;
     kernels.tiles[int(Dtype::int8)] = int8_tiles_product;
     kernels.tiles[int(Dtype::int4)] = int4_tiles_product;
-    kernels.finish = [] { _tile_release(); };
+    kernels.release_tiles = [] { _tile_release(); };
     return kernels;
   }();
   return &table;

@@ -9,9 +9,9 @@
 namespace moesaic {
 namespace {
 
-constexpr int kMeasureEvery = 1 << 13;  // products: a fraction of a millisecond
+constexpr int kMeasureInterval = 1 << 13;  // products: a fraction of a millisecond
 
-std::atomic<Crowd> assumed{Crowd::measured};
+std::atomic<SmtSibling> state_override{SmtSibling::measured};
 
 std::uint64_t ticks_of_products() {
   _mm_lfence();
@@ -22,13 +22,14 @@ std::uint64_t ticks_of_products() {
   return __rdtsc() - start;
 }
 
-// Products with three tiles in use, then with all eight: the same time, or almost twice as long.
+// Times products with three tiles in use, then with all eight: the same time if the sibling is idle, almost
+// twice as long if it is active.
 bool measure() {
   alignas(64) static const std::uint8_t zeros[kTileBytes] = {};
   configure({16, 16, 16, 16, 16, 16, 16, 16});
   _tile_loadd(4, zeros, 64);
   _tile_loadd(6, zeros, 64);
-  ticks_of_products();  // the first ones may have to wait for power
+  ticks_of_products();  // warm-up: an idle matrix unit starts slowly
   const std::uint64_t few = ticks_of_products();
   _tile_loadd(1, zeros, 64);
   _tile_loadd(2, zeros, 64);
@@ -40,17 +41,17 @@ bool measure() {
 
 }  // namespace
 
-void assume(Crowd crowd) { assumed.store(crowd, std::memory_order_relaxed); }
+void override_smt_sibling(SmtSibling state) { state_override.store(state, std::memory_order_relaxed); }
 
-bool crowded(int products) {
-  const Crowd crowd = assumed.load(std::memory_order_relaxed);
-  if (crowd != Crowd::measured) return crowd == Crowd::some;
+bool smt_sibling_active(int products) {
+  const SmtSibling state = state_override.load(std::memory_order_relaxed);
+  if (state != SmtSibling::measured) return state == SmtSibling::active;
   thread_local int left = 0;
   thread_local bool last = false;
   left -= products;
   if (left <= 0) {
     last = measure();
-    left = kMeasureEvery;
+    left = kMeasureInterval;
   }
   return last;
 }

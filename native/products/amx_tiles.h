@@ -1,5 +1,5 @@
-// What the products by tiles share: how tiles are shaped, which tokens and strips a block has, what
-// is fetched meanwhile. Everything is local to the file that includes it, as in elementwise.h.
+// What the AMX products have in common: tile configuration, the tokens and strips of one register block,
+// prefetching of the next strips, the inner loop. Internal linkage, as in elementwise.h.
 #pragma once
 
 #include <immintrin.h>
@@ -25,13 +25,14 @@ inline void configure(const std::array<int, 8>& rows) {
     config.rows[i] = std::uint8_t(std::max(rows[i], 1));
     config.row_bytes[i] = 64;
   }
-  // GCC's intrinsic says that it reads eight bytes; without this the others need not be there.
+  // GCC's intrinsic declares a read of eight bytes only: keep the other stores from being dropped.
   __asm__ volatile("" : : "m"(config) : "memory");
   _tile_loadconfig(&config);
 }
 
-// Tiles 0-1: the first tokens' sums, 2-3: the second tokens', 4-5: tokens, 6-7: weights.
-class Shapes {
+// Configures tiles when the number of tokens changes. Tiles 0-1: sums of the first token tile, 2-3: of the
+// second, 4-5: tokens, 6-7: weights.
+class TileConfigCache {
  public:
   void set(int first, int second) {
     if (first == first_ && second == second_) return;
@@ -43,57 +44,58 @@ class Shapes {
   int first_ = -1, second_ = -1;
 };
 
-// Of two strips, so many tiles stay in the first-level cache while token after token meets them.
-constexpr int kNearTiles = 16;
-constexpr int kFetchedTiles = 64;  // of each of two strips, ahead of few tokens
+// L1-resident tiles: so many tiles of each of two strips (32 KB) stay in the L1 cache while all token tiles
+// are multiplied with them.
+constexpr int kL1Tiles = 16;
+constexpr int kPrefetchTiles = 64;  // of each of two strips, prefetched in the memory-bound case
 
-// Tiles of inputs that a product takes at a time, with `most` tiles of tokens at once. Where tokens are
-// few, as many as may be fetched ahead without filling a cache: sums had better stay in their tiles. Beside
-// another thread, what stays near. Alone, the second-level cache has time for as much again (of bf16), and
-// sums come and go half as often.
-inline int part_tiles(int tiles, int tokens, int most) {
-  const int wanted = tokens <= kManyTokens ? kFetchedTiles : most * kNearTiles;
+// Length of a K block (tiles of inputs between loading and storing the sums), with `token_tiles` token tiles
+// at once. Memory bound: as many as can be prefetched without filling a cache, so that sums stay in their
+// registers. With one token tile (an active SMT sibling): the L1-resident tiles. With two: twice as many, the
+// second half of the weights from L2 (bf16), so that sums are stored and loaded half as often.
+inline int k_block_tiles(int tiles, int tokens, int token_tiles) {
+  const int wanted = tokens <= kMemoryBoundTokens ? kPrefetchTiles : token_tiles * kL1Tiles;
   return divide_up(tiles, divide_up(tiles, wanted));
 }
 
-// What to fetch from memory while two strips are multiplied: those that are read next, a line or a few with
-// every product. In several places of each strip in turn (few tokens, who wait for memory: in four), line
-// after line there, which the hardware's own prefetcher recognises and then runs ahead of.
-class Fetch {
+// Prefetches the next strips into L2 while two strips are multiplied, one line or a few with every product:
+// in two read streams per strip (memory bound: in four), sequentially within a stream, so that the hardware
+// prefetcher recognises the streams and runs ahead of them.
+class StripPrefetcher {
  public:
-  Fetch() = default;
-  Fetch(const std::uint8_t* const* next, int tiles, int token_tiles)
+  StripPrefetcher() = default;
+  StripPrefetcher(const std::uint8_t* const* next, int tiles, int token_tiles)
       : next_{next[0], next[1]},
         lines_(divide_up(16, token_tiles)),
-        log_places_(token_tiles * kTileTokens > kManyTokens ? 1 : 2),
-        place_(std::size_t(tiles) * kTileBytes >> log_places_) {}
+        log_streams_(token_tiles * kTileTokens > kMemoryBoundTokens ? 1 : 2),
+        stream_bytes_(std::size_t(tiles) * kTileBytes >> log_streams_) {}
 
   template <int Strips>
-  void some() {
+  void prefetch_lines() {
     for (int i = 0; i < lines_; ++i, ++done_) {
-      const std::size_t line = done_ / Strips, place = line & ((1u << log_places_) - 1);
-      const std::size_t at = place * place_ + (line >> log_places_) * 64;
+      const std::size_t line = done_ / Strips, stream = line & ((1u << log_streams_) - 1);
+      const std::size_t at = stream * stream_bytes_ + (line >> log_streams_) * 64;
       _mm_prefetch((const char*)next_[done_ % Strips] + at, _MM_HINT_T1);
     }
   }
 
  private:
   const std::uint8_t* next_[2] = {nullptr, nullptr};
-  int lines_ = 0, log_places_ = 0;
-  std::size_t place_ = 0, done_ = 0;
+  int lines_ = 0, log_streams_ = 0;
+  std::size_t stream_bytes_ = 0, done_ = 0;
 };
 
-// One or two tiles of tokens and where their parts lie.
-struct Tokens {
+// One or two token tiles of a panel, and where their sums are.
+struct TokenTiles {
   const std::uint8_t* x[2];
   int stride[2];
   float* c[4];
   int rows[2];
 
-  Tokens(const Panel& panel, int tile, int most, float* c_all) {
+  TokenTiles(const Panel& panel, int tile, int at_once, float* c_all) {
     const int token_tiles = divide_up(panel.tokens, kTileTokens);
     for (int i = 0; i < 2; ++i) {
-      const bool there = i < most && tile + i < token_tiles;
+      const bool there = i < at_once && tile + i < token_tiles;
       rows[i] = there ? panel.tile_tokens(tile + i) : 0;
       x[i] = panel.tile(there ? tile + i : tile);
       stride[i] = rows[i] * kRowBytes;
@@ -103,14 +105,15 @@ struct Tokens {
   }
 };
 
-// Two strips, or the last one, from tile `begin` on, and what is read after them: the same part of the
-// next two, the next part of the first two, what the caller reads next.
-struct SomeStrips {
+// A K block of two strips (or of the last one), from byte `begin` on, and what is read after it: the same
+// block of the next two strips, or the next block of the first two, or (`last` block) what the caller reads
+// next.
+struct StripPair {
   const std::uint8_t *at[2], *next[2];
   int count;
 
-  SomeStrips(const std::uint8_t* const* strips, int all, int s, std::size_t begin, std::size_t bytes,
-             bool last) {
+  StripPair(const std::uint8_t* const* strips, int all, int s, std::size_t begin, std::size_t bytes,
+            bool last) {
     count = std::min(2, all - s);
     for (int i = 0; i < 2; ++i) {
       const std::uint8_t* strip = strips[std::min(s + i, all - 1)];
@@ -125,11 +128,11 @@ struct SomeStrips {
   }
 };
 
-// How many tiles of tokens a product takes at once.
-inline int tokens_at_once(int count, const MatrixLayout& matrix, const Panel& panel) {
+// Token tiles that are multiplied at once: one or two.
+inline int token_tiles_at_once(int count, const MatrixLayout& matrix, const Panel& panel) {
   const int token_tiles = divide_up(panel.tokens, kTileTokens);
   if (token_tiles == 1) return 1;
-  return crowded(count * matrix.tiles * token_tiles) ? 1 : 2;
+  return smt_sibling_active(count * matrix.tiles * token_tiles) ? 1 : 2;
 }
 
 template <int Tokens, int Strips>
@@ -148,20 +151,19 @@ inline void store_sums(Sum* const* c) {
   if (Tokens > 1 && Strips > 1) _tile_stored(3, c[3], 64);
 }
 
-// Adds `tiles` tiles of inputs to the sums in tiles 0 to 3: one or two tiles of tokens times one or
-// two strips. Tokens come from the second-level cache by a load that leaves the first alone, and so do
-// weights, unless they are to stay there (`Near`). A single tile of tokens uses four registers: see
-// amx_crowded.h.
-template <Dtype dtype, int Tokens, int Strips, bool Near>
+// Adds `tiles` tiles of inputs to the sums in tiles 0 to 3: one or two token tiles times one or two strips.
+// Tokens come from L2 by a load that does not allocate in L1 (TILELOADDT1); so do weights, unless they are
+// `L1Resident`. A single token tile uses four tile registers: see amx_smt_sibling.h.
+template <Dtype dtype, int Tokens, int Strips, bool L1Resident>
 inline void multiply(const std::uint8_t* const* w, int tiles, const std::uint8_t* const* x,
-                     const int* x_stride, Fetch& fetch) {
+                     const int* x_stride, StripPrefetcher& prefetcher) {
 #define MOESAIC_LOAD(tile, from)         \
-  if constexpr (Near)                    \
+  if constexpr (L1Resident)              \
     _tile_loadd(tile, from, 64);         \
   else                                   \
     _tile_stream_loadd(tile, from, 64)
 #define MOESAIC_MULTIPLY(c, a, b)       \
-  fetch.some<Strips>();                 \
+  prefetcher.prefetch_lines<Strips>();  \
   if constexpr (dtype == Dtype::int8)   \
     _tile_dpbssd(c, a, b);              \
   else                                  \
@@ -191,9 +193,9 @@ inline void multiply(const std::uint8_t* const* w, int tiles, const std::uint8_t
 #undef MOESAIC_MULTIPLY
 }
 
-// Calls `block` with <tiles of tokens, strips>.
+// Calls `block` with <token tiles, strips>.
 template <class Block>
-inline void dispatch(const Tokens& tokens, int strips, const Block& block) {
+inline void dispatch(const TokenTiles& tokens, int strips, const Block& block) {
   if (tokens.rows[1])
     strips == 2 ? block.template operator()<2, 2>() : block.template operator()<2, 1>();
   else

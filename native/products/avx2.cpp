@@ -1,4 +1,4 @@
-// Vector products for CPUs with AVX2 and FMA: weights become fp32 on the way.
+// Products for CPUs with AVX2 and FMA: weights are converted to fp32, then multiplied.
 #include "products/elementwise.h"
 
 namespace moesaic {
@@ -125,19 +125,19 @@ const Kernels table = {
     "avx2",
     {product<Dtype::bf16>, product<Dtype::int8>, product<Dtype::int4>},
     {nullptr, nullptr, nullptr},
-    fill_bf16, fill_int8, fill_bf16, activate, activate_bf16, scatter, narrow, normalize, score, nullptr,
+    fill_bf16, fill_int8, fill_bf16, activate, activate_bf16, scatter_add, narrow, rms_norm, router_scores, nullptr,
 };
 
 }  // namespace
 
 const Kernels* avx2_kernels() { return &table; }
 
-void read_through_avx2(const std::uint8_t* from, std::size_t bytes, bool spread) {
+void read_memory_avx2(const std::uint8_t* from, std::size_t bytes, bool multi_stream) {
   U16 all = {};
-  const int ways = spread ? 4 : 1;
-  const std::size_t each = bytes / ways / 64 * 64;
+  const int streams = multi_stream ? 4 : 1;
+  const std::size_t each = bytes / streams / 64 * 64;
   for (std::size_t at = 0; at < each; at += 64)
-    for (int i = 0; i < ways; ++i) {
+    for (int i = 0; i < streams; ++i) {
       __builtin_prefetch(from + i * each + at + 4096 + (at + 4096 < each ? 0 : bytes - each));
       all ^= load_line(from + i * each + at);
     }

@@ -1,20 +1,20 @@
-// Kernels for CPUs with AVX-512: the products of avx512_products.h and what lies between them.
+// The table of kernels for CPUs with AVX-512: the products of avx512_products.h and faster versions of
+// the functions in elementwise.h.
 #include "products/avx512_products.h"
 #include "products/elementwise.h"
 
 namespace moesaic {
 namespace {
 
-inline void prefetch(const std::uint8_t* at) { _mm_prefetch((const char*)at + kAhead, _MM_HINT_T0); }
+inline void prefetch(const std::uint8_t* at) { _mm_prefetch((const char*)at + kPrefetchBytes, _MM_HINT_T0); }
 inline __m512i line(const std::uint8_t* at) { return _mm512_loadu_si512(at); }
 
-// What `elementwise.h` does in the compiler's vectors, in this instruction set's own: with hundreds of
-// tokens these take a tenth of the time.
+// Functions of elementwise.h in intrinsics: with hundreds of tokens they take a tenth of a layer's time.
 
-inline __m512 load_masked(const void* from, Value value, __mmask16 there) {
-  if (value == Value::f32) return _mm512_maskz_loadu_ps(there, from);
+inline __m512 load_masked(const void* from, FloatType type, __mmask16 there) {
+  if (type == FloatType::f32) return _mm512_maskz_loadu_ps(there, from);
   const __m256i half = _mm256_maskz_loadu_epi16(there, from);
-  if (value == Value::f16) return _mm512_cvtph_ps(half);
+  if (type == FloatType::f16) return _mm512_cvtph_ps(half);
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
@@ -37,17 +37,17 @@ inline __m512 exp_fast(__m512 x) {
 }
 
 inline __m512 silu_fast(__m512 x) {
-  // Below -87 the result is 0 in any case; max() keeps its second operand where one is no number.
+  // Below -87 the result is 0 anyway; max() returns its second operand if one is NaN.
   const __m512 negative =
       _mm512_sub_ps(_mm512_setzero_ps(), _mm512_max_ps(_mm512_set1_ps(-87.0f), x));
   const __m512 below = _mm512_add_ps(_mm512_set1_ps(1.0f), exp_fast(negative));
-  // 1 / below, to the last bit or two: an estimate and one step of Newton's.
+  // 1 / below, to the last bit or two: an estimate and one Newton step.
   const __m512 near = _mm512_rcp14_ps(below);
   const __m512 inverse = _mm512_mul_ps(near, _mm512_fnmadd_ps(below, near, _mm512_set1_ps(2.0f)));
   return _mm512_mul_ps(x, inverse);
 }
 
-// To about 1e-4 of its value: what is to be rounded to eight bits needs no more.
+// Relative error about 1e-4: enough for a result that is rounded to bf16.
 inline __m512 silu_coarse(__m512 x) {
   const __m512 negative =
       _mm512_sub_ps(_mm512_setzero_ps(), _mm512_max_ps(_mm512_set1_ps(-87.0f), x));
@@ -80,8 +80,8 @@ void activate_bf16_fast(Activation kind, const float* gate, const float* up, int
   }
 }
 
-void fill_int8_fast(const void* const* rows, Value value, std::size_t step, int count, int inputs,
-                    int tiles, std::uint8_t* tile, float* scales, std::int32_t* sums, int groups) {
+void fill_int8_fast(const void* const* rows, FloatType type, std::size_t block_stride, int count, int inputs,
+                    int tiles, std::uint8_t* tile, float* scales, std::int32_t* code_sums, int groups) {
   constexpr int kGroup = format_of(Dtype::int8).group, kVectors = kGroup / 16;
   for (int t = 0; t < count; ++t) {
     for (int g = 0; g < groups; ++g) {
@@ -90,7 +90,7 @@ void fill_int8_fast(const void* const* rows, Value value, std::size_t step, int 
       for (int i = 0; i < kVectors; ++i) {
         const int column = g * kGroup + i * 16;
         const __mmask16 there = first_lanes(inputs - column);
-        v[i] = there ? load_masked(block_at(rows[t], value, column, step), value, there)
+        v[i] = there ? load_masked(block_at(rows[t], type, column, block_stride), type, there)
                      : _mm512_setzero_ps();
         top = _mm512_max_ps(top, _mm512_abs_ps(v[i]));
         zero = _mm512_fmadd_ps(v[i], _mm512_setzero_ps(), zero);
@@ -107,14 +107,14 @@ void fill_int8_fast(const void* const* rows, Value value, std::size_t step, int 
                          _mm512_cvtsepi32_epi8(codes));
         sum = _mm512_add_epi32(sum, codes);
       }
-      sums[t * groups + g] = poison == 0.0f ? _mm512_reduce_add_epi32(sum) : 0;  // as in Range
+      code_sums[t * groups + g] = poison == 0.0f ? _mm512_reduce_add_epi32(sum) : 0;  // see GroupRange
     }
   }
 }
 
-// As in elementwise.h, where the order of bytes is explained.
-void fill_int16_fast(const void* const* rows, Value value, std::size_t step, int count, int inputs,
-                     int tiles, std::uint8_t* tile, float* scales, std::int32_t* sums, int groups) {
+// The order of bytes is explained at `fill_int16` in elementwise.h.
+void fill_int16_fast(const void* const* rows, FloatType type, std::size_t block_stride, int count, int inputs,
+                     int tiles, std::uint8_t* tile, float* scales, std::int32_t* code_sums, int groups) {
   const __m256i order = _mm256_broadcastsi128_si256(
       _mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15));
   for (int t = 0; t < count; ++t) {
@@ -123,7 +123,7 @@ void fill_int16_fast(const void* const* rows, Value value, std::size_t step, int
       for (int i = 0; i < 2; ++i) {
         const int column = k * 32 + i * 16;
         const __mmask16 there = first_lanes(inputs - column);
-        v[i] = there ? load_masked(block_at(rows[t], value, column, step), value, there)
+        v[i] = there ? load_masked(block_at(rows[t], type, column, block_stride), type, there)
                      : _mm512_setzero_ps();
       }
       const __m512 zero = _mm512_setzero_ps();
@@ -142,7 +142,7 @@ void fill_int16_fast(const void* const* rows, Value value, std::size_t step, int
         low[i] = _mm512_cvtepi32_epi8(codes);  // the low byte: 256 times the high one is gone
         sum = _mm512_add_epi32(sum, codes);
       }
-      sums[t * groups + k] = poison == 0.0f ? _mm512_reduce_add_epi32(sum) : 0;  // as in Range
+      code_sums[t * groups + k] = poison == 0.0f ? _mm512_reduce_add_epi32(sum) : 0;  // see GroupRange
       std::uint8_t* to = tile + (std::size_t(k) * count + t) * kRowBytes;
       _mm256_storeu_si256((__m256i*)to,
                           _mm256_shuffle_epi8(_mm256_set_m128i(high[1], high[0]), order));
@@ -152,7 +152,7 @@ void fill_int16_fast(const void* const* rows, Value value, std::size_t step, int
   }
 }
 
-// Tile after tile rather than token after token: what is written lies side by side.
+// Tile by tile rather than token by token, so that writes are sequential.
 void copy_bf16(const void* const* rows, int count, int inputs, int tiles, std::uint8_t* tile) {
   for (int k = 0; k < tiles; ++k) {
     const int left = inputs - k * 32;
@@ -165,18 +165,18 @@ void copy_bf16(const void* const* rows, int count, int inputs, int tiles, std::u
   }
 }
 
-void fill_bf16_fast(const void* const* rows, Value value, std::size_t step, int count, int inputs,
-                    int tiles, std::uint8_t* tile, float* scales, std::int32_t* sums, int groups) {
-  if (value == Value::bf16 && step == 16) return copy_bf16(rows, count, inputs, tiles, tile);
-  if (value != Value::f32)
-    return fill_bf16(rows, value, step, count, inputs, tiles, tile, scales, sums, groups);
+void fill_bf16_fast(const void* const* rows, FloatType type, std::size_t block_stride, int count, int inputs,
+                    int tiles, std::uint8_t* tile, float* scales, std::int32_t* code_sums, int groups) {
+  if (type == FloatType::bf16 && block_stride == 16) return copy_bf16(rows, count, inputs, tiles, tile);
+  if (type != FloatType::f32)
+    return fill_bf16(rows, type, block_stride, count, inputs, tiles, tile, scales, code_sums, groups);
   for (int k = 0; k < tiles; ++k) {
     const int low = k * 32, high = low + 16;
     const __mmask16 low_lanes = first_lanes(inputs - low), high_lanes = first_lanes(inputs - high);
     for (int t = 0; t < count; ++t) {
       const float* row = static_cast<const float*>(rows[t]);
-      const __m512 a = _mm512_maskz_loadu_ps(low_lanes, row + low / 16 * step);
-      const __m512 b = high_lanes ? _mm512_maskz_loadu_ps(high_lanes, row + high / 16 * step)
+      const __m512 a = _mm512_maskz_loadu_ps(low_lanes, row + low / 16 * block_stride);
+      const __m512 b = high_lanes ? _mm512_maskz_loadu_ps(high_lanes, row + high / 16 * block_stride)
                                   : _mm512_setzero_ps();
       _mm512_storeu_si512(tile + (std::size_t(k) * count + t) * kRowBytes,
                           (__m512i)_mm512_cvtne2ps_pbh(b, a));
@@ -184,9 +184,9 @@ void fill_bf16_fast(const void* const* rows, Value value, std::size_t step, int 
   }
 }
 
-// Row after row, as the matrix lies in memory: one stream, which the hardware runs ahead of.
-void score_fast(const void* x, const void* matrix, Value value, int rows, int count, float* scores) {
-  if (value != Value::bf16 || count % 128) return score(x, matrix, value, rows, count, scores);
+// Row by row in memory order: one read stream, which the hardware prefetcher follows.
+void router_scores_fast(const void* x, const void* matrix, FloatType type, int rows, int count, float* scores) {
+  if (type != FloatType::bf16 || count % 128) return router_scores(x, matrix, type, rows, count, scores);
   const auto* from = static_cast<const std::uint8_t*>(matrix);
   const auto* token = static_cast<const std::uint8_t*>(x);
   const std::size_t row_bytes = std::size_t(count) * 2;
@@ -205,16 +205,16 @@ void score_fast(const void* x, const void* matrix, Value value, int rows, int co
   }
 }
 
-template <int Ways>
-void read_in(const std::uint8_t* from, std::size_t bytes) {
+template <int Streams>
+void read_streams(const std::uint8_t* from, std::size_t bytes) {
   __m512i all[4] = {};
-  constexpr int kLines = 4 / Ways;  // of each place, one after the other
-  const std::size_t each = bytes / Ways / (kLines * 64) * (kLines * 64);
+  constexpr int kLines = 4 / Streams;  // consecutive lines of each stream
+  const std::size_t each = bytes / Streams / (kLines * 64) * (kLines * 64);
   for (std::size_t at = 0; at < each; at += kLines * 64)
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       const std::uint8_t* line_at = from + i / kLines * each + at + i % kLines * 64;
-      prefetch(line_at + (at + kAhead < each ? 0 : bytes - each));  // at the end: of the next piece
+      prefetch(line_at + (at + kPrefetchBytes < each ? 0 : bytes - each));  // at the end: in the next block
       all[i] = _mm512_xor_si512(all[i], line(line_at));
     }
   const __m512i one = _mm512_xor_si512(_mm512_xor_si512(all[0], all[1]), _mm512_xor_si512(all[2], all[3]));
@@ -226,15 +226,15 @@ const Kernels table = {
     "avx512",
     {product<Dtype::bf16>, product<Dtype::int8>, product<Dtype::int4>},
     {nullptr, nullptr, nullptr},
-    fill_bf16_fast, fill_int8_fast, fill_int16_fast, activate_fast, activate_bf16_fast, scatter, narrow, normalize, score_fast, nullptr,
+    fill_bf16_fast, fill_int8_fast, fill_int16_fast, activate_fast, activate_bf16_fast, scatter_add, narrow, rms_norm, router_scores_fast, nullptr,
 };
 
 }  // namespace
 
 const Kernels* avx512_kernels() { return &table; }
 
-void read_through_avx512(const std::uint8_t* from, std::size_t bytes, bool spread) {
-  (spread ? read_in<4> : read_in<1>)(from, bytes);
+void read_memory_avx512(const std::uint8_t* from, std::size_t bytes, bool multi_stream) {
+  (multi_stream ? read_streams<4> : read_streams<1>)(from, bytes);
 }
 
 }  // namespace moesaic

@@ -19,24 +19,24 @@ Registers leaf(unsigned number, unsigned sub) {
 
 bool bit(unsigned value, int number) { return value >> number & 1; }
 
-// Which register files the system saves when it switches threads.
-unsigned long long saved_state() {
+// XCR0: register state that the operating system saves on a context switch.
+unsigned long long xcr0() {
   unsigned low, high;
   __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return (unsigned long long)high << 32 | low;
 }
 
-// Linux gives tiles to a process that asks.
+// Linux grants tile state to a process on request (ARCH_REQ_XCOMP_PERM).
 bool tiles_allowed() {
   constexpr int kRequest = 0x1023, kTileData = 18;
   return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
 }
 
-Cpu look() {
-  Cpu found;
+CpuFeatures detect() {
+  CpuFeatures found;
   const Registers one = leaf(1, 0), seven = leaf(7, 0), seven_one = leaf(7, 1);
   if (!bit(one.c, 27)) return found;  // no xgetbv
-  const unsigned long long saved = saved_state();
+  const unsigned long long saved = xcr0();
   const bool ymm = (saved & 0x6) == 0x6, zmm = (saved & 0xe6) == 0xe6;
   const bool tiles = (saved & 0x60000) == 0x60000;
   found.avx2 = ymm && bit(one.c, 12) && bit(one.c, 29) && bit(seven.b, 5);
@@ -49,8 +49,8 @@ Cpu look() {
 
 }  // namespace
 
-const Cpu& cpu() {
-  static const Cpu found = look();
+const CpuFeatures& cpu_features() {
+  static const CpuFeatures found = detect();
   return found;
 }
 

@@ -1,14 +1,14 @@
-// What this CPU can do, asked once.
+// Instruction set extensions that this CPU and operating system support; detected once.
 #pragma once
 
 namespace moesaic {
 
-struct Cpu {
+struct CpuFeatures {
   bool avx2 = false;    // with FMA and F16C
   bool avx512 = false;  // F, BW, VL, VNNI and BF16
-  bool amx = false;     // tiles, bf16 and int8; and the system lets us use them
+  bool amx = false;     // tiles, bf16 and int8, and permission from the operating system
 };
 
-const Cpu& cpu();
+const CpuFeatures& cpu_features();
 
 }  // namespace moesaic

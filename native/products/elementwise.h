@@ -1,6 +1,6 @@
-// What happens to activations between products, in the compiler's own vectors. Included by every
-// instruction set's file, each compiled with its own flags: everything here must stay local to the
-// file that includes it, or the linker would keep one copy for all.
+// Elementwise functions between the products, in the compiler's vector extensions. Included by every
+// instruction set's source file, each compiled with its own flags: everything here has internal linkage,
+// or the linker would keep one copy for all instruction sets.
 #pragma once
 
 #include <cmath>
@@ -30,7 +30,7 @@ inline U16 widen(const void* from) {
 }
 inline F16 load_bf16(const void* from) { return bits_to_f32(widen(from) << 16); }
 
-// To nearest, ties to even; not-a-number stays one.
+// Round to nearest, ties to even; NaN stays NaN.
 inline H16 to_bf16(F16 v) {
   const U16 bits = f32_to_bits(v);
   const U16 rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
@@ -47,7 +47,7 @@ inline F16 select(I16 mask, F16 yes, F16 no) {
 inline F16 smaller(F16 a, F16 b) { return select(a < b, a, b); }
 inline F16 larger(F16 a, F16 b) { return select(a > b, a, b); }
 
-// exp, to about 1e-7 of its value: 2^n times a polynomial on [-ln2/2, ln2/2].
+// exp, relative error about 1e-7: 2^n times a polynomial on [-ln2/2, ln2/2].
 inline F16 exponential(F16 x) {
   x = smaller(larger(x, splat(-87.0f)), splat(88.0f));
   const F16 shifter = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
@@ -86,7 +86,7 @@ inline F16 activated(Activation kind, F16 x) {
     case Activation::gelu_tanh: return gelu_tanh(x);
     default: {
       const F16 y = silu(x);
-      return select(x == x, y, x);  // the clamp in exp would hide a nan
+      return select(x == x, y, x);  // the clamp in exp would hide a NaN
     }
   }
 }
@@ -106,7 +106,7 @@ void activate(Activation kind, const float* gate, const float* up, int tokens, f
   }
 }
 
-void scatter(const float* c, int tokens, const std::int32_t* rows, const float* weights, float* out,
+void scatter_add(const float* c, int tokens, const std::int32_t* rows, const float* weights, float* out,
              std::size_t row_stride) {
   for (int t = 0; t < tokens; ++t) {
     float* to = out + rows[t] * row_stride;
@@ -114,14 +114,14 @@ void scatter(const float* c, int tokens, const std::int32_t* rows, const float* 
   }
 }
 
-void narrow(const float* from, int count, Value value, std::uint16_t* to) {
+void narrow(const float* from, int count, FloatType type, std::uint16_t* to) {
   int i = 0;
-  for (; value == Value::bf16 && i + 16 <= count; i += 16) {
+  for (; type == FloatType::bf16 && i + 16 <= count; i += 16) {
     const H16 h = to_bf16(load_f32(from + i));
     std::memcpy(to + i, &h, 32);
   }
   for (; i < count; ++i) {
-    if (value == Value::bf16) {
+    if (type == FloatType::bf16) {
       to[i] = to_bf16(splat(from[i]))[0];
     } else {
       const _Float16 h = _Float16(from[i]);
@@ -136,16 +136,16 @@ inline float half_to_float(std::uint16_t h) {
   return float(v);
 }
 
-// 16 values from column `from` on, zero beyond `inputs`.
-inline F16 load_values(const void* row, Value value, int from, int inputs) {
+// 16 values starting at column `from`, zero beyond `inputs`.
+inline F16 load_values(const void* row, FloatType type, int from, int inputs) {
   const int left = inputs - from;
-  if (left >= 16 && value == Value::f32) return load_f32((const float*)row + from);
-  if (left >= 16 && value == Value::bf16) return load_bf16((const std::uint16_t*)row + from);
+  if (left >= 16 && type == FloatType::f32) return load_f32((const float*)row + from);
+  if (left >= 16 && type == FloatType::bf16) return load_bf16((const std::uint16_t*)row + from);
   F16 v = {};
   for (int i = 0; i < 16 && i < left; ++i) {
-    if (value == Value::f32) {
+    if (type == FloatType::f32) {
       v[i] = ((const float*)row)[from + i];
-    } else if (value == Value::f16) {
+    } else if (type == FloatType::f16) {
       v[i] = half_to_float(((const std::uint16_t*)row)[from + i]);
     } else {
       const std::uint32_t bits = std::uint32_t(((const std::uint16_t*)row)[from + i]) << 16;
@@ -155,53 +155,53 @@ inline F16 load_values(const void* row, Value value, int from, int inputs) {
   return v;
 }
 
-// Where a row's 16 values from column `from` on lie, if blocks of 16 are `step` values apart.
-inline const void* block_at(const void* row, Value value, int from, std::size_t step) {
-  const std::size_t size = value == Value::f32 ? sizeof(float) : sizeof(std::uint16_t);
-  return static_cast<const char*>(row) + from / 16 * step * size;
+// Address of the row's 16 values starting at column `from`; blocks of 16 are `block_stride` values apart.
+inline const void* block_at(const void* row, FloatType type, int from, std::size_t block_stride) {
+  const std::size_t size = type == FloatType::f32 ? sizeof(float) : sizeof(std::uint16_t);
+  return static_cast<const char*>(row) + from / 16 * block_stride * size;
 }
 
-void fill_bf16(const void* const* rows, Value value, std::size_t step, int count, int inputs,
+void fill_bf16(const void* const* rows, FloatType type, std::size_t block_stride, int count, int inputs,
                int tiles, std::uint8_t* tile, float*, std::int32_t*, int) {
   for (int t = 0; t < count; ++t) {
     for (int k = 0; k < tiles; ++k) {
       std::uint8_t* to = tile + (std::size_t(k) * count + t) * kRowBytes;
       const int from = k * 32;
-      if (value == Value::bf16 && step == 16 && from + 32 <= inputs) {
+      if (type == FloatType::bf16 && block_stride == 16 && from + 32 <= inputs) {
         std::memcpy(to, (const std::uint16_t*)rows[t] + from, 64);
         continue;
       }
       for (int half = 0; half < 2; ++half) {
         const int column = from + half * 16;
         const H16 h = to_bf16(
-            load_values(block_at(rows[t], value, column, step), value, 0, inputs - column));
+            load_values(block_at(rows[t], type, column, block_stride), type, 0, inputs - column));
         std::memcpy(to + half * 32, &h, 32);
       }
     }
   }
 }
 
-// One group of a token's values: the largest magnitude, and whether all are numbers.
-struct Range {
-  float largest = 0, poison = 0;  // poison: 0, or not a number
+// Of one group of a token's values: the largest magnitude, and whether all are finite.
+struct GroupRange {
+  float largest = 0, poison = 0;  // poison: 0, or NaN if a value is not finite
 
-  // Codes of what is no number are any integers, and their sum would overflow later on.
+  // Codes of non-finite values are arbitrary integers, whose sum could overflow later.
   std::int32_t sum_of_codes(std::uint32_t sum) const {
     return poison == 0.0f ? std::int32_t(sum) : 0;
   }
 };
 
 template <int Vectors>
-inline Range load_group(const void* row, Value value, std::size_t step, int from, int inputs,
+inline GroupRange load_group(const void* row, FloatType type, std::size_t block_stride, int from, int inputs,
                         F16* v) {
   F16 top = {}, zero = {};
   for (int i = 0; i < Vectors; ++i) {
     const int column = from + i * 16;
-    v[i] = load_values(block_at(row, value, column, step), value, 0, inputs - column);
+    v[i] = load_values(block_at(row, type, column, block_stride), type, 0, inputs - column);
     top = larger(top, larger(v[i], -v[i]));
     zero += v[i] * 0.0f;
   }
-  Range range;
+  GroupRange range;
   for (int i = 0; i < 16; ++i) {
     range.largest = top[i] > range.largest ? top[i] : range.largest;
     range.poison += zero[i];
@@ -220,15 +220,15 @@ inline float inverse_of(float largest, float top_code) {
 
 typedef std::int8_t B16 __attribute__((vector_size(16)));
 
-// Codes of at most 127 in magnitude.
-[[maybe_unused]] void fill_int8(const void* const* rows, Value value, std::size_t step, int count,
+// Codes in [-127, 127].
+[[maybe_unused]] void fill_int8(const void* const* rows, FloatType type, std::size_t block_stride, int count,
                                 int inputs, int tiles, std::uint8_t* tile, float* scales,
-                                std::int32_t* sums, int groups) {
+                                std::int32_t* code_sums, int groups) {
   constexpr int kGroup = format_of(Dtype::int8).group, kVectors = kGroup / 16;
   for (int t = 0; t < count; ++t) {
     for (int g = 0; g < groups; ++g) {
       F16 v[kVectors];
-      const Range range = load_group<kVectors>(rows[t], value, step, g * kGroup, inputs, v);
+      const GroupRange range = load_group<kVectors>(rows[t], type, block_stride, g * kGroup, inputs, v);
       const float inverse = inverse_of(range.largest, 127.0f);
       scales[t * groups + g] = range.largest / 127.0f + range.poison;
       U16 sum = {};
@@ -242,20 +242,20 @@ typedef std::int8_t B16 __attribute__((vector_size(16)));
       }
       std::uint32_t total = 0;
       for (int i = 0; i < 16; ++i) total += sum[i];
-      sums[t * groups + g] = range.sum_of_codes(total);
+      code_sums[t * groups + g] = range.sum_of_codes(total);
     }
   }
 }
 
-// Codes of at most 32512 = 127 * 256, as 256 * high + low: a token's 64 bytes of a tile are 32 high
-// bytes, then 32 low ones, each in the order int4 weights have within a line.
-[[maybe_unused]] void fill_int16(const void* const* rows, Value value, std::size_t step,
+// Codes in [-32512, 32512] (127 * 256), as 256 * high + low: a token's 64 bytes of a tile are 32 high
+// bytes, then 32 low bytes, both in the order of the int4 weights within a line.
+[[maybe_unused]] void fill_int16(const void* const* rows, FloatType type, std::size_t block_stride,
                                  int count, int inputs, int tiles, std::uint8_t* tile,
-                                 float* scales, std::int32_t* sums, int groups) {
+                                 float* scales, std::int32_t* code_sums, int groups) {
   for (int t = 0; t < count; ++t) {
     for (int k = 0; k < tiles; ++k) {
       F16 v[2];
-      const Range range = load_group<2>(rows[t], value, step, k * 32, inputs, v);
+      const GroupRange range = load_group<2>(rows[t], type, block_stride, k * 32, inputs, v);
       const float inverse = inverse_of(range.largest, 32512.0f);
       scales[t * groups + k] = range.largest / 32512.0f + range.poison;
       std::int8_t high[32], low[32];
@@ -269,9 +269,9 @@ typedef std::int8_t B16 __attribute__((vector_size(16)));
         std::memcpy(low + i * 16, &l, 16);
         for (int j = 0; j < 16; ++j) sum += std::uint32_t(codes[j]);
       }
-      sums[t * groups + k] = range.sum_of_codes(sum);
+      code_sums[t * groups + k] = range.sum_of_codes(sum);
       std::uint8_t* to = tile + (std::size_t(k) * count + t) * kRowBytes;
-      // Of a line's eight inputs, a weight's low half-bytes hold 0 4 1 5, its high ones 2 6 3 7.
+      // Of a line's eight inputs, the low nibbles of a word's bytes hold 0 4 1 5, the high ones 2 6 3 7.
       static constexpr int kOrder[8] = {0, 4, 1, 5, 2, 6, 3, 7};
       for (int r = 0; r < 4; ++r)
         for (int i = 0; i < 8; ++i) {
@@ -288,18 +288,18 @@ inline float total(F16 v) {
   return sum;
 }
 
-inline F16 rounded(F16 v, Value value) {
-  if (value == Value::f32) return v;
-  if (value == Value::bf16) return bits_to_f32(__builtin_convertvector(to_bf16(v), U16) << 16);
+inline F16 rounded(F16 v, FloatType type) {
+  if (type == FloatType::f32) return v;
+  if (type == FloatType::bf16) return bits_to_f32(__builtin_convertvector(to_bf16(v), U16) << 16);
   for (int i = 0; i < 16; ++i) v[i] = float(_Float16(v[i]));
   return v;
 }
 
-inline void store_values(F16 v, Value value, int from, int count, void* to) {
+inline void store_values(F16 v, FloatType type, int from, int count, void* to) {
   const int there = count - from < 16 ? count - from : 16;
-  if (value == Value::f32) {
+  if (type == FloatType::f32) {
     std::memcpy(static_cast<float*>(to) + from, &v, there * sizeof(float));
-  } else if (value == Value::bf16) {
+  } else if (type == FloatType::bf16) {
     const H16 h = to_bf16(v);
     std::memcpy(static_cast<std::uint16_t*>(to) + from, &h, there * 2);
   } else {
@@ -310,33 +310,33 @@ inline void store_values(F16 v, Value value, int from, int count, void* to) {
   }
 }
 
-void normalize(const void* x, const void* weight, Value value, int count, float eps, void* out) {
+void rms_norm(const void* x, const void* weight, FloatType type, int count, float eps, void* out) {
   F16 squares[4] = {};
   for (int i = 0; i < count; i += 16) {
-    const F16 v = load_values(x, value, i, count);
+    const F16 v = load_values(x, type, i, count);
     squares[i / 16 % 4] += v * v;
   }
   const float mean = total((squares[0] + squares[1]) + (squares[2] + squares[3])) / float(count);
   const float scale = 1.0f / std::sqrt(mean + eps);
   for (int i = 0; i < count; i += 16) {
-    const F16 v = rounded(load_values(x, value, i, count) * scale, value);
-    store_values(load_values(weight, value, i, count) * v, value, i, count, out);
+    const F16 v = rounded(load_values(x, type, i, count) * scale, type);
+    store_values(load_values(weight, type, i, count) * v, type, i, count, out);
   }
 }
 
-// Four rows at a time, so that a value of x is loaded once for all of them.
-void score(const void* x, const void* matrix, Value value, int rows, int count, float* scores) {
-  const std::size_t row_bytes = std::size_t(count) * (value == Value::f32 ? 4 : 2);
+// Four rows at a time, so that a vector of x is loaded once for four dot products.
+void router_scores(const void* x, const void* matrix, FloatType type, int rows, int count, float* scores) {
+  const std::size_t row_bytes = std::size_t(count) * (type == FloatType::f32 ? 4 : 2);
   const char* from = static_cast<const char*>(matrix);
   for (int first = 0; first < rows; first += 4) {
     const int there = rows - first < 4 ? rows - first : 4;
     F16 sums[4] = {};
     for (int i = 0; i < count; i += 16) {
-      const F16 v = load_values(x, value, i, count);
+      const F16 v = load_values(x, type, i, count);
       for (int r = 0; r < 4; ++r) {
         const char* row = from + (first + (r < there ? r : 0)) * row_bytes;
         __builtin_prefetch(row + 4 * row_bytes + i * (row_bytes / count));
-        sums[r] += v * load_values(row, value, i, count);
+        sums[r] += v * load_values(row, type, i, count);
       }
     }
     for (int r = 0; r < there; ++r) scores[first + r] = total(sums[r]);

@@ -1,18 +1,18 @@
-// What every instruction set offers: a table of plain functions.
+// The functions that each instruction set provides, as a table of function pointers.
 #pragma once
 
 #include "layout/expert_layout.h"
 
 namespace moesaic {
 
-// Tokens of one expert, ready to be multiplied: tile after tile of up to 16 tokens,
-//   [tokens / 16][tiles of inputs][tokens of this tile][64 bytes],
-// bf16 values, or codes with a scale per token and group: int8 for int8 weights; for int4 weights in
-// vectors 16 bits, whose upper and lower bytes lie apart (see `fill_int16`).
+// The inputs of a matrix product: tokens of one expert, in token tiles of up to 16,
+//   [tokens / 16][tiles of inputs][tokens of this token tile][64 bytes],
+// as bf16, or quantised with a scale per token and group of inputs: int8 codes for int8 weights, 16-bit
+// codes for int4 weights in vectors (high and low bytes apart, see `fill_int16`).
 struct Panel {
   const std::uint8_t* data;
-  const float* scales;        // of codes: [token][groups]
-  const std::int32_t* sums;   // of a group's codes, [token][groups]
+  const float* scales;             // of codes: [token][groups]
+  const std::int32_t* code_sums;   // sum of a group's codes: [token][groups]
   int tokens, tiles, groups;
 
   int tile_tokens(int tile) const {
@@ -29,56 +29,59 @@ inline std::size_t panel_bytes(int tokens, int tiles) {
 }
 
 enum class Activation : int { silu = 0, gelu = 1, gelu_tanh = 2 };
-enum class Value : int { f32 = 0, bf16 = 1, f16 = 2 };
+enum class FloatType : int { f32 = 0, bf16 = 1, f16 = 2 };  // of hidden states and results
 
-// c[strip][token][16] = tokens times `count` strips; c need not be initialised. Two more addresses after
-// them say what the caller reads next: they are only fetched, whatever lies there.
+// c[strip][token][16] = panel times `count` strips; c need not be initialised. `strips` has two more
+// addresses after those: what the caller reads next. They are only prefetched, so any address is valid.
 using Product = void (*)(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
                          const Panel& panel, float* c, std::uint8_t* scratch);
 
-// One strip's activation(gate) * up, to column 16 * strip of every token's row.
+// rows[token][16] = activation(gate) * up, of one strip; rows are `row_stride` values apart.
 using Activate = void (*)(Activation kind, const float* gate, const float* up, int tokens,
                           float* rows, std::size_t row_stride);
 
-// The same, rounded to bf16, `stride` bytes from token to token: into a panel at once.
+// The same rounded to bf16, `stride` bytes from token to token: writes into a panel.
 using ActivateBf16 = void (*)(Activation kind, const float* gate, const float* up, int tokens,
                               std::uint8_t* to, std::size_t stride);
 
-// Rows of hidden states (or of what `Activate` left) into a panel's token tile: `count` tokens. A
-// row's blocks of 16 values lie `step` values apart.
-using Fill = void (*)(const void* const* rows, Value value, std::size_t step, int count, int inputs,
-                      int tiles, std::uint8_t* tile, float* scales, std::int32_t* sums, int groups);
+// Converts `count` rows (hidden states, or the output of `Activate`) into one token tile of a panel. A
+// row's blocks of 16 values are `block_stride` values apart.
+using FillPanel = void (*)(const void* const* rows, FloatType type, std::size_t block_stride, int count,
+                           int inputs, int tiles, std::uint8_t* tile, float* scales,
+                           std::int32_t* code_sums, int groups);
 
-// out[token][16] += weight * c[token][16] for the rows named.
-using Scatter = void (*)(const float* c, int tokens, const std::int32_t* rows,
-                         const float* weights, float* out, std::size_t row_stride);
+// out[rows[token]][16] += weights[token] * c[token][16]
+using ScatterAdd = void (*)(const float* c, int tokens, const std::int32_t* rows,
+                            const float* weights, float* out, std::size_t row_stride);
 
 // fp32 to bf16 or fp16.
-using Narrow = void (*)(const float* from, int count, Value value, std::uint16_t* to);
+using Narrow = void (*)(const float* from, int count, FloatType type, std::uint16_t* to);
 
-// out = weight * (x / root mean square of x), rounded to `value` before and after the weight.
-using Normalize = void (*)(const void* x, const void* weight, Value value, int count, float eps,
-                           void* out);
+// RMSNorm: out = weight * (x / rms(x)), rounded to `type` before and after the weight.
+using RmsNorm = void (*)(const void* x, const void* weight, FloatType type, int count, float eps,
+                         void* out);
 
-// scores[row] = x times a row of the matrix, in fp32.
-using Score = void (*)(const void* x, const void* matrix, Value value, int rows, int count,
-                       float* scores);
+// Router logits: scores[row] = dot(x, matrix[row]), summed in fp32.
+using RouterScores = void (*)(const void* x, const void* matrix, FloatType type, int rows, int count,
+                              float* scores);
 
 struct Kernels {
   const char* name;
   Product vector[3];  // by Dtype
-  Product tiles[3];   // null where there are none
-  Fill fill_bf16, fill_int8, fill_int16;
+  Product tiles[3];   // null where the instruction set has no matrix tiles
+  FillPanel fill_bf16, fill_int8, fill_int16;
   Activate activate;
   ActivateBf16 activate_bf16;
-  Scatter scatter;
+  ScatterAdd scatter_add;
   Narrow narrow;
-  Normalize normalize;
-  Score score;
-  void (*finish)();  // leaves no tile state behind; may be null
+  RmsNorm rms_norm;
+  RouterScores router_scores;
+  void (*release_tiles)();  // called by a worker at the end of its work; may be null
 };
 
-constexpr int kManyTokens = 2 * kTileTokens;  // with more, inputs are worth keeping in a cache
+// Up to so many tokens of an expert, reading the weights takes longer than multiplying; with more, the
+// inputs are kept in a cache.
+constexpr int kMemoryBoundTokens = 2 * kTileTokens;
 constexpr std::size_t kScratchBytes = 32 * 1024;  // per worker, for unpacked weights
 
 const Kernels* avx2_kernels();

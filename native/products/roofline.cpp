@@ -7,44 +7,44 @@
 
 namespace moesaic {
 
-void read_through_avx2(const std::uint8_t* from, std::size_t bytes, bool spread);
-void read_through_avx512(const std::uint8_t* from, std::size_t bytes, bool spread);
+void read_memory_avx2(const std::uint8_t* from, std::size_t bytes, bool multi_stream);
+void read_memory_avx512(const std::uint8_t* from, std::size_t bytes, bool multi_stream);
 
 namespace {
 
-constexpr std::size_t kPiece = 256 * 1024;
+constexpr std::size_t kItemBytes = 256 * 1024;
 
-class StreamWork : public Work {
+class StreamJob : public Job {
  public:
-  StreamWork(const std::uint8_t* memory, std::size_t bytes, bool spread, int places)
+  StreamJob(const std::uint8_t* memory, std::size_t bytes, bool multi_stream, int worker_slots)
       : memory_(memory),
         bytes_(bytes),
-        spread_(spread),
-        places_(places),
-        ranges_(int((bytes + kPiece - 1) / kPiece), places) {}
+        multi_stream_(multi_stream),
+        worker_slots_(worker_slots),
+        ranges_(int((bytes + kItemBytes - 1) / kItemBytes), worker_slots) {}
   int phases() const override { return 1; }
-  int items(int) override { return places_; }
+  int items(int) override { return worker_slots_; }
   void run(int, int, int worker) override {
     for (int item; (item = ranges_.take(worker)) >= 0;) {
-      const std::size_t from = item * kPiece, size = std::min(kPiece, bytes_ - from);
-      (cpu().avx512 ? read_through_avx512 : read_through_avx2)(memory_ + from, size, spread_);
+      const std::size_t from = item * kItemBytes, size = std::min(kItemBytes, bytes_ - from);
+      (cpu_features().avx512 ? read_memory_avx512 : read_memory_avx2)(memory_ + from, size, multi_stream_);
     }
   }
 
  private:
   const std::uint8_t* memory_;
   const std::size_t bytes_;
-  const bool spread_;
-  const int places_;
-  Ranges ranges_;  // long stretches, which memory gives faster than pieces from here and there
+  const bool multi_stream_;
+  const int worker_slots_;
+  WorkStealingRanges ranges_;  // contiguous ranges: faster than scattered items
 };
 
-class PeakWork : public Work {
+class PeakJob : public Job {
  public:
-  explicit PeakWork(int items) : items_(items) {}
+  explicit PeakJob(int items) : items_(items) {}
   int phases() const override { return 1; }
   int items(int) override { return items_; }
-  void run(int, int, int) override { multiply_tiles(); }
+  void run(int, int, int) override { run_peak_tiles(); }
 
  private:
   int items_;
@@ -52,12 +52,12 @@ class PeakWork : public Work {
 
 }  // namespace
 
-std::shared_ptr<Work> stream_work(const std::uint8_t* memory, std::size_t bytes, bool spread, int places) {
-  return std::make_shared<StreamWork>(memory, bytes, spread, places);
+std::shared_ptr<Job> stream_job(const std::uint8_t* memory, std::size_t bytes, bool multi_stream, int worker_slots) {
+  return std::make_shared<StreamJob>(memory, bytes, multi_stream, worker_slots);
 }
 
-std::shared_ptr<Work> peak_work(int items) {
-  return cpu().amx ? std::make_shared<PeakWork>(items) : nullptr;
+std::shared_ptr<Job> peak_job(int items) {
+  return cpu_features().amx ? std::make_shared<PeakJob>(items) : nullptr;
 }
 
 }  // namespace moesaic

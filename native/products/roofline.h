@@ -1,4 +1,5 @@
-// What this machine can do at best, measured with the same workers that compute experts.
+// The machine's limits (roofline): streaming bandwidth and matrix peak, measured with the same workers that
+// compute experts.
 #pragma once
 
 #include <memory>
@@ -7,14 +8,15 @@
 
 namespace moesaic {
 
-// Reads every byte once, everybody a long stretch of his own; `spread`: in four places of it at once.
-// Which is faster depends on how many there are.
-std::shared_ptr<Work> stream_work(const std::uint8_t* memory, std::size_t bytes, bool spread, int places);
+// Reads every byte once, each worker a contiguous range; `multi_stream`: in four read streams instead of
+// one. Which of the two is faster depends on the number of workers.
+std::shared_ptr<Job> stream_job(const std::uint8_t* memory, std::size_t bytes, bool multi_stream,
+                                int worker_slots);
 
-// Tile products on registers alone, `items` times `kPeakFlops` operations; null without AMX.
-std::shared_ptr<Work> peak_work(int items);
-constexpr double kPeakFlops = 4.0 * 16 * 16 * 32 * 2 * 1024;
+// Tile products on registers alone, `items` times `kPeakItemFlops` operations; null without AMX.
+std::shared_ptr<Job> peak_job(int items);
+constexpr double kPeakItemFlops = 4.0 * 16 * 16 * 32 * 2 * 1024;
 
-void multiply_tiles();                                           // kPeakFlops operations
+void run_peak_tiles();  // kPeakItemFlops operations
 
 }  // namespace moesaic

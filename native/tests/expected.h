@@ -1,8 +1,8 @@
-// What experts should give, in plain double loops, and how far rounding may take a kernel from it.
+// Reference results in plain double loops, and bounds on a kernel's rounding errors.
 //
-// Every rounding is known: where it happens and how large it is at most. They are independent, so
-// their squares are added on the way through the expert; three times the root of what arrives is
-// more than five standard deviations of errors that are spread evenly.
+// Every rounding step and its largest error is known. Errors are independent, so their squares are propagated
+// through the expert and added; three times the root of the sum is more than five standard deviations of
+// uniformly distributed errors.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct Weights {  // as unpacked from a block
   std::vector<float> gate, up, down;
 };
 
-// How a kernel keeps what it multiplies.
+// Precision in which a kernel keeps its operands.
 struct Rounding {
   Dtype dtype;
   bool codes16;  // int4 in AVX-512 vectors: activations are 16-bit codes
@@ -55,7 +55,7 @@ struct Estimate {
   double value = 0, square = 0;  // and its squared error
 };
 
-// One row of a matrix times x, whose squared errors are known.
+// Dot product of a matrix row and x, with the given squared errors of x.
 inline Estimate product(const float* row, const std::vector<double>& x,
                         const std::vector<double>& errors, const Rounding& rounding) {
   Estimate sum;

@@ -1,5 +1,5 @@
-// Memory that ends where a forbidden page begins: whoever reads or writes beyond it is killed, in
-// matrix tiles too, which sanitizers cannot see. What lies before it is checked for changes.
+// Memory that ends at an inaccessible page: an access beyond the end faults, also one of a matrix tile, which
+// sanitizers do not see. The bytes before it are checked for changes.
 #pragma once
 
 #include <sys/mman.h>
@@ -9,10 +9,10 @@
 #include <cstdlib>
 #include <cstring>
 
-class Guarded {
+class GuardedMemory {
  public:
   // `alignment` of the beginning; up to `alignment - 1` bytes lie between the end and the page.
-  Guarded(std::size_t bytes, std::size_t alignment) : bytes_(bytes) {
+  GuardedMemory(std::size_t bytes, std::size_t alignment) : bytes_(bytes) {
     const std::size_t page = std::size_t(sysconf(_SC_PAGESIZE));
     const std::size_t pages = (bytes + alignment + kBefore + page - 1) / page;
     size_ = (pages + 1) * page;
@@ -24,8 +24,8 @@ class Guarded {
     at_ = end_ - (bytes + alignment - 1) / alignment * alignment;
     std::memset(memory_, kMark, std::size_t(end_ - memory_));
   }
-  ~Guarded() { munmap(memory_, size_); }
-  Guarded(const Guarded&) = delete;
+  ~GuardedMemory() { munmap(memory_, size_); }
+  GuardedMemory(const GuardedMemory&) = delete;
 
   template <class T>
   T* as() const { return reinterpret_cast<T*>(at_); }

@@ -1,5 +1,5 @@
-// A hidden state that is no number, or beyond what products can hold: it shows in its own token and
-// nowhere else.
+// A hidden state that is NaN, infinite or too large for a product shows in the result of its own token and in
+// no other.
 #include <cmath>
 #include <string>
 
@@ -17,16 +17,27 @@ std::vector<float> computed(moesaic_runner* runner, const Experts& experts,
   const std::vector<float> weights(kTokens, 1.0f);
   const std::int32_t listed = 0;
   std::vector<float> out(kTokens * kHidden, -1.0f);
-  const moesaic_layer layer{hidden.data(),  0,      kHidden,       kTokens, 1,
-                            1,              ids.data(), weights.data(), 1,   &listed,
-                            experts.blocks.data(), out.data(), 0,    0};
-  check(moesaic_submit(runner, &layer) == 0 && moesaic_wait(runner, 1) == 0, "no numbers: computing");
+  const moesaic_layer layer{.hidden = hidden.data(),
+                            .hidden_type = MOESAIC_FLOAT32,
+                            .hidden_stride = kHidden,
+                            .tokens = kTokens,
+                            .top_k = 1,
+                            .experts_total = 1,
+                            .ids = ids.data(),
+                            .weights = weights.data(),
+                            .count = 1,
+                            .experts = &listed,
+                            .blocks = experts.blocks.data(),
+                            .out = out.data(),
+                            .out_type = MOESAIC_FLOAT32,
+                            .add = 0};
+  check(moesaic_submit(runner, &layer) == 0 && moesaic_wait(runner, 1) == 0, "non-finite: computing");
   return out;
 }
 
 }  // namespace
 
-void test_no_numbers(const std::vector<moesaic::Isa>& isas) {
+void test_non_finite(const std::vector<moesaic::Isa>& isas) {
   std::mt19937 random(3);
   moesaic_pool* pool = moesaic_pool_create(nullptr, 0, 0.0);
   for (const moesaic::Isa isa : isas)
@@ -37,10 +48,10 @@ void test_no_numbers(const std::vector<moesaic::Isa>& isas) {
         const Experts experts(runner, Dtype(dtype), kHidden, kInner, 1, random);
         const std::vector<float> hidden = normal(random, kTokens * kHidden, 1.0f);
         const std::vector<float> good = computed(runner, experts, hidden);
-        for (const float wrong : {NAN, -NAN, INFINITY, -INFINITY, 3e38f, 1e31f}) {
-          std::vector<float> damaged(hidden);
-          for (int i = 0; i < 9; ++i) damaged[kBad * kHidden + 8 * i - i / 8] = wrong;
-          const std::vector<float> out = computed(runner, experts, damaged);
+        for (const float bad : {NAN, -NAN, INFINITY, -INFINITY, 3e38f, 1e31f}) {
+          std::vector<float> changed(hidden);
+          for (int i = 0; i < 9; ++i) changed[kBad * kHidden + 8 * i - i / 8] = bad;
+          const std::vector<float> out = computed(runner, experts, changed);
           bool shows = true, others = true;
           for (int i = 0; i < kTokens * kHidden; ++i) {
             if (i / kHidden == kBad)
@@ -50,7 +61,7 @@ void test_no_numbers(const std::vector<moesaic::Isa>& isas) {
           }
           const std::string where = " isa " + std::to_string(int(isa)) + " dtype " +
                                     std::to_string(dtype) + " tiles from " +
-                                    std::to_string(tiles_from) + ": " + std::to_string(wrong);
+                                    std::to_string(tiles_from) + ": " + std::to_string(bad);
           check(shows, "hidden states vanish," + where);
           check(others, "other tokens changed," + where);
         }

@@ -18,9 +18,9 @@ inline std::vector<float> normal(std::mt19937& random, std::size_t count, float 
   return values;
 }
 
-// `count` experts' blocks, each at the very end of its memory, and the weights they stand for.
+// `count` experts' blocks, each at the end of guarded memory, and their weights as unpacked.
 struct Experts {
-  std::vector<std::unique_ptr<Guarded>> memory;
+  std::vector<std::unique_ptr<GuardedMemory>> memory;
   std::vector<const std::uint8_t*> blocks;
   std::vector<Weights> weights;
 
@@ -31,9 +31,9 @@ struct Experts {
     for (int e = 0; e < count; ++e) {
       const auto gate = normal(random, values, 0.3f), up = normal(random, values, 0.3f),
                  down = normal(random, values, 0.3f);
-      memory.push_back(std::make_unique<Guarded>(moesaic_block_bytes(runner), 64));
+      memory.push_back(std::make_unique<GuardedMemory>(moesaic_block_bytes(runner), 64));
       std::uint8_t* block = memory.back()->as<std::uint8_t>();
-      if (moesaic_pack(runner, gate.data(), up.data(), down.data(), MOESAIC_VALUE_F32, block))
+      if (moesaic_pack(runner, gate.data(), up.data(), down.data(), MOESAIC_FLOAT32, block))
         std::abort();
       blocks.push_back(block);
       Weights stored{std::vector<float>(values), std::vector<float>(values),

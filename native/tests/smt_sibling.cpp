@@ -1,4 +1,4 @@
-// Products by tiles are the same, to the bit, whether or not another thread uses the core.
+// AMX products give the same bits with an idle and with an active SMT sibling.
 #include <cstring>
 #include <random>
 #include <string>
@@ -13,7 +13,7 @@ namespace {
 
 using namespace moesaic;
 
-// Bytes that are small numbers in every precision: bf16 of at most 2 in magnitude (which codes are, too).
+// Bytes that are small numbers in every precision: as bf16 at most 2 in magnitude, as are the codes.
 std::uint8_t* fill(std::vector<std::uint8_t>& memory, std::size_t bytes, std::mt19937& random) {
   memory.resize(bytes + kAlignment);
   std::uint8_t* at = memory.data();
@@ -25,16 +25,16 @@ std::uint8_t* fill(std::vector<std::uint8_t>& memory, std::size_t bytes, std::mt
   return at;
 }
 
-std::vector<float> product(Dtype dtype, Crowd crowd, const std::vector<const std::uint8_t*>& strips,
+std::vector<float> product(Dtype dtype, SmtSibling sibling, const std::vector<const std::uint8_t*>& strips,
                            int count, const MatrixLayout& matrix, const Panel& panel) {
   std::vector<float> c(std::size_t(count) * panel.tokens * 16, -1.0f);
   std::vector<std::uint8_t> scratch_memory(kScratchBytes + kAlignment);
   std::uint8_t* scratch = scratch_memory.data();
   while (reinterpret_cast<std::uintptr_t>(scratch) % kAlignment) ++scratch;
-  assume(crowd);
+  override_smt_sibling(sibling);
   amx_kernels()->tiles[int(dtype)](strips.data(), count, matrix, panel, c.data(), scratch);
-  amx_kernels()->finish();
-  assume(Crowd::measured);
+  amx_kernels()->release_tiles();
+  override_smt_sibling(SmtSibling::measured);
   return c;
 }
 
@@ -44,25 +44,25 @@ void compare(Dtype dtype, int tokens, int inputs, int count, std::mt19937& rando
   const std::uint8_t* first = fill(weights, count * matrix.strip_bytes, random);
   std::vector<const std::uint8_t*> strips;
   for (int s = 0; s < count; ++s) strips.push_back(first + s * matrix.strip_bytes);
-  strips.insert(strips.end(), 2, first);  // what is read next
+  strips.insert(strips.end(), 2, first);  // prefetched
   const int groups = dtype == Dtype::int8 ? matrix.groups : 0;
   const std::vector<float> scales(std::size_t(tokens) * groups + 1, 0.5f);
   const Panel panel{fill(inputs_memory, panel_bytes(tokens, matrix.tiles), random), scales.data(),
                     nullptr, tokens, matrix.tiles, groups};
-  const auto alone = product(dtype, Crowd::none, strips, count, matrix, panel);
-  const auto crowded = product(dtype, Crowd::some, strips, count, matrix, panel);
+  const auto idle = product(dtype, SmtSibling::idle, strips, count, matrix, panel);
+  const auto active = product(dtype, SmtSibling::active, strips, count, matrix, panel);
   bool numbers = false;
-  for (const float value : alone) numbers |= value != 0.0f && value != -1.0f;
-  check(numbers && !std::memcmp(alone.data(), crowded.data(), alone.size() * sizeof(float)),
-        "a product beside another thread: dtype " + std::to_string(int(dtype)) + " tokens " +
+  for (const float value : idle) numbers |= value != 0.0f && value != -1.0f;
+  check(numbers && !std::memcmp(idle.data(), active.data(), idle.size() * sizeof(float)),
+        "a product with an active SMT sibling: dtype " + std::to_string(int(dtype)) + " tokens " +
             std::to_string(tokens) + " inputs " + std::to_string(inputs) + " strips " +
             std::to_string(count));
 }
 
 }  // namespace
 
-void test_crowded() {
-  if (!moesaic::cpu().amx) return;
+void test_smt_sibling() {
+  if (!moesaic::cpu_features().amx) return;
   std::mt19937 random(7);
   for (const Dtype dtype : {Dtype::bf16, Dtype::int8, Dtype::int4})
     for (const int tokens : {17, 32, 33, 48, 100, 256})

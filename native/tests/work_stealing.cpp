@@ -1,4 +1,4 @@
-// Every item is taken once, whoever takes it and whoever does not come; everybody begins with his own.
+// Every item is taken exactly once, even if some workers never run; workers start with their own range.
 #include "pool/work_stealing.h"
 
 #include <string>
@@ -12,7 +12,7 @@ namespace {
 using namespace moesaic;
 
 void test_taken_once(int items, int workers, int present) {
-  Ranges ranges(items, workers);
+  WorkStealingRanges ranges(items, workers);
   std::vector<std::vector<int>> taken(workers);
   std::vector<std::thread> threads;
   for (int w = 0; w < present; ++w)
@@ -33,19 +33,19 @@ void test_taken_once(int items, int workers, int present) {
 }
 
 void test_order() {
-  Ranges ranges(10, 2);
-  check(ranges.next(0) == 0 && ranges.next(1) == 5, "a half each");
-  check(ranges.take(0) == 0 && ranges.take(0) == 1 && ranges.next(0) == 2, "one after the other");
-  for (int item = 5; item < 10; ++item) check(ranges.take(1) == item, "his own first");
-  check(ranges.next(1) == -1, "nothing is surely his");
-  check(ranges.take(1) == 3 && ranges.next(1) == 4, "then the second half of what somebody else has");
-  check(ranges.take(0) == 2 && ranges.take(0) == 4 && ranges.take(0) == -1, "which may be taken back");
+  WorkStealingRanges ranges(10, 2);
+  check(ranges.peek(0) == 0 && ranges.peek(1) == 5, "a half each");
+  check(ranges.take(0) == 0 && ranges.take(0) == 1 && ranges.peek(0) == 2, "one after the other");
+  for (int item = 5; item < 10; ++item) check(ranges.take(1) == item, "its own range first");
+  check(ranges.peek(1) == -1, "its own range is empty");
+  check(ranges.take(1) == 3 && ranges.peek(1) == 4, "then it steals the second half of the longest range");
+  check(ranges.take(0) == 2 && ranges.take(0) == 4 && ranges.take(0) == -1, "stolen items may be stolen back");
   check(ranges.take(1) == -1, "until nothing is left");
 }
 
 }  // namespace
 
-void test_ranges() {
+void test_work_stealing() {
   test_order();
   for (const int items : {0, 1, 7, 100, 5000})
     for (const int workers : {1, 3, 8}) {
