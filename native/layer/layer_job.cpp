@@ -123,10 +123,16 @@ void LayerJob::quantise_intermediate(const Chunk& chunk, int token_tile) {
 void LayerJob::fill(const Chunk& chunk, const Panel& panel, int token_tile, const void* const* rows,
                     FloatType type, int inputs, std::size_t block_stride) {
   const std::size_t at = std::size_t(token_tile) * kTileTokens * panel.groups;
-  config_.fill(chunk.tokens)(rows, type, block_stride, panel.tile_tokens(token_tile), inputs, panel.tiles,
-                             const_cast<std::uint8_t*>(panel.tile(token_tile)),
-                             const_cast<float*>(panel.scales) + at,
-                             const_cast<std::int32_t*>(panel.code_sums) + at, panel.groups);
+  config_.fill(chunk.tokens)({.rows = rows,
+                              .type = type,
+                              .block_stride = block_stride,
+                              .count = panel.tile_tokens(token_tile),
+                              .inputs = inputs,
+                              .tiles = panel.tiles,
+                              .groups = panel.groups,
+                              .tile = const_cast<std::uint8_t*>(panel.tile(token_tile)),
+                              .scales = const_cast<float*>(panel.scales) + at,
+                              .code_sums = const_cast<std::int32_t*>(panel.code_sums) + at});
 }
 
 // Intermediate activations in fp32: [strip][token][16].

@@ -19,7 +19,7 @@ void bf16_product(const std::uint8_t* const* strips, int count, const MatrixLayo
       const StripPair pair(strips, count, s, std::size_t(begin) * kTileBytes,
                            std::size_t(block) * kTileBytes, begin + block >= matrix.tiles);
       bf16_k_block(config, pair.at, pair.count, StripPrefetcher(pair.next, tiles, token_tiles), begin,
-                   tiles, panel, at_once, c + std::size_t(s) * panel.tokens * 16);
+                   tiles, {panel, at_once, c + std::size_t(s) * panel.tokens * 16});
     }
   }
 }

@@ -15,11 +15,10 @@ inline void load_sums(float* const* c, bool first) {
   if (Tokens > 1 && Strips > 1) _tile_stream_loadd(3, c[3], 64);
 }
 
-// One K block, tiles [begin, begin + tiles), of one or two strips (at `w`) times all tokens, `at_once` token
-// tiles at a time.
+// One K block, tiles [begin, begin + tiles), of one or two strips (at `w`) times all tokens.
 inline void bf16_k_block(TileConfigCache& config, const std::uint8_t* const* w, int strips,
-                         StripPrefetcher prefetcher, int begin, int tiles, const Panel& panel,
-                         int at_once, float* c) {
+                         StripPrefetcher prefetcher, int begin, int tiles, const PanelProduct& product) {
+  const auto& [panel, at_once, c] = product;
   for (int tile = 0; tile * kTileTokens < panel.tokens; tile += at_once) {
     TokenTiles tokens(panel, tile, at_once, c);
     for (int i = 0; i < 2; ++i) tokens.x[i] += std::size_t(begin) * tokens.stride[i];

@@ -65,8 +65,8 @@ void scale_weights(const std::uint8_t* const* strips, int count, const MatrixLay
                         scale_at(strips[s + i], begin + k), table,
                         scratch + (std::size_t(i) * kL1Tiles + k) * kTileBytes);
       __asm__ volatile("" : : : "memory");  // GCC's tile loads do not declare that they read memory
-      bf16_k_block(config, w, pair, StripPrefetcher(), begin, tiles, panel, at_once,
-                   c + std::size_t(s) * panel.tokens * 16);
+      bf16_k_block(config, w, pair, StripPrefetcher(), begin, tiles,
+                   {panel, at_once, c + std::size_t(s) * panel.tokens * 16});
     }
   }
 }

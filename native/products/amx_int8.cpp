@@ -34,11 +34,10 @@ inline void add_scaled(const std::int32_t* sums, int rows, const std::uint8_t* w
     add_scaled_rows<0>(sums, rows, scale, token_scales, groups, c, first);
 }
 
-// One K block, groups [begin, end), of one or two strips times all tokens, `at_once` token tiles at a time.
-// A group's sums are added to c while the next group is being multiplied.
+// One K block, groups [begin, end), of one or two strips times all tokens. A group's sums are added to c while the next group is being multiplied.
 void int8_k_block(TileConfigCache& config, const StripPair& pair, const MatrixLayout& matrix,
-                  StripPrefetcher prefetcher, int begin, int end, const Panel& panel, int at_once,
-                  float* c) {
+                  StripPrefetcher prefetcher, int begin, int end, const PanelProduct& product) {
+  const auto& [panel, at_once, c] = product;
   alignas(64) std::int32_t sums[2][4 * 256];
   for (int tile = 0; tile * kTileTokens < panel.tokens; tile += at_once) {
     const TokenTiles tokens(panel, tile, at_once, c);
@@ -86,7 +85,7 @@ void int8_tiles_product(const std::uint8_t* const* strips, int count, const Matr
                            end == matrix.groups);
       int8_k_block(config, pair, matrix,
                    StripPrefetcher(pair.next, (end - begin) * kGroupTiles, token_tiles), begin, end,
-                   panel, at_once, c + std::size_t(s) * panel.tokens * 16);
+                   {panel, at_once, c + std::size_t(s) * panel.tokens * 16});
     }
   }
 }

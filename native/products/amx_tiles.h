@@ -128,6 +128,13 @@ struct StripPair {
   }
 };
 
+// A product's tokens and sums: all tokens of the panel, `at_once` token tiles at a time.
+struct PanelProduct {
+  const Panel& panel;
+  int at_once;
+  float* c;  // [strip][token][16]
+};
+
 // Token tiles that are multiplied at once: one or two.
 inline int token_tiles_at_once(int count, const MatrixLayout& matrix, const Panel& panel) {
   const int token_tiles = divide_up(panel.tokens, kTileTokens);

@@ -80,8 +80,8 @@ void activate_bf16_fast(Activation kind, const float* gate, const float* up, int
   }
 }
 
-void fill_int8_fast(const void* const* rows, FloatType type, std::size_t block_stride, int count, int inputs,
-                    int tiles, std::uint8_t* tile, float* scales, std::int32_t* code_sums, int groups) {
+void fill_int8_fast(const FillCall& call) {
+  const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums] = call;
   constexpr int kGroup = format_of(Dtype::int8).group, kVectors = kGroup / 16;
   for (int t = 0; t < count; ++t) {
     for (int g = 0; g < groups; ++g) {
@@ -113,8 +113,8 @@ void fill_int8_fast(const void* const* rows, FloatType type, std::size_t block_s
 }
 
 // The order of bytes is explained at `fill_int16` in elementwise.h.
-void fill_int16_fast(const void* const* rows, FloatType type, std::size_t block_stride, int count, int inputs,
-                     int tiles, std::uint8_t* tile, float* scales, std::int32_t* code_sums, int groups) {
+void fill_int16_fast(const FillCall& call) {
+  const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums] = call;
   const __m256i order = _mm256_broadcastsi128_si256(
       _mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15));
   for (int t = 0; t < count; ++t) {
@@ -165,11 +165,11 @@ void copy_bf16(const void* const* rows, int count, int inputs, int tiles, std::u
   }
 }
 
-void fill_bf16_fast(const void* const* rows, FloatType type, std::size_t block_stride, int count, int inputs,
-                    int tiles, std::uint8_t* tile, float* scales, std::int32_t* code_sums, int groups) {
+void fill_bf16_fast(const FillCall& call) {
+  const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums] = call;
   if (type == FloatType::bf16 && block_stride == 16) return copy_bf16(rows, count, inputs, tiles, tile);
   if (type != FloatType::f32)
-    return fill_bf16(rows, type, block_stride, count, inputs, tiles, tile, scales, code_sums, groups);
+    return fill_bf16(call);
   for (int k = 0; k < tiles; ++k) {
     const int low = k * 32, high = low + 16;
     const __mmask16 low_lanes = first_lanes(inputs - low), high_lanes = first_lanes(inputs - high);

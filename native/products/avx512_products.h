@@ -118,10 +118,15 @@ struct QuantizedTokens {
 
 // One group of inputs in each of U streams, starting with `stream`: the `within`-th group of a stream, and
 // of the strip the groups `first` + u * `apart`, each of `tiles` tiles.
+struct GroupSpan {
+  int stream, within, first, apart, tiles;
+};
+
 template <int U, int S, int T, int P>
 inline void int8_groups(const std::uint8_t* const* strips, const ReadStreams<P>& streams,
-                        const MatrixLayout& matrix, const QuantizedTokens& x, int stream, int within, int first,
-                        int apart, int tiles, __m512 (&sum)[S][T]) {
+                        const MatrixLayout& matrix, const QuantizedTokens& x, const GroupSpan& span,
+                        __m512 (&sum)[S][T]) {
+  const auto [stream, within, first, apart, tiles] = span;
   const __m512i flip = _mm512_set1_epi8((char)0x80);  // signed codes to codes + 128
   __m512i part[S][T][U];
   for (int t = 0; t < T; ++t)
@@ -170,20 +175,29 @@ void int8_rows(const std::uint8_t* const* strips, const MatrixLayout& matrix, co
   const int units = matrix.tiles / kGroupTiles / P;
   const ReadStreams<P> streams(strips, S, matrix, kGroupBytes, units);
   for (int g = 0; g < units; ++g)
-    int8_groups<P>(strips, streams, matrix, x, 0, g, g, units, kGroupTiles, sum);
+    int8_groups<P>(strips, streams, matrix, x, {0, g, g, units, kGroupTiles}, sum);
   for (int g = P * units; g < matrix.groups; ++g) {
     const int tiles = std::min(kGroupTiles, matrix.tiles - g * kGroupTiles);
-    int8_groups<1>(strips, streams, matrix, x, P - 1, g - (P - 1) * units, g, 0, tiles, sum);
+    int8_groups<1>(strips, streams, matrix, x, {P - 1, g - (P - 1) * units, g, 0, tiles}, sum);
   }
   for (int s = 0; s < S; ++s)
     for (int t = 0; t < T; ++t) _mm512_storeu_ps(c + s * c_stride + t * 16, sum[s][t]);
 }
 
+// A tile of strip `strip`: byte `at` of a read stream, tile number `tile` of the strip.
+struct TilePosition {
+  int strip, stream;
+  std::size_t at;
+  int tile;
+};
+
 // Weights stay unsigned codes (0 to 15, meaning -8 to 7); a token's 16-bit codes are multiplied as two
 // bytes. Sums within a group are integers and exact.
 template <int T, int P>
-inline void int4_tile(const ReadStreams<P>& streams, int s, int stream, std::size_t at, const std::uint8_t* scale_at,
-                      const MatrixLayout& matrix, const QuantizedTokens& x, int tile, __m512 (&sum)[T]) {
+inline void int4_tile(const std::uint8_t* const* strips, const ReadStreams<P>& streams,
+                      const MatrixLayout& matrix, const QuantizedTokens& x, const TilePosition& position,
+                      __m512 (&sum)[T]) {
+  const auto [s, stream, at, tile] = position;
   const __m512i nibble = _mm512_set1_epi8(15);
   const std::uint8_t* row = x.tokens + tile * x.row_bytes;
   __m512i high[T], low[T];
@@ -206,7 +220,7 @@ inline void int4_tile(const ReadStreams<P>& streams, int s, int stream, std::siz
     }
   }
   streams.prefetch_scales(s, stream, at, 256, 32);
-  const __m512 scale = scales_at(scale_at);
+  const __m512 scale = scales_at(strips[s] + tile * 32);
   for (int t = 0; t < T; ++t) {
     const __m512i codes = _mm512_add_epi32(_mm512_slli_epi32(high[t], 8), low[t]);
     const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(x.scales[t * matrix.groups + tile]));
@@ -228,12 +242,10 @@ void int4_rows(const std::uint8_t* const* strips, const MatrixLayout& matrix, co
     for (int u = 0; u < P; ++u)
 #pragma GCC unroll 2
       for (int s = 0; s < S; ++s)
-        int4_tile(streams, s, u, std::size_t(k) * 256, strips[s] + (u * units + k) * 32, matrix, x,
-                  u * units + k, sum[s]);
+        int4_tile(strips, streams, matrix, x, {s, u, std::size_t(k) * 256, u * units + k}, sum[s]);
   for (int k = P * units; k < matrix.tiles; ++k)
     for (int s = 0; s < S; ++s)
-      int4_tile(streams, s, P - 1, std::size_t(k - (P - 1) * units) * 256, strips[s] + k * 32, matrix, x, k,
-                sum[s]);
+      int4_tile(strips, streams, matrix, x, {s, P - 1, std::size_t(k - (P - 1) * units) * 256, k}, sum[s]);
   for (int s = 0; s < S; ++s)
     for (int t = 0; t < T; ++t) _mm512_storeu_ps(c + s * c_stride + t * 16, sum[s][t]);
 }

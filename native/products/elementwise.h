@@ -161,8 +161,8 @@ inline const void* block_at(const void* row, FloatType type, int from, std::size
   return static_cast<const char*>(row) + from / 16 * block_stride * size;
 }
 
-void fill_bf16(const void* const* rows, FloatType type, std::size_t block_stride, int count, int inputs,
-               int tiles, std::uint8_t* tile, float*, std::int32_t*, int) {
+void fill_bf16(const FillCall& call) {
+  const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums] = call;
   for (int t = 0; t < count; ++t) {
     for (int k = 0; k < tiles; ++k) {
       std::uint8_t* to = tile + (std::size_t(k) * count + t) * kRowBytes;
@@ -221,9 +221,8 @@ inline float inverse_of(float largest, float top_code) {
 typedef std::int8_t B16 __attribute__((vector_size(16)));
 
 // Codes in [-127, 127].
-[[maybe_unused]] void fill_int8(const void* const* rows, FloatType type, std::size_t block_stride, int count,
-                                int inputs, int tiles, std::uint8_t* tile, float* scales,
-                                std::int32_t* code_sums, int groups) {
+[[maybe_unused]] void fill_int8(const FillCall& call) {
+  const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums] = call;
   constexpr int kGroup = format_of(Dtype::int8).group, kVectors = kGroup / 16;
   for (int t = 0; t < count; ++t) {
     for (int g = 0; g < groups; ++g) {
@@ -249,9 +248,8 @@ typedef std::int8_t B16 __attribute__((vector_size(16)));
 
 // Codes in [-32512, 32512] (127 * 256), as 256 * high + low: a token's 64 bytes of a tile are 32 high
 // bytes, then 32 low bytes, both in the order of the int4 weights within a line.
-[[maybe_unused]] void fill_int16(const void* const* rows, FloatType type, std::size_t block_stride,
-                                 int count, int inputs, int tiles, std::uint8_t* tile,
-                                 float* scales, std::int32_t* code_sums, int groups) {
+[[maybe_unused]] void fill_int16(const FillCall& call) {
+  const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums] = call;
   for (int t = 0; t < count; ++t) {
     for (int k = 0; k < tiles; ++k) {
       F16 v[2];

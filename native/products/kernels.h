@@ -44,11 +44,18 @@ using Activate = void (*)(Activation kind, const float* gate, const float* up, i
 using ActivateBf16 = void (*)(Activation kind, const float* gate, const float* up, int tokens,
                               std::uint8_t* to, std::size_t stride);
 
-// Converts `count` rows (hidden states, or the output of `Activate`) into one token tile of a panel. A
-// row's blocks of 16 values are `block_stride` values apart.
-using FillPanel = void (*)(const void* const* rows, FloatType type, std::size_t block_stride, int count,
-                           int inputs, int tiles, std::uint8_t* tile, float* scales,
-                           std::int32_t* code_sums, int groups);
+// Rows (hidden states, or the output of `Activate`), and the token tile of a panel they are converted into.
+struct FillCall {
+  const void* const* rows;
+  FloatType type;
+  std::size_t block_stride;  // values between the beginnings of a row's blocks of 16
+  int count, inputs;         // rows and their length
+  int tiles, groups;         // of inputs, as in `Panel`
+  std::uint8_t* tile;        // [tiles][count][64 bytes]
+  float* scales;             // [count][groups]
+  std::int32_t* code_sums;   // [count][groups]
+};
+using FillPanel = void (*)(const FillCall& call);
 
 // out[rows[token]][16] += weights[token] * c[token][16]
 using ScatterAdd = void (*)(const float* c, int tokens, const std::int32_t* rows,
