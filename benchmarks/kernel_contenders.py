@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from benchmarks.kernel_cases import SEED, Case
 from moesaic.kernels.base import ExpertKernel, ExpertShape, ExpertWeights
-from moesaic.kernels.native import Crew, NativeKernel
+from moesaic.kernels.native import NativeKernel
+from moesaic.kernels.native_executor import NativeExecutor
 from moesaic.kernels.reference import ReferenceKernel, block_views
 from moesaic.machines.real.store import ExpertStore
 
@@ -65,8 +66,8 @@ class Native:
         self, kernel: NativeKernel, threads: int, experts: list[ExpertWeights], store_bytes: int
     ) -> None:
         self.dtype = kernel.dtype
-        self.crew = Crew(kernel, threads)
-        self.expert_bytes = int(self.crew.runner.block_bytes)
+        self.executor = NativeExecutor(kernel, threads)
+        self.expert_bytes = int(self.executor.runner.block_bytes)
         self.store = filled_store(kernel, experts, store_bytes)
         self._blocks = self.store.layer(0)
         self._ring = Ring(self.store.experts)
@@ -77,7 +78,7 @@ class Native:
         out = torch.empty_like(case.hidden)
 
         def call() -> Any:
-            self.crew.layer(self._blocks, chosen, case.hidden, ids, case.weights, out)
+            self.executor.layer(self._blocks, chosen, case.hidden, ids, case.weights, out)
             return out
 
         return call

@@ -50,7 +50,7 @@ class Ceilings:
     """What one pool can do, measured on the store it computes from."""
 
     def __init__(self, native: Native, threads: int) -> None:
-        self._pool = native.crew.pool
+        self._pool = native.executor.pool
         self._store = native.store
         self._bytes = min(STREAM_BYTES_PER_THREAD * threads, self._store.bytes // 3)
         self._items = PEAK_ITEMS_PER_THREAD * threads
@@ -75,7 +75,7 @@ class Ceilings:
         stream = self._bytes / self._read(self._spread) / 1e9
         if not self._tiles:
             return Ceiling(stream, None)
-        operations = self._items * _native.peak_flops
+        operations = self._items * _native.peak_item_flops
         return Ceiling(stream, operations / self._pool.peak_seconds(self._items) / 1e12)
 
 

@@ -24,8 +24,9 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.expert_block import block_bytes
 from moesaic.hardware.host import memory
 from moesaic.kernels.choose import make_kernel
-from moesaic.kernels.instruction_sets import REFERENCE, in_words
-from moesaic.kernels.native import Crew, NativeKernel
+from moesaic.kernels.instruction_sets import REFERENCE, kernel_description
+from moesaic.kernels.native import NativeKernel
+from moesaic.kernels.native_executor import NativeExecutor
 
 LATENCIES, PAUSES = 5000, 20
 BESIDE_BYTES = 3 << 30  # hidden states, workspaces, PyTorch; what kt-kernel packs from
@@ -117,7 +118,7 @@ def native_kernel(asked: Asked, model: str, dtype: str) -> NativeKernel:
     if not isinstance(kernel, NativeKernel):
         raise ImpossibleSetting(
             f"this measures the native kernels, but {dtype} would be computed by "
-            f"{in_words(REFERENCE)}"
+            f"{kernel_description(REFERENCE)}"
         )
     return kernel
 
@@ -154,7 +155,9 @@ def start_latency(asked: Asked) -> Latency | None:
     """From submitting a job to its first instruction on a worker that is awake."""
     if asked.threads == 1:
         return None
-    pool = Crew(native_kernel(asked, asked.models[0], asked.dtypes[0]), asked.threads).pool
+    pool = NativeExecutor(
+        native_kernel(asked, asked.models[0], asked.dtypes[0]), asked.threads
+    ).pool
     microseconds: list[float] = []
     for _ in range(PAUSES):  # where the system puts the caller is part of it, and changes
         time.sleep(0.01)

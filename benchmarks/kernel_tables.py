@@ -16,7 +16,7 @@ from benchmarks.kernel_rows import Row, Spread, spread
 from benchmarks.kernel_run import Asked, Found
 from moesaic.cli.output import print_table
 from moesaic.hardware.host import this_host
-from moesaic.kernels.instruction_sets import choose, in_words
+from moesaic.kernels.instruction_sets import choose, kernel_description
 
 POINTS = ("shape", "tokens", "dtype", "ms", "best", "GB/s", "stream", "TFLOP/s", "peak")
 MET = {True: "met", False: "not met", None: "-"}
@@ -33,7 +33,7 @@ def show(asked: Asked, found: Found) -> None:
     waiting = f"(OMP_WAIT_POLICY={os.environ.get('OMP_WAIT_POLICY', 'default')})"
     kt = version()
     others = f"kt-kernel {kt}, {asked.kt_threads} threads" if kt else "kt-kernel: not installed"
-    print(f"kernels: {in_words(choose(asked.kernel))}; {asked.threads} threads")
+    print(f"kernels: {kernel_description(choose(asked.kernel))}; {asked.threads} threads")
     print(f"ceilings: {stream.median:.1f} GB/s (best {stream.best:.1f}), {matrix}")
     print(f"others: PyTorch {torch.__version__}, bf16, {asked.threads} threads {waiting}; {others}")
     if found.others_share is not None:

@@ -19,39 +19,22 @@ namespace {
 template <class T>
 T* at(std::uintptr_t address) { return reinterpret_cast<T*>(address); }
 
-LayerCall call_of(std::uintptr_t hidden, int hidden_type, std::size_t stride, int tokens, int top_k,
-                  std::uintptr_t ids, std::uintptr_t weights, int experts_total, std::uintptr_t out,
-                  int out_type, bool add, bool strict) {
-  LayerCall call;
-  call.hidden = at<const void>(hidden);
-  call.hidden_type = FloatType(hidden_type);
-  call.hidden_stride = stride;
-  call.tokens = tokens;
-  call.top_k = top_k;
-  call.ids = at<const std::int64_t>(ids);
-  call.weights = at<const float>(weights);
-  call.experts_total = experts_total;
-  call.out = at<void>(out);
-  call.out_type = FloatType(out_type);
-  call.add = add;
-  call.strict = strict;
-  return call;
-}
+// `LayerCall` as Python fills it in. `block_table` is the address of an array with the addresses of all
+// experts' blocks, of which those of `experts` are computed.
+struct PythonLayerCall : LayerCall {
+  const std::uintptr_t* block_table = nullptr;
+  std::vector<int> listed;
+};
 
-// `table` holds the addresses of all experts' blocks; those listed are computed.
-void submit(Runner& runner, std::uintptr_t table, const std::vector<int>& experts,
-            std::uintptr_t hidden, int hidden_type, std::size_t stride, int tokens, int top_k,
-            std::uintptr_t ids, std::uintptr_t weights, int experts_total, std::uintptr_t out,
-            int out_type, bool add, bool strict) {
-  LayerCall call = call_of(hidden, hidden_type, stride, tokens, top_k, ids, weights, experts_total,
-                           out, out_type, add, strict);
-  const std::uintptr_t* blocks = at<const std::uintptr_t>(table);
+void submit(Runner& runner, const PythonLayerCall& arguments) {
+  LayerCall call = arguments;
+  const std::vector<int>& experts = arguments.listed;
   std::vector<const std::uint8_t*> addresses(experts.size());
   for (std::size_t i = 0; i < experts.size(); ++i) {
-    if (experts[i] < 0 || experts[i] >= experts_total)
+    if (experts[i] < 0 || experts[i] >= call.experts_total)
       throw InvalidCall("expert " + std::to_string(experts[i]) + " is to be computed, but there are " +
-                    std::to_string(experts_total));
-    addresses[i] = at<const std::uint8_t>(blocks[experts[i]]);
+                        std::to_string(call.experts_total));
+    addresses[i] = at<const std::uint8_t>(arguments.block_table[experts[i]]);
   }
   call.count = int(experts.size());
   call.experts = experts.data();
@@ -61,13 +44,9 @@ void submit(Runner& runner, std::uintptr_t table, const std::vector<int>& expert
 }
 
 // Returns nanoseconds.
-std::int64_t run(Runner& runner, std::uintptr_t table, const std::vector<int>& experts, std::uintptr_t hidden,
-         int hidden_type, std::size_t stride, int tokens, int top_k, std::uintptr_t ids,
-                 std::uintptr_t weights, int experts_total, std::uintptr_t out, int out_type,
-                 bool add, bool strict) {
+std::int64_t run(Runner& runner, const PythonLayerCall& arguments) {
   const std::int64_t started = now_ns();
-  submit(runner, table, experts, hidden, hidden_type, stride, tokens, top_k, ids, weights,
-         experts_total, out, out_type, add, strict);
+  submit(runner, arguments);
   const nb::gil_scoped_release released;
   runner.wait(true);
   return now_ns() - started;
@@ -85,42 +64,93 @@ void pack(Runner& runner, std::uintptr_t gate, std::uintptr_t up, std::uintptr_t
 // One model's routing rule.
 class Router {
  public:
-  Router(int isa, int experts, int top_k, bool sigmoid, bool renormalize, bool in_fp32,
-         bool round_weights, float scaling_factor, int groups, int top_groups, bool top2_group_score)
-      : kernels_(kernels_for(Isa(isa))),
-        config_{experts, top_k, sigmoid, renormalize, in_fp32, round_weights,
-              scaling_factor, groups, top_groups, top2_group_score} {
+  Router(int isa, const RouterConfig& config) : kernels_(kernels_for(Isa(isa))), config_(config) {
     if (!kernels_) throw InvalidCall("this CPU does not support the instruction set asked for");
-    if (top_k < 1 || top_k > experts || groups < 1 || experts % groups || top_groups < 1 ||
-        top_groups > groups || (top2_group_score && groups > 1 && experts / groups < 2))
+    const int experts = config.experts, top_k = config.top_k, groups = config.groups;
+    if (top_k < 1 || top_k > experts || groups < 1 || experts % groups || config.top_groups < 1 ||
+        config.top_groups > groups || (config.top2_group_score && groups > 1 && experts / groups < 2))
       throw InvalidCall("a router's settings contradict each other");
   }
 
-  void route(std::uintptr_t residual, std::uintptr_t norm, std::uintptr_t gate, std::uintptr_t bias,
-             int type, int tokens, int hidden, float eps, std::uintptr_t normalized,
-             std::uintptr_t ids, std::uintptr_t weights, std::uintptr_t scores,
-             std::uintptr_t selection_scores) const {
-    RouterCall call;
-    call.residual = at<const void>(residual);
-    call.norm = at<const void>(norm);
-    call.gate = at<const void>(gate);
-    call.bias = at<const float>(bias);
-    call.type = FloatType(type);
-    call.tokens = tokens;
-    call.hidden = hidden;
-    call.eps = eps;
-    call.normalized = at<void>(normalized);
-    call.ids = at<std::int64_t>(ids);
-    call.weights = at<float>(weights);
-    call.scores = at<float>(scores);
-    call.selection_scores = at<float>(selection_scores);
-    moesaic::route(*kernels_, config_, call);
-  }
+  void route(const RouterCall& call) const { moesaic::route(*kernels_, config_, call); }
 
  private:
   const Kernels* kernels_;
   RouterConfig config_;
 };
+
+// A struct with read-write attributes; Python sees addresses and enums as integers.
+template <class Struct>
+class Fields {
+ public:
+  Fields(nb::module_& m, const char* name) : type_(m, name) { type_.def(nb::init<>()); }
+
+  template <class T, class Base>
+  Fields& value(const char* name, T Base::*member) {
+    type_.def_rw(name, static_cast<T Struct::*>(member));
+    return *this;
+  }
+  template <class T, class Base>
+  Fields& address(const char* name, T* Base::*member) {
+    type_.def_prop_rw(
+        name, [member](const Struct& s) { return reinterpret_cast<std::uintptr_t>(s.*member); },
+        [member](Struct& s, std::uintptr_t address) { s.*member = at<T>(address); });
+    return *this;
+  }
+  template <class Base>
+  Fields& type(const char* name, FloatType Base::*member) {
+    type_.def_prop_rw(
+        name, [member](const Struct& s) { return int(s.*member); },
+        [member](Struct& s, int type) { s.*member = FloatType(type); });
+    return *this;
+  }
+
+ private:
+  nb::class_<Struct> type_;
+};
+
+void define_structs(nb::module_& m) {
+  Fields<PythonLayerCall>(m, "LayerCall")
+      .address("block_table", &PythonLayerCall::block_table)
+      .value("experts", &PythonLayerCall::listed)
+      .address("hidden", &LayerCall::hidden)
+      .type("hidden_type", &LayerCall::hidden_type)
+      .value("hidden_stride", &LayerCall::hidden_stride)
+      .value("tokens", &LayerCall::tokens)
+      .value("top_k", &LayerCall::top_k)
+      .value("experts_total", &LayerCall::experts_total)
+      .address("ids", &LayerCall::ids)
+      .address("weights", &LayerCall::weights)
+      .address("out", &LayerCall::out)
+      .type("out_type", &LayerCall::out_type)
+      .value("add", &LayerCall::add)
+      .value("strict", &LayerCall::strict);
+  Fields<RouterConfig>(m, "RouterConfig")
+      .value("experts", &RouterConfig::experts)
+      .value("top_k", &RouterConfig::top_k)
+      .value("sigmoid", &RouterConfig::sigmoid)
+      .value("renormalize", &RouterConfig::renormalize)
+      .value("in_fp32", &RouterConfig::in_fp32)
+      .value("round_weights", &RouterConfig::round_weights)
+      .value("scaling_factor", &RouterConfig::scaling_factor)
+      .value("groups", &RouterConfig::groups)
+      .value("top_groups", &RouterConfig::top_groups)
+      .value("top2_group_score", &RouterConfig::top2_group_score);
+  Fields<RouterCall>(m, "RouterCall")
+      .address("residual", &RouterCall::residual)
+      .address("norm", &RouterCall::norm)
+      .address("gate", &RouterCall::gate)
+      .address("bias", &RouterCall::bias)
+      .type("type", &RouterCall::type)
+      .value("tokens", &RouterCall::tokens)
+      .value("hidden", &RouterCall::hidden)
+      .value("eps", &RouterCall::eps)
+      .address("normalized", &RouterCall::normalized)
+      .address("ids", &RouterCall::ids)
+      .address("weights", &RouterCall::weights)
+      .address("scores", &RouterCall::scores)
+      .address("selection_scores", &RouterCall::selection_scores);
+}
 
 // Seconds from the submission of a job to its end.
 double timed(Pool& pool, std::shared_ptr<Job> job, bool help) {
@@ -184,6 +214,8 @@ NB_MODULE(_native, m) {
   });
   m.attr("peak_item_flops") = kPeakItemFlops;
 
+  define_structs(m);
+
   nb::class_<Pool>(m, "Pool")
       .def("__init__",
            [](Pool* pool, const std::vector<int>& cores, double spin_us) {
@@ -217,16 +249,8 @@ NB_MODULE(_native, m) {
       .def_prop_ro("block_bytes", [](const Runner& runner) { return runner.config().layout.bytes; })
       .def("workspace_bytes", &Runner::workspace_bytes)
       .def("pack", &pack)
-      .def("submit", &submit,
-           nb::arg("table"), nb::arg("experts"), nb::arg("hidden"), nb::arg("hidden_type"),
-           nb::arg("stride"), nb::arg("tokens"), nb::arg("top_k"), nb::arg("ids"),
-           nb::arg("weights"), nb::arg("experts_total"), nb::arg("out"),
-           nb::arg("out_type"), nb::arg("add"), nb::arg("strict") = true)
-      .def("run", &run,
-           nb::arg("table"), nb::arg("experts"), nb::arg("hidden"), nb::arg("hidden_type"),
-           nb::arg("stride"), nb::arg("tokens"), nb::arg("top_k"), nb::arg("ids"),
-           nb::arg("weights"), nb::arg("experts_total"), nb::arg("out"),
-           nb::arg("out_type"), nb::arg("add"), nb::arg("strict") = true)
+      .def("submit", &submit)
+      .def("run", &run)
       .def("done", &Runner::done)
       .def("wait", [](Runner& runner, bool help) {
         const nb::gil_scoped_release released;
@@ -234,7 +258,7 @@ NB_MODULE(_native, m) {
       });
 
   nb::class_<Router>(m, "Router")
-      .def(nb::init<int, int, int, bool, bool, bool, bool, float, int, int, bool>())
+      .def(nb::init<int, const RouterConfig&>())
       .def("route", &Router::route);
 
   // Addresses of the C functions, for callers that hold no Python interpreter.

@@ -31,12 +31,12 @@ class Estimate(NamedTuple):
     value: torch.Tensor
     square: torch.Tensor  # of its error
 
-    def room(self, out: torch.dtype = torch.float32) -> torch.Tensor:
+    def tolerance(self, out: torch.dtype = torch.float32) -> torch.Tensor:
         return 3 * self.square.sqrt() + LAST[out] * self.value.abs() + 1e-7
 
     def used(self, got: torch.Tensor) -> float:
-        """How much of the room the worst value takes; not-a-number is worse than all."""
-        share = (got.double() - self.value).abs() / self.room(got.dtype)
+        """Error over tolerance of the worst value; infinite for NaN."""
+        share = (got.double() - self.value).abs() / self.tolerance(got.dtype)
         return float(share.nan_to_num(nan=torch.inf).max()) if got.numel() else 0.0
 
 

@@ -19,7 +19,7 @@ from moesaic.engine.measuring.memory_times import LinkTimes, measure_link, strea
 from moesaic.hardware.host import Host
 from moesaic.hardware.spec import CpuSpec, GpuSpec, HostSpec, LinkSpec, MachineSpec, PlannerSpec
 from moesaic.kernels.choose import make_kernel
-from moesaic.kernels.instruction_sets import choose, in_words
+from moesaic.kernels.instruction_sets import choose, kernel_description
 from moesaic.machines.real.copies import LinkSpeed
 from moesaic.machines.real.lane import InlineLane, Lane, ThreadLane
 from moesaic.models.synthetic import random_expert
@@ -98,7 +98,7 @@ def _device(lane: Lane, threads: int, name: str, tell: Tell) -> Device:
 def _link(settings: EngineSettings, cpu: Lane, threads: int, tell: Tell) -> LinkTimes:
     tell("the link: copies alone and beside experts")
     kernel = make_kernel(LARGE, "bf16")
-    crew = kernel.crew(threads)
+    executor = kernel.executor(threads)
     block = torch.zeros(kernel.block_bytes, dtype=torch.uint8)
     kernel.pack(random_expert(LARGE), block)
     hidden, out = torch.ones((1, LARGE.hidden), dtype=torch.bfloat16), torch.zeros(1, LARGE.hidden)
@@ -106,7 +106,7 @@ def _link(settings: EngineSettings, cpu: Lane, threads: int, tell: Tell) -> Link
     def compute() -> None:
         with torch.inference_mode():
             for _ in range(4):
-                crew.expert(block, hidden, None, 1.0, out)
+                executor.expert(block, hidden, None, 1.0, out)
 
     return measure_link(LinkSpeed(settings.link_gb_s, settings.link_latency_us), cpu, compute)
 
@@ -220,7 +220,7 @@ def _notes(profile: Profile) -> tuple[str, ...]:
         *disturbed,
         f"Copies beside CPU experts: {link.overlapped_gb_s:.1f} GB/s; those experts then take "
         f"{link.beside:.2f} times as long.",
-        f"CPU experts by {in_words(choose())}.",
+        f"CPU experts by {kernel_description(choose())}.",
     )
 
 

@@ -1,4 +1,4 @@
-"""A crew that leaves everything to a kernel written in torch, whose threads are torch's own."""
+"""An executor for kernels written in torch, which use torch's own threads."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from moesaic.kernels.base import Blocks, ExpertKernel
 from moesaic.kernels.grouping import group_by_expert
 
 
-class TorchCrew:
-    """Implements `LayerCrew`."""
+class TorchExecutor:
+    """Implements `LayerExecutor`."""
 
     def __init__(self, kernel: ExpertKernel) -> None:
         self._kernel = kernel
@@ -44,7 +44,7 @@ class TorchCrew:
             group = groups.get(expert)
             if group is not None:
                 self.expert(blocks.tensors[expert], hidden, group.tokens, group.weights, total)
-        taken = perf_counter_ns() - started
+        elapsed = perf_counter_ns() - started
         if total is not out:
             out.copy_(total)
-        return taken
+        return elapsed
