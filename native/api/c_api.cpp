@@ -1,8 +1,8 @@
 // The C functions of moesaic_native.h: checks arguments, turns exceptions into error codes.
 #include <string>
 
-#include "moesaic_native.h"
 #include "layer/runner.h"
+#include "moesaic_native.h"
 
 using namespace moesaic;
 
@@ -60,15 +60,14 @@ moesaic_pool* moesaic_pool_create(const int32_t* cores, int32_t count, double sp
 
 void moesaic_pool_destroy(moesaic_pool* pool) { delete pool; }
 
-moesaic_runner* moesaic_runner_create(moesaic_pool* pool, int32_t dtype, int32_t hidden,
-                                      int32_t intermediate, int32_t activation, int32_t isa,
-                                      int32_t tiles_from) {
+moesaic_runner* moesaic_runner_create(moesaic_pool* pool, int32_t dtype, int32_t hidden, int32_t intermediate,
+                                      int32_t activation, int32_t isa, int32_t tiles_from) {
   return guarded(static_cast<moesaic_runner*>(nullptr), [&] {
     require(pool, "a runner needs a pool");
     require(dtype >= 0 && dtype <= 2 && activation >= 0 && activation <= 2 && isa >= 0 && isa <= 3,
-           "no such precision, activation or instruction set");
-    return new moesaic_runner{{pool->pool, Dtype(dtype), hidden, intermediate,
-                               Activation(activation), Isa(isa), tiles_from}};
+            "no such precision, activation or instruction set");
+    return new moesaic_runner{
+        {pool->pool, Dtype(dtype), hidden, intermediate, Activation(activation), Isa(isa), tiles_from}};
   });
 }
 
@@ -76,8 +75,8 @@ void moesaic_runner_destroy(moesaic_runner* runner) { delete runner; }
 
 size_t moesaic_block_bytes(const moesaic_runner* runner) { return runner->runner.config().layout.bytes; }
 
-int moesaic_pack(moesaic_runner* runner, const void* gate, const void* up, const void* down,
-                 int32_t type, uint8_t* block) {
+int moesaic_pack(moesaic_runner* runner, const void* gate, const void* up, const void* down, int32_t type,
+                 uint8_t* block) {
   return guarded(1, [&] {
     require(runner && gate && up && down && block, "a runner, a matrix or a block is missing");
     const ExpertLayout& layout = runner->runner.config().layout;

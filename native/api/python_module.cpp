@@ -5,11 +5,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "products/roofline.h"
-#include "products/cpu_features.h"
-#include "moesaic_native.h"
-#include "router/router.h"
 #include "layer/runner.h"
+#include "moesaic_native.h"
+#include "products/cpu_features.h"
+#include "products/roofline.h"
+#include "router/router.h"
 
 namespace nb = nanobind;
 using namespace moesaic;
@@ -17,7 +17,9 @@ using namespace moesaic;
 namespace {
 
 template <class T>
-T* at(std::uintptr_t address) { return reinterpret_cast<T*>(address); }
+T* at(std::uintptr_t address) {
+  return reinterpret_cast<T*>(address);
+}
 
 // `LayerCall` as Python fills it in. `block_table` is the address of an array with the addresses of all
 // experts' blocks, of which those of `experts` are computed.
@@ -56,7 +58,8 @@ void pack(Runner& runner, std::uintptr_t gate, std::uintptr_t up, std::uintptr_t
           std::size_t up_stride, std::size_t down_stride, std::uintptr_t block) {
   const nb::gil_scoped_release released;
   const FloatType as = FloatType(type);
-  runner.pack({{at<const void>(gate), as, up_stride}, {at<const void>(up), as, up_stride},
+  runner.pack({{at<const void>(gate), as, up_stride},
+               {at<const void>(up), as, up_stride},
                {at<const void>(down), as, down_stride}},
               at<std::uint8_t>(block));
 }
@@ -86,19 +89,19 @@ class Fields {
   Fields(nb::module_& m, const char* name) : type_(m, name) { type_.def(nb::init<>()); }
 
   template <class T, class Base>
-  Fields& value(const char* name, T Base::*member) {
+  Fields& value(const char* name, T Base::* member) {
     type_.def_rw(name, static_cast<T Struct::*>(member));
     return *this;
   }
   template <class T, class Base>
-  Fields& address(const char* name, T* Base::*member) {
+  Fields& address(const char* name, T* Base::* member) {
     type_.def_prop_rw(
         name, [member](const Struct& s) { return reinterpret_cast<std::uintptr_t>(s.*member); },
         [member](Struct& s, std::uintptr_t address) { s.*member = at<T>(address); });
     return *this;
   }
   template <class Base>
-  Fields& type(const char* name, FloatType Base::*member) {
+  Fields& type(const char* name, FloatType Base::* member) {
     type_.def_prop_rw(
         name, [member](const Struct& s) { return int(s.*member); },
         [member](Struct& s, int type) { s.*member = FloatType(type); });
@@ -186,16 +189,15 @@ std::vector<std::int64_t> start_latencies(Pool& pool, int count) {
 NB_MODULE(_native, m) {
   nb::set_leak_warnings(false);  // pools may live until the interpreter ends
   m.doc() = "CPU expert kernels; see moesaic.kernels.native";
-  nb::register_exception_translator(
-      [](const std::exception_ptr& error, void*) {
-        try {
-          std::rethrow_exception(error);
-        } catch (const InvalidCall& bad) {
-          PyErr_SetString(PyExc_ValueError, bad.what());
-        } catch (const std::domain_error& bad_weights) {
-          PyErr_SetString(PyExc_ArithmeticError, bad_weights.what());
-        }
-      });
+  nb::register_exception_translator([](const std::exception_ptr& error, void*) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const InvalidCall& bad) {
+      PyErr_SetString(PyExc_ValueError, bad.what());
+    } catch (const std::domain_error& bad_weights) {
+      PyErr_SetString(PyExc_ArithmeticError, bad_weights.what());
+    }
+  });
 
   m.def("isas", [] {
     std::vector<std::string> names;
@@ -207,30 +209,34 @@ NB_MODULE(_native, m) {
   m.def("block_bytes", [](int dtype, int hidden, int intermediate) {
     return ExpertLayout(Dtype(dtype), hidden, intermediate).bytes;
   });
-  m.def("unpack", [](int dtype, int hidden, int intermediate, std::uintptr_t block,
-                     std::uintptr_t gate, std::uintptr_t up, std::uintptr_t down) {
-    unpack(ExpertLayout(Dtype(dtype), hidden, intermediate), at<const std::uint8_t>(block),
-           at<float>(gate), at<float>(up), at<float>(down));
+  m.def("unpack", [](int dtype, int hidden, int intermediate, std::uintptr_t block, std::uintptr_t gate,
+                     std::uintptr_t up, std::uintptr_t down) {
+    unpack(ExpertLayout(Dtype(dtype), hidden, intermediate), at<const std::uint8_t>(block), at<float>(gate),
+           at<float>(up), at<float>(down));
   });
   m.attr("peak_item_flops") = kPeakItemFlops;
 
   define_structs(m);
 
   nb::class_<Pool>(m, "Pool")
-      .def("__init__",
-           [](Pool* pool, const std::vector<int>& cores, double spin_us) {
-             new (pool) Pool(cores, std::int64_t(spin_us * 1000));
-           },
-           nb::arg("cores"), nb::arg("spin_us"))
+      .def(
+          "__init__",
+          [](Pool* pool, const std::vector<int>& cores, double spin_us) {
+            new (pool) Pool(cores, std::int64_t(spin_us * 1000));
+          },
+          nb::arg("cores"), nb::arg("spin_us"))
       .def_prop_ro("workers", &Pool::workers)
       .def_prop_ro("pinned", &Pool::pinned)
       .def("start_latencies", &start_latencies, nb::arg("count"))
-      .def("stream_seconds",
-           [](Pool& pool, std::uintptr_t memory, std::size_t bytes, bool multi_stream) {
-             const nb::gil_scoped_release released;
-             return timed(pool, stream_job(at<const std::uint8_t>(memory), bytes, multi_stream, pool.worker_slots()), true);
-           },
-           nb::arg("memory"), nb::arg("bytes"), nb::arg("multi_stream"))
+      .def(
+          "stream_seconds",
+          [](Pool& pool, std::uintptr_t memory, std::size_t bytes, bool multi_stream) {
+            const nb::gil_scoped_release released;
+            return timed(pool,
+                         stream_job(at<const std::uint8_t>(memory), bytes, multi_stream, pool.worker_slots()),
+                         true);
+          },
+          nb::arg("memory"), nb::arg("bytes"), nb::arg("multi_stream"))
       .def("peak_seconds", [](Pool& pool, int items) {
         auto job = peak_job(items);
         if (!job) throw InvalidCall("this CPU has no matrix tiles");
@@ -242,8 +248,8 @@ NB_MODULE(_native, m) {
       .def("__init__",
            [](Runner* runner, std::shared_ptr<Pool> pool, int dtype, int hidden, int intermediate,
               int activation, int isa, int tiles_from) {
-             new (runner) Runner(std::move(pool), Dtype(dtype), hidden, intermediate,
-                                 Activation(activation), Isa(isa), tiles_from);
+             new (runner) Runner(std::move(pool), Dtype(dtype), hidden, intermediate, Activation(activation),
+                                 Isa(isa), tiles_from);
            })
       .def_prop_ro("isa", [](const Runner& runner) { return runner.config().kernels->name; })
       .def_prop_ro("block_bytes", [](const Runner& runner) { return runner.config().layout.bytes; })
@@ -257,9 +263,7 @@ NB_MODULE(_native, m) {
         runner.wait(help);
       });
 
-  nb::class_<Router>(m, "Router")
-      .def(nb::init<int, const RouterConfig&>())
-      .def("route", &Router::route);
+  nb::class_<Router>(m, "Router").def(nb::init<int, const RouterConfig&>()).def("route", &Router::route);
 
   // Addresses of the C functions, for callers that hold no Python interpreter.
   nb::dict functions;

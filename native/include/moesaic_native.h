@@ -16,26 +16,26 @@ extern "C" {
 typedef struct moesaic_pool moesaic_pool;
 typedef struct moesaic_runner moesaic_runner;
 
-enum { MOESAIC_BF16 = 0, MOESAIC_INT8 = 1, MOESAIC_INT4 = 2 };             /* dtype of stored weights */
-enum { MOESAIC_FLOAT32 = 0, MOESAIC_BFLOAT16 = 1, MOESAIC_FLOAT16 = 2 };   /* type of hidden states */
-enum { MOESAIC_SILU = 0, MOESAIC_GELU = 1, MOESAIC_GELU_TANH = 2 };        /* activation */
-enum { MOESAIC_BEST = 0, MOESAIC_AMX = 1, MOESAIC_AVX512 = 2, MOESAIC_AVX2 = 3 };  /* isa */
+enum { MOESAIC_BF16 = 0, MOESAIC_INT8 = 1, MOESAIC_INT4 = 2 };           /* dtype of stored weights */
+enum { MOESAIC_FLOAT32 = 0, MOESAIC_BFLOAT16 = 1, MOESAIC_FLOAT16 = 2 }; /* type of hidden states */
+enum { MOESAIC_SILU = 0, MOESAIC_GELU = 1, MOESAIC_GELU_TANH = 2 };      /* activation */
+enum { MOESAIC_BEST = 0, MOESAIC_AMX = 1, MOESAIC_AVX512 = 2, MOESAIC_AVX2 = 3 }; /* isa */
 
 /* Arguments of moesaic_submit: one layer. Memory must stay valid until the wait returns, except ids,
  * weights, experts and blocks, which are read by submit. */
 typedef struct {
-  const void* hidden;      /* [tokens, hidden] */
+  const void* hidden; /* [tokens, hidden] */
   int32_t hidden_type;
-  size_t hidden_stride;    /* values from row to row */
+  size_t hidden_stride; /* values from row to row */
   int32_t tokens, top_k, experts_total;
-  const int64_t* ids;      /* [tokens, top_k]; experts that are not listed are skipped */
-  const float* weights;    /* [tokens, top_k] */
-  int32_t count;           /* of listed experts */
-  const int32_t* experts;  /* the experts to compute */
-  const uint8_t* const* blocks;  /* of the listed experts, each aligned to 64 bytes */
-  void* out;               /* [tokens, hidden], contiguous */
+  const int64_t* ids;           /* [tokens, top_k]; experts that are not listed are skipped */
+  const float* weights;         /* [tokens, top_k] */
+  int32_t count;                /* of listed experts */
+  const int32_t* experts;       /* the experts to compute */
+  const uint8_t* const* blocks; /* of the listed experts, each aligned to 64 bytes */
+  void* out;                    /* [tokens, hidden], contiguous */
   int32_t out_type;
-  int32_t add;             /* 1: add to an fp32 out; 0: overwrite */
+  int32_t add; /* 1: add to an fp32 out; 0: overwrite */
 } moesaic_layer;
 
 MOESAIC_EXPORT const char* moesaic_last_error(void);
@@ -48,8 +48,8 @@ MOESAIC_EXPORT void moesaic_pool_destroy(moesaic_pool*);
 
 /* tiles_from: tokens of an expert from which on matrix tiles are used instead of vectors; 0: never. */
 MOESAIC_EXPORT moesaic_runner* moesaic_runner_create(moesaic_pool*, int32_t dtype, int32_t hidden,
-                                                     int32_t intermediate, int32_t activation,
-                                                     int32_t isa, int32_t tiles_from);
+                                                     int32_t intermediate, int32_t activation, int32_t isa,
+                                                     int32_t tiles_from);
 MOESAIC_EXPORT void moesaic_runner_destroy(moesaic_runner*);
 MOESAIC_EXPORT size_t moesaic_block_bytes(const moesaic_runner*);
 

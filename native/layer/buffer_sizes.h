@@ -27,9 +27,7 @@ struct RowBytes {  // input and input_scales: buffers of a chunk; the others: of
     input_scales = round_up(std::size_t(layout.up.groups) * 4);
     intermediate_scales = round_up(std::size_t(layout.down.groups) * 4);
   }
-  std::size_t wave_total() const {
-    return intermediate_f32 + intermediate_panel + 2 * intermediate_scales;
-  }
+  std::size_t wave_total() const { return intermediate_f32 + intermediate_panel + 2 * intermediate_scales; }
 };
 
 // Of the memory-bound layer: each row's contribution to the result.

@@ -1,5 +1,5 @@
-// A layer with many tokens per expert, limited by the matrix units. Workers stay with a chunk, whose tokens are
-// in their caches; chunks are added to the sums in a fixed order.
+// A layer with many tokens per expert, limited by the matrix units. Workers stay with a chunk, whose tokens
+// are in their caches; chunks are added to the sums in a fixed order.
 #include <sched.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace moesaic {
 namespace {
 
 constexpr std::size_t kItemBytes = 96 * 1024;  // of weights: amortises the cost of taking an item
-constexpr int kAllChunksStrips = 16;  // fewer are not worth bringing a chunk's inputs into a cache
+constexpr int kAllChunksStrips = 16;           // fewer are not worth bringing a chunk's inputs into a cache
 
 class ComputeBoundLayer : public LayerJob {
  public:
@@ -51,7 +51,7 @@ class ComputeBoundLayer : public LayerJob {
  private:
   struct Wave {
     int first_chunk, chunks, rows = 0;
-    int first_token_tile = 0, token_tiles = 0;  // of `token_tiles_`
+    int first_token_tile = 0, token_tiles = 0;     // of `token_tiles_`
     std::unique_ptr<AffinityScheduler> up_strips;  // strips of gate and up
   };
   struct TokenTile {  // whose intermediate activations are to be quantised
@@ -164,7 +164,7 @@ class ComputeBoundLayer : public LayerJob {
   std::vector<Wave> waves_;
   std::vector<TokenTile> token_tiles_;
   int down_strips_per_item_ = 1;
-  bool all_chunks_at_once_ = false;  // an item of down is some strips of all chunks
+  bool all_chunks_at_once_ = false;                  // an item of down is some strips of all chunks
   std::vector<std::atomic<int>> next_chunk_to_add_;  // of each group of down's strips
 };
 

@@ -8,8 +8,12 @@ namespace {
 
 Panel panel_at(const MatrixLayout& matrix, int tokens, std::uint8_t* data, std::uint8_t* scales,
                std::uint8_t* sums) {
-  return {data, reinterpret_cast<float*>(scales), reinterpret_cast<std::int32_t*>(sums), tokens,
-          matrix.tiles, matrix.groups};
+  return {data,
+          reinterpret_cast<float*>(scales),
+          reinterpret_cast<std::int32_t*>(sums),
+          tokens,
+          matrix.tiles,
+          matrix.groups};
 }
 
 }  // namespace
@@ -200,8 +204,8 @@ void LayerJob::down_product(const Chunk& chunk, int strip, int strips, float* c,
 void LayerJob::add_to_sums(const Chunk& chunk, int strip, int strips, const float* c) {
   for (int s = 0; s < strips; ++s)
     config_.kernels->scatter_add(c + std::size_t(s) * chunk.tokens * 16, chunk.tokens,
-                           rows_.token.data() + chunk.first_row, rows_.weight.data() + chunk.first_row,
-                           sum_strip(strip + s), kStripOutputs);
+                                 rows_.token.data() + chunk.first_row, rows_.weight.data() + chunk.first_row,
+                                 sum_strip(strip + s), kStripOutputs);
 }
 
 void LayerJob::init_sums(int strip, int strips) {

@@ -92,7 +92,7 @@ class LayerJob : public Job {
 
   const RowBytes row_bytes_;
   const WorkerBuffers worker_bytes_;
-  const bool shared_panel_;           // one token: all experts have the same inputs
+  const bool shared_panel_;          // one token: all experts have the same inputs
   std::vector<int> gathered_chunk_;  // index of the chunk whose inputs each worker has gathered
   std::uint8_t* workers_ = nullptr;
   float *intermediate_f32_ = nullptr, *sums_ = nullptr;

@@ -9,7 +9,7 @@ ExpertLayout checked_layout(Dtype dtype, int hidden, int intermediate) {
   constexpr int kMaxSize = 1 << 20;
   if (hidden < 1 || intermediate < 1 || hidden > kMaxSize || intermediate > kMaxSize)
     throw InvalidCall("an expert of " + std::to_string(hidden) + " x " + std::to_string(intermediate) +
-                  " cannot be computed: sizes lie between 1 and " + std::to_string(kMaxSize));
+                      " cannot be computed: sizes lie between 1 and " + std::to_string(kMaxSize));
   return ExpertLayout(dtype, hidden, intermediate);
 }
 
@@ -29,8 +29,8 @@ const Kernels* kernels_for(Isa isa) {
   return nullptr;
 }
 
-Runner::Runner(std::shared_ptr<Pool> pool, Dtype dtype, int hidden, int intermediate,
-               Activation activation, Isa isa, int tiles_from)
+Runner::Runner(std::shared_ptr<Pool> pool, Dtype dtype, int hidden, int intermediate, Activation activation,
+               Isa isa, int tiles_from)
     : pool_(std::move(pool)),
       config_{checked_layout(dtype, hidden, intermediate), activation, supported(isa), tiles_from} {}
 
@@ -42,8 +42,7 @@ void Runner::pack(const MatrixView (&matrices)[3], std::uint8_t* block) {
   pool_->wait(ticket, true);
   static const char* const kNames[3] = {"gate", "up", "down"};
   if (const int which = non_finite.load())
-    throw std::domain_error(std::string("the ") + kNames[which - 1] +
-                            " matrix has infinities or nan");
+    throw std::domain_error(std::string("the ") + kNames[which - 1] + " matrix has infinities or nan");
 }
 
 void Runner::submit(const LayerCall& call) {

@@ -21,8 +21,7 @@ std::string validate(const LayerConfig& config, const LayerCall& call) {
   for (int i = 0; i < call.count; ++i) {
     const int expert = call.experts[i];
     if (expert < 0 || expert >= call.experts_total)
-      return "expert " + number(expert) + " is to be computed, but there are " +
-             number(call.experts_total);
+      return "expert " + number(expert) + " is to be computed, but there are " + number(call.experts_total);
     if (seen[expert]) return "expert " + number(expert) + " is listed twice";
     seen[expert] = true;
     const auto address = reinterpret_cast<std::uintptr_t>(call.blocks[i]);

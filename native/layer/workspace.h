@@ -19,7 +19,9 @@ class Workspace {
   void reset(std::size_t bytes);          // frees everything; capacity for so many bytes
 
  private:
-  struct Free { void operator()(std::uint8_t* memory) const; };
+  struct Free {
+    void operator()(std::uint8_t* memory) const;
+  };
   std::unique_ptr<std::uint8_t, Free> memory_;
   std::size_t size_ = 0, used_ = 0;
 };

@@ -14,8 +14,8 @@ enum class Dtype : int { bf16 = 0, int8 = 1, int4 = 2 };
 
 constexpr int kStripOutputs = 16;
 constexpr int kTileTokens = 16;
-constexpr int kRowBytes = 64;              // of one token in a tile of inputs; also one line of weights
-constexpr std::size_t kTileBytes = 1024;   // of a full token tile, and of bf16 and int8 weights
+constexpr int kRowBytes = 64;             // of one token in a tile of inputs; also one line of weights
+constexpr std::size_t kTileBytes = 1024;  // of a full token tile, and of bf16 and int8 weights
 constexpr std::size_t kAlignment = 64;
 
 constexpr int divide_up(int value, int by) { return (value + by - 1) / by; }
@@ -57,8 +57,11 @@ struct ExpertLayout {
   std::size_t down_offset, bytes;
 
   ExpertLayout(Dtype dtype_, int hidden_, int intermediate_)
-      : dtype(dtype_), hidden(hidden_), intermediate(intermediate_),
-        up(dtype_, intermediate_, hidden_), down(dtype_, hidden_, intermediate_) {
+      : dtype(dtype_),
+        hidden(hidden_),
+        intermediate(intermediate_),
+        up(dtype_, intermediate_, hidden_),
+        down(dtype_, hidden_, intermediate_) {
     down_offset = 2 * std::size_t(up.strips) * up.strip_bytes;
     bytes = down_offset + std::size_t(down.strips) * down.strip_bytes;
   }

@@ -123,8 +123,7 @@ bool pack_int4(StripRows rows, FloatType type, const MatrixLayout& matrix, std::
       to_codes<4>(weights, 32, scale, codes);
       for (int r = 0; r < 4; ++r) {
         std::uint32_t word = 0;
-        for (int i = 0; i < 8; ++i)
-          word |= std::uint32_t(codes[8 * r + i] + 8) << (i / 2 * 4 + i % 2 * 16);
+        for (int i = 0; i < 8; ++i) word |= std::uint32_t(codes[8 * r + i] + 8) << (i / 2 * 4 + i % 2 * 16);
         std::memcpy(strip + matrix.scales_bytes + k * 256 + (r * 16 + n) * 4, &word, 4);
       }
     }
@@ -135,7 +134,7 @@ bool pack_int4(StripRows rows, FloatType type, const MatrixLayout& matrix, std::
 class PackJob : public Job {
  public:
   PackJob(const ExpertLayout& layout, const MatrixView (&matrices)[3], std::uint8_t* block,
-           std::atomic<int>* non_finite)
+          std::atomic<int>* non_finite)
       : layout_(layout), block_(block), non_finite_(non_finite) {
     std::copy(matrices, matrices + 3, matrices_);
   }
@@ -161,9 +160,8 @@ class PackJob : public Job {
     const void* rows[kStripOutputs];
     for (int n = 0; n < kStripOutputs; ++n) {
       const int row = strip * kStripOutputs + n;
-      rows[n] = row < matrix.outputs
-                    ? static_cast<const char*>(from.data) + row * from.stride * size
-                    : nullptr;
+      rows[n] =
+          row < matrix.outputs ? static_cast<const char*>(from.data) + row * from.stride * size : nullptr;
     }
     std::memset(to, 0, matrix.scales_bytes);
     bool finite = true;
@@ -204,7 +202,7 @@ float weight_at(Dtype dtype, const MatrixLayout& matrix, const std::uint8_t* str
 }  // namespace
 
 std::shared_ptr<Job> pack_job(const ExpertLayout& layout, const MatrixView (&matrices)[3],
-                                std::uint8_t* block, std::atomic<int>* non_finite) {
+                              std::uint8_t* block, std::atomic<int>* non_finite) {
   return std::make_shared<PackJob>(layout, matrices, block, non_finite);
 }
 

@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "products/kernels.h"
 #include "pool/pool.h"
+#include "products/kernels.h"
 
 namespace moesaic {
 
@@ -18,7 +18,7 @@ struct MatrixView {
 // Packs one expert. `non_finite` is set to 1 + the index of a matrix (gate, up, down) that cannot be
 // quantised because it has infinities or NaN.
 std::shared_ptr<Job> pack_job(const ExpertLayout& layout, const MatrixView (&matrices)[3],
-                                std::uint8_t* block, std::atomic<int>* non_finite);
+                              std::uint8_t* block, std::atomic<int>* non_finite);
 
 // The weights of a block in fp32, row-major.
 void unpack(const ExpertLayout& layout, const std::uint8_t* block, float* gate, float* up, float* down);

@@ -35,8 +35,7 @@ class AffinityScheduler {
     for (int& at = current_[worker].chunk;; at = next_chunk(at)) {
       if (at < 0) continue;
       const ChunkStrips& chunk = chunks_[at];
-      const int strip =
-          progress_[at].next_strip.fetch_add(chunk.strips_per_item, std::memory_order_relaxed);
+      const int strip = progress_[at].next_strip.fetch_add(chunk.strips_per_item, std::memory_order_relaxed);
       if (strip < chunk.strips)
         return {chunk.chunk, strip, std::min(chunk.strips_per_item, chunk.strips - strip)};
     }

@@ -18,10 +18,8 @@ bool pin(int core) {
 
 }  // namespace
 
-Pool::Pool(const std::vector<int>& cores, std::int64_t spin_ns)
-    : spin_ns_(spin_ns), pinned_(cores.size()) {
-  for (std::size_t i = 0; i < cores.size(); ++i)
-    try {
+Pool::Pool(const std::vector<int>& cores, std::int64_t spin_ns) : spin_ns_(spin_ns), pinned_(cores.size()) {
+  for (std::size_t i = 0; i < cores.size(); ++i) try {
       threads_.emplace_back([this, i, core = cores[i]] { worker_loop(int(i) + 1, core); });
     } catch (...) {  // thread limit of the system
       stop();
@@ -49,7 +47,7 @@ std::uint64_t Pool::submit(std::shared_ptr<Job> job) {
   const std::uint64_t ticket = ++last_ticket_;
   Slot& slot = slot_of(ticket);
   if (ticket > kRingSlots) wait(ticket - kRingSlots, false);  // the slot's previous job
-  slot.ticket.store(0, std::memory_order_seq_cst);  // no worker may enter any more
+  slot.ticket.store(0, std::memory_order_seq_cst);            // no worker may enter any more
   while (slot.active_workers.load(std::memory_order_seq_cst)) cpu_pause();
   slot.job = std::move(job);
   slot.phase_count = slot.job->phases();
@@ -80,8 +78,7 @@ void Pool::wait(std::uint64_t ticket, bool help) {
   // A helping caller is worker 0: one caller at a time.
   if (threads_.empty()) {
     const std::lock_guard<std::mutex> lock(helper_mutex_);
-    for (std::uint64_t t = ticket > kRingSlots ? ticket - kRingSlots + 1 : 1; t <= ticket; ++t)
-      run_job(t, 0);
+    for (std::uint64_t t = ticket > kRingSlots ? ticket - kRingSlots + 1 : 1; t <= ticket; ++t) run_job(t, 0);
   } else if (help && helper_mutex_.try_lock()) {
     run_job(ticket, 0);
     helper_mutex_.unlock();
@@ -130,8 +127,7 @@ void Pool::run_phases(Slot& slot, int worker) {
       if (current.finished.fetch_add(1, std::memory_order_acq_rel) + 1 < current.total) continue;
       // That was the phase's last item: open the next phase that has any.
       int following = phase + 1;
-      while (following < slot.phase_count &&
-             (slot.phases[following].total = slot.job->items(following)) == 0)
+      while (following < slot.phase_count && (slot.phases[following].total = slot.job->items(following)) == 0)
         ++following;
       if (following == slot.phase_count) {
         if (worked) slot.job->worker_done();
@@ -142,8 +138,7 @@ void Pool::run_phases(Slot& slot, int worker) {
       slot.phase_finished.notify_all();
     } else {
       const std::uint32_t seen = slot.phase_finished.count();
-      if (slot.phase.load(std::memory_order_acquire) == phase)
-        slot.phase_finished.wait_past(seen, spin_ns_);
+      if (slot.phase.load(std::memory_order_acquire) == phase) slot.phase_finished.wait_past(seen, spin_ns_);
     }
     phase = slot.phase.load(std::memory_order_acquire);
   }

@@ -21,8 +21,7 @@ class WorkStealingRanges {
   int take(int worker) {
     std::atomic<std::uint64_t>& own = ranges_[worker].bounds;
     for (std::uint64_t range = own.load(std::memory_order_relaxed); begin(range) < end(range);)
-      if (own.compare_exchange_weak(range, packed(begin(range) + 1, end(range)),
-                                    std::memory_order_relaxed))
+      if (own.compare_exchange_weak(range, packed(begin(range) + 1, end(range)), std::memory_order_relaxed))
         return begin(range);
     return steal(own);
   }
@@ -38,9 +37,7 @@ class WorkStealingRanges {
     std::atomic<std::uint64_t> bounds{0};  // first item in the low half, end in the high half
   };
 
-  static int split(int items, int worker, int workers) {
-    return int(std::int64_t(items) * worker / workers);
-  }
+  static int split(int items, int worker, int workers) { return int(std::int64_t(items) * worker / workers); }
   static std::uint64_t packed(int first, int last) {
     return std::uint64_t(std::uint32_t(last)) << 32 | std::uint32_t(first);
   }

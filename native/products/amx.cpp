@@ -1,8 +1,8 @@
 // The table of kernels for CPUs with AMX, the bf16 product, and the loop that measures the matrix peak.
 // docs/kernels.md says what stays in which cache, and why.
 #include "products/amx_bf16.h"
-#include "products/roofline.h"
 #include "products/amx_quantized.h"
+#include "products/roofline.h"
 
 namespace moesaic {
 namespace {
@@ -16,10 +16,10 @@ void bf16_product(const std::uint8_t* const* strips, int count, const MatrixLayo
   for (int begin = 0; begin < matrix.tiles; begin += block) {
     const int tiles = std::min(block, matrix.tiles - begin);
     for (int s = 0; s < count; s += 2) {
-      const StripPair pair(strips, count, s, std::size_t(begin) * kTileBytes,
-                           std::size_t(block) * kTileBytes, begin + block >= matrix.tiles);
-      bf16_k_block(config, pair.at, pair.count, StripPrefetcher(pair.next, tiles, token_tiles), begin,
-                   tiles, {panel, at_once, c + std::size_t(s) * panel.tokens * 16});
+      const StripPair pair(strips, count, s, std::size_t(begin) * kTileBytes, std::size_t(block) * kTileBytes,
+                           begin + block >= matrix.tiles);
+      bf16_k_block(config, pair.at, pair.count, StripPrefetcher(pair.next, tiles, token_tiles), begin, tiles,
+                   {panel, at_once, c + std::size_t(s) * panel.tokens * 16});
     }
   }
 }

@@ -106,8 +106,7 @@ void scaled_sums(const std::uint8_t* w, const std::uint8_t* scales, int tiles, c
     const __m512 scale = scale_at(scales, k - kSumsInFlight);
     const float* from = sums[(k - kSumsInFlight) % 4];
 #pragma GCC unroll 16
-    for (int r = 0; r < Rows; ++r)
-      total[r] = _mm512_fmadd_ps(_mm512_load_ps(from + r * 16), scale, total[r]);
+    for (int r = 0; r < Rows; ++r) total[r] = _mm512_fmadd_ps(_mm512_load_ps(from + r * 16), scale, total[r]);
   }
 #pragma GCC unroll 16
   for (int r = 0; r < Rows; ++r)
@@ -115,8 +114,8 @@ void scaled_sums(const std::uint8_t* w, const std::uint8_t* scales, int tiles, c
 }
 
 // For one token tile at most.
-void scale_sums(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
-                const Panel& panel, float* c, std::uint8_t* scratch) {
+void scale_sums(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix, const Panel& panel,
+                float* c, std::uint8_t* scratch) {
   alignas(64) float sums[4][256] = {};
   const int rows = panel.tokens;
   const auto scaled = rows <= 8 ? scaled_sums<8> : scaled_sums<16>;
@@ -131,8 +130,8 @@ void scale_sums(const std::uint8_t* const* strips, int count, const MatrixLayout
                      scratch + std::size_t(k) * kTileBytes);
       __asm__ volatile("" : : : "memory");  // GCC's tile loads do not declare that they read memory
       scaled(scratch, strips[s] + std::size_t(begin) * 32, tiles,
-             panel.data + std::size_t(begin) * rows * kRowBytes, rows,
-             c + std::size_t(s) * rows * 16, begin == 0, sums);
+             panel.data + std::size_t(begin) * rows * kRowBytes, rows, c + std::size_t(s) * rows * 16,
+             begin == 0, sums);
     }
   }
 }

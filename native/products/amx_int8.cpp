@@ -12,20 +12,20 @@ constexpr int kGroupTiles = format_of(Dtype::int8).group / 64;
 // Adds a tile of integer sums, times both scales, to c.
 template <int Rows>
 inline void add_scaled_rows(const std::int32_t* sums, int rows, __m512 scale, const float* token_scales,
-                       int groups, float* c, bool first) {
+                            int groups, float* c, bool first) {
   const int count = Rows ? Rows : rows;
 #pragma GCC unroll 16
   for (int r = 0; r < count; ++r) {
     const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(token_scales[std::size_t(r) * groups]));
     const __m512 part = _mm512_cvtepi32_ps(_mm512_load_si512(sums + r * 16));
-    const __m512 sum = first ? _mm512_mul_ps(part, both)
-                             : _mm512_fmadd_ps(part, both, _mm512_loadu_ps(c + r * 16));
+    const __m512 sum =
+        first ? _mm512_mul_ps(part, both) : _mm512_fmadd_ps(part, both, _mm512_loadu_ps(c + r * 16));
     _mm512_storeu_ps(c + r * 16, sum);
   }
 }
 
 inline void add_scaled(const std::int32_t* sums, int rows, const std::uint8_t* weight_scales,
-                  const float* token_scales, int groups, float* c, bool first) {
+                       const float* token_scales, int groups, float* c, bool first) {
   const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)weight_scales));
   const __m512 scale = _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
   if (rows == 16)
@@ -34,7 +34,8 @@ inline void add_scaled(const std::int32_t* sums, int rows, const std::uint8_t* w
     add_scaled_rows<0>(sums, rows, scale, token_scales, groups, c, first);
 }
 
-// One K block, groups [begin, end), of one or two strips times all tokens. A group's sums are added to c while the next group is being multiplied.
+// One K block, groups [begin, end), of one or two strips times all tokens. A group's sums are added to c
+// while the next group is being multiplied.
 void int8_k_block(TileConfigCache& config, const StripPair& pair, const MatrixLayout& matrix,
                   StripPrefetcher prefetcher, int begin, int end, const PanelProduct& product) {
   const auto& [panel, at_once, c] = product;
@@ -45,10 +46,11 @@ void int8_k_block(TileConfigCache& config, const StripPair& pair, const MatrixLa
     const auto add_group = [&](int g) {
       for (int i = 0; i < 2; ++i)
         for (int s = 0; s < pair.count && tokens.rows[i]; ++s)
-          add_scaled(sums[g & 1] + (2 * i + s) * 256, tokens.rows[i],
-                pair.at[s] - std::size_t(begin) * kGroupTiles * kTileBytes - matrix.scales_bytes + g * 32,
-                panel.scales + std::size_t(tile + i) * kTileTokens * panel.groups + g, panel.groups,
-                tokens.c[2 * i + s], g == 0);
+          add_scaled(
+              sums[g & 1] + (2 * i + s) * 256, tokens.rows[i],
+              pair.at[s] - std::size_t(begin) * kGroupTiles * kTileBytes - matrix.scales_bytes + g * 32,
+              panel.scales + std::size_t(tile + i) * kTileTokens * panel.groups + g, panel.groups,
+              tokens.c[2 * i + s], g == 0);
     };
     for (int g = begin; g < end; ++g) {
       const int k = g * kGroupTiles, tiles = std::min(kGroupTiles, matrix.tiles - k);
@@ -83,9 +85,8 @@ void int8_tiles_product(const std::uint8_t* const* strips, int count, const Matr
     for (int s = 0; s < count; s += 2) {
       const StripPair pair(strips, count, s, at, std::size_t(block) * kGroupTiles * kTileBytes,
                            end == matrix.groups);
-      int8_k_block(config, pair, matrix,
-                   StripPrefetcher(pair.next, (end - begin) * kGroupTiles, token_tiles), begin, end,
-                   {panel, at_once, c + std::size_t(s) * panel.tokens * 16});
+      int8_k_block(config, pair, matrix, StripPrefetcher(pair.next, (end - begin) * kGroupTiles, token_tiles),
+                   begin, end, {panel, at_once, c + std::size_t(s) * panel.tokens * 16});
     }
   }
 }

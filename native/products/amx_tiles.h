@@ -164,16 +164,16 @@ inline void store_sums(Sum* const* c) {
 template <Dtype dtype, int Tokens, int Strips, bool L1Resident>
 inline void multiply(const std::uint8_t* const* w, int tiles, const std::uint8_t* const* x,
                      const int* x_stride, StripPrefetcher& prefetcher) {
-#define MOESAIC_LOAD(tile, from)         \
-  if constexpr (L1Resident)              \
-    _tile_loadd(tile, from, 64);         \
-  else                                   \
+#define MOESAIC_LOAD(tile, from) \
+  if constexpr (L1Resident)      \
+    _tile_loadd(tile, from, 64); \
+  else                           \
     _tile_stream_loadd(tile, from, 64)
-#define MOESAIC_MULTIPLY(c, a, b)       \
-  prefetcher.prefetch_lines<Strips>();  \
-  if constexpr (dtype == Dtype::int8)   \
-    _tile_dpbssd(c, a, b);              \
-  else                                  \
+#define MOESAIC_MULTIPLY(c, a, b)      \
+  prefetcher.prefetch_lines<Strips>(); \
+  if constexpr (dtype == Dtype::int8)  \
+    _tile_dpbssd(c, a, b);             \
+  else                                 \
     _tile_dpbf16ps(c, a, b)
   for (int k = 0; k < tiles; ++k) {
     const std::size_t at = std::size_t(k) * kTileBytes;

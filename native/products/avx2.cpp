@@ -6,7 +6,11 @@ namespace {
 
 constexpr int kGroupTiles = format_of(Dtype::int8).group / 64;
 
-inline U16 load_line(const std::uint8_t* from) { U16 v; std::memcpy(&v, from, 64); return v; }
+inline U16 load_line(const std::uint8_t* from) {
+  U16 v;
+  std::memcpy(&v, from, 64);
+  return v;
+}
 
 inline float bf16_at(const std::uint8_t* row, int i) {
   std::uint16_t half;
@@ -28,8 +32,7 @@ void bf16_rows(const std::uint8_t* strip, const MatrixLayout& matrix, const std:
       __builtin_prefetch(strip + std::size_t(k) * kTileBytes + p * 64 + 2048);
       const F16 even = bits_to_f32(pair << 16), odd = bits_to_f32(pair & 0xffff0000u);
       for (int t = 0; t < T; ++t)
-        sum[t] += even * bf16_at(row + t * kRowBytes, 2 * p) +
-                  odd * bf16_at(row + t * kRowBytes, 2 * p + 1);
+        sum[t] += even * bf16_at(row + t * kRowBytes, 2 * p) + odd * bf16_at(row + t * kRowBytes, 2 * p + 1);
     }
   }
   for (int t = 0; t < T; ++t) store_f32(c + t * 16, sum[t]);
@@ -89,8 +92,8 @@ void int4_rows(const std::uint8_t* strip, const MatrixLayout& matrix, const std:
 }
 
 template <int T>
-void rows(Dtype dtype, const std::uint8_t* strip, const MatrixLayout& matrix, const Panel& panel,
-          int token, float* c) {
+void rows(Dtype dtype, const std::uint8_t* strip, const MatrixLayout& matrix, const Panel& panel, int token,
+          float* c) {
   const int tile = token / kTileTokens, at = token % kTileTokens;
   const std::uint8_t* tokens = panel.tile(tile) + at * kRowBytes;
   const int stride = panel.tile_tokens(tile);
@@ -103,8 +106,8 @@ void rows(Dtype dtype, const std::uint8_t* strip, const MatrixLayout& matrix, co
 }
 
 template <Dtype dtype>
-void product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
-             const Panel& panel, float* c, std::uint8_t*) {
+void product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix, const Panel& panel,
+             float* c, std::uint8_t*) {
   for (int s = 0; s < count; ++s) {
     float* to = c + std::size_t(s) * panel.tokens * 16;
     int token = 0;
@@ -125,7 +128,16 @@ const Kernels table = {
     "avx2",
     {product<Dtype::bf16>, product<Dtype::int8>, product<Dtype::int4>},
     {nullptr, nullptr, nullptr},
-    fill_bf16, fill_int8, fill_bf16, activate, activate_bf16, scatter_add, narrow, rms_norm, router_scores, nullptr,
+    fill_bf16,
+    fill_int8,
+    fill_bf16,
+    activate,
+    activate_bf16,
+    scatter_add,
+    narrow,
+    rms_norm,
+    router_scores,
+    nullptr,
 };
 
 }  // namespace

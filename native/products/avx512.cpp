@@ -38,8 +38,7 @@ inline __m512 exp_fast(__m512 x) {
 
 inline __m512 silu_fast(__m512 x) {
   // Below -87 the result is 0 anyway; max() returns its second operand if one is NaN.
-  const __m512 negative =
-      _mm512_sub_ps(_mm512_setzero_ps(), _mm512_max_ps(_mm512_set1_ps(-87.0f), x));
+  const __m512 negative = _mm512_sub_ps(_mm512_setzero_ps(), _mm512_max_ps(_mm512_set1_ps(-87.0f), x));
   const __m512 below = _mm512_add_ps(_mm512_set1_ps(1.0f), exp_fast(negative));
   // 1 / below, to the last bit or two: an estimate and one Newton step.
   const __m512 near = _mm512_rcp14_ps(below);
@@ -49,8 +48,7 @@ inline __m512 silu_fast(__m512 x) {
 
 // Relative error about 1e-4: enough for a result that is rounded to bf16.
 inline __m512 silu_coarse(__m512 x) {
-  const __m512 negative =
-      _mm512_sub_ps(_mm512_setzero_ps(), _mm512_max_ps(_mm512_set1_ps(-87.0f), x));
+  const __m512 negative = _mm512_sub_ps(_mm512_setzero_ps(), _mm512_max_ps(_mm512_set1_ps(-87.0f), x));
   const __m512 t = _mm512_mul_ps(negative, _mm512_set1_ps(1.44269504f));
   const __m512 n = _mm512_roundscale_ps(t, 0), r = _mm512_sub_ps(t, n);  // 2^n times 2^r
   __m512 p = _mm512_set1_ps(9.61812911e-3f);
@@ -66,12 +64,12 @@ void activate_fast(Activation kind, const float* gate, const float* up, int toke
                    std::size_t row_stride) {
   if (kind != Activation::silu) return activate(kind, gate, up, tokens, rows, row_stride);
   for (int t = 0; t < tokens; ++t)
-    _mm512_storeu_ps(rows + t * row_stride, _mm512_mul_ps(silu_fast(_mm512_loadu_ps(gate + t * 16)),
-                                                          _mm512_loadu_ps(up + t * 16)));
+    _mm512_storeu_ps(rows + t * row_stride,
+                     _mm512_mul_ps(silu_fast(_mm512_loadu_ps(gate + t * 16)), _mm512_loadu_ps(up + t * 16)));
 }
 
-void activate_bf16_fast(Activation kind, const float* gate, const float* up, int tokens,
-                        std::uint8_t* to, std::size_t stride) {
+void activate_bf16_fast(Activation kind, const float* gate, const float* up, int tokens, std::uint8_t* to,
+                        std::size_t stride) {
   if (kind != Activation::silu) return activate_bf16(kind, gate, up, tokens, to, stride);
   for (int t = 0; t < tokens; ++t) {
     const __m512 inner =
@@ -115,8 +113,8 @@ void fill_int8_fast(const FillCall& call) {
 // The order of bytes is explained at `fill_int16` in elementwise.h.
 void fill_int16_fast(const FillCall& call) {
   const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums] = call;
-  const __m256i order = _mm256_broadcastsi128_si256(
-      _mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15));
+  const __m256i order =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15));
   for (int t = 0; t < count; ++t) {
     for (int k = 0; k < tiles; ++k) {
       __m512 v[2];
@@ -127,10 +125,8 @@ void fill_int16_fast(const FillCall& call) {
                      : _mm512_setzero_ps();
       }
       const __m512 zero = _mm512_setzero_ps();
-      const float largest =
-          _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(v[0]), _mm512_abs_ps(v[1])));
-      const float poison =
-          _mm512_reduce_add_ps(_mm512_fmadd_ps(v[0], zero, _mm512_mul_ps(v[1], zero)));
+      const float largest = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(v[0]), _mm512_abs_ps(v[1])));
+      const float poison = _mm512_reduce_add_ps(_mm512_fmadd_ps(v[0], zero, _mm512_mul_ps(v[1], zero)));
       const __m512 inverse = _mm512_set1_ps(inverse_of(largest, 32512.0f));
       scales[t * groups + k] = largest / 32512.0f + poison;
       __m128i high[2], low[2];
@@ -144,10 +140,8 @@ void fill_int16_fast(const FillCall& call) {
       }
       code_sums[t * groups + k] = poison == 0.0f ? _mm512_reduce_add_epi32(sum) : 0;  // see GroupRange
       std::uint8_t* to = tile + (std::size_t(k) * count + t) * kRowBytes;
-      _mm256_storeu_si256((__m256i*)to,
-                          _mm256_shuffle_epi8(_mm256_set_m128i(high[1], high[0]), order));
-      _mm256_storeu_si256((__m256i*)(to + 32),
-                          _mm256_shuffle_epi8(_mm256_set_m128i(low[1], low[0]), order));
+      _mm256_storeu_si256((__m256i*)to, _mm256_shuffle_epi8(_mm256_set_m128i(high[1], high[0]), order));
+      _mm256_storeu_si256((__m256i*)(to + 32), _mm256_shuffle_epi8(_mm256_set_m128i(low[1], low[0]), order));
     }
   }
 }
@@ -168,8 +162,7 @@ void copy_bf16(const void* const* rows, int count, int inputs, int tiles, std::u
 void fill_bf16_fast(const FillCall& call) {
   const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums] = call;
   if (type == FloatType::bf16 && block_stride == 16) return copy_bf16(rows, count, inputs, tiles, tile);
-  if (type != FloatType::f32)
-    return fill_bf16(call);
+  if (type != FloatType::f32) return fill_bf16(call);
   for (int k = 0; k < tiles; ++k) {
     const int low = k * 32, high = low + 16;
     const __mmask16 low_lanes = first_lanes(inputs - low), high_lanes = first_lanes(inputs - high);
@@ -185,7 +178,8 @@ void fill_bf16_fast(const FillCall& call) {
 }
 
 // Row by row in memory order: one read stream, which the hardware prefetcher follows.
-void router_scores_fast(const void* x, const void* matrix, FloatType type, int rows, int count, float* scores) {
+void router_scores_fast(const void* x, const void* matrix, FloatType type, int rows, int count,
+                        float* scores) {
   if (type != FloatType::bf16 || count % 128) return router_scores(x, matrix, type, rows, count, scores);
   const auto* from = static_cast<const std::uint8_t*>(matrix);
   const auto* token = static_cast<const std::uint8_t*>(x);
@@ -196,12 +190,12 @@ void router_scores_fast(const void* x, const void* matrix, FloatType type, int r
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {
         prefetch(from + at + i * 64);
-        sum[i] = _mm512_dpbf16_ps(sum[i], (__m512bh)line(from + at + i * 64),
-                                  (__m512bh)line(token + at + i * 64));
+        sum[i] =
+            _mm512_dpbf16_ps(sum[i], (__m512bh)line(from + at + i * 64), (__m512bh)line(token + at + i * 64));
       }
     }
-    scores[row] = _mm512_reduce_add_ps(
-        _mm512_add_ps(_mm512_add_ps(sum[0], sum[1]), _mm512_add_ps(sum[2], sum[3])));
+    scores[row] =
+        _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(sum[0], sum[1]), _mm512_add_ps(sum[2], sum[3])));
   }
 }
 
@@ -226,7 +220,16 @@ const Kernels table = {
     "avx512",
     {product<Dtype::bf16>, product<Dtype::int8>, product<Dtype::int4>},
     {nullptr, nullptr, nullptr},
-    fill_bf16_fast, fill_int8_fast, fill_int16_fast, activate_fast, activate_bf16_fast, scatter_add, narrow, rms_norm, router_scores_fast, nullptr,
+    fill_bf16_fast,
+    fill_int8_fast,
+    fill_int16_fast,
+    activate_fast,
+    activate_bf16_fast,
+    scatter_add,
+    narrow,
+    rms_norm,
+    router_scores_fast,
+    nullptr,
 };
 
 }  // namespace

@@ -45,7 +45,8 @@ class ReadStreams {
     const std::size_t end = stream == Streams - 1 ? last_bytes_ : bytes_;
     const bool inside = at + kPrefetchBytes < end;
     const std::uint8_t* ahead = strips_[inside ? s : s + side_by_side_];
-    _mm_prefetch((const char*)(std::uintptr_t(ahead) + from + kPrefetchBytes - (inside ? 0 : end)), _MM_HINT_T0);
+    _mm_prefetch((const char*)(std::uintptr_t(ahead) + from + kPrefetchBytes - (inside ? 0 : end)),
+                 _MM_HINT_T0);
     return _mm512_loadu_si512(strips_[s] + from);
   }
 
@@ -66,11 +67,14 @@ class ReadStreams {
 };
 
 // Each stream has its own accumulators: enough independent ones to hide the dot product's latency.
-template <int T> constexpr int kReadStreams = T >= 8 ? 1 : T >= 4 ? 2 : 4;
+template <int T>
+constexpr int kReadStreams = T >= 8   ? 1
+                             : T >= 4 ? 2
+                                      : 4;
 
 template <int S, int T>
-void bf16_rows(const std::uint8_t* const* strips, const MatrixLayout& matrix,
-               const std::uint8_t* tokens, int tile_tokens, float* c, std::size_t c_stride) {
+void bf16_rows(const std::uint8_t* const* strips, const MatrixLayout& matrix, const std::uint8_t* tokens,
+               int tile_tokens, float* c, std::size_t c_stride) {
   constexpr int P = kReadStreams<T>;
   __m512 sum[S][T][P];
   for (int s = 0; s < S; ++s)
@@ -166,8 +170,8 @@ inline void int8_groups(const std::uint8_t* const* strips, const ReadStreams<P>&
 }
 
 template <int S, int T>
-void int8_rows(const std::uint8_t* const* strips, const MatrixLayout& matrix, const QuantizedTokens& x, float* c,
-               std::size_t c_stride) {
+void int8_rows(const std::uint8_t* const* strips, const MatrixLayout& matrix, const QuantizedTokens& x,
+               float* c, std::size_t c_stride) {
   constexpr int P = kReadStreams<T>;
   __m512 sum[S][T];
   for (int s = 0; s < S; ++s)
@@ -229,8 +233,8 @@ inline void int4_tile(const std::uint8_t* const* strips, const ReadStreams<P>& s
 }
 
 template <int S, int T>
-void int4_rows(const std::uint8_t* const* strips, const MatrixLayout& matrix, const QuantizedTokens& x, float* c,
-               std::size_t c_stride) {
+void int4_rows(const std::uint8_t* const* strips, const MatrixLayout& matrix, const QuantizedTokens& x,
+               float* c, std::size_t c_stride) {
   constexpr int P = T >= 4 ? 1 : 2;  // more streams cost more instructions than they gain
   __m512 sum[S][T];
   for (int s = 0; s < S; ++s)
@@ -251,14 +255,15 @@ void int4_rows(const std::uint8_t* const* strips, const MatrixLayout& matrix, co
 }
 
 template <Dtype dtype, int S, int T>
-void rows(const std::uint8_t* const* strips, const MatrixLayout& matrix, const Panel& panel,
-          int token, float* c) {
+void rows(const std::uint8_t* const* strips, const MatrixLayout& matrix, const Panel& panel, int token,
+          float* c) {
   const int tile = token / kTileTokens;
   const std::uint8_t* tokens = panel.tile(tile) + token % kTileTokens * kRowBytes;
   const int stride = panel.tile_tokens(tile);
   const std::size_t c_stride = std::size_t(panel.tokens) * 16;
-  const QuantizedTokens quantized{tokens, std::size_t(stride) * kRowBytes, panel.scales + token * panel.groups,
-                    panel.code_sums + token * panel.groups};
+  const QuantizedTokens quantized{tokens, std::size_t(stride) * kRowBytes,
+                                  panel.scales + token * panel.groups,
+                                  panel.code_sums + token * panel.groups};
   if constexpr (dtype == Dtype::int8)
     int8_rows<S, T>(strips, matrix, quantized, c, c_stride);
   else if constexpr (dtype == Dtype::int4)
@@ -268,8 +273,8 @@ void rows(const std::uint8_t* const* strips, const MatrixLayout& matrix, const P
 }
 
 template <Dtype dtype, int S>
-void strips_product(const std::uint8_t* const* strips, const MatrixLayout& matrix,
-                    const Panel& panel, float* c) {
+void strips_product(const std::uint8_t* const* strips, const MatrixLayout& matrix, const Panel& panel,
+                    float* c) {
   int token = 0;
   while (token < panel.tokens) {
     const int left = panel.tile_tokens(token / kTileTokens) - token % kTileTokens;
@@ -291,8 +296,8 @@ void strips_product(const std::uint8_t* const* strips, const MatrixLayout& matri
 }
 
 template <Dtype dtype>
-void product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
-             const Panel& panel, float* c, std::uint8_t*) {
+void product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix, const Panel& panel,
+             float* c, std::uint8_t*) {
   for (int s = 0; s < count; s += 2) {
     float* to = c + std::size_t(s) * panel.tokens * 16;
     if (count - s > 1)

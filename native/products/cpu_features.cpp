@@ -42,8 +42,8 @@ CpuFeatures detect() {
   found.avx2 = ymm && bit(one.c, 12) && bit(one.c, 29) && bit(seven.b, 5);
   found.avx512 = found.avx2 && zmm && bit(seven.b, 16) && bit(seven.b, 17) && bit(seven.b, 30) &&
                  bit(seven.b, 31) && bit(seven.c, 11) && bit(seven_one.a, 5);
-  found.amx = found.avx512 && tiles && bit(seven.d, 22) && bit(seven.d, 24) && bit(seven.d, 25) &&
-              tiles_allowed();
+  found.amx =
+      found.avx512 && tiles && bit(seven.d, 22) && bit(seven.d, 24) && bit(seven.d, 25) && tiles_allowed();
   return found;
 }
 

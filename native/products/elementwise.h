@@ -16,12 +16,24 @@ typedef std::int32_t I16 __attribute__((vector_size(64)));
 typedef std::uint32_t U16 __attribute__((vector_size(64)));
 typedef std::uint16_t H16 __attribute__((vector_size(32)));
 
-inline F16 load_f32(const void* from) { F16 v; std::memcpy(&v, from, 64); return v; }
+inline F16 load_f32(const void* from) {
+  F16 v;
+  std::memcpy(&v, from, 64);
+  return v;
+}
 inline void store_f32(void* to, F16 v) { std::memcpy(to, &v, 64); }
 inline F16 splat(float x) { return F16{} + x; }
 
-inline F16 bits_to_f32(U16 bits) { F16 v; std::memcpy(&v, &bits, 64); return v; }
-inline U16 f32_to_bits(F16 v) { U16 b; std::memcpy(&b, &v, 64); return b; }
+inline F16 bits_to_f32(U16 bits) {
+  F16 v;
+  std::memcpy(&v, &bits, 64);
+  return v;
+}
+inline U16 f32_to_bits(F16 v) {
+  U16 b;
+  std::memcpy(&b, &v, 64);
+  return b;
+}
 
 inline U16 widen(const void* from) {
   H16 h;
@@ -94,8 +106,7 @@ inline F16 activated(Activation kind, F16 x) {
 void activate(Activation kind, const float* gate, const float* up, int tokens, float* rows,
               std::size_t row_stride) {
   for (int t = 0; t < tokens; ++t)
-    store_f32(rows + t * row_stride,
-              activated(kind, load_f32(gate + t * 16)) * load_f32(up + t * 16));
+    store_f32(rows + t * row_stride, activated(kind, load_f32(gate + t * 16)) * load_f32(up + t * 16));
 }
 
 [[maybe_unused]] void activate_bf16(Activation kind, const float* gate, const float* up, int tokens,
@@ -107,7 +118,7 @@ void activate(Activation kind, const float* gate, const float* up, int tokens, f
 }
 
 void scatter_add(const float* c, int tokens, const std::int32_t* rows, const float* weights, float* out,
-             std::size_t row_stride) {
+                 std::size_t row_stride) {
   for (int t = 0; t < tokens; ++t) {
     float* to = out + rows[t] * row_stride;
     store_f32(to, load_f32(to) + load_f32(c + t * 16) * weights[t]);
@@ -173,8 +184,8 @@ void fill_bf16(const FillCall& call) {
       }
       for (int half = 0; half < 2; ++half) {
         const int column = from + half * 16;
-        const H16 h = to_bf16(
-            load_values(block_at(rows[t], type, column, block_stride), type, 0, inputs - column));
+        const H16 h =
+            to_bf16(load_values(block_at(rows[t], type, column, block_stride), type, 0, inputs - column));
         std::memcpy(to + half * 32, &h, 32);
       }
     }
@@ -186,14 +197,12 @@ struct GroupRange {
   float largest = 0, poison = 0;  // poison: 0, or NaN if a value is not finite
 
   // Codes of non-finite values are arbitrary integers, whose sum could overflow later.
-  std::int32_t sum_of_codes(std::uint32_t sum) const {
-    return poison == 0.0f ? std::int32_t(sum) : 0;
-  }
+  std::int32_t sum_of_codes(std::uint32_t sum) const { return poison == 0.0f ? std::int32_t(sum) : 0; }
 };
 
 template <int Vectors>
 inline GroupRange load_group(const void* row, FloatType type, std::size_t block_stride, int from, int inputs,
-                        F16* v) {
+                             F16* v) {
   F16 top = {}, zero = {};
   for (int i = 0; i < Vectors; ++i) {
     const int column = from + i * 16;

@@ -11,8 +11,8 @@ namespace moesaic {
 // codes for int4 weights in vectors (high and low bytes apart, see `fill_int16`).
 struct Panel {
   const std::uint8_t* data;
-  const float* scales;             // of codes: [token][groups]
-  const std::int32_t* code_sums;   // sum of a group's codes: [token][groups]
+  const float* scales;            // of codes: [token][groups]
+  const std::int32_t* code_sums;  // sum of a group's codes: [token][groups]
   int tokens, tiles, groups;
 
   int tile_tokens(int tile) const {
@@ -37,8 +37,8 @@ using Product = void (*)(const std::uint8_t* const* strips, int count, const Mat
                          const Panel& panel, float* c, std::uint8_t* scratch);
 
 // rows[token][16] = activation(gate) * up, of one strip; rows are `row_stride` values apart.
-using Activate = void (*)(Activation kind, const float* gate, const float* up, int tokens,
-                          float* rows, std::size_t row_stride);
+using Activate = void (*)(Activation kind, const float* gate, const float* up, int tokens, float* rows,
+                          std::size_t row_stride);
 
 // The same rounded to bf16, `stride` bytes from token to token: writes into a panel.
 using ActivateBf16 = void (*)(Activation kind, const float* gate, const float* up, int tokens,
@@ -58,15 +58,14 @@ struct FillCall {
 using FillPanel = void (*)(const FillCall& call);
 
 // out[rows[token]][16] += weights[token] * c[token][16]
-using ScatterAdd = void (*)(const float* c, int tokens, const std::int32_t* rows,
-                            const float* weights, float* out, std::size_t row_stride);
+using ScatterAdd = void (*)(const float* c, int tokens, const std::int32_t* rows, const float* weights,
+                            float* out, std::size_t row_stride);
 
 // fp32 to bf16 or fp16.
 using Narrow = void (*)(const float* from, int count, FloatType type, std::uint16_t* to);
 
 // RMSNorm: out = weight * (x / rms(x)), rounded to `type` before and after the weight.
-using RmsNorm = void (*)(const void* x, const void* weight, FloatType type, int count, float eps,
-                         void* out);
+using RmsNorm = void (*)(const void* x, const void* weight, FloatType type, int count, float eps, void* out);
 
 // Router logits: scores[row] = dot(x, matrix[row]), summed in fp32.
 using RouterScores = void (*)(const void* x, const void* matrix, FloatType type, int rows, int count,

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "products/cpu_features.h"
 #include "pool/work_stealing.h"
+#include "products/cpu_features.h"
 
 namespace moesaic {
 
@@ -52,7 +52,8 @@ class PeakJob : public Job {
 
 }  // namespace
 
-std::shared_ptr<Job> stream_job(const std::uint8_t* memory, std::size_t bytes, bool multi_stream, int worker_slots) {
+std::shared_ptr<Job> stream_job(const std::uint8_t* memory, std::size_t bytes, bool multi_stream,
+                                int worker_slots) {
   return std::make_shared<StreamJob>(memory, bytes, multi_stream, worker_slots);
 }
 

@@ -69,12 +69,11 @@ void limit_groups(const RouterConfig& config, float* selection, std::vector<Rank
 
 void route_one(const Kernels& kernels, const RouterConfig& config, const RouterCall& call, int token) {
   // Prefetch the first rows of the gate while the norm is computed.
-  for (int at = 0; at < 8192; at += 64)
-    __builtin_prefetch(static_cast<const char*>(call.gate) + at);
+  for (int at = 0; at < 8192; at += 64) __builtin_prefetch(static_cast<const char*>(call.gate) + at);
   const std::size_t row = std::size_t(token) * call.hidden * (call.type == FloatType::f32 ? 4 : 2);
   void* hidden = static_cast<char*>(call.normalized) + row;
-  kernels.rms_norm(static_cast<const char*>(call.residual) + row, call.norm, call.type, call.hidden,
-                    call.eps, hidden);
+  kernels.rms_norm(static_cast<const char*>(call.residual) + row, call.norm, call.type, call.hidden, call.eps,
+                   hidden);
   float* scores = call.scores + std::size_t(token) * config.experts;
   kernels.router_scores(hidden, call.gate, call.type, config.experts, call.hidden, scores);
   if (!config.in_fp32)
@@ -101,8 +100,7 @@ void route_one(const Kernels& kernels, const RouterConfig& config, const RouterC
   for (int k = 0; k < config.top_k; ++k) {
     if (config.renormalize) weights[k] /= sum + (config.sigmoid ? 1e-20f : 0.0f);
     weights[k] *= config.scaling_factor;
-    if (config.round_weights && !config.in_fp32)
-      weights[k] = rounded_to(kernels, call.type, weights[k]);
+    if (config.round_weights && !config.in_fp32) weights[k] = rounded_to(kernels, call.type, weights[k]);
   }
 }
 

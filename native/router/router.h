@@ -16,10 +16,10 @@ struct RouterConfig {
 };
 
 struct RouterCall {
-  const void* residual = nullptr;  // [tokens, hidden]
-  const void* norm = nullptr;      // [hidden]
-  const void* gate = nullptr;      // [experts, hidden]
-  const float* bias = nullptr;     // [experts], or null
+  const void* residual = nullptr;   // [tokens, hidden]
+  const void* norm = nullptr;       // [hidden]
+  const void* gate = nullptr;       // [experts, hidden]
+  const float* bias = nullptr;      // [experts], or null
   FloatType type = FloatType::f32;  // of residual, norm and gate
   int tokens = 0, hidden = 0;
   float eps = 0;

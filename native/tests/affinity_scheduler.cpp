@@ -31,7 +31,8 @@ void test_taken_once(int chunks, int workers) {
   bool once = true;
   for (const auto& chunk : times)
     for (const int count : chunk) once &= count == 1;
-  check(once, "every strip once: " + std::to_string(chunks) + " chunks, " + std::to_string(workers) + " workers");
+  check(once,
+        "every strip once: " + std::to_string(chunks) + " chunks, " + std::to_string(workers) + " workers");
 }
 
 void test_stays() {

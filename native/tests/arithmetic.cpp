@@ -50,22 +50,19 @@ struct Case {
 
   std::string description() const {
     return "isa " + std::to_string(int(isa)) + " dtype " + std::to_string(int(dtype)) + " act " +
-           std::to_string(int(activation)) + " " + std::to_string(hidden) + "x" +
-           std::to_string(inner) + " tokens " + std::to_string(tokens) + " top " +
-           std::to_string(top_k) + " of " + std::to_string(experts) + " tiles from " +
-           std::to_string(tiles_from) + " workers " + std::to_string(workers) + " types " +
-           std::to_string(hidden_type) + std::to_string(out_type) + " add " + std::to_string(add);
+           std::to_string(int(activation)) + " " + std::to_string(hidden) + "x" + std::to_string(inner) +
+           " tokens " + std::to_string(tokens) + " top " + std::to_string(top_k) + " of " +
+           std::to_string(experts) + " tiles from " + std::to_string(tiles_from) + " workers " +
+           std::to_string(workers) + " types " + std::to_string(hidden_type) + std::to_string(out_type) +
+           " add " + std::to_string(add);
   }
 };
 
 Case draw(std::mt19937& random, moesaic::Isa isa, int number) {
   static constexpr int kTokens[] = {1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 64, 255, 257, 300};
-  static constexpr int kShapes[][2] = {{5, 3},     {100, 37},  {131, 77},  {48, 272},
-                                       {320, 520}, {1, 1},     {64, 32},   {33, 15},
-                                       {16, 600},  {2100, 17}, {17, 2100}, {256, 256}};
-  const auto uniform = [&](int from, int to) {
-    return std::uniform_int_distribution<int>(from, to)(random);
-  };
+  static constexpr int kShapes[][2] = {{5, 3},   {100, 37}, {131, 77}, {48, 272},  {320, 520}, {1, 1},
+                                       {64, 32}, {33, 15},  {16, 600}, {2100, 17}, {17, 2100}, {256, 256}};
+  const auto uniform = [&](int from, int to) { return std::uniform_int_distribution<int>(from, to)(random); };
   Case c;
   c.isa = isa;
   c.dtype = Dtype(number % 3);
@@ -100,11 +97,9 @@ void run(const Case& c, moesaic_runner* runner, std::mt19937& random) {
   const std::size_t rows = std::size_t(c.tokens - 1) * c.stride + c.hidden;
   const GuardedMemory hidden(rows * wide, wide), out(std::size_t(c.tokens) * c.hidden * out_wide, out_wide);
   const auto numbers = normal(random, rows, 1.0f);
-  for (std::size_t i = 0; i < rows; ++i)
-    write(hidden.as<char>() + i * wide, c.hidden_type, numbers[i]);
+  for (std::size_t i = 0; i < rows; ++i) write(hidden.as<char>() + i * wide, c.hidden_type, numbers[i]);
   const auto before = normal(random, std::size_t(c.tokens) * c.hidden, 1.0f);
-  for (std::size_t i = 0; i < before.size(); ++i)
-    write(out.as<char>() + i * out_wide, c.out_type, before[i]);
+  for (std::size_t i = 0; i < before.size(); ++i) write(out.as<char>() + i * out_wide, c.out_type, before[i]);
 
   std::vector<std::int32_t> listed(c.experts);
   std::iota(listed.begin(), listed.end(), 0);
@@ -150,8 +145,7 @@ void run(const Case& c, moesaic_runner* runner, std::mt19937& random) {
       std::vector<double> x(c.hidden);
       for (int h = 0; h < c.hidden; ++h)
         x[h] = read(hidden.as<char>() + (token * c.stride + h) * wide, c.hidden_type);
-      const auto part = expert(experts.weights[listed[i]], x, c.inner, c.activation,
-                               rounding_of(c, chunk));
+      const auto part = expert(experts.weights[listed[i]], x, c.inner, c.activation, rounding_of(c, chunk));
       for (int h = 0; h < c.hidden; ++h) {
         Estimate& sum = expected[token * c.hidden + h];
         sum.value += weights[p] * part[h].value;
@@ -163,8 +157,8 @@ void run(const Case& c, moesaic_runner* runner, std::mt19937& random) {
   double worst = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const double got = read(out.as<char>() + i * out_wide, c.out_type);
-    const double tolerance = 3 * std::sqrt(expected[i].square) +
-                        kLast[c.out_type] * std::fabs(expected[i].value) + 1e-7;
+    const double tolerance =
+        3 * std::sqrt(expected[i].square) + kLast[c.out_type] * std::fabs(expected[i].value) + 1e-7;
     const double used = std::fabs(got - expected[i].value) / tolerance;
     worst = used <= worst ? worst : used;  // NaN counts as the worst
   }
@@ -179,9 +173,8 @@ void test_arithmetic(const std::vector<moesaic::Isa>& isas, int cases) {
     const Case c = draw(random, isas[number / 3 % isas.size()], number);
     const std::vector<std::int32_t> cores(c.workers, -1);
     moesaic_pool* pool = moesaic_pool_create(cores.data(), c.workers, 20.0);
-    moesaic_runner* runner =
-        moesaic_runner_create(pool, int(c.dtype), c.hidden, c.inner, int(c.activation), int(c.isa),
-                              c.tiles_from);
+    moesaic_runner* runner = moesaic_runner_create(pool, int(c.dtype), c.hidden, c.inner, int(c.activation),
+                                                   int(c.isa), c.tiles_from);
     run(c, runner, random);
     moesaic_runner_destroy(runner);
     moesaic_pool_destroy(pool);

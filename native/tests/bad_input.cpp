@@ -37,8 +37,8 @@ void bad_weights(moesaic_pool* pool) {
     for (const float value : {INFINITY, -INFINITY, NAN}) {
       std::vector<float> good(63, 1.0f), bad(good);
       bad[62] = value;
-      const bool failed = moesaic_pack(runner, good.data(), good.data(), bad.data(),
-                                       MOESAIC_FLOAT32, block.as<std::uint8_t>());
+      const bool failed = moesaic_pack(runner, good.data(), good.data(), bad.data(), MOESAIC_FLOAT32,
+                                       block.as<std::uint8_t>());
       if (dtype == MOESAIC_BF16)
         check(!failed, "bf16 keeps weights that are not finite");
       else

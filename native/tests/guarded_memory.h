@@ -28,7 +28,9 @@ class GuardedMemory {
   GuardedMemory(const GuardedMemory&) = delete;
 
   template <class T>
-  T* as() const { return reinterpret_cast<T*>(at_); }
+  T* as() const {
+    return reinterpret_cast<T*>(at_);
+  }
 
   bool untouched_around() const {
     for (const std::uint8_t* p = at_ - kBefore; p < at_; ++p)

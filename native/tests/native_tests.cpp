@@ -21,9 +21,8 @@ struct Named {
   const char* name;
   moesaic::Isa isa;
 };
-constexpr Named kNamed[] = {{"amx", moesaic::Isa::amx},
-                            {"avx512", moesaic::Isa::avx512},
-                            {"avx2", moesaic::Isa::avx2}};
+constexpr Named kNamed[] = {
+    {"amx", moesaic::Isa::amx}, {"avx512", moesaic::Isa::avx512}, {"avx2", moesaic::Isa::avx2}};
 
 }  // namespace
 

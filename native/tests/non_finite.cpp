@@ -43,8 +43,7 @@ void test_non_finite(const std::vector<moesaic::Isa>& isas) {
   for (const moesaic::Isa isa : isas)
     for (const int dtype : {MOESAIC_BF16, MOESAIC_INT8, MOESAIC_INT4})
       for (const int tiles_from : {0, 1}) {
-        moesaic_runner* runner =
-            moesaic_runner_create(pool, dtype, kHidden, kInner, 0, int(isa), tiles_from);
+        moesaic_runner* runner = moesaic_runner_create(pool, dtype, kHidden, kInner, 0, int(isa), tiles_from);
         const Experts experts(runner, Dtype(dtype), kHidden, kInner, 1, random);
         const std::vector<float> hidden = normal(random, kTokens * kHidden, 1.0f);
         const std::vector<float> good = computed(runner, experts, hidden);
@@ -59,9 +58,8 @@ void test_non_finite(const std::vector<moesaic::Isa>& isas) {
             else
               others &= out[i] == good[i];
           }
-          const std::string where = " isa " + std::to_string(int(isa)) + " dtype " +
-                                    std::to_string(dtype) + " tiles from " +
-                                    std::to_string(tiles_from) + ": " + std::to_string(bad);
+          const std::string where = " isa " + std::to_string(int(isa)) + " dtype " + std::to_string(dtype) +
+                                    " tiles from " + std::to_string(tiles_from) + ": " + std::to_string(bad);
           check(shows, "hidden states vanish," + where);
           check(others, "other tokens changed," + where);
         }

@@ -14,7 +14,7 @@ struct Shared {
   moesaic_pool* pool = moesaic_pool_create(nullptr, 0, 0.0);
   moesaic_runner* runner = new_runner(pool);
   Experts experts{runner, Dtype::bf16, kHidden, kInner, kExperts, random};
-  std::vector<float> hidden = normal(random, kTokens * kHidden, 1.0f);
+  std::vector<float> hidden = normal(random, kTokens* kHidden, 1.0f);
   std::vector<float> weights = normal(random, kTokens * 2, 1.0f);
   std::vector<std::int64_t> ids{0, 1, 1, 2, 2, 0, 0, 1, 2, 1};
   std::vector<std::int32_t> listed{0, 1, 2};
@@ -100,7 +100,7 @@ void test_pools(int rounds) {
         const moesaic_layer layer = shared.into(out);
         check(moesaic_submit(runners.back(), &layer) == 0, "submitting one of many");
       }
-      moesaic_pool_destroy(pool);  // the runners keep it alive
+      moesaic_pool_destroy(pool);                                             // the runners keep it alive
       for (moesaic_runner* runner : runners) moesaic_runner_destroy(runner);  // waits for its job
       for (const auto& out : outs) check(out == shared.expected, "one of many jobs is wrong");
     }

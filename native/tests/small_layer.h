@@ -8,8 +8,8 @@
 
 #include "expected.h"
 #include "guarded_memory.h"
-#include "moesaic_native.h"
 #include "layout/pack.h"
+#include "moesaic_native.h"
 
 inline std::vector<float> normal(std::mt19937& random, std::size_t count, float size) {
   std::normal_distribution<float> draw(0.0f, size);
@@ -24,8 +24,7 @@ struct Experts {
   std::vector<const std::uint8_t*> blocks;
   std::vector<Weights> weights;
 
-  Experts(moesaic_runner* runner, Dtype dtype, int hidden, int inner, int count,
-          std::mt19937& random) {
+  Experts(moesaic_runner* runner, Dtype dtype, int hidden, int inner, int count, std::mt19937& random) {
     const std::size_t values = std::size_t(hidden) * inner;
     const moesaic::ExpertLayout layout(dtype, hidden, inner);
     for (int e = 0; e < count; ++e) {
@@ -33,11 +32,9 @@ struct Experts {
                  down = normal(random, values, 0.3f);
       memory.push_back(std::make_unique<GuardedMemory>(moesaic_block_bytes(runner), 64));
       std::uint8_t* block = memory.back()->as<std::uint8_t>();
-      if (moesaic_pack(runner, gate.data(), up.data(), down.data(), MOESAIC_FLOAT32, block))
-        std::abort();
+      if (moesaic_pack(runner, gate.data(), up.data(), down.data(), MOESAIC_FLOAT32, block)) std::abort();
       blocks.push_back(block);
-      Weights stored{std::vector<float>(values), std::vector<float>(values),
-                     std::vector<float>(values)};
+      Weights stored{std::vector<float>(values), std::vector<float>(values), std::vector<float>(values)};
       moesaic::unpack(layout, block, stored.gate.data(), stored.up.data(), stored.down.data());
       weights.push_back(std::move(stored));
     }

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "products/amx_smt_sibling.h"
 #include "checks.h"
+#include "products/amx_smt_sibling.h"
 #include "products/cpu_features.h"
 #include "products/kernels.h"
 
@@ -47,8 +47,12 @@ void compare(Dtype dtype, int tokens, int inputs, int count, std::mt19937& rando
   strips.insert(strips.end(), 2, first);  // prefetched
   const int groups = dtype == Dtype::int8 ? matrix.groups : 0;
   const std::vector<float> scales(std::size_t(tokens) * groups + 1, 0.5f);
-  const Panel panel{fill(inputs_memory, panel_bytes(tokens, matrix.tiles), random), scales.data(),
-                    nullptr, tokens, matrix.tiles, groups};
+  const Panel panel{fill(inputs_memory, panel_bytes(tokens, matrix.tiles), random),
+                    scales.data(),
+                    nullptr,
+                    tokens,
+                    matrix.tiles,
+                    groups};
   const auto idle = product(dtype, SmtSibling::idle, strips, count, matrix, panel);
   const auto active = product(dtype, SmtSibling::active, strips, count, matrix, panel);
   bool numbers = false;

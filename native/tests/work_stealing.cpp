@@ -39,7 +39,8 @@ void test_order() {
   for (int item = 5; item < 10; ++item) check(ranges.take(1) == item, "its own range first");
   check(ranges.peek(1) == -1, "its own range is empty");
   check(ranges.take(1) == 3 && ranges.peek(1) == 4, "then it steals the second half of the longest range");
-  check(ranges.take(0) == 2 && ranges.take(0) == 4 && ranges.take(0) == -1, "stolen items may be stolen back");
+  check(ranges.take(0) == 2 && ranges.take(0) == 4 && ranges.take(0) == -1,
+        "stolen items may be stolen back");
   check(ranges.take(1) == -1, "until nothing is left");
 }
 
