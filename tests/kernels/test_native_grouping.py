@@ -48,7 +48,7 @@ def agrees(layer: Layer, experts: list[int], workers: int = 1) -> None:
 @settings(max_examples=150)
 @given(data=st.data())
 def test_random_layers(data: st.DataObject) -> None:
-    """Any subset of experts in any order, tokens that want none of them or one of them twice."""
+    """Any subset of experts in any order, tokens routed to none of them or to one of them twice."""
     way, dtype, tiles = data.draw(st.sampled_from(list(KERNELS)))
     tokens, top_k = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 6))
     favourites = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=6))
@@ -100,7 +100,7 @@ def test_one_token_may_want_an_expert_twice(way: Way) -> None:
 def test_no_tokens_and_no_experts(way: Way, dtype: str) -> None:
     layer = random_layer(way.kernel(SHAPE, dtype), 4, experts=2, top_k=1)
     executor = NativeExecutor(layer.kernel, 2)
-    assert not layer.computed(executor, []).any(), "experts that nobody computes add nothing"
+    assert not layer.computed(executor, []).any(), "experts that are not computed add nothing"
     layer.ids.fill_(0)
     assert not layer.computed(executor, [1]).any()
     none = layer._replace(hidden=torch.empty(0, 40), ids=layer.ids[:0], weights=layer.weights[:0])

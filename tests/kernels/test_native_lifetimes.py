@@ -21,7 +21,7 @@ SHAPE = ExpertShape(64, 48)
 
 
 class Watching:
-    """A runner that looks around when it is called, and does nothing."""
+    """A runner that only calls a callback."""
 
     def __init__(self, look: Any) -> None:
         self._look = look
@@ -73,7 +73,7 @@ def test_an_interrupted_caller_leaves_workers_what_they_write_to(
     ids, weights = torch.tensor([[0, 1]]), torch.ones(1, 2)
     with suppress(KeyboardInterrupt):
         executor.layer(blocks, [0, 1], torch.ones(1, 64), ids, weights, torch.empty(1, 64))
-    assert results[0]() is not None, "somebody may be writing there"
+    assert results[0]() is not None, "workers may be writing there"
     second.wait()
     assert results[0]() is None
 

@@ -75,7 +75,7 @@ def test_what_is_no_number_stays_in_its_token(way: Way, dtype: str, value: float
 @every_dtype
 @pytest.mark.parametrize("value", [1e31, 3e38])
 def test_enormous_hidden_states_do_not_vanish(way: Way, dtype: str, value: float) -> None:
-    """They overflow, and whoever looks at the result sees it."""
+    """They overflow, and the result shows it."""
     layer = random_layer(way.kernel(ExpertShape(131, 77), dtype), 20, experts=2, top_k=2)
     layer.hidden[7] = value
     seen = layer.computed(NativeExecutor(layer.kernel, 1)).abs()

@@ -1,6 +1,6 @@
 """How much of the machine other programs used while something was measured.
 
-Two busy neighbours on two cores halve every number of a benchmark; a reader should know."""
+Two busy processes on two cores halve every number of a benchmark; a reader should know."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ COUNTED = 8  # fields up to stolen time; guests' time is in them already
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class CpuTimes:
     wall_s: float
     busy_s: float  # all programs', and what other guests of the host took
     own_s: float  # this process's, and that of those it has waited for
     cores: int
 
 
-def now(stat: Path = STAT) -> Moment | None:
+def now(stat: Path = STAT) -> CpuTimes | None:
     """None where the system does not say."""
     try:
         lines = stat.read_text().splitlines()
@@ -33,10 +33,10 @@ def now(stat: Path = STAT) -> Moment | None:
     cores = sum(line.startswith("cpu") for line in lines) - 1
     own = os.times()
     ticks_per_s = os.sysconf("SC_CLK_TCK")
-    return Moment(time.monotonic(), busy / ticks_per_s, sum(own[:4]), cores)
+    return CpuTimes(time.monotonic(), busy / ticks_per_s, sum(own[:4]), cores)
 
 
-def others_share(before: Moment | None, after: Moment | None) -> float | None:
+def others_share(before: CpuTimes | None, after: CpuTimes | None) -> float | None:
     """Of the machine's time in between, what others used."""
     if before is None or after is None or after.wall_s <= before.wall_s:
         return None
