@@ -17,6 +17,7 @@ from moesaic.lab.simulate.simulation import simulate
 from moesaic.lab.simulate.workload import choose_workload
 from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.cache import caches
+from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.schedule import schedules
 from talking_models import talking
 
@@ -71,8 +72,7 @@ def test_the_policies_of_the_guide_work(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(registry, "_entries", entries)
         exec(line, {f"{kind}s": registry, "_HERE": f"moesaic.policies.{kind}"})
     model, machine = load_model("olmoe-1b-7b"), load_machine("a6000-xeon5220r")
-    settings = Settings(
-        model, machine, schedule="alternate", cache="latest-score", tokens=4, checked=True
-    )
+    policies = PolicySet.of(schedule="alternate", cache="latest-score")
+    settings = Settings(model, machine, policies=policies, tokens=4, checked=True)
     result = simulate(settings, choose_workload(None, settings).source)
     assert 0.0 < result.hit_rate < 1.0
