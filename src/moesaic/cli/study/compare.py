@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from moesaic.cli.shared.idle_options import check_phase_options
-from moesaic.cli.shared.option_stack import one_of
+from moesaic.cli.shared.option_stack import F, one_of
 from moesaic.cli.shared.policy_options import moved_options, policy_list, promote_option
 from moesaic.cli.shared.simulation_options import (
     CACHE_RATIO,
@@ -32,7 +33,7 @@ _BASELINE = "ktransformers"
 _LISTS = {"schedules": "schedule", "caches": "cache", "prefetches": "prefetch"}
 
 
-def _list_option(plural: str, more: str = "") -> Any:
+def _list_option(plural: str, more: str = "") -> Callable[[F], F]:
     kind = _LISTS[plural]
     default = getattr(PolicySet(), kind)
     words = f"A comma list of {one_of(REGISTRIES[kind])}{more}.  [{default}]"
