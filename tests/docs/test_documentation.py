@@ -7,6 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -64,7 +65,8 @@ def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_policies_of_the_guide_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """The guide's files, its registrations, and a run with every plan proved legal."""
     examples = blocks(ROOT / "docs" / "add-a-policy.md", "python")
-    kinds = ("cache", caches), ("cache", caches), ("schedule", schedules)
+    kinds: list[tuple[str, Registry[Any]]]
+    kinds = [("cache", caches), ("cache", caches), ("schedule", schedules)]
     names = ("latest_score", "fading_score", "alternate")
     for (kind, registry), name, source, line in zip(
         kinds, names, examples[::2], examples[1::2], strict=True
