@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from moesaic.cli.main import VERBS, app
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.parameter import Parameter
+from moesaic.core.registry import Registry
 from moesaic.hardware.load import load_machine
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate

@@ -49,7 +49,9 @@ def fill(brain: Brain, moment: Moment, step: int) -> np.ndarray:
 
 @pytest.mark.parametrize("policies", [("hybrid", "mrs", "impact"), ("best-split", "lru", "none")])
 def test_a_native_thread_decides_what_python_decided(policies: tuple[str, str, str]) -> None:
-    physics, names = Physics(small_machine(), MODEL), PolicySet.of(schedule=policies[0], cache=policies[1], prefetch=policies[2])
+    schedule, cache, prefetch = policies
+    physics = Physics(small_machine(), MODEL)
+    names = PolicySet.of(schedule=schedule, cache=cache, prefetch=prefetch)
     moments = recorded_run(physics, SLOTS, names, STEPS)
     _, brain = assembled(physics, SLOTS, names, STEPS)
     entry, step = addresses(), -1
