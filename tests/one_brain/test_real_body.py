@@ -12,11 +12,12 @@ import pytest
 from recording import Moment, replayed
 
 from invented import make_brain, policy_combinations, small_machine
-from moesaic.core.body import Body, Step
+from moesaic.core.body import Body
 from moesaic.core.layer_plan import LayerPlan, Transfer
 from moesaic.core.legality import check
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.routing import ExpertId, LayerRouting
+from moesaic.core.step import Step
 from moesaic.core.view import View
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
@@ -118,7 +119,7 @@ def simulated(moment: Moment) -> tuple[list[Span], LayerReport]:
     machine = SimMachine(Physics(small_machine(), loaded(FAMILY).spec), view.slots, timeline)
     machine.memory.place([ExpertId(*map(int, at)) for at in np.argwhere(view.resident)])
     tokens = moment.routing.num_tokens
-    step = Step("prefill" if tokens > 1 else "decode", tokens, 0, 1)
+    step = Step.prompt(tokens)
     machine.begin(step, lambda _: moment.routing)
     machine.offer(tuple(Transfer(f.layer, f.expert) for f in view.in_flight), 0)
     routing = machine.route(layer)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from invented import StatedPhysics, routing_of_loads, small_model, stated_physics
-from moesaic.core.body import Step
 from moesaic.core.layer_plan import LayerPlan, Transfer
 from moesaic.core.report import LayerReport, Span, Timeline
 from moesaic.core.routing import ExpertId
+from moesaic.core.step import Step
 from moesaic.core.view import CPU, GPU
 from moesaic.machines.sim import SimMachine
 
@@ -41,7 +41,7 @@ def machine_with(
 def begin(machine: SimMachine, loads: Sequence[Sequence[int]]) -> None:
     """A step in which layer l routes `loads[l][e]` tokens to expert e."""
     routings = [routing_of_loads(layer, row) for layer, row in enumerate(loads)]
-    machine.begin(Step("decode", 1, 0, 1), lambda layer: routings[layer])
+    machine.begin(Step.decode(1), lambda layer: routings[layer])
 
 
 def run_layer(

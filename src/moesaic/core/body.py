@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from moesaic.core.layer_plan import LayerPlan, Transfer
 from moesaic.core.report import LayerReport, StepReport
 from moesaic.core.routing import LayerRouting
 from moesaic.core.view import View
-
-
-class Step(NamedTuple):
-    """One forward pass to be done: how many tokens, and how many each of them looks back on."""
-
-    phase: str  # "prefill" | "decode"
-    tokens: int
-    context: int  # tokens already in the KV cache, per sequence
-    sequences: int = 1
 
 
 class Body(Protocol):

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
-from moesaic.core.body import Body, Step
+from moesaic.core.body import Body
 from moesaic.core.report import StepReport
+from moesaic.core.step import Step
 from moesaic.machines.loop import forward
 from moesaic.machines.real.accelerated import AcceleratedMachine
 from moesaic.machines.real.cpu_machine import CpuMachine
@@ -48,7 +49,7 @@ class Runner:
     def step(self, feeds: Sequence[Feed], replay: Replay | None = None) -> torch.Tensor:
         """One pass; returns the wanted logits [rows, vocabulary], in the order of the feeds. A step
         that fails or is interrupted leaves the sequences as they were."""
-        described = self._describe(feeds)
+        described = self.describe(feeds)
         self.brain.schedule = self._schedules[described.phase]
         lengths = [self.cache.length(feed.slot) for feed in feeds]
         try:
@@ -60,6 +61,10 @@ class Runner:
             for feed, length in zip(feeds, lengths, strict=True):
                 self.cache.truncate(feed.slot, length)
             raise
+
+    def describe(self, feeds: Sequence[Feed]) -> Step:
+        """What a step with these feeds would be, as the sequences stand now."""
+        return Step.of((len(feed.tokens), self.cache.length(feed.slot)) for feed in feeds)
 
     @property
     def bytes_moved(self) -> int:
@@ -80,12 +85,6 @@ class Runner:
         if len(hidden) > len(feeds):
             hidden = hidden[_wanted_rows(feeds)]
         return self.decoder.logits(hidden)
-
-    def _describe(self, feeds: Sequence[Feed]) -> Step:
-        tokens = sum(len(feed.tokens) for feed in feeds)
-        context = sum(self.cache.length(feed.slot) for feed in feeds) // len(feeds)
-        phase = "decode" if tokens == len(feeds) else "prefill"
-        return Step(phase, tokens, context, len(feeds))
 
 
 def _wanted_rows(feeds: Sequence[Feed]) -> list[int]:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.core.body import Step
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.step import Step
 from moesaic.workloads.block import RoutingBlock, join
 from moesaic.workloads.documents import documents, part_of_phase
 from moesaic.workloads.source import TraceSource
@@ -45,7 +45,7 @@ def decode_steps(
             )
         block = join([row for row in rows if row is not None])
         context = round(float(block.positions.mean()))
-        yield StepRouting.of(block, source.header, Step("decode", batch, context, batch), batch)
+        yield StepRouting.of(block, source.header, Step.decode(batch, context), batch)
         done += 1
 
 
@@ -77,7 +77,7 @@ def prefill_steps(
                 source, f"{prompts} prompts of {tokens} tokens", f"{done} prompts", skip_tokens
             )
         joined, parts = join(rest), _parts_needed(rest, tokens)
-        step = Step("prefill", tokens, 0, 1)
+        step = Step.prompt(tokens)
         yield StepRouting.of(joined.rows(slice(0, tokens)), source.header, step, parts)
         rest = [joined.rows(slice(tokens, None))] if len(joined) > tokens else []
         done += 1

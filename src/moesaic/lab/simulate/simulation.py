@@ -52,7 +52,7 @@ def simulate(
         if index == settings.warmup_steps:
             tally.open(machine)
         started = perf_counter_ns()
-        step = routed.step._replace(context=routed.step.context + settings.context)
+        step = routed.step.behind(settings.context)
         machine.begin(step, routed.layer)
         layers = settings.model.num_moe_layers
         report = forward(machine, brain, layers, cost)

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import torch
 
-from moesaic.core.body import Step
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import LayerRouting
+from moesaic.core.step import Step
 from moesaic.core.view import GPU
 from moesaic.machines.real.routing import Translator, chosen_by
 from moesaic.machines.real.store import ExpertStore

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from moesaic.core.body import Step
 from moesaic.core.layer_plan import LayerPlan, Transfer
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import LayerRouting
+from moesaic.core.step import Step
 from moesaic.core.view import CPU, GPU, PCIE, PLANNER, Flight, View
 from moesaic.hardware.spec import HostSpec
 from moesaic.machines.sim.clock import Clock
@@ -142,7 +142,7 @@ class SimMachine:
         step = self._step
         for _ in range(self._dense_before[-1]):
             self._do_now(GPU, Task("dense", self._dense_costs[GPU][0]))
-        head = Task("dense", self.physics.head_ns(step.sequences), tokens=step.sequences)
+        head = Task("dense", self.physics.head_ns(step.num_sequences), tokens=step.num_sequences)
         self._do_now(GPU, head)
         return StepReport(self._step_start, self.clock.now, step.tokens, tuple(self._reports))
 
