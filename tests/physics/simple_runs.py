@@ -11,6 +11,7 @@ from moesaic.core.routing import ExpertId
 from moesaic.core.step import Step
 from moesaic.core.view import CPU, GPU
 from moesaic.machines.sim import SimMachine
+from moesaic.machines.sim.planning_cost import PlanningCost
 
 # A GPU expert takes 10, a CPU expert 50 per token and 7 more for the first, a transfer 100.
 GPU_NS, CPU_NS, FIRST_NS, MOVE_NS = 10, 50, 7, 100
@@ -55,7 +56,8 @@ def run_layer(
 ) -> LayerReport:
     machine.route(layer)
     plan = LayerPlan(layer, {GPU: gpu, CPU: cpu}, transfers, background)
-    return machine.run(plan, planning_ns)
+    machine.planning = PlanningCost.constant(planning_ns)
+    return machine.run(plan)
 
 
 def time_of(machine: SimMachine, loads: Sequence[int], **plan: tuple[int, ...]) -> int:

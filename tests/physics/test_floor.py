@@ -57,11 +57,11 @@ def test_what_is_nearly_there_need_not_be_read_again() -> None:
     step = Step.decode(1)
     machine.begin(step, lambda layer: routing_of(layer, [[0]]))
     machine.route(0)
-    machine.run(LayerPlan(0, {GPU: (0,)}, (), (Transfer(1, 0),)), planning_ns=0)
+    machine.run(LayerPlan(0, {GPU: (0,)}, (), (Transfer(1, 0),)))
     machine.route(1)
     (flight,) = machine.view(1).in_flight
     assert 0 < flight.remaining_ns < 100
-    machine.run(LayerPlan(1, {GPU: (0,)}), planning_ns=0)
+    machine.run(LayerPlan(1, {GPU: (0,)}))
     report = machine.finish()
     assert Floor(physics).step_s(step, report) <= report.latency_ns / NS_PER_S + ROUNDING_S
 

@@ -105,7 +105,7 @@ def run_step(model: ModelSpec, step: RandomStep, dense_on: list[str] | None = No
     for layer in range(model.num_moe_layers):
         routing = machine.route(layer)
         active = tuple(sorted(set(routing.experts.ravel().tolist())))
-        machine.run(LayerPlan(layer, {CPU: active}), planning_ns=0)
+        machine.run(LayerPlan(layer, {CPU: active}))
     machine.finish()
     return machine
 

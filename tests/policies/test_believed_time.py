@@ -75,10 +75,10 @@ def test_a_layer_takes_as_long_as_believed(schedule: str, case: Case) -> None:
     machine.begin(Step.prompt(routing.num_tokens), lambda at: (first, routing)[at])
     machine.route(0)
     background = () if coming is None else (Transfer(*coming),)
-    machine.run(LayerPlan(0, {CPU: (0,)}, (), background), planning_ns=0)
+    machine.run(LayerPlan(0, {CPU: (0,)}, (), background))
     machine.route(1)
     plan = brain.plan(routing, machine.view(1))
-    report = machine.run(plan, planning_ns=0)
+    report = machine.run(plan)
     shared = physics.shared  # the layer also ends no earlier than the shared experts
     assert report.end_ns - report.start_ns == max(plan.believed_ns, shared)
 
@@ -96,6 +96,6 @@ def test_a_wrong_belief_changes_the_plan_and_not_the_machine() -> None:
         machine.route(0)
         brain = make_brain(physics.model, exact_belief(believed), 18)
         plan = brain.plan(routing, machine.view(0))
-        report = machine.run(plan, planning_ns=0)
+        report = machine.run(plan)
         took[name] = (len(plan.queues[CPU]), plan.believed_ns, report.end_ns - report.start_ns)
     assert took == {"right": (0, 90, 90), "wrong": (4, 4, 4000)}

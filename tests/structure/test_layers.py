@@ -86,6 +86,13 @@ def test_core_rests_on_the_standard_library_and_numpy() -> None:
             assert outside <= sys.stdlib_module_names, f"{source.path} imports {outside}"
 
 
+def test_only_machines_are_conducted_layer_by_layer() -> None:
+    """Everybody else gives a body a step: another body may run it without this loop."""
+    loop = "moesaic.machines.loop"
+    users = {layer_of(s.module) for s in sources() if any(i.startswith(loop) for i in s.imports())}
+    assert users == {"machines.sim", "machines.real"}
+
+
 def test_torch_is_named_only_where_tensors_are() -> None:
     """Everything else must start fast and work without the engine extra."""
     for source in sources():

@@ -27,6 +27,7 @@ from moesaic.machines.real.accelerated import AcceleratedMachine
 from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copies import LinkSpeed
 from moesaic.machines.real.cpu_machine import CpuMachine
+from moesaic.machines.real.machine import RealMachine
 from moesaic.machines.real.routing import Translator
 from moesaic.machines.real.store import ExpertStore
 from moesaic.machines.sim.physics import Physics
@@ -120,7 +121,7 @@ def on_store(
 
 
 def _on_machine(
-    machine: CpuMachine | AcceleratedMachine,
+    machine: RealMachine,
     decoder: Decoder,
     settings: EngineSettings,
     room: Room,
@@ -134,8 +135,7 @@ def _on_machine(
     if counts is None:
         counts = np.zeros((shape.layers, shape.experts), dtype=np.int64)
     placed = initial_placement(fill, counts, room.slots, settings.per_layer)
-    if isinstance(machine, AcceleratedMachine):
-        machine.place(placed)
+    machine.place(placed)
 
     def brain(belief: Belief) -> Brain:
         return Brain(
@@ -180,7 +180,7 @@ def _machine(
     ranks: int,
     lookahead: int,
     timeline: Timeline | None,
-) -> CpuMachine | AcceleratedMachine:
+) -> RealMachine:
     """An emulated accelerator plays on one core, and the CPU's experts have the others; without
     one, every operation may use all of them."""
     cores = settings.threads or usable_cores()

@@ -10,10 +10,7 @@ import torch
 from moesaic.core.body import Body
 from moesaic.core.report import StepReport
 from moesaic.core.step import Step
-from moesaic.machines.loop import forward
-from moesaic.machines.real.accelerated import AcceleratedMachine
-from moesaic.machines.real.cpu_machine import CpuMachine
-from moesaic.machines.real.machine import Replay
+from moesaic.machines.real.machine import NetworkPass, RealMachine, Replay
 from moesaic.models.decoder import Decoder, Walk
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.token_batch import Segment
@@ -35,15 +32,14 @@ class Runner:
     def __init__(
         self,
         decoder: Decoder,
-        machine: CpuMachine | AcceleratedMachine,
+        machine: RealMachine,
         brain: Brain,
         cache: ContiguousCache,
         schedules: dict[str, Schedule],
     ) -> None:
         self.decoder, self.machine, self.brain, self.cache = decoder, machine, brain, cache
-        self.body: Body = machine  # or something that listens to it
+        self.body: Body[NetworkPass] = machine  # or something that listens to it
         self._schedules = schedules  # by phase
-        self._layers = decoder.architecture.spec.num_moe_layers
         self.report: StepReport | None = None  # of the last step
 
     def step(self, feeds: Sequence[Feed], replay: Replay | None = None) -> torch.Tensor:
@@ -54,8 +50,8 @@ class Runner:
         lengths = [self.cache.length(feed.slot) for feed in feeds]
         try:
             with torch.inference_mode():
-                self.machine.begin(described, self._walk(feeds), replay)
-                self.report = forward(self.body, self.brain, self._layers)
+                work = NetworkPass(described, self._walk(feeds), replay)
+                self.report = self.body.step(work, self.brain)
             return self.machine.output
         except BaseException:
             for feed, length in zip(feeds, lengths, strict=True):

@@ -4,6 +4,7 @@ copied by the accelerator's link.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from threading import Event
 from time import perf_counter_ns
 from typing import NamedTuple
@@ -38,7 +39,7 @@ class Item(NamedTuple):
 
 
 class AcceleratedMachine(RealMachine):
-    """Implements `core.machine.Body`. `threads` is how many cores the CPU's lane may use."""
+    """`threads` is how many cores the CPU's lane may use."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class AcceleratedMachine(RealMachine):
             pcie_busy_ns=flights[-1].remaining_ns if flights else 0,
         )
 
-    def start(self, plan: LayerPlan, planning_ns: int = 0) -> None:
+    def start(self, plan: LayerPlan) -> None:
         choice = self._routed.choice
         groups = group_by_expert(choice.experts, choice.weights)
         now = perf_counter_ns()
@@ -93,7 +94,7 @@ class AcceleratedMachine(RealMachine):
         self.accelerator.lane.wake()
         self.cpu.wake()
 
-    def offer(self, background: tuple[Transfer, ...], lookahead_ns: int = 0) -> None:
+    def offer(self, background: tuple[Transfer, ...]) -> None:
         if background:
             self.transfers.offer(background)
 
@@ -109,8 +110,7 @@ class AcceleratedMachine(RealMachine):
         self._reports.append(report)
         return report
 
-    def place(self, experts: list[ExpertId]) -> None:
-        """The initial placement."""
+    def place(self, experts: Sequence[ExpertId]) -> None:
         self.transfers.place(experts)
 
     def probe(self, device: str, tokens: int, experts: int) -> int:

@@ -23,7 +23,7 @@ from moesaic.machines.real.store import ExpertStore
 
 
 class CpuMachine(RealMachine):
-    """Implements `core.machine.Body`. `threads` is how many cores compute experts."""
+    """`threads` is how many cores compute experts."""
 
     dense_on = CPU
 
@@ -44,7 +44,7 @@ class CpuMachine(RealMachine):
     def view(self, layer: int) -> View:
         return self._view
 
-    def start(self, plan: LayerPlan, planning_ns: int = 0) -> None:
+    def start(self, plan: LayerPlan) -> None:
         """Computes it, too."""
         layer, queue = plan.layer, plan.queues[CPU]
         if self.timeline.enabled:
@@ -83,7 +83,7 @@ class CpuMachine(RealMachine):
         self._total = total
         self._report = LayerReport(layer, started, perf_counter_ns(), len(queue), 0, 0)
 
-    def offer(self, background: tuple[Transfer, ...], lookahead_ns: int = 0) -> None:
+    def offer(self, background: tuple[Transfer, ...]) -> None:
         assert not background, "nowhere to move an expert to"
 
     def wait(self) -> LayerReport:
