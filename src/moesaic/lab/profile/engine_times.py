@@ -126,10 +126,10 @@ def _attention_us(timeline: Timeline) -> float:
 
 
 def _expert_us(timeline: Timeline) -> dict[str, float]:
-    """One expert on each lane that computed some."""
+    """One expert on each lane that computed some: its part of the call it was computed in."""
     found = {}
     for lane in (GPU, CPU):
         spans = [s for s in timeline.spans if s.lane == lane and s.kind == "expert"]
         if spans:
-            found[lane] = median(s.end_ns - s.start_ns for s in spans) * _US
+            found[lane] = median((s.end_ns - s.start_ns) / len(s.computed) for s in spans) * _US
     return found

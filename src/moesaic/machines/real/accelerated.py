@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 
 from moesaic.core.layer_plan import LayerPlan, Transfer
-from moesaic.core.report import LayerReport, Span, Timeline
+from moesaic.core.report import LayerReport, Timeline, experts_span
 from moesaic.core.routing import ExpertId
 from moesaic.core.view import CPU, GPU, View
 from moesaic.kernels.base import LayerCrew
@@ -84,13 +84,10 @@ class AcceleratedMachine(RealMachine):
         self._parts: dict[str, torch.Tensor] = {}
         on_gpu = plan.queues.get(GPU, ())
         if on_gpu:
-            self._submit(GPU, self._accelerator_items(plan, on_gpu, groups))
+            self._submit_one_by_one(self._accelerator_items(plan, on_gpu, groups))
         on_cpu = plan.queues.get(CPU, ())
-        if on_cpu and self.timeline.enabled:
-            block = self.store.block
-            self._submit(CPU, [Item(e, block(plan.layer, e), groups[e]) for e in on_cpu])
-        elif on_cpu:
-            self._submit_together(plan.layer, on_cpu)
+        if on_cpu:
+            self._submit_together(plan.layer, on_cpu, sum(groups[e].load for e in on_cpu))
         self.accelerator.lane.wake()
         self.cpu.wake()
 
@@ -186,28 +183,29 @@ class AcceleratedMachine(RealMachine):
             items.append(Item(expert, block, groups[expert], copy, self._computed.get(expert)))
         return items
 
-    def _submit(self, device: str, items: list[Item]) -> None:
+    def _submit_one_by_one(self, items: list[Item]) -> None:
+        """The accelerator's experts: each may have to wait for its own weights."""
         hidden, layer = self._routed.hidden, self._routed.layer
         out = torch.zeros(hidden.shape, dtype=torch.float32)
-        self._parts[device] = out
+        self._parts[GPU] = out
 
         def compute() -> None:
             started = perf_counter_ns()
             try:
                 for item in items:
-                    self._compute(device, layer, item, hidden, out)
+                    self._compute(layer, item, hidden, out)
             finally:
                 for item in items:
                     if item.computed is not None:
                         item.computed.set()
             taken = perf_counter_ns() - started
-            self._busy[device] = self._busy.get(device, 0) + taken
+            self._busy[GPU] = self._busy.get(GPU, 0) + taken
 
-        lane = self.accelerator.lane if device == GPU else self.cpu
-        lane.submit(compute)
+        self.accelerator.lane.submit(compute)
 
-    def _submit_together(self, layer: int, queue: tuple[int, ...]) -> None:
-        """The CPU's experts in one call: nothing is waited for in between."""
+    def _submit_together(self, layer: int, queue: tuple[int, ...], pairs: int) -> None:
+        """The CPU's experts in one call: nothing is waited for in between. `pairs` of a token and
+        an expert are computed."""
         choice, hidden = self._routed.choice, self._routed.hidden
         blocks, crew = self.store.layer(layer), self._crews[CPU]
         out = torch.empty(hidden.shape, dtype=torch.float32)
@@ -216,20 +214,21 @@ class AcceleratedMachine(RealMachine):
         def compute() -> None:
             started = perf_counter_ns()
             crew.layer(blocks, queue, hidden, choice.experts, choice.weights, out)
-            self._busy[CPU] = perf_counter_ns() - started
+            ended = perf_counter_ns()
+            self._busy[CPU] = ended - started
+            if self.timeline.enabled:
+                self.timeline.add(experts_span(CPU, started, ended, layer, queue, pairs))
 
         self.cpu.submit(compute)
 
-    def _compute(
-        self, device: str, layer: int, item: Item, hidden: torch.Tensor, out: torch.Tensor
-    ) -> None:
+    def _compute(self, layer: int, item: Item, hidden: torch.Tensor, out: torch.Tensor) -> None:
         if item.arrival is not None:
             item.arrival.wait()
         started = perf_counter_ns()
         tokens, weights, count = item.group
-        self._crews[device].expert(item.block, hidden, tokens, weights, out)
+        self._crews[GPU].expert(item.block, hidden, tokens, weights, out)
         if item.computed is not None:
             item.computed.set()
         if self.timeline.enabled:
-            span = Span(device, "expert", started, perf_counter_ns(), layer, item.expert, count)
-            self.timeline.add(span)
+            queue = (item.expert,)
+            self.timeline.add(experts_span(GPU, started, perf_counter_ns(), layer, queue, count))
