@@ -23,6 +23,7 @@ class Conductor:
     def __init__(self, machine: RealMachine) -> None:
         self._machine = machine
         self.probe, self.probe_transfer = machine.probe, machine.probe_transfer
+        self.capabilities = machine.capabilities
         self.steps = 0
 
     def step(self, work: NetworkPass, brain: Decider) -> StepReport:

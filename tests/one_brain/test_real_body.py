@@ -41,6 +41,7 @@ class ListenedTo:
     def __init__(self, body: Body[NetworkPass]) -> None:
         self._body = body
         self.probe, self.probe_transfer = body.probe, body.probe_transfer
+        self.capabilities = body.capabilities
         self.moments: list[Moment] = []
 
     def step(self, work: NetworkPass, brain: Decider) -> StepReport:

@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "hardware": {"core"},
     "workloads": {"core", "model_info"},
     "problems": {"core"},
-    "machines": {"core"},  # the loop over layers
+    "machines": {"core", "hardware", "kernels"},  # the loop over layers, the accelerators
     "machines.sim": {"core", "model_info", "hardware", "machines"},
     "kernels": {"core", "model_info"},
     "models": {"core", "model_info", "kernels"},

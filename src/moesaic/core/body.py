@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
+from moesaic.core.capabilities import Capabilities
 from moesaic.core.layer_plan import LayerPlan, Transfer
 from moesaic.core.report import LayerReport, StepReport
 from moesaic.core.routing import LayerRouting
@@ -42,6 +43,9 @@ class Probed(Protocol):
 
 class Body(Probed, Protocol[Work_contra]):
     """A machine in real or virtual time."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
 
     def step(self, work: Work_contra, brain: Decider) -> StepReport:
         """One whole forward pass. A step that fails or is interrupted is given up; the next one

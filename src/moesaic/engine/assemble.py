@@ -21,8 +21,9 @@ from moesaic.engine.expert_kernel import expert_kernel
 from moesaic.engine.memory.capacity import Room
 from moesaic.engine.runner import Runner
 from moesaic.hardware.host import usable_cores, usable_nodes
-from moesaic.hardware.load import EMULATED, THIS, load_machine
+from moesaic.hardware.load import load_machine
 from moesaic.kernels.base import ExpertWeights
+from moesaic.machines.accelerators import ACCELERATORS
 from moesaic.machines.real.accelerated import AcceleratedMachine
 from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copies import LinkSpeed
@@ -109,7 +110,8 @@ def on_store(
     scores: bool = False,
 ) -> Runner:
     """A runner on experts that are loaded already: several may share a store, one after another."""
-    prefetch = prefetches.create(settings.prefetch if room.slots else "none")
+    prefetching = room.slots and settings.capabilities.prefetch
+    prefetch = prefetches.create(settings.prefetch if prefetching else "none")
     spec = decoder.architecture.spec
     ranks = min(2 * spec.top_k, spec.num_experts) if room.slots or scores else 0
     machine = _machine(decoder, store, settings, room, ranks, prefetch.lookahead, timeline)
@@ -167,7 +169,7 @@ def _on_machine(
 
 
 def _described(decoder: Decoder, store: ExpertStore, settings: EngineSettings) -> Belief:
-    here = load_machine(THIS if settings.accelerator == "none" else EMULATED)
+    here = load_machine(ACCELERATORS[settings.accelerator].described_as)
     physics = Physics(here, decoder.architecture.spec, store.kernel.dtype)
     return described_belief(physics, settings.max_step_tokens)
 
@@ -181,19 +183,19 @@ def _machine(
     lookahead: int,
     timeline: Timeline | None,
 ) -> RealMachine:
-    """An emulated accelerator plays on one core, and the CPU's experts have the others; without
-    one, every operation may use all of them."""
+    """The only place where an accelerator's name decides what is built."""
     cores = settings.threads or usable_cores()
+    gates = decoder.gate_bank() if lookahead and settings.capabilities.true_gates else None
+    translator = Translator(ranks, gates, lookahead)
     if settings.accelerator == "none":
-        torch.set_num_threads(cores)
-        return CpuMachine(store, Translator(ranks), decoder.dtype, cores, timeline)
-    torch.set_num_threads(1)
+        torch.set_num_threads(cores)  # every operation may use all of them
+        return CpuMachine(store, translator, decoder.dtype, cores, timeline)
+    assert settings.accelerator == "emulated", f"nobody builds {settings.accelerator!r}"
+    torch.set_num_threads(1)  # the accelerator works on one core, the CPU's experts on the others
     link = LinkSpeed(settings.link_gb_s, settings.link_latency_us)
     accelerator = EmulatedAccelerator(room.slots, store.kernel.block_bytes, link)
-    translator = Translator(ranks, decoder.gate_bank() if lookahead else None, lookahead)
-    return AcceleratedMachine(
-        store, translator, decoder.dtype, accelerator, max(cores - 1, 1), timeline
-    )
+    threads = max(cores - 1, 1)
+    return AcceleratedMachine(store, translator, decoder.dtype, accelerator, threads, timeline)
 
 
 def _time_decisions(brain: Brain, shape: Shape, slots: int) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from moesaic.core.body import Body, Decider
+from moesaic.core.capabilities import Capabilities
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.report import StepReport
@@ -92,6 +93,10 @@ class RecordingBody:
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.__exit__(type(error), error, error.__traceback__)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._body.capabilities
 
     def step(self, work: NetworkPass, brain: Decider) -> StepReport:
         report = self._body.step(work, _Listening(brain, self._hear))

@@ -55,7 +55,7 @@ def simulated(
 ) -> Settings:
     """What the simulator is to run."""
     policies: dict[str, Any]
-    if settings.accelerator == "none":
+    if not settings.capabilities.moves:
         # A described machine has a GPU; static-layers leaves it idle but for the head.
         policies = {"schedule": "static-experts" if measured else "static-layers", **_CPU_ONLY}
     else:

@@ -28,7 +28,7 @@ class Contender:
     def policies(self, phase: str) -> dict[str, Any] | None:
         """None without an accelerator: then nothing is decided."""
         settings = self.settings
-        if settings.accelerator == "none":
+        if not settings.capabilities.moves:
             return None
         return {
             "schedule": settings.schedule_for(phase),

@@ -48,7 +48,7 @@ def measure_engine(settings: EngineSettings) -> EngineTimes:
     spec = architecture.spec
     decoder = synthetic_decoder(architecture, "bf16")
     store = synthetic_store(decoder, "bf16")
-    accelerated = settings.accelerator != "none"
+    accelerated = settings.capabilities.moves
 
     def measured(system: str, batches: tuple[int, ...], slots: int) -> list[_PerLayer]:
         chosen = settings.with_system(load_system(system))

@@ -17,6 +17,7 @@ from moesaic.core.routing import ExpertId
 from moesaic.core.view import CPU, GPU, View
 from moesaic.kernels.base import LayerCrew
 from moesaic.kernels.grouping import Group, group_by_expert
+from moesaic.machines.accelerators import EMULATED
 from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copies import Copy
 from moesaic.machines.real.lane import Lane, ThreadLane
@@ -40,6 +41,8 @@ class Item(NamedTuple):
 
 class AcceleratedMachine(RealMachine):
     """`threads` is how many cores the CPU's lane may use."""
+
+    capabilities = EMULATED
 
     def __init__(
         self,

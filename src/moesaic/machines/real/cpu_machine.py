@@ -13,6 +13,7 @@ import torch
 from moesaic.core.layer_plan import LayerPlan, Transfer
 from moesaic.core.report import LayerReport, Timeline, experts_span
 from moesaic.core.view import CPU, View
+from moesaic.machines.accelerators import NONE
 from moesaic.machines.real.lane import InlineLane
 from moesaic.machines.real.machine import RealMachine
 from moesaic.machines.real.probes import time_on_lane
@@ -24,6 +25,7 @@ from moesaic.machines.real.store import ExpertStore
 class CpuMachine(RealMachine):
     """`threads` is how many cores compute experts."""
 
+    capabilities = NONE
     dense_on = CPU
 
     def __init__(

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 
 from moesaic.core.body import Decider, LayerwiseBody, Probed
+from moesaic.core.capabilities import Capabilities
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId, LayerRouting
@@ -58,6 +59,7 @@ class RealMachine(LayerwiseBody, Probed):
     `finish` is each machine's own. After a step, `output` is what the walk returned. Drive it in
     torch's inference mode."""
 
+    capabilities: ClassVar[Capabilities]
     dense_on = GPU  # who computes everything but the routed experts
 
     def __init__(

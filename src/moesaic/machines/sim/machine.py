@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from moesaic.core.body import Decider
+from moesaic.core.capabilities import Capabilities
 from moesaic.core.layer_plan import LayerPlan, Transfer
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.residency import Residency
@@ -24,6 +25,16 @@ from moesaic.machines.sim.sharing import WHOLE, Pool, SharingLane
 STAGING = 2  # experts used once are double-buffered: one computes while the next arrives
 
 
+SIMULATED = Capabilities(
+    devices=(GPU, CPU),
+    moves=True,
+    prefetch=True,
+    true_gates=False,  # routings carry what the trace has recorded
+    dense_follows=True,
+    virtual_time=True,
+)
+
+
 class RoutedStep(Protocol):
     """What a simulated machine is given to do: a step, and its routing in every layer."""
 
@@ -38,6 +49,8 @@ class SimMachine:
 
     `dense_on[layer]` names the device of a layer's attention and shared experts (the GPU);
     `planning` is what the brain's decisions cost in virtual time."""
+
+    capabilities = SIMULATED
 
     def __init__(
         self,
