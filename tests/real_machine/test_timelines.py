@@ -14,7 +14,7 @@ import torch
 from moesaic.core.report import Span, Timeline
 from moesaic.core.view import CPU, GPU, PCIE
 from moesaic.engine.runner import Feed, Runner
-from moesaic.kernels.base import LayerCrew
+from moesaic.kernels.base import LayerExecutor
 from random_plans import RandomBrain
 from real_runs import PROMPT, loaded, running, settings, truth
 
@@ -78,18 +78,18 @@ def test_no_expert_is_computed_before_its_weights_are_there_and_copies_run_besid
 
 
 class Noting:
-    """A crew that writes down which experts it is called for, together or alone."""
+    """An executor that writes down which experts it is called for, together or alone."""
 
-    def __init__(self, crew: LayerCrew, calls: list[Call], device: str) -> None:
-        self._crew, self._calls, self._device = crew, calls, device
+    def __init__(self, executor: LayerExecutor, calls: list[Call], device: str) -> None:
+        self._executor, self._calls, self._device = executor, calls, device
 
     def layer(self, blocks: Any, experts: Sequence[int], *rest: Any) -> int:
         self._calls.append((self._device, tuple(experts)))
-        return self._crew.layer(blocks, experts, *rest)
+        return self._executor.layer(blocks, experts, *rest)
 
     def expert(self, block: Any, *rest: Any) -> None:
         self._calls.append((self._device, None))
-        self._crew.expert(block, *rest)
+        self._executor.expert(block, *rest)
 
 
 def noted(accelerator: str, timeline: Timeline) -> tuple[torch.Tensor, list[Call]]:
@@ -100,9 +100,9 @@ def noted(accelerator: str, timeline: Timeline) -> tuple[torch.Tensor, list[Call
     with running(model, how, slots, timeline=timeline) as runner:
         machine: Any = runner.machine
         if accelerator == "none":
-            machine.crew, machine._token = Noting(machine.crew, calls, CPU), None
+            machine.executor, machine._token = Noting(machine.executor, calls, CPU), None
         else:
-            machine._crews = {d: Noting(c, calls, d) for d, c in machine._crews.items()}
+            machine._executors = {d: Noting(c, calls, d) for d, c in machine._executors.items()}
         answered = [runner.step([Feed(0, PROMPT)])]
         answered += [runner.step([Feed(0, [token])]) for token in truth("olmoe").text[:3]]
     return torch.cat(answered), sorted(calls, key=lambda call: call[0])

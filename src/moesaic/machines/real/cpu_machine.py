@@ -37,8 +37,8 @@ class CpuMachine(RealMachine):
         timeline: Timeline | None = None,
     ) -> None:
         super().__init__(store, translator, dtype, timeline=timeline)
-        self.crew = store.kernel.crew(threads, store.nodes, strict=False)
-        self._token = single_token(self.crew, store.kernel.shape.hidden, dtype)
+        self.executor = store.kernel.executor(threads, store.nodes, strict=False)
+        self._token = single_token(self.executor, store.kernel.shape.hidden, dtype)
         books = self.residency  # nothing is ever resident
         self._view = View(books.resident, 0, books.held, 0, (), (CPU,))
 
@@ -57,7 +57,7 @@ class CpuMachine(RealMachine):
         out = torch.empty_like(hidden)
         blocks = self.store.layer(layer)
         started = perf_counter_ns()
-        taken = self.crew.layer(blocks, queue, hidden, choice.experts, choice.weights, out)
+        taken = self.executor.layer(blocks, queue, hidden, choice.experts, choice.weights, out)
         self._end(layer, queue, out, started, taken)
 
     def _end(
@@ -79,7 +79,7 @@ class CpuMachine(RealMachine):
 
     def probe(self, device: str, tokens: int, experts: int) -> int:
         """Of the CPU, whatever the device: there is no other."""
-        return time_on_lane(self.store, self.dtype, self.crew, InlineLane(), tokens, experts)
+        return time_on_lane(self.store, self.dtype, self.executor, InlineLane(), tokens, experts)
 
     def probe_transfer(self) -> int:
         return 0
