@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from moesaic.core.body import Step
 from moesaic.core.routing import ExpertId, Forecast, LayerRouting
+from moesaic.core.step import Step
 from moesaic.core.view import CPU, GPU, Flight, View
 from moesaic.hardware.spec import CpuSpec, GpuSpec, LinkSpec, MachineSpec, PlannerSpec
 from moesaic.machines.sim.physics import Physics
@@ -165,7 +165,7 @@ class RandomStep:
     """A step of random routing, in the shape the loop and the replay take."""
 
     routings: tuple[LayerRouting, ...]
-    step: Step = field(default=Step("decode", 1, 0, 1))
+    step: Step = field(default=Step.decode(1))
 
     def layer(self, layer: int) -> LayerRouting:
         return self.routings[layer]
@@ -177,7 +177,7 @@ def random_steps(
     rng = np.random.default_rng(seed)
     e, k = model.num_experts, model.top_k
     depth = min(2 * k, e) if ranks is None else ranks
-    step = Step("decode", tokens, 10, tokens)
+    step = Step.decode(tokens, 10)
     return [
         RandomStep(
             tuple(

@@ -82,11 +82,11 @@ class WatchedMachine(SimMachine):
 
     counted: int = 0
 
-    def start(self, plan: LayerPlan, planning_ns: int) -> None:
+    def start(self, plan: LayerPlan) -> None:
         queues = [e for queue in plan.queues.values() for e in queue]
         hits = sum(int(self.memory.resident[plan.layer, e]) for e in queues)
         self.expected = (len(queues), hits)
-        super().start(plan, planning_ns)
+        super().start(plan)
 
     def wait(self) -> LayerReport:
         report = super().wait()

@@ -17,6 +17,7 @@ from simple_runs import (
 from moesaic.core.layer_plan import LayerPlan, Transfer
 from moesaic.core.routing import ExpertId
 from moesaic.core.view import CPU, GPU, PLANNER, Flight
+from moesaic.machines.sim.planning_cost import PlanningCost
 
 ONE_CPU_EXPERT = FIRST_NS + CPU_NS  # 57: how long layer 0 takes in these tests
 
@@ -63,7 +64,7 @@ def test_a_demand_waits_for_the_transfer_under_way_and_not_for_the_queue() -> No
     left = MOVE_NS - ONE_CPU_EXPERT - 10
     assert machine.view(1).in_flight == (Flight(2, 0, left),)
     assert machine.view(1).pcie_busy_ns == left
-    report = machine.run(LayerPlan(1, {GPU: (0,)}, (Transfer(1, 0),)), planning_ns=0)
+    report = machine.run(LayerPlan(1, {GPU: (0,)}, (Transfer(1, 0),)))
     assert report.end_ns - report.start_ns == left + MOVE_NS + GPU_NS
     machine.clock.advance(10 * MOVE_NS)
     assert [s.expert for s in spans(machine, "prefetch")] == [0]
@@ -128,7 +129,8 @@ def test_background_starts_when_it_is_decided() -> None:
     begin(machine, [[1]])
     machine.route(0)
     plan = LayerPlan(0, {CPU: (0,)}, (), (Transfer(1, 5),))
-    report = machine.run(plan, planning_ns=0, lookahead_ns=30)
+    machine.planning = PlanningCost.constant(lookahead_ns=30)
+    report = machine.run(plan)
     assert report.end_ns - report.start_ns == ONE_CPU_EXPERT
     machine.clock.advance(10 * MOVE_NS)
     (prefetch,) = spans(machine, "prefetch")
@@ -140,7 +142,8 @@ def test_background_decided_after_the_next_routing_is_forgotten() -> None:
     begin(machine, [[1], [1]])
     machine.route(0)
     plan = LayerPlan(0, {CPU: (0,)}, (), (Transfer(2, 5),))
-    machine.run(plan, planning_ns=0, lookahead_ns=ONE_CPU_EXPERT + 10 + 1)
+    machine.planning = PlanningCost.constant(lookahead_ns=ONE_CPU_EXPERT + 10 + 1)
+    machine.run(plan)
     run_layer(machine, cpu=(0,), layer=1)
     machine.clock.advance(10 * MOVE_NS)
     assert spans(machine, "prefetch") == []

@@ -1,4 +1,4 @@
-"""Leaves a routing trace of a run behind: listens to what a machine's routers say.
+"""Leaves a routing trace of a run behind: listens to what a brain hears of the routers.
 
 Every request is a document. The trace has whole steps only, and holds what the routing carries:
 the chosen experts and their weights, and the next best with their scores.
@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from moesaic.core.body import Body
+from moesaic.core.body import Body, Decider
+from moesaic.core.capabilities import Capabilities
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.core.layer_plan import LayerPlan, Transfer
-from moesaic.core.report import LayerReport, StepReport
+from moesaic.core.layer_plan import LayerPlan
+from moesaic.core.report import StepReport
 from moesaic.core.routing import LayerRouting
 from moesaic.core.view import View
+from moesaic.machines.real.machine import NetworkPass
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.workloads.header import TraceHeader
 from moesaic.workloads.recorder import Recorder
@@ -38,10 +40,13 @@ def check_place(path: str | os.PathLike[str]) -> None:
 
 
 class RecordingBody:
-    """A body that does what `body` does. Say what a step's tokens are with `begin`; tell of a
-    request's end with `end`. The file appears with `close`, unless something failed before."""
+    """A body that does what `body` does, and listens to what its brain is asked. Say what a step's
+    tokens are with `begin`; tell of a request's end with `end`. The file appears with `close`,
+    unless something failed before."""
 
-    def __init__(self, body: Body, path: str | os.PathLike[str], spec: ModelSpec) -> None:
+    def __init__(
+        self, body: Body[NetworkPass], path: str | os.PathLike[str], spec: ModelSpec
+    ) -> None:
         self._body, self._path, self._spec = body, path, spec
         self._recorder: Recorder | None = None  # opened when the first routing shows its shape
         self._documents: Sequence[int] = ()
@@ -89,43 +94,33 @@ class RecordingBody:
         if recorder is not None:
             recorder.__exit__(type(error), error, error.__traceback__)
 
-    def route(self, layer: int) -> LayerRouting:
-        routing = self._body.route(layer)
-        if self._closed:
-            return routing
-        if self._recorder is None:
-            self._recorder = Recorder(self._path, self._header(routing)).__enter__()
-        if layer == 0:
-            self._recorder.begin_step(self._documents, self._positions, self._phases)
-        self._recorder.layer(
-            layer, routing.experts, routing.weights, routing.ranked, routing.scores
-        )
-        return routing
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._body.capabilities
 
-    def finish(self) -> StepReport:
-        report = self._body.finish()
+    def step(self, work: NetworkPass, brain: Decider) -> StepReport:
+        report = self._body.step(work, _Listening(brain, self._hear))
         if self._recorder is not None:
             self._recorder.end_step()
             self._open.update(self._documents)
         return report
-
-    def view(self, layer: int) -> View:
-        return self._body.view(layer)
-
-    def start(self, plan: LayerPlan, planning_ns: int) -> None:
-        self._body.start(plan, planning_ns)
-
-    def offer(self, background: tuple[Transfer, ...], lookahead_ns: int) -> None:
-        self._body.offer(background, lookahead_ns)
-
-    def wait(self) -> LayerReport:
-        return self._body.wait()
 
     def probe(self, device: str, tokens: int, experts: int) -> int:
         return self._body.probe(device, tokens, experts)
 
     def probe_transfer(self) -> int:
         return self._body.probe_transfer()
+
+    def _hear(self, routing: LayerRouting) -> None:
+        if self._closed:
+            return
+        if self._recorder is None:
+            self._recorder = Recorder(self._path, self._header(routing)).__enter__()
+        if routing.layer == 0:
+            self._recorder.begin_step(self._documents, self._positions, self._phases)
+        self._recorder.layer(
+            routing.layer, routing.experts, routing.weights, routing.ranked, routing.scores
+        )
 
     def _header(self, routing: LayerRouting) -> TraceHeader:
         spec, ranks = self._spec, routing.ranked.shape[1]
@@ -139,3 +134,15 @@ class RecordingBody:
             has_scores=ranks > spec.top_k,  # otherwise they are the weights once more
             source=f"recorded while {spec.name} generated text",
         )
+
+
+class _Listening:
+    """A brain that passes everything on, and lets `hear` know of every routing first."""
+
+    def __init__(self, brain: Decider, hear: Callable[[LayerRouting], None]) -> None:
+        self._brain, self._hear = brain, hear
+        self.look_ahead, self.learn = brain.look_ahead, brain.learn
+
+    def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
+        self._hear(routing)
+        return self._brain.decide(routing, view)

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
-from moesaic.core.body import Body, Step
+from moesaic.core.body import Body
 from moesaic.core.report import StepReport
-from moesaic.machines.loop import forward
-from moesaic.machines.real.accelerated import AcceleratedMachine
-from moesaic.machines.real.cpu_machine import CpuMachine
-from moesaic.machines.real.machine import Replay
+from moesaic.core.step import Step
+from moesaic.machines.real.machine import NetworkPass, RealMachine, Replay
 from moesaic.models.decoder import Decoder, Walk
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.token_batch import Segment
@@ -34,32 +32,35 @@ class Runner:
     def __init__(
         self,
         decoder: Decoder,
-        machine: CpuMachine | AcceleratedMachine,
+        machine: RealMachine,
         brain: Brain,
         cache: ContiguousCache,
         schedules: dict[str, Schedule],
     ) -> None:
         self.decoder, self.machine, self.brain, self.cache = decoder, machine, brain, cache
-        self.body: Body = machine  # or something that listens to it
+        self.body: Body[NetworkPass] = machine  # or something that listens to it
         self._schedules = schedules  # by phase
-        self._layers = decoder.architecture.spec.num_moe_layers
         self.report: StepReport | None = None  # of the last step
 
     def step(self, feeds: Sequence[Feed], replay: Replay | None = None) -> torch.Tensor:
         """One pass; returns the wanted logits [rows, vocabulary], in the order of the feeds. A step
         that fails or is interrupted leaves the sequences as they were."""
-        described = self._describe(feeds)
+        described = self.describe(feeds)
         self.brain.schedule = self._schedules[described.phase]
         lengths = [self.cache.length(feed.slot) for feed in feeds]
         try:
             with torch.inference_mode():
-                self.machine.begin(described, self._walk(feeds), replay)
-                self.report = forward(self.body, self.brain, self._layers)
+                work = NetworkPass(described, self._walk(feeds), replay)
+                self.report = self.body.step(work, self.brain)
             return self.machine.output
         except BaseException:
             for feed, length in zip(feeds, lengths, strict=True):
                 self.cache.truncate(feed.slot, length)
             raise
+
+    def describe(self, feeds: Sequence[Feed]) -> Step:
+        """What a step with these feeds would be, as the sequences stand now."""
+        return Step.of((len(feed.tokens), self.cache.length(feed.slot)) for feed in feeds)
 
     @property
     def bytes_moved(self) -> int:
@@ -80,12 +81,6 @@ class Runner:
         if len(hidden) > len(feeds):
             hidden = hidden[_wanted_rows(feeds)]
         return self.decoder.logits(hidden)
-
-    def _describe(self, feeds: Sequence[Feed]) -> Step:
-        tokens = sum(len(feed.tokens) for feed in feeds)
-        context = sum(self.cache.length(feed.slot) for feed in feeds) // len(feeds)
-        phase = "decode" if tokens == len(feeds) else "prefill"
-        return Step(phase, tokens, context, len(feeds))
 
 
 def _wanted_rows(feeds: Sequence[Feed]) -> list[int]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from moesaic.core.body import Body
+from moesaic.core.body import Probed
 from moesaic.core.view import CPU, GPU
 from moesaic.policies.timelines import Ints
 
@@ -65,7 +65,7 @@ def _table(points: Mapping[int, int], max_tokens: int) -> Ints:
     return np.maximum(np.rint(costs), 0).astype(np.int64)
 
 
-def warm_up(body: Body, max_tokens: int) -> Belief:
+def warm_up(body: Probed, max_tokens: int) -> Belief:
     """Measure the machine at token counts 1, 2, 4, ... and fill the tables from that.
 
     One expert and then two tell the first expert's surcharge on the CPU apart."""

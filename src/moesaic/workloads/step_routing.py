@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.core.body import Step
 from moesaic.core.routing import Forecast, LayerRouting
+from moesaic.core.step import Step
 from moesaic.workloads.block import RoutingBlock
 from moesaic.workloads.header import TraceHeader
 
@@ -36,14 +36,6 @@ class StepRouting:
     @property
     def tokens(self) -> int:
         return self.step.tokens
-
-    @property
-    def context(self) -> int:
-        return self.step.context
-
-    @property
-    def sequences(self) -> int:
-        return self.step.sequences
 
     def layer(self, layer: int) -> LayerRouting:
         return LayerRouting(

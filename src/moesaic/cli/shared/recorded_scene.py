@@ -28,7 +28,7 @@ def film_scene(
     film: Film, settings: EngineSettings, plan: MemoryPlan, routing: str, batch: int = 1
 ) -> Scene:
     """`routing` says whose it was, in two words."""
-    alone = settings.accelerator == "none"
+    alone = not settings.capabilities.moves
     share = f"{plan.cache_ratio:.0%} of the {plan.expert_dtype} experts in the accelerator"
     return Scene(
         kind=f"measured, {routing}",

@@ -60,7 +60,7 @@ class MeasuredRates:
 def measure_rates(settings: EngineSettings, dtype: str) -> MeasuredRates:
     """With the threads a machine with these settings has."""
     cores = settings.threads or usable_cores()
-    if settings.accelerator == "none":
+    if not settings.capabilities.moves:
         torch.set_num_threads(cores)
         return MeasuredRates(_rates(InlineLane(), cores, dtype))
     threads = max(cores - 1, 1)

@@ -48,7 +48,7 @@ def measure_engine(settings: EngineSettings) -> EngineTimes:
     spec = architecture.spec
     decoder = synthetic_decoder(architecture, "bf16")
     store = synthetic_store(decoder, "bf16")
-    accelerated = settings.accelerator != "none"
+    accelerated = settings.capabilities.moves
 
     def measured(system: str, batches: tuple[int, ...], slots: int) -> list[_PerLayer]:
         chosen = settings.with_system(load_system(system))
@@ -126,10 +126,10 @@ def _attention_us(timeline: Timeline) -> float:
 
 
 def _expert_us(timeline: Timeline) -> dict[str, float]:
-    """One expert on each lane that computed some."""
+    """One expert on each lane that computed some: its part of the call it was computed in."""
     found = {}
     for lane in (GPU, CPU):
         spans = [s for s in timeline.spans if s.lane == lane and s.kind == "expert"]
         if spans:
-            found[lane] = median(s.end_ns - s.start_ns for s in spans) * _US
+            found[lane] = median((s.end_ns - s.start_ns) / len(s.computed) for s in spans) * _US
     return found

@@ -4,6 +4,7 @@ copied by the accelerator's link.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from threading import Event
 from time import perf_counter_ns
 from typing import NamedTuple
@@ -11,11 +12,12 @@ from typing import NamedTuple
 import torch
 
 from moesaic.core.layer_plan import LayerPlan, Transfer
-from moesaic.core.report import LayerReport, Span, Timeline
+from moesaic.core.report import LayerReport, Timeline, experts_span
 from moesaic.core.routing import ExpertId
 from moesaic.core.view import CPU, GPU, View
 from moesaic.kernels.base import LayerExecutor
 from moesaic.kernels.grouping import Group, group_by_expert
+from moesaic.machines.accelerators import EMULATED
 from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copies import Copy
 from moesaic.machines.real.lane import Lane, ThreadLane
@@ -38,7 +40,9 @@ class Item(NamedTuple):
 
 
 class AcceleratedMachine(RealMachine):
-    """Implements `core.machine.Body`. `threads` is how many cores the CPU's lane may use."""
+    """`threads` is how many cores the CPU's lane may use."""
+
+    capabilities = EMULATED
 
     def __init__(
         self,
@@ -75,7 +79,7 @@ class AcceleratedMachine(RealMachine):
             pcie_busy_ns=flights[-1].remaining_ns if flights else 0,
         )
 
-    def start(self, plan: LayerPlan, planning_ns: int = 0) -> None:
+    def start(self, plan: LayerPlan) -> None:
         choice = self._routed.choice
         groups = group_by_expert(choice.experts, choice.weights)
         now = perf_counter_ns()
@@ -83,17 +87,14 @@ class AcceleratedMachine(RealMachine):
         self._parts: dict[str, torch.Tensor] = {}
         on_gpu = plan.queues.get(GPU, ())
         if on_gpu:
-            self._submit(GPU, self._accelerator_items(plan, on_gpu, groups))
+            self._submit_one_by_one(self._accelerator_items(plan, on_gpu, groups))
         on_cpu = plan.queues.get(CPU, ())
-        if on_cpu and self.timeline.enabled:
-            block = self.store.block
-            self._submit(CPU, [Item(e, block(plan.layer, e), groups[e]) for e in on_cpu])
-        elif on_cpu:
-            self._submit_together(plan.layer, on_cpu)
+        if on_cpu:
+            self._submit_together(plan.layer, on_cpu, sum(groups[e].load for e in on_cpu))
         self.accelerator.lane.wake()
         self.cpu.wake()
 
-    def offer(self, background: tuple[Transfer, ...], lookahead_ns: int = 0) -> None:
+    def offer(self, background: tuple[Transfer, ...]) -> None:
         if background:
             self.transfers.offer(background)
 
@@ -109,8 +110,7 @@ class AcceleratedMachine(RealMachine):
         self._reports.append(report)
         return report
 
-    def place(self, experts: list[ExpertId]) -> None:
-        """The initial placement."""
+    def place(self, experts: Sequence[ExpertId]) -> None:
         self.transfers.place(experts)
 
     def probe(self, device: str, tokens: int, experts: int) -> int:
@@ -186,28 +186,29 @@ class AcceleratedMachine(RealMachine):
             items.append(Item(expert, block, groups[expert], copy, self._computed.get(expert)))
         return items
 
-    def _submit(self, device: str, items: list[Item]) -> None:
+    def _submit_one_by_one(self, items: list[Item]) -> None:
+        """The accelerator's experts: each may have to wait for its own weights."""
         hidden, layer = self._routed.hidden, self._routed.layer
         out = torch.zeros(hidden.shape, dtype=torch.float32)
-        self._parts[device] = out
+        self._parts[GPU] = out
 
         def compute() -> None:
             started = perf_counter_ns()
             try:
                 for item in items:
-                    self._compute(device, layer, item, hidden, out)
+                    self._compute(layer, item, hidden, out)
             finally:
                 for item in items:
                     if item.computed is not None:
                         item.computed.set()
             taken = perf_counter_ns() - started
-            self._busy[device] = self._busy.get(device, 0) + taken
+            self._busy[GPU] = self._busy.get(GPU, 0) + taken
 
-        lane = self.accelerator.lane if device == GPU else self.cpu
-        lane.submit(compute)
+        self.accelerator.lane.submit(compute)
 
-    def _submit_together(self, layer: int, queue: tuple[int, ...]) -> None:
-        """The CPU's experts in one call: nothing is waited for in between."""
+    def _submit_together(self, layer: int, queue: tuple[int, ...], pairs: int) -> None:
+        """The CPU's experts in one call: nothing is waited for in between. `pairs` of a token and
+        an expert are computed."""
         choice, hidden = self._routed.choice, self._routed.hidden
         blocks, executor = self.store.layer(layer), self._executors[CPU]
         out = torch.empty(hidden.shape, dtype=torch.float32)
@@ -216,20 +217,21 @@ class AcceleratedMachine(RealMachine):
         def compute() -> None:
             started = perf_counter_ns()
             executor.layer(blocks, queue, hidden, choice.experts, choice.weights, out)
-            self._busy[CPU] = perf_counter_ns() - started
+            ended = perf_counter_ns()
+            self._busy[CPU] = ended - started
+            if self.timeline.enabled:
+                self.timeline.add(experts_span(CPU, started, ended, layer, queue, pairs))
 
         self.cpu.submit(compute)
 
-    def _compute(
-        self, device: str, layer: int, item: Item, hidden: torch.Tensor, out: torch.Tensor
-    ) -> None:
+    def _compute(self, layer: int, item: Item, hidden: torch.Tensor, out: torch.Tensor) -> None:
         if item.arrival is not None:
             item.arrival.wait()
         started = perf_counter_ns()
         tokens, weights, count = item.group
-        self._executors[device].expert(item.block, hidden, tokens, weights, out)
+        self._executors[GPU].expert(item.block, hidden, tokens, weights, out)
         if item.computed is not None:
             item.computed.set()
         if self.timeline.enabled:
-            span = Span(device, "expert", started, perf_counter_ns(), layer, item.expert, count)
-            self.timeline.add(span)
+            queue = (item.expert,)
+            self.timeline.add(experts_span(GPU, started, perf_counter_ns(), layer, queue, count))

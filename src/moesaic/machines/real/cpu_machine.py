@@ -11,9 +11,9 @@ from time import perf_counter_ns
 import torch
 
 from moesaic.core.layer_plan import LayerPlan, Transfer
-from moesaic.core.report import LayerReport, Span, Timeline
+from moesaic.core.report import LayerReport, Timeline, experts_span
 from moesaic.core.view import CPU, View
-from moesaic.kernels.grouping import group_by_expert
+from moesaic.machines.accelerators import NONE
 from moesaic.machines.real.lane import InlineLane
 from moesaic.machines.real.machine import RealMachine
 from moesaic.machines.real.probes import time_on_lane
@@ -23,8 +23,9 @@ from moesaic.machines.real.store import ExpertStore
 
 
 class CpuMachine(RealMachine):
-    """Implements `core.machine.Body`. `threads` is how many cores compute experts."""
+    """`threads` is how many cores compute experts."""
 
+    capabilities = NONE
     dense_on = CPU
 
     def __init__(
@@ -44,12 +45,9 @@ class CpuMachine(RealMachine):
     def view(self, layer: int) -> View:
         return self._view
 
-    def start(self, plan: LayerPlan, planning_ns: int = 0) -> None:
+    def start(self, plan: LayerPlan) -> None:
         """Computes it, too."""
         layer, queue = plan.layer, plan.queues[CPU]
-        if self.timeline.enabled:
-            self._one_by_one(layer, queue)
-            return
         native = self._routed.native
         if native is not None and self._token is not None and len(native.hidden) == 1:
             out, taken = self._token(self.store.layer(layer), queue, native)
@@ -62,28 +60,17 @@ class CpuMachine(RealMachine):
         taken = self.executor.layer(blocks, queue, hidden, choice.experts, choice.weights, out)
         self._end(layer, queue, out, started, taken)
 
-    def _one_by_one(self, layer: int, queue: tuple[int, ...]) -> None:
-        """So that the timeline has a span for each."""
-        choice, hidden = self._routed.choice, self._routed.hidden
-        out = torch.zeros(hidden.shape, dtype=torch.float32)
-        groups = group_by_expert(choice.experts, choice.weights)
-        started = began = perf_counter_ns()
-        for expert in queue:
-            tokens, weights, load = groups[expert]
-            self.executor.expert(self.store.block(layer, expert), hidden, tokens, weights, out)
-            now = perf_counter_ns()
-            self.timeline.add(Span(CPU, "expert", began, now, layer, expert, load))
-            began = now
-        self._end(layer, queue, out.to(hidden.dtype), started, perf_counter_ns() - started)
-
     def _end(
         self, layer: int, queue: tuple[int, ...], total: torch.Tensor, started: int, taken: int
     ) -> None:
         self._experts_ns += taken
         self._total = total
         self._report = LayerReport(layer, started, perf_counter_ns(), len(queue), 0, 0)
+        if self.timeline.enabled:
+            pairs = int((self._routed.choice.experts >= 0).sum())
+            self.timeline.add(experts_span(CPU, started, started + taken, layer, queue, pairs))
 
-    def offer(self, background: tuple[Transfer, ...], lookahead_ns: int = 0) -> None:
+    def offer(self, background: tuple[Transfer, ...]) -> None:
         assert not background, "nowhere to move an expert to"
 
     def wait(self) -> LayerReport:

@@ -4,27 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Protocol
 
-from moesaic.core.body import Step
+from moesaic.core.body import Decider
+from moesaic.core.capabilities import Capabilities
 from moesaic.core.layer_plan import LayerPlan, Transfer
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import LayerRouting
+from moesaic.core.step import Step
 from moesaic.core.view import CPU, GPU, PCIE, PLANNER, Flight, View
 from moesaic.hardware.spec import HostSpec
+from moesaic.machines.loop import run_layers
 from moesaic.machines.sim.clock import Clock
 from moesaic.machines.sim.lane import Lane, Task
 from moesaic.machines.sim.physics import Physics
+from moesaic.machines.sim.planning_cost import FREE, PlanningCost
 from moesaic.machines.sim.sharing import WHOLE, Pool, SharingLane
 
 STAGING = 2  # experts used once are double-buffered: one computes while the next arrives
 
 
-class SimMachine:
-    """A GPU, a CPU and a link as lanes. Implements `core.machine.Body`; begin a step with
-    `begin(step, route)`, where `route(layer)` gives the routing a trace recorded.
+SIMULATED = Capabilities(
+    devices=(GPU, CPU),
+    moves=True,
+    prefetch=True,
+    true_gates=False,  # routings carry what the trace has recorded
+    dense_follows=True,
+    virtual_time=True,
+)
 
-    `dense_on[layer]` names the device of a layer's attention and shared experts (the GPU)."""
+
+class RoutedStep(Protocol):
+    """What a simulated machine is given to do: a step, and its routing in every layer."""
+
+    @property
+    def step(self) -> Step: ...
+
+    def layer(self, layer: int) -> LayerRouting: ...
+
+
+class SimMachine:
+    """A GPU, a CPU and a link as lanes. Implements `core.body.Body`, conducted layer by layer.
+
+    `dense_on[layer]` names the device of a layer's attention and shared experts (the GPU);
+    `planning` is what the brain's decisions cost in virtual time."""
+
+    capabilities = SIMULATED
 
     def __init__(
         self,
@@ -32,8 +58,10 @@ class SimMachine:
         slots: int,
         timeline: Timeline | None = None,
         dense_on: Sequence[str] | None = None,
+        planning: PlanningCost = FREE,
     ) -> None:
         model = physics.model
+        self.planning = planning
         self.physics = physics
         self.timeline = timeline if timeline is not None else Timeline(enabled=False)
         self.clock = Clock()
@@ -45,9 +73,14 @@ class SimMachine:
         self._dense_devices = {GPU, *self._dense_on}
         self._flight: tuple[Transfer, Task] | None = None
         self._routed = 0  # layers so far
+        self._lookahead_ns = 0  # of the layer that was started last
         self._expert_costs: dict[tuple[str, int], int] = {}
         self._transfer_ns, self._expert_bytes = physics.transfer_ns, physics.expert_bytes
         self._dense_before = _dense_layers_before(model.moe_layers, model.num_layers)
+
+    def step(self, work: RoutedStep, brain: Decider) -> StepReport:
+        self.begin(work.step, work.layer)
+        return run_layers(self, brain, self.physics.model.num_moe_layers)
 
     def begin(self, step: Step, route: Callable[[int], LayerRouting]) -> None:
         self._step, self._route = step, route
@@ -87,12 +120,15 @@ class SimMachine:
             pcie_busy_ns=self.lanes[PCIE].remaining_ns,
         )
 
-    def start(self, plan: LayerPlan, planning_ns: int) -> None:
+    def start(self, plan: LayerPlan) -> None:
         resident = self.memory.resident[plan.layer].tolist()
         served = [expert for queue in plan.queues.values() for expert in queue]
         hits = sum(resident[expert] for expert in served)
         flight = self._flight[0] if self._flight is not None else None
         coming = int(flight is not None and flight.layer == plan.layer and flight.expert in served)
+        work = self._routing.num_tokens, len(served)
+        planning_ns = self.planning.decision_ns(*work)
+        self._lookahead_ns = self.planning.lookahead_ns(*work)
         self.planning_ns += planning_ns
         self._advance_planning(plan.layer, planning_ns)
         moved = len(plan.transfers) * self._expert_bytes
@@ -100,7 +136,8 @@ class SimMachine:
         self._started = LayerReport(plan.layer, now, now, len(served), hits, moved, coming)
         self._pending = self._submit(plan)
 
-    def offer(self, background: tuple[Transfer, ...], lookahead_ns: int) -> None:
+    def offer(self, background: tuple[Transfer, ...]) -> None:
+        lookahead_ns = self._lookahead_ns
         self._think(lookahead_ns)
         if not background:
             return
@@ -132,17 +169,17 @@ class SimMachine:
         self._reports.append(report)
         return report
 
-    def run(self, plan: LayerPlan, planning_ns: int = 0, lookahead_ns: int = 0) -> LayerReport:
+    def run(self, plan: LayerPlan) -> LayerReport:
         """A whole plan at once, background included."""
-        self.start(plan, planning_ns)
-        self.offer(plan.background, lookahead_ns)
+        self.start(plan)
+        self.offer(plan.background)
         return self.wait()
 
     def finish(self) -> StepReport:
         step = self._step
         for _ in range(self._dense_before[-1]):
             self._do_now(GPU, Task("dense", self._dense_costs[GPU][0]))
-        head = Task("dense", self.physics.head_ns(step.sequences), tokens=step.sequences)
+        head = Task("dense", self.physics.head_ns(step.num_sequences), tokens=step.num_sequences)
         self._do_now(GPU, head)
         return StepReport(self._step_start, self.clock.now, step.tokens, tuple(self._reports))
 

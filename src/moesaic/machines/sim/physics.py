@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from moesaic.core.body import Step
 from moesaic.core.dtypes import weight_bytes
+from moesaic.core.step import Step
 from moesaic.core.units import GB, NS_PER_S, ns_from_us
 from moesaic.core.view import CPU, GPU
 from moesaic.hardware.spec import CpuSpec, GpuSpec, MachineSpec
@@ -51,12 +51,9 @@ class Physics:
         """One layer's attention, norms and router: weights and KV cache read, products done."""
         model, tokens = self.model, step.tokens
         params = model.attention_params + model.router_params
-        per_sequence = tokens // step.sequences
-        pairs = tokens * (step.context + (per_sequence + 1) / 2)
-        kv = step.sequences * (step.context + per_sequence)
         size = weight_bytes(params, self.dense_dtype)
-        size += kv * model.kv_values_per_token * ACTIVATION_BYTES
-        flops = 2 * params * tokens + pairs * model.attention_flops_per_pair
+        size += step.kv_tokens * model.kv_values_per_token * ACTIVATION_BYTES
+        flops = 2 * params * tokens + step.attention_pairs * model.attention_flops_per_pair
         overhead = ns_from_us(self.machine.gpu.layer_overhead_us) if device == GPU else 0
         return overhead + roofline_ns(self._processor(device), size, flops, self.dense_dtype)
 
