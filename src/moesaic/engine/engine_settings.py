@@ -65,7 +65,7 @@ class EngineSettings:
         self._check_numbers()
         self._check_threads()
         check_together(self.policies)
-        check_real(self.policies, accelerated=self.capabilities.moves)
+        check_real(self.policies, self.capabilities)
         self._check_room()
 
     def with_system(self, system: System) -> EngineSettings:

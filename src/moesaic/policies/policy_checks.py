@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from moesaic.core.capabilities import Capabilities
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.policies.cache import caches
 from moesaic.policies.policy_choice import PolicyChoice
@@ -23,9 +24,8 @@ def check_together(policies: PolicySet) -> None:
         )
 
 
-def check_real(policies: PolicySet, accelerated: bool) -> None:
-    """A real body refuses what it could not follow to the letter. Without an accelerator the CPU
-    computes everything, as any schedule wants it then."""
+def check_real(policies: PolicySet, able: Capabilities) -> None:
+    """A real body, with what it is able to do, refuses what it could not follow to the letter."""
     for kind, name, policy in (
         ("cache", policies.cache.name, caches.load(policies.cache.name)),
         ("prefetch", policies.prefetch.name, prefetches.load(policies.prefetch.name)),
@@ -36,7 +36,7 @@ def check_real(policies: PolicySet, accelerated: bool) -> None:
                 "(moesaic simulate), not on a real run"
             )
     schedule = _dense_follows(policies)
-    if accelerated and schedule is not None:
+    if schedule is not None and not able.dense_follows:
         raise ImpossibleSetting(
             f"schedule {schedule.name!r} (llama.cpp) puts whole layers, with attention and shared "
             "experts, on one device, but the emulated accelerator computes those of every layer "
