@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from invented import RandomStep, future_of, make_brain
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import StepReport, Timeline
-from moesaic.core.view import CPU, GPU
 from moesaic.machines.loop import PlanningCost, forward
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics

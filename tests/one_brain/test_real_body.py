@@ -13,7 +13,7 @@ from recording import Moment, replayed
 
 from invented import make_brain, policy_combinations, small_machine
 from moesaic.core.body import Body, Step
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.legality import check
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.routing import ExpertId, LayerRouting
@@ -55,7 +55,7 @@ class Listener:
         self._plan = plan
         self._body.start(plan, planning_ns)
 
-    def offer(self, background: tuple[Transfer, ...], lookahead_ns: int) -> None:
+    def offer(self, background: tuple[Move, ...], lookahead_ns: int) -> None:
         self._plan = self._plan._replace(background=background)
         self._body.offer(background, lookahead_ns)
 
@@ -68,11 +68,11 @@ class Listener:
     def finish(self) -> StepReport:
         return self._body.finish()
 
-    def probe(self, device: str, tokens: int, experts: int) -> int:
-        return self._body.probe(device, tokens, experts)
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
+        return self._body.probe(device, tokens, experts, placement)
 
-    def probe_transfer(self) -> int:
-        return self._body.probe_transfer()
+    def probe_transfer(self, link: str | None = None) -> int:
+        return self._body.probe_transfer(link)
 
 
 @cache
@@ -120,7 +120,7 @@ def simulated(moment: Moment) -> tuple[list[Span], LayerReport]:
     tokens = moment.routing.num_tokens
     step = Step("prefill" if tokens > 1 else "decode", tokens, 0, 1)
     machine.begin(step, lambda _: moment.routing)
-    machine.offer(tuple(Transfer(f.layer, f.expert) for f in view.in_flight), 0)
+    machine.offer(tuple(Move(f.layer, f.expert) for f in view.in_flight), 0)
     routing = machine.route(layer)
     check(moment.plan, routing.loads(loaded(FAMILY).spec.num_experts), machine.view(layer))
     report = machine.run(moment.plan)

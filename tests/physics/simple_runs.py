@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from invented import StatedPhysics, routing_of_loads, small_model, stated_physics
 from moesaic.core.body import Step
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import LayerReport, Span, Timeline
 from moesaic.core.routing import ExpertId
-from moesaic.core.view import CPU, GPU
 from moesaic.machines.sim import SimMachine
 
 # A GPU expert takes 10, a CPU expert 50 per token and 7 more for the first, a transfer 100.
@@ -48,8 +48,8 @@ def run_layer(
     machine: SimMachine,
     gpu: tuple[int, ...] = (),
     cpu: tuple[int, ...] = (),
-    transfers: tuple[Transfer, ...] = (),
-    background: tuple[Transfer, ...] = (),
+    transfers: tuple[Move, ...] = (),
+    background: tuple[Move, ...] = (),
     layer: int = 0,
     planning_ns: int = 0,
 ) -> LayerReport:

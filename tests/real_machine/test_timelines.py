@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
+from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.report import Span, Timeline
-from moesaic.core.view import CPU, GPU, PCIE
 from moesaic.engine.runner import Feed, Runner
 from random_plans import RandomBrain
 from real_runs import PROMPT, loaded, running, settings, truth

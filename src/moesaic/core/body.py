@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.report import LayerReport, StepReport
 from moesaic.core.routing import LayerRouting
 from moesaic.core.view import View
@@ -40,7 +40,7 @@ class Body(Protocol):
         given 0 and feels it itself."""
         ...
 
-    def offer(self, background: tuple[Transfer, ...], lookahead_ns: int) -> None:
+    def offer(self, background: tuple[Move, ...], lookahead_ns: int) -> None:
         """Transfers for idle link time, decided while the layer runs: they may begin
         `lookahead_ns` after the layer did. Forgotten when the next layer is routed."""
         ...
@@ -51,12 +51,13 @@ class Body(Protocol):
 
     def finish(self) -> StepReport: ...
 
-    def probe(self, device: str, tokens: int, experts: int) -> int:
-        """Nanoseconds the device takes for so many experts of so many tokens each."""
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
+        """Nanoseconds the device takes for so many experts of so many tokens each, which lie in
+        its own memory or in the named placement."""
         ...
 
-    def probe_transfer(self) -> int:
-        """Nanoseconds one expert takes over the link, alone."""
+    def probe_transfer(self, link: str | None = None) -> int:
+        """Nanoseconds one expert takes over the link (the first, unless named), alone."""
         ...
 
 
@@ -65,6 +66,6 @@ class Decider(Protocol):
 
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan: ...
 
-    def look_ahead(self) -> tuple[Transfer, ...]: ...
+    def look_ahead(self) -> tuple[Move, ...]: ...
 
     def learn(self, routing: LayerRouting, report: LayerReport) -> None: ...

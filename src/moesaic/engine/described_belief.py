@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moesaic.core.view import CPU, GPU
+from moesaic.core.offloading import CPU, GPU
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.belief import Belief
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from moesaic.core.body import Body
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.report import LayerReport, StepReport
 from moesaic.core.routing import LayerRouting
 from moesaic.core.view import View
@@ -115,17 +115,17 @@ class RecordingBody:
     def start(self, plan: LayerPlan, planning_ns: int) -> None:
         self._body.start(plan, planning_ns)
 
-    def offer(self, background: tuple[Transfer, ...], lookahead_ns: int) -> None:
+    def offer(self, background: tuple[Move, ...], lookahead_ns: int) -> None:
         self._body.offer(background, lookahead_ns)
 
     def wait(self) -> LayerReport:
         return self._body.wait()
 
-    def probe(self, device: str, tokens: int, experts: int) -> int:
-        return self._body.probe(device, tokens, experts)
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
+        return self._body.probe(device, tokens, experts, placement)
 
-    def probe_transfer(self) -> int:
-        return self._body.probe_transfer()
+    def probe_transfer(self, link: str | None = None) -> int:
+        return self._body.probe_transfer(link)
 
     def _header(self, routing: LayerRouting) -> TraceHeader:
         spec, ranks = self._spec, routing.ranked.shape[1]

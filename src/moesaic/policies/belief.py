@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from moesaic.core.body import Body
-from moesaic.core.view import CPU, GPU
+from moesaic.core.offloading import CPU, GPU
 from moesaic.policies.timelines import Ints
 
 

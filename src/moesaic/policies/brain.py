@@ -11,11 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.legality import check
+from moesaic.core.offloading import CPU
 from moesaic.core.report import LayerReport
 from moesaic.core.routing import ExpertId, Forecast, LayerRouting
-from moesaic.core.view import CPU, View
+from moesaic.core.view import View
 from moesaic.policies.belief import Belief
 from moesaic.policies.cache.base import Cache
 from moesaic.policies.forecasting import Foresight
@@ -114,7 +115,7 @@ class Brain:
         self._decided = _Decided(routing, view.copy(), assignment, plan)
         return plan
 
-    def look_ahead(self) -> tuple[Transfer, ...]:
+    def look_ahead(self) -> tuple[Move, ...]:
         """What to move in idle link time; follows `decide`, and may be thought out while the
         body executes that decision."""
         if self._decided is None:
@@ -172,21 +173,21 @@ class Brain:
         lanes[TRANSFER] = self.belief.transfer_ns if view.slots else _NO_LINK
         return work
 
-    def _demand(self, layer: int, expert: int) -> Transfer:
+    def _demand(self, layer: int, expert: int) -> Move:
         """A transfer the layer waits for: kept if worth a slot, else staged for this layer."""
         kept = None
         if not self.cache.fixed:
             values = self.cache.values
             kept = self._ledger.admit(layer, expert, values, float(values[layer, expert]))
-        return kept if kept is not None else Transfer(layer, expert, None, keep=False)
+        return kept if kept is not None else Move(layer, expert, None, keep=False)
 
     def _background(
         self,
         routing: LayerRouting,
         view: View,
         assignment: Assignment,
-        transfers: tuple[Transfer, ...],
-    ) -> tuple[Transfer, ...]:
+        transfers: tuple[Move, ...],
+    ) -> tuple[Move, ...]:
         """What to move while the link idles: as much as could start before the next layer's
         experts do. What would keep that layer waiting for the link must be worth it."""
         if view.slots == 0 or self.cache.fixed or not (self._promote or self.prefetch.lookahead):
@@ -199,7 +200,7 @@ class Brain:
         starts = self._starts(assignment.believed_ns)
         delays = self._link_price.delays(link_free, transfer, int(starts[0]))
         most = len(delays) - 1
-        found: list[Transfer] = []
+        found: list[Move] = []
         if self.prefetch.lookahead and most:
             found = self._prefetches(routing, view, link_free, starts, delays)
         if self._promote:
@@ -215,7 +216,7 @@ class Brain:
         link_free_ns: int,
         starts: Ints,
         delays: Ints,
-    ) -> list[Transfer]:
+    ) -> list[Move]:
         forecasts, trust = self._foresee(routing)
         outlook = Outlook(
             layer=routing.layer,
@@ -250,9 +251,7 @@ class Brain:
         """When the experts of the next layers start, if they take as long as layers did so far."""
         return believed_ns + self._gap_ns + self._distance * (self._gap_ns + self._layer_ns)
 
-    def _promotions(
-        self, layer: int, view: View, on_cpu: tuple[int, ...], most: int
-    ) -> list[Transfer]:
+    def _promotions(self, layer: int, view: View, on_cpu: tuple[int, ...], most: int) -> list[Move]:
         """Missed experts that are worth more than somebody resident, best first."""
         values = self.cache.values
         row = values[layer]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.core.layer_plan import Transfer
+from moesaic.core.layer_plan import Move
 from moesaic.core.routing import ExpertId
 from moesaic.core.view import View
 from moesaic.policies.compiled import compiled
@@ -65,7 +65,7 @@ class Ledger:
 
     def admit(
         self, layer: int, expert: int, values: NDArray[np.float64], worth: float
-    ) -> Transfer | None:
+    ) -> Move | None:
         """A transfer that keeps the expert, or None where it may not displace anybody.
 
         It takes a free slot, or the place of the cheapest resident that is worth less."""
@@ -88,4 +88,4 @@ class Ledger:
         self._held[layer] += 1
         self._occupied += 1
         self._shield[layer, expert] = 1
-        return Transfer(layer, expert, victim, True)
+        return Move(layer, expert, victim, True)

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import Timeline
 from moesaic.core.units import ns_from_us
-from moesaic.core.view import CPU, GPU
 from moesaic.engine.described_belief import described_belief
 from moesaic.hardware.spec import PlannerSpec
 from moesaic.lab.simulate.floor import Floor

@@ -10,9 +10,11 @@ from time import perf_counter_ns
 
 import torch
 
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.offloading import CPU, HOST_ONLY
 from moesaic.core.report import LayerReport, Span, Timeline
-from moesaic.core.view import CPU, View
+from moesaic.core.residency import Residency
+from moesaic.core.view import View
 from moesaic.kernels.grouping import group_by_expert
 from moesaic.machines.real.lane import InlineLane
 from moesaic.machines.real.machine import RealMachine
@@ -35,11 +37,11 @@ class CpuMachine(RealMachine):
         threads: int = 1,
         timeline: Timeline | None = None,
     ) -> None:
-        super().__init__(store, translator, dtype, timeline=timeline)
+        home = Residency(HOST_ONLY, store.layers, store.experts, (None,))
+        super().__init__(store, translator, dtype, home, timeline)
         self.crew = store.kernel.crew(threads, store.nodes, strict=False)
         self._token = single_token(self.crew, store.kernel.shape.hidden, dtype)
-        books = self.residency  # nothing is ever resident
-        self._view = View(books.resident, 0, books.held, 0, (), (CPU,))
+        self._view = View.of(home, (), (0,))  # nothing ever moves
 
     def view(self, layer: int) -> View:
         return self._view
@@ -83,16 +85,16 @@ class CpuMachine(RealMachine):
         self._total = total
         self._report = LayerReport(layer, started, perf_counter_ns(), len(queue), 0, 0)
 
-    def offer(self, background: tuple[Transfer, ...], lookahead_ns: int = 0) -> None:
+    def offer(self, background: tuple[Move, ...], lookahead_ns: int = 0) -> None:
         assert not background, "nowhere to move an expert to"
 
     def wait(self) -> LayerReport:
         self._reports.append(self._report)
         return self._report
 
-    def probe(self, device: str, tokens: int, experts: int) -> int:
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
         """Of the CPU, whatever the device: there is no other."""
         return time_on_lane(self.store, self.dtype, self.crew, InlineLane(), tokens, experts)
 
-    def probe_transfer(self) -> int:
+    def probe_transfer(self, link: str | None = None) -> int:
         return 0

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from moesaic.core.view import CPU, GPU
+from moesaic.core.offloading import CPU, GPU
 from moesaic.policies.belief import Belief
 from moesaic.policies.timelines import MOVED, ON_CPU, Ints, finish_time, gpu_order
 
