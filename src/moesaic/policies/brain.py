@@ -108,7 +108,8 @@ class Brain:
         self._ledger.open(view)
         self._ledger.shield(routing.layer, assignment.gpu)
         transfers = tuple(self._demand(routing.layer, e) for e in assignment.moved)
-        plan = LayerPlan(routing.layer, assignment.queues, transfers, (), assignment.believed_ns)
+        queues, believed_ns = assignment.queues, assignment.believed_ns
+        plan = LayerPlan(routing.layer, queues, transfers, (), believed_ns, assignment.parts)
         if self._checked:
             check(plan, routing.loads(self._shape.experts), view)
         # The body may start while the look-ahead goes on; that must not change what it sees.
@@ -160,7 +161,7 @@ class Brain:
         work, lanes = self._work, self._work.lanes
         work.belief = self.belief = self.belief.covering(routing.num_tokens)
         passed = self.belief.decision_ns  # by the time the plan starts
-        work.layer = routing.layer
+        work.layer, work.view = routing.layer, view
         work.n = gather(routing.experts, view.resident[routing.layer], work.table, self._loads)
         for flight in view.in_flight:
             if flight.layer == routing.layer:
