@@ -47,9 +47,9 @@ def test_a_relayout_uses_the_links_of_every_piece() -> None:
     back = DIMMS.route(FIRST, STRIPES) or ()
     assert [(DIMMS.links[h.link].name, h.share) for h in back] == [("dimm-link0", 3 * quarter)]
     (whole,) = DIMMS.route(SECOND, FIRST) or ()
-    assert (DIMMS.links[whole.link].name, whole.share) == ("dimm-link1", 1)
+    assert (DIMMS.links[whole.link].name, whole.share) == ("dimm-link1", Fraction(1))
     (over_pcie,) = DIMMS.route(STRIPES, VRAM) or ()
-    assert (DIMMS.links[over_pcie.link].name, over_pcie.share) == ("pcie", 1)
+    assert (DIMMS.links[over_pcie.link].name, over_pcie.share) == ("pcie", Fraction(1))
     assert DIMMS.route(VRAM, FIRST) is None
 
 

@@ -131,9 +131,10 @@ def test_a_bad_description_is_refused_by_field(old: str, new: str, field: str) -
 
 
 def test_a_changed_machine_is_checked_too() -> None:
+    machine = described()
+    stolen = replace(machine.memories["dimm"], owner="gpu")
     with pytest.raises(ImpossibleSetting, match=r"memories\.dimm\.owner: expected one of ndp"):
-        memories = described().memories
-        replace(described(), memories={"dimm": replace(memories["dimm"], owner="gpu")})
+        replace(machine, memories={"dimm": stolen})
 
 
 def test_where_stripes_are_main_memory_cpu_and_link_read_them() -> None:

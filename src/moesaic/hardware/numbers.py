@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields
-from typing import Annotated, Any, NamedTuple, NewType, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from moesaic.core.errors import ImpossibleSetting
 
@@ -24,7 +24,7 @@ Fraction = Annotated[float, Rule("a fraction above 0, at most 1", lambda v: 0 < 
 Share = Annotated[float, Rule("a share from 0 to 1", lambda v: 0 <= v <= 1)]
 Count = Annotated[int, Rule("a whole number of 1 or more", lambda v: v >= 1 and v == int(v))]
 Rates = Mapping[str, Positive]  # weight precision -> rate
-Part = NewType("Part", str)  # a lane, memory or placement of the machine
+Part = Annotated[str, "a lane, memory or placement of the machine"]
 PartRates = Mapping[Part, Positive]
 
 
@@ -58,7 +58,7 @@ def numbers(kind: type[Any]) -> Iterator[Number]:
         table = get_origin(hint) is not Annotated and len(get_args(hint)) == 2
         extras = get_args(get_args(hint)[1] if table else hint)
         if len(extras) == 2 and isinstance(extras[1], Rule):
-            parts = table and get_args(hint)[0] is Part
+            parts = table and get_args(hint)[0] == Part
             yield Number(name, extras[1], table and not parts, parts)
 
 
