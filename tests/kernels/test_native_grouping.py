@@ -20,7 +20,8 @@ from native_experts import (
 )
 
 from moesaic.kernels.base import Blocks, ExpertShape
-from moesaic.kernels.native import DTYPES, Crew
+from moesaic.kernels.native import DTYPES
+from moesaic.kernels.native_executor import NativeExecutor
 
 SHAPE = ExpertShape(40, 24)
 KERNELS = {
@@ -37,7 +38,7 @@ BLOCKS = {
 
 
 def agrees(layer: Layer, experts: list[int], workers: int = 1) -> None:
-    out = layer.computed(Crew(layer.kernel, workers + 1), experts)
+    out = layer.computed(NativeExecutor(layer.kernel, workers + 1), experts)
     blocks = layer.blocks.tensors
     truth = expected_layer(layer.kernel, blocks, experts, layer.hidden, layer.ids, layer.weights)
     assert truth.used(out) < 1.0
@@ -47,7 +48,7 @@ def agrees(layer: Layer, experts: list[int], workers: int = 1) -> None:
 @settings(max_examples=150)
 @given(data=st.data())
 def test_random_layers(data: st.DataObject) -> None:
-    """Any subset of experts in any order, tokens that want none of them or one of them twice."""
+    """Any subset of experts in any order, tokens routed to none of them or to one of them twice."""
     way, dtype, tiles = data.draw(st.sampled_from(list(KERNELS)))
     tokens, top_k = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 6))
     favourites = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=6))
@@ -62,7 +63,7 @@ def test_random_layers(data: st.DataObject) -> None:
 
 @every_way
 @every_dtype
-def test_every_token_wants_the_same_expert(way: Way, dtype: str) -> None:
+def test_all_tokens_routed_to_one_expert(way: Way, dtype: str) -> None:
     """More than 256 of them, which are computed in parts; the last part is a single token."""
     kernel = way.kernel(SHAPE, dtype)
     layer = random_layer(kernel, 513, experts=3, top_k=1)
@@ -72,7 +73,7 @@ def test_every_token_wants_the_same_expert(way: Way, dtype: str) -> None:
 
 @every_way
 @every_dtype
-def test_every_token_wants_every_expert(way: Way, dtype: str) -> None:
+def test_all_tokens_routed_to_all_experts(way: Way, dtype: str) -> None:
     layer = random_layer(way.kernel(SHAPE, dtype), 20, experts=6, top_k=6)
     agrees(layer, [5, 0, 1, 4, 3, 2])
 
@@ -98,9 +99,9 @@ def test_one_token_may_want_an_expert_twice(way: Way) -> None:
 @every_dtype
 def test_no_tokens_and_no_experts(way: Way, dtype: str) -> None:
     layer = random_layer(way.kernel(SHAPE, dtype), 4, experts=2, top_k=1)
-    crew = Crew(layer.kernel, 2)
-    assert not layer.computed(crew, []).any(), "experts that nobody computes add nothing"
+    executor = NativeExecutor(layer.kernel, 2)
+    assert not layer.computed(executor, []).any(), "experts that are not computed add nothing"
     layer.ids.fill_(0)
-    assert not layer.computed(crew, [1]).any()
+    assert not layer.computed(executor, [1]).any()
     none = layer._replace(hidden=torch.empty(0, 40), ids=layer.ids[:0], weights=layer.weights[:0])
-    assert none.computed(crew).shape == (0, 40)
+    assert none.computed(executor).shape == (0, 40)

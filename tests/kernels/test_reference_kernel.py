@@ -86,7 +86,7 @@ def test_a_block_of_the_wrong_size_is_noticed() -> None:
     ("tokens", "experts", "top_k"), [(1, 8, 2), (9, 4, 4), (30, 3, 1), (2, 16, 3), (0, 4, 2)]
 )
 def test_the_routed_sum_is_the_double_loop(tokens: int, experts: int, top_k: int) -> None:
-    """One token; every expert chosen; many tokens; experts nobody wants; no token at all."""
+    """One token; every expert chosen; many tokens; experts without tokens; no token at all."""
     generator = torch.Generator().manual_seed(tokens)
     hidden = torch.randn(tokens, 12, generator=generator)
     chosen = torch.rand(tokens, experts, generator=generator).topk(top_k).indices

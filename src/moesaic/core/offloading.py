@@ -19,7 +19,7 @@ OFFLOADING = Topology(
     links=(Link(PCIE, (DRAM,), (VRAM,)),),
     placements=(Placement(WHOLE, (VRAM,)), Placement(WHOLE, (DRAM,))),
 )
-IN_VRAM, IN_DRAM = 0, 1  # its placements
+IN_VRAM, IN_DRAM = 0, 1  # its placements, and the first two of every described machine
 
 # The same without an accelerator: nothing to decide, nothing to move.
 HOST_ONLY = Topology((Device(CPU, DRAM),), (Memory(DRAM, CPU),), (), (Placement(WHOLE, (DRAM,)),))
@@ -48,7 +48,7 @@ class AcceleratorMemory:
     def slots(self) -> int:
         """How many experts it holds."""
         at = self.topology.memory_index.get(VRAM)
-        return 0 if at is None else int(self.memory_slots[at]) // self.topology.units
+        return 0 if at is None else self.memory_slots.item(at) // self.topology.units
 
     @property
     def held(self) -> NDArray[np.int64]:
@@ -63,4 +63,4 @@ class AcceleratorMemory:
     def occupied(self) -> int:
         """Their sum."""
         at = self.topology.memory_index.get(VRAM)
-        return 0 if at is None else int(self.memory_occupied[at]) // self.topology.units
+        return 0 if at is None else self.memory_occupied.item(at) // self.topology.units

@@ -54,16 +54,20 @@ def topology_of(spec: MachineSpec) -> Topology:
         Device(CPU, None if host else DRAM, cpu_reads),
         *extra,
     )
-    whole = tuple(Placement(WHOLE, (memory.name,)) for memory in memories)
-    striped = tuple(Placement(STRIPED, part.memories) for part in spec.placements.values())
-    return Topology(devices, memories, links, whole + striped)
+    names = [VRAM, DRAM, *spec.memories, *(n for n in spec.placements if n != DRAM)]
+    placements = tuple(_placement(spec, name) for name in names)
+    return Topology(devices, memories, links, placements)
 
 
 def placement_name(spec: MachineSpec, name: str) -> str:
     """Of a placement by the short name a description has for it: a memory's, or its own."""
+    return _placement(spec, name).name
+
+
+def _placement(spec: MachineSpec, name: str) -> Placement:
     if name in spec.placements:
-        return Placement(STRIPED, spec.placements[name].memories).name
-    return Placement(WHOLE, (name,)).name
+        return Placement(STRIPED, spec.placements[name].memories)
+    return Placement(WHOLE, (name,))
 
 
 def _reads(spec: MachineSpec, names: Iterable[str]) -> tuple[str, ...]:

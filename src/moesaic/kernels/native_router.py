@@ -1,5 +1,6 @@
-"""Norm and router of a few tokens in one native call: as separate operations they take longer to
-start than to do. For a single token even making tensors does, so those are made in advance.
+"""RMSNorm and router of a few tokens in one native call: as separate operations they take longer to
+dispatch than to compute. For a single token even allocating tensors does, so its results are
+preallocated, in a ring buffer.
 """
 
 from __future__ import annotations
@@ -13,43 +14,48 @@ from numpy.typing import NDArray
 
 from moesaic.core.routing import LayerRouting
 from moesaic.kernels import _native
-from moesaic.kernels.native import VALUES
+from moesaic.kernels.native import FLOAT_TYPES
 
-MOST_TOKENS = 4  # beyond, matrix products pay
-KEPT_STEPS = 4  # how long a single token's routing stays as it is
-_UNTOLD = np.empty((0, 0), dtype=np.float32)
+MAX_TOKENS = 4  # with more, matrix products are faster
+RING_SLOTS = 4  # calls after which a single token's result is overwritten
+_NO_SCORES = np.empty((0, 0), dtype=np.float32)
 
 ChoiceT = TypeVar("ChoiceT")
 MakeChoice = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], ChoiceT]
 
 
-class Routing(Generic[ChoiceT]):
-    """What a router said, and where that lies in memory."""
+class RoutingResult(Generic[ChoiceT]):
+    """A router's result, and the addresses of its tensors (`addresses` begins with the normalised
+    hidden states, expert ids and weights)."""
 
-    __slots__ = ("_weights", "addresses", "choice", "hidden", "told")
+    __slots__ = ("_weights", "addresses", "call", "choice", "hidden", "layer_routing")
 
     def __init__(
         self,
         layer: int,
-        stream: torch.Tensor,
+        residual: torch.Tensor,
         experts: int,
         top_k: int,
         make_choice: MakeChoice[ChoiceT],
     ) -> None:
-        tokens = len(stream)
-        self.hidden = torch.empty_like(stream)  # normalised
+        tokens = len(residual)
+        self.hidden = torch.empty_like(residual)  # normalised
         ids = torch.empty((tokens, top_k), dtype=torch.int64)
         weights = torch.empty((tokens, top_k), dtype=torch.float32)
-        scores, preference = torch.empty((2, tokens, experts), dtype=torch.float32)
-        self.choice = make_choice(ids, weights, scores, preference)
-        parts = (self.hidden, ids, weights, scores, preference)
-        self.addresses = tuple(part.data_ptr() for part in parts)
+        scores, selection = torch.empty((2, tokens, experts), dtype=torch.float32)
+        self.choice = make_choice(ids, weights, scores, selection)
+        self.call = call = _native.RouterCall()
+        call.tokens, call.hidden = residual.shape
+        call.normalized, call.ids = self.hidden.data_ptr(), ids.data_ptr()
+        call.weights, call.scores = weights.data_ptr(), scores.data_ptr()
+        call.selection_scores = selection.data_ptr()
+        self.addresses = (call.normalized, call.ids, call.weights)
         chosen, self._weights = ids.numpy(), weights.numpy()
-        self.told = LayerRouting(layer, chosen, _UNTOLD, chosen, _UNTOLD)  # the experts alone
+        self.layer_routing = LayerRouting(layer, chosen, _NO_SCORES, chosen, _NO_SCORES)
 
     def replace(self, experts: NDArray[np.int64], weights: NDArray[np.float32]) -> None:
-        """Somebody else has chosen."""
-        self.told.experts[...] = experts
+        """Overwrite the router's choice."""
+        self.layer_routing.experts[...] = experts
         self._weights[...] = weights
 
 
@@ -67,44 +73,41 @@ class NativeRouter(Generic[ChoiceT]):
         top_k: int,
         make_choice: MakeChoice[ChoiceT],
     ) -> None:
-        self._kept = (norm, gate, bias)  # their memory is used
-        self._dtype, self._value = gate.dtype, VALUES[gate.dtype]
+        self._kept = (norm, gate, bias)  # referenced: calls have their addresses
+        self._dtype, self._type = gate.dtype, FLOAT_TYPES[gate.dtype]
         self._route, self._eps = router.route, eps
         self._experts, self._width = gate.shape
         self._make = (layer, self._experts, top_k, make_choice)
         bias_at = 0 if bias is None else bias.data_ptr()
         self._weights_at = (norm.data_ptr(), gate.data_ptr(), bias_at)
-        self._single: list[Routing[ChoiceT]] = []
-        self._turn = 0
+        self._ring: list[RoutingResult[ChoiceT]] = []
+        self._slot = 0
 
-    def takes(self, stream: torch.Tensor) -> bool:
-        return len(stream) <= MOST_TOKENS and stream.dtype == self._dtype and stream.is_contiguous()
-
-    def __call__(self, stream: torch.Tensor) -> Routing[ChoiceT]:
-        """Of a single token, good until it was called `KEPT_STEPS` times more."""
-        tokens = len(stream)
-        routing = self._next() if tokens == 1 else self._new(stream)
-        norm, gate, bias = self._weights_at
-        self._route(
-            stream.data_ptr(),
-            norm,
-            gate,
-            bias,
-            self._value,
-            tokens,
-            self._width,
-            self._eps,
-            *routing.addresses,
+    def takes(self, residual: torch.Tensor) -> bool:
+        return (
+            len(residual) <= MAX_TOKENS
+            and residual.dtype == self._dtype
+            and residual.is_contiguous()
         )
-        return routing
 
-    def _next(self) -> Routing[ChoiceT]:
-        if not self._single:
+    def __call__(self, residual: torch.Tensor) -> RoutingResult[ChoiceT]:
+        """A single token's result is valid for the next `RING_SLOTS - 1` calls."""
+        result = self._next() if len(residual) == 1 else self._new(residual)
+        result.call.residual = residual.data_ptr()
+        self._route(result.call)
+        return result
+
+    def _next(self) -> RoutingResult[ChoiceT]:
+        if not self._ring:
             one = torch.empty((1, self._width), dtype=self._dtype)
-            self._single = [self._new(one) for _ in range(KEPT_STEPS)]
-        self._turn = (self._turn + 1) % KEPT_STEPS
-        return self._single[self._turn]
+            self._ring = [self._new(one) for _ in range(RING_SLOTS)]
+        self._slot = (self._slot + 1) % RING_SLOTS
+        return self._ring[self._slot]
 
-    def _new(self, stream: torch.Tensor) -> Routing[ChoiceT]:
+    def _new(self, residual: torch.Tensor) -> RoutingResult[ChoiceT]:
         layer, experts, top_k, make_choice = self._make
-        return Routing(layer, stream, experts, top_k, make_choice)
+        result = RoutingResult(layer, residual, experts, top_k, make_choice)
+        call = result.call
+        call.norm, call.gate, call.bias = self._weights_at
+        call.type, call.eps = self._type, self._eps
+        return result

@@ -39,8 +39,8 @@ class CpuMachine(RealMachine):
     ) -> None:
         home = Residency(HOST_ONLY, store.layers, store.experts, (None,))
         super().__init__(store, translator, dtype, home, timeline)
-        self.crew = store.kernel.crew(threads, store.nodes, strict=False)
-        self._token = single_token(self.crew, store.kernel.shape.hidden, dtype)
+        self.executor = store.kernel.executor(threads, store.nodes, strict=False)
+        self._token = single_token(self.executor, store.kernel.shape.hidden, dtype)
         self._view = View.of(home, (), (0,))  # nothing ever moves
 
     def view(self, layer: int) -> View:
@@ -61,7 +61,7 @@ class CpuMachine(RealMachine):
         out = torch.empty_like(hidden)
         blocks = self.store.layer(layer)
         started = perf_counter_ns()
-        taken = self.crew.layer(blocks, queue, hidden, choice.experts, choice.weights, out)
+        taken = self.executor.layer(blocks, queue, hidden, choice.experts, choice.weights, out)
         self._end(layer, queue, out, started, taken)
 
     def _one_by_one(self, layer: int, queue: tuple[int, ...]) -> None:
@@ -72,7 +72,7 @@ class CpuMachine(RealMachine):
         started = began = perf_counter_ns()
         for expert in queue:
             tokens, weights, load = groups[expert]
-            self.crew.expert(self.store.block(layer, expert), hidden, tokens, weights, out)
+            self.executor.expert(self.store.block(layer, expert), hidden, tokens, weights, out)
             now = perf_counter_ns()
             self.timeline.add(Span(CPU, "expert", began, now, layer, expert, load))
             began = now
@@ -94,7 +94,7 @@ class CpuMachine(RealMachine):
 
     def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
         """Of the CPU, whatever the device: there is no other."""
-        return time_on_lane(self.store, self.dtype, self.crew, InlineLane(), tokens, experts)
+        return time_on_lane(self.store, self.dtype, self.executor, InlineLane(), tokens, experts)
 
     def probe_transfer(self, link: str | None = None) -> int:
         return 0

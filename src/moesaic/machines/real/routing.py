@@ -26,7 +26,7 @@ class Translator:
     def routing(self, routed: Routed) -> LayerRouting:
         if self._ranks == 0:
             if routed.native is not None:
-                return routed.native.told
+                return routed.native.layer_routing
             experts = routed.choice.experts.numpy()
             return LayerRouting(routed.layer, experts, _UNTOLD, experts, _UNTOLD)
         choice = routed.choice
