@@ -105,11 +105,11 @@ class RecordingBody:
             self._open.update(self._documents)
         return report
 
-    def probe(self, device: str, tokens: int, experts: int) -> int:
-        return self._body.probe(device, tokens, experts)
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
+        return self._body.probe(device, tokens, experts, placement)
 
-    def probe_transfer(self) -> int:
-        return self._body.probe_transfer()
+    def probe_transfer(self, link: str | None = None) -> int:
+        return self._body.probe_transfer(link)
 
     def _hear(self, routing: LayerRouting) -> None:
         if self._closed:

@@ -105,7 +105,7 @@ def assemble(
 def _belief(settings: Settings, machine: SimMachine) -> Belief:
     most = settings.tokens_per_step
     if settings.belief == "measured":
-        return warm_up(machine, most)
+        return warm_up(machine, most, machine.topology)
     return described_belief(machine.physics, most)
 
 

@@ -15,11 +15,11 @@ import torch
 
 from moesaic.core.body import Decider, LayerwiseBody, Probed
 from moesaic.core.capabilities import Capabilities
+from moesaic.core.offloading import GPU
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId, LayerRouting
 from moesaic.core.step import Step
-from moesaic.core.view import GPU
 from moesaic.machines.loop import run_layers
 from moesaic.machines.real.routing import Translator, chosen_by
 from moesaic.machines.real.store import ExpertStore
@@ -67,12 +67,12 @@ class RealMachine(LayerwiseBody, Probed):
         store: ExpertStore,
         translator: Translator,
         dtype: torch.dtype,
-        slots: int = 0,
+        residency: Residency,
         timeline: Timeline | None = None,
     ) -> None:
         self.store, self.dtype = store, dtype
         self.timeline = timeline if timeline is not None else Timeline(enabled=False)
-        self.residency = Residency(store.layers, store.experts, slots)
+        self.residency = residency
         self._translator = translator
         self._walk: Walk | None = None
         self._total: torch.Tensor | None = None  # of the layer just computed, for the network
