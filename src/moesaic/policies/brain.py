@@ -147,8 +147,8 @@ class Brain:
         """Without slots there is nothing to decide, to keep or to foresee, and no time is lost
         on it: the layer waits for this."""
         self._decided = None
-        chosen = routing.experts.tolist()
-        queue = tuple(chosen[0] if len(chosen) == 1 else sorted({e for row in chosen for e in row}))
+        chosen = routing.used().tolist()
+        queue = tuple(chosen if routing.num_tokens == 1 else sorted(set(chosen)))
         plan = LayerPlan(routing.layer, {CPU: queue})
         if self._checked:
             check(plan, routing.loads(self._shape.experts), view)

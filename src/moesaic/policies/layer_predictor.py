@@ -23,7 +23,8 @@ def _count_pairs(earlier: Ints, later: Ints, pairs: Floats) -> None:
     for token in range(earlier.shape[0]):
         for a in earlier[token]:
             for b in later[token]:
-                pairs[b, a] += 1.0
+                if a >= 0 and b >= 0:  # else padding
+                    pairs[b, a] += 1.0
 
 
 @compiled
@@ -37,7 +38,8 @@ def _rank(
         for b in range(experts):
             likelihood = uses[b] + 1.0
             for a in chosen[token]:
-                likelihood *= (pairs[b, a] + _SMOOTH) / (uses[b] + _SMOOTH * experts)
+                if a >= 0:  # else padding
+                    likelihood *= (pairs[b, a] + _SMOOTH) / (uses[b] + _SMOOTH * experts)
             posterior[b] = likelihood
             total += likelihood
         for rank in range(ranked.shape[1]):

@@ -42,10 +42,12 @@ def sort_by_load(experts: Ints, loads: Ints, n: int) -> None:
 def gather(chosen: Ints, resident: NDArray[np.uint8], table: Ints, loads: Ints) -> int:
     """Fill `table` with the active experts of a layer, highest load first; returns how many.
 
-    `chosen` are the experts of every token, `loads` is scratch of one zero per expert and is
-    left zero again."""
+    `chosen` are the experts of every token, negative where it uses fewer than others; `loads` is
+    scratch of one zero per expert and is left zero again."""
     n = 0
     for expert in chosen.flat:
+        if expert < 0:
+            continue
         if loads[expert] == 0:
             table[EXPERT, n] = expert
             n += 1

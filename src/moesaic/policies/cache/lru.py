@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from moesaic.core.routing import LayerRouting
+from moesaic.core.routing import UNUSED, LayerRouting
 from moesaic.policies.cache.base import Cache
 
 
@@ -16,5 +16,7 @@ class Lru(Cache):
     def observe(self, routing: LayerRouting) -> None:
         """Later tokens are more recent; within a token, better ranks are."""
         used = routing.experts[:, ::-1].ravel()
+        if routing.counts is not None:
+            used = used[used != UNUSED]
         self.values[routing.layer, used] = np.arange(self._clock, self._clock + len(used))
         self._clock += len(used)
