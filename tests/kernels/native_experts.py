@@ -7,12 +7,12 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from moesaic.kernels.base import ALIGNMENT, Blocks, ExpertShape, ExpertWeights
+from moesaic.kernels.base import ALIGNMENT, Blocks, ExpertShape, ExpertWeights, LayerCrew
 from moesaic.kernels.instruction_sets import REFERENCE, available
 
 pytest.importorskip("moesaic.kernels._native", reason="the native kernels were not built")
 
-from moesaic.kernels.native import DTYPES, Crew, NativeKernel
+from moesaic.kernels.native import DTYPES, NativeKernel
 
 torch.set_num_threads(1)
 ISAS = [name for name in available() if name != REFERENCE]
@@ -69,10 +69,12 @@ class Layer(NamedTuple):
     ids: torch.Tensor
     weights: torch.Tensor
 
-    def computed(self, crew: Crew, experts: list[int] | None = None) -> torch.Tensor:
+    def computed(
+        self, crew: LayerCrew, experts: list[int] | None = None, ragged: bool = False
+    ) -> torch.Tensor:
         chosen = list(range(len(self.blocks.tensors))) if experts is None else experts
         out = torch.full(self.hidden.shape, -7.0)
-        crew.layer(self.blocks, chosen, self.hidden, self.ids, self.weights, out)
+        crew.layer(self.blocks, chosen, self.hidden, self.ids, self.weights, out, ragged)
         return out
 
 

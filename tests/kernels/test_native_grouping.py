@@ -19,10 +19,12 @@ from native_experts import (
     random_layer,
 )
 
+from moesaic.core.numa import Node
 from moesaic.kernels.base import Blocks, ExpertShape
 from moesaic.kernels.native import DTYPES, Crew
 
 SHAPE = ExpertShape(40, 24)
+NODES = (Node(0, (0,)), Node(0, (0,)))
 KERNELS = {
     (way, dtype, tiles): Way(way.isa, tiles).kernel(SHAPE, dtype)
     for way in WAYS
@@ -104,3 +106,30 @@ def test_no_tokens_and_no_experts(way: Way, dtype: str) -> None:
     assert not layer.computed(crew, [1]).any()
     none = layer._replace(hidden=torch.empty(0, 40), ids=layer.ids[:0], weights=layer.weights[:0])
     assert none.computed(crew).shape == (0, 40)
+
+
+@every_way
+@every_dtype
+@pytest.mark.parametrize("tokens", [1, 3, 40])
+def test_padding_adds_nothing(way: Way, dtype: str, tokens: int) -> None:
+    """Every expert is computed, the last one too, so that no number of an expert is left over that
+    padding could stand for."""
+    layer = random_layer(way.kernel(SHAPE, dtype), tokens, experts=6, top_k=4)
+    counts = torch.arange(tokens) % 4 + 1
+    layer.ids[torch.arange(4) >= counts[:, None]] = -1
+    for nodes in ((), NODES):
+        crew = layer.kernel.crew(2, nodes)
+        out = layer.computed(crew, list(range(6)), ragged=True)
+        blocks = layer.blocks.tensors
+        truth = expected_layer(
+            layer.kernel, blocks, range(6), layer.hidden, layer.ids, layer.weights
+        )
+        assert truth.used(out) < 1.0
+
+
+@every_way
+def test_padding_that_was_not_announced_is_refused(way: Way) -> None:
+    layer = random_layer(way.kernel(SHAPE, "bf16"), 3, experts=6, top_k=4)
+    layer.ids[1, 3] = -1
+    with pytest.raises(ValueError, match="asks for expert -1"):
+        layer.computed(Crew(layer.kernel, 1))

@@ -16,6 +16,7 @@ import torch
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.numa import Nodes
+from moesaic.core.routing import UNUSED
 from moesaic.kernels import _native
 from moesaic.kernels.base import Blocks, ExpertShape, ExpertWeights, LayerCrew
 from moesaic.kernels.cores import all_cores, worker_cores
@@ -130,8 +131,9 @@ class Crew:
         ids: torch.Tensor,
         weights: torch.Tensor,
         out: torch.Tensor,
+        ragged: bool = False,
     ) -> int:
-        call = self._call(blocks, experts, hidden, ids, weights, out, False)
+        call = self._call(blocks, experts, hidden, ids, weights, out, False, ragged)
         return self.runner.run(*call)
 
     def submit(
@@ -142,12 +144,13 @@ class Crew:
         ids: torch.Tensor,
         weights: torch.Tensor,
         out: torch.Tensor,
+        ragged: bool = False,
     ) -> None:
         """`layer`, begun: everything must stay as it is until `wait` returns, and is kept until
         then: a caller who is interrupted must not take memory away that workers write to."""
         self.wait()
         self._under_way = (blocks, hidden, out)
-        self.runner.submit(*self._call(blocks, experts, hidden, ids, weights, out, False))
+        self.runner.submit(*self._call(blocks, experts, hidden, ids, weights, out, False, ragged))
 
     def wait(self) -> None:
         self.runner.wait(False)
@@ -162,6 +165,7 @@ class Crew:
         weights: torch.Tensor,
         out: torch.Tensor,
         add: bool,
+        ragged: bool = False,
     ) -> LayerArguments:
         if blocks not in self._checked:  # once: a layer's blocks stay where they are
             for block in blocks.tensors:
@@ -170,6 +174,12 @@ class Crew:
         if weights.dtype != torch.float32:
             weights = self._widened = weights.float()  # kept until it was read
         check_layer(self._kernel.shape, hidden, ids, weights, out)
+        total = len(blocks.tensors)
+        if ragged:
+            # The kernels leave out pairs of experts that are not listed: padding becomes one
+            # expert more than there are, which nobody lists, so its block is never looked for.
+            ids = self._padded = torch.where(ids == UNUSED, total, ids)  # kept until it was read
+            total += 1
         tokens, top_k = ids.shape
         return (
             blocks.address,
@@ -181,7 +191,7 @@ class Crew:
             top_k,
             ids.data_ptr(),
             weights.data_ptr(),
-            len(blocks.tensors),
+            total,
             out.data_ptr(),
             VALUES[out.dtype],
             add,

@@ -34,6 +34,7 @@ class NodeCrew:
         ids: torch.Tensor,
         weights: torch.Tensor,
         out: torch.Tensor,
+        ragged: bool = False,
     ) -> int:
         started = perf_counter_ns()
         here: list[list[int]] = [[] for _ in self.crews]
@@ -42,8 +43,8 @@ class NodeCrew:
         weights = weights.float().contiguous()
         parts = [torch.empty(hidden.shape) for _ in self.crews]
         for crew, mine, part in zip(self.crews[1:], here[1:], parts[1:], strict=True):
-            crew.submit(blocks, mine, hidden, ids, weights, part)
-        self.crews[0].layer(blocks, here[0], hidden, ids, weights, parts[0])
+            crew.submit(blocks, mine, hidden, ids, weights, part, ragged)
+        self.crews[0].layer(blocks, here[0], hidden, ids, weights, parts[0], ragged)
         for crew, part in zip(self.crews[1:], parts[1:], strict=True):
             crew.wait()
             parts[0] += part

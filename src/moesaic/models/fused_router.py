@@ -24,19 +24,22 @@ def fused_router(
     from moesaic.kernels.native_router import NativeRouter
 
     rule = router.rule
-    native = _native.Router(
-        ISA_NUMBERS[isa],
-        len(router.weight),
-        rule.top_k,
-        rule.scoring == "sigmoid",
-        rule.normalized,
-        rule.in_fp32,
-        rule.round_weights,
-        rule.factor,
-        rule.groups,
-        rule.top_groups,
-        rule.group_score == "best-two",
-    )
+
+    def native(top_k: int) -> _native.Router:
+        return _native.Router(
+            ISA_NUMBERS[isa],
+            len(router.weight),
+            top_k,
+            rule.scoring == "sigmoid",
+            rule.normalized,
+            rule.in_fp32,
+            rule.round_weights,
+            rule.factor,
+            rule.groups,
+            rule.top_groups,
+            rule.group_score == "best-two",
+        )
+
     weights = (norm.weight, norm.eps, router.weight, router.bias)
     return NativeRouter(layer, *weights, native, rule.top_k, Choice)
 

@@ -212,10 +212,11 @@ class AcceleratedMachine(RealMachine):
         blocks, crew = self.store.layer(layer), self._crews[CPU]
         out = torch.empty(hidden.shape, dtype=torch.float32)
         self._parts[CPU] = out
+        ragged = choice.counts is not None
 
         def compute() -> None:
             started = perf_counter_ns()
-            crew.layer(blocks, queue, hidden, choice.experts, choice.weights, out)
+            crew.layer(blocks, queue, hidden, choice.experts, choice.weights, out, ragged)
             self._busy[CPU] = perf_counter_ns() - started
 
         self.cpu.submit(compute)

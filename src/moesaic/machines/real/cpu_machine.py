@@ -59,7 +59,8 @@ class CpuMachine(RealMachine):
         out = torch.empty_like(hidden)
         blocks = self.store.layer(layer)
         started = perf_counter_ns()
-        taken = self.crew.layer(blocks, queue, hidden, choice.experts, choice.weights, out)
+        ragged = choice.counts is not None
+        taken = self.crew.layer(blocks, queue, hidden, choice.experts, choice.weights, out, ragged)
         self._end(layer, queue, out, started, taken)
 
     def _one_by_one(self, layer: int, queue: tuple[int, ...]) -> None:

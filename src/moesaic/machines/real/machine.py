@@ -62,11 +62,13 @@ class RealMachine:
         self.residency = Residency(store.layers, store.experts, slots)
         self._translator = translator
         self._walk: Walk | None = None
+        self._steps = -1  # the number of the step under way
         self._total: torch.Tensor | None = None  # of the layer just computed, for the network
 
     def begin(self, step: Step, walk: Walk, replay: Replay | None = None) -> None:
         """`replay` routes instead of the network's own routers."""
         self.abandon()
+        self._steps += 1
         self._step, self._walk, self._replay = step, walk, replay
         self._total = None
         self._reports: list[LayerReport] = []
@@ -81,18 +83,19 @@ class RealMachine:
         self._arrived(routed)
         if self._replay is None:
             self._routed = routed
-            return self._translator.routing(routed)
+            return self._translator.routing(routed, self._steps)
         return self._replayed(layer, routed, self._replay)
 
     def _replayed(self, layer: int, routed: Routed, replay: Replay) -> LayerRouting:
         """Choosing is somebody else's here, and so is the time it takes."""
         started = perf_counter_ns()
-        routing = replay(layer)
-        if routed.native is not None:
+        routing = replay(layer).at_step(self._steps)
+        if routed.native is not None and routing.counts is None and routed.choice.counts is None:
             routed.native.replace(routing.experts, routing.weights)
             self._routed = routed
         else:
-            self._routed = routed._replace(choice=chosen_by(routing, routed.choice))
+            choice = chosen_by(routing, routed.choice)
+            self._routed = routed._replace(choice=choice, native=None)
         self._replay_ns += perf_counter_ns() - started
         return routing
 

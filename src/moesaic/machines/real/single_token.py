@@ -31,7 +31,9 @@ class SingleToken:
         self, blocks: Blocks, experts: Sequence[int], routing: Routing[Choice]
     ) -> tuple[torch.Tensor, int]:
         """What the experts add up to, and how many nanoseconds they took."""
-        top_k = routing.told.experts.shape[1]
+        told = routing.told
+        # The used experts are the first columns: to the kernels, padding is not there.
+        top_k = told.experts.shape[1] if told.counts is None else int(told.counts[0])
         taken = self._crew.token(
             blocks,
             experts,
