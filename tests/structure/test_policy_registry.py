@@ -13,6 +13,8 @@ from moesaic.core.errors import UnknownName
 from moesaic.core.registry import Registry
 from moesaic.policies.cache import caches
 from moesaic.policies.cache.base import Cache
+from moesaic.policies.gate import gates
+from moesaic.policies.gate.base import Gate
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.prefetch.base import Prefetch
 from moesaic.policies.schedule import schedules
@@ -23,6 +25,7 @@ KINDS: dict[str, tuple[Registry[Any], type[Any]]] = {
     "schedule": (schedules, Schedule),
     "cache": (caches, Cache),
     "prefetch": (prefetches, Prefetch),
+    "gate": (gates, Gate),
 }
 EVERY = [(kind, name) for kind, (registry, _) in KINDS.items() for name in registry]
 

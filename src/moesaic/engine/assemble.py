@@ -36,6 +36,7 @@ from moesaic.models.synthetic import random_expert
 from moesaic.policies.belief import Belief, warm_up
 from moesaic.policies.brain import Brain
 from moesaic.policies.cache import caches
+from moesaic.policies.gate import gates
 from moesaic.policies.placement import initial_placement
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.prefetch.base import Prefetch
@@ -163,6 +164,7 @@ def _on_machine(
         brain(replace(belief, decision_ns=decision_ns)),
         ContiguousCache(spec, room.sequences, room.length, decoder.dtype),
         {phase: schedules.create(settings.schedule_for(phase)) for phase in phases},
+        gates.create(settings.gate, spec.top_k),
     )
 
 

@@ -12,6 +12,7 @@ from moesaic.hardware.host import usable_cores
 from moesaic.kernels.instruction_sets import KERNELS
 from moesaic.kernels.instruction_sets import choose as choose_kernel
 from moesaic.policies.cache import caches
+from moesaic.policies.gate import gates
 from moesaic.policies.placement import FILLS
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
@@ -42,6 +43,7 @@ class EngineSettings:
     cache: str = "two-speed"
     prefetch: str = "impact"
     prefill_schedule: str | None = None  # where prompts are scheduled differently
+    gate: str = "full"  # how many experts a token uses, and whether its logits stand
     per_layer: bool = True
     promote: bool = True
     dtype: str = "auto"  # what everything but the experts is computed in; auto: as published
@@ -67,6 +69,7 @@ class EngineSettings:
             ("schedule", self.prefill_schedule or self.schedule, schedules),
             ("cache", self.cache, caches),
             ("prefetch", self.prefetch, prefetches),
+            ("gate", self.gate, gates),
             ("accelerator", self.accelerator, ACCELERATORS),
             ("dtype", self.dtype, DTYPES),
             ("expert dtype", self.expert_dtype, EXPERT_DTYPES),

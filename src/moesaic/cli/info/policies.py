@@ -10,6 +10,7 @@ from moesaic.cli.shared.output import print_json, print_table
 from moesaic.cli.shared.simulation_options import json_option
 from moesaic.core.registry import Registry
 from moesaic.policies.cache import caches
+from moesaic.policies.gate import gates
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
 from moesaic.policies.systems import SYSTEMS, System
@@ -18,6 +19,7 @@ _TITLES = {
     "schedules": "--schedule: who computes which expert, and what is transferred for it",
     "caches": "--cache: which experts deserve GPU memory",
     "prefetches": "--prefetch: what to bring while the link is idle",
+    "gates": "--gate: how many experts a token uses, and whether what came of it stands",
     "fills": "--fill: what is in GPU memory before the first step",
 }
 
@@ -32,6 +34,7 @@ def policies(as_json: bool) -> None:
         "schedules": _summaries(schedules),
         "caches": _summaries(caches),
         "prefetches": _summaries(prefetches),
+        "gates": _summaries(gates),
         "fills": {"auto": "what the schedule wants", **FILLS},
     }
     systems = {name: _described(system) for name, system in SYSTEMS.items()}
