@@ -48,6 +48,13 @@ class StepRouting:
     def sequences(self) -> int:
         return self.step.sequences
 
+    @property
+    def uses(self) -> int:
+        """Experts used in a layer by all tokens together."""
+        return (
+            self.tokens * self.experts.shape[2] if self.counts is None else int(self.counts.sum())
+        )
+
     def layer(self, layer: int) -> LayerRouting:
         return LayerRouting(
             layer,

@@ -10,6 +10,7 @@ from moesaic.core.units import GB
 from moesaic.hardware.spec import MachineSpec
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.cache import caches
+from moesaic.policies.gate import gates
 from moesaic.policies.placement import FILLS
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
@@ -33,6 +34,7 @@ class Settings:
     schedule: str = "hybrid"
     cache: str = "mrs"
     prefetch: str = "impact"
+    gate: str = "full"  # how many experts a token uses
     cache_ratio: float = 0.25  # share of all routed experts that GPU memory holds
     tokens: int = 256  # decode: measured steps; prefill: tokens per prompt
     batch: int = 1  # decode: sequences in parallel
@@ -55,6 +57,7 @@ class Settings:
         _known("schedule", self.schedule, schedules)
         _known("cache", self.cache, caches)
         _known("prefetch", self.prefetch, prefetches)
+        _known("gate", self.gate, gates)
         _known("fill", self.fill, ("auto", *FILLS))
         _known("belief", self.belief, BELIEFS)
         for name in ("tokens", "batch", "prompts"):
@@ -118,6 +121,11 @@ class Settings:
     def _check_policies(self) -> None:
         if self.alpha is not None and not 0.0 < self.alpha <= 1.0:
             raise ImpossibleSetting(f"alpha is {self.alpha}; it must lie above 0 and at most at 1")
+        if gates.load(self.gate).reruns:
+            raise ImpossibleSetting(
+                f"gate {self.gate!r} runs tokens again where the model is not sure, which a "
+                "simulated run does not do yet: use it with `moesaic run`, or another gate here"
+            )
         if caches.load(self.cache).fixed and prefetches.create(self.prefetch).lookahead:
             raise ImpossibleSetting(
                 f"cache {self.cache!r} never gives up a slot, so prefetch {self.prefetch!r} has "

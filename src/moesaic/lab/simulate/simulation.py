@@ -17,6 +17,7 @@ from moesaic.core.view import CPU, GPU
 from moesaic.engine.described_belief import described_belief
 from moesaic.hardware.spec import PlannerSpec
 from moesaic.lab.simulate.floor import Floor
+from moesaic.lab.simulate.gated_steps import gated
 from moesaic.lab.simulate.result import Result, Tally
 from moesaic.lab.simulate.settings import Settings
 from moesaic.machines.loop import PlanningCost, forward
@@ -26,6 +27,7 @@ from moesaic.policies.belief import Belief, warm_up
 from moesaic.policies.brain import Brain
 from moesaic.policies.cache import caches
 from moesaic.policies.future import Future
+from moesaic.policies.gate import gates
 from moesaic.policies.placement import initial_placement
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
@@ -57,7 +59,8 @@ def simulate(
         layers = settings.model.num_moe_layers
         report = forward(machine, brain, layers, cost)
         if index >= settings.warmup_steps:
-            tally.add(report, floor.step_s(step, report), perf_counter_ns() - started)
+            taken = perf_counter_ns() - started
+            tally.add(report, floor.step_s(step, report, routed.uses), taken)
         advance(1)
     return tally.close(machine, brain, floor, source)
 
@@ -85,6 +88,7 @@ def workload(settings: Settings, source: TraceSource) -> Iterable[StepRouting]:
         routed = decode_steps(source, settings.batch, steps, skip_tokens=skip)
     else:
         routed = prefill_steps(source, settings.tokens, steps, skip_tokens=skip)
+    routed = gated(routed, gates.create(settings.gate, settings.model.top_k))
     return list(routed) if _needs_future(settings) else routed
 
 

@@ -45,12 +45,14 @@ class SimMachine:
         self._dense_devices = {GPU, *self._dense_on}
         self._flight: tuple[Transfer, Task] | None = None
         self._routed = 0  # layers so far
+        self._steps = -1  # the number of the step under way
         self._expert_costs: dict[tuple[str, int], int] = {}
         self._transfer_ns, self._expert_bytes = physics.transfer_ns, physics.expert_bytes
         self._dense_before = _dense_layers_before(model.moe_layers, model.num_layers)
 
     def begin(self, step: Step, route: Callable[[int], LayerRouting]) -> None:
         self._step, self._route = step, route
+        self._steps += 1
         self._step_start = self.clock.now
         self._dense_costs = {d: self._dense_ns(d) for d in self._dense_devices}
         self._reports: list[LayerReport] = []
@@ -68,7 +70,7 @@ class SimMachine:
             self.lanes[device].submit(self._shared)
         self._routed += 1
         self.lanes[PCIE].replace_background(())  # from here on the view must stay true
-        self._routing = self._route(layer)
+        self._routing = self._route(layer).at_step(self._steps)
         return self._routing
 
     def view(self, layer: int) -> View:

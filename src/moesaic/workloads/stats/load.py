@@ -22,8 +22,8 @@ def used_numbers(chosen: NDArray[Any], experts: int) -> NDArray[np.int64]:
     """Of chosen experts [tokens, L, k] those that are used, in one list, counted through all
     layers: expert e of layer l is l * experts + e."""
     numbers: NDArray[np.int64] = chosen.astype(np.int64)
-    flat: NDArray[np.int64] = numbers + np.arange(chosen.shape[1])[:, None] * experts
-    return flat[numbers != UNUSED]
+    flat = numbers + np.arange(chosen.shape[1])[:, None] * experts
+    return np.asarray(flat[numbers != UNUSED])
 
 
 def top_shares(counts: NDArray[np.int64], fractions: tuple[float, ...]) -> list[float]:
