@@ -13,6 +13,7 @@ from moesaic.lab.simulate.workload import choose_workload
 from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.belief import Belief
 from moesaic.policies.schedule.base import Work
+from moesaic.policies.systems import load_system
 from moesaic.policies.timelines import ABSENT, gather
 from moesaic.workloads.steps import popularity
 
@@ -38,7 +39,11 @@ def decision_times_us(batch: int, steps: int) -> tuple[list[float], list[float]]
     """How long the brain takes in a simulated decode run of DeepSeek-V2-Lite under hybrid + mrs +
     impact: per layer, for the decision and for the look-ahead."""
     settings = Settings(
-        load_model("deepseek-v2-lite"), load_machine("a6000-xeon5220r"), batch=batch, tokens=steps
+        load_model("deepseek-v2-lite"),
+        load_machine("a6000-xeon5220r"),
+        policies=load_system("hybrimoe").policies,
+        batch=batch,
+        tokens=steps,
     )
     source = choose_workload(None, settings).source
     body, brain = assemble(settings, popularity(source, settings.profile_tokens), (), None)

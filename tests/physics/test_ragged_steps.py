@@ -21,6 +21,7 @@ from moesaic.machines.sim import SimMachine
 from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.gate import gates
 from moesaic.policies.gate.base import Gate, GateStep
+from moesaic.policies.policy_set import PolicySet, with_options
 from moesaic.workloads.block import join
 from moesaic.workloads.source import MemoryTrace, TraceSource
 from moesaic.workloads.steps import decode_steps
@@ -87,10 +88,9 @@ def test_half_of_the_experts_is_the_narrow_model(policies: tuple[str, str], batc
     settings = Settings(
         WIDE,
         MACHINE,
-        schedule=policies[0],
-        cache=policies[1],
-        prefetch="none",
-        gate="little",
+        policies=PolicySet.of(
+            schedule=policies[0], cache=policies[1], prefetch="none", gate="little"
+        ),
         tokens=30,
         batch=batch,
         warmup=4,
@@ -99,17 +99,17 @@ def test_half_of_the_experts_is_the_narrow_model(policies: tuple[str, str], batc
     )
     source = some_trace()
     ragged = simulate(settings, source)
-    slim = replace(settings, model=replace(WIDE, top_k=WIDE.top_k // 2), gate="full")
+    whole = with_options(settings, {"gate": "full"})
+    slim = replace(whole, model=replace(WIDE, top_k=WIDE.top_k // 2))
     assert results(ragged) == results(simulate(slim, as_narrow(source)))
-    assert results(ragged) != results(simulate(replace(settings, gate="full"), source))
+    assert results(ragged) != results(simulate(whole, source))
 
 
 def test_prompts_are_as_the_gate_wants_them() -> None:
-    settings = Settings(WIDE, MACHINE, phase="prefill", tokens=64, prompts=2, gate="little")
-    source = some_trace()
-    assert results(simulate(settings, source)) == results(
-        simulate(replace(settings, gate="full"), source)
-    )
+    policies = PolicySet.of(gate="little")
+    settings = Settings(WIDE, MACHINE, "prefill", policies, tokens=64, prompts=2)
+    source, whole = some_trace(), with_options(settings, {"gate": "full"})
+    assert results(simulate(settings, source)) == results(simulate(whole, source))
 
 
 def test_a_step_may_be_run_again_with_more_experts() -> None:
@@ -141,4 +141,4 @@ def test_a_step_may_be_run_again_with_more_experts() -> None:
 
 def test_a_gate_that_runs_tokens_again_is_refused() -> None:
     with pytest.raises(ImpossibleSetting, match="gate 'unsure' runs tokens again"):
-        Settings(WIDE, MACHINE, gate="unsure")
+        Settings(WIDE, MACHINE, policies=PolicySet.of(gate="unsure"))

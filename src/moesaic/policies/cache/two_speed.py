@@ -17,8 +17,11 @@ SLOW = 0.01
 
 
 class TwoSpeed(Cache):
-    def __init__(self, layers: int, experts: int, top_k: int) -> None:
+    def __init__(
+        self, layers: int, experts: int, top_k: int, fast: float = FAST, slow: float = SLOW
+    ) -> None:
         super().__init__(layers, experts, top_k)
+        self._fast_weight, self._slow_weight = fast, slow
         self._top_p = min(2 * top_k, experts)
         self._fast = np.zeros((layers, experts))
         self._slow = np.zeros((layers, experts))
@@ -30,7 +33,7 @@ class TwoSpeed(Cache):
         total = np.bincount(ranked.ravel(), weights=scores.ravel(), minlength=experts)
         mean = total / len(ranked)
         self._seen[layer] += 1
-        slow = max(SLOW, 1.0 / self._seen[layer])
-        self._fast[layer] += FAST * (mean - self._fast[layer])
+        slow = max(self._slow_weight, 1.0 / self._seen[layer])
+        self._fast[layer] += self._fast_weight * (mean - self._fast[layer])
         self._slow[layer] += slow * (mean - self._slow[layer])
         self.values[layer] = 0.5 * (self._fast[layer] + self._slow[layer])

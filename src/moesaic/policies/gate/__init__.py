@@ -13,5 +13,6 @@ if TYPE_CHECKING:  # names and summaries must cost no numpy: `--help` reads them
 
 gates: Registry[Gate] = Registry("gate")
 _HERE = "moesaic.policies.gate"
+FULL = "full"  # the model as it was trained
 
-gates.register("full", f"{_HERE}.full:Full", "every token uses all of the model's top-k experts")
+gates.register(FULL, f"{_HERE}.full:Full", "every token uses all of the model's top-k experts")
