@@ -35,15 +35,18 @@ def decode_layer(experts: int, active: int, tokens: int) -> Work:
     return Work(0, n, table, lanes, belief)
 
 
-def decision_times_us(batch: int, steps: int) -> tuple[list[float], list[float]]:
-    """How long the brain takes in a simulated decode run of DeepSeek-V2-Lite under hybrid + mrs +
-    impact: per layer, for the decision and for the look-ahead."""
+def decision_times_us(model: str, batch: int, steps: int) -> tuple[list[float], list[float]]:
+    """How long the brain takes in a simulated decode run under hybrid + mrs + impact: per layer,
+    for the decision and for the look-ahead."""
     settings = Settings(
-        load_model("deepseek-v2-lite"),
+        load_model(model),
         load_machine("a6000-xeon5220r"),
         policies=load_system("hybrimoe").policies,
         batch=batch,
         tokens=steps,
+        warmup=min(steps, 32),
+        expert_dtype="int4",
+        dense_dtype="int4",
     )
     source = choose_workload(None, settings).source
     body, brain = assemble(settings, popularity(source, settings.profile_tokens), (), None)

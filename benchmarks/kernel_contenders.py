@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from benchmarks.kernel_cases import SEED, Case
 from moesaic.kernels.base import ExpertKernel, ExpertShape, ExpertWeights
-from moesaic.kernels.native import Crew, NativeKernel
+from moesaic.kernels.native import NativeKernel
+from moesaic.kernels.native_executor import NativeExecutor
 from moesaic.kernels.reference import ReferenceKernel, block_views
 from moesaic.machines.real.store import ExpertStore
 
@@ -38,20 +39,20 @@ class Contender(Protocol):
         """How long its threads may stay awake when it is done."""
 
     def ready(self, case: Case) -> Call:
-        """The case on experts that were not in use lately."""
+        """The case, on experts that were not used recently."""
 
 
 class Ring:
-    """Places in a store, one run after the other; an even number of them, so that whoever is
-    even stays even."""
+    """A ring over the slots of a store, which are taken in runs; an even number of slots, so that
+    even experts stay in even slots."""
 
-    def __init__(self, places: int) -> None:
-        self.places = places - places % 2
+    def __init__(self, slots: int) -> None:
+        self.slots = slots - slots % 2
         self._next = 0
 
     def take(self, count: int) -> Any:
-        numbers = (torch.arange(count) + self._next) % self.places
-        self._next = (self._next + count + count % 2) % self.places
+        numbers = (torch.arange(count) + self._next) % self.slots
+        self._next = (self._next + count + count % 2) % self.slots
         return numbers
 
 
@@ -65,8 +66,8 @@ class Native:
         self, kernel: NativeKernel, threads: int, experts: list[ExpertWeights], store_bytes: int
     ) -> None:
         self.dtype = kernel.dtype
-        self.crew = Crew(kernel, threads)
-        self.expert_bytes = int(self.crew.runner.block_bytes)
+        self.executor = NativeExecutor(kernel, threads)
+        self.expert_bytes = int(self.executor.runner.block_bytes)
         self.store = filled_store(kernel, experts, store_bytes)
         self._blocks = self.store.layer(0)
         self._ring = Ring(self.store.experts)
@@ -77,7 +78,7 @@ class Native:
         out = torch.empty_like(case.hidden)
 
         def call() -> Any:
-            self.crew.layer(self._blocks, chosen, case.hidden, ids, case.weights, out)
+            self.executor.layer(self._blocks, chosen, case.hidden, ids, case.weights, out)
             return out
 
         return call
@@ -123,8 +124,8 @@ class PyTorch:
 
 def tokens_of(case: Case, expert: int) -> tuple[Any, Any]:
     """Rows of one expert (None: all of them) and their weights as a column."""
-    rows, places = (case.ids == expert).nonzero(as_tuple=True)
-    weights = case.weights[rows, places].bfloat16()[:, None]
+    rows, ranks = (case.ids == expert).nonzero(as_tuple=True)
+    weights = case.weights[rows, ranks].bfloat16()[:, None]
     return (None if len(rows) == len(case.hidden) else rows), weights
 
 
@@ -145,7 +146,7 @@ def random_experts(shape: ExpertShape) -> list[ExpertWeights]:
 def filled_store(
     kernel: ExpertKernel, experts: list[ExpertWeights], store_bytes: int
 ) -> ExpertStore:
-    store = ExpertStore(kernel, 1, places_for(kernel.block_bytes, store_bytes))
+    store = ExpertStore(kernel, 1, slots_for(kernel.block_bytes, store_bytes))
     for number in range(store.experts):
         if number < len(experts):
             kernel.pack(experts[number], store.block(0, number))
@@ -154,6 +155,6 @@ def filled_store(
     return store
 
 
-def places_for(expert_bytes: int, store_bytes: int) -> int:
+def slots_for(expert_bytes: int, store_bytes: int) -> int:
     """At least four: two pairs, never the same one twice in a row."""
     return max(4, store_bytes // expert_bytes)

@@ -72,14 +72,14 @@ def judge(goal: Goal, rows: Sequence[Row]) -> Verdict:
     found = [
         (share, row)
         for row in rows
-        if goal.tokens in (None, row.place.tokens) and goal.dtype in (None, row.place.dtype)
+        if goal.tokens in (None, row.key.tokens) and goal.dtype in (None, row.key.dtype)
         if (share := goal.measure(row)) is not None
     ]
     if not found:
         return Verdict(goal.asked, "not measured", "", "", None)
     worst, row = min(found, key=lambda pair: pair[0].median)
     met = worst.median > goal.least if goal.more else worst.median >= goal.least
-    where = f"{row.place.model}, {row.place.tokens}, {row.place.dtype}"
+    where = f"{row.key.model}, {row.key.tokens}, {row.key.dtype}"
     reached, best = _words(worst.median, goal.unit), _words(worst.best, goal.unit)
     return Verdict(goal.asked, reached, where, best, met)
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from benchmarks.kernel_cases import Case
-from benchmarks.kernel_contenders import Call, places_for
+from benchmarks.kernel_contenders import Call, slots_for
 from moesaic.kernels.base import ExpertShape, ExpertWeights
 
 CLASSES = {"bf16": "AMXBF16_MOE", "int8": "AMXInt8_MOE", "int4": "AMXInt4_MOE"}
@@ -60,12 +60,12 @@ class KtKernel:
         self.dtype = dtype
         self.expert_bytes = shape.values * BITS[dtype] // 8
         self._workers = workers
-        most = max(case.experts for case in cases)
-        self._per_layer = max(most + most % 2, 2 * (SOURCE_BYTES // (4 * shape.values)))
+        largest = max(case.experts for case in cases)
+        self._per_layer = max(largest + largest % 2, 2 * (SOURCE_BYTES // (4 * shape.values)))
         # It keeps these addresses.
         self._on_gpu = torch.zeros(self._per_layer, dtype=torch.bool)
         self._numbers = torch.arange(self._per_layer)
-        layers = -(-places_for(self.expert_bytes, store_bytes) // self._per_layer)
+        layers = -(-slots_for(self.expert_bytes, store_bytes) // self._per_layer)
         self._source = stacks(experts, self._per_layer)
         self._layers = [self._layer(shape, dtype, cases) for _ in range(layers)]
         del self._source
@@ -111,8 +111,8 @@ class KtKernel:
         step = experts + experts % 2
         per_layer = max(1, self._per_layer // step)
         self._at = (self._at + 1) % (per_layer * len(self._layers))
-        layer, place = divmod(self._at, per_layer)
-        return self._layers[layer], place * step
+        layer, slot = divmod(self._at, per_layer)
+        return self._layers[layer], slot * step
 
 
 def stacks(experts: list[ExpertWeights], count: int) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What the kernel benchmark can be asked, and what is asked if nothing is said."""
+"""Command line options of the kernel benchmark, and their defaults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moesaic.kernels.instruction_sets import KERNELS, choose
 
 QUICK_MODELS, QUICK_TOKENS = ("deepseek-v2-lite", "qwen3-30b-a3b"), (1, 16, 256)
 FULL_SECONDS, QUICK_SECONDS = 6.0, 2.0
-MOST_TOKENS = 4096
+MAX_TOKENS = 4096
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -54,7 +54,7 @@ def asked_for(options: argparse.Namespace) -> Asked:
         kt_threads=kt_threads,
         kernel=choose(options.kernel),
         store_bytes=int(options.store_gb * 1e9),
-        effort=Effort(seconds, least=3, most=40),
+        effort=Effort(seconds, min_rounds=3, max_rounds=40),
     )
 
 
@@ -74,10 +74,8 @@ def token_counts(asked: str | None, default: tuple[int, ...]) -> tuple[int, ...]
     if asked is None:
         return default
     counts = asked.split(",")
-    if not all(count.strip().isdecimal() and 1 <= int(count) <= MOST_TOKENS for count in counts):
-        raise ImpossibleSetting(
-            f"--tokens {asked}: give counts from 1 to {MOST_TOKENS}, as in 1,64"
-        )
+    if not all(count.strip().isdecimal() and 1 <= int(count) <= MAX_TOKENS for count in counts):
+        raise ImpossibleSetting(f"--tokens {asked}: give counts from 1 to {MAX_TOKENS}, as in 1,64")
     return tuple(dict.fromkeys(int(count) for count in counts))
 
 

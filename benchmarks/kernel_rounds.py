@@ -1,7 +1,7 @@
-"""How the kernel benchmark measures: in rounds, everybody once per round.
+"""How the kernel benchmark measures: in rounds, every contender once per round.
 
 A shared machine may be three times slower for seconds at a time. What is compared is therefore
-measured side by side: this machine's ceilings before and after every turn, by the same workers
+measured side by side: this machine's roofline before and after every turn, by the same workers
 that compute experts, and all contenders one after the other. Ratios are taken within a round, and
 the median of the rounds counts."""
 
@@ -24,7 +24,7 @@ PEAK_ITEMS_PER_THREAD = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Ceiling:
+class Roofline:
     stream_gb_s: float
     peak_tflops: float | None  # None: no matrix tiles here
 
@@ -32,7 +32,7 @@ class Ceiling:
 @dataclass(frozen=True, slots=True)
 class Turn:
     seconds: float  # one call
-    ceiling: Ceiling
+    ceiling: Roofline
 
 
 Who = tuple[str, str]  # a contender: whose kernels, which precision
@@ -41,59 +41,61 @@ Round = dict[Who, Turn]
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    seconds: float  # for a case, unless it needs longer for `least` rounds
-    least: int
-    most: int
+    seconds: float  # for a case, unless it needs longer for `min_rounds`
+    min_rounds: int
+    max_rounds: int
 
 
-class Ceilings:
-    """What one pool can do, measured on the store it computes from."""
+class RooflineProbe:
+    """Streaming bandwidth and matrix peak of one pool, on the store it computes from."""
 
     def __init__(self, native: Native, threads: int) -> None:
-        self._pool = native.crew.pool
+        self._pool = native.executor.pool
         self._store = native.store
         self._bytes = min(STREAM_BYTES_PER_THREAD * threads, self._store.bytes // 3)
         self._items = PEAK_ITEMS_PER_THREAD * threads
         self._at = 0
         self._tiles = "amx" in _native.isas()
-        self._spread = self._faster_spread()
+        self._multi_stream = self._multi_stream_is_faster()
 
-    def _faster_spread(self) -> bool:
-        """Whether reading in several places at once is the faster way here: taken in turns."""
-        self._read(False)  # who sleeps wakes up
+    def _multi_stream_is_faster(self) -> bool:
+        """Whether four read streams per worker are faster than one here: measured in turns."""
+        self._read(False)  # wakes sleeping workers
         turns = [(self._read(False), self._read(True)) for _ in range(READING_TURNS)]
-        return median(spread - plain for plain, spread in turns) < 0
+        return median(several - one for one, several in turns) < 0
 
-    def _read(self, spread: bool) -> float:
+    def _read(self, multi_stream: bool) -> float:
         self._at += self._bytes
         if self._at + self._bytes > self._store.bytes:
             self._at = 0
         address = self._store.block(0, 0).data_ptr() + self._at
-        return self._pool.stream_seconds(address, self._bytes, spread)
+        return self._pool.stream_seconds(address, self._bytes, multi_stream)
 
-    def measure(self) -> Ceiling:
-        stream = self._bytes / self._read(self._spread) / 1e9
+    def measure(self) -> Roofline:
+        stream = self._bytes / self._read(self._multi_stream) / 1e9
         if not self._tiles:
-            return Ceiling(stream, None)
-        operations = self._items * _native.peak_flops
-        return Ceiling(stream, operations / self._pool.peak_seconds(self._items) / 1e12)
+            return Roofline(stream, None)
+        operations = self._items * _native.peak_item_flops
+        return Roofline(stream, operations / self._pool.peak_seconds(self._items) / 1e12)
 
 
-def between(before: Ceiling, after: Ceiling) -> Ceiling:
+def between(before: Roofline, after: Roofline) -> Roofline:
     """As if both measurements had been one."""
     stream = 2 / (1 / before.stream_gb_s + 1 / after.stream_gb_s)
     if before.peak_tflops is None or after.peak_tflops is None:
-        return Ceiling(stream, None)
-    return Ceiling(stream, 2 / (1 / before.peak_tflops + 1 / after.peak_tflops))
+        return Roofline(stream, None)
+    return Roofline(stream, 2 / (1 / before.peak_tflops + 1 / after.peak_tflops))
 
 
 def measure(
-    case: Case, contenders: list[Contender], ceilings: Ceilings, effort: Effort
+    case: Case, contenders: list[Contender], ceilings: RooflineProbe, effort: Effort
 ) -> list[Round]:
     calls = {(one.by, one.dtype): calls_for(one, case) for one in contenders}
     rounds: list[Round] = []
     end = time.perf_counter() + effort.seconds
-    while len(rounds) < effort.least or (len(rounds) < effort.most and time.perf_counter() < end):
+    while len(rounds) < effort.min_rounds or (
+        len(rounds) < effort.max_rounds and time.perf_counter() < end
+    ):
         turns: Round = {}
         before = ceilings.measure()
         for one in contenders:

@@ -24,8 +24,8 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What a row is about."""
+class RowKey:
+    """Identifies a row."""
 
     model: str
     tokens: str  # as in a case
@@ -36,7 +36,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    place: Place
+    key: RowKey
     rounds: int
     ms: Spread
     gb_s: Spread
@@ -52,7 +52,7 @@ def spread(values: Sequence[float], best: Callable[[Sequence[float]], float] = m
 
 
 def others_for(who: Who) -> dict[str, Who]:
-    """Whom one is compared with: everybody's same precision, PyTorch's only one, its own bf16."""
+    """Contenders to compare with: the same precision of others, PyTorch's bf16, its own bf16."""
     by, dtype = who
     others = {
         "pytorch": ("pytorch", "bf16"),
@@ -62,12 +62,12 @@ def others_for(who: Who) -> dict[str, Who]:
     return {name: other for name, other in others.items() if other != who}
 
 
-def make_row(place: Place, rounds: Sequence[Round], work: Work, error: float) -> Row:
-    """What one contender did, beside the ceilings and the others of the same rounds."""
-    who = place.by, place.dtype
+def make_row(key: RowKey, rounds: Sequence[Round], work: Work, error: float) -> Row:
+    """One contender's results, relative to the roofline and the others of the same rounds."""
+    who = key.by, key.dtype
     turns = [turns[who] for turns in rounds]
     return Row(
-        place,
+        key,
         rounds=len(rounds),
         ms=spread([1e3 * turn.seconds for turn in turns], min),
         gb_s=spread([work.bytes / turn.seconds / 1e9 for turn in turns]),

@@ -12,23 +12,24 @@ from statistics import median, quantiles
 
 import torch
 
+from benchmarks.kernel_background_load import now, others_share
 from benchmarks.kernel_cases import MODELS, PROMPT_MODEL, Case, even_case, prompt_case
-from benchmarks.kernel_contenders import Contender, Native, PyTorch, places_for, random_experts
+from benchmarks.kernel_contenders import Contender, Native, PyTorch, random_experts, slots_for
 from benchmarks.kernel_goals import Latency
 from benchmarks.kernel_kt import KtKernel, Workers, version
-from benchmarks.kernel_neighbours import now, others_share
-from benchmarks.kernel_rounds import Ceiling, Ceilings, Effort, Round, measure
-from benchmarks.kernel_rows import Place, Row, Work, make_row
+from benchmarks.kernel_rounds import Effort, Roofline, RooflineProbe, Round, measure
+from benchmarks.kernel_rows import Row, RowKey, Work, make_row
 from moesaic.cli.shared.output import progress
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.hardware.host import memory
 from moesaic.kernels.choose import make_kernel
-from moesaic.kernels.instruction_sets import REFERENCE, in_words
-from moesaic.kernels.native import Crew, NativeKernel
+from moesaic.kernels.instruction_sets import REFERENCE, kernel_description
+from moesaic.kernels.native import NativeKernel
+from moesaic.kernels.native_executor import NativeExecutor
 from moesaic.model_info.expert_block import block_bytes
 
 LATENCIES, PAUSES = 5000, 20
-BESIDE_BYTES = 3 << 30  # hidden states, workspaces, PyTorch; what kt-kernel packs from
+OTHER_BYTES = 3 << 30  # hidden states, workspaces, PyTorch; what kt-kernel packs from
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +51,17 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class Found:
     rows: list[Row]
-    ceilings: list[Ceiling]
+    ceilings: list[Roofline]
     latency: Latency | None
     others_share: float | None  # of the machine's time while this was measured
 
 
 def run(asked: Asked) -> Found:
-    """Each shape in a process of its own: not everybody gives memory back."""
+    """Each shape in a process of its own: not every contender frees its memory."""
     check(asked)
     before, latency = now(), start_latency(asked)
     rows: list[Row] = []
-    ceilings: list[Ceiling] = []
+    ceilings: list[Roofline] = []
     for model in asked.models:
         with ProcessPoolExecutor(1, get_context("spawn"), initializer=silence) as process:
             measured = process.submit(run_model, asked, model).result()
@@ -74,15 +75,15 @@ def silence() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def run_model(asked: Asked, model: str) -> tuple[list[Row], list[Ceiling]]:
+def run_model(asked: Asked, model: str) -> tuple[list[Row], list[Roofline]]:
     torch.set_num_threads(asked.threads)
     cases = asked.cases(model)
     rows: list[Row] = []
-    seen: list[Ceiling] = []
+    seen: list[Roofline] = []
     with progress(model, len(cases)) as advance, torch.inference_mode():
         contenders = enter(asked, model, cases)
         native = next(one for one in contenders if isinstance(one, Native))
-        ceilings = Ceilings(native, asked.threads)
+        ceilings = RooflineProbe(native, asked.threads)
         for case in cases:
             rounds = measure(case, contenders, ceilings, asked.effort)
             seen += [turn.ceiling for turns in rounds for turn in turns.values()]
@@ -109,7 +110,7 @@ def needed_bytes(asked: Asked, model: str) -> int:
     if version():
         dtypes += asked.dtypes
     blocks = (block_bytes(dtype, shape.hidden, shape.intermediate) for dtype in dtypes)
-    return sum(block * places_for(block, asked.store_bytes) for block in blocks) + BESIDE_BYTES
+    return sum(block * slots_for(block, asked.store_bytes) for block in blocks) + OTHER_BYTES
 
 
 def native_kernel(asked: Asked, model: str, dtype: str) -> NativeKernel:
@@ -117,13 +118,13 @@ def native_kernel(asked: Asked, model: str, dtype: str) -> NativeKernel:
     if not isinstance(kernel, NativeKernel):
         raise ImpossibleSetting(
             f"this measures the native kernels, but {dtype} would be computed by "
-            f"{in_words(REFERENCE)}"
+            f"{kernel_description(REFERENCE)}"
         )
     return kernel
 
 
 def enter(asked: Asked, model: str, cases: Sequence[Case]) -> list[Contender]:
-    """Everybody who takes part, the native kernels first."""
+    """All contenders, the native kernels first."""
     shape, size = MODELS[model].shape, asked.store_bytes
     experts = random_experts(shape)
     contenders: list[Contender] = [
@@ -143,10 +144,10 @@ def rows_of(case: Case, contenders: Sequence[Contender], rounds: Sequence[Round]
     rows = []
     for one in contenders:
         difference = one.ready(case)().float() - reference
-        place = Place(case.model, case.tokens, case.experts, one.by, one.dtype)
+        key = RowKey(case.model, case.tokens, case.experts, one.by, one.dtype)
         work = Work(case.experts * one.expert_bytes, case.flops)
         error = float(difference.norm() / reference.norm())
-        rows.append(make_row(place, rounds, work, error))
+        rows.append(make_row(key, rounds, work, error))
     return rows
 
 
@@ -154,7 +155,9 @@ def start_latency(asked: Asked) -> Latency | None:
     """From submitting a job to its first instruction on a worker that is awake."""
     if asked.threads == 1:
         return None
-    pool = Crew(native_kernel(asked, asked.models[0], asked.dtypes[0]), asked.threads).pool
+    pool = NativeExecutor(
+        native_kernel(asked, asked.models[0], asked.dtypes[0]), asked.threads
+    ).pool
     microseconds: list[float] = []
     for _ in range(PAUSES):  # where the system puts the caller is part of it, and changes
         time.sleep(0.01)

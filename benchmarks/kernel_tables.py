@@ -16,7 +16,7 @@ from benchmarks.kernel_rows import Row, Spread, spread
 from benchmarks.kernel_run import Asked, Found
 from moesaic.cli.shared.output import print_table
 from moesaic.hardware.host import this_host
-from moesaic.kernels.instruction_sets import choose, in_words
+from moesaic.kernels.instruction_sets import choose, kernel_description
 
 POINTS = ("shape", "tokens", "dtype", "ms", "best", "GB/s", "stream", "TFLOP/s", "peak")
 MET = {True: "met", False: "not met", None: "-"}
@@ -33,7 +33,7 @@ def show(asked: Asked, found: Found) -> None:
     waiting = f"(OMP_WAIT_POLICY={os.environ.get('OMP_WAIT_POLICY', 'default')})"
     kt = version()
     others = f"kt-kernel {kt}, {asked.kt_threads} threads" if kt else "kt-kernel: not installed"
-    print(f"kernels: {in_words(choose(asked.kernel))}; {asked.threads} threads")
+    print(f"kernels: {kernel_description(choose(asked.kernel))}; {asked.threads} threads")
     print(f"ceilings: {stream.median:.1f} GB/s (best {stream.best:.1f}), {matrix}")
     print(f"others: PyTorch {torch.__version__}, bf16, {asked.threads} threads {waiting}; {others}")
     if found.others_share is not None:
@@ -58,7 +58,7 @@ def write(path: Path, asked: Asked, found: Found) -> None:
         "peak_tflops": asdict(peak) if peak else None,
         "others_share": found.others_share,
         "latency": asdict(found.latency) if found.latency else None,
-        "rows": [{**asdict(row.place), **_numbers(row)} for row in found.rows],
+        "rows": [{**asdict(row.key), **_numbers(row)} for row in found.rows],
         "goals": [asdict(verdict) for verdict in verdicts(found)],
     }
     path.write_text(json.dumps(everything, indent=2) + "\n")
@@ -70,7 +70,7 @@ def verdicts(found: Found) -> list[Verdict]:
 
 
 def native_rows(found: Found) -> list[Row]:
-    return [row for row in found.rows if row.place.by == "moesaic"]
+    return [row for row in found.rows if row.key.by == "moesaic"]
 
 
 def ceilings(found: Found) -> tuple[Spread, Spread | None]:
@@ -81,15 +81,15 @@ def ceilings(found: Found) -> tuple[Spread, Spread | None]:
 
 def _numbers(row: Row) -> dict[str, Any]:
     numbers = asdict(row)
-    del numbers["place"]
+    del numbers["key"]
     return numbers
 
 
 def _cells(row: Row) -> tuple[object, ...]:
     return (
-        row.place.model,
-        row.place.tokens,
-        row.place.dtype,
+        row.key.model,
+        row.key.tokens,
+        row.key.dtype,
         f"{row.ms.median:.2f}",
         f"{row.ms.best:.2f}",
         f"{row.gb_s.median:.1f}",

@@ -9,12 +9,14 @@ from __future__ import annotations
 import sys
 
 from moesaic.core.errors import MoesaicError
-from moesaic.kernels.instruction_sets import REFERENCE, in_words, native
+from moesaic.kernels.instruction_sets import REFERENCE, kernel_description, native
 
 
 def main() -> None:
     if native() is None:
-        sys.exit(f"there is nothing to measure; experts are computed by {in_words(REFERENCE)}")
+        sys.exit(
+            f"there is nothing to measure; experts are computed by {kernel_description(REFERENCE)}"
+        )
     from benchmarks.kernel_options import asked_for, parser
     from benchmarks.kernel_run import run
     from benchmarks.kernel_tables import show, write

@@ -2,7 +2,9 @@
 
 The whole call is timed, from the layer's table of active experts to the finished assignment as
 Python values; the median of many calls counts. Targets: `hybrid` in at most 10 us for 8 active
-experts (one decoded token) and 150 us for 64 active experts at batch 512."""
+experts (one decoded token) and 150 us for 64 active experts at batch 512; a whole decision of the
+brain in 10, 60 and 200 us at batch 1, 64 and 256, its look-ahead in 30 and 300 us at batch 1 and
+64."""
 
 from __future__ import annotations
 
@@ -21,6 +23,17 @@ from moesaic.policies.schedule.optimal import EXHAUSTIVE
 CASES = {
     "8 active experts, batch 1": decode_layer(experts=64, active=8, tokens=1),
     "64 active experts, batch 512": decode_layer(experts=64, active=64, tokens=512),
+}
+RUNS = (
+    ("deepseek-v2-lite", 1, 64),
+    ("deepseek-v2-lite", 8, 24),
+    ("deepseek-v2-lite", 64, 8),
+    ("qwen3-30b-a3b", 1, 32),
+    ("qwen3-30b-a3b", 256, 4),
+)
+BRAIN_TARGETS_US = {
+    "decision": {1: 10.0, 64: 60.0, 256: 200.0},
+    "look-ahead": {1: 30.0, 64: 300.0},
 }
 TARGETS_US = {"8 active experts, batch 1": 10.0, "64 active experts, batch 512": 150.0}
 
@@ -58,16 +71,16 @@ def time_brain() -> list[dict[str, object]]:
     """The brain in a run: the decision, which the layer waits for, and the look-ahead (prefetches
     and promotions), which is thought out while the layer runs."""
     rows: list[dict[str, object]] = []
-    for batch, steps in ((1, 64), (8, 24), (64, 8)):
+    for model, batch, steps in RUNS:
         for what, times in zip(
-            ("decision", "look-ahead"), decision_times_us(batch, steps), strict=True
+            ("decision", "look-ahead"), decision_times_us(model, batch, steps), strict=True
         ):
             rows.append(
                 {
-                    "case": f"DeepSeek-V2-Lite, batch {batch}",
+                    "case": f"{model}, batch {batch}",
                     "what": f"brain: {what}",
                     "median_us": median(times),
-                    "target_us": None,
+                    "target_us": BRAIN_TARGETS_US[what].get(batch),
                 }
             )
     return rows

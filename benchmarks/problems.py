@@ -11,7 +11,7 @@ import json
 import time
 from itertools import product
 
-from moesaic.problems import KINDS, SPLITS, generate
+from training.problems import KINDS, SPLITS, generate
 
 TARGET_PER_S = 20_000
 

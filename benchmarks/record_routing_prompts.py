@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from moesaic.core.errors import FileError
-from moesaic.problems import generate
+from training.problems import generate
 
-PROBLEMS = "problems"  # the word for the package's own
+from moesaic.core.errors import FileError
+
+PROBLEMS = "problems"  # the word for those of the training recipe
 _PROBLEMS_SPLIT, _MOST_PROBLEMS = "held_out_numbers", 400
 _UNPACK: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}
 # Where a record has its question: GSM8K; HumanEval, Arena-Hard, ChatGPT prompts; CodeAlpaca.
@@ -34,7 +35,7 @@ class Prompt(NamedTuple):
 
 
 def read_prompts(source: str, seed: int) -> list[Prompt]:
-    """Those of a file, in its order, or problems of the package's own with unseen numbers."""
+    """Those of a file, in its order, or problems of the training recipe with unseen numbers."""
     if source == PROBLEMS:
         problems = generate(_PROBLEMS_SPLIT, seed, _MOST_PROBLEMS)
         return [Prompt(each.question, f"{PROBLEMS}/{each.kind}") for each in problems]

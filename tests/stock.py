@@ -45,6 +45,14 @@ YARN = {
     "beta_fast": 32,
     "beta_slow": 1,
 }
+# Every setting of YaRN away from its default, and bounds that rounding would move.
+TUNED_YARN = YARN | {
+    "attention_factor": 1.3,
+    "beta_fast": 3,
+    "beta_slow": 0.4,
+    "original_max_position_embeddings": 64,
+    "truncate": False,
+}
 DEEPSEEK_YARN = YARN | {"mscale": 0.707, "mscale_all_dim": 0.9}
 
 # Name -> (class, fields). A family may appear with several sets of quirks.
@@ -154,9 +162,14 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2-moe-normalized": ("qwen2-moe", {"norm_topk_prob": True, "mlp_only_layers": []}),
     "qwen2-moe-sparse-step": ("qwen2-moe", {"decoder_sparse_step": 2, "mlp_only_layers": []}),
     "qwen3-moe-biased": ("qwen3-moe", {"attention_bias": True, "norm_topk_prob": False}),
+    "qwen3-moe-tuned-yarn": ("qwen3-moe", {"rope_parameters": TUNED_YARN}),
     "olmoe-clipped": ("olmoe", {"clip_qkv": 0.5, "norm_topk_prob": True}),
     "olmoe-grouped-queries": ("olmoe", {"num_key_value_heads": 2, "attention_bias": True}),
     "glm-4.5-air": ("glm-4.5", {"use_qk_norm": False, "routed_scaling_factor": 1.0}),
+    "glm-4.5-quarter-rotary": (
+        "glm-4.5",
+        {"rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 0.25}},
+    ),
     "glm-4.5-grouped": ("glm-4.5", {"n_group": 4, "topk_group": 2}),
     "deepseek-v2-lite": (
         "deepseek-v2",

@@ -17,9 +17,9 @@ from typing import Any
 
 from moesaic.core.files import whole_file
 from moesaic.lab.evaluation.scores import wilson
-from moesaic.problems.catalog import templates
 from training.command import run_command
 from training.load_picture import draw_loads
+from training.problems.catalog import templates
 from training.prose_rows import HELD_OUT_PROSE, TRAINING_PROSE
 from training.token_file import read_tokens
 

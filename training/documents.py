@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import NamedTuple
 
-from moesaic.problems import Problem
+from training.problems import Problem
 from training.tokenizer import ASSISTANT, END, USER
 
 _PLAIN_SHARE, _LONG_TALK_SHARE = 0.4, 0.2  # of the documents; the others are talks of one turn

@@ -10,12 +10,12 @@ from typing import Any
 import tokenizers
 import torch
 
-from moesaic.problems import Problem, extract_answer, generate, same_answer
 from training.documents import chat_prompt, plain_prompt
 from training.generation import continue_texts
 from training.losses import shares, surprise
 from training.network import Network
 from training.packing import Rows
+from training.problems import Problem, extract_answer, generate, same_answer
 from training.step import to_device
 
 HELD_OUT = ("held_out_numbers", "held_out_templates")

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import tokenizers
 
-from moesaic.problems import generate
 from training.command import run_command
 from training.corpus import documents
 from training.documents import plain
+from training.problems import generate
 from training.prose_rows import HELD_OUT_PROSE, TRAINING_PROSE
 from training.recipe import BUNDLED, read_recipe
 from training.token_file import Tokens, write_tokens

@@ -12,9 +12,9 @@ from random import Random
 
 import numpy as np
 
-from moesaic.problems import generate
 from training.documents import Document, mixed, plain, talk
 from training.packing import PERCENT, Encoded, Rows, pack
+from training.problems import generate
 from training.tokenizer import open_tokenizer
 
 _FAR = 1_000_003  # seeds of neighbouring runs do not share shards

@@ -1,6 +1,6 @@
-/* Moesaic's CPU experts for callers without Python: a pool of workers, and runners that compute one
- * layer's experts on it. Plain C; nothing throws. Functions that can fail return 0 on success;
- * moesaic_last_error() then says what was wrong, for the calling thread. */
+/* Moesaic's CPU experts for callers without Python: a pool of worker threads, and runners that compute one
+ * layer's experts on it. Plain C, no exceptions. Functions that can fail return 0 on success; otherwise
+ * moesaic_last_error() returns a message, for the calling thread. */
 #ifndef MOESAIC_NATIVE_H
 #define MOESAIC_NATIVE_H
 
@@ -16,50 +16,51 @@ extern "C" {
 typedef struct moesaic_pool moesaic_pool;
 typedef struct moesaic_runner moesaic_runner;
 
-enum { MOESAIC_BF16 = 0, MOESAIC_INT8 = 1, MOESAIC_INT4 = 2 };           /* stored weights */
-enum { MOESAIC_VALUE_F32 = 0, MOESAIC_VALUE_BF16 = 1, MOESAIC_VALUE_F16 = 2 }; /* activations */
-enum { MOESAIC_SILU = 0, MOESAIC_GELU = 1, MOESAIC_GELU_TANH = 2 };
-enum { MOESAIC_BEST = 0, MOESAIC_AMX = 1, MOESAIC_AVX512 = 2, MOESAIC_AVX2 = 3 };
+enum { MOESAIC_BF16 = 0, MOESAIC_INT8 = 1, MOESAIC_INT4 = 2 };           /* dtype of stored weights */
+enum { MOESAIC_FLOAT32 = 0, MOESAIC_BFLOAT16 = 1, MOESAIC_FLOAT16 = 2 }; /* type of hidden states */
+enum { MOESAIC_SILU = 0, MOESAIC_GELU = 1, MOESAIC_GELU_TANH = 2 };      /* activation */
+enum { MOESAIC_BEST = 0, MOESAIC_AMX = 1, MOESAIC_AVX512 = 2, MOESAIC_AVX2 = 3 }; /* isa */
 
-/* One layer. Pointers stay valid until the wait returns, except ids, weights, experts and blocks,
- * which are read by submit. */
+/* Arguments of moesaic_submit: one layer. Memory must stay valid until the wait returns, except ids,
+ * weights, experts and blocks, which are read by submit. */
 typedef struct {
-  const void* hidden;      /* [tokens, hidden] */
-  int32_t hidden_value;
-  size_t hidden_stride;    /* values from row to row */
+  const void* hidden; /* [tokens, hidden] */
+  int32_t hidden_type;
+  size_t hidden_stride; /* values from row to row */
   int32_t tokens, top_k, experts_total;
-  const int64_t* ids;      /* [tokens, top_k]; experts that are not listed are left out */
-  const float* weights;    /* [tokens, top_k] */
-  int32_t count;           /* listed experts */
-  const int32_t* experts;
+  const int64_t* ids;           /* [tokens, top_k]; experts that are not listed are skipped */
+  const float* weights;         /* [tokens, top_k] */
+  int32_t count;                /* of listed experts */
+  const int32_t* experts;       /* the experts to compute */
   const uint8_t* const* blocks; /* of the listed experts, each aligned to 64 bytes */
-  void* out;               /* [tokens, hidden], contiguous */
-  int32_t out_value;
-  int32_t add;             /* to an fp32 out, rather than overwrite it */
+  void* out;                    /* [tokens, hidden], contiguous */
+  int32_t out_type;
+  int32_t add; /* 1: add to an fp32 out; 0: overwrite */
 } moesaic_layer;
 
 MOESAIC_EXPORT const char* moesaic_last_error(void);
-MOESAIC_EXPORT int moesaic_best_isa(void); /* -1: none */
+MOESAIC_EXPORT int moesaic_best_isa(void); /* -1: none is supported */
 
-/* One worker on each core (-1: wherever the system likes), awake for spin_us after the last job. */
+/* One worker thread per entry of cores, pinned to it (-1: not pinned), which spins for spin_us after the last
+ * job before it sleeps. */
 MOESAIC_EXPORT moesaic_pool* moesaic_pool_create(const int32_t* cores, int32_t count, double spin_us);
 MOESAIC_EXPORT void moesaic_pool_destroy(moesaic_pool*);
 
-/* tiles_from: tokens of an expert from which matrix tiles are used instead of vectors. */
+/* tiles_from: tokens of an expert from which on matrix tiles are used instead of vectors; 0: never. */
 MOESAIC_EXPORT moesaic_runner* moesaic_runner_create(moesaic_pool*, int32_t dtype, int32_t hidden,
-                                                     int32_t intermediate, int32_t activation,
-                                                     int32_t isa, int32_t tiles_from);
+                                                     int32_t intermediate, int32_t activation, int32_t isa,
+                                                     int32_t tiles_from);
 MOESAIC_EXPORT void moesaic_runner_destroy(moesaic_runner*);
 MOESAIC_EXPORT size_t moesaic_block_bytes(const moesaic_runner*);
 
-/* Packs one expert's gate, up ([intermediate, hidden]) and down ([hidden, intermediate]). */
+/* Packs one expert: gate and up [intermediate, hidden], down [hidden, intermediate], all of one type. */
 MOESAIC_EXPORT int moesaic_pack(moesaic_runner*, const void* gate, const void* up, const void* down,
-                                int32_t value, uint8_t* block);
+                                int32_t type, uint8_t* block);
 
-/* A runner has one layer under way at a time. */
+/* A runner has one layer in flight at a time. */
 MOESAIC_EXPORT int moesaic_submit(moesaic_runner*, const moesaic_layer*);
 MOESAIC_EXPORT int moesaic_done(const moesaic_runner*);
-MOESAIC_EXPORT int moesaic_wait(moesaic_runner*, int32_t help); /* help: compute, too */
+MOESAIC_EXPORT int moesaic_wait(moesaic_runner*, int32_t help); /* help: the caller computes, too */
 
 #ifdef __cplusplus
 }

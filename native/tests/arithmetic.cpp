@@ -4,21 +4,21 @@
 #include <string>
 
 #include "checks.h"
-#include "runner.h"
+#include "layer/runner.h"
 #include "small_layer.h"
 
 namespace {
 
-// As hidden states and results are kept: fp32, bf16 or fp16.
-std::size_t value_bytes(int value) { return value == MOESAIC_VALUE_F32 ? 4 : 2; }
+// Hidden states and results: fp32, bf16 or fp16.
+std::size_t type_bytes(int type) { return type == MOESAIC_FLOAT32 ? 4 : 2; }
 
-double read(const void* at, int value) {
-  if (value == MOESAIC_VALUE_F32) {
+double read(const void* at, int type) {
+  if (type == MOESAIC_FLOAT32) {
     float single;
     std::memcpy(&single, at, 4);
     return single;
   }
-  if (value == MOESAIC_VALUE_F16) {
+  if (type == MOESAIC_FLOAT16) {
     _Float16 half;
     std::memcpy(&half, at, 2);
     return double(half);
@@ -30,10 +30,10 @@ double read(const void* at, int value) {
   return single;
 }
 
-void write(void* at, int value, float number) {
-  if (value == MOESAIC_VALUE_F32) {
+void write(void* at, int type, float number) {
+  if (type == MOESAIC_FLOAT32) {
     std::memcpy(at, &number, 4);
-  } else if (value == MOESAIC_VALUE_F16) {
+  } else if (type == MOESAIC_FLOAT16) {
     const _Float16 half = _Float16(number);
     std::memcpy(at, &half, 2);
   } else {
@@ -46,48 +46,45 @@ struct Case {
   Dtype dtype;
   Activation activation;
   int hidden, inner, tokens, top_k, experts, listed, workers, tiles_from;
-  int hidden_value, out_value, stride, add;
+  int hidden_type, out_type, stride, add;
 
-  std::string words() const {
+  std::string description() const {
     return "isa " + std::to_string(int(isa)) + " dtype " + std::to_string(int(dtype)) + " act " +
-           std::to_string(int(activation)) + " " + std::to_string(hidden) + "x" +
-           std::to_string(inner) + " tokens " + std::to_string(tokens) + " top " +
-           std::to_string(top_k) + " of " + std::to_string(experts) + " tiles from " +
-           std::to_string(tiles_from) + " workers " + std::to_string(workers) + " values " +
-           std::to_string(hidden_value) + std::to_string(out_value) + " add " + std::to_string(add);
+           std::to_string(int(activation)) + " " + std::to_string(hidden) + "x" + std::to_string(inner) +
+           " tokens " + std::to_string(tokens) + " top " + std::to_string(top_k) + " of " +
+           std::to_string(experts) + " tiles from " + std::to_string(tiles_from) + " workers " +
+           std::to_string(workers) + " types " + std::to_string(hidden_type) + std::to_string(out_type) +
+           " add " + std::to_string(add);
   }
 };
 
 Case draw(std::mt19937& random, moesaic::Isa isa, int number) {
   static constexpr int kTokens[] = {1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 64, 255, 257, 300};
-  static constexpr int kShapes[][2] = {{5, 3},     {100, 37},  {131, 77},  {48, 272},
-                                       {320, 520}, {1, 1},     {64, 32},   {33, 15},
-                                       {16, 600},  {2100, 17}, {17, 2100}, {256, 256}};
-  const auto any = [&](int from, int to) {
-    return std::uniform_int_distribution<int>(from, to)(random);
-  };
+  static constexpr int kShapes[][2] = {{5, 3},   {100, 37}, {131, 77}, {48, 272},  {320, 520}, {1, 1},
+                                       {64, 32}, {33, 15},  {16, 600}, {2100, 17}, {17, 2100}, {256, 256}};
+  const auto uniform = [&](int from, int to) { return std::uniform_int_distribution<int>(from, to)(random); };
   Case c;
   c.isa = isa;
   c.dtype = Dtype(number % 3);
-  c.activation = Activation(any(0, 2));
-  const auto& shape = kShapes[any(0, 11)];
-  c.hidden = any(0, 3) ? shape[0] : any(1, 200);
-  c.inner = any(0, 3) ? shape[1] : any(1, 200);
-  c.tokens = kTokens[any(0, 13)];
-  while (double(c.tokens) * c.hidden * c.inner > 4e6) c.tokens = kTokens[any(0, 13)];
-  c.experts = any(1, 5);
-  c.top_k = any(1, c.experts);
-  c.listed = any(0, 9) ? any(1, c.experts) : 0;
-  c.workers = any(0, 2);
-  c.tiles_from = any(0, 1) ? any(0, 1) : any(2, 20);
-  c.hidden_value = any(0, 2);
-  c.out_value = any(0, 2);
-  c.add = c.out_value == MOESAIC_VALUE_F32 && any(0, 1);
-  c.stride = c.hidden + (any(0, 1) ? any(0, 9) : 0);
+  c.activation = Activation(uniform(0, 2));
+  const auto& shape = kShapes[uniform(0, 11)];
+  c.hidden = uniform(0, 3) ? shape[0] : uniform(1, 200);
+  c.inner = uniform(0, 3) ? shape[1] : uniform(1, 200);
+  c.tokens = kTokens[uniform(0, 13)];
+  while (double(c.tokens) * c.hidden * c.inner > 4e6) c.tokens = kTokens[uniform(0, 13)];
+  c.experts = uniform(1, 5);
+  c.top_k = uniform(1, c.experts);
+  c.listed = uniform(0, 9) ? uniform(1, c.experts) : 0;
+  c.workers = uniform(0, 2);
+  c.tiles_from = uniform(0, 1) ? uniform(0, 1) : uniform(2, 20);
+  c.hidden_type = uniform(0, 2);
+  c.out_type = uniform(0, 2);
+  c.add = c.out_type == MOESAIC_FLOAT32 && uniform(0, 1);
+  c.stride = c.hidden + (uniform(0, 1) ? uniform(0, 9) : 0);
   return c;
 }
 
-// Which expert computes how many tokens decides how it rounds: every expert's chunks on their own.
+// Rounding depends on the number of tokens in a chunk.
 Rounding rounding_of(const Case& c, int tokens) {
   const bool vectors512 = c.isa == moesaic::Isa::avx512 || c.isa == moesaic::Isa::amx;
   const bool tiles = c.isa == moesaic::Isa::amx && c.tiles_from > 0 && tokens >= c.tiles_from;
@@ -96,15 +93,13 @@ Rounding rounding_of(const Case& c, int tokens) {
 
 void run(const Case& c, moesaic_runner* runner, std::mt19937& random) {
   const Experts experts(runner, c.dtype, c.hidden, c.inner, c.experts, random);
-  const std::size_t wide = value_bytes(c.hidden_value), out_wide = value_bytes(c.out_value);
+  const std::size_t wide = type_bytes(c.hidden_type), out_wide = type_bytes(c.out_type);
   const std::size_t rows = std::size_t(c.tokens - 1) * c.stride + c.hidden;
-  const Guarded hidden(rows * wide, wide), out(std::size_t(c.tokens) * c.hidden * out_wide, out_wide);
+  const GuardedMemory hidden(rows * wide, wide), out(std::size_t(c.tokens) * c.hidden * out_wide, out_wide);
   const auto numbers = normal(random, rows, 1.0f);
-  for (std::size_t i = 0; i < rows; ++i)
-    write(hidden.as<char>() + i * wide, c.hidden_value, numbers[i]);
+  for (std::size_t i = 0; i < rows; ++i) write(hidden.as<char>() + i * wide, c.hidden_type, numbers[i]);
   const auto before = normal(random, std::size_t(c.tokens) * c.hidden, 1.0f);
-  for (std::size_t i = 0; i < before.size(); ++i)
-    write(out.as<char>() + i * out_wide, c.out_value, before[i]);
+  for (std::size_t i = 0; i < before.size(); ++i) write(out.as<char>() + i * out_wide, c.out_type, before[i]);
 
   std::vector<std::int32_t> listed(c.experts);
   std::iota(listed.begin(), listed.end(), 0);
@@ -119,14 +114,24 @@ void run(const Case& c, moesaic_runner* runner, std::mt19937& random) {
   std::vector<const std::uint8_t*> blocks;
   for (int i = 0; i < c.listed; ++i) blocks.push_back(experts.blocks[listed[i]]);
 
-  const moesaic_layer layer{hidden.as<void>(), c.hidden_value, std::size_t(c.stride), c.tokens,
-                            c.top_k,           c.experts,      ids.data(),            weights.data(),
-                            c.listed,          listed.data(),  blocks.data(),         out.as<void>(),
-                            c.out_value,       c.add};
-  check(moesaic_submit(runner, &layer) == 0, c.words() + ": " + moesaic_last_error());
-  check(moesaic_wait(runner, 1) == 0, c.words() + ": waiting");
+  const moesaic_layer layer{.hidden = hidden.as<void>(),
+                            .hidden_type = c.hidden_type,
+                            .hidden_stride = std::size_t(c.stride),
+                            .tokens = c.tokens,
+                            .top_k = c.top_k,
+                            .experts_total = c.experts,
+                            .ids = ids.data(),
+                            .weights = weights.data(),
+                            .count = c.listed,
+                            .experts = listed.data(),
+                            .blocks = blocks.data(),
+                            .out = out.as<void>(),
+                            .out_type = c.out_type,
+                            .add = c.add};
+  check(moesaic_submit(runner, &layer) == 0, c.description() + ": " + moesaic_last_error());
+  check(moesaic_wait(runner, 1) == 0, c.description() + ": waiting");
   check(hidden.untouched_around() && out.untouched_around() && experts.untouched_around(),
-        c.words() + ": something was written outside");
+        c.description() + ": memory around the buffers was written");
 
   std::vector<Estimate> expected(before.size());
   for (std::size_t i = 0; c.add && i < before.size(); ++i) expected[i].value = before[i];
@@ -139,9 +144,8 @@ void run(const Case& c, moesaic_runner* runner, std::mt19937& random) {
       const std::size_t token = p / c.top_k;
       std::vector<double> x(c.hidden);
       for (int h = 0; h < c.hidden; ++h)
-        x[h] = read(hidden.as<char>() + (token * c.stride + h) * wide, c.hidden_value);
-      const auto part = expert(experts.weights[listed[i]], x, c.inner, c.activation,
-                               rounding_of(c, chunk));
+        x[h] = read(hidden.as<char>() + (token * c.stride + h) * wide, c.hidden_type);
+      const auto part = expert(experts.weights[listed[i]], x, c.inner, c.activation, rounding_of(c, chunk));
       for (int h = 0; h < c.hidden; ++h) {
         Estimate& sum = expected[token * c.hidden + h];
         sum.value += weights[p] * part[h].value;
@@ -149,16 +153,16 @@ void run(const Case& c, moesaic_runner* runner, std::mt19937& random) {
       }
     }
   }
-  constexpr double kLast[] = {kSum, kBf16, kFp16};  // by the result's kind of values
+  constexpr double kLast[] = {kSum, kBf16, kFp16};  // by the type of the result
   double worst = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    const double got = read(out.as<char>() + i * out_wide, c.out_value);
-    const double room = 3 * std::sqrt(expected[i].square) +
-                        kLast[c.out_value] * std::fabs(expected[i].value) + 1e-7;
-    const double used = std::fabs(got - expected[i].value) / room;
-    worst = used <= worst ? worst : used;  // not-a-number is the worst
+    const double got = read(out.as<char>() + i * out_wide, c.out_type);
+    const double tolerance =
+        3 * std::sqrt(expected[i].square) + kLast[c.out_type] * std::fabs(expected[i].value) + 1e-7;
+    const double used = std::fabs(got - expected[i].value) / tolerance;
+    worst = used <= worst ? worst : used;  // NaN counts as the worst
   }
-  check(worst <= 1, c.words() + ": off by " + std::to_string(worst) + " of what rounding allows");
+  check(worst <= 1, c.description() + ": " + std::to_string(worst) + " times the error that rounding allows");
 }
 
 }  // namespace
@@ -169,9 +173,8 @@ void test_arithmetic(const std::vector<moesaic::Isa>& isas, int cases) {
     const Case c = draw(random, isas[number / 3 % isas.size()], number);
     const std::vector<std::int32_t> cores(c.workers, -1);
     moesaic_pool* pool = moesaic_pool_create(cores.data(), c.workers, 20.0);
-    moesaic_runner* runner =
-        moesaic_runner_create(pool, int(c.dtype), c.hidden, c.inner, int(c.activation), int(c.isa),
-                              c.tiles_from);
+    moesaic_runner* runner = moesaic_runner_create(pool, int(c.dtype), c.hidden, c.inner, int(c.activation),
+                                                   int(c.isa), c.tiles_from);
     run(c, runner, random);
     moesaic_runner_destroy(runner);
     moesaic_pool_destroy(pool);

@@ -1,15 +1,15 @@
-// What experts should give, in plain double loops, and how far rounding may take a kernel from it.
+// Reference results in plain double loops, and bounds on a kernel's rounding errors.
 //
-// Every rounding is known: where it happens and how large it is at most. They are independent, so
-// their squares are added on the way through the expert; three times the root of what arrives is
-// more than five standard deviations of errors that are spread evenly.
+// Every rounding step and its largest error is known. Errors are independent, so their squares are propagated
+// through the expert and added; three times the root of the sum is more than five standard deviations of
+// uniformly distributed errors.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "kernels.h"
+#include "products/kernels.h"
 
 using moesaic::Activation;
 using moesaic::Dtype;
@@ -21,10 +21,10 @@ struct Weights {  // as unpacked from a block
   std::vector<float> gate, up, down;
 };
 
-// How a kernel keeps what it multiplies.
+// Precision in which a kernel keeps its operands.
 struct Rounding {
   Dtype dtype;
-  bool codes16;  // int4 in AVX-512 vectors: activations are 16-bit codes
+  bool codes16;       // int4 in AVX-512 vectors: activations are 16-bit codes
   bool bf16_weights;  // int4 in tiles: weights are rounded once more
 
   // Squared errors of one row of activations.
@@ -55,9 +55,9 @@ struct Estimate {
   double value = 0, square = 0;  // and its squared error
 };
 
-// One row of a matrix times x, whose squared errors are known.
-inline Estimate product(const float* row, const std::vector<double>& x,
-                        const std::vector<double>& errors, const Rounding& rounding) {
+// Dot product of a matrix row and x, with the given squared errors of x.
+inline Estimate product(const float* row, const std::vector<double>& x, const std::vector<double>& errors,
+                        const Rounding& rounding) {
   Estimate sum;
   const double own = kSum * kSum + (rounding.bf16_weights ? kBf16 * kBf16 : 0.0);
   for (std::size_t j = 0; j < x.size(); ++j) {
@@ -68,8 +68,8 @@ inline Estimate product(const float* row, const std::vector<double>& x,
   return sum;
 }
 
-inline std::vector<Estimate> expert(const Weights& weights, const std::vector<double>& x,
-                                    int intermediate, Activation kind, const Rounding& rounding) {
+inline std::vector<Estimate> expert(const Weights& weights, const std::vector<double>& x, int intermediate,
+                                    Activation kind, const Rounding& rounding) {
   constexpr double kSteepest = 1.13;  // slope of any activation
   const std::size_t hidden = x.size();
   const std::vector<double> errors = rounding.of(x);
@@ -79,8 +79,8 @@ inline std::vector<Estimate> expert(const Weights& weights, const std::vector<do
     const Estimate up = product(&weights.up[i * hidden], x, errors, rounding);
     const double act = activated(kind, gate.value), slope = kSteepest * kSteepest * gate.square;
     inner[i] = act * up.value;
-    inner_errors[i] = slope * (up.value * up.value + up.square) + act * act * up.square +
-                      std::pow(kSum * inner[i], 2);
+    inner_errors[i] =
+        slope * (up.value * up.value + up.square) + act * act * up.square + std::pow(kSum * inner[i], 2);
   }
   const std::vector<double> rounded = rounding.of(inner);
   for (int i = 0; i < intermediate; ++i) inner_errors[i] += rounded[i];

@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "checks.h"
-#include "runner.h"
+#include "layer/runner.h"
 
 void test_arithmetic(const std::vector<moesaic::Isa>& isas, int cases);
-void test_crowded();
-void test_no_numbers(const std::vector<moesaic::Isa>& isas);
+void test_smt_sibling();
+void test_non_finite(const std::vector<moesaic::Isa>& isas);
 void test_pools(int rounds);
-void test_ranges();
-void test_shares();
+void test_work_stealing();
+void test_affinity_scheduler();
 void test_bad_input();
 
 namespace {
@@ -21,27 +21,26 @@ struct Named {
   const char* name;
   moesaic::Isa isa;
 };
-constexpr Named kNamed[] = {{"amx", moesaic::Isa::amx},
-                            {"avx512", moesaic::Isa::avx512},
-                            {"avx2", moesaic::Isa::avx2}};
+constexpr Named kNamed[] = {
+    {"amx", moesaic::Isa::amx}, {"avx512", moesaic::Isa::avx512}, {"avx2", moesaic::Isa::avx2}};
 
 }  // namespace
 
 int main(int count, char** arguments) {
-  const std::vector<std::string> asked(arguments + 1, arguments + count);
-  const auto is_asked = [&](const char* name) {
-    for (const std::string& one : asked)
+  const std::vector<std::string> names(arguments + 1, arguments + count);
+  const auto is_named = [&](const char* name) {
+    for (const std::string& one : names)
       if (one == name) return true;
     return false;
   };
-  const bool quick = is_asked("quick"), all = int(asked.size()) == int(quick);
+  const bool quick = is_named("quick"), all = int(names.size()) == int(quick);
   std::vector<moesaic::Isa> isas;
   for (const Named& named : kNamed) {
-    if (!all && !is_asked(named.name)) continue;
+    if (!all && !is_named(named.name)) continue;
     if (moesaic::kernels_for(named.isa))
       isas.push_back(named.isa);
     else
-      std::printf("this CPU has no %s: left out\n", named.name);
+      std::printf("this CPU has no %s: skipped\n", named.name);
   }
   if (isas.empty()) {
     std::printf("nothing to test: name amx, avx512 or avx2, one that this CPU has\n");
@@ -49,11 +48,11 @@ int main(int count, char** arguments) {
   }
   test_arithmetic(isas, quick ? 240 : 1200);
   for (const moesaic::Isa isa : isas)
-    if (isa == moesaic::Isa::amx) test_crowded();
-  test_no_numbers(isas);
+    if (isa == moesaic::Isa::amx) test_smt_sibling();
+  test_non_finite(isas);
   test_pools(quick ? 3 : 30);
-  test_ranges();
-  test_shares();
+  test_work_stealing();
+  test_affinity_scheduler();
   test_bad_input();
   std::printf("%d checks, %d failed\n", checks.load(), failures.load());
   return failures ? 1 : 0;

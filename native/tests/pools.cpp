@@ -1,4 +1,4 @@
-// Many jobs, many threads, many pools: everybody's result is the one of a single thread.
+// Many jobs, threads and pools: every result equals that of a single thread.
 #include <thread>
 
 #include "checks.h"
@@ -8,13 +8,13 @@ namespace {
 
 constexpr int kHidden = 40, kInner = 24, kExperts = 3, kTokens = 5;
 
-// A layer that any number of threads may compute at the same time, each into its own result.
+// A layer that any number of threads compute concurrently, each into its own result.
 struct Shared {
   std::mt19937 random{7};
   moesaic_pool* pool = moesaic_pool_create(nullptr, 0, 0.0);
   moesaic_runner* runner = new_runner(pool);
   Experts experts{runner, Dtype::bf16, kHidden, kInner, kExperts, random};
-  std::vector<float> hidden = normal(random, kTokens * kHidden, 1.0f);
+  std::vector<float> hidden = normal(random, kTokens* kHidden, 1.0f);
   std::vector<float> weights = normal(random, kTokens * 2, 1.0f);
   std::vector<std::int64_t> ids{0, 1, 1, 2, 2, 0, 0, 1, 2, 1};
   std::vector<std::int32_t> listed{0, 1, 2};
@@ -22,7 +22,7 @@ struct Shared {
 
   Shared() {
     const moesaic_layer layer = into(expected);
-    check(moesaic_submit(runner, &layer) == 0 && moesaic_wait(runner, 1) == 0, "a pool of nobody");
+    check(moesaic_submit(runner, &layer) == 0 && moesaic_wait(runner, 1) == 0, "a pool without workers");
     moesaic_runner_destroy(runner);
     moesaic_pool_destroy(pool);
   }
@@ -31,10 +31,20 @@ struct Shared {
     return moesaic_runner_create(pool, MOESAIC_BF16, kHidden, kInner, MOESAIC_SILU, MOESAIC_BEST, 4);
   }
   moesaic_layer into(std::vector<float>& out) const {
-    return {hidden.data(), MOESAIC_VALUE_F32, kHidden,       kTokens,
-            2,             kExperts,          ids.data(),    weights.data(),
-            kExperts,      listed.data(),     experts.blocks.data(), out.data(),
-            MOESAIC_VALUE_F32, 0};
+    return {.hidden = hidden.data(),
+            .hidden_type = MOESAIC_FLOAT32,
+            .hidden_stride = kHidden,
+            .tokens = kTokens,
+            .top_k = 2,
+            .experts_total = kExperts,
+            .ids = ids.data(),
+            .weights = weights.data(),
+            .count = kExperts,
+            .experts = listed.data(),
+            .blocks = experts.blocks.data(),
+            .out = out.data(),
+            .out_type = MOESAIC_FLOAT32,
+            .add = 0};
   }
 };
 
@@ -57,10 +67,10 @@ moesaic_pool* new_pool(int workers, double spin_us) {
   return moesaic_pool_create(anywhere.data(), workers, spin_us);
 }
 
-template <class Act>
-void at_once(int threads, Act act) {
+template <class Function>
+void concurrently(int threads, Function function) {
   std::vector<std::thread> all;
-  for (int i = 0; i < threads; ++i) all.emplace_back(act, i);
+  for (int i = 0; i < threads; ++i) all.emplace_back(function, i);
   for (std::thread& one : all) one.join();
 }
 
@@ -68,19 +78,19 @@ void at_once(int threads, Act act) {
 
 void test_pools(int rounds) {
   const Shared shared;
-  for (int workers : {1, 2, 8}) {  // more threads than a pool has slots
+  for (int workers : {1, 2, 8}) {  // more threads than ring buffer slots
     moesaic_pool* pool = new_pool(workers, workers == 1 ? 0.0 : 20.0);
-    at_once(20, [&](int i) { compute(shared, pool, rounds, i % 2); });
+    concurrently(20, [&](int i) { compute(shared, pool, rounds, i % 2); });
     moesaic_pool_destroy(pool);
   }
-  at_once(4, [&](int i) {  // pools come and go beside each other
+  concurrently(4, [&](int i) {  // pools are created and destroyed concurrently
     for (int round = 0; round < rounds; ++round) {
       moesaic_pool* pool = new_pool(i, 5.0 * i);
       if (i) compute(shared, pool, 2, true);
       moesaic_pool_destroy(pool);
     }
   });
-  for (int workers : {0, 1, 3}) {  // more jobs than slots, nobody waits until all are submitted
+  for (int workers : {0, 1, 3}) {  // more jobs than slots, no wait before all are submitted
     for (int round = 0; round < rounds; ++round) {
       moesaic_pool* pool = new_pool(workers, 0.0);
       std::vector<std::vector<float>> outs(40, std::vector<float>(shared.expected.size()));
@@ -90,8 +100,8 @@ void test_pools(int rounds) {
         const moesaic_layer layer = shared.into(out);
         check(moesaic_submit(runners.back(), &layer) == 0, "submitting one of many");
       }
-      moesaic_pool_destroy(pool);  // runners keep it
-      for (moesaic_runner* runner : runners) moesaic_runner_destroy(runner);  // which waits
+      moesaic_pool_destroy(pool);                                             // the runners keep it alive
+      for (moesaic_runner* runner : runners) moesaic_runner_destroy(runner);  // waits for its job
       for (const auto& out : outs) check(out == shared.expected, "one of many jobs is wrong");
     }
   }

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "expected.h"
-#include "guarded.h"
+#include "guarded_memory.h"
+#include "layout/pack.h"
 #include "moesaic_native.h"
-#include "pack.h"
 
 inline std::vector<float> normal(std::mt19937& random, std::size_t count, float size) {
   std::normal_distribution<float> draw(0.0f, size);
@@ -18,26 +18,23 @@ inline std::vector<float> normal(std::mt19937& random, std::size_t count, float 
   return values;
 }
 
-// `count` experts' blocks, each at the very end of its memory, and the weights they stand for.
+// `count` experts' blocks, each at the end of guarded memory, and their weights as unpacked.
 struct Experts {
-  std::vector<std::unique_ptr<Guarded>> memory;
+  std::vector<std::unique_ptr<GuardedMemory>> memory;
   std::vector<const std::uint8_t*> blocks;
   std::vector<Weights> weights;
 
-  Experts(moesaic_runner* runner, Dtype dtype, int hidden, int inner, int count,
-          std::mt19937& random) {
+  Experts(moesaic_runner* runner, Dtype dtype, int hidden, int inner, int count, std::mt19937& random) {
     const std::size_t values = std::size_t(hidden) * inner;
     const moesaic::ExpertLayout layout(dtype, hidden, inner);
     for (int e = 0; e < count; ++e) {
       const auto gate = normal(random, values, 0.3f), up = normal(random, values, 0.3f),
                  down = normal(random, values, 0.3f);
-      memory.push_back(std::make_unique<Guarded>(moesaic_block_bytes(runner), 64));
+      memory.push_back(std::make_unique<GuardedMemory>(moesaic_block_bytes(runner), 64));
       std::uint8_t* block = memory.back()->as<std::uint8_t>();
-      if (moesaic_pack(runner, gate.data(), up.data(), down.data(), MOESAIC_VALUE_F32, block))
-        std::abort();
+      if (moesaic_pack(runner, gate.data(), up.data(), down.data(), MOESAIC_FLOAT32, block)) std::abort();
       blocks.push_back(block);
-      Weights stored{std::vector<float>(values), std::vector<float>(values),
-                     std::vector<float>(values)};
+      Weights stored{std::vector<float>(values), std::vector<float>(values), std::vector<float>(values)};
       moesaic::unpack(layout, block, stored.gate.data(), stored.up.data(), stored.down.data());
       weights.push_back(std::move(stored));
     }

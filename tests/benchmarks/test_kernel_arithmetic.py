@@ -6,28 +6,28 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from benchmarks.kernel_background_load import CpuTimes, now, others_share
 from benchmarks.kernel_cases import even_case, prompt_case
 from benchmarks.kernel_contenders import Ring, tokens_of
 from benchmarks.kernel_goals import GOALS, Latency, judge, judge_latency
-from benchmarks.kernel_neighbours import Moment, now, others_share
 from benchmarks.kernel_options import asked_for, parser
-from benchmarks.kernel_rounds import Ceiling, Round, Turn, between
-from benchmarks.kernel_rows import Place, Row, Spread, Work, make_row
+from benchmarks.kernel_rounds import Roofline, Round, Turn, between
+from benchmarks.kernel_rows import Row, RowKey, Spread, Work, make_row
 
 from moesaic.core.errors import MoesaicError
 
 
 def turn(seconds: float, stream_gb_s: float = 10.0, peak_tflops: float | None = 2.0) -> Turn:
-    return Turn(seconds, Ceiling(stream_gb_s, peak_tflops))
+    return Turn(seconds, Roofline(stream_gb_s, peak_tflops))
 
 
 def row(rounds: list[Round], dtype: str = "bf16", tokens: str = "1") -> Row:
-    place = Place("mixtral-8x7b", tokens, 2, "moesaic", dtype)
-    return make_row(place, rounds, Work(bytes=8 * 10**9, flops=10**12), error=0.0)
+    key = RowKey("mixtral-8x7b", tokens, 2, "moesaic", dtype)
+    return make_row(key, rounds, Work(bytes=8 * 10**9, flops=10**12), error=0.0)
 
 
 def test_ratios_are_taken_within_a_round() -> None:
-    """The second round is three times slower for everybody: no ratio may notice."""
+    """The second round is three times slower for all contenders: no ratio may notice."""
     ours, theirs = ("moesaic", "bf16"), ("pytorch", "bf16")
     rounds: list[Round] = [
         {ours: turn(1.0), theirs: turn(2.0)},
@@ -58,8 +58,8 @@ def test_precisions_meet_their_own_bf16_and_others_in_their_precision() -> None:
     assert faster == {"bf16": 3.0, "pytorch": 4.0, "kt-kernel": 2.0}
 
 
-def test_two_ceilings_count_by_their_times() -> None:
-    assert between(Ceiling(10.0, 1.0), Ceiling(30.0, None)) == Ceiling(15.0, None)
+def test_two_rooflines_are_averaged_by_time() -> None:
+    assert between(Roofline(10.0, 1.0), Roofline(30.0, None)) == Roofline(15.0, None)
 
 
 @pytest.mark.parametrize(("seconds", "met"), [(0.94, True), (0.95, False)])
@@ -97,7 +97,7 @@ def test_work_of_the_cases() -> None:
     assert max(loads) > 3 * sum(loads) / len(loads), "skewed, as real prompts are"
 
 
-def test_every_token_is_somebodys() -> None:
+def test_every_token_belongs_to_its_experts() -> None:
     case = prompt_case()
     rows = [tokens_of(case, expert)[0] for expert in range(case.experts)]
     assert [len(r) for r in rows] == case.loads()
@@ -105,14 +105,14 @@ def test_every_token_is_somebodys() -> None:
     assert tokens_of(even_case("qwen3-30b-a3b", 3), 0)[0] is None, "all of them"
 
 
-def test_a_ring_gives_other_places_and_keeps_even_ones_even() -> None:
+def test_a_ring_takes_new_slots_and_keeps_even_ones_even() -> None:
     ring = Ring(13)
     runs = [ring.take(count).tolist() for count in (4, 3, 4, 4)]
     assert runs == [[0, 1, 2, 3], [4, 5, 6], [8, 9, 10, 11], [0, 1, 2, 3]]
 
 
 def test_other_programs_share_is_what_is_left_of_the_busy_time(tmp_path: Path) -> None:
-    before, after = Moment(0.0, 100.0, 5.0, cores=2), Moment(10.0, 116.0, 11.0, cores=2)
+    before, after = CpuTimes(0.0, 100.0, 5.0, cores=2), CpuTimes(10.0, 116.0, 11.0, cores=2)
     assert others_share(before, after) == pytest.approx(0.5)
     assert others_share(before, None) is None
     stat = tmp_path / "stat"
@@ -128,6 +128,6 @@ def test_other_programs_share_is_what_is_left_of_the_busy_time(tmp_path: Path) -
     ["--shapes qwen4", "--tokens 0", "--tokens 1,x", "--dtypes int3", "--threads 0",
      "--store-gb 0", "--json /nowhere/at/all.json"],
 )  # fmt: skip
-def test_impossible_wishes_are_refused(words: str) -> None:
+def test_invalid_options_are_refused(words: str) -> None:
     with pytest.raises(MoesaicError):
         asked_for(parser("").parse_args(words.split()))

@@ -19,7 +19,7 @@ from moesaic.cli.info import surroundings
 from moesaic.hardware.host import Gpu, Host, NumaNode, this_host
 from moesaic.hardware.load import load_machine, machine_file
 from moesaic.hardware.write import save_machine
-from moesaic.kernels.instruction_sets import choose, in_words
+from moesaic.kernels.instruction_sets import choose, kernel_description
 
 WELL_EQUIPPED = Host(
     cpu="Intel(R) Xeon(R) Gold",
@@ -80,7 +80,7 @@ def test_words_for_a_machine_that_has_everything(place: Place) -> None:
         "Intel(R) Xeon(R) Gold, 16 usable cores",
         "amx_tile avx2",
         "128.0 GB, available now 100.5 GB",
-        in_words(choose()),
+        kernel_description(choose()),
         "--accelerator emulated",
         "torch 1.2.3",
         str(machine_file()),

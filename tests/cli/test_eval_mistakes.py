@@ -61,6 +61,7 @@ MISTAKES = [
     (("--split", "train"), "unknown split 'train'"),
     (("--form", "poem"), "unknown form 'poem'"),
     (("--limit", 0), "--limit is 0; it must be at least 1"),
+    (("--limit", 1001), "1000 come with the package: ask for at most 1000"),
     (("--max-tokens", 0), "--max-tokens is 0"),
     (("--top-k", 0), "--top-k is 0"),
     (("--top-k", 9), "9 experts per token were asked for"),

@@ -20,7 +20,7 @@ import stock
 from moesaic.cli.main import main
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.lab.evaluation import humaneval_task, problem_task
-from moesaic.problems import Problem
+from moesaic.lab.evaluation.problem_set import HeldOutProblem
 from talking_models import CHATML
 
 TOKENS = 6
@@ -57,16 +57,16 @@ def written(model: Any, folder: Path, text: str) -> str:
 def expect(monkeypatch: pytest.MonkeyPatch, answers: dict[str, str]) -> None:
     """Problems whose answer is a whole text; every second one's answer is another."""
 
-    def generate(split: str, seed: int, count: int) -> list[Problem]:
+    def held_out_problems(split: str, count: int) -> list[HeldOutProblem]:
         questions = list(answers)[:count]
         right = [answers[q] if n % 2 == 0 else "nothing" for n, q in enumerate(questions)]
         kinds = ["word" if n < 2 else "list" for n in range(count)]
         return [
-            Problem(question, "", answer, kind, "", 1, ())
+            HeldOutProblem(question, answer, kind)
             for question, answer, kind in zip(questions, right, kinds, strict=True)
         ]
 
-    monkeypatch.setattr(problem_task, "generate", generate)
+    monkeypatch.setattr(problem_task, "held_out_problems", held_out_problems)
     monkeypatch.setattr(problem_task, "extract_answer", lambda text: text)
 
 

@@ -20,9 +20,8 @@ from moesaic.cli.study import quality as verb
 from moesaic.engine import loading
 from moesaic.kernels.quantize import FORMATS, dequantize, pack_codes, quantize
 from moesaic.lab.evaluation import problem_task
-from moesaic.lab.evaluation.problem_task import SPLITS
+from moesaic.lab.evaluation.problem_set import SPLITS, HeldOutProblem
 from moesaic.machines.real.store import ExpertStore
-from moesaic.problems import Problem
 from talking_models import CHATML, talking
 
 TOKENS = 90
@@ -106,16 +105,16 @@ def test_every_precision_solves_the_same_problems(
     model = stock.save(stock.make("olmoe", vocab_size=512, max_position_embeddings=512), folder)
     question, tokens = "Who rests?", 5
     monkeypatch.setattr(problem_task, "extract_answer", lambda text: text)
-    monkeypatch.setattr(problem_task.problem_items, "__defaults__", (SPLITS, 0, tokens))
+    monkeypatch.setattr(problem_task.problem_items, "__defaults__", (SPLITS, tokens))
     with LLM(model, dtype="fp32", threads=1) as llm:
         message = [{"role": "user", "content": question}]
         answer = llm.chat(message, SamplingParams(max_tokens=tokens, temperature=0.0)).text
 
-    def generate(split: str, seed: int, count: int) -> list[Problem]:
-        known = [Problem(question, "", answer or "", "word", "", 1, ())] * 2
-        return [*known, Problem(question, "", "something else", "word", "", 1, ())][:count]
+    def held_out_problems(split: str, count: int) -> list[HeldOutProblem]:
+        known = [HeldOutProblem(question, answer or "", "word")] * 2
+        return [*known, HeldOutProblem(question, "something else", "word")][:count]
 
-    monkeypatch.setattr(problem_task, "generate", generate)
+    monkeypatch.setattr(problem_task, "held_out_problems", held_out_problems)
     words = ("--dtype", "fp32", "--threads", 1, "--tokens", 20, "--expert-dtypes", "int8")
     told = run_json("quality", model, *words, "--problems", 3)
     assert [row["expert_dtype"] for row in told["rows"]] == ["fp32", "int8"]
@@ -158,6 +157,7 @@ MISTAKES = [
     (("--expert-dtypes", "bf16"), "cannot be computed with activations in fp32"),
     (("--tokens", 0), "--tokens is 0"),
     (("--problems", -1), "--problems is -1"),
+    (("--problems", 1001), "1001 problems of held_out_numbers were asked for, and 1000 come"),
     (("--problems", 1, "--max-model-len", 9), "and a sequence may have 9"),
     (("--text", "absent.txt"), "absent.txt: No such file"),
     (("--text", "latin.txt"), "is not UTF-8 text"),

@@ -104,7 +104,7 @@ def test_qwen_layers(tmp_path: Path, changes: dict[str, Any], moe_layers: tuple[
 def test_qwen2_states_its_shared_width_and_qwen3_has_none(tmp_path: Path) -> None:
     assert read_model_config(write(tmp_path, QWEN2)).shared_intermediate == 80
     qwen3 = QWEN2 | {"model_type": "qwen3_moe", "head_dim": 32}
-    spec = read_model_config(write(tmp_path, qwen3))
+    spec = read_model_config(write(tmp_path, qwen3, num_local_experts=ABSENT))
     assert (spec.shared_intermediate, spec.head_dim) == (0, 32)
 
 
@@ -148,6 +148,14 @@ def test_qwen3_experts_are_counted_under_either_name(tmp_path: Path) -> None:
     assert read_model_config(write(tmp_path, renamed)).num_experts == 16
     with pytest.raises(BadConfig, match="num_experts"):
         read_model_config(write(tmp_path, renamed, num_local_experts=ABSENT))
+
+
+def test_two_names_of_one_field_must_agree(tmp_path: Path) -> None:
+    qwen3 = QWEN2 | {"model_type": "qwen3_moe", "head_dim": 32}
+    both = write(tmp_path, qwen3, num_experts=16, num_local_experts=16)
+    assert read_model_config(both).num_experts == 16
+    with pytest.raises(BadConfig, match="num_local_experts: says 8, but num_experts says 16"):
+        read_model_config(write(tmp_path, qwen3))
 
 
 # What DeepSeek's own layout does not need.

@@ -1,5 +1,4 @@
-"""What experts should give, in float64 from the weights as stored, and how far rounding may take a
-kernel from it.
+"""Reference results in float64 from the weights as stored, and bounds on kernels' rounding errors.
 
 Where a kernel rounds is known, and by how much at most: activations before each product to bf16
 (1/256 of themselves), to int8 (half a 127th of the largest of their 256) or, for int4 in AVX-512
@@ -31,12 +30,12 @@ class Estimate(NamedTuple):
     value: torch.Tensor
     square: torch.Tensor  # of its error
 
-    def room(self, out: torch.dtype = torch.float32) -> torch.Tensor:
+    def tolerance(self, out: torch.dtype = torch.float32) -> torch.Tensor:
         return 3 * self.square.sqrt() + LAST[out] * self.value.abs() + 1e-7
 
     def used(self, got: torch.Tensor) -> float:
-        """How much of the room the worst value takes; not-a-number is worse than all."""
-        share = (got.double() - self.value).abs() / self.room(got.dtype)
+        """Error over tolerance of the worst value; infinite for NaN."""
+        share = (got.double() - self.value).abs() / self.tolerance(got.dtype)
         return float(share.nan_to_num(nan=torch.inf).max()) if got.numel() else 0.0
 
 
@@ -80,7 +79,7 @@ def expected_layer(
     ids: torch.Tensor,
     weights: torch.Tensor,
 ) -> Estimate:
-    """The plain sum over the given experts and the tokens that want them."""
+    """The plain sum over the given experts and the tokens routed to them."""
     value = torch.zeros(hidden.shape, dtype=torch.float64)
     square = torch.zeros_like(value)
     for expert in experts:

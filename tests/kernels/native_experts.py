@@ -1,4 +1,4 @@
-"""Experts for the native kernels' tests: every path that this CPU has, blocks where they belong."""
+"""Experts and layer calls for the native kernels' tests, for every code path of this CPU."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from moesaic.kernels.base import ALIGNMENT, Blocks, ExpertShape, ExpertWeights, LayerCrew
+from moesaic.kernels.base import ALIGNMENT, Blocks, ExpertShape, ExpertWeights, LayerExecutor
 from moesaic.kernels.instruction_sets import REFERENCE, available
 
 pytest.importorskip("moesaic.kernels._native", reason="the native kernels were not built")
 
-from moesaic.kernels.native import DTYPES, NativeKernel
+from moesaic.kernels import _native
+from moesaic.kernels.native import DTYPES, FLOAT_TYPES, NativeKernel
 
 torch.set_num_threads(1)
 ISAS = [name for name in available() if name != REFERENCE]
 
 
 class Way(NamedTuple):
-    """Through which products: those of an instruction set, in tiles from so many tokens on."""
+    """A code path: an instruction set, and from how many tokens on it uses tiles."""
 
     isa: str
     tiles_from: int  # 0: never
@@ -41,16 +42,16 @@ def normal(*size: int, seed: int = 0) -> torch.Tensor:
 
 
 def random_expert(shape: ExpertShape, seed: int = 0) -> ExpertWeights:
-    """Of a size that keeps activations near one."""
+    """Scaled so that activations stay near one."""
     wide = (shape.intermediate, shape.hidden)
     parts = [normal(*size, seed=10 * seed + n) for n, size in enumerate((wide, wide, wide[::-1]))]
     return ExpertWeights(*(part / part.shape[1] ** 0.5 for part in parts))
 
 
-def bytes_at(count: int, room: int = 0, misaligned: int = 0) -> torch.Tensor:
-    """So many bytes at an aligned address, with `room` bytes of memory before and after them."""
-    memory = torch.full((count + 2 * (room + ALIGNMENT),), 0xA7, dtype=torch.uint8)
-    start = -(memory.data_ptr() + room) % ALIGNMENT + room + misaligned
+def bytes_at(count: int, margin: int = 0, misaligned: int = 0) -> torch.Tensor:
+    """So many bytes at an aligned address, with `margin` bytes of memory before and after them."""
+    memory = torch.full((count + 2 * (margin + ALIGNMENT),), 0xA7, dtype=torch.uint8)
+    start = -(memory.data_ptr() + margin) % ALIGNMENT + margin + misaligned
     return memory[start : start + count]
 
 
@@ -61,7 +62,7 @@ def packed(kernel: NativeKernel, weights: ExpertWeights) -> torch.Tensor:
 
 
 class Layer(NamedTuple):
-    """Packed experts and tokens that want some of them."""
+    """Packed experts, and tokens routed to some of them."""
 
     kernel: NativeKernel
     blocks: Blocks
@@ -70,18 +71,30 @@ class Layer(NamedTuple):
     weights: torch.Tensor
 
     def computed(
-        self, crew: LayerCrew, experts: list[int] | None = None, ragged: bool = False
+        self, executor: LayerExecutor, experts: list[int] | None = None, ragged: bool = False
     ) -> torch.Tensor:
         chosen = list(range(len(self.blocks.tensors))) if experts is None else experts
         out = torch.full(self.hidden.shape, -7.0)
-        crew.layer(self.blocks, chosen, self.hidden, self.ids, self.weights, out, ragged)
+        executor.layer(self.blocks, chosen, self.hidden, self.ids, self.weights, out, ragged)
         return out
+
+    def call(self, out: torch.Tensor) -> _native.LayerCall:
+        """All experts, as the extension takes it."""
+        call = _native.LayerCall()
+        call.block_table, call.experts_total = self.blocks.address, len(self.blocks.tensors)
+        call.experts = list(range(len(self.blocks.tensors)))
+        call.hidden, call.hidden_type = self.hidden.data_ptr(), FLOAT_TYPES[self.hidden.dtype]
+        call.hidden_stride = self.hidden.stride(0)
+        call.tokens, call.top_k = self.ids.shape
+        call.ids, call.weights = self.ids.data_ptr(), self.weights.data_ptr()
+        call.out, call.out_type = out.data_ptr(), FLOAT_TYPES[out.dtype]
+        return call
 
 
 def random_layer(
     kernel: NativeKernel, tokens: int, experts: int, top_k: int, seed: int = 0
 ) -> Layer:
-    """Every token wants `top_k` different experts."""
+    """Every token is routed to `top_k` different experts."""
     generator = torch.Generator().manual_seed(seed)
     blocks = Blocks([packed(kernel, random_expert(kernel.shape, seed + e)) for e in range(experts)])
     ids = torch.rand(tokens, experts, generator=generator).topk(top_k).indices

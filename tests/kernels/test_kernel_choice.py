@@ -8,7 +8,13 @@ from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.kernels import instruction_sets
 from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.choose import make_kernel
-from moesaic.kernels.instruction_sets import REFERENCE, VARIABLE, available, choose, in_words
+from moesaic.kernels.instruction_sets import (
+    REFERENCE,
+    VARIABLE,
+    available,
+    choose,
+    kernel_description,
+)
 from moesaic.kernels.quantized import QuantizedKernel
 from moesaic.kernels.reference import ReferenceKernel
 
@@ -39,7 +45,7 @@ def test_a_name_chooses(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) 
     by_variable = make_kernel(SHAPE, dtype)
     for kernel in (chosen, by_variable):
         assert getattr(kernel, "isa", None) == name
-        assert kernel.runner(kernel.crew(1).pool).isa == name  # type: ignore[attr-defined]
+        assert kernel.runner(kernel.executor(1).pool).isa == name  # type: ignore[attr-defined]
 
 
 def test_the_reference_is_chosen_by_name_and_for_what_only_it_knows() -> None:
@@ -78,7 +84,9 @@ def test_the_best_of_those_here_is_the_default(best: str, monkeypatch: pytest.Mo
     for missing in names[: names.index(best)]:
         with pytest.raises(ImpossibleSetting, match=f"{missing}.* this CPU has not got them: use"):
             choose(missing)
-    assert in_words("avx2").endswith("(no AMX here)" if best == "avx2" else f"could use {best})")
+    assert kernel_description("avx2").endswith(
+        "(no AMX here)" if best == "avx2" else f"could use {best})"
+    )
 
 
 def test_an_unknown_name_is_refused_with_a_hint() -> None:
@@ -91,7 +99,7 @@ def test_without_the_extension_pytorch_computes(monkeypatch: pytest.MonkeyPatch)
     assert available() == (REFERENCE,)
     assert isinstance(make_kernel(SHAPE, "bf16"), ReferenceKernel)
     assert isinstance(make_kernel(SHAPE, "int8"), QuantizedKernel)
-    words = in_words(choose())
+    words = kernel_description(choose())
     assert "PyTorch" in words
     assert "were not built: installing needs a C++20 compiler" in words
     with pytest.raises(ImpossibleSetting, match=r"amx.* the package was installed without them"):
@@ -101,4 +109,4 @@ def test_without_the_extension_pytorch_computes(monkeypatch: pytest.MonkeyPatch)
 def test_a_cpu_without_any_of_them_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instruction_sets, "native", Pretended)
     assert choose() == REFERENCE
-    assert in_words(REFERENCE).endswith("(no AVX2 here)")
+    assert kernel_description(REFERENCE).endswith("(no AVX2 here)")

@@ -55,7 +55,7 @@ def test_hidden_states_and_results_of_any_precision(
     hidden = normal(19, 100, seed=3).to(precision)
     out = torch.full((19, 100), -9.0, dtype=result)
     ids, ones = torch.zeros(19, 1, dtype=torch.int64), torch.ones(19, 1)
-    kernel.crew(2).layer(blocks, [0], hidden, ids, ones, out)
+    kernel.executor(2).layer(blocks, [0], hidden, ids, ones, out)
     assert expected_expert(kernel, blocks.tensors[0], hidden).used(out) < 1.0
 
 
@@ -83,7 +83,7 @@ def test_rows_are_gathered_weighted_and_added(way: Way, dtype: str) -> None:
     kernel.compute(block, hidden, rows, scale, out)
     expected = expected_expert(kernel, block, hidden[rows])
     part = (out[rows] - 1.0).double() / scale.double()
-    near = (part - expected.value).abs() <= expected.room() + 1e-6 / scale.abs()
+    near = (part - expected.value).abs() <= expected.tolerance() + 1e-6 / scale.abs()
     assert bool(near.all())
     untouched = torch.ones(30, dtype=torch.bool)
     untouched[rows] = False

@@ -10,7 +10,8 @@ import torch
 from native_experts import WAYS, bytes_at, normal, packed, random_expert
 
 from moesaic.kernels.base import Blocks, ExpertShape, ExpertWeights
-from moesaic.kernels.native import Crew, NativeKernel
+from moesaic.kernels.native import NativeKernel
+from moesaic.kernels.native_executor import NativeExecutor
 
 pytestmark = pytest.mark.skipif(not WAYS, reason="this CPU has no instructions for the kernels")
 SHAPE = ExpertShape(24, 16)
@@ -18,7 +19,7 @@ SHAPE = ExpertShape(24, 16)
 
 @dataclass(frozen=True)
 class Call:
-    """What `Crew.layer` takes; right as it stands."""
+    """What `NativeExecutor.layer` takes; right as it stands."""
 
     kernel: NativeKernel
     blocks: list[torch.Tensor]
@@ -28,9 +29,9 @@ class Call:
     weights: torch.Tensor
     out: torch.Tensor
 
-    def run(self, crew: Crew) -> None:
+    def run(self, executor: NativeExecutor) -> None:
         blocks = Blocks(self.blocks)
-        crew.layer(blocks, self.experts, self.hidden, self.ids, self.weights, self.out)
+        executor.layer(blocks, self.experts, self.hidden, self.ids, self.weights, self.out)
 
 
 @pytest.fixture
@@ -117,13 +118,13 @@ MISTAKES: dict[str, tuple[str, Callable[[Call], Call]]] = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_refused_in_words(mistake: str, good: Call) -> None:
     words, change = MISTAKES[mistake]
-    crew, bad = Crew(good.kernel, 2), change(good)
+    executor, bad = NativeExecutor(good.kernel, 2), change(good)
     before = bad.out.clone()
     with pytest.raises(ValueError, match=words):
-        bad.run(crew)
+        bad.run(executor)
     assert torch.equal(bad.out, before), "a refused layer wrote its result"
-    good.run(crew)
-    assert bool(good.out.isfinite().all()), "the crew works on"
+    good.run(executor)
+    assert bool(good.out.isfinite().all()), "the executor works on"
 
 
 def test_only_fp32_can_be_added_to(good: Call) -> None:

@@ -1,4 +1,4 @@
-"""Do callers without Python get the same results, and codes with words instead of exceptions?"""
+"""Do callers without Python get the same results, and error codes with messages?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from native_experts import WAYS, bytes_at, packed, random_expert, random_layer
 from moesaic.kernels import _native
 from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.instruction_sets import ISA_NUMBERS
-from moesaic.kernels.native import DTYPES, Crew
+from moesaic.kernels.native import DTYPES
+from moesaic.kernels.native_executor import NativeExecutor
 
 pytestmark = pytest.mark.skipif(not WAYS, reason="this CPU has no instructions for the kernels")
 SHAPE = ExpertShape(50, 30)
@@ -25,7 +26,7 @@ class CLayer(Structure):
 
     _fields_ = (
         ("hidden", c_void_p),
-        ("hidden_value", c_int32),
+        ("hidden_type", c_int32),
         ("hidden_stride", c_size_t),
         ("tokens", c_int32),
         ("top_k", c_int32),
@@ -36,7 +37,7 @@ class CLayer(Structure):
         ("experts", c_void_p),
         ("blocks", c_void_p),
         ("out", c_void_p),
-        ("out_value", c_int32),
+        ("out_type", c_int32),
         ("add", c_int32),
     )
 
@@ -81,14 +82,23 @@ def test_the_same_bytes_and_the_same_results(library: Any, dtype: str, workers: 
 
     out, listed = torch.full((20, 50), -1.0), np.arange(3, dtype=np.int32)
     call = CLayer(
-        layer.hidden.data_ptr(), 0, 50, 20, 2, 3, layer.ids.data_ptr(), layer.weights.data_ptr(),
-        3, listed.ctypes.data, layer.blocks.address, out.data_ptr(), 0, 0,
-    )  # fmt: skip
+        hidden=layer.hidden.data_ptr(),
+        hidden_stride=50,
+        tokens=20,
+        top_k=2,
+        experts_total=3,
+        ids=layer.ids.data_ptr(),
+        weights=layer.weights.data_ptr(),
+        count=3,
+        experts=listed.ctypes.data,
+        blocks=layer.blocks.address,
+        out=out.data_ptr(),
+    )
     assert library.moesaic_submit(runner, byref(call)) == 0
     assert library.moesaic_wait(runner, 1) == 0
     assert library.moesaic_done(runner) == 1
     library.moesaic_runner_destroy(runner)
-    assert torch.equal(out, layer.computed(Crew(kernel, 1)))
+    assert torch.equal(out, layer.computed(NativeExecutor(kernel, 1)))
 
 
 def test_mistakes_come_back_as_codes_with_words(library: Any) -> None:

@@ -21,7 +21,8 @@ from native_experts import (
 
 from moesaic.core.numa import Node
 from moesaic.kernels.base import Blocks, ExpertShape
-from moesaic.kernels.native import DTYPES, Crew
+from moesaic.kernels.native import DTYPES
+from moesaic.kernels.native_executor import NativeExecutor
 
 SHAPE = ExpertShape(40, 24)
 NODES = (Node(0, (0,)), Node(0, (0,)))
@@ -39,7 +40,7 @@ BLOCKS = {
 
 
 def agrees(layer: Layer, experts: list[int], workers: int = 1) -> None:
-    out = layer.computed(Crew(layer.kernel, workers + 1), experts)
+    out = layer.computed(NativeExecutor(layer.kernel, workers + 1), experts)
     blocks = layer.blocks.tensors
     truth = expected_layer(layer.kernel, blocks, experts, layer.hidden, layer.ids, layer.weights)
     assert truth.used(out) < 1.0
@@ -49,7 +50,7 @@ def agrees(layer: Layer, experts: list[int], workers: int = 1) -> None:
 @settings(max_examples=150)
 @given(data=st.data())
 def test_random_layers(data: st.DataObject) -> None:
-    """Any subset of experts in any order, tokens that want none of them or one of them twice."""
+    """Any subset of experts in any order, tokens routed to none of them or to one of them twice."""
     way, dtype, tiles = data.draw(st.sampled_from(list(KERNELS)))
     tokens, top_k = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 6))
     favourites = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=6))
@@ -64,7 +65,7 @@ def test_random_layers(data: st.DataObject) -> None:
 
 @every_way
 @every_dtype
-def test_every_token_wants_the_same_expert(way: Way, dtype: str) -> None:
+def test_all_tokens_routed_to_one_expert(way: Way, dtype: str) -> None:
     """More than 256 of them, which are computed in parts; the last part is a single token."""
     kernel = way.kernel(SHAPE, dtype)
     layer = random_layer(kernel, 513, experts=3, top_k=1)
@@ -74,7 +75,7 @@ def test_every_token_wants_the_same_expert(way: Way, dtype: str) -> None:
 
 @every_way
 @every_dtype
-def test_every_token_wants_every_expert(way: Way, dtype: str) -> None:
+def test_all_tokens_routed_to_all_experts(way: Way, dtype: str) -> None:
     layer = random_layer(way.kernel(SHAPE, dtype), 20, experts=6, top_k=6)
     agrees(layer, [5, 0, 1, 4, 3, 2])
 
@@ -100,12 +101,12 @@ def test_one_token_may_want_an_expert_twice(way: Way) -> None:
 @every_dtype
 def test_no_tokens_and_no_experts(way: Way, dtype: str) -> None:
     layer = random_layer(way.kernel(SHAPE, dtype), 4, experts=2, top_k=1)
-    crew = Crew(layer.kernel, 2)
-    assert not layer.computed(crew, []).any(), "experts that nobody computes add nothing"
+    executor = NativeExecutor(layer.kernel, 2)
+    assert not layer.computed(executor, []).any(), "experts that are not computed add nothing"
     layer.ids.fill_(0)
-    assert not layer.computed(crew, [1]).any()
+    assert not layer.computed(executor, [1]).any()
     none = layer._replace(hidden=torch.empty(0, 40), ids=layer.ids[:0], weights=layer.weights[:0])
-    assert none.computed(crew).shape == (0, 40)
+    assert none.computed(executor).shape == (0, 40)
 
 
 @every_way
@@ -117,13 +118,10 @@ def test_padding_adds_nothing(way: Way, dtype: str, tokens: int) -> None:
     layer = random_layer(way.kernel(SHAPE, dtype), tokens, experts=6, top_k=4)
     counts = torch.arange(tokens) % 4 + 1
     layer.ids[torch.arange(4) >= counts[:, None]] = -1
+    blocks, every = layer.blocks.tensors, list(range(6))
+    truth = expected_layer(layer.kernel, blocks, every, layer.hidden, layer.ids, layer.weights)
     for nodes in ((), NODES):
-        crew = layer.kernel.crew(2, nodes)
-        out = layer.computed(crew, list(range(6)), ragged=True)
-        blocks = layer.blocks.tensors
-        truth = expected_layer(
-            layer.kernel, blocks, range(6), layer.hidden, layer.ids, layer.weights
-        )
+        out = layer.computed(layer.kernel.executor(2, nodes), every, ragged=True)
         assert truth.used(out) < 1.0
 
 
@@ -132,4 +130,4 @@ def test_padding_that_was_not_announced_is_refused(way: Way) -> None:
     layer = random_layer(way.kernel(SHAPE, "bf16"), 3, experts=6, top_k=4)
     layer.ids[1, 3] = -1
     with pytest.raises(ValueError, match="asks for expert -1"):
-        layer.computed(Crew(layer.kernel, 1))
+        layer.computed(NativeExecutor(layer.kernel, 1))

@@ -11,17 +11,17 @@ import torch
 from native_experts import WAYS, bytes_at, packed, random_expert
 
 from moesaic.core.numa import Node
-from moesaic.kernels import native
+from moesaic.kernels import native_executor
 from moesaic.kernels.base import Blocks, ExpertShape
-from moesaic.kernels.native import Crew
-from moesaic.kernels.node_crew import NodeCrew, _shares
+from moesaic.kernels.native_executor import NativeExecutor
+from moesaic.kernels.numa_executor import NumaExecutor, _threads_per_node
 
 pytestmark = pytest.mark.skipif(not WAYS, reason="this CPU has no instructions for the kernels")
 SHAPE = ExpertShape(64, 48)
 
 
 class Watching:
-    """A runner that looks around when it is called, and does nothing."""
+    """A runner that only calls a callback."""
 
     def __init__(self, look: Any) -> None:
         self._look = look
@@ -39,14 +39,14 @@ def test_the_table_of_a_single_expert_outlives_its_call(monkeypatch: pytest.Monk
             super().__init__(blocks)
             tables.append(weakref.ref(self))
 
-    monkeypatch.setattr(native, "Blocks", Watched)
+    monkeypatch.setattr(native_executor, "Blocks", Watched)
     kernel = WAYS[0].kernel(SHAPE, "bf16")
-    crew, there = Crew(kernel, 1), []
+    executor, there = NativeExecutor(kernel, 1), []
     look = Watching(lambda: there.append(tables[-1]() is not None))
-    monkeypatch.setattr(crew, "runner", look)
+    monkeypatch.setattr(executor, "runner", look)
     block = bytes_at(kernel.block_bytes)
-    crew.expert(block, torch.ones(2, 64), None, 1.0, torch.zeros(2, 64))
-    crew.expert(block, torch.ones(2, 64), torch.tensor([1]), 1.0, torch.zeros(2, 64))
+    executor.expert(block, torch.ones(2, 64), None, 1.0, torch.zeros(2, 64))
+    executor.expert(block, torch.ones(2, 64), torch.tensor([1]), 1.0, torch.zeros(2, 64))
     assert there == [True, True]
 
 
@@ -55,10 +55,10 @@ def test_an_interrupted_caller_leaves_workers_what_they_write_to(
 ) -> None:
     """Two nodes: while the first computes, the second does so on its own."""
     kernel = WAYS[0].kernel(SHAPE, "bf16")
-    crew = NodeCrew(kernel, 2, (Node(0, (0,)), Node(0, (0,))))
+    executor = NumaExecutor(kernel, 2, (Node(0, (0,)), Node(0, (0,))))
     blocks = Blocks([packed(kernel, random_expert(SHAPE, seed)) for seed in range(2)])
     results: list[weakref.ref[torch.Tensor]] = []
-    first, second = crew.crews
+    first, second = executor.executors
     begin = second.submit
 
     def submit(*given: Any) -> None:
@@ -72,8 +72,8 @@ def test_an_interrupted_caller_leaves_workers_what_they_write_to(
     monkeypatch.setattr(first, "layer", interrupted)
     ids, weights = torch.tensor([[0, 1]]), torch.ones(1, 2)
     with suppress(KeyboardInterrupt):
-        crew.layer(blocks, [0, 1], torch.ones(1, 64), ids, weights, torch.empty(1, 64))
-    assert results[0]() is not None, "somebody may be writing there"
+        executor.layer(blocks, [0, 1], torch.ones(1, 64), ids, weights, torch.empty(1, 64))
+    assert results[0]() is not None, "workers may be writing there"
     second.wait()
     assert results[0]() is None
 
@@ -86,11 +86,11 @@ def test_nodes_share_the_threads_asked_for(
     threads: int, cores: list[int], shares: list[int]
 ) -> None:
     assert sum(shares) == threads
-    assert _shares(threads, cores) == shares
+    assert _threads_per_node(threads, cores) == shares
 
 
 def test_fewer_threads_than_nodes_are_not_made_more() -> None:
     nodes = (Node(0, (0,)), Node(1, (1,)))
-    crew = WAYS[0].kernel(SHAPE, "bf16").crew(1, nodes)
-    assert isinstance(crew, Crew)
-    assert crew.pool.workers == 0
+    executor = WAYS[0].kernel(SHAPE, "bf16").executor(1, nodes)
+    assert isinstance(executor, NativeExecutor)
+    assert executor.pool.workers == 0

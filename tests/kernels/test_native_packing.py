@@ -90,14 +90,14 @@ def test_nothing_is_written_outside_of_a_block(dtype: str, shape: ExpertShape) -
     """In a block the kernels fill every byte they will ever read: none is left as it was."""
     kernel = kernel_for(shape, dtype)
     used = strips_bytes(dtype, shape.hidden, shape.intermediate)
-    room = bytes_at(used + 256)
-    first, second = room.clone(), torch.zeros_like(room)
+    memory = bytes_at(used + 256)
+    first, second = memory.clone(), torch.zeros_like(memory)
     for filler in (0x00, 0xFF):
-        room.fill_(filler)
-        native_pack(kernel, room[128 : 128 + used])
-        assert bool((room[:128] == filler).all())
-        assert bool((room[128 + used :] == filler).all())
-        (first if filler else second).copy_(room)
+        memory.fill_(filler)
+        native_pack(kernel, memory[128 : 128 + used])
+        assert bool((memory[:128] == filler).all())
+        assert bool((memory[128 + used :] == filler).all())
+        (first if filler else second).copy_(memory)
     assert torch.equal(first[128 : 128 + used], second[128 : 128 + used])
 
 

@@ -5,10 +5,18 @@ from __future__ import annotations
 
 import pytest
 import torch
-from native_experts import Way, bytes_at, every_dtype, every_way, random_expert, random_layer
+from native_experts import (
+    Layer,
+    Way,
+    bytes_at,
+    every_dtype,
+    every_way,
+    random_expert,
+    random_layer,
+)
 
 from moesaic.kernels.base import Blocks, ExpertShape
-from moesaic.kernels.native import Crew
+from moesaic.kernels.native_executor import NativeExecutor
 
 
 @every_way
@@ -16,11 +24,11 @@ from moesaic.kernels.native import Crew
 @pytest.mark.parametrize("tokens", [1, 2, 3, 6, 13, 40, 300])
 def test_results_do_not_depend_on_who_computes(way: Way, dtype: str, tokens: int) -> None:
     layer = random_layer(way.kernel(ExpertShape(320, 200), dtype), tokens, experts=3, top_k=2)
-    alone = layer.computed(Crew(layer.kernel, 1))
+    alone = layer.computed(NativeExecutor(layer.kernel, 1))
     for threads in (1, 2, 3, 6):
-        crew = Crew(layer.kernel, threads)
+        executor = NativeExecutor(layer.kernel, threads)
         for _ in range(2):
-            assert torch.equal(layer.computed(crew), alone)
+            assert torch.equal(layer.computed(executor), alone)
 
 
 @every_way
@@ -32,9 +40,9 @@ def test_nor_do_wide_experts_that_are_read_in_several_places(
     """2100 inputs: every precision has places, and something that fills none; an odd strip is read
     alone, the others two by two, which is not the same ones with every number of workers."""
     layer = random_layer(way.kernel(ExpertShape(2100, 1100), dtype), tokens, experts=3, top_k=3)
-    alone = layer.computed(Crew(layer.kernel, 1))
+    alone = layer.computed(NativeExecutor(layer.kernel, 1))
     for threads in (2, 5):
-        assert torch.equal(layer.computed(Crew(layer.kernel, threads)), alone)
+        assert torch.equal(layer.computed(NativeExecutor(layer.kernel, threads)), alone)
 
 
 @every_way
@@ -44,9 +52,9 @@ def test_few_workers_add_all_experts_of_their_outputs_and_many_one_by_one(
 ) -> None:
     """Many tokens, wide enough for two ways of sharing; more rows than are computed at once."""
     layer = random_layer(way.kernel(ExpertShape(2112, 24), dtype), 1400, experts=8, top_k=6)
-    alone = layer.computed(Crew(layer.kernel, 1))
+    alone = layer.computed(NativeExecutor(layer.kernel, 1))
     for threads in (2, 8):
-        assert torch.equal(layer.computed(Crew(layer.kernel, threads)), alone)
+        assert torch.equal(layer.computed(NativeExecutor(layer.kernel, threads)), alone)
 
 
 @every_way
@@ -54,10 +62,10 @@ def test_few_workers_add_all_experts_of_their_outputs_and_many_one_by_one(
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 def test_what_is_no_number_stays_in_its_token(way: Way, dtype: str, value: float) -> None:
     layer = random_layer(way.kernel(ExpertShape(131, 77), dtype), 20, experts=2, top_k=2)
-    crew = Crew(layer.kernel, 2)
-    sound = layer.computed(crew)
+    executor = NativeExecutor(layer.kernel, 2)
+    sound = layer.computed(executor)
     layer.hidden[7, 130] = value
-    out = layer.computed(crew)
+    out = layer.computed(executor)
     assert not bool(out[7].isfinite().any())
     others = torch.arange(20) != 7
     assert torch.equal(out[others], sound[others])
@@ -67,10 +75,10 @@ def test_what_is_no_number_stays_in_its_token(way: Way, dtype: str, value: float
 @every_dtype
 @pytest.mark.parametrize("value", [1e31, 3e38])
 def test_enormous_hidden_states_do_not_vanish(way: Way, dtype: str, value: float) -> None:
-    """They overflow, and whoever looks at the result sees it."""
+    """They overflow, and the result shows it."""
     layer = random_layer(way.kernel(ExpertShape(131, 77), dtype), 20, experts=2, top_k=2)
     layer.hidden[7] = value
-    seen = layer.computed(Crew(layer.kernel, 1)).abs()
+    seen = layer.computed(NativeExecutor(layer.kernel, 1)).abs()
     assert not bool((seen[7] < 1e20).any())
     assert float(seen[torch.arange(20) != 7].max()) < 100.0
 
@@ -83,30 +91,28 @@ def test_nothing_is_written_beside_the_result(way: Way, dtype: str, result: torc
     there, the same result."""
     kernel = way.kernel(ExpertShape(37, 21), dtype)
     tokens, results = 19, []
-    needed = kernel.runner(Crew(kernel, 1).pool).block_bytes
+    needed = kernel.runner(NativeExecutor(kernel, 1).pool).block_bytes
     sizes = {"block": needed, "hidden": tokens * 37 * 4, "out": tokens * 37 * result.itemsize}
     for filler in (0x00, 0xFF):  # as bf16 and fp32: zero, and not a number
-        rooms = {name: bytes_at(size + 128) for name, size in sizes.items()}
-        for room in rooms.values():
-            room.fill_(filler)
-        inside = {name: rooms[name][64 : 64 + size] for name, size in sizes.items()}
+        memory = {name: bytes_at(size + 128) for name, size in sizes.items()}
+        for part in memory.values():
+            part.fill_(filler)
+        inside = {name: memory[name][64 : 64 + size] for name, size in sizes.items()}
         weights = random_expert(kernel.shape)
         parts = (weights.gate.data_ptr(), weights.up.data_ptr(), weights.down.data_ptr())
-        runner = Crew(kernel, 2).runner
+        runner = NativeExecutor(kernel, 2).runner
         runner.pack(*parts, 0, 37, 21, inside["block"].data_ptr())
         hidden = inside["hidden"].view(torch.float32).view(tokens, 37)
         hidden.copy_(torch.linspace(-2, 2, tokens * 37).view(tokens, 37))
-        before = {name: rooms[name].clone() for name in ("block", "hidden")}
+        before = {name: memory[name].clone() for name in ("block", "hidden")}
         out = inside["out"].view(result).view(tokens, 37)
         ids, ones = torch.zeros(tokens, 1, dtype=torch.int64), torch.ones(tokens, 1)
-        kinds = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-        where = (hidden.data_ptr(), 0, 37, tokens, 1, ids.data_ptr(), ones.data_ptr(), 1)
-        blocks = Blocks([inside["block"]])
-        runner.run(blocks.address, [0], *where, out.data_ptr(), kinds[result], False)
+        layer = Layer(kernel, Blocks([inside["block"]]), hidden, ids, ones)
+        runner.run(layer.call(out))
         for name, old in before.items():
-            assert torch.equal(rooms[name], old)
-        assert bool((rooms["out"][:64] == filler).all())
-        assert bool((rooms["out"][64 + sizes["out"] :] == filler).all())
+            assert torch.equal(memory[name], old)
+        assert bool((memory["out"][:64] == filler).all())
+        assert bool((memory["out"][64 + sizes["out"] :] == filler).all())
         results.append(out.clone())
     assert torch.equal(results[0], results[1])
     assert float(results[0].abs().max()) > 0.01

@@ -198,13 +198,13 @@ def test_blocks_are_as_dense_as_the_simulator_believes(dtype: str, shape: Expert
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_block_is_laid_out_as_documented(dtype: str, shape: ExpertShape) -> None:
     kernel, weights = QuantizedKernel(shape, dtype), expert(shape)
-    room = torch.full((3, kernel.block_bytes), 255, dtype=torch.uint8)
-    kernel.pack(weights, room[1])
+    memory = torch.full((3, kernel.block_bytes), 255, dtype=torch.uint8)
+    kernel.pack(weights, memory[1])
     assert kernel.block_bytes % ALIGNMENT == 0
-    assert bool((room[[0, 2]] == 255).all()), "packing wrote outside its block"
+    assert bool((memory[[0, 2]] == 255).all()), "packing wrote outside its block"
     matrices = (torch.cat((weights.gate, weights.up)), weights.down)
     expected = torch.cat([round_trip(matrix, dtype)[0].flatten() for matrix in matrices])
-    assert torch.equal(read_block(shape, dtype, room[1]), expected)
+    assert torch.equal(read_block(shape, dtype, memory[1]), expected)
 
 
 @by_dtype

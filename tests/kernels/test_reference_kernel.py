@@ -86,7 +86,7 @@ def test_a_block_of_the_wrong_size_is_noticed() -> None:
     ("tokens", "experts", "top_k"), [(1, 8, 2), (9, 4, 4), (30, 3, 1), (2, 16, 3), (0, 4, 2)]
 )
 def test_the_routed_sum_is_the_double_loop(tokens: int, experts: int, top_k: int) -> None:
-    """One token; every expert chosen; many tokens; experts nobody wants; no token at all."""
+    """One token; every expert chosen; many tokens; experts without tokens; no token at all."""
     generator = torch.Generator().manual_seed(tokens)
     hidden = torch.randn(tokens, 12, generator=generator)
     chosen = torch.rand(tokens, experts, generator=generator).topk(top_k).indices
@@ -155,7 +155,7 @@ def test_a_torch_crew_adds_nothing_for_padding() -> None:
     blocks = Blocks([block_of(random_expert(SHAPE, seed)) for seed in range(3)])
     hidden, ids = torch.randn(4, 12), torch.tensor([[2, 0], [1, -1], [-1, -1], [0, 1]])
     weights, out = torch.rand(4, 2), torch.full((4, 12), 7.0)
-    KERNEL.crew(1).layer(blocks, [0, 1, 2], hidden, ids, weights, out, ragged=True)
+    KERNEL.executor(1).layer(blocks, [0, 1, 2], hidden, ids, weights, out, ragged=True)
     for token in range(4):
         row, expected = hidden[token : token + 1], torch.zeros(1, 12)
         for expert, weight in zip(ids[token].tolist(), weights[token].tolist(), strict=True):

@@ -153,11 +153,6 @@ def test_quantized_weights(folder: Path) -> None:
     assert "quantized with 'gptq' cannot be read; expected bf16" in complaint(folder)
 
 
-def test_a_sliding_window(folder: Path) -> None:
-    change_config(folder, sliding_window=128)
-    assert "sliding-window attention is not supported" in complaint(folder)
-
-
 @pytest.mark.parametrize(
     ("fields", "said"),
     [

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from moesaic.kernels.instruction_sets import REFERENCE, choose
-from moesaic.kernels.native_router import KEPT_STEPS, MOST_TOKENS, NativeRouter
+from moesaic.kernels.native_router import MAX_TOKENS, RING_SLOTS, NativeRouter
 from moesaic.models.architecture import RouterRule
 from moesaic.models.fused_router import fused_router
 from moesaic.models.norm import RmsNorm
@@ -61,7 +61,7 @@ def test_it_chooses_what_torch_chooses(name: str, dtype: torch.dtype, width: int
     native, close = fused(norm, router), DTYPES[dtype]
     agreed = 0
     for attempt in range(40):
-        stream = torch.randn(attempt % MOST_TOKENS + 1, width).to(dtype)
+        stream = torch.randn(attempt % MAX_TOKENS + 1, width).to(dtype)
         routing, hidden = native(stream), norm(stream)
         assert torch.allclose(routing.hidden.float(), hidden.float(), rtol=close, atol=close)
         wanted, got = router(routing.hidden), routing.choice
@@ -92,11 +92,11 @@ def test_ties_fall_as_they_do_in_torch(name: str) -> None:
 def test_a_single_tokens_routing_is_kept_for_some_steps() -> None:
     norm, router = layer(RULES["olmoe"], 64, torch.float32)
     native = fused(norm, router)
-    streams = torch.randn(KEPT_STEPS, 1, 64)
+    streams = torch.randn(RING_SLOTS, 1, 64)
     kept = [native(stream) for stream in streams]
     for stream, routing in zip(streams, kept, strict=True):
         assert torch.equal(routing.choice.experts, router(norm(stream)).experts)
-        assert (routing.told.experts == routing.choice.experts.numpy()).all()
+        assert (routing.layer_routing.experts == routing.choice.experts.numpy()).all()
 
 
 def test_what_is_no_number_stays_one() -> None:
@@ -111,8 +111,8 @@ def test_what_is_no_number_stays_one() -> None:
 
 def test_it_takes_a_few_tokens_of_its_own_dtype() -> None:
     native = fused(*layer(RULES["olmoe"], 64, torch.bfloat16))
-    assert native.takes(torch.zeros(MOST_TOKENS, 64, dtype=torch.bfloat16))
-    assert not native.takes(torch.zeros(MOST_TOKENS + 1, 64, dtype=torch.bfloat16))
+    assert native.takes(torch.zeros(MAX_TOKENS, 64, dtype=torch.bfloat16))
+    assert not native.takes(torch.zeros(MAX_TOKENS + 1, 64, dtype=torch.bfloat16))
     assert not native.takes(torch.zeros(1, 64))
     assert not native.takes(torch.zeros(64, 1, dtype=torch.bfloat16).T.expand(2, 64))
 
@@ -143,7 +143,7 @@ def test_a_single_token_may_use_fewer(name: str, dtype: torch.dtype) -> None:
         assert not routing.choice.weights[:, count:].any()
         assert routing.choice.counts is not None
         assert routing.choice.counts.tolist() == [count]
-        assert routing.told.used().tolist() == alone.choice.experts[0].tolist()
+        assert routing.layer_routing.used().tolist() == alone.choice.experts[0].tolist()
 
 
 def test_several_tokens_that_use_fewer_are_left_to_torch() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from training.problems import generate
 
 import stock
 from moesaic import LLM, SamplingParams
@@ -16,7 +17,6 @@ from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.load import load_decoder, load_resident_experts, open_model
 from moesaic.models.token_batch import Segment
 from moesaic.models.tokenizer import Tokenizer
-from moesaic.problems import generate
 from stock_text import stock_logits
 
 PROBLEMS = [problem.question for problem in generate("held_out_numbers", seed=3, count=3)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from brain_parts import Slots
 
 from invented import routing_of, view_of
 from moesaic.core.errors import ImpossibleSetting
@@ -13,7 +14,6 @@ from moesaic.policies.cache import caches
 from moesaic.policies.cache.base import Cache
 from moesaic.policies.cache.mrs import Mrs
 from moesaic.policies.future import Future
-from moesaic.policies.ledger import Ledger
 
 
 def order(cache: Cache, layer: int = 0) -> list[int]:
@@ -124,37 +124,27 @@ def test_belady_compares_layers_by_one_clock() -> None:
     assert cache.values[0, 0] > cache.values[1, 0] > cache.values[1, 1]
 
 
-def test_the_ledger_takes_free_slots_then_the_cheapest_that_is_worth_less() -> None:
-    values = np.array([[5.0, 1.0, 3.0, 4.0, 2.0, 0.0]])
-    ledger = Ledger(1, 6, slots=3, per_layer=True)
-    ledger.open(view_of([(0, 0), (0, 1)], 3, 1))
-    free = ledger.admit(0, 2, values, 3.0)
-    assert free is not None
-    assert free.victim is None
-    swapped = ledger.admit(0, 3, values, 4.0)
-    assert swapped is not None
-    assert swapped.victim == ExpertId(0, 1)
-    assert ledger.admit(0, 4, values, 2.0) is None, "only expert 0 is left, and worth more"
+def test_free_slots_are_taken_first_then_the_cheapest_that_is_worth_less() -> None:
+    values = [[5.0, 1.0, 3.0, 4.0, 2.0, 0.0]]
+    slots = Slots(view_of([(0, 0), (0, 1)], 3, 1), values, per_layer=True)
+    assert slots.admit(0, 2, 3.0) == "free"
+    assert slots.admit(0, 3, 4.0) == ExpertId(0, 1)
+    assert slots.admit(0, 4, 2.0) is None, "only expert 0 is left, and worth more"
 
 
-def test_the_ledger_spares_shielded_experts_and_those_under_way() -> None:
-    values = np.array([[0.0, 1.0, 2.0, 9.0, 9.0, 9.0]])
-    ledger = Ledger(1, 6, slots=3, per_layer=True)
-    ledger.open(view_of([(0, 0), (0, 1)], 3, 1, flight=Flight(0, 2, 10)))
-    ledger.shield(0, [0])
-    first = ledger.admit(0, 3, values, 9.0)
-    assert first is not None
-    assert first.victim == ExpertId(0, 1)
-    assert ledger.admit(0, 4, values, 9.0) is None
+def test_shielded_experts_and_those_under_way_stay() -> None:
+    values = [[0.0, 1.0, 2.0, 9.0, 9.0, 9.0]]
+    view = view_of([(0, 0), (0, 1)], 3, 1, flight=Flight(0, 2, 10))
+    slots = Slots(view, values, per_layer=True)
+    slots.shield(0, 0)
+    assert slots.admit(0, 3, 9.0) == ExpertId(0, 1)
+    assert slots.admit(0, 4, 9.0) is None
 
 
 @pytest.mark.parametrize(("per_layer", "victim"), [(True, (1, 0)), (False, (0, 0))])
 def test_layers_compete_for_slots_only_if_they_share_them(
     per_layer: bool, victim: tuple[int, int]
 ) -> None:
-    values = np.array([[1.0, 9.0], [2.0, 9.0]])
-    ledger = Ledger(2, 2, slots=2, per_layer=per_layer)
-    ledger.open(view_of([(0, 0), (1, 0)], 2, 2, 2))
-    found = ledger.admit(1, 1, values, 9.0)
-    assert found is not None
-    assert found.victim == victim
+    view = view_of([(0, 0), (1, 0)], 2, 2, 2)
+    slots = Slots(view, [[1.0, 9.0], [2.0, 9.0]], per_layer)
+    assert slots.admit(1, 1, 9.0) == victim

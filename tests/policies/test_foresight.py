@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from brain_parts import Forecasting
 
 from invented import exact_belief, make_brain, routing_of, small_model, stated_physics, view_of
 from moesaic.core.routing import Forecast
-from moesaic.policies.forecasting import Foresight
-from moesaic.policies.layer_predictor import LayerPredictor
-from moesaic.policies.shape import Shape
 
 
 def test_a_fixed_mapping_between_layers_is_learned() -> None:
     """Layer l + 1 chooses (e + 1) mod 6 wherever layer l chose e."""
-    predictor = LayerPredictor(layers=3, experts=6, top_k=1, lookahead=2)
+    predictor = Forecasting(layers=3, experts=6, top_k=1, ahead=2)
     rng = np.random.default_rng(0)
     for _ in range(60):
         start = int(rng.integers(6))
@@ -28,7 +26,7 @@ def test_a_fixed_mapping_between_layers_is_learned() -> None:
 
 
 def test_tokens_of_a_batch_are_told_apart() -> None:
-    predictor = LayerPredictor(layers=2, experts=4, top_k=1, lookahead=1)
+    predictor = Forecasting(layers=2, experts=4, top_k=1, ahead=1)
     for _ in range(20):
         predictor.observe(routing_of(0, [[0], [1]]))
         predictor.observe(routing_of(1, [[3], [2]]))
@@ -37,12 +35,12 @@ def test_tokens_of_a_batch_are_told_apart() -> None:
 
 
 def test_forecasts_end_with_the_model() -> None:
-    predictor = LayerPredictor(layers=3, experts=4, top_k=2, lookahead=3)
+    predictor = Forecasting(layers=3, experts=4, top_k=2, ahead=3)
     assert [len(predictor.forecast(routing_of(at, [[0, 1]]))) for at in range(3)] == [2, 1, 0]
 
 
 def test_scores_of_a_prediction_fall_with_rank_and_are_probabilities() -> None:
-    predictor = LayerPredictor(layers=2, experts=5, top_k=3, lookahead=1)
+    predictor = Forecasting(layers=2, experts=5, top_k=3, ahead=1)
     rng = np.random.default_rng(1)
     for _ in range(30):
         for layer in range(2):
@@ -56,7 +54,7 @@ def test_scores_of_a_prediction_fall_with_rank_and_are_probabilities() -> None:
 @pytest.mark.parametrize("right", [0, 1, 2])
 def test_trust_converges_to_the_share_of_right_predictions(right: int) -> None:
     """Of the two experts foreseen for the next layer, `right` are chosen."""
-    foresight = Foresight(Shape(2, 6, 2), lookahead=1)
+    foresight = Forecasting(layers=2, experts=6, top_k=2, ahead=1)
     foreseen = np.array([[0, 1]])
     chosen = [0, 1][:right] + [4, 5][right:]
     forecast = Forecast(1, foreseen, np.full((1, 2), 0.5, dtype=np.float32))
@@ -70,7 +68,7 @@ def test_trust_converges_to_the_share_of_right_predictions(right: int) -> None:
 
 def test_trust_is_kept_per_distance() -> None:
     """One layer ahead always right, two layers ahead never."""
-    foresight = Foresight(Shape(3, 6, 1), lookahead=2)
+    foresight = Forecasting(layers=3, experts=6, top_k=1, ahead=2)
     even = np.full((1, 1), 1.0, dtype=np.float32)
     near, far = Forecast(1, np.array([[1]]), even), Forecast(2, np.array([[5]]), even)
     nearest = Forecast(2, np.array([[2]]), even)
@@ -84,7 +82,7 @@ def test_trust_is_kept_per_distance() -> None:
 
 def test_the_gates_own_forecasts_are_used_where_routing_has_them() -> None:
     """Cut to the look-ahead and to top-k, scores included."""
-    foresight = Foresight(Shape(4, 6, 2), lookahead=2)
+    foresight = Forecasting(layers=4, experts=6, top_k=2, ahead=2)
     forecasts = tuple(
         Forecast(at, np.array([[at, 0, 5]]), np.array([[0.6, 0.3, 0.1]], dtype=np.float32))
         for at in (1, 2, 3)
@@ -108,8 +106,19 @@ def test_forecasts_longer_than_top_k_are_planned_with(prefetch: str) -> None:
     assert [(t.layer, t.expert) for t in plan.background][:1] == [(1, 4)]
 
 
-def test_without_look_ahead_nothing_is_learned_or_foreseen() -> None:
-    foresight = Foresight(Shape(2, 4, 1), lookahead=0)
+def test_without_look_ahead_nothing_is_learned() -> None:
+    foresight = Forecasting(layers=2, experts=4, top_k=1, ahead=0)
     foresight.observe(routing_of(0, [[0]]))
-    assert foresight.forecast(routing_of(0, [[0]])) == ()
-    assert foresight.trust == ()
+    assert foresight.trust == []
+
+
+def test_a_forecast_is_judged_only_in_the_pass_it_speaks_about() -> None:
+    """A pass that ends early leaves forecasts behind; the next pass is not judged by them."""
+    foresight = Forecasting(layers=3, experts=6, top_k=1, ahead=1)
+    certain = np.full((1, 1), 1.0, dtype=np.float32)
+    routing = routing_of(0, [[0]], forecasts=(Forecast(1, np.array([[5]]), certain),))
+    foresight.observe(routing)
+    foresight.forecast(routing)
+    foresight.observe(routing_of(0, [[0]]))  # the next pass
+    foresight.observe(routing_of(1, [[1]]))
+    assert foresight.trust == [1.0]

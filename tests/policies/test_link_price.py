@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from brain_parts import LinkPrice
 from works import work_of
 
-from moesaic.policies.link_price import LinkPrice
 from moesaic.policies.prefetch.base import MOST_BACKGROUND
 from moesaic.policies.schedule.base import GPU_ONLY, STATIC, Work
 from moesaic.policies.timelines import ABSENT
@@ -19,44 +19,30 @@ def none_missing() -> Work:
     return work_of([1, 1], [0, 0], lambda t: 10, lambda t: 500, transfer=100)
 
 
-def price_after(works: list[Work], rule: int) -> LinkPrice:
-    price = LinkPrice(experts=4)
-    for work in works:
-        price.observe(rule, work, work.lanes)
-    return price
-
-
 def test_a_layer_that_waits_for_a_transfer_pays_the_whole_lateness() -> None:
     """The link is free at 30, a transfer takes 100, the next layer starts at 50: one transfer
     makes the link 80 late; a second could not start in time."""
-    delays = price_after([one_missing()], GPU_ONLY).delays(30, 100, 50)
-    assert delays.tolist() == [0, 80]
+    delays = LinkPrice([one_missing()], GPU_ONLY).delays(30, 100, 50)
+    assert delays == [0, 80]
 
 
 @pytest.mark.parametrize(
     ("work", "rule"), [(one_missing(), STATIC), (none_missing(), GPU_ONLY)], ids=["cpu", "hit"]
 )
 def test_lateness_is_free_where_nobody_wants_the_link(work: Work, rule: int) -> None:
-    delays = price_after([work], rule).delays(30, 100, 50)
-    assert delays.tolist() == [0, 0]
+    delays = LinkPrice([work], rule).delays(30, 100, 50)
+    assert delays == [0, 0]
 
 
 def test_the_price_is_the_mean_over_layers() -> None:
     """Half of the layers care."""
     works = [one_missing(), none_missing()] * 40
-    (_, late) = price_after(works, GPU_ONLY).delays(30, 100, 50)
+    (_, late) = LinkPrice(works, GPU_ONLY).delays(30, 100, 50)
     assert late == pytest.approx(40, abs=2)
 
 
 def test_what_ends_before_the_next_layer_is_free() -> None:
-    price = price_after([one_missing()], GPU_ONLY)
-    assert price.delays(0, 100, 230).tolist() == [0, 0, 0, 70]
-    assert price.delays(50, 100, 50).tolist() == [0], "nothing can start in time"
+    price = LinkPrice([one_missing()], GPU_ONLY)
+    assert price.delays(0, 100, 230) == [0, 0, 0, 70]
+    assert price.delays(50, 100, 50) == [0], "nothing can start in time"
     assert len(price.delays(0, 100, 10_000)) == MOST_BACKGROUND + 1
-
-
-def test_observing_leaves_the_lanes_as_they_were() -> None:
-    work = one_missing()
-    before = work.lanes.tolist()
-    LinkPrice(experts=4).observe(GPU_ONLY, work, work.lanes)
-    assert work.lanes.tolist() == before

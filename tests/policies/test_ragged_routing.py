@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from brain_parts import Forecasting
 
 from invented import RandomStep, random_steps, routing_of, small_model
 from moesaic.core.routing import LayerRouting, cut
 from moesaic.policies.cache import caches
 from moesaic.policies.hit_rate_replay import replay_hit_rates
-from moesaic.policies.layer_predictor import LayerPredictor
 from moesaic.policies.timelines import EXPERT, LOAD, READY, gather
 
 EXPERTS = 5
@@ -47,7 +47,7 @@ def _first_only(routing: LayerRouting) -> LayerRouting:
 
 
 def _learned(routings: list[LayerRouting]) -> list[float]:
-    predictor = LayerPredictor(layers=2, experts=EXPERTS, top_k=EXPERTS, lookahead=1)
+    predictor = Forecasting(layers=2, experts=EXPERTS, top_k=EXPERTS, ahead=1)
     for routing in routings:
         predictor.observe(routing)
     (ahead,) = predictor.forecast(routings[0])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from moesaic.problems import extract_answer, generate, same_answer
+from training.problems import extract_answer, generate, same_answer
 
 
 @pytest.mark.parametrize(

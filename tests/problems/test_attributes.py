@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from itertools import permutations
 
-from moesaic.problems import Problem, generate
-from moesaic.problems.attributes import Attribute, family
+from training.problems import Problem, generate
+from training.problems.attributes import Attribute, family
 
 FAMILIES = ("people", "things", "world", "chains")
 FOUND = list(generate("train", 21, 9000, ["comparison"]))

@@ -8,8 +8,7 @@ from datetime import date, timedelta
 from fractions import Fraction
 
 import pytest
-
-from moesaic.problems import Problem, generate, same_answer
+from training.problems import Problem, generate, same_answer
 
 COUNT = 3000
 CHAIN = re.compile(r"\d+(?: [-+x/] \d+)+(?: = \d+(?: [-+x/] \d+)*)+")

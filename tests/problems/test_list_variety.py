@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-
-from moesaic.problems import Problem, generate
-from moesaic.problems.scenes import family
+from training.problems import Problem, generate
+from training.problems.scenes import family
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 FAMILIES = ("people", "things", "plans")

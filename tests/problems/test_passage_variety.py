@@ -6,13 +6,12 @@ import re
 from importlib.resources import files
 
 import pytest
-
-from moesaic.problems import generate
-from moesaic.problems.catalog import templates
-from moesaic.problems.reader import blocks
+from training.problems import generate
+from training.problems.catalog import templates
+from training.problems.reader import blocks
 
 PROBLEMS = list(generate("train", 4, 6000, ["passage"]))
-THEMES = sorted((files("moesaic.problems") / "data" / "relations").iterdir(), key=lambda f: f.name)
+THEMES = sorted((files("training.problems") / "data" / "relations").iterdir(), key=lambda f: f.name)
 FACTS = {t.id for t in templates() if re.search("-(alike|mixed|portrait)$", t.id)}
 
 

@@ -1,4 +1,4 @@
-"""Does `python -m moesaic.problems` show problems, and mistakes without a traceback?"""
+"""Does `python -m training.problems` show problems, and mistakes without a traceback?"""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-
-from moesaic.problems import KINDS, generate
-from moesaic.problems.__main__ import main
-from moesaic.problems.catalog import templates
+from training.problems import KINDS, generate
+from training.problems.__main__ import main
+from training.problems.catalog import templates
 
 PAGE = Path(__file__).parents[2] / "docs" / "problems.md"
 

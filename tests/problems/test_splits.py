@@ -9,13 +9,13 @@ from importlib.resources import files
 from itertools import islice
 
 import pytest
+from training.problems import KINDS, SPLITS, Problem, generate, numbers
+from training.problems.catalog import templates
+from training.problems.generate import ONE_IN, is_held_out
+from training.problems.reader import blocks
+from training.problems.text import fields_of, words_behind
 
 from moesaic.core.errors import ImpossibleSetting, UnknownName
-from moesaic.problems import KINDS, SPLITS, Problem, generate, numbers
-from moesaic.problems.catalog import templates
-from moesaic.problems.generate import ONE_IN, is_held_out
-from moesaic.problems.reader import blocks
-from moesaic.problems.text import fields_of, words_behind
 
 TRAIN = list(generate("train", 5, 12_000))
 NUMBERS = list(generate("held_out_numbers", 5, 12_000))
@@ -91,7 +91,7 @@ def follows(spec: str, told: set[str]) -> set[str]:
 
 def test_what_decides_is_what_the_question_tells() -> None:
     """A number that is drawn but never told would let one question into both splits."""
-    data = files("moesaic.problems") / "data" / "word"
+    data = files("training.problems") / "data" / "word"
     for file in data.iterdir():
         for name, lines in blocks(file.read_text()):
             spec = dict(lines).get("numbers")

@@ -7,12 +7,11 @@ from collections import Counter
 from random import Random
 
 import pytest
-
-from moesaic.problems import Problem, generate
-from moesaic.problems.catalog import templates
-from moesaic.problems.names import PEOPLE
-from moesaic.problems.stories_numbers import happenings, plans
-from moesaic.problems.stories_words import families
+from training.problems import Problem, generate
+from training.problems.catalog import templates
+from training.problems.names import PEOPLE
+from training.problems.stories_numbers import happenings, plans
+from training.problems.stories_words import families
 
 STORIES = [p for p in generate("train", 7, 12_000, ["word"]) if p.template.startswith("story-")]
 NAMES = {person.name: person for person in PEOPLE}

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
-
-from moesaic.problems import KINDS, generate
-from moesaic.problems.catalog import templates
-from moesaic.problems.grammar import singular, with_article
-from moesaic.problems.names import PEOPLE
-from moesaic.problems.template import Telling, Template
-from moesaic.problems.text import fields_of, words_behind
+from training.problems import KINDS, generate
+from training.problems.catalog import templates
+from training.problems.grammar import singular, with_article
+from training.problems.names import PEOPLE
+from training.problems.template import Telling, Template
+from training.problems.text import fields_of, words_behind
 
 SAMPLE = [*generate("train", 11, 6000), *generate("held_out_templates", 11, 3000)]
 # Found by trying in the head, as in long division: the solution then proves it.

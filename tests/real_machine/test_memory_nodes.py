@@ -57,6 +57,6 @@ def test_two_nodes_give_what_one_gives(tokens: int) -> None:
     weights = torch.rand((tokens, 3))
     one, two = torch.empty((2, tokens, SHAPE.hidden))
     queue = range(EXPERTS)
-    kernel.crew(2).layer(store.layer(0), queue, hidden, ids, weights, one)
-    kernel.crew(2, nodes).layer(store.layer(0), queue, hidden, ids, weights, two)
+    kernel.executor(2).layer(store.layer(0), queue, hidden, ids, weights, one)
+    kernel.executor(2, nodes).layer(store.layer(0), queue, hidden, ids, weights, two)
     assert (one - two).abs().max() < 1e-5 * one.abs().max()

@@ -17,7 +17,6 @@ BELOW_ENGINE = {
     "policies",
     "hardware",
     "workloads",
-    "problems",
     "kernels",
     "models",
     "machines",
@@ -28,7 +27,6 @@ ALLOWED: dict[str, set[str]] = {
     "policies": {"core"},
     "hardware": {"core"},
     "workloads": {"core", "model_info"},
-    "problems": {"core"},
     "machines": {"core"},  # the loop over layers
     "machines.sim": {"core", "model_info", "hardware", "machines"},
     "kernels": {"core", "model_info"},

@@ -14,13 +14,13 @@ from training.corpus import documents, tidy
 from training.documents import mixed, plain, talk
 from training.packing import PERCENT, Encoded, pack
 from training.problem_rows import ShardMaker
+from training.problems import generate
 from training.prose_rows import ProseRows, as_rows
 from training.shards import Position, ShardStream
 from training.token_file import read_tokens, write_tokens
 from training.tokenizer import ASSISTANT, END, END_ID, SPECIAL, USER, open_tokenizer
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.problems import generate
 
 
 def maker(seed: int = 1, problems: int = 60, length: int = 256) -> ShardMaker:

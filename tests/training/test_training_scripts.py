@@ -13,8 +13,7 @@ from training.check import answer_rows, check, load_rows, size_rows
 from training.command import run_command
 from training.evaluation import Solved, judge
 from training.export import export
-
-from moesaic.problems import generate
+from training.problems import generate
 
 ROOT = Path(__file__).parents[2]
 

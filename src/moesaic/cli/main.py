@@ -28,7 +28,10 @@ VERBS: dict[str, tuple[str, str]] = {
     ),
     "simulate": ("moesaic.cli.study.simulate", "Run one model on one simulated machine."),
     "compare": ("moesaic.cli.study.compare", "Compare policies, cache ratios and machines."),
-    "trace": ("moesaic.cli.trace.trace", "Inspect, compare, fit, synthesize and convert traces."),
+    "trace": (
+        "moesaic.cli.trace.trace",
+        "Inspect, compare, fit, synthesize and convert traces.",
+    ),
     "models": ("moesaic.cli.info.models", "List the known models, or show one."),
     "machines": ("moesaic.cli.info.machines", "List the known machines, or show one."),
     "policies": ("moesaic.cli.info.policies", "List the policies and the systems made of them."),
@@ -36,7 +39,10 @@ VERBS: dict[str, tuple[str, str]] = {
     "profile": ("moesaic.cli.study.profile", "Measure this machine and write its description."),
     "fidelity": ("moesaic.cli.study.fidelity", "Compare the simulator with this machine."),
     "doctor": ("moesaic.cli.info.doctor", "What this machine has, what is used, what is missing."),
-    "demo": ("moesaic.cli.run.demo", "The bundled model answers, and policies are compared on it."),
+    "demo": (
+        "moesaic.cli.run.demo",
+        "The bundled model answers, and policies are compared on it.",
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-peak_flops: float
+peak_item_flops: float
 c_functions: dict[str, int]
 
 def isas() -> list[str]: ...
@@ -14,8 +14,28 @@ class Pool:
     @property
     def pinned(self) -> list[int]: ...
     def start_latencies(self, count: int) -> list[int]: ...
-    def stream_seconds(self, memory: int, bytes: int, spread: bool) -> float: ...
+    def stream_seconds(self, memory: int, bytes: int, multi_stream: bool) -> float: ...
     def peak_seconds(self, items: int) -> float: ...
+
+class LayerCall:
+    """`LayerCall` of native/layer/layer.h: addresses and enums are integers."""
+
+    block_table: int
+    experts: list[int]
+    hidden: int
+    hidden_type: int
+    hidden_stride: int
+    tokens: int
+    top_k: int
+    experts_total: int
+    ids: int
+    weights: int
+    out: int
+    out_type: int
+    add: bool
+    strict: bool
+
+    def __init__(self) -> None: ...
 
 class Runner:
     def __init__(
@@ -38,76 +58,47 @@ class Runner:
         gate: int,
         up: int,
         down: int,
-        value: int,
+        type: int,
         up_stride: int,
         down_stride: int,
         block: int,
     ) -> None: ...
-    def submit(
-        self,
-        table: int,
-        experts: list[int],
-        hidden: int,
-        hidden_value: int,
-        stride: int,
-        tokens: int,
-        top_k: int,
-        ids: int,
-        weights: int,
-        experts_total: int,
-        out: int,
-        out_value: int,
-        add: bool,
-        strict: bool = True,
-    ) -> None: ...
-    def run(
-        self,
-        table: int,
-        experts: list[int],
-        hidden: int,
-        hidden_value: int,
-        stride: int,
-        tokens: int,
-        top_k: int,
-        ids: int,
-        weights: int,
-        experts_total: int,
-        out: int,
-        out_value: int,
-        add: bool,
-        strict: bool = True,
-    ) -> int: ...
+    def submit(self, call: LayerCall) -> None: ...
+    def run(self, call: LayerCall) -> int: ...
     def done(self) -> bool: ...
     def wait(self, help: bool) -> None: ...
 
+class RouterConfig:
+    experts: int
+    top_k: int
+    sigmoid: bool
+    renormalize: bool
+    in_fp32: bool
+    round_weights: bool
+    scaling_factor: float
+    groups: int
+    top_groups: int
+    top2_group_score: bool
+
+    def __init__(self) -> None: ...
+
+class RouterCall:
+    residual: int
+    norm: int
+    gate: int
+    bias: int
+    type: int
+    tokens: int
+    hidden: int
+    eps: float
+    normalized: int
+    ids: int
+    weights: int
+    scores: int
+    selection_scores: int
+
+    def __init__(self) -> None: ...
+
 class Router:
-    def __init__(
-        self,
-        isa: int,
-        experts: int,
-        top_k: int,
-        sigmoid: bool,
-        normalized: bool,
-        in_fp32: bool,
-        round_weights: bool,
-        factor: float,
-        groups: int,
-        top_groups: int,
-        best_two: bool,
-    ) -> None: ...
-    def route(
-        self,
-        stream: int,
-        norm: int,
-        gate: int,
-        bias: int,
-        value: int,
-        tokens: int,
-        hidden: int,
-        eps: float,
-        normalized: int,
-        ids: int,
-        weights: int,
-        scores: int,
-        preference: int,
-    ) -> None: ...
+    def __init__(self, isa: int, config: RouterConfig) -> None: ...
+    def route(self, call: RouterCall) -> None: ...

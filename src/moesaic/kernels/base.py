@@ -1,6 +1,6 @@
-"""What every expert kernel is: made for one shape and one stored precision, it packs an expert's
-weights once, then computes from the packed block. A block is one contiguous run of bytes, so that
-an expert moves in one copy; only its kernel knows what lies where in it.
+"""Interfaces of expert kernels. A kernel is made for one expert shape and stored precision; it
+packs an expert's weights once and computes from the packed block. A block is one contiguous range
+of bytes, so that an expert is moved in one copy; only its kernel knows the layout within it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = [
     "ExpertKernel",
     "ExpertShape",
     "ExpertWeights",
-    "LayerCrew",
+    "LayerExecutor",
     "aligned",
 ]
 
@@ -41,7 +41,7 @@ class ExpertShape:
 
 @dataclass(frozen=True, slots=True)
 class ExpertWeights:
-    """One expert as checkpoints have it: gate and up [intermediate, hidden], down transposed."""
+    """One expert as in a checkpoint: gate and up [intermediate, hidden], down transposed."""
 
     gate: torch.Tensor
     up: torch.Tensor
@@ -49,16 +49,16 @@ class ExpertWeights:
 
 
 class Blocks:
-    """A layer's packed experts, by number: as tensors, and where they lie."""
+    """A layer's packed experts, by expert id: tensors, and a table of their addresses."""
 
     def __init__(self, blocks: Sequence[torch.Tensor]) -> None:
         self.tensors = list(blocks)
         self.addresses = np.array([b.data_ptr() for b in self.tensors], dtype=np.uint64)
-        self.address = self.addresses.ctypes.data  # of the addresses
+        self.address = self.addresses.ctypes.data  # of the table
 
 
-class LayerCrew(Protocol):
-    """Computes experts with the threads it was made for, one call at a time."""
+class LayerExecutor(Protocol):
+    """Computes experts with a fixed number of threads, one call at a time."""
 
     def layer(
         self,
@@ -72,7 +72,7 @@ class LayerCrew(Protocol):
     ) -> int:
         """Fill `out` ([tokens, hidden], fp32 or the dtype of `hidden`) with the weighted sums of
         the given experts, for the tokens whose `ids` ([tokens, k], as `weights`) name them; where
-        `ragged`, ids may be `UNUSED`. Returns how many nanoseconds the arithmetic took."""
+        `ragged`, ids may be `UNUSED`. Returns the nanoseconds spent computing."""
 
     def expert(
         self,
@@ -82,7 +82,7 @@ class LayerCrew(Protocol):
         weights: torch.Tensor | float,
         out: torch.Tensor,
     ) -> None:
-        """Add one expert's part, as `ExpertKernel.compute` does."""
+        """Add one expert's contribution, as `ExpertKernel.compute` does."""
 
 
 class ExpertKernel(Protocol):
@@ -91,17 +91,17 @@ class ExpertKernel(Protocol):
 
     @property
     def dtype(self) -> str:
-        """How weights are stored, by our names: bf16, int4, ..."""
+        """Stored precision of the weights: bf16, int4, ..."""
 
     @property
     def block_bytes(self) -> int:
-        """Of one packed expert; a multiple of `ALIGNMENT`."""
+        """Size of one packed expert; a multiple of `ALIGNMENT`."""
 
     def workspace(self, tokens: int) -> int:
-        """Bytes `compute` needs beyond its arguments, for at most so many tokens."""
+        """Bytes `compute` needs besides its arguments, for at most so many tokens."""
 
     def pack(self, weights: ExpertWeights, block: torch.Tensor) -> None:
-        """Fill `block` (uint8 [block_bytes], aligned); converts on the way."""
+        """Convert and pack into `block` (uint8 [block_bytes], aligned)."""
 
     def compute(
         self,
@@ -111,13 +111,13 @@ class ExpertKernel(Protocol):
         weights: torch.Tensor | float,
         out: torch.Tensor,
     ) -> None:
-        """Add one expert's part: `out[t] += weight * expert(hidden[t])` for the given rows.
+        """Add one expert's contribution: `out[t] += weight * expert(hidden[t])` for the given rows.
 
         `hidden` [all tokens, hidden], `tokens` row numbers without repetition (None: every row,
         in order), `weights` fp32 [rows, 1] or one number for every row, `out` fp32 [all tokens,
         hidden]: parts of several devices may be added in fp32 and rounded once."""
 
-    def crew(self, threads: int, nodes: Nodes = (), strict: bool = True) -> LayerCrew:
-        """Somebody who computes with so many threads, the caller's among them, on the memory nodes
-        that experts live on. `strict` crews may refuse routing weights that are no numbers;
-        others pass them on to the tokens that have them."""
+    def executor(self, threads: int, nodes: Nodes = (), strict: bool = True) -> LayerExecutor:
+        """Computes with so many threads, including the caller's, on the NUMA nodes that hold the
+        experts. A `strict` executor may refuse routing weights that are not finite; others
+        compute with them, which affects only the tokens that have them."""

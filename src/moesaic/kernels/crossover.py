@@ -1,8 +1,8 @@
-"""From how many tokens an expert is computed in matrix tiles instead of vectors.
+"""Tokens of an expert from which on matrix tiles are used instead of vectors.
 
-`moesaic profile` measures it here and writes it down; these are for machines nobody has profiled,
-measured on the reference machine. Never measured while a model loads: the choice changes rounding,
-and two runs of a model should not differ.
+`moesaic profile` measures this and stores it with the machine description; these defaults, measured
+on the reference machine, are for machines without a profile. It is never measured while a model
+loads: the choice changes rounding, and two runs of a model should not differ.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Our names of precisions and torch's."""
+"""Names of precisions, and torch's dtypes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From "which experts each token wants" to "which tokens each expert gets", and the sum back."""
+"""Grouping tokens by expert, and the weighted sum of the experts' results."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from moesaic.kernels.base import ExpertKernel
 
 
 class Group(NamedTuple):
-    """The tokens of one expert: their rows (None: all of them), and the weight each gives it (a
-    plain number where there is only one token)."""
+    """The tokens of one expert: their rows (None: all of them), and their routing weights (a plain
+    number where there is only one token)."""
 
     tokens: torch.Tensor | None  # [load]
     weights: torch.Tensor | float  # fp32 [load, 1]
-    load: int  # how many
+    load: int  # number of tokens
 
 
 def group_by_expert(experts: torch.Tensor, weights: torch.Tensor) -> dict[int, Group]:
     """Groups in the order of the experts' numbers (of their ranks for a single token), rows
     ascending, so that sums repeat to the bit. `experts` and `weights` are [tokens, k]; `UNUSED`
-    entries are left out, and an expert nobody wants has no group."""
+    entries are left out, and an expert without tokens has no group."""
     if len(experts) == 1:  # decoding one sequence: nothing to gather
         (numbers,), (scales,) = experts.tolist(), weights.tolist()
         pairs = zip(numbers, scales, strict=True)

@@ -1,7 +1,5 @@
-"""Which instructions the CPU's experts are computed with.
-
-The best this CPU has, unless a setting or the environment variable MOESAIC_KERNEL names another.
-Needs no torch.
+"""Instruction sets of the CPU kernels: the best one this CPU supports, unless a setting or the
+environment variable MOESAIC_KERNEL names another. Needs no torch.
 """
 
 from __future__ import annotations
@@ -33,41 +31,41 @@ def native() -> ModuleType | None:
 
 
 def available() -> tuple[str, ...]:
-    """What works here, the best first."""
+    """Supported on this machine, the best first."""
     module = native()
     found = tuple(module.isas()) if module is not None else ()
     return (*found, REFERENCE)
 
 
 def choose(wanted: str = "auto") -> str:
-    """The name of what is used."""
-    asked = "kernel"
+    """The name of the kernels that are used."""
+    setting = "kernel"
     if wanted == "auto" and os.environ.get(VARIABLE):
-        asked, wanted = VARIABLE, os.environ[VARIABLE]
+        setting, wanted = VARIABLE, os.environ[VARIABLE]
     if wanted not in KERNELS:
-        raise UnknownName(asked, wanted, KERNELS)
-    here = available()
+        raise UnknownName(setting, wanted, KERNELS)
+    supported = available()
     if wanted == "auto":
-        return here[0]
-    if wanted not in here:
+        return supported[0]
+    if wanted not in supported:
         missing = (
             "this CPU has not got them" if native() else "the package was installed without them"
         )
         raise ImpossibleSetting(
-            f"{asked} {wanted!r} needs {DESCRIPTIONS[wanted]}, but {missing}: use "
-            f"{', '.join(here)} or auto"
+            f"{setting} {wanted!r} needs {DESCRIPTIONS[wanted]}, but {missing}: use "
+            f"{', '.join(supported)} or auto"
         )
     return wanted
 
 
-def in_words(name: str) -> str:
-    """What is used, and why nothing better is."""
-    words = f"{name}: {DESCRIPTIONS[name]}"
+def kernel_description(name: str) -> str:
+    """The kernels used, and why no better ones are."""
+    text = f"{name}: {DESCRIPTIONS[name]}"
     if name == "amx":
-        return words
+        return text
     if native() is None:
-        return f"{words} (the native kernels were not built: installing needs a C++20 compiler)"
-    here = available()
-    if name != here[0]:
-        return f"{words} (this CPU could use {here[0]})"
-    return f"{words} (no {'AVX2' if name == REFERENCE else 'AMX'} here)"
+        return f"{text} (the native kernels were not built: installing needs a C++20 compiler)"
+    best = available()[0]
+    if name != best:
+        return f"{text} (this CPU could use {best})"
+    return f"{text} (no {'AVX2' if name == REFERENCE else 'AMX'} here)"

@@ -1,5 +1,6 @@
-"""Norm and router of a few tokens in one native call: as separate operations they take longer to
-start than to do. For a single token even making tensors does, so those are made in advance.
+"""RMSNorm and router of a few tokens in one native call: as separate operations they take longer to
+dispatch than to compute. For a single token even allocating tensors does, so its results are
+preallocated, in a ring buffer.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from numpy.typing import NDArray
 
 from moesaic.core.routing import UNUSED, LayerRouting
 from moesaic.kernels import _native
-from moesaic.kernels.native import VALUES
+from moesaic.kernels.native import FLOAT_TYPES
 
-MOST_TOKENS = 4  # beyond, matrix products pay
-KEPT_STEPS = 4  # how long a single token's routing stays as it is
-_UNTOLD = np.empty((0, 0), dtype=np.float32)
+MAX_TOKENS = 4  # with more, matrix products are faster
+RING_SLOTS = 4  # calls after which a single token's result is overwritten
+_NO_SCORES = np.empty((0, 0), dtype=np.float32)
 
 ChoiceT = TypeVar("ChoiceT")
 MakeChoice = Callable[
@@ -25,44 +26,45 @@ MakeChoice = Callable[
 ]
 
 
-class Routing(Generic[ChoiceT]):
-    """What a router said, and where that lies in memory."""
+class RoutingResult(Generic[ChoiceT]):
+    """A router's result, and the addresses of its tensors (`addresses` begins with the normalised
+    hidden states, expert ids and weights)."""
 
-    __slots__ = ("_weights", "addresses", "choice", "hidden", "told")
+    __slots__ = ("_weights", "addresses", "call", "choice", "hidden", "layer_routing")
 
     def __init__(
         self,
         layer: int,
-        stream: torch.Tensor,
+        residual: torch.Tensor,
         experts: int,
         top_k: int,
         make_choice: MakeChoice[ChoiceT],
         used: int | None = None,
     ) -> None:
-        """`used` experts of a single token are written, the first columns; the others are padding
-        for good."""
-        tokens = len(stream)
-        self.hidden = torch.empty_like(stream)  # normalised
+        """`used`: a single token's router writes so many experts, the first columns; the others
+        stay padding."""
+        tokens = len(residual)
+        self.hidden = torch.empty_like(residual)  # normalised
         ids = torch.full((tokens, top_k), UNUSED, dtype=torch.int64)
         weights = torch.zeros((tokens, top_k), dtype=torch.float32)
-        scores, preference = torch.empty((2, tokens, experts), dtype=torch.float32)
+        scores, selection = torch.empty((2, tokens, experts), dtype=torch.float32)
         counts = None if used is None else torch.tensor([used])
-        self.choice = make_choice(ids, weights, scores, preference, counts)
-        parts = (self.hidden, ids, weights, scores, preference)
-        self.addresses = tuple(part.data_ptr() for part in parts)
+        self.choice = make_choice(ids, weights, scores, selection, counts)
+        self.call = call = _native.RouterCall()
+        call.tokens, call.hidden = residual.shape
+        call.normalized, call.ids = self.hidden.data_ptr(), ids.data_ptr()
+        call.weights, call.scores = weights.data_ptr(), scores.data_ptr()
+        call.selection_scores = selection.data_ptr()
+        self.addresses = (call.normalized, call.ids, call.weights)
         chosen, self._weights = ids.numpy(), weights.numpy()
-        self.told = LayerRouting(  # the experts alone
-            layer,
-            chosen,
-            _UNTOLD,
-            chosen,
-            _UNTOLD,
-            counts=None if counts is None else counts.numpy(),
+        per_token = None if counts is None else counts.numpy()
+        self.layer_routing = LayerRouting(
+            layer, chosen, _NO_SCORES, chosen, _NO_SCORES, counts=per_token
         )
 
     def replace(self, experts: NDArray[np.int64], weights: NDArray[np.float32]) -> None:
-        """Somebody else has chosen, as many experts as the router had."""
-        self.told.experts[...] = experts
+        """Overwrite the router's choice with one of as many experts."""
+        self.layer_routing.experts[...] = experts
         self._weights[...] = weights
 
 
@@ -80,55 +82,48 @@ class NativeRouter(Generic[ChoiceT]):
         top_k: int,
         make_choice: MakeChoice[ChoiceT],
     ) -> None:
-        """`router(k)` makes the rule with so many experts per token."""
-        self._kept = (norm, gate, bias)  # their memory is used
-        self._dtype, self._value = gate.dtype, VALUES[gate.dtype]
-        self._router, self._top_k, self._eps = router, top_k, eps
-        self._routes = {top_k: router(top_k).route}
+        """`router(k)` makes the native router with so many experts per token."""
+        self._kept = (norm, gate, bias)  # referenced: calls have their addresses
+        self._dtype, self._type = gate.dtype, FLOAT_TYPES[gate.dtype]
+        self._router, self._eps = router, eps
+        routes: dict[int | None, Callable[[_native.RouterCall], None]] = {None: router(top_k).route}
+        self._routes = routes  # by the number of experts used
         self._experts, self._width = gate.shape
         self._make = (layer, self._experts, top_k, make_choice)
         bias_at = 0 if bias is None else bias.data_ptr()
         self._weights_at = (norm.data_ptr(), gate.data_ptr(), bias_at)
-        self._single: dict[int | None, list[Routing[ChoiceT]]] = {}  # by experts used
-        self._turn = 0
+        self._rings: dict[int | None, list[RoutingResult[ChoiceT]]] = {}  # by experts used
+        self._slot = 0
 
-    def takes(self, stream: torch.Tensor, counts: torch.Tensor | None = None) -> bool:
-        """Where several tokens may use fewer than top-k, rows are padded: not done natively."""
-        most = MOST_TOKENS if counts is None else 1
-        return len(stream) <= most and stream.dtype == self._dtype and stream.is_contiguous()
-
-    def __call__(self, stream: torch.Tensor, used: int | None = None) -> Routing[ChoiceT]:
-        """Of a single token, good until it was called `KEPT_STEPS` times more. It may use fewer
-        than top-k experts: the rule with that k then writes the first columns."""
-        tokens = len(stream)
-        routing = self._next(used) if tokens == 1 else self._new(stream)
-        norm, gate, bias = self._weights_at
-        self._route(used)(
-            stream.data_ptr(),
-            norm,
-            gate,
-            bias,
-            self._value,
-            tokens,
-            self._width,
-            self._eps,
-            *routing.addresses,
+    def takes(self, residual: torch.Tensor, counts: torch.Tensor | None = None) -> bool:
+        """Several tokens that may use fewer than top-k are left to torch: their rows are padded."""
+        return (
+            len(residual) <= (MAX_TOKENS if counts is None else 1)
+            and residual.dtype == self._dtype
+            and residual.is_contiguous()
         )
-        return routing
 
-    def _route(self, used: int | None) -> Callable[..., None]:
-        top_k = self._top_k if used is None else used
-        if top_k not in self._routes:
-            self._routes[top_k] = self._router(top_k).route
-        return self._routes[top_k]
+    def __call__(self, residual: torch.Tensor, used: int | None = None) -> RoutingResult[ChoiceT]:
+        """A single token's result is valid for the next `RING_SLOTS - 1` calls. It may use fewer
+        than top-k experts: the router with that k then writes the first columns."""
+        result = self._next(used) if len(residual) == 1 else self._new(residual)
+        result.call.residual = residual.data_ptr()
+        self._routes[used](result.call)
+        return result
 
-    def _next(self, used: int | None) -> Routing[ChoiceT]:
-        if used not in self._single:
+    def _next(self, used: int | None) -> RoutingResult[ChoiceT]:
+        if used not in self._rings:
+            if used is not None:
+                self._routes[used] = self._router(used).route
             one = torch.empty((1, self._width), dtype=self._dtype)
-            self._single[used] = [self._new(one, used) for _ in range(KEPT_STEPS)]
-        self._turn = (self._turn + 1) % KEPT_STEPS
-        return self._single[used][self._turn]
+            self._rings[used] = [self._new(one, used) for _ in range(RING_SLOTS)]
+        self._slot = (self._slot + 1) % RING_SLOTS
+        return self._rings[used][self._slot]
 
-    def _new(self, stream: torch.Tensor, used: int | None = None) -> Routing[ChoiceT]:
+    def _new(self, residual: torch.Tensor, used: int | None = None) -> RoutingResult[ChoiceT]:
         layer, experts, top_k, make_choice = self._make
-        return Routing(layer, stream, experts, top_k, make_choice, used)
+        result = RoutingResult(layer, residual, experts, top_k, make_choice, used)
+        call = result.call
+        call.norm, call.gate, call.bias = self._weights_at
+        call.type, call.eps = self._type, self._eps
+        return result

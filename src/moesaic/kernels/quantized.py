@@ -1,11 +1,11 @@
 """Experts stored as int8 or int4, computed in the hidden states' precision.
 
-Weights are dequantised piece by piece, then multiplied as the reference kernel does; on one core
-that takes 3 (int8) to 5 times (int4) as long as bf16 experts for one token, twice for 256.
-Buffers are made anew for every piece: keeping them between calls gained nothing measurable, and
-without them any number of threads may share a kernel.
+Weights are dequantised piece by piece, then multiplied as in the reference kernel; on one core that
+takes 3 (int8) to 5 times (int4) as long as bf16 experts for one token, twice for 256. Buffers are
+allocated for every piece: keeping them between calls gained nothing measurable, and without them
+threads can share a kernel.
 
-A block holds, each part beginning at a multiple of 64 bytes:
+A block has these parts, each aligned to 64 bytes:
 
     codes of gate and up    [2 * intermediate rows]
     codes of down           [hidden rows]
@@ -25,7 +25,7 @@ from moesaic.core.numa import Nodes
 from moesaic.kernels.base import ExpertShape, ExpertWeights
 from moesaic.kernels.quantize import FORMATS, SCALE, GroupFormat, dequantize, pack_codes, quantize
 from moesaic.kernels.reference import ACTIVATIONS, add_part
-from moesaic.kernels.torch_crew import TorchCrew
+from moesaic.kernels.torch_executor import TorchExecutor
 from moesaic.model_info.expert_block import MatrixPlace, block_bytes, lay_out
 
 
@@ -54,8 +54,8 @@ class StoredMatrix:
 
 class QuantizedKernel:
     def __init__(self, shape: ExpertShape, dtype: str, piece_weights: int = 1 << 22) -> None:
-        """`piece_weights`: how many are dequantised at a time. The default takes most experts'
-        matrices whole and keeps Mixtral's workspace at megabytes."""
+        """`piece_weights`: how many are dequantised at a time. With the default, matrices of most
+        experts are one piece, and Mixtral's workspace stays at megabytes."""
         assert shape.activation in ACTIVATIONS, f"no activation {shape.activation!r}"
         self.shape = shape
         self.dtype = dtype
@@ -66,8 +66,8 @@ class QuantizedKernel:
         self.down = StoredMatrix(layout.down, self._form)
         self.block_bytes = block_bytes(dtype, shape.hidden, shape.intermediate)
 
-    def crew(self, threads: int, nodes: Nodes = (), strict: bool = True) -> TorchCrew:
-        return TorchCrew(self)
+    def executor(self, threads: int, nodes: Nodes = (), strict: bool = True) -> TorchExecutor:
+        return TorchExecutor(self)
 
     def workspace(self, tokens: int) -> int:
         """One piece in fp32 and rounded to fp16, at the worst; and per token, in fp32, gathered

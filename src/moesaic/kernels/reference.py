@@ -1,4 +1,4 @@
-"""The arithmetic other kernels are compared with, in plain torch.
+"""The reference kernel, in plain torch: other kernels are compared with it.
 
 Precision: each matrix product is taken in the weights' dtype, which torch accumulates in fp32
 and rounds once; activation and product with `up` are done in fp32 and rounded once; the sum over
@@ -19,7 +19,7 @@ from torch.nn import functional
 from moesaic.core.numa import Nodes
 from moesaic.kernels.base import ExpertShape, ExpertWeights
 from moesaic.kernels.dtypes import torch_dtype
-from moesaic.kernels.torch_crew import TorchCrew
+from moesaic.kernels.torch_executor import TorchExecutor
 from moesaic.model_info.expert_block import block_bytes
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -38,8 +38,8 @@ class ReferenceKernel:
         self._used_bytes = shape.values * self._stored.itemsize
         self.block_bytes = block_bytes(dtype, shape.hidden, shape.intermediate)
 
-    def crew(self, threads: int, nodes: Nodes = (), strict: bool = True) -> TorchCrew:
-        return TorchCrew(self)
+    def executor(self, threads: int, nodes: Nodes = (), strict: bool = True) -> TorchExecutor:
+        return TorchExecutor(self)
 
     def workspace(self, tokens: int) -> int:
         """Gathered rows, gate and up, their product, the result: at most fp32 each."""
@@ -60,7 +60,7 @@ class ReferenceKernel:
         add_part(feed_forward(self.shape, self.values(block), rows), tokens, weights, out)
 
     def values(self, block: torch.Tensor) -> torch.Tensor:
-        """The block's bytes as numbers."""
+        """The block's weights, on the same memory."""
         return block[: self._used_bytes].view(self._stored)
 
 

@@ -1,7 +1,8 @@
 """Typed access to one parsed config.json: a field is there and of the right kind, or BadConfig.
 
 Knows JSON values, not architectures. Nothing is filled in silently: what may be absent is
-asked for by an explicit method.
+asked for by an explicit method. Nothing is skipped silently either: `unread` has the fields that
+no method was asked for.
 """
 
 from __future__ import annotations
@@ -14,12 +15,22 @@ from moesaic.core.errors import BadConfig
 
 class ConfigReader:
     def __init__(self, fields: Mapping[str, Any], path: object) -> None:
-        self.fields = fields
         self.path = path
+        self._fields = fields
+        self._read: set[str] = set()
 
     def has(self, field: str) -> bool:
         """Present and not null."""
-        return self.fields.get(field) is not None
+        return self.value(field) is not None
+
+    def value(self, field: str) -> Any:
+        """Whatever is there; None where nothing is."""
+        self._read.add(field)
+        return self._fields.get(field)
+
+    def unread(self) -> dict[str, Any]:
+        """The fields nobody has asked for until now."""
+        return {name: value for name, value in self._fields.items() if name not in self._read}
 
     def count(self, field: str, minimum: int = 1) -> int:
         """A required whole number, at least `minimum`."""
@@ -31,7 +42,7 @@ class ConfigReader:
 
     def nullable_count(self, field: str, minimum: int = 1) -> int | None:
         """Like `count`, but null is an answer too; only absence is an error."""
-        if field in self.fields and self.fields[field] is None:
+        if field in self._fields and not self.has(field):
             return None
         return self.count(field, minimum)
 
@@ -66,7 +77,7 @@ class ConfigReader:
 
     def table(self, field: str) -> Mapping[str, Any]:
         """An optional object; empty where absent or null."""
-        value = self.fields.get(field)
+        value = self.value(field)
         if value is None:
             return {}
         if not isinstance(value, dict):
@@ -77,9 +88,9 @@ class ConfigReader:
         raise BadConfig(self.path, field, expected)
 
     def _required(self, field: str, expected: str) -> Any:
-        if field not in self.fields:
+        if field not in self._fields:
             self.fail(field, f"is missing, expected {expected}")
-        return self.fields[field]
+        return self.value(field)
 
 
 def _is_index(value: object, end: int) -> bool:

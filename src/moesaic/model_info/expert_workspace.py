@@ -1,5 +1,5 @@
 """How much memory the native kernels need beside an expert's block, for plans made in advance. The
-same sums as native/src/layer_memory.h, which a test compares.
+same sums as native/layer/buffer_sizes.h, which a test compares.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def open_config(path: str | os.PathLike[str]) -> ConfigReader:
 
 
 def model_spec(config: ConfigReader) -> ModelSpec:
-    model_type = config.fields.get("model_type")
+    model_type = config.value("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         supported = ", ".join(sorted(FAMILIES))
         config.fail(
@@ -99,9 +99,12 @@ def _moe_layers(config: ConfigReader, family: Family, layers: int) -> tuple[int,
 
 
 def _experts_field(config: ConfigReader, family: Family) -> str:
-    if family.experts_also and config.has(family.experts_also) and not config.has(family.experts):
-        return family.experts_also
-    return family.experts
+    name, other = family.experts, family.experts_also
+    if other is None or not config.has(other):
+        return name
+    if config.has(name) and config.value(name) != config.value(other):
+        config.fail(other, f"says {config.value(other)!r}, but {name} says {config.value(name)!r}")
+    return other
 
 
 def _top_k(config: ConfigReader, experts: int) -> int:

@@ -61,6 +61,7 @@ class Architecture:
     attention: AttentionRule
     router: RouterRule
     shared_gate: bool = False  # a sigmoid gate scales the shared experts (Qwen2-MoE)
+    unused_layers: int = 0  # in the files after the last layer: they predict further tokens (GLM)
 
     @property
     def expert_shape(self) -> ExpertShape:

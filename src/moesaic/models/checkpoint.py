@@ -23,15 +23,20 @@ class Checkpoint:
     def __init__(self, folder: Path) -> None:
         self._source, files = _files(folder)
         self._shards: dict[str, Shard] = {}
+        self._expected: set[str] = set()
         for file in files:
             shard = Shard(file)
-            self._shards |= dict.fromkeys(shard.entries, shard)
+            for name in shard.entries:
+                if self._shards.setdefault(name, shard) is not shard:
+                    other = self._shards[name].path.name
+                    raise BadCheckpoint(file, name, f"is in {other} too; expected it only once")
 
     def __contains__(self, name: str) -> bool:
         return name in self._shards
 
     def expect(self, name: str, shape: Sequence[int]) -> None:
         """The tensor is there, of this shape, in a precision we read; or BadCheckpoint."""
+        self._expected.add(name)
         shard, entry = self._find(name)
         if entry.shape != tuple(shape):
             what = f"expected shape {list(shape)}, found {list(entry.shape)}"
@@ -48,6 +53,13 @@ class Checkpoint:
         """One of the tensors a stack of this shape consists of; only its bytes are read."""
         self.expect(name, shape)
         return self._shards[name].read(name, index)
+
+    def unread(self) -> list[str]:
+        """The tensors nobody has asked for until now, in the order of the files."""
+        return [name for name in self._shards if name not in self._expected]
+
+    def file_of(self, name: str) -> Path:
+        return self._shards[name].path
 
     def _find(self, name: str) -> tuple[Shard, Entry]:
         if name not in self._shards:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 
 from moesaic.core.errors import BadCheckpoint
 from moesaic.kernels.reference import ACTIVATIONS
@@ -11,7 +12,8 @@ from moesaic.model_info.config_reader import ConfigReader
 from moesaic.model_info.model_config import model_spec, open_config
 from moesaic.model_info.model_families import FAMILIES
 from moesaic.model_info.model_spec import ModelSpec
-from moesaic.models.architecture import Architecture, AttentionRule, Rope, RouterRule
+from moesaic.models.architecture import Architecture, AttentionRule, RouterRule
+from moesaic.models.config_fields import refuse_not_understood
 from moesaic.models.families import RUNNABLE, RunnableFamily
 from moesaic.models.rope_config import read_rope, score_magnitude
 
@@ -20,7 +22,9 @@ def read_architecture(path: str | os.PathLike[str]) -> Architecture:
     """The decoder that `path` describes: a config.json, or a directory that contains one."""
     config = open_config(path)
     _refuse_unknown(config)
-    return architecture_of(config, model_spec(config))
+    architecture = architecture_of(config, model_spec(config))
+    refuse_not_understood(config, architecture.spec.family)
+    return architecture
 
 
 def architecture_of(config: ConfigReader, spec: ModelSpec) -> Architecture:
@@ -28,20 +32,22 @@ def architecture_of(config: ConfigReader, spec: ModelSpec) -> Architecture:
     _refuse_what_cannot_run(config, spec)
     family = RUNNABLE[spec.family]
     rope = read_rope(config, spec, family)
+    context = _usable_context(config, spec, family)
     return Architecture(
-        spec=spec,
+        spec=replace(spec, max_context=context),
         norm_eps=config.number("rms_norm_eps"),
         activation=config.choice("hidden_act", tuple(ACTIVATIONS)),
         rope=rope,
-        attention=_attention(config, spec, family, rope),
+        attention=_attention(config, spec, family),
         router=_router(config, spec, family),
         shared_gate=family.shared_gate and spec.shared_intermediate > 0,
+        unused_layers=_unused_layers(config, family),
     )
 
 
 def _refuse_unknown(config: ConfigReader) -> None:
     """Before the simulator's reader does, which would name architectures only it can use."""
-    model_type = config.fields.get("model_type")
+    model_type = config.value("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         known, others = _listed(RUNNABLE), _listed(FAMILIES.keys() - RUNNABLE.keys())
         config.fail(
@@ -65,30 +71,47 @@ def _refuse_what_cannot_run(config: ConfigReader, spec: ModelSpec) -> None:
         method = quantized.get("quant_method", "unknown")
         what = f"weights quantized with {method!r} cannot be read; expected bf16, fp16 or fp32"
         raise BadCheckpoint(config.path, "quantization_config", what)
-    if _slides(config):
-        what = "sliding-window attention is not supported; expected null"
-        raise BadCheckpoint(config.path, "sliding_window", what)
 
 
-def _slides(config: ConfigReader) -> bool:
-    """Qwen files carry a window that is switched off."""
-    if config.has("use_sliding_window") and not config.flag("use_sliding_window"):
-        return False
-    return config.has("sliding_window") and config.count("sliding_window", minimum=0) > 0
+def _usable_context(config: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> int:
+    """Attention sees all earlier tokens. A sliding window hides nothing from a sequence that is
+    no longer than it, so the context ends there, whichever layers have the window."""
+    window = _window(config, family)
+    kinds = ["full_attention", "sliding_attention"] if window else ["full_attention"]
+    layers = config.value("layer_types")
+    if layers and (not isinstance(layers, list) or any(kind not in kinds for kind in layers)):
+        config.fail("layer_types", f"expected a list of {' and '.join(kinds)}, not {layers!r}")
+    return min(spec.max_context or window, window) if window else spec.max_context
 
 
-def _attention(
-    config: ConfigReader, spec: ModelSpec, family: RunnableFamily, rope: Rope
-) -> AttentionRule:
+def _window(config: ConfigReader, family: RunnableFamily) -> int:
+    """0 for none. Qwen files may state a window that is switched off."""
+    stated = config.count("sliding_window", minimum=0) if config.has("sliding_window") else 0
+    switch = "use_sliding_window"
+    on = config.flag(switch) if config.has(switch) else not family.window_is_off
+    return stated if on else 0
+
+
+def _unused_layers(config: ConfigReader, family: RunnableFamily) -> int:
+    if not family.predicts_further:
+        return 0
+    names = ("num_nextn_predict_layers", "num_mtp_layers")
+    return max(config.count(name, minimum=0) if config.has(name) else 0 for name in names)
+
+
+def _attention(config: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> AttentionRule:
     scale = float(spec.head_dim) ** -0.5
     if spec.latent_attention is not None:
         scale *= score_magnitude(config) ** 2
+        if spec.num_kv_heads != spec.num_heads:
+            what = f"expected {spec.num_heads}, as many as num_attention_heads, with latent"
+            config.fail("num_key_value_heads", f"{what} attention; not {spec.num_kv_heads}")
     return AttentionRule(
         scale=scale,
         input_bias=family.input_bias(config),
         output_bias=family.output_bias(config),
         qk_norm=family.qk_norm(config),
-        clip=config.number("clip_qkv") if config.has("clip_qkv") else None,
+        clip=config.number("clip_qkv") if family.clips and config.has("clip_qkv") else None,
     )
 
 
@@ -98,7 +121,7 @@ def _router(config: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> Ro
     return RouterRule(
         top_k=spec.top_k,
         scoring="sigmoid" if spec.scoring == "sigmoid" else "softmax",
-        normalized=spec.normalized_topk and not family.ignores_normalization,
+        normalized=spec.normalized_topk,
         factor=config.number("routed_scaling_factor") if family.scaled else 1.0,
         in_fp32=family.router_in_fp32,
         round_weights=family.round_weights,
@@ -113,10 +136,11 @@ def _groups(config: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> tu
     """How many groups the experts form and how many of them a token may use; 1, 1 for none."""
     if family.group_score is None:
         return 1, 1
+    method = family.topk_methods[0]
     if config.has("topk_method"):
-        methods = ("greedy", "group_limited_greedy", "noaux_tc")
-        if config.choice("topk_method", methods) == "greedy":
-            return 1, 1
+        method = config.choice("topk_method", family.topk_methods)
+    if method == "greedy":
+        return 1, 1
     groups, top = config.count("n_group"), config.count("topk_group")
     if spec.num_experts % groups:
         config.fail("n_group", f"expected a divisor of {spec.num_experts} (experts), not {groups}")

@@ -15,7 +15,7 @@ from moesaic.kernels.grouping import routed_sum
 from moesaic.models.router import Choice
 
 if TYPE_CHECKING:
-    from moesaic.kernels.native_router import Routing
+    from moesaic.kernels.native_router import RoutingResult
 
 
 class Beside:
@@ -43,7 +43,7 @@ class Routed(NamedTuple):
     stream: torch.Tensor  # [tokens, hidden]
     choice: Choice
     beside: Beside | None = None
-    native: Routing[Choice] | None = None  # the same, where it was made natively
+    native: RoutingResult[Choice] | None = None  # the same, where it was made natively
     began_ns: int = 0  # when attention was done and the router began
 
 

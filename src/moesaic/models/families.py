@@ -53,7 +53,9 @@ class RunnableFamily:
     input_bias: Callable[[ConfigReader], bool] = _attention_bias
     output_bias: Callable[[ConfigReader], bool] = _attention_bias
     qk_norm: Callable[[ConfigReader], QkNorm] = _no_norm
-    default_rotary: float = 1.0  # share of a head that turns, where the file does not say
+    clips: bool = False  # clip_qkv applies
+    window_is_off: bool = False  # sliding_window counts only where use_sliding_window is true
+    default_rotary: float = 1.0  # share of a head that turns; below 1, a file may say otherwise
     interleaved_rope: bool = False
     # router
     shared_gate: bool = False
@@ -61,8 +63,10 @@ class RunnableFamily:
     round_weights: bool = False
     correction_bias: bool = False
     scaled: bool = False  # routed_scaling_factor applies
-    ignores_normalization: bool = False
     group_score: Literal["max", "best-two"] | None = None  # None: experts are not in groups
+    topk_methods: tuple[str, ...] = ()  # of a family with groups; the first where none is stated
+    # checkpoint
+    predicts_further: bool = False  # files may have layers after the last, which are not used
 
 
 RUNNABLE: dict[str, RunnableFamily] = {
@@ -73,22 +77,22 @@ RUNNABLE: dict[str, RunnableFamily] = {
         input_bias=_never,
         output_bias=_never,
     ),
-    "olmoe": RunnableFamily(qk_norm=_projection_norm, round_weights=True),
+    "olmoe": RunnableFamily(qk_norm=_projection_norm, clips=True, round_weights=True),
     "qwen2_moe": RunnableFamily(
         shared_name="shared_expert",
         input_bias=_qkv_bias,
         output_bias=_never,
+        window_is_off=True,
         shared_gate=True,
         round_weights=True,
     ),
-    "qwen3_moe": RunnableFamily(qk_norm=_head_norm, round_weights=True),
+    "qwen3_moe": RunnableFamily(qk_norm=_head_norm, window_is_off=True, round_weights=True),
     "deepseek_v2": RunnableFamily(
         interleaved_rope=True,
         router_in_fp32=True,
         scaled=True,
-        # The stock implementation does not read norm_topk_prob; all published models say false.
-        ignores_normalization=True,
         group_score="max",
+        topk_methods=("greedy", "group_limited_greedy"),
     ),
     "glm4_moe": RunnableFamily(
         output_bias=_never,
@@ -98,5 +102,7 @@ RUNNABLE: dict[str, RunnableFamily] = {
         correction_bias=True,
         scaled=True,
         group_score="best-two",
+        topk_methods=("noaux_tc",),
+        predicts_further=True,
     ),
 }

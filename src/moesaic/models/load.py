@@ -19,6 +19,7 @@ from moesaic.models.decoder import Decoder
 from moesaic.models.expert_weights import ExpertReader, moe_prefix
 from moesaic.models.experts import ResidentExperts
 from moesaic.models.sources import Rehearsal, Weights
+from moesaic.models.unread_tensors import check_tied_head, refuse_unread
 
 
 class OpenModel(NamedTuple):
@@ -30,13 +31,15 @@ class OpenModel(NamedTuple):
 
 
 def open_model(folder: str | os.PathLike[str]) -> OpenModel:
-    """Every file, tensor and shape is checked: BadConfig or BadCheckpoint now, not later."""
+    """Every file, tensor and shape is checked: BadConfig or BadCheckpoint now, not later. All
+    that the files have is used, or known not to matter."""
     architecture = read_architecture(folder)
     checkpoint = Checkpoint(Path(folder))
     experts = ExpertReader(checkpoint, architecture)
     prefix = partial(moe_prefix, checkpoint, architecture)
     DecoderBuilder(architecture, Rehearsal(checkpoint), prefix).build()
     experts.check()
+    refuse_unread(checkpoint, architecture)
     return OpenModel(architecture, checkpoint, experts)
 
 
@@ -60,6 +63,7 @@ def load_decoder(
     model: OpenModel, dtype: str, device: str = "cpu", kernel: str = "auto"
 ) -> Decoder:
     """Everything but the routed experts, converted to `dtype` tensor by tensor."""
+    check_tied_head(model.checkpoint, model.architecture)
     prefix = partial(moe_prefix, model.checkpoint, model.architecture)
     weights = Weights(model.checkpoint, torch_dtype(dtype), device)
     return DecoderBuilder(model.architecture, weights, prefix, kernel).build()

@@ -5,19 +5,27 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 from moesaic.model_info.config_reader import ConfigReader
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.architecture import Rope
+from moesaic.models.config_fields import refuse_rope_not_understood
 from moesaic.models.families import RunnableFamily
 
 Kind = Literal["default", "linear", "yarn"]
+_OUTSIDE = ("rope_theta", "partial_rotary_factor")  # may stand beside the table
 _KINDS: dict[str, Kind] = {"default": "default", "linear": "linear", "yarn": "yarn"}
 
 
 def read_rope(config: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> Rope:
     fields = _fields(config)
+    rope = _rope(fields, spec, family)
+    refuse_rope_not_understood(fields)
+    return rope
+
+
+def _rope(fields: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> Rope:
     kind = _kind(fields)
     dim = _rotary_dim(fields, spec, family)
     theta = fields.number("rope_theta", minimum=1.0)
@@ -34,8 +42,8 @@ def read_rope(config: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> 
         dim=dim,
         factor=factor,
         original_context=original,
-        beta_fast=fields.number("beta_fast") if fields.has("beta_fast") else 32.0,
-        beta_slow=fields.number("beta_slow") if fields.has("beta_slow") else 1.0,
+        beta_fast=(fields.has("beta_fast") and fields.number("beta_fast")) or 32.0,
+        beta_slow=(fields.has("beta_slow") and fields.number("beta_slow")) or 1.0,
         truncate=fields.flag("truncate") if fields.has("truncate") else True,
         magnitude=_magnitude(fields, factor),
         interleaved=family.interleaved_rope,
@@ -53,14 +61,15 @@ def score_magnitude(config: ConfigReader) -> float:
 
 
 def _fields(config: ConfigReader) -> ConfigReader:
-    """All that is said about positions, in one table; what the inner table says wins."""
-    inner = config.table("rope_scaling") or config.table("rope_parameters")
-    outer = {
-        name: config.fields[name]
-        for name in ("rope_theta", "partial_rotary_factor")
-        if config.has(name)
-    }
-    return ConfigReader(outer | dict(inner), config.path)
+    """All that is said about positions, in one table."""
+    fields: dict[str, Any] = {}
+    tables = (config.table("rope_parameters"), config.table("rope_scaling"))
+    outer = {name: config.value(name) for name in _OUTSIDE if config.has(name)}
+    for table in (*tables, outer):
+        for name, value in table.items():
+            if fields.setdefault(name, value) != value:
+                config.fail(name, f"is stated twice, as {fields[name]!r} and as {value!r}")
+    return ConfigReader(fields, config.path)
 
 
 def _kind(fields: ConfigReader) -> Kind:
@@ -71,10 +80,13 @@ def _kind(fields: ConfigReader) -> Kind:
 def _rotary_dim(fields: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> int:
     if spec.latent_attention is not None:
         return spec.latent_attention.qk_rope_head_dim
-    share = family.default_rotary
-    if share < 1 and fields.has("partial_rotary_factor"):
-        share = fields.number("partial_rotary_factor")
-    return int(spec.head_dim * share)
+    share, name = family.default_rotary, "partial_rotary_factor"
+    if share < 1 and fields.has(name):
+        share = fields.number(name)
+    dim = int(spec.head_dim * share)
+    if dim % 2 or not 0 < dim <= spec.head_dim:
+        fields.fail(name, f"expected an even share of {spec.head_dim} (head_dim), not {share:g}")
+    return dim
 
 
 def _original_context(fields: ConfigReader, spec: ModelSpec) -> int:

@@ -2,7 +2,7 @@
 
 The decorated source is the only one: the simulator and the engine call the same compiled
 function, and a native thread can have it as a C function without Python (numba's `cfunc`).
-Inside: integers, floats and arrays of them; no objects, no allocation on the hot path.
+Inside: integers, floats and arrays of them; no objects.
 
 Compiled code is kept on disk under a hash of all policy sources. Numba by itself looks only at
 the file a function stands in, and would go on using old code of the functions it calls."""
@@ -10,30 +10,45 @@ the file a function stands in, and would go on using old code of the functions i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numba
 
 KEPT = 4  # folders of compiled code for other versions of the sources
+
+# Division by zero gives infinity, as in numpy: a check would keep loops from being vectorised.
+_OPTIONS: dict[str, Any] = {"boundscheck": False, "error_model": "numpy"}
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
 def compiled(function: F) -> F:
     """Compile on first call, or load what an earlier run compiled; releases the GIL inside."""
+    with _kept_on_disk():
+        jitted: F = numba.njit(cache=True, nogil=True, **_OPTIONS)(function)
+    return jitted
+
+
+def c_function(signature: Any, function: Callable[..., object]) -> Any:
+    """The function for C callers: it has an `address`, and never needs the interpreter."""
+    with _kept_on_disk():
+        return numba.cfunc(signature, cache=True, nopython=True, **_OPTIONS)(function)
+
+
+@contextmanager
+def _kept_on_disk() -> Iterator[None]:
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = before or _cache_folder()
     try:
-        jitted: F = numba.njit(cache=True, nogil=True, boundscheck=False)(function)
+        yield
     finally:
         numba.config.CACHE_DIR = before
-    return jitted
 
 
 @cache

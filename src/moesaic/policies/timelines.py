@@ -42,8 +42,8 @@ def sort_by_load(experts: Ints, loads: Ints, n: int) -> None:
 def gather(chosen: Ints, resident: NDArray[np.uint8], table: Ints, loads: Ints) -> int:
     """Fill `table` with the active experts of a layer, highest load first; returns how many.
 
-    `chosen` are the experts of every token, negative where it uses fewer than others; `loads` is
-    scratch of one zero per expert and is left zero again."""
+    `chosen` are the experts of every token (a negative one is none), `loads` is scratch of one
+    zero per expert and is left zero again."""
     n = 0
     for expert in chosen.flat:
         if expert < 0:
@@ -70,16 +70,22 @@ def finish_time(kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: i
     dates and one machine no order ends earlier."""
     gpu_end, cpu_end, link_end = lanes[GPU_FREE], lanes[CPU_FREE], lanes[LINK_FREE]
     cpu_used = False
+    coming = 0
+    moved = 0
     for i in range(n):
         if kind[i] == ON_CPU:
             cpu_end += cpu[i]
             cpu_used = True
-        elif kind[i] == ON_GPU and ready[i] == 0:
+        elif kind[i] == MOVED:
+            moved += 1
+        elif ready[i] == 0:
             gpu_end += gpu[i]
-    for i in range(n):
+        else:
+            coming += 1
+    for i in range(n if coming else 0):
         if kind[i] == ON_GPU and ready[i] > 0:
             gpu_end = max(gpu_end, ready[i]) + gpu[i]
-    for i in range(n):
+    for i in range(n if moved else 0):
         if kind[i] == MOVED:
             link_end += lanes[TRANSFER]
             gpu_end = max(gpu_end, link_end) + gpu[i]

@@ -11,7 +11,7 @@ import click
 from moesaic.cli.info.surroundings import PACKAGES, Surroundings, look_around
 from moesaic.cli.shared.output import print_json
 from moesaic.hardware.host import Host, this_host
-from moesaic.kernels.instruction_sets import REFERENCE, VARIABLE, in_words, native
+from moesaic.kernels.instruction_sets import REFERENCE, VARIABLE, kernel_description, native
 
 _HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 _HUGE_PAGES_MEAN = {
@@ -120,7 +120,7 @@ def _host_in_words(host: Host) -> Iterator[tuple[str, str]]:
 
 def _use_in_words(host: Host, used: dict[str, Any]) -> Iterator[tuple[str, str]]:
     name = used["cpu_kernel"]
-    kernel = in_words(name) if name else "no kernel: PyTorch missing"
+    kernel = kernel_description(name) if name else "no kernel: PyTorch missing"
     unused = f" (no kernels yet for {host.gpus[0].name})" if host.gpus else ""
     yield "CPU experts", kernel
     yield "accelerator", f"none{unused}; an emulated one with --accelerator emulated"

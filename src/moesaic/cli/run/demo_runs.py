@@ -80,9 +80,10 @@ def record_questions(file: Path) -> int:
     """Leave a trace of the routing while more questions are answered together; how many rightly."""
     from moesaic.engine.llm import LLM
     from moesaic.engine.sampling.sampling_params import SamplingParams
-    from moesaic.problems import extract_answer, generate, same_answer
+    from moesaic.lab.evaluation.final_answer import extract_answer, same_answer
+    from moesaic.lab.evaluation.problem_set import held_out_problems
 
-    problems = list(generate(_SPLIT, seed=0, count=QUESTIONS))
+    problems = held_out_problems(_SPLIT, QUESTIONS)
     settings = engine_settings({**EMULATED, "max_sequences": QUESTIONS})
     with LLM(settings=settings, record=file) as llm:
         tokenizer = llm.model.tokenizer

@@ -58,7 +58,7 @@ def _problems(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:
     form = choose_form(asked.form, CHAT, tokenizer)
     count = PROBLEMS if asked.limit is None else asked.limit
     most = _most("problems", asked)
-    return list(problem_items(tokenizer, form, count, asked.splits, asked.seed, most))
+    return list(problem_items(tokenizer, form, count, asked.splits, most))
 
 
 def _text(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:

@@ -24,12 +24,12 @@ TASKS = ("problems", "perplexity", "gsm8k", "humaneval")
 SPLITS = ("held_out_numbers", "held_out_templates")
 FORMS = ("chat", "plain")
 PROBLEMS, SEQUENCES, SHOTS, TIME_LIMIT_S, WINDOW = 250, 32, 8, 10.0, 1024
+MOST_PROBLEMS = 1000  # that the package has of each split
 MAX_TOKENS = {"problems": 160, "gsm8k": 256, "humaneval": 512}
 _NEEDS_FILE = ("gsm8k", "humaneval")
 # option -> the tasks it changes
 _BELONGS = {
     "split": ("problems",),
-    "seed": ("problems",),
     "form": ("problems", "gsm8k", "humaneval"),
     "max_tokens": ("problems", "gsm8k", "humaneval"),
     "shots": ("gsm8k",),
@@ -61,10 +61,9 @@ _task_options = stack(
         type=int,
         metavar="N",
         help="Ask so many: problems of each split, questions, windows of text.  "
-        f"[{PROBLEMS} problems, all of a file]",
+        f"[{PROBLEMS} problems of {MOST_PROBLEMS}, all of a file]",
     ),
     click.option("--split", metavar="NAMES", help=f"Of problems: {one_of(SPLITS)}  [both]"),
-    click.option("--seed", type=int, help="Of the problems.  [0, as in training]"),
     click.option(
         "--form",
         metavar="FORM",
@@ -137,7 +136,6 @@ class Asked:
     files: Mapping[str, Path] = field(default_factory=dict)
     limit: int | None = None
     splits: tuple[str, ...] = SPLITS
-    seed: int = 0
     form: str | None = None
     shots: int = SHOTS
     shots_file: Path | None = None
@@ -151,7 +149,7 @@ def what_is_asked(options: Mapping[str, Any]) -> Asked:
     tasks = _known("task", names("--task", options["task"]), TASKS)
     _check_idle(options, tasks)
     _check_numbers(options)
-    plain = ("limit", "seed", "shots", "max_tokens", "window", "stride", "time_limit")
+    plain = ("limit", "shots", "max_tokens", "window", "stride", "time_limit")
     given = {name: options[name] for name in plain if options[name] is not None}
     if options["form"] is not None:
         (given["form"],) = _known("form", [options["form"]], FORMS)
@@ -227,7 +225,7 @@ def _files(given: tuple[str, ...], tasks: tuple[str, ...]) -> dict[str, Path]:
 
 def _whose(words: str, tasks: list[str]) -> str:
     if not tasks:
-        return f"--file {words!r} belongs to no task: problems are made, not read from a file"
+        return f"--file {words!r} belongs to no task: problems come with the package"
     return f"--file {words!r}: which task does it belong to? Write it as {tasks[0]}=PATH"
 
 

@@ -97,7 +97,7 @@ def _native_rates(found: Any, threads: int, dtype: str) -> Rates:
         items = _PEAK_ITEMS * threads
         tflops = (
             items
-            * found.peak_flops
+            * found.peak_item_flops
             / min(pool.peak_seconds(items) for _ in range(_ATTEMPTS))
             / 1e12
         )

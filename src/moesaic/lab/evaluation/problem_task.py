@@ -1,4 +1,4 @@
-"""Held-out problems of `moesaic.problems`: the answer must be the right one, exactly.
+"""Held-out problems that come with the package: the answer must be the right one, exactly.
 
 Asked and judged as at the end of training, so that scores can be compared with it.
 """
@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from moesaic.lab.evaluation.final_answer import extract_answer, same_answer
 from moesaic.lab.evaluation.items import Question, Verdict
+from moesaic.lab.evaluation.problem_set import SPLITS, held_out_problems
 from moesaic.lab.evaluation.prompts import ask, stops
 from moesaic.models.tokenizer import Tokenizer
-from moesaic.problems import extract_answer, generate, same_answer
 
 NAME = "problems"
-SPLITS = ("held_out_numbers", "held_out_templates")
 MAX_TOKENS = 160
-SEED = 0  # of the problems that training is judged by
 
 
 def problem_items(
@@ -24,7 +23,6 @@ def problem_items(
     form: str,
     count: int,
     splits: Sequence[str] = SPLITS,
-    seed: int = SEED,
     max_tokens: int = MAX_TOKENS,
 ) -> list[Question]:
     """`count` of each split."""
@@ -41,7 +39,7 @@ def problem_items(
             kind=problem.kind,
         )
         for split in splits
-        for number, problem in enumerate(generate(split, seed, count))
+        for number, problem in enumerate(held_out_problems(split, count))
     ]
 
 

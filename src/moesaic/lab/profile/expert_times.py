@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from moesaic.core.units import GB, NS_PER_S
-from moesaic.kernels.base import Blocks, ExpertKernel, ExpertShape, LayerCrew
+from moesaic.kernels.base import Blocks, ExpertKernel, ExpertShape, LayerExecutor
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.dtypes import TORCH_DTYPES
 from moesaic.lab.profile.timing import least_ns, line_through, on_lane
@@ -44,7 +44,7 @@ def measure_experts(lane: Lane, threads: int) -> ExpertTimes:
     sizes = [store.kernel.block_bytes for store in (small, large["bf16"])]
     points = [(sizes[0], _expert_us(lane, threads, small, 1)), (sizes[1], one)]
     overhead, us_per_byte = line_through(points)
-    alone = _lane_us(lane, large["bf16"].kernel.crew(threads), large["bf16"], 1, 1)
+    alone = _lane_us(lane, large["bf16"].kernel.executor(threads), large["bf16"], 1, 1)
     flops = 2.0 * LARGE.values * TOKENS[-1]
     return ExpertTimes(
         by_tokens,
@@ -57,7 +57,7 @@ def measure_experts(lane: Lane, threads: int) -> ExpertTimes:
 
 def experts_us(lane: Lane, threads: int, kernel: ExpertKernel, tokens: int) -> float:
     """Four experts of so many tokens each, together."""
-    return _lane_us(lane, kernel.crew(threads), _blocks(kernel), tokens, 4)
+    return _lane_us(lane, kernel.executor(threads), _blocks(kernel), tokens, 4)
 
 
 def _blocks(kernel: ExpertKernel) -> ExpertStore:
@@ -71,13 +71,18 @@ def _blocks(kernel: ExpertKernel) -> ExpertStore:
 def _expert_us(lane: Lane, threads: int, store: ExpertStore, tokens: int) -> float:
     """One expert more: between one and five in a row, so that the hand-over drops out; where
     other programs disturbed that beyond belief, the plain average."""
-    crew = store.kernel.crew(threads)
-    one, five = _lane_us(lane, crew, store, tokens, 1), _lane_us(lane, crew, store, tokens, 5)
+    executor = store.kernel.executor(threads)
+    one, five = (
+        _lane_us(lane, executor, store, tokens, 1),
+        _lane_us(lane, executor, store, tokens, 5),
+    )
     following = (five - one) / 4
     return following if five / 10 < following <= five / 4 else five / 5
 
 
-def _lane_us(lane: Lane, crew: LayerCrew, store: ExpertStore, tokens: int, experts: int) -> float:
+def _lane_us(
+    lane: Lane, executor: LayerExecutor, store: ExpertStore, tokens: int, experts: int
+) -> float:
     shape = store.kernel.shape
     floating = TORCH_DTYPES.get(store.kernel.dtype, torch.bfloat16)
     hidden = torch.randn((tokens, shape.hidden)).to(floating)
@@ -90,7 +95,7 @@ def _lane_us(lane: Lane, crew: LayerCrew, store: ExpertStore, tokens: int, exper
 
         def compute() -> None:
             with torch.inference_mode():
-                crew.layer(chosen, range(experts), hidden, ids, weights, out)
+                executor.layer(chosen, range(experts), hidden, ids, weights, out)
 
         return compute
 

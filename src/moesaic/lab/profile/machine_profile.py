@@ -15,7 +15,7 @@ from moesaic.engine.engine_settings import EngineSettings
 from moesaic.hardware.host import Host
 from moesaic.hardware.spec import CpuSpec, GpuSpec, HostSpec, LinkSpec, MachineSpec, PlannerSpec
 from moesaic.kernels.choose import make_kernel
-from moesaic.kernels.instruction_sets import choose, in_words
+from moesaic.kernels.instruction_sets import choose, kernel_description
 from moesaic.lab.profile.crossover_times import measure_crossovers
 from moesaic.lab.profile.engine_times import EngineTimes, measure_engine
 from moesaic.lab.profile.expert_times import LARGE, TOKENS, ExpertTimes, measure_experts
@@ -98,7 +98,7 @@ def _device(lane: Lane, threads: int, name: str, tell: Tell) -> Device:
 def _link(settings: EngineSettings, cpu: Lane, threads: int, tell: Tell) -> LinkTimes:
     tell("the link: copies alone and beside experts")
     kernel = make_kernel(LARGE, "bf16")
-    crew = kernel.crew(threads)
+    executor = kernel.executor(threads)
     block = torch.zeros(kernel.block_bytes, dtype=torch.uint8)
     kernel.pack(random_expert(LARGE), block)
     hidden, out = torch.ones((1, LARGE.hidden), dtype=torch.bfloat16), torch.zeros(1, LARGE.hidden)
@@ -106,7 +106,7 @@ def _link(settings: EngineSettings, cpu: Lane, threads: int, tell: Tell) -> Link
     def compute() -> None:
         with torch.inference_mode():
             for _ in range(4):
-                crew.expert(block, hidden, None, 1.0, out)
+                executor.expert(block, hidden, None, 1.0, out)
 
     return measure_link(LinkSpeed(settings.link_gb_s, settings.link_latency_us), cpu, compute)
 
@@ -220,7 +220,7 @@ def _notes(profile: Profile) -> tuple[str, ...]:
         *disturbed,
         f"Copies beside CPU experts: {link.overlapped_gb_s:.1f} GB/s; those experts then take "
         f"{link.beside:.2f} times as long.",
-        f"CPU experts by {in_words(choose())}.",
+        f"CPU experts by {kernel_description(choose())}.",
     )
 
 

@@ -124,6 +124,6 @@ class Tally:
             planning_s=(machine.planning_ns - self._planning_ns) / NS_PER_S,
             floor_parts_s={"layers": self._floor_s, "link": floor.moving_s(max(arrived, 0))},
             slots=self._settings.slots,
-            prediction_accuracy=brain.foresight.accuracy,
+            prediction_accuracy=brain.forecast_accuracy,
             wall_s=self._wall_ns / NS_PER_S,
         )

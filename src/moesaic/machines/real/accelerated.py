@@ -14,7 +14,7 @@ from moesaic.core.layer_plan import LayerPlan, Transfer
 from moesaic.core.report import LayerReport, Span, Timeline
 from moesaic.core.routing import ExpertId
 from moesaic.core.view import CPU, GPU, View
-from moesaic.kernels.base import LayerCrew
+from moesaic.kernels.base import LayerExecutor
 from moesaic.kernels.grouping import Group, group_by_expert
 from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copies import Copy
@@ -53,9 +53,9 @@ class AcceleratedMachine(RealMachine):
         self.accelerator = accelerator
         self.transfers = Transfers(store, accelerator, self.residency, self.timeline)
         self.cpu: Lane = ThreadLane("cpu", threads)
-        self._crews: dict[str, LayerCrew] = {
-            CPU: store.kernel.crew(threads, store.nodes, strict=False),
-            GPU: store.kernel.crew(1, strict=False),
+        self._executors: dict[str, LayerExecutor] = {
+            CPU: store.kernel.executor(threads, store.nodes, strict=False),
+            GPU: store.kernel.executor(1, strict=False),
         }
         self._shared_ns = 0  # how long shared experts take, by the last layer
         self._shared_since = 0  # when this layer's were submitted; 0: there are none
@@ -115,11 +115,11 @@ class AcceleratedMachine(RealMachine):
 
     def probe(self, device: str, tokens: int, experts: int) -> int:
         if device == CPU:
-            crew = self._crews[CPU]
-            return time_on_lane(self.store, self.dtype, crew, self.cpu, tokens, experts)
+            executor = self._executors[CPU]
+            return time_on_lane(self.store, self.dtype, executor, self.cpu, tokens, experts)
         filled, lane = self.accelerator.filled(self.store), self.accelerator.lane
-        crew = self._crews[GPU]
-        return time_on_lane(self.store, self.dtype, crew, lane, tokens, experts, filled)
+        executor = self._executors[GPU]
+        return time_on_lane(self.store, self.dtype, executor, lane, tokens, experts, filled)
 
     def probe_transfer(self) -> int:
         return time_transfer(self.store, self.accelerator)
@@ -209,14 +209,14 @@ class AcceleratedMachine(RealMachine):
     def _submit_together(self, layer: int, queue: tuple[int, ...]) -> None:
         """The CPU's experts in one call: nothing is waited for in between."""
         choice, hidden = self._routed.choice, self._routed.hidden
-        blocks, crew = self.store.layer(layer), self._crews[CPU]
+        blocks, executor = self.store.layer(layer), self._executors[CPU]
         out = torch.empty(hidden.shape, dtype=torch.float32)
         self._parts[CPU] = out
         ragged = choice.counts is not None
 
         def compute() -> None:
             started = perf_counter_ns()
-            crew.layer(blocks, queue, hidden, choice.experts, choice.weights, out, ragged)
+            executor.layer(blocks, queue, hidden, choice.experts, choice.weights, out, ragged)
             self._busy[CPU] = perf_counter_ns() - started
 
         self.cpu.submit(compute)
@@ -228,7 +228,7 @@ class AcceleratedMachine(RealMachine):
             item.arrival.wait()
         started = perf_counter_ns()
         tokens, weights, count = item.group
-        self._crews[device].expert(item.block, hidden, tokens, weights, out)
+        self._executors[device].expert(item.block, hidden, tokens, weights, out)
         if item.computed is not None:
             item.computed.set()
         if self.timeline.enabled:

@@ -36,8 +36,8 @@ class CpuMachine(RealMachine):
         timeline: Timeline | None = None,
     ) -> None:
         super().__init__(store, translator, dtype, timeline=timeline)
-        self.crew = store.kernel.crew(threads, store.nodes, strict=False)
-        self._token = single_token(self.crew, store.kernel.shape.hidden, dtype)
+        self.executor = store.kernel.executor(threads, store.nodes, strict=False)
+        self._token = single_token(self.executor, store.kernel.shape.hidden, dtype)
         books = self.residency  # nothing is ever resident
         self._view = View(books.resident, 0, books.held, 0, (), (CPU,))
 
@@ -59,8 +59,8 @@ class CpuMachine(RealMachine):
         out = torch.empty_like(hidden)
         blocks = self.store.layer(layer)
         started = perf_counter_ns()
-        ragged = choice.counts is not None
-        taken = self.crew.layer(blocks, queue, hidden, choice.experts, choice.weights, out, ragged)
+        ids, weights, ragged = choice.experts, choice.weights, choice.counts is not None
+        taken = self.executor.layer(blocks, queue, hidden, ids, weights, out, ragged)
         self._end(layer, queue, out, started, taken)
 
     def _one_by_one(self, layer: int, queue: tuple[int, ...]) -> None:
@@ -71,7 +71,7 @@ class CpuMachine(RealMachine):
         started = began = perf_counter_ns()
         for expert in queue:
             tokens, weights, load = groups[expert]
-            self.crew.expert(self.store.block(layer, expert), hidden, tokens, weights, out)
+            self.executor.expert(self.store.block(layer, expert), hidden, tokens, weights, out)
             now = perf_counter_ns()
             self.timeline.add(Span(CPU, "expert", began, now, layer, expert, load))
             began = now
@@ -93,7 +93,7 @@ class CpuMachine(RealMachine):
 
     def probe(self, device: str, tokens: int, experts: int) -> int:
         """Of the CPU, whatever the device: there is no other."""
-        return time_on_lane(self.store, self.dtype, self.crew, InlineLane(), tokens, experts)
+        return time_on_lane(self.store, self.dtype, self.executor, InlineLane(), tokens, experts)
 
     def probe_transfer(self) -> int:
         return 0

@@ -9,7 +9,7 @@ from time import perf_counter_ns
 import torch
 
 from moesaic.core.layer_plan import Transfer
-from moesaic.kernels.base import Blocks, LayerCrew
+from moesaic.kernels.base import Blocks, LayerExecutor
 from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copies import Copy
 from moesaic.machines.real.lane import Lane
@@ -21,7 +21,7 @@ _TIMES = 5
 def time_on_lane(
     store: ExpertStore,
     dtype: torch.dtype,
-    crew: LayerCrew,
+    executor: LayerExecutor,
     lane: Lane,
     tokens: int,
     experts: int,
@@ -39,7 +39,7 @@ def time_on_lane(
         chosen = Blocks([blocks[(attempt * experts + i) % len(blocks)] for i in range(experts)])
 
         def compute(chosen: Blocks = chosen) -> None:
-            crew.layer(chosen, range(experts), hidden, ids, weights, out)
+            executor.layer(chosen, range(experts), hidden, ids, weights, out)
 
         started = perf_counter_ns()
         with torch.inference_mode():

@@ -28,7 +28,7 @@ class Translator:
         counts = None if choice.counts is None else choice.counts.numpy()
         if self._ranks == 0:
             if routed.native is not None:
-                return routed.native.told.at_step(step)
+                return routed.native.layer_routing.at_step(step)
             experts = choice.experts.numpy()
             return LayerRouting(routed.layer, experts, _UNTOLD, experts, _UNTOLD, (), counts, step)
         experts = choice.experts.numpy().copy()  # the router may use its tensors again

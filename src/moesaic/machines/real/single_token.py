@@ -9,32 +9,32 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from moesaic.kernels.base import Blocks, LayerCrew
+from moesaic.kernels.base import Blocks, LayerExecutor
 from moesaic.models.router import Choice
 
 if TYPE_CHECKING:
-    from moesaic.kernels.native import Crew
-    from moesaic.kernels.native_router import Routing
+    from moesaic.kernels.native_executor import NativeExecutor
+    from moesaic.kernels.native_router import RoutingResult
 
 
 class SingleToken:
     """The result of a layer is good until the next one's is asked for."""
 
-    def __init__(self, crew: Crew, width: int, dtype: torch.dtype) -> None:
-        from moesaic.kernels.native import VALUES
+    def __init__(self, executor: NativeExecutor, width: int, dtype: torch.dtype) -> None:
+        from moesaic.kernels.native import FLOAT_TYPES
 
-        self._crew, self._width, self._value = crew, width, VALUES[dtype]
+        self._executor, self._width, self._value = executor, width, FLOAT_TYPES[dtype]
         self._out = torch.empty((1, width), dtype=dtype)
         self._out_at = self._out.data_ptr()
 
     def __call__(
-        self, blocks: Blocks, experts: Sequence[int], routing: Routing[Choice]
+        self, blocks: Blocks, experts: Sequence[int], routing: RoutingResult[Choice]
     ) -> tuple[torch.Tensor, int]:
         """What the experts add up to, and how many nanoseconds they took."""
-        told = routing.told
+        chosen = routing.layer_routing
         # The used experts are the first columns: to the kernels, padding is not there.
-        top_k = told.experts.shape[1] if told.counts is None else int(told.counts[0])
-        taken = self._crew.token(
+        top_k = chosen.experts.shape[1] if chosen.counts is None else int(chosen.counts[0])
+        taken = self._executor.token(
             blocks,
             experts,
             routing.addresses[:3],
@@ -46,12 +46,12 @@ class SingleToken:
         return self._out, taken
 
 
-def single_token(crew: LayerCrew, width: int, dtype: torch.dtype) -> SingleToken | None:
+def single_token(executor: LayerExecutor, width: int, dtype: torch.dtype) -> SingleToken | None:
     """Nothing where torch computes."""
     from moesaic.kernels.instruction_sets import native
 
     if native() is None:
         return None
-    from moesaic.kernels.native import Crew
+    from moesaic.kernels.native_executor import NativeExecutor
 
-    return SingleToken(crew, width, dtype) if isinstance(crew, Crew) else None
+    return SingleToken(executor, width, dtype) if isinstance(executor, NativeExecutor) else None

@@ -1,11 +1,10 @@
 """What a cache policy is: a value per expert. The lowest goes; a newcomer must be worth more.
 
 The policy sees routing and nothing else; it does not know what is resident. Choosing a victim
-among the residents by these values is the ledger's work (ledger.py)."""
+among the residents by these values is the brain's work (brain/slots.py)."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,22 +15,51 @@ from moesaic.core.routing import LayerRouting
 if TYPE_CHECKING:
     from moesaic.policies.future import Future
 
+Floats = NDArray[np.float64]
 
-class Cache(ABC):
+PYTHON, NOTHING, LRU, LFU, MRS, TWO_SPEED = -1, 0, 1, 2, 3, 4  # compiled rules, see rules.py
+NUMBERS = 8  # parameters and counters; then one counter per layer
+
+
+class Cache:
     """`values[l, e]` is what keeping expert e of layer l is worth, up to date after `observe`.
 
-    `fixed` caches never change what is resident. `needs_future` asks for an oracle."""
+    A compiled cache names its `rule` and keeps what it must remember in `memory` (`planes`
+    tables of one number per expert) and `numbers`; one in Python leaves `rule` as it is and
+    overrides `observe`. `fixed` caches never change what is resident. `needs_future` asks for an
+    oracle."""
 
+    rule: int = PYTHON
+    planes: int = 0
     fixed: bool = False
     needs_future: bool = False
 
     def __init__(self, layers: int, experts: int, top_k: int) -> None:
-        self.values: NDArray[np.float64] = np.zeros((layers, experts))
+        self.values: Floats = np.zeros((layers, experts))
+        self.memory: Floats = np.zeros((self.planes, layers, experts))
+        self.numbers: Floats = np.zeros(NUMBERS + layers)
         self.top_k = top_k
 
-    @abstractmethod
     def observe(self, routing: LayerRouting) -> None:
         """A layer was routed; called once per layer and step, in order."""
+        from moesaic.policies.cache.rules import observe
+
+        assert self.rule != PYTHON, f"{type(self).__name__} must observe by itself"
+        observe(
+            self.rule,
+            routing.layer,
+            np.ascontiguousarray(routing.experts),
+            np.ascontiguousarray(routing.ranked),
+            np.ascontiguousarray(routing.scores, dtype=np.float64),
+            self.values,
+            self.memory,
+            self.numbers,
+        )
+
+    def attach(self, values: Floats, memory: Floats, numbers: Floats) -> None:
+        """From now on remember everything there: in the brain's buffer."""
+        values[:], memory[:], numbers[:] = self.values, self.memory, self.numbers
+        self.values, self.memory, self.numbers = values, memory, numbers
 
     def foresee(self, future: Future) -> None:
         """Receive the oracle; only caches with `needs_future` are asked."""

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from moesaic.core.routing import LayerRouting
-from moesaic.policies.cache.base import Cache
+import numpy as np
+from numpy.typing import NDArray
+
+from moesaic.policies.cache.base import LFU, Cache
+from moesaic.policies.compiled import compiled
+from moesaic.policies.timelines import Ints
+
+
+@compiled
+def observe_lfu(experts: Ints, row: NDArray[np.float64]) -> None:
+    for expert in experts.flat:
+        if expert >= 0:
+            row[expert] += 1.0
 
 
 class Lfu(Cache):
-    def observe(self, routing: LayerRouting) -> None:
-        row = self.values[routing.layer]
-        row += routing.loads(len(row))
+    rule = LFU

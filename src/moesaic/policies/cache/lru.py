@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from moesaic.core.routing import UNUSED, LayerRouting
-from moesaic.policies.cache.base import Cache
+from moesaic.policies.cache.base import LRU, Cache
+from moesaic.policies.compiled import compiled
+from moesaic.policies.timelines import Ints
+
+CLOCK = 0  # in `numbers`; 0 is the value of what was never used
+
+
+@compiled
+def observe_lru(experts: Ints, row: NDArray[np.float64], numbers: NDArray[np.float64]) -> None:
+    """Later tokens are more recent; within a token, better ranks are."""
+    for token in range(experts.shape[0]):
+        for rank in range(experts.shape[1] - 1, -1, -1):
+            expert = experts[token, rank]
+            if expert >= 0:
+                row[expert] = numbers[CLOCK]
+                numbers[CLOCK] += 1.0
 
 
 class Lru(Cache):
+    rule = LRU
+
     def __init__(self, layers: int, experts: int, top_k: int) -> None:
         super().__init__(layers, experts, top_k)
-        self._clock = 1  # 0 is the value of what was never used
-
-    def observe(self, routing: LayerRouting) -> None:
-        """Later tokens are more recent; within a token, better ranks are."""
-        used = routing.experts[:, ::-1].ravel()
-        if routing.counts is not None:
-            used = used[used != UNUSED]
-        self.values[routing.layer, used] = np.arange(self._clock, self._clock + len(used))
-        self._clock += len(used)
+        self.numbers[CLOCK] = 1.0

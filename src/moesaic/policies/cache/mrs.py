@@ -7,30 +7,54 @@ only the chosen experts, p is cut to what it knows."""
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.core.routing import LayerRouting
-from moesaic.policies.cache.base import Cache
+from moesaic.policies.cache.base import MRS, Cache
+from moesaic.policies.cache.scores import add_scores
+from moesaic.policies.compiled import compiled
+from moesaic.policies.timelines import Ints
 
-ALPHA = 0.1  # the paper leaves the averaging coefficient open; see docs/hybrimoe.md
+DEFAULT_ALPHA = 0.1  # the paper leaves the averaging coefficient open; see docs/hybrimoe.md
+ALPHA, TOP_P = 0, 1  # in `numbers`
+
+
+@compiled
+def observe_mrs(
+    ranked: Ints,
+    scores: NDArray[np.float64],
+    row: NDArray[np.float64],
+    numbers: NDArray[np.float64],
+) -> None:
+    alpha, top_p, tokens = numbers[ALPHA], int(numbers[TOP_P]), ranked.shape[0]
+    for expert in range(len(row)):
+        row[expert] *= 1.0 - alpha
+    if tokens == 1:  # scores are single precision, and so is their share of one token
+        for rank in range(min(top_p, ranked.shape[1])):
+            if ranked[0, rank] >= 0:
+                share = np.float32(alpha) * np.float32(scores[0, rank])
+                row[ranked[0, rank]] += np.float64(share)
+        return
+    total = np.zeros(len(row))
+    add_scores(ranked, scores, top_p, total)
+    for expert in range(len(row)):
+        row[expert] += (alpha / tokens) * total[expert]
 
 
 class Mrs(Cache):
+    rule = MRS
+
     def __init__(
-        self, layers: int, experts: int, top_k: int, alpha: float = ALPHA, top_p: int | None = None
+        self,
+        layers: int,
+        experts: int,
+        top_k: int,
+        alpha: float = DEFAULT_ALPHA,
+        top_p: int | None = None,
     ) -> None:
         super().__init__(layers, experts, top_k)
         if not 0.0 < alpha <= 1.0:
             raise ImpossibleSetting(f"mrs alpha is {alpha}; it must lie above 0 and at most at 1")
         self.alpha = alpha
         self.top_p = min(2 * top_k if top_p is None else top_p, experts)
-
-    def observe(self, routing: LayerRouting) -> None:
-        row = self.values[routing.layer]
-        ranked, scores = routing.ranked[:, : self.top_p], routing.scores[:, : self.top_p]
-        row *= 1.0 - self.alpha
-        if len(ranked) == 1:
-            row[ranked[0]] += self.alpha * scores[0]
-        else:
-            total = np.bincount(ranked.ravel(), weights=scores.ravel(), minlength=len(row))
-            row += (self.alpha / len(ranked)) * total
+        self.numbers[ALPHA], self.numbers[TOP_P] = alpha, self.top_p

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from moesaic.core.routing import LayerRouting
-from moesaic.policies.cache.base import Cache
+from moesaic.policies.cache.base import NOTHING, Cache
 
 
 class Pinned(Cache):
-    fixed = True
+    """Nothing to learn: nothing ever moves."""
 
-    def observe(self, routing: LayerRouting) -> None:
-        """Nothing to learn: nothing ever moves."""
+    rule = NOTHING
+    fixed = True

@@ -8,32 +8,51 @@ first token on."""
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from moesaic.core.routing import LayerRouting
-from moesaic.policies.cache.base import Cache
+from moesaic.policies.cache.base import NUMBERS, TWO_SPEED, Cache
+from moesaic.policies.cache.scores import add_scores
+from moesaic.policies.compiled import compiled
+from moesaic.policies.timelines import Ints
 
-FAST = 0.2
-SLOW = 0.01
+DEFAULT_FAST = 0.2
+DEFAULT_SLOW = 0.01
+FAST, SLOW, TOP_P = 0, 1, 2  # in `numbers`; then, per layer, steps seen
+
+
+@compiled
+def observe_two_speed(
+    layer: int,
+    ranked: Ints,
+    scores: NDArray[np.float64],
+    values: NDArray[np.float64],
+    memory: NDArray[np.float64],
+    numbers: NDArray[np.float64],
+) -> None:
+    tokens, experts = ranked.shape[0], values.shape[1]
+    total = np.zeros(experts)
+    add_scores(ranked, scores, int(numbers[TOP_P]), total)
+    numbers[NUMBERS + layer] += 1.0
+    slow = max(numbers[SLOW], 1.0 / numbers[NUMBERS + layer])
+    for expert in range(experts):
+        mean = total[expert] / tokens
+        memory[0, layer, expert] += numbers[FAST] * (mean - memory[0, layer, expert])
+        memory[1, layer, expert] += slow * (mean - memory[1, layer, expert])
+        values[layer, expert] = 0.5 * (memory[0, layer, expert] + memory[1, layer, expert])
 
 
 class TwoSpeed(Cache):
+    rule = TWO_SPEED
+    planes = 2
+
     def __init__(
-        self, layers: int, experts: int, top_k: int, fast: float = FAST, slow: float = SLOW
+        self,
+        layers: int,
+        experts: int,
+        top_k: int,
+        fast: float = DEFAULT_FAST,
+        slow: float = DEFAULT_SLOW,
     ) -> None:
         super().__init__(layers, experts, top_k)
-        self._fast_weight, self._slow_weight = fast, slow
-        self._top_p = min(2 * top_k, experts)
-        self._fast = np.zeros((layers, experts))
-        self._slow = np.zeros((layers, experts))
-        self._seen = np.zeros(layers)
-
-    def observe(self, routing: LayerRouting) -> None:
-        layer, experts = routing.layer, self.values.shape[1]
-        ranked, scores = routing.ranked[:, : self._top_p], routing.scores[:, : self._top_p]
-        total = np.bincount(ranked.ravel(), weights=scores.ravel(), minlength=experts)
-        mean = total / len(ranked)
-        self._seen[layer] += 1
-        slow = max(self._slow_weight, 1.0 / self._seen[layer])
-        self._fast[layer] += self._fast_weight * (mean - self._fast[layer])
-        self._slow[layer] += slow * (mean - self._slow[layer])
-        self.values[layer] = 0.5 * (self._fast[layer] + self._slow[layer])
+        self.numbers[FAST], self.numbers[SLOW] = fast, slow
+        self.numbers[TOP_P] = min(2 * top_k, experts)

@@ -13,6 +13,7 @@ from moesaic.policies.belief import Belief
 from moesaic.policies.timelines import Ints
 
 MOST_BACKGROUND = 4  # transfers proposed at once; the next layer proposes again
+PYTHON, NOTHING, NEXT_LAYER, IMPACT = -1, 0, 1, 2  # compiled rules, see brain/lookahead.py
 
 
 @dataclass(slots=True)
@@ -36,8 +37,10 @@ class Outlook:
 class Prefetch(ABC):
     """Proposes experts, best first; the brain finds them slots and drops what finds none.
 
-    `lookahead` is how many layers ahead it wants forecasts for."""
+    `lookahead` is how many layers ahead it wants forecasts for. A compiled policy names its
+    `rule`; one in Python leaves that as it is."""
 
+    rule: int = PYTHON
     lookahead: int = 0
     needs_future: bool = False
 

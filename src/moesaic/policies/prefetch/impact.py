@@ -17,29 +17,56 @@ from numpy.typing import NDArray
 
 from moesaic.core.routing import ExpertId
 from moesaic.policies.compiled import compiled
-from moesaic.policies.prefetch.base import MOST_BACKGROUND, Outlook, Prefetch
-from moesaic.policies.schedule.rules import layer_finish
+from moesaic.policies.prefetch.base import IMPACT, MOST_BACKGROUND, Outlook, Prefetch
+from moesaic.policies.schedule.rules import apply_rule
 from moesaic.policies.timelines import (
     ABSENT,
     EXPERT,
+    LOAD,
     READY,
     TRANSFER,
     Ints,
     gather,
 )
 
-CANDIDATE = READY + 1  # one more row of a layer's table: may be wished for
+CANDIDATE = READY + 1  # one more row of a layer's table: may be proposed
 
 
 @compiled
 def _expect_surprises(table: Ints, n: int, surprises: int) -> None:
     """Some predictions will be wrong, and what comes instead may be missing: so many of those
-    predicted to be there are counted as missing, lowest loads first, without being wished for."""
+    predicted to be there are counted as missing, lowest loads first, without being proposed."""
     for i in range(n - 1, -1, -1):
         table[CANDIDATE, i] = table[READY, i] == ABSENT
         if table[READY, i] == 0 and surprises > 0:
             surprises -= 1
             table[READY, i] = ABSENT
+
+
+@compiled
+def prepare_layer(
+    chosen: Ints,
+    resident: NDArray[np.uint8],
+    trust: float,
+    miss_rate: float,
+    table: Ints,
+    loads: Ints,
+) -> tuple[int, float]:
+    """A forecast layer as the schedule would see it; how many experts, and what an impact there
+    counts."""
+    n = gather(chosen, resident, table, loads)
+    wrong = (1.0 - trust) * n
+    _expect_surprises(table, n, int(np.rint(wrong * miss_rate)))
+    # A wrong prediction may have meant the very expert that has to make room.
+    return n, max(trust - wrong / max(len(resident) - n, 1), 0.0)
+
+
+@compiled
+def mark_coming(table: Ints, n: int, expert: int) -> None:
+    """An expert under way will be there."""
+    for i in range(n):
+        if table[EXPERT, i] == expert:
+            table[READY, i] = 0
 
 
 @compiled
@@ -55,15 +82,19 @@ def _best_of_layer(
     """The missing expert whose arrival helps the layer most: (impact, column), or (0, -1).
 
     `arrival` counts from when the layer's experts start; 0 is in time."""
-    before = layer_finish(rule, n, table, tables, lanes, scratch)
+    for i in range(n):
+        scratch[1, i] = tables[0, table[LOAD, i]]
+        scratch[2, i] = tables[1, table[LOAD, i]]
+    kind, ready, gpu, cpu, spare = scratch[0], table[READY], scratch[1], scratch[2], scratch[3]
+    before = apply_rule(rule, kind, ready, gpu, cpu, lanes, n, spare)
     impact = 0
     column = -1
     for i in range(n):
-        if table[READY, i] != ABSENT or not table[CANDIDATE, i]:
+        if ready[i] != ABSENT or not table[CANDIDATE, i]:
             continue
-        table[READY, i] = arrival
-        gain = before - layer_finish(rule, n, table, tables, lanes, scratch)
-        table[READY, i] = ABSENT
+        ready[i] = arrival
+        gain = before - apply_rule(rule, kind, ready, gpu, cpu, lanes, n, spare)
+        ready[i] = ABSENT
         if gain > impact:
             impact = gain
             column = i
@@ -88,65 +119,53 @@ def rank_by_impact(
 
     `starts[d]` is when the layer's experts are believed to start, `link_free` when the link can
     take up the first of these transfers, `delays[p]` what p of them cost the next layer."""
+    depth = len(counts)
+    known = np.full((depth, 3), np.int64(-1))  # per layer: arrival, impact, column found for it
     for picked in range(len(picks)):
         arrival = link_free + (picked + 1) * lanes[TRANSFER]
         best = max(float(delays[picked + 1] - delays[picked]), 0.0)  # greedy: may look negative
         at = -1
         column = -1
-        for d in range(len(counts)):
+        for d in range(depth):
             late = max(arrival - starts[d], 0)
-            impact, i = _best_of_layer(rule, counts[d], layers[d], tables, lanes, late, scratch)
-            if impact * weights[d] > best:
-                best, at, column = impact * weights[d], d, i
+            if known[d, 0] != late:  # else nothing has changed since the last pick
+                impact, i = _best_of_layer(rule, counts[d], layers[d], tables, lanes, late, scratch)
+                known[d, 0], known[d, 1], known[d, 2] = late, impact, i
+            if known[d, 1] * weights[d] > best:
+                best, at, column = known[d, 1] * weights[d], d, known[d, 2]
         if at < 0:
             return picked
         picks[picked, 0] = at
         picks[picked, 1] = layers[at, EXPERT, column]
         layers[at, READY, column] = max(arrival - starts[at], 0)
+        known[at, 0] = -1
     return len(picks)
 
 
 class Impact(Prefetch):
+    rule = IMPACT
+
     def __init__(self, lookahead: int = 3) -> None:
         self.lookahead = lookahead
-        self._experts = 0
 
     def propose(self, outlook: Outlook) -> list[ExpertId]:
-        if not outlook.forecasts:
-            return []
-        self._make_room(outlook.resident.shape[1])
-        depth = len(outlook.forecasts)
+        depth, experts = len(outlook.forecasts), outlook.resident.shape[1]
+        counts, weights = np.zeros(depth, dtype=np.int64), np.zeros(depth)
+        layers = np.zeros((depth, 4, experts), dtype=np.int64)
+        loads = np.zeros(experts, dtype=np.int64)
         for d, forecast in enumerate(outlook.forecasts):
-            table = self._layers[d]
-            n = gather(forecast.ranked, outlook.resident[forecast.layer], table, self._zeros)
-            self._counts[d] = n
-            wrong = (1.0 - outlook.trust[d]) * n
-            _expect_surprises(table, n, round(wrong * outlook.miss_rate))
-            # A wrong prediction may have meant the very expert that has to make room.
-            self._weights[d] = max(outlook.trust[d] - wrong / max(self._experts - n, 1), 0.0)
+            ids = np.ascontiguousarray(forecast.ranked).ravel()
+            resident = outlook.resident[forecast.layer]
+            counts[d], weights[d] = prepare_layer(
+                ids, resident, outlook.trust[d], outlook.miss_rate, layers[d], loads
+            )
             for layer, expert in outlook.coming:
                 if layer == forecast.layer:
-                    self._mark_ready(d, expert)
+                    mark_coming(layers[d], counts[d], expert)
+        picks = np.zeros((min(len(outlook.delays) - 1, MOST_BACKGROUND), 2), dtype=np.int64)
         picked = rank_by_impact(
-            outlook.rule, self._counts[:depth], self._layers, outlook.belief.tables,
-            outlook.lanes, outlook.starts, outlook.link_free_ns, outlook.delays,
-            self._weights, self._scratch, self._picks[: len(outlook.delays) - 1],
+            outlook.rule, counts, layers, outlook.belief.tables, outlook.lanes, outlook.starts,
+            outlook.link_free_ns, outlook.delays, weights,
+            np.zeros((4, experts), dtype=np.int64), picks,
         )  # fmt: skip
-        layers = [forecast.layer for forecast in outlook.forecasts]
-        return [ExpertId(layers[d], e) for d, e in self._picks[:picked].tolist()]
-
-    def _mark_ready(self, d: int, expert: int) -> None:
-        n = int(self._counts[d])
-        columns = np.flatnonzero(self._layers[d, EXPERT, :n] == expert)
-        self._layers[d, READY, columns] = 0
-
-    def _make_room(self, experts: int) -> None:
-        if self._experts == experts:
-            return
-        self._experts = experts
-        self._counts = np.zeros(max(self.lookahead, 1), dtype=np.int64)
-        self._weights = np.zeros(max(self.lookahead, 1))
-        self._layers = np.zeros((max(self.lookahead, 1), 4, experts), dtype=np.int64)
-        self._zeros = np.zeros(experts, dtype=np.int64)
-        self._scratch = np.zeros((4, experts), dtype=np.int64)
-        self._picks = np.zeros((MOST_BACKGROUND, 2), dtype=np.int64)
+        return [ExpertId(outlook.forecasts[d].layer, e) for d, e in picks[:picked].tolist()]

@@ -1,0 +1,66 @@
+// One layer's experts in one call: tokens are grouped by expert, every expert computes its tokens, and the
+// results are weighted and added.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "layer/workspace.h"
+#include "pool/pool.h"
+#include "products/kernels.h"
+
+namespace moesaic {
+
+// The arguments of a layer. Memory must stay valid until the job is done, except `experts`, `blocks`, `ids`
+// and `weights`, which are read by submit.
+struct LayerCall {
+  const void* hidden = nullptr;  // [tokens, hidden], rows `hidden_stride` values apart
+  FloatType hidden_type = FloatType::f32;
+  std::size_t hidden_stride = 0;
+  int tokens = 0, top_k = 0, experts_total = 0;
+  const std::int64_t* ids = nullptr;  // [tokens, top_k]; experts not listed below are skipped
+  const float* weights = nullptr;     // [tokens, top_k]
+  int count = 0;                      // experts to compute: their numbers and blocks
+  const std::int32_t* experts = nullptr;
+  const std::uint8_t* const* blocks = nullptr;
+  void* out = nullptr;  // [tokens, hidden], contiguous; overwritten
+  FloatType out_type = FloatType::f32;
+  bool add = false;    // to what `out` holds (fp32 only)
+  bool strict = true;  // reject routing weights that are not finite, rather than compute with them
+};
+
+// The shape, precision and instruction set of a layer's experts. Immutable, shared by threads.
+struct LayerConfig {
+  ExpertLayout layout;
+  Activation activation;
+  const Kernels* kernels;
+  int tiles_from;  // tokens of an expert from which on matrix tiles are used; 0: never
+
+  bool in_tiles(int tokens) const {
+    return tiles_from > 0 && tokens >= tiles_from && kernels->tiles[int(layout.dtype)];
+  }
+  Product product(int tokens) const {
+    return (in_tiles(tokens) ? kernels->tiles : kernels->vector)[int(layout.dtype)];
+  }
+  // Whether the intermediate activations are bf16, rather than quantised.
+  bool bf16_intermediate(int tokens) const {
+    return layout.dtype == Dtype::bf16 || (layout.dtype == Dtype::int4 && in_tiles(tokens));
+  }
+  FillPanel fill(int tokens) const {
+    if (layout.dtype == Dtype::int8) return kernels->fill_int8;
+    if (layout.dtype == Dtype::int4 && !in_tiles(tokens)) return kernels->fill_int16;
+    return kernels->fill_bf16;
+  }
+};
+
+// An error message; empty if the call is valid.
+std::string validate(const LayerConfig& config, const LayerCall& call);
+
+// Upper bound for a call with so many tokens.
+std::size_t workspace_bytes(const LayerConfig& config, int tokens, int top_k, int worker_slots);
+
+std::shared_ptr<Job> layer_job(const LayerConfig& config, const LayerCall& call, Workspace& workspace,
+                               int worker_slots);
+
+}  // namespace moesaic

@@ -1,0 +1,128 @@
+// A layer with few tokens per expert, limited by memory bandwidth. Workers read contiguous ranges of strips
+// (with work stealing), prefetch what they read next, and never wait for each other within a phase: the
+// worker that finishes the last input of a dependent step does that step.
+#include <algorithm>
+#include <atomic>
+
+#include "layer/layer_job.h"
+#include "pool/work_stealing.h"
+
+namespace moesaic {
+namespace {
+
+constexpr std::size_t kItemBytes = 48 * 1024;  // of weights: amortises the cost of taking an item
+constexpr int kItemsPerWorker = 6;             // at least, where there are enough strips
+
+class MemoryBoundLayer : public LayerJob {
+ public:
+  MemoryBoundLayer(const LayerConfig& config, const LayerCall& call, RoutedRows rows, Workspace& workspace,
+                   int worker_slots)
+      : LayerJob(config, call, std::move(rows), worker_slots),
+        up_(config.layout.up.strips, 2 * config.layout.up.strip_bytes, 1, *this),
+        down_(config.layout.down.strips, config.layout.down.strip_bytes, 2, *this),
+        unfinished_up_items_(rows_.chunks.size()),
+        unfinished_chunks_(down_.items_per_chunk) {
+    for (Chunk& chunk : rows_.chunks) chunk.first_wave_row = chunk.first_row;
+    for (auto& left : unfinished_up_items_) left.store(up_.items_per_chunk, std::memory_order_relaxed);
+    for (auto& left : unfinished_chunks_) left.store(int(rows_.chunks.size()), std::memory_order_relaxed);
+    const std::size_t bytes = partial_sums_bytes(config.layout, rows_.count());
+    partial_sums_ = reinterpret_cast<float*>(allocate(workspace, rows_.count(), bytes));
+  }
+
+  int phases() const override { return 2; }
+  // The pool's items only wake the workers: each then takes items from `ranges` until none is left.
+  int items(int) override { return worker_slots_; }
+
+  void run(int phase, int, int worker) override {
+    MatrixItems& matrix = phase == 0 ? up_ : down_;
+    for (int number; (number = matrix.ranges.take(worker)) >= 0;) {
+      const Item item = matrix.item(number);
+      phase == 0 ? run_gate_and_up(item, worker) : run_down(item, worker);
+    }
+  }
+
+ private:
+  struct Item {
+    int chunk, strip, strips;
+    int index;  // within its chunk
+  };
+
+  // How one matrix of every chunk is cut into items: chunk by chunk.
+  struct MatrixItems {
+    const int strips, strips_per_item, items_per_chunk;
+    WorkStealingRanges ranges;
+
+    // Items are multiples of `granularity` strips of `bytes` each.
+    MatrixItems(int strips, std::size_t bytes, int granularity, const MemoryBoundLayer& layer)
+        : strips(strips),
+          strips_per_item(choose(strips, bytes, granularity, layer)),
+          items_per_chunk(divide_up(strips, strips_per_item)),
+          ranges(items_per_chunk * int(layer.rows_.chunks.size()), layer.worker_slots_) {}
+
+    static int choose(int strips, std::size_t bytes, int granularity, const MemoryBoundLayer& layer) {
+      const int all = strips * int(layer.rows_.chunks.size());
+      const int limit = std::min(kMaxStrips, all / (kItemsPerWorker * layer.worker_slots_));
+      return std::max(std::min(int(kItemBytes / bytes), limit) / granularity * granularity, granularity);
+    }
+    Item item(int number) const {
+      const int index = number % items_per_chunk, strip = index * strips_per_item;
+      return {number / items_per_chunk, strip, std::min(strips_per_item, strips - strip), index};
+    }
+  };
+
+  void run_gate_and_up(const Item& item, int worker) {
+    const Chunk& chunk = rows_.chunks[item.chunk];
+    const PrefetchTarget next = next_up(worker, gate_and_up_strips(chunk, item.strip));
+    gate_and_up(item.chunk, item.strip, item.strips, worker, next);
+    if (config_.bf16_intermediate(chunk.tokens)) return;
+    if (unfinished_up_items_[item.chunk].fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+    for (int tile = 0; tile * kTileTokens < chunk.tokens; ++tile) quantise_intermediate(chunk, tile);
+  }
+
+  void run_down(const Item& item, int worker) {
+    const Chunk& chunk = rows_.chunks[item.chunk];
+    const PrefetchTarget next = next_down(worker, down_strips(chunk, item.strip));
+    down_product(chunk, item.strip, item.strips, partial_sum(chunk, item.strip), worker, next);
+    if (unfinished_chunks_[item.index].fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+    // Always in the same order, so that the same call gives the same bits.
+    init_sums(item.strip, item.strips);
+    for (const Chunk& each : rows_.chunks)
+      add_to_sums(each, item.strip, item.strips, partial_sum(each, item.strip));
+    write_result(item.strip, item.strips);
+  }
+
+  // What this worker reads next, as far as is known; otherwise `fallback`, which is in a cache already.
+  PrefetchTarget next_up(int worker, const PrefetchTarget& fallback) const {
+    const int number = up_.ranges.peek(worker);
+    if (number < 0) return next_down(worker, fallback);
+    const Item item = up_.item(number);
+    return gate_and_up_strips(rows_.chunks[item.chunk], item.strip);
+  }
+
+  PrefetchTarget next_down(int worker, const PrefetchTarget& fallback) const {
+    const int number = down_.ranges.peek(worker);
+    if (number < 0) return fallback;
+    const Item item = down_.item(number);
+    return down_strips(rows_.chunks[item.chunk], item.strip);
+  }
+
+  // A chunk's contribution to the result: [strip][token][16].
+  float* partial_sum(const Chunk& chunk, int strip) {
+    return partial_sums_ +
+           (std::size_t(chunk.first_row) * down_.strips + std::size_t(strip) * chunk.tokens) * 16;
+  }
+
+  MatrixItems up_, down_;
+  std::vector<std::atomic<int>> unfinished_up_items_;  // of each chunk
+  std::vector<std::atomic<int>> unfinished_chunks_;    // of each item index of down
+  float* partial_sums_ = nullptr;
+};
+
+}  // namespace
+
+std::shared_ptr<Job> memory_bound_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,
+                                        Workspace& workspace, int worker_slots) {
+  return std::make_shared<MemoryBoundLayer>(config, call, std::move(rows), workspace, worker_slots);
+}
+
+}  // namespace moesaic

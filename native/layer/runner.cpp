@@ -1,0 +1,60 @@
+#include "layer/runner.h"
+
+#include "products/cpu_features.h"
+
+namespace moesaic {
+namespace {
+
+ExpertLayout checked_layout(Dtype dtype, int hidden, int intermediate) {
+  constexpr int kMaxSize = 1 << 20;
+  if (hidden < 1 || intermediate < 1 || hidden > kMaxSize || intermediate > kMaxSize)
+    throw InvalidCall("an expert of " + std::to_string(hidden) + " x " + std::to_string(intermediate) +
+                      " cannot be computed: sizes lie between 1 and " + std::to_string(kMaxSize));
+  return ExpertLayout(dtype, hidden, intermediate);
+}
+
+const Kernels* supported(Isa isa) {
+  const Kernels* kernels = kernels_for(isa);
+  if (!kernels) throw InvalidCall("this CPU does not support the instruction set asked for");
+  return kernels;
+}
+
+}  // namespace
+
+const Kernels* kernels_for(Isa isa) {
+  const CpuFeatures& features = cpu_features();
+  if ((isa == Isa::best || isa == Isa::amx) && features.amx) return amx_kernels();
+  if ((isa == Isa::best || isa == Isa::avx512) && features.avx512) return avx512_kernels();
+  if ((isa == Isa::best || isa == Isa::avx2) && features.avx2) return avx2_kernels();
+  return nullptr;
+}
+
+Runner::Runner(std::shared_ptr<Pool> pool, Dtype dtype, int hidden, int intermediate, Activation activation,
+               Isa isa, int tiles_from)
+    : pool_(std::move(pool)),
+      config_{checked_layout(dtype, hidden, intermediate), activation, supported(isa), tiles_from} {}
+
+void Runner::pack(const MatrixView (&matrices)[3], std::uint8_t* block) {
+  if (reinterpret_cast<std::uintptr_t>(block) % kAlignment)
+    throw InvalidCall("a block begins at a multiple of " + std::to_string(kAlignment) + " bytes");
+  std::atomic<int> non_finite{0};
+  const std::uint64_t ticket = pool_->submit(pack_job(config_.layout, matrices, block, &non_finite));
+  pool_->wait(ticket, true);
+  static const char* const kNames[3] = {"gate", "up", "down"};
+  if (const int which = non_finite.load())
+    throw std::domain_error(std::string("the ") + kNames[which - 1] + " matrix has infinities or nan");
+}
+
+void Runner::submit(const LayerCall& call) {
+  if (const std::string wrong = validate(config_, call); !wrong.empty()) throw InvalidCall(wrong);
+  wait(true);  // the workspace is in use until then
+  if (call.tokens == 0) return;
+  ticket_ = pool_->submit(layer_job(config_, call, workspace_, pool_->worker_slots()));
+}
+
+void Runner::wait(bool help) {
+  if (ticket_) pool_->wait(ticket_, help);
+  ticket_ = 0;
+}
+
+}  // namespace moesaic

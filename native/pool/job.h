@@ -1,0 +1,16 @@
+// What a pool runs: a sequence of phases, each a number of independent items. An item may be run by any
+// worker; a phase begins when all items of the one before are finished.
+#pragma once
+
+namespace moesaic {
+
+class Job {
+ public:
+  virtual ~Job() = default;
+  virtual int phases() const = 0;
+  virtual int items(int phase) = 0;  // called once, when the phase begins
+  virtual void run(int phase, int item, int worker) = 0;
+  virtual void worker_done() {}  // called by each worker that ran items, after its last one
+};
+
+}  // namespace moesaic

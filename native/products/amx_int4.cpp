@@ -1,0 +1,147 @@
+// Products of int4 weights in AMX tiles: codes are converted to bf16 first. With more than one token tile the
+// scales are multiplied into the weights, once for all tokens; with one that would take longer than
+// everything else, and the scales are applied to the sums (a tile's inputs are one group).
+#include <cstring>
+
+#include "products/amx_bf16.h"
+#include "products/amx_quantized.h"
+
+namespace moesaic {
+namespace {
+
+static_assert(format_of(Dtype::int4).group == 32);  // inputs of a tile of bf16
+
+constexpr int kPrefetchBytes = 4096;  // of codes, ahead of the read position
+
+inline __m512 scale_at(const std::uint8_t* scales, int tile) {
+  const __m256i half = _mm256_loadu_si256((const __m256i*)(scales + std::size_t(tile) * 32));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+// int4 codes times scales, rounded to bf16, as one tile of bf16 weights.
+inline void unpack_scaled(const std::uint8_t* codes, __m512 scale, __m512i table, std::uint8_t* to) {
+  const __m512i half = _mm512_set1_epi32(0x8000), high = _mm512_set1_epi32(int(0xffff0000u));
+  for (int r = 0; r < 4; ++r) {
+    const __m512i eight = _mm512_loadu_si512(codes + r * 64);
+    _mm_prefetch((const char*)codes + r * 64 + kPrefetchBytes, _MM_HINT_T0);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      const __m512i pair = _mm512_permutexvar_epi16(j ? _mm512_srli_epi16(eight, 4 * j) : eight, table);
+      const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16));
+      const __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(pair, high));
+      const __m512i e = _mm512_add_epi32(_mm512_castps_si512(_mm512_mul_ps(even, scale)), half);
+      const __m512i o = _mm512_add_epi32(_mm512_castps_si512(_mm512_mul_ps(odd, scale)), half);
+      const __m512i joined = _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(e, 16), o);
+      _mm512_storeu_si512(to + (4 * r + j) * 64, joined);
+    }
+  }
+}
+
+inline __m512i int4_table() {
+  alignas(64) std::uint16_t table[32];
+  for (int i = 0; i < 32; ++i) {
+    const float value = float(i % 16 - 8);
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    table[i] = std::uint16_t(bits >> 16);
+  }
+  return _mm512_load_si512(table);
+}
+
+void scale_weights(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
+                   const Panel& panel, float* c, std::uint8_t* scratch) {
+  static_assert(2 * kL1Tiles * kTileBytes <= kScratchBytes);
+  const int at_once = token_tiles_at_once(count, matrix, panel);
+  TileConfigCache config;
+  const __m512i table = int4_table();
+  const std::uint8_t* const w[2] = {scratch, scratch + kL1Tiles * kTileBytes};
+  for (int begin = 0; begin < matrix.tiles; begin += kL1Tiles) {
+    const int tiles = std::min(kL1Tiles, matrix.tiles - begin);
+    for (int s = 0; s < count; s += 2) {
+      const int pair = std::min(2, count - s);
+      for (int i = 0; i < pair; ++i)
+        for (int k = 0; k < tiles; ++k)
+          unpack_scaled(strips[s + i] + matrix.scales_bytes + std::size_t(begin + k) * 256,
+                        scale_at(strips[s + i], begin + k), table,
+                        scratch + (std::size_t(i) * kL1Tiles + k) * kTileBytes);
+      __asm__ volatile("" : : : "memory");  // GCC's tile loads do not declare that they read memory
+      bf16_k_block(config, w, pair, StripPrefetcher(), begin, tiles,
+                   {panel, at_once, c + std::size_t(s) * panel.tokens * 16});
+    }
+  }
+}
+
+// int4 codes without their scales, as one tile of bf16 weights.
+inline void unpack_codes(const std::uint8_t* codes, __m512i table, std::uint8_t* to) {
+  for (int r = 0; r < 4; ++r) {
+    const __m512i eight = _mm512_loadu_si512(codes + r * 64);
+    _mm_prefetch((const char*)codes + r * 64 + kPrefetchBytes, _MM_HINT_T0);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j)
+      _mm512_storeu_si512(to + (4 * r + j) * 64,
+                          _mm512_permutexvar_epi16(j ? _mm512_srli_epi16(eight, 4 * j) : eight, table));
+  }
+}
+
+constexpr int kSumsInFlight = 2;  // tiles that are being multiplied while earlier ones are scaled
+
+// `tiles` unpacked tiles times up to `Rows` tokens, whose sums stay in registers; c has `rows` rows.
+template <int Rows>
+void scaled_sums(const std::uint8_t* w, const std::uint8_t* scales, int tiles, const std::uint8_t* x,
+                 int rows, float* c, bool first, float (*sums)[256]) {
+  __m512 total[Rows];
+#pragma GCC unroll 16
+  for (int r = 0; r < Rows; ++r)
+    total[r] = first || r >= rows ? _mm512_setzero_ps() : _mm512_loadu_ps(c + r * 16);
+  for (int k = 0; k < tiles + kSumsInFlight; ++k) {
+    if (k < tiles) {
+      _tile_zero(0);
+      _tile_stream_loadd(4, x + std::size_t(k) * rows * kRowBytes, 64);
+      _tile_loadd(6, w + std::size_t(k) * kTileBytes, 64);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_stored(0, sums[k % 4], 64);
+    }
+    if (k < kSumsInFlight) continue;
+    __asm__ volatile("" : : : "memory");  // not every compiler's tile stores declare that they write memory
+    const __m512 scale = scale_at(scales, k - kSumsInFlight);
+    const float* from = sums[(k - kSumsInFlight) % 4];
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r) total[r] = _mm512_fmadd_ps(_mm512_load_ps(from + r * 16), scale, total[r]);
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < Rows; ++r)
+    if (r < rows) _mm512_storeu_ps(c + r * 16, total[r]);
+}
+
+// For one token tile at most.
+void scale_sums(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix, const Panel& panel,
+                float* c, std::uint8_t* scratch) {
+  alignas(64) float sums[4][256] = {};
+  const int rows = panel.tokens;
+  const auto scaled = rows <= 8 ? scaled_sums<8> : scaled_sums<16>;
+  TileConfigCache config;
+  config.set(rows, rows);
+  const __m512i table = int4_table();
+  for (int s = 0; s < count; ++s) {
+    for (int begin = 0; begin < matrix.tiles; begin += kL1Tiles) {
+      const int tiles = std::min(kL1Tiles, matrix.tiles - begin);
+      for (int k = 0; k < tiles; ++k)
+        unpack_codes(strips[s] + matrix.scales_bytes + std::size_t(begin + k) * 256, table,
+                     scratch + std::size_t(k) * kTileBytes);
+      __asm__ volatile("" : : : "memory");  // GCC's tile loads do not declare that they read memory
+      scaled(scratch, strips[s] + std::size_t(begin) * 32, tiles,
+             panel.data + std::size_t(begin) * rows * kRowBytes, rows, c + std::size_t(s) * rows * 16,
+             begin == 0, sums);
+    }
+  }
+}
+
+}  // namespace
+
+void int4_tiles_product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
+                        const Panel& panel, float* c, std::uint8_t* scratch) {
+  const bool one_token_tile = panel.tokens <= kTileTokens;
+  (one_token_tile ? scale_sums : scale_weights)(strips, count, matrix, panel, c, scratch);
+}
+
+}  // namespace moesaic

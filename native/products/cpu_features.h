@@ -1,0 +1,14 @@
+// Instruction set extensions that this CPU and operating system support; detected once.
+#pragma once
+
+namespace moesaic {
+
+struct CpuFeatures {
+  bool avx2 = false;    // with FMA and F16C
+  bool avx512 = false;  // F, BW, VL, VNNI and BF16
+  bool amx = false;     // tiles, bf16 and int8, and permission from the operating system
+};
+
+const CpuFeatures& cpu_features();
+
+}  // namespace moesaic

@@ -1,0 +1,270 @@
+"""The handle on a compiled brain that Python uses: values in, plans out.
+
+It sees routing, views and reports, and the clock of neither machine. Given the same sequence of
+those, it makes the same plans, whichever body sent them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.legality import check
+from moesaic.core.report import LayerReport
+from moesaic.core.routing import ExpertId, LayerRouting
+from moesaic.core.view import CPU, GPU, View
+from moesaic.policies.belief import Belief
+from moesaic.policies.brain import fields as at
+from moesaic.policies.brain import handle, lookahead
+from moesaic.policies.brain.decide import schedule as apply_schedule
+from moesaic.policies.brain.decide import update_cache, write_plan
+from moesaic.policies.brain.forecasts import fill_forecast
+from moesaic.policies.brain.python_policies import assign_in_python, propose_in_python
+from moesaic.policies.brain.state import Sizes, State
+from moesaic.policies.cache.base import PYTHON as PYTHON_CACHE
+from moesaic.policies.cache.base import Cache
+from moesaic.policies.future import Future
+from moesaic.policies.prefetch.base import PYTHON as PYTHON_PREFETCH
+from moesaic.policies.prefetch.base import Prefetch
+from moesaic.policies.schedule.base import CompiledSchedule, Schedule
+from moesaic.policies.shape import Shape
+
+_NO_SCORES = np.zeros((0, 0), dtype=np.float32)
+
+
+class Brain:
+    """`promote` lets experts that had to run on the CPU take a slot in idle link time; `checked`
+    proves every plan legal before it is handed out."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        belief: Belief,
+        schedule: Schedule,
+        cache: Cache,
+        prefetch: Prefetch,
+        slots: int,
+        per_layer: bool = True,
+        promote: bool = True,
+        future: Future | None = None,
+        checked: bool = False,
+    ) -> None:
+        if cache.fixed and prefetch.lookahead:
+            raise ImpossibleSetting(
+                "a pinned cache never gives up a slot, so nothing can be prefetched into it: "
+                "use prefetch 'none' or another cache"
+            )
+        self.cache, self.prefetch = cache, prefetch
+        self._shape, self._future, self._checked = shape, future, checked
+        self._step = -1  # passes begun
+        self._decided: tuple[LayerRouting, View | None, LayerPlan] | None = None
+        tokens = belief.tables.shape[1]
+        sizes = Sizes(shape.layers, shape.experts, prefetch.lookahead, cache.planes, 64, tokens)
+        self._use(State(sizes))
+        self._describe(slots, per_layer, promote)
+        self.belief = belief
+        self.schedule = schedule
+        if cache.needs_future:
+            assert future is not None, "an oracle cache needs the future"
+            cache.foresee(future)
+
+    def _describe(self, slots: int, per_layer: bool, promote: bool) -> None:
+        s, cache, prefetch, layers = self._words, self.cache, self.prefetch, self._shape.layers
+        for scalar, value in (
+            (at.TOP_K, self._shape.top_k),
+            (at.SLOTS, slots),
+            (at.GLOBAL_POOL, not per_layer),
+            (at.PROMOTE, promote and not cache.fixed),
+            (at.FIXED_CACHE, cache.fixed),
+            (at.CACHE_RULE, cache.rule),
+            (at.PREFETCH_RULE, prefetch.rule),
+            (at.ORACLE, prefetch.needs_future),
+            (at.LAST_END_NS, -1),
+        ):
+            s[scalar] = value
+        quota = [slots // layers + (layer < slots % layers) for layer in range(layers)]
+        self.state.of(at.QUOTA)[:] = quota
+        self.state.of(at.TRUST)[:] = 1.0
+        self.state.of(at.HISTORY_SHAPES)[..., 0] = -1
+        self.state.of(at.PENDING_SHAPES)[..., 0] = -1
+
+    def _use(self, state: State) -> None:
+        self.state, self._words = state, state.words
+        arrays = (state.of(f) for f in (at.VALUES, at.CACHE_MEMORY, at.CACHE_NUMBERS))
+        self.cache.attach(*arrays)  # type: ignore[arg-type]
+        self._plan_at = int(self._words[at.PLAN])
+        self._background_at = int(self._words[at.BACKGROUND])
+
+    @property
+    def schedule(self) -> Schedule:
+        """May be changed between layers."""
+        return self._schedule
+
+    @schedule.setter
+    def schedule(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._words[at.SCHEDULE_RULE] = schedule.rule
+        self._compiled = isinstance(schedule, CompiledSchedule) and self.cache.rule != PYTHON_CACHE
+
+    @property
+    def belief(self) -> Belief:
+        """What things are thought to cost."""
+        return self._belief
+
+    @belief.setter
+    def belief(self, belief: Belief) -> None:
+        self._belief = belief
+        tokens = belief.tables.shape[1]
+        if tokens > self.state.sizes.cost_tokens:
+            self._use(self.state.grown(self.state.sizes.entries, tokens))
+        self.state.of(at.COSTS)[:, :tokens] = belief.tables
+        self._words[at.CPU_FIRST_NS] = belief.cpu_first_ns
+        self._words[at.TRANSFER_NS] = belief.transfer_ns
+        self._words[at.DECISION_NS] = belief.decision_ns
+
+    @property
+    def trust(self) -> tuple[float, ...]:
+        """The running share of right forecasts per distance; full before the first."""
+        return tuple(self.state.of(at.TRUST).tolist())
+
+    @property
+    def forecast_accuracy(self) -> tuple[float, ...]:
+        """The same, and empty where no forecast has been judged."""
+        return self.trust if self._words[at.JUDGED] else ()
+
+    def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
+        """What the layer has to wait for: who computes what, and which transfers it needs."""
+        if routing.layer == 0:
+            self._step += 1
+            if self._future is not None:
+                self._future.step += 1
+        if view.slots == 0:
+            return self._on_cpu(routing, view)
+        self._make_space(routing)
+        length = self._decide(routing, view)
+        plan = self._read_plan(routing.layer, length)
+        # The body may start while the look-ahead goes on; that must not change what it sees.
+        kept = view.copy() if self._checked else None
+        if kept is not None:
+            check(plan, routing.loads(self._shape.experts), kept)
+        self._decided = (routing, kept, plan)
+        return plan
+
+    def _make_space(self, routing: LayerRouting) -> None:
+        tokens, entries = routing.num_tokens, max(routing.ranked.size, routing.experts.size)
+        if tokens >= self._belief.tables.shape[1]:
+            self.belief = self._belief.covering(tokens)
+        if entries > self.state.sizes.entries:
+            self._use(self.state.grown(2 * entries, self.state.sizes.cost_tokens))
+
+    def _decide(self, routing: LayerRouting, view: View) -> int:
+        s = self._words
+        s[at.NUM_FLIGHTS] = 0
+        if view.in_flight:
+            assert len(view.in_flight) <= at.FLIGHT_CAPACITY, "too many transfers under way"
+            s[at.NUM_FLIGHTS] = len(view.in_flight)
+            first = int(s[at.FLIGHTS])
+            s[first : first + 3 * len(view.in_flight)] = [n for f in view.in_flight for n in f]
+        inputs = (
+            s, self._step, routing.layer, routing.experts, routing.ranked, routing.scores,
+            view.resident, view.held, view.occupied,
+            view.gpu_busy_ns, view.cpu_busy_ns, view.pcie_busy_ns,
+        )  # fmt: skip
+        if self._compiled:
+            return handle.decide(*inputs)
+        handle.fill(*inputs)
+        if isinstance(self._schedule, CompiledSchedule):
+            apply_schedule(s)
+        else:
+            assign_in_python(self._schedule, self.state, routing.layer, self._belief)
+        if self.cache.rule == PYTHON_CACHE:
+            self.cache.observe(routing)
+        else:
+            update_cache(s)
+        return write_plan(s)
+
+    def _read_plan(self, layer: int, length: int) -> LayerPlan:
+        words = self._words[self._plan_at : self._plan_at + length].tolist()
+        on_gpu, on_cpu, moved, estimated = words[: at.PLAN_HEADER]
+        cpu_at = at.PLAN_HEADER + on_gpu
+        moves_at = cpu_at + on_cpu
+        queues = {
+            GPU: tuple(words[at.PLAN_HEADER : cpu_at]),
+            CPU: tuple(words[cpu_at:moves_at]),
+        }
+        transfers = _moves(words[moves_at:], moved) if moved else ()
+        return LayerPlan(layer, queues, transfers, (), estimated)
+
+    def look_ahead(self) -> tuple[Transfer, ...]:
+        """What to move in idle link time; follows `decide`, and may be thought out while the
+        body executes that decision."""
+        if self._decided is None:
+            return ()
+        routing, view, plan = self._decided
+        s = self._words
+        s[at.FORECASTS], s[at.FORETOLD] = 0, bool(routing.forecasts)
+        if self.prefetch.needs_future or routing.forecasts or self.prefetch.rule == PYTHON_PREFETCH:
+            count = self._with_given_forecasts(routing)
+        else:
+            count = lookahead.look_ahead(s)
+        if not count:
+            return ()
+        end = self._background_at + count * at.MOVE_WORDS
+        background = _moves(s[self._background_at : end].tolist(), count)
+        if view is not None:
+            loads = routing.loads(self._shape.experts)
+            check(plan._replace(background=background), loads, view)
+        return background
+
+    def _with_given_forecasts(self, routing: LayerRouting) -> int:
+        """The same, with what the body or an oracle knows, or with a prefetch policy in Python."""
+        s, room = self._words, lookahead.begin(self._words)
+        if room < 0:
+            return 0
+        if room and self.prefetch.lookahead:
+            forecasts = routing.forecasts
+            if self.prefetch.needs_future:
+                assert self._future is not None, "an oracle prefetch needs the future"
+                forecasts = self._future.forecasts(routing.layer, self.prefetch.lookahead)
+            given = tuple(forecasts[: self.prefetch.lookahead])
+            largest = max((forecast.ranked.size for forecast in given), default=0)
+            if largest > self.state.sizes.entries:
+                self._use(self.state.grown(2 * largest, self.state.sizes.cost_tokens))
+                s = self._words
+            for number, forecast in enumerate(given):
+                fill_forecast(s, number, forecast.layer, forecast.ranked, forecast.scores)
+            s[at.FORECASTS] = len(given)
+        if self.prefetch.rule != PYTHON_PREFETCH:
+            return lookahead.finish(s)
+        return propose_in_python(self.prefetch, self.state, self._belief)
+
+    def plan(self, routing: LayerRouting, view: View) -> LayerPlan:
+        """Both at once."""
+        plan = self.decide(routing, view)
+        return plan._replace(background=self.look_ahead())
+
+    def learn(self, routing: LayerRouting, report: LayerReport) -> None:
+        """Remember how long layers and the dense parts between them take."""
+        if self._decided is not None:
+            start, end = report.start_ns, report.end_ns
+            handle.learn(self._words, start, end, report.active, report.hits)
+
+    def _on_cpu(self, routing: LayerRouting, view: View) -> LayerPlan:
+        """Without slots there is nothing to decide, to keep or to foresee, and no time is lost
+        on it: the layer waits for this."""
+        self._decided = None
+        chosen = routing.used().tolist()
+        queue = tuple(chosen if routing.num_tokens == 1 else sorted(set(chosen)))
+        plan = LayerPlan(routing.layer, {CPU: queue})
+        if self._checked:
+            check(plan, routing.loads(self._shape.experts), view)
+        return plan
+
+
+def _moves(words: list[int], count: int) -> tuple[Transfer, ...]:
+    found = []
+    for i in range(0, count * at.MOVE_WORDS, at.MOVE_WORDS):
+        layer, expert, victim_layer, victim, keep = words[i : i + at.MOVE_WORDS]
+        evicted = ExpertId(victim_layer, victim) if victim_layer >= 0 else None
+        found.append(Transfer(layer, expert, evicted, bool(keep)))
+    return tuple(found)

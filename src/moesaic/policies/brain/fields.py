@@ -1,0 +1,131 @@
+"""What stands where in the brain's buffer of 64-bit words.
+
+The first words are scalars, by the numbers below. Then every array has two words, its offset and
+its length in words; then come the arrays themselves. Compiled code finds an array by its number
+(`ints`, `floats`, `octets`), so sizes may differ from model to model without compiling again."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moesaic.policies.compiled import compiled
+from moesaic.policies.timelines import Ints
+
+# Scalars: set when the brain is made, ...
+(
+    WORDS,  # length of the buffer
+    LAYERS,
+    EXPERTS,
+    TOP_K,
+    SLOTS,
+    GLOBAL_POOL,  # 1: all layers compete for all slots
+    PROMOTE,  # 1: experts that ran on the CPU may take a slot in idle link time
+    FIXED_CACHE,  # 1: what is resident never changes
+    SCHEDULE_RULE,
+    CACHE_RULE,
+    PREFETCH_RULE,
+    LOOKAHEAD,
+    ORACLE,  # 1: forecasts are the truth, and need no judging
+    ENTRIES,  # tokens times ranks there is space for
+    COST_TOKENS,  # columns of the cost tables
+    CPU_FIRST_NS,
+    TRANSFER_NS,
+    DECISION_NS,
+    # ... filled by the body before a decision, ...
+    STEP,
+    LAYER,
+    TOKENS,
+    USED_RANKS,  # columns of EXPERT_IDS
+    RANKS,  # columns of RANKED_IDS and SCORES
+    FORECASTS,  # how many forecasts the body has filled in
+    FORETOLD,  # 1: the body can forecast, so nothing has to be learned for it
+    OCCUPIED,
+    NUM_FLIGHTS,
+    GPU_BUSY_NS,
+    CPU_BUSY_NS,
+    LINK_BUSY_NS,
+    # ... and after the layer, ...
+    REPORT_START_NS,
+    REPORT_END_NS,
+    REPORT_ACTIVE,
+    REPORT_HITS,
+    # ... and kept by the brain.
+    ACTIVE,  # experts of the layer that have tokens
+    NUM_TRANSFERS,
+    MAX_BACKGROUND,  # moves that can start before the next layer's experts do
+    LINK_FREE_NS,  # when the link has done what the layer demands
+    LINK_PRICE,
+    LINK_PRICE_SEEN,
+    GAP_NS,  # from the end of one layer to the start of the next one's experts
+    LAYER_NS,  # from there to that layer's end
+    LAST_END_NS,  # -1: no layer has ended yet
+    JUDGED,  # 1: some forecast has been compared with what came true
+    SLOTS_TAKEN,  # while a plan is made: OCCUPIED and what the plan adds
+) = range(45)
+
+NUM_SCALARS = 64
+FLIGHT_CAPACITY = 64
+MAX_PROPOSED = 4  # moves proposed at once for idle link time; the next layer proposes again
+MOVE_WORDS = 5  # layer, expert, victim's layer or -1, victim's expert, keep
+PLAN_HEADER = 4  # GPU experts, CPU experts, moves, estimated nanoseconds; then all of them
+
+# Arrays: the word with the offset; the next one has the length. Shapes in state.py.
+(
+    EXPERT_IDS,
+    RANKED_IDS,
+    SCORES,
+    RESIDENT,
+    HELD,
+    FLIGHTS,
+    TABLE,
+    LANES,
+    LATER_LANES,
+    LOADS,
+    ASSIGNED,
+    SCRATCH,
+    COSTS,
+    VALUES,
+    CACHE_MEMORY,
+    CACHE_NUMBERS,
+    SHIELD,
+    QUOTA,
+    SLOTS_HELD,
+    PLAN,
+    BACKGROUND,
+    FORECAST_SHAPES,
+    FORECAST_IDS,
+    FORECAST_SCORES,
+    PAIRS,
+    USES,
+    POSTERIOR,
+    RATIOS,
+    HISTORY_SHAPES,
+    HISTORY,
+    PENDING_SHAPES,
+    PENDING,
+    TRUST,
+    MISS_RATE,
+    STARTS,
+    DELAYS,
+    LATER_TABLES,
+    LATER_COUNTS,
+    LATER_WEIGHTS,
+    PICKS,
+) = range(NUM_SCALARS, NUM_SCALARS + 2 * 40, 2)
+FIRST_ARRAY_WORD = NUM_SCALARS + 2 * 40
+
+
+@compiled
+def ints(s: Ints, field: int) -> Ints:
+    return s[s[field] : s[field] + s[field + 1]]
+
+
+@compiled
+def floats(s: Ints, field: int) -> NDArray[np.float64]:
+    return s.view(np.float64)[s[field] : s[field] + s[field + 1]]
+
+
+@compiled
+def octets(s: Ints, field: int) -> NDArray[np.uint8]:
+    return s.view(np.uint8)[8 * s[field] : 8 * (s[field] + s[field + 1])]

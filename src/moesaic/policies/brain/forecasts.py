@@ -1,0 +1,208 @@
+"""What later layers will want, and how often that came true. Compiled, over the buffer.
+
+Where the body cannot forecast, naive Bayes over adjacent layers does: the experts a token chose in
+layer l speak for those it will choose in layer l + d. Nothing is trained beforehand. A forecast is
+addressed by (step, layer), so it may speak about another pass than the one that made it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moesaic.policies.brain import fields as at
+from moesaic.policies.compiled import compiled
+from moesaic.policies.timelines import Ints
+
+_SMOOTH = 0.1
+_WEIGHT = 0.02  # of the newest layer in the running share of right forecasts
+
+
+@compiled
+def fill_forecast(
+    s: Ints, number: int, layer: int, ranked: Ints, scores: NDArray[np.float32]
+) -> None:
+    """The body's forecast of a later layer, cut to top-k; nearest layer first."""
+    tokens, ranks = ranked.shape[0], min(ranked.shape[1], s[at.TOP_K])
+    if s[at.ORACLE]:
+        ranks = ranked.shape[1]  # one row with every expert as often as it has tokens
+    shape = at.ints(s, at.FORECAST_SHAPES).reshape(s[at.LOOKAHEAD], 3)[number]
+    shape[0], shape[1], shape[2] = layer, tokens, ranks
+    ids = at.ints(s, at.FORECAST_IDS).reshape(s[at.LOOKAHEAD], s[at.ENTRIES])[number]
+    given = at.floats(s, at.FORECAST_SCORES).reshape(s[at.LOOKAHEAD], s[at.ENTRIES])[number]
+    for token in range(tokens):
+        for rank in range(ranks):
+            ids[token * ranks + rank] = ranked[token, rank]
+            given[token * ranks + rank] = scores[token, rank]
+
+
+@compiled
+def observe_routing(s: Ints) -> None:
+    """A layer was routed: learn from it, and judge what was forecast for it."""
+    if s[at.LOOKAHEAD] == 0:
+        return
+    if not s[at.FORETOLD]:
+        _count(s)
+    _judge(s)
+
+
+@compiled
+def _count(s: Ints) -> None:
+    """Pairs of experts chosen by one token in this layer and in one shortly before."""
+    ahead, layer, experts = s[at.LOOKAHEAD], s[at.LAYER], s[at.EXPERTS]
+    tokens, used = s[at.TOKENS], s[at.USED_RANKS]
+    chosen = at.ints(s, at.EXPERT_IDS)
+    shapes = at.ints(s, at.HISTORY_SHAPES).reshape(ahead + 1, 3)
+    history = at.ints(s, at.HISTORY).reshape(ahead + 1, s[at.ENTRIES])
+    uses = at.floats(s, at.USES)[layer * experts : (layer + 1) * experts]
+    if layer == 0:
+        shapes[:, 0] = -1
+    for i in range(tokens * used):
+        if chosen[i] >= 0:
+            uses[chosen[i]] += 1.0
+    pairs = at.floats(s, at.PAIRS).reshape(ahead, s[at.LAYERS], experts, experts)
+    for distance in range(1, ahead + 1):
+        earlier = (layer - distance) % (ahead + 1)
+        known = layer >= distance and shapes[earlier, 0] == layer - distance
+        if not known or shapes[earlier, 1] != tokens:
+            continue
+        _count_pairs(
+            history[earlier], shapes[earlier, 2], chosen, used, tokens, pairs[distance - 1, layer]
+        )
+    here = layer % (ahead + 1)
+    shapes[here, 0], shapes[here, 1], shapes[here, 2] = layer, tokens, used
+    history[here, : tokens * used] = chosen[: tokens * used]
+
+
+@compiled
+def _count_pairs(
+    earlier: Ints, ranks: int, chosen: Ints, used: int, tokens: int, pairs: NDArray[np.float64]
+) -> None:
+    for token in range(tokens):
+        for i in range(token * ranks, (token + 1) * ranks):
+            for j in range(token * used, (token + 1) * used):
+                if earlier[i] >= 0 and chosen[j] >= 0:
+                    pairs[earlier[i], chosen[j]] += 1.0
+
+
+@compiled
+def _judge(s: Ints) -> None:
+    """Compare what was forecast for this layer with what it chose."""
+    ahead, tokens, used = s[at.LOOKAHEAD], s[at.TOKENS], s[at.USED_RANKS]
+    address = s[at.STEP] * s[at.LAYERS] + s[at.LAYER]
+    shapes = at.ints(s, at.PENDING_SHAPES).reshape(ahead + 1, ahead, 3)[address % (ahead + 1)]
+    pending = at.ints(s, at.PENDING).reshape(ahead + 1, ahead, s[at.ENTRIES])[address % (ahead + 1)]
+    trust, chosen = at.floats(s, at.TRUST), at.ints(s, at.EXPERT_IDS)
+    for distance in range(ahead):
+        if shapes[distance, 0] != address:
+            continue
+        shapes[distance, 0] = -1
+        ranks = shapes[distance, 2]
+        if shapes[distance, 1] != tokens or ranks == 0:
+            continue
+        right = _right(pending[distance], ranks, chosen, used, tokens)
+        s[at.JUDGED] = 1
+        trust[distance] += _WEIGHT * (right / (ranks * tokens) - trust[distance])
+
+
+@compiled
+def _right(predicted: Ints, ranks: int, chosen: Ints, used: int, tokens: int) -> int:
+    """How many predictions came true."""
+    right = 0
+    for token in range(tokens):
+        for i in range(token * ranks, (token + 1) * ranks):
+            for j in range(token * used, (token + 1) * used):
+                right += predicted[i] == chosen[j]
+    return right
+
+
+@compiled
+def predict(s: Ints) -> int:
+    """Forecast the next layers from the pairs seen so far; returns how many."""
+    layer, experts, ahead = s[at.LAYER], s[at.EXPERTS], s[at.LOOKAHEAD]
+    tokens, used, ranks = s[at.TOKENS], s[at.USED_RANKS], s[at.TOP_K]
+    count = int(min(ahead, s[at.LAYERS] - 1 - layer))
+    shapes = at.ints(s, at.FORECAST_SHAPES).reshape(ahead, 3)
+    ids = at.ints(s, at.FORECAST_IDS).reshape(ahead, s[at.ENTRIES])
+    scores = at.floats(s, at.FORECAST_SCORES).reshape(ahead, s[at.ENTRIES])
+    chosen = at.ints(s, at.EXPERT_IDS)
+    pairs = at.floats(s, at.PAIRS).reshape(ahead, s[at.LAYERS], experts, experts)
+    uses = at.floats(s, at.USES).reshape(s[at.LAYERS], experts)
+    posterior = at.floats(s, at.POSTERIOR)
+    ratios = at.floats(s, at.RATIOS).reshape(experts, experts + 1)
+    for d in range(count):
+        later = layer + d + 1
+        shapes[d, 0], shapes[d, 1], shapes[d, 2] = later, tokens, ranks
+        ratios[:, experts] = 0.0
+        for token in range(tokens):
+            mine = chosen[token * used : (token + 1) * used]
+            _posterior(mine, pairs[d, later], uses[later], ratios, posterior)
+            at_token = slice(token * ranks, (token + 1) * ranks)
+            _rank(posterior, ids[d, at_token], scores[d, at_token])
+    return count
+
+
+@compiled
+def _posterior(
+    chosen: Ints,
+    pairs: NDArray[np.float64],
+    uses: NDArray[np.float64],
+    ratios: NDArray[np.float64],
+    posterior: NDArray[np.float64],
+) -> None:
+    """How likely each expert is, up to a factor. Inner loops run over neighbours in memory; the
+    quotients of an expert are made when the first token asks for them (the last column says)."""
+    experts = len(uses)
+    for b in range(experts):
+        posterior[b] = uses[b] + 1.0
+    for a in chosen:
+        if a < 0:
+            continue
+        row, ratio = pairs[a], ratios[a]
+        if ratio[experts] == 0.0:
+            ratio[experts] = 1.0
+            for b in range(experts):
+                ratio[b] = (row[b] + _SMOOTH) / (uses[b] + _SMOOTH * experts)
+        for b in range(experts):
+            posterior[b] *= ratio[b]
+
+
+@compiled
+def _rank(posterior: NDArray[np.float64], ids: Ints, scores: NDArray[np.float64]) -> None:
+    """The likeliest experts, best first, the lower number among equals; normalised, in single
+    precision as a router's scores are."""
+    total = 0.0
+    held = 0
+    for b in range(len(posterior)):
+        value = posterior[b]
+        total += value
+        if held == len(ids) and value <= scores[held - 1]:
+            continue
+        place = held if held < len(ids) else held - 1
+        while place > 0 and scores[place - 1] < value:
+            ids[place] = ids[place - 1]
+            scores[place] = scores[place - 1]
+            place -= 1
+        ids[place] = b
+        scores[place] = value
+        held = min(held + 1, len(ids))
+    for rank in range(len(ids)):
+        scores[rank] = np.float64(np.float32(scores[rank] / total))
+
+
+@compiled
+def expect(s: Ints, count: int) -> None:
+    """Remember the forecasts, to be judged when their layers are routed."""
+    ahead = s[at.LOOKAHEAD]
+    shapes = at.ints(s, at.FORECAST_SHAPES).reshape(ahead, 3)
+    ids = at.ints(s, at.FORECAST_IDS).reshape(ahead, s[at.ENTRIES])
+    waiting = at.ints(s, at.PENDING_SHAPES).reshape(ahead + 1, ahead, 3)
+    pending = at.ints(s, at.PENDING).reshape(ahead + 1, ahead, s[at.ENTRIES])
+    for d in range(count):
+        distance = shapes[d, 0] - s[at.LAYER] - 1
+        address = s[at.STEP] * s[at.LAYERS] + shapes[d, 0]
+        if not 0 <= distance < ahead:
+            continue
+        slot, size = address % (ahead + 1), shapes[d, 1] * shapes[d, 2]
+        waiting[slot, distance, 0] = address
+        waiting[slot, distance, 1], waiting[slot, distance, 2] = shapes[d, 1], shapes[d, 2]
+        pending[slot, distance, :size] = ids[d, :size]

@@ -1,0 +1,237 @@
+"""What to move while the link idles, thought out while the layer runs. Compiled, over the buffer.
+
+Two stages, so that a body can fill in forecasts between them, and need not where they would not
+be used: `begin` learns from the layer and says how many moves there is time for, `finish`
+proposes prefetches and promotions and finds them slots."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from moesaic.policies.brain import fields as at
+from moesaic.policies.brain.forecasts import expect, observe_routing, predict
+from moesaic.policies.brain.slots import admit
+from moesaic.policies.compiled import compiled
+from moesaic.policies.prefetch.base import IMPACT, NEXT_LAYER
+from moesaic.policies.prefetch.impact import mark_coming, prepare_layer, rank_by_impact
+from moesaic.policies.prefetch.next_layer import propose_next_layer
+from moesaic.policies.schedule.rules import delay_by_link
+from moesaic.policies.timelines import CPU_FREE, LINK_FREE, TRANSFER, Ints
+
+_UNIT = 1 << 20  # prices are integers, so that equal runs give equal bits
+_MEMORY = 32  # layers
+_CHEAP = 20  # a promotion may delay the next layer by one twentieth of its transfer
+
+
+@compiled
+def begin(s: Ints) -> int:
+    """Learn from the layer just decided; returns how many moves could start before the next
+    layer's experts do, or -1 where nothing may move."""
+    observe_routing(s)
+    s[at.MAX_BACKGROUND] = 0
+    if s[at.FIXED_CACHE] or not (s[at.PROMOTE] or s[at.LOOKAHEAD]):
+        return -1
+    price_link(s)
+    lanes, assigned = at.ints(s, at.LANES), at.ints(s, at.ASSIGNED)
+    estimated = assigned[3 * (s[at.EXPERTS] + 4) + 3]
+    s[at.LINK_FREE_NS] = lanes[LINK_FREE] + s[at.NUM_TRANSFERS] * s[at.TRANSFER_NS]
+    starts = at.ints(s, at.STARTS)
+    for d in range(len(starts)):  # if layers take as long as they did so far
+        starts[d] = estimated + s[at.GAP_NS] + d * (s[at.GAP_NS] + s[at.LAYER_NS])
+    s[at.MAX_BACKGROUND] = fill_delays(s, starts[0])
+    return int(s[at.MAX_BACKGROUND])
+
+
+@compiled
+def price_link(s: Ints) -> None:
+    """What would half a transfer's lateness of the link have cost this layer? A background
+    transfer that is still under way when the next layer starts makes that layer's own transfers
+    wait; layers differ in how much that hurts, so the price is averaged over them."""
+    later = at.ints(s, at.LATER_LANES)
+    later[:] = at.ints(s, at.LANES)
+    later[CPU_FREE] = later[LINK_FREE] = 0
+    experts, late = s[at.EXPERTS], max(later[TRANSFER] // 2, 1)
+    delay = delay_by_link(
+        s[at.SCHEDULE_RULE],
+        s[at.ACTIVE],
+        at.ints(s, at.TABLE).reshape(3, experts),
+        at.ints(s, at.COSTS).reshape(2, s[at.COST_TOKENS]),
+        later,
+        late,
+        at.ints(s, at.SCRATCH).reshape(4, experts),
+    )
+    s[at.LINK_PRICE_SEEN] = min(s[at.LINK_PRICE_SEEN] + 1, _MEMORY)
+    s[at.LINK_PRICE] += (delay * _UNIT // late - s[at.LINK_PRICE]) // s[at.LINK_PRICE_SEEN]
+
+
+@compiled
+def fill_delays(s: Ints, next_start: int) -> int:
+    """What 0, 1, 2, ... moves are expected to cost the next layer; returns how many can start
+    before its experts do."""
+    delays, free, transfer = at.ints(s, at.DELAYS), s[at.LINK_FREE_NS], s[at.TRANSFER_NS]
+    count = 0
+    while count < at.MAX_PROPOSED and free + count * transfer < next_start:
+        count += 1
+        late = max(free + count * transfer - next_start, 0)
+        delays[count] = s[at.LINK_PRICE] * late // _UNIT
+    return count
+
+
+@compiled
+def finish(s: Ints) -> int:
+    """Prefetches, then promotions, into BACKGROUND; returns how many moves."""
+    found = 0
+    if s[at.LOOKAHEAD] and s[at.MAX_BACKGROUND] > 0:
+        foresee(s)
+        found = admit_proposed(s, propose(s))
+    return promote(s, found)
+
+
+@compiled
+def foresee(s: Ints) -> None:
+    """The body's forecasts, or predictions where it has none; what they name may not go."""
+    if s[at.FORECASTS] == 0 and not s[at.ORACLE]:
+        s[at.FORECASTS] = predict(s)
+    if not s[at.ORACLE]:
+        expect(s, s[at.FORECASTS])
+    shapes = at.ints(s, at.FORECAST_SHAPES)
+    ids = at.ints(s, at.FORECAST_IDS).reshape(s[at.LOOKAHEAD], s[at.ENTRIES])
+    shielded = at.octets(s, at.SHIELD)
+    for d in range(s[at.FORECASTS]):
+        base = shapes[3 * d] * s[at.EXPERTS]
+        for i in range(shapes[3 * d + 1] * shapes[3 * d + 2]):
+            if ids[d, i] >= 0:
+                shielded[base + ids[d, i]] = 1
+
+
+@compiled
+def propose(s: Ints) -> int:
+    """The compiled prefetch policy's proposals into PICKS, as (number of forecast, expert)."""
+    if s[at.FORECASTS] == 0:
+        return 0
+    if s[at.PREFETCH_RULE] == NEXT_LAYER:
+        return _propose_next_layer(s)
+    if s[at.PREFETCH_RULE] == IMPACT:
+        return _propose_by_impact(s)
+    return 0
+
+
+@compiled
+def _propose_next_layer(s: Ints) -> int:
+    experts, shape = s[at.EXPERTS], at.ints(s, at.FORECAST_SHAPES)
+    size = shape[1] * shape[2]
+    resident = at.octets(s, at.RESIDENT)[shape[0] * experts : (shape[0] + 1) * experts]
+    absent = np.zeros(experts, dtype=np.uint8)
+    for expert in range(experts):
+        absent[expert] = resident[expert] == 0
+    flights = at.ints(s, at.FLIGHTS)
+    for i in range(s[at.NUM_FLIGHTS]):
+        if flights[3 * i] == shape[0]:
+            absent[flights[3 * i + 1]] = 0
+    picks = at.ints(s, at.PICKS).reshape(at.MAX_PROPOSED, 2)
+    chosen = at.ints(s, at.SCRATCH)[: s[at.MAX_BACKGROUND]]
+    ids, scores = at.ints(s, at.FORECAST_IDS)[:size], at.floats(s, at.FORECAST_SCORES)[:size]
+    picked = propose_next_layer(ids, scores, absent, chosen)
+    for i in range(picked):
+        picks[i, 0], picks[i, 1] = 0, chosen[i]
+    return picked
+
+
+@compiled
+def _propose_by_impact(s: Ints) -> int:
+    experts, depth, ahead = s[at.EXPERTS], s[at.FORECASTS], s[at.LOOKAHEAD]
+    shapes = at.ints(s, at.FORECAST_SHAPES)
+    ids = at.ints(s, at.FORECAST_IDS).reshape(ahead, s[at.ENTRIES])
+    tables = at.ints(s, at.LATER_TABLES).reshape(ahead, 4, experts)
+    counts, weights = at.ints(s, at.LATER_COUNTS), at.floats(s, at.LATER_WEIGHTS)
+    resident, flights = at.octets(s, at.RESIDENT), at.ints(s, at.FLIGHTS)
+    trust, miss_rate = at.floats(s, at.TRUST), at.floats(s, at.MISS_RATE)[0]
+    for d in range(depth):
+        layer, size = shapes[3 * d], shapes[3 * d + 1] * shapes[3 * d + 2]
+        present = resident[layer * experts : (layer + 1) * experts]
+        right = 1.0 if s[at.ORACLE] else trust[d]
+        counts[d], weights[d] = prepare_layer(
+            ids[d, :size], present, right, miss_rate, tables[d], at.ints(s, at.LOADS)
+        )
+        for i in range(s[at.NUM_FLIGHTS]):
+            if flights[3 * i] == layer:
+                mark_coming(tables[d], counts[d], flights[3 * i + 1])
+    return rank_by_impact(
+        s[at.SCHEDULE_RULE],
+        counts[:depth],
+        tables,
+        at.ints(s, at.COSTS).reshape(2, s[at.COST_TOKENS]),
+        at.ints(s, at.LATER_LANES),
+        at.ints(s, at.STARTS),
+        s[at.LINK_FREE_NS],
+        at.ints(s, at.DELAYS),
+        weights,
+        at.ints(s, at.SCRATCH).reshape(4, experts),
+        at.ints(s, at.PICKS).reshape(at.MAX_PROPOSED, 2)[: s[at.MAX_BACKGROUND]],
+    )
+
+
+@compiled
+def admit_proposed(s: Ints, picked: int) -> int:
+    """Slots for the proposals, best first; what finds none is dropped. Returns how many moves."""
+    picks = at.ints(s, at.PICKS).reshape(at.MAX_PROPOSED, 2)
+    shapes = at.ints(s, at.FORECAST_SHAPES)
+    moves = at.ints(s, at.BACKGROUND).reshape(at.MAX_PROPOSED, at.MOVE_WORDS)
+    found = 0
+    for i in range(min(picked, s[at.MAX_BACKGROUND])):
+        found += admit(s, shapes[3 * picks[i, 0]], picks[i, 1], np.inf, moves[found])
+    return found
+
+
+@compiled
+def promote(s: Ints, found: int) -> int:
+    """Experts that had to run on the CPU and are worth more than somebody resident, best first,
+    in what link time is left; returns how many moves there are now."""
+    if not s[at.PROMOTE]:
+        return found
+    delays, allowed = at.ints(s, at.DELAYS), s[at.TRANSFER_NS] // _CHEAP
+    moves = at.ints(s, at.BACKGROUND).reshape(at.MAX_PROPOSED, at.MOVE_WORDS)
+    cheap = 0
+    for i in range(found, s[at.MAX_BACKGROUND]):
+        cheap += delays[i + 1] - delays[i] <= allowed
+    layer, base = s[at.LAYER], s[at.LAYER] * s[at.EXPERTS]
+    missed = at.ints(s, at.SCRATCH)[: s[at.EXPERTS]]
+    count = _missed_on_cpu(s, missed)
+    values = at.floats(s, at.VALUES)[base : base + s[at.EXPERTS]]
+    for _ in range(min(cheap, count)):
+        best = -1
+        for i in range(count):
+            if missed[i] >= 0 and (best < 0 or values[missed[i]] > values[missed[best]]):
+                best = i
+        expert = missed[best]
+        missed[best] = -1
+        if not admit(s, layer, expert, values[expert], moves[found]):
+            return found
+        found += 1
+    return found
+
+
+@compiled
+def _missed_on_cpu(s: Ints, missed: Ints) -> int:
+    """Experts in the CPU's queue that are neither resident nor under way."""
+    assigned = at.ints(s, at.ASSIGNED).reshape(8, s[at.EXPERTS] + 4)
+    resident, flights = at.octets(s, at.RESIDENT), at.ints(s, at.FLIGHTS)
+    count = 0
+    for i in range(assigned[3, 1]):
+        expert = assigned[1, i]
+        missing = not resident[s[at.LAYER] * s[at.EXPERTS] + expert]
+        for j in range(s[at.NUM_FLIGHTS]):
+            if flights[3 * j] == s[at.LAYER] and flights[3 * j + 1] == expert:
+                missing = False
+        if missing:
+            missed[count] = expert
+            count += 1
+    return count
+
+
+@compiled
+def look_ahead(s: Ints) -> int:
+    """Both stages, with whatever forecasts the body has filled in; returns how many moves."""
+    if begin(s) < 0:
+        return 0
+    return finish(s)

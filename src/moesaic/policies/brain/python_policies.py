@@ -1,0 +1,71 @@
+"""Policies written in Python instead of as a compiled rule: exact bounds, experiments. They see the
+same values, as objects; what they answer goes back into the buffer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from moesaic.core.routing import ExpertId, Forecast
+from moesaic.policies.belief import Belief
+from moesaic.policies.brain import fields as at
+from moesaic.policies.brain import lookahead
+from moesaic.policies.prefetch.base import Outlook, Prefetch
+from moesaic.policies.schedule.base import Schedule, Work
+
+if TYPE_CHECKING:
+    from moesaic.policies.brain.state import State
+
+
+def assign_in_python(schedule: Schedule, state: State, layer: int, belief: Belief) -> None:
+    active = int(state.words[at.ACTIVE])
+    work = Work(layer, active, state.of(at.TABLE), state.of(at.LANES), belief)  # type: ignore[arg-type]
+    found = schedule.assign(work)
+    rows = state.of(at.ASSIGNED)
+    for row, experts in enumerate((found.gpu, found.cpu, found.moved)):
+        rows[row, : len(experts)] = experts
+        rows[3, row] = len(experts)
+    rows[3, 3] = found.believed_ns
+
+
+def propose_in_python(prefetch: Prefetch, state: State, belief: Belief) -> int:
+    """The second stage of the look-ahead; returns how many moves."""
+    s, found = state.words, 0
+    room = int(s[at.MAX_BACKGROUND])
+    if prefetch.lookahead and room:
+        lookahead.foresee(s)
+        outlook = _outlook(prefetch, state, belief)
+        layers = {forecast.layer: d for d, forecast in enumerate(outlook.forecasts)}
+        picks = [(layers[layer], expert) for layer, expert in prefetch.propose(outlook)][:room]
+        if picks:
+            state.of(at.PICKS)[: len(picks)] = picks
+        found = lookahead.admit_proposed(s, len(picks))
+    return lookahead.promote(s, found)
+
+
+def _outlook(prefetch: Prefetch, state: State, belief: Belief) -> Outlook:
+    s = state.words
+    flights = state.of(at.FLIGHTS)[: s[at.NUM_FLIGHTS]]
+    trust = tuple(state.of(at.TRUST).tolist())
+    return Outlook(
+        layer=int(s[at.LAYER]),
+        forecasts=tuple(forecast_from(state, d) for d in range(s[at.FORECASTS])),
+        resident=state.of(at.RESIDENT),  # type: ignore[arg-type]
+        coming=tuple(ExpertId(int(f[0]), int(f[1])) for f in flights),
+        rule=int(s[at.SCHEDULE_RULE]),
+        belief=belief,
+        lanes=state.of(at.LATER_LANES),  # type: ignore[arg-type]
+        link_free_ns=int(s[at.LINK_FREE_NS]),
+        starts=state.of(at.STARTS),  # type: ignore[arg-type]
+        delays=state.of(at.DELAYS)[: int(s[at.MAX_BACKGROUND]) + 1],  # type: ignore[arg-type]
+        trust=(1.0,) * prefetch.lookahead if s[at.ORACLE] else trust,
+        miss_rate=float(state.of(at.MISS_RATE)[0]),
+    )
+
+
+def forecast_from(state: State, number: int) -> Forecast:
+    layer, tokens, ranks = state.of(at.FORECAST_SHAPES)[number].tolist()
+    ids = state.of(at.FORECAST_IDS)[number, : tokens * ranks].reshape(tokens, ranks)
+    scores = state.of(at.FORECAST_SCORES)[number, : tokens * ranks].reshape(tokens, ranks)
+    return Forecast(layer, ids.astype(np.int64), scores.astype(np.float32))

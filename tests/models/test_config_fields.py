@@ -1,0 +1,242 @@
+"""Is every field of a config read, known not to matter, or refused?"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import ours
+import pytest
+import torch
+import transformers
+
+import stock
+from moesaic.core.errors import BadConfig, MoesaicError
+from moesaic.models.architecture import Architecture
+from moesaic.models.config import read_architecture
+from moesaic.models.config_fields import DERIVED, STATED
+from moesaic.models.families import RUNNABLE
+from stock_text import prompt, stock_logits
+
+CONFIGS = Path(__file__).parents[3] / "shared" / "data" / "configs"
+TOLERANCE = 1e-4  # as in test_parity
+
+
+def changed(name: str, folder: Path, **changes: Any) -> Path:
+    """The config of one of the stock models, with some fields changed."""
+    config = json.loads((stock.saved(name).folder / "config.json").read_text())
+    path = folder / "config.json"
+    path.write_text(json.dumps(config | changes))
+    return path
+
+
+def refusal(path: Path) -> BadConfig:
+    with pytest.raises(BadConfig) as caught:
+        read_architecture(path)
+    return caught.value
+
+
+def another(value: Any) -> Any:
+    """A value of the same kind."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return 2 * value + 2
+        case float():
+            return 2 * value + 0.5
+        case str():
+            return f"another {value}"
+        case list():
+            return [*value[1:], "another"]
+        case _:
+            return 6
+
+
+def own_fields(name: str) -> list[str]:
+    """What the stock class of a family knows beyond any model's bookkeeping, as it saves it."""
+    config = stock.saved(name).model.config
+    common = {field.name for field in fields(transformers.PreTrainedConfig)}
+    known = {field.name for field in fields(config)} - common
+    return sorted(known & config.to_diff_dict().keys() - {"rope_parameters"} | {"mlp_bias"})
+
+
+def stock_answer(name: str, **changes: Any) -> torch.Tensor:
+    """What the stock model says with its weights and another config."""
+    model = stock.saved(name).model
+    config = type(model.config)(**(model.config.to_dict() | changes))
+    same_weights = type(model)(config).eval()
+    same_weights.load_state_dict(model.state_dict())
+    return stock_logits(same_weights, prompt(20))[0]
+
+
+def meaning(path: Path) -> Architecture | None:
+    """None: it is refused."""
+    try:
+        return read_architecture(path)
+    except MoesaicError:
+        return None
+
+
+@pytest.mark.parametrize("name", stock.FAMILIES)
+def test_what_we_leave_unread_the_stock_model_does_too(name: str, tmp_path: Path) -> None:
+    """Each field of the stock class in turn at another value: that changes what we compute, or is
+    refused, or the stock model answers as before."""
+    plain = read_architecture(changed(name, tmp_path))
+    saved = json.loads((stock.saved(name).folder / "config.json").read_text())
+    answer, ignored = stock_answer(name), []
+    for field in own_fields(name):
+        value = another(saved.get(field))
+        if meaning(changed(name, tmp_path, **{field: value})) == plain:
+            ignored.append(field)
+            assert torch.equal(stock_answer(name, **{field: value}), answer), field
+    assert "initializer_range" in ignored, "the comparison looks at fields nobody reads"
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("deepseek-v2", "mlp_bias", True),
+        ("deepseek-v2", "norm_topk_prob", True),
+        ("deepseek-v2", "scoring_func", "sigmoid"),
+        ("deepseek-v2", "topk_method", "noaux_tc"),
+        ("deepseek-v2", "num_key_value_heads", 2),
+        ("deepseek-v2", "num_nextn_predict_layers", 1),
+        ("glm-4.5", "topk_method", "greedy"),
+        ("glm-4.5", "scoring_func", "softmax"),
+        ("mixtral", "norm_topk_prob", False),
+        ("mixtral", "attention_bias", True),
+        ("mixtral", "clip_qkv", 0.5),
+        ("mixtral", "partial_rotary_factor", 0.5),
+        ("mixtral", "original_max_position_embeddings", 64),
+        ("mixtral", "num_experts", 5),
+        ("qwen2-moe", "use_qk_norm", True),
+        ("qwen2-moe", "layer_types", 3),
+        ("qwen2-moe", "layer_types", ["full_attention", "linear_attention", "full_attention"]),
+        ("qwen2-moe", "layer_types", ["full_attention", "sliding_attention", "full_attention"]),
+        ("qwen3-moe", "use_qk_norm", False),
+        ("qwen3-moe", "shared_expert_intermediate_size", 64),
+        ("qwen3-moe", "num_experts", 13),
+        ("olmoe", "attention_sinks", {"count": 4}),
+        ("olmoe", "logit_softcapping", 30.0),
+        ("olmoe", "rope_scaling", {"factor": 2.0}),
+    ],
+)
+def test_a_field_that_may_change_the_arithmetic(
+    name: str, field: str, value: Any, tmp_path: Path
+) -> None:
+    error = refusal(changed(name, tmp_path, **{field: value}))
+    assert error.field in (field, "factor", "num_local_experts")
+    assert str(error.path) == str(tmp_path / "config.json")
+
+
+def test_an_unknown_field_is_named_with_its_value_and_what_to_do(tmp_path: Path) -> None:
+    said = str(refusal(changed("olmoe", tmp_path, head_scale=2.5)))
+    assert "head_scale: 2.5 is not understood and may change what the model computes" in said
+    assert said.endswith("if it does not, delete the field")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("olmoe", {"logit_softcapping": None, "use_sinks": False, "sinks": [], "extra": 0}),
+        ("olmoe", {"_attn_implementation_autoset": True, "transformers_version": "9.9"}),
+        ("olmoe", {"partial_rotary_factor": 1.0}),
+        ("qwen3-moe", {"use_qk_norm": True, "qkv_bias": False}),
+        ("glm-4.5", {"topk_method": "noaux_tc", "scoring_func": "sigmoid"}),
+        ("deepseek-v2", {"scoring_func": "softmax", "qk_head_dim": 20, "head_dim": 8}),
+        ("mixtral", {"norm_topk_prob": True, "temperature": 0.7, "top_k": 50}),
+        ("qwen2-moe", {"sliding_window": 8, "max_window_layers": 2}),
+    ],
+)
+def test_what_changes_nothing_is_accepted(
+    name: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    plain = read_architecture(changed(name, tmp_path))
+    assert read_architecture(changed(name, tmp_path, **changes)) == plain
+
+
+ROPE: dict[str, Any] = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("rope", "field"),
+    [
+        (ROPE | {"low_freq_factor": 1.0}, "low_freq_factor"),
+        (ROPE | {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        (ROPE | {"full_attention": {"rope_type": "default"}}, "full_attention"),
+        ({"rope_theta": 1e4, "factor": 4.0}, "factor"),
+        ({"rope_theta": 1e4, "attention_factor": 1.5}, "attention_factor"),
+        (ROPE | {"rope_type": "linear", "beta_fast": 16}, "beta_fast"),
+    ],
+)
+def test_rope_settings_that_are_not_understood(
+    rope: dict[str, Any], field: str, tmp_path: Path
+) -> None:
+    assert refusal(changed("mixtral", tmp_path, rope_parameters=rope)).field == field
+
+
+def test_rope_stated_twice_must_agree(tmp_path: Path) -> None:
+    path = changed("mixtral", tmp_path, rope_parameters=ROPE, rope_scaling=ROPE, rope_theta=1e4)
+    assert read_architecture(path).rope.factor == 4.0
+    path = changed("mixtral", tmp_path, rope_parameters=ROPE, rope_scaling=ROPE | {"factor": 8.0})
+    assert "factor: is stated twice, as 4.0 and as 8.0" in str(refusal(path))
+    assert refusal(changed("mixtral", tmp_path, rope_theta=5e5)).field == "rope_theta"
+
+
+@pytest.mark.parametrize("share", [0.2, 0.0, 1.5])
+def test_a_share_of_a_head_that_cannot_turn(share: float, tmp_path: Path) -> None:
+    """Of 16 values: 3, none, 24."""
+    rope = stock.PLAIN_ROPE | {"partial_rotary_factor": share}
+    said = str(refusal(changed("glm-4.5", tmp_path, rope_parameters=rope)))
+    assert "partial_rotary_factor: expected an even share of 16 (head_dim)" in said
+
+
+WINDOW = 24
+WINDOWED: dict[str, dict[str, Any]] = {
+    "mixtral": {"sliding_window": WINDOW},
+    "qwen2-moe": {"sliding_window": WINDOW, "use_sliding_window": True, "layer_types": None},
+    "qwen3-moe": {"sliding_window": WINDOW, "use_sliding_window": True},
+}
+
+
+@pytest.mark.parametrize("name", WINDOWED)
+def test_a_sliding_window_ends_the_context(name: str, tmp_path: Path) -> None:
+    """Up to there it hides nothing; one token further the stock model's answer differs."""
+    model = stock.make(name, **WINDOWED[name])
+    mine = ours.load(stock.save(model, tmp_path))
+    context = mine.decoder.architecture.spec.max_context
+    assert context == WINDOW
+    tokens = prompt(context + 1)
+    theirs, _ = stock_logits(model, tokens)
+    (logits,) = mine.logits([tokens])
+    differences = (theirs - logits).abs().amax(-1)
+    assert differences[:context].max() < TOLERANCE
+    assert differences[context] > TOLERANCE
+
+
+@pytest.mark.parametrize("fields", [{}, {"use_sliding_window": False}, {"sliding_window": 0}])
+def test_a_window_that_is_off_or_wide_leaves_the_context(
+    fields: dict[str, Any], tmp_path: Path
+) -> None:
+    whole = read_architecture(changed("qwen3-moe", tmp_path)).spec.max_context
+    path = changed("qwen3-moe", tmp_path, **{"sliding_window": 24, **fields})
+    assert read_architecture(path).spec.max_context == whole
+    path = changed("mixtral", tmp_path, sliding_window=4096)
+    assert read_architecture(path).spec.max_context == whole
+
+
+def test_published_configs_are_understood() -> None:
+    if not CONFIGS.is_dir():
+        pytest.skip("the real config.json files are not here (looked for ../shared/data/configs)")
+    read = []
+    for path in sorted(CONFIGS.glob("*.json")):
+        if json.loads(path.read_text()).get("model_type") in RUNNABLE:
+            read.append(read_architecture(path).spec.family)
+    assert set(read) == set(RUNNABLE)
+
+
+def test_the_tables_name_families_that_can_be_run() -> None:
+    assert STATED.keys() | DERIVED.keys() <= RUNNABLE.keys()

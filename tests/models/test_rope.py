@@ -1,0 +1,84 @@
+"""Do positions turn as the stock library says, at every setting it has?"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import DeepseekV2Config, Qwen3MoeConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+import stock
+from moesaic.models.config import read_architecture
+from moesaic.models.rope import frequencies
+
+# Values away from the defaults and from each other; None: the field is not there.
+SETTINGS: dict[str, list[Any]] = {
+    "factor": [1.0, 3.0],
+    "original_max_position_embeddings": [40, 700],
+    "beta_fast": [None, 0, 6, 1000],
+    "beta_slow": [None, 0, 0.3, 5],
+    "truncate": [None, False],
+}
+# The same bound twice: nothing lies between, and the ramp is a step.
+STEP = {"beta_fast": 5, "beta_slow": 5, "truncate": False}
+MAGNITUDES: list[dict[str, float]] = [
+    {"attention_factor": 1.4},
+    {"attention_factor": 1.4, "mscale": 0.7, "mscale_all_dim": 0.9},
+    {"mscale": 0.7, "mscale_all_dim": 0.9},
+    {"mscale": 0.7},
+    {"mscale_all_dim": 0.9},
+    {"mscale": 0.7, "mscale_all_dim": 0.0},
+    {"mscale": 0.0, "mscale_all_dim": 0.9},
+]
+
+
+def settings() -> list[dict[str, Any]]:
+    chosen = [
+        {name: value for name, value in zip(SETTINGS, values, strict=True) if value is not None}
+        for values in itertools.product(*SETTINGS.values())
+    ]
+    base = {"factor": 3.0, "original_max_position_embeddings": 700}
+    return [*chosen, base | STEP, *(base | extra for extra in MAGNITUDES)]
+
+
+def ours_and_theirs(
+    folder: Path, kind: str, extra: dict[str, Any], family: str = "qwen3-moe"
+) -> tuple[tuple[torch.Tensor, float], tuple[torch.Tensor, float]]:
+    """Frequencies and magnitude."""
+    rope = {"rope_type": kind, "rope_theta": 5000.0, **extra}
+    fields = json.loads((stock.saved(family).folder / "config.json").read_text())
+    fields |= {"rope_parameters": rope, "head_dim": 24, "max_position_embeddings": 2048}
+    (folder / "config.json").write_text(json.dumps(fields))
+    config = {"qwen3-moe": Qwen3MoeConfig, "deepseek-v2": DeepseekV2Config}[family]
+    read = read_architecture(folder).rope
+    theirs = ROPE_INIT_FUNCTIONS[kind](config(**json.loads(json.dumps(fields))), "cpu")
+    return (frequencies(read), read.magnitude), theirs
+
+
+def test_yarn_has_the_stock_frequencies_and_magnitude(tmp_path: Path) -> None:
+    for extra in settings():
+        (mine, magnitude), (theirs, factor) = ours_and_theirs(tmp_path, "yarn", extra)
+        assert torch.equal(mine, theirs), extra
+        assert magnitude == pytest.approx(factor, rel=1e-12), extra
+
+
+@pytest.mark.parametrize(
+    ("kind", "extra"),
+    [
+        ("linear", {"factor": 3.0}),
+        ("yarn", {"factor": 3.0}),  # the original context is the whole one
+        ("yarn", {"factor": None, "original_max_position_embeddings": 700}),  # by the lengths
+    ],
+)
+@pytest.mark.parametrize("family", ["qwen3-moe", "deepseek-v2"])
+def test_what_is_not_stated_follows(
+    kind: str, extra: dict[str, Any], family: str, tmp_path: Path
+) -> None:
+    (mine, magnitude), (theirs, factor) = ours_and_theirs(tmp_path, kind, extra, family)
+    assert torch.equal(mine, theirs)
+    assert magnitude == pytest.approx(factor, rel=1e-12)
