@@ -6,6 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("moesaic.kernels._native", reason="the native kernels were not built")
+
 from benchmarks.kernel_background_load import CpuTimes, now, others_share
 from benchmarks.kernel_cases import even_case, prompt_case
 from benchmarks.kernel_contenders import Ring, tokens_of

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+pytest.importorskip("moesaic.kernels._native", reason="the native kernels were not built")
+
 from moesaic.kernels.instruction_sets import REFERENCE, choose
 from moesaic.kernels.native_router import MAX_TOKENS, RING_SLOTS, NativeRouter
 from moesaic.models.architecture import RouterRule
