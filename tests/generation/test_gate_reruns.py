@@ -95,7 +95,7 @@ class FirstTwice(Halves):
     """Rejects every token of the first sequence of a step, whatever the model says."""
 
     def judge(self, step: GateStep, confidence: Confidence) -> NDArray[np.bool_]:
-        return np.arange(len(step.tokens)) == 0
+        return np.array([number == 0 for number in range(len(step.tokens))])
 
 
 def test_nobody_waits_for_anothers_second_attempt() -> None:

@@ -190,7 +190,7 @@ def test_a_file_of_version_1_is_still_read() -> None:
     assert source.header == header
     whole = join(list(source.blocks()))
     assert same(whole, example_block(header, [4, 3]))
-    assert whole.counts is whole.top is whole.margin is whole.entropy is None
+    assert all(column is None for column in (whole.counts, whole.top, whole.margin, whole.entropy))
 
 
 def test_a_header_of_version_1_has_no_fields_of_version_2() -> None:
