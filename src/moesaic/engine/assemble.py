@@ -142,6 +142,7 @@ def _on_machine(
         composition.brain(replace(belief, decision_ns=decision_ns)),
         ContiguousCache(spec, room.sequences, room.length, decoder.dtype),
         {phase: composition.schedule_for(phase) for phase in PHASES},
+        composition.gate(),
     )
 
 

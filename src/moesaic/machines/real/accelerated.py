@@ -208,10 +208,11 @@ class AcceleratedMachine(RealMachine):
         blocks, executor = self.store.layer(layer), self._executors[CPU]
         out = torch.empty(hidden.shape, dtype=torch.float32)
         self._parts[CPU] = out
+        ragged = choice.counts is not None
 
         def compute() -> None:
             started = perf_counter_ns()
-            executor.layer(blocks, queue, hidden, choice.experts, choice.weights, out)
+            executor.layer(blocks, queue, hidden, choice.experts, choice.weights, out, ragged)
             ended = perf_counter_ns()
             self._busy[CPU] = ended - started
             if self.timeline.enabled:

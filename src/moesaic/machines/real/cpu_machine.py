@@ -59,7 +59,8 @@ class CpuMachine(RealMachine):
         out = torch.empty_like(hidden)
         blocks = self.store.layer(layer)
         started = perf_counter_ns()
-        taken = self.executor.layer(blocks, queue, hidden, choice.experts, choice.weights, out)
+        ids, weights, ragged = choice.experts, choice.weights, choice.counts is not None
+        taken = self.executor.layer(blocks, queue, hidden, ids, weights, out, ragged)
         self._end(layer, queue, out, started, taken)
 
     def _end(

@@ -84,6 +84,7 @@ class SimMachine:
         self._dense_on = dense_on or [self._dense_device] * model.num_moe_layers
         self._dense_devices = {self._dense_device, *self._dense_on}
         self._routed = 0  # layers so far
+        self._steps = -1  # the number of the step under way
         self._lookahead_ns = 0  # of the layer that was started last
         self._expert_costs: dict[tuple[str, int, int, int], int] = {}
         self._first_ns = {d.name: physics.first_ns(d.name) for d in self.topology.devices}
@@ -100,6 +101,7 @@ class SimMachine:
 
     def begin(self, step: Step, route: Callable[[int], LayerRouting]) -> None:
         self._step, self._route = step, route
+        self._steps += 1
         self._step_start = self.clock.now
         self._dense_costs = {d: self._dense_ns(d) for d in self._dense_devices}
         self._reports: list[LayerReport] = []
@@ -117,7 +119,7 @@ class SimMachine:
             self.lanes[device].submit(self._shared)
         self._routed += 1
         self.moves.recall()  # from here on the view must stay true
-        self._routing = self._route(layer)
+        self._routing = self._route(layer).at_step(self._steps)
         return self._routing
 
     def view(self, layer: int) -> View:

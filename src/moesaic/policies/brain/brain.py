@@ -241,7 +241,9 @@ class Brain:
                 self._use(self.state.grown(2 * largest, self.state.sizes.cost_tokens))
                 s = self._words
             for number, forecast in enumerate(given):
-                fill_forecast(s, number, forecast.layer, forecast.ranked, forecast.scores)
+                later = 0 if forecast.step is None else forecast.step - routing.step
+                ranked, scores = forecast.ranked, forecast.scores
+                fill_forecast(s, number, self._step + later, forecast.layer, ranked, scores)
             s[at.FORECASTS] = len(given)
         if self.prefetch.rule != PYTHON_PREFETCH:
             return lookahead.finish(s)
@@ -262,8 +264,8 @@ class Brain:
         """Without slots there is nothing to decide, to keep or to foresee, and no time is lost
         on it: the layer waits for this."""
         self._decided = None
-        chosen = routing.experts.tolist()
-        queue = tuple(chosen[0] if len(chosen) == 1 else sorted({e for row in chosen for e in row}))
+        chosen = routing.used().tolist()
+        queue = tuple(chosen if routing.num_tokens == 1 else sorted(set(chosen)))
         plan = LayerPlan(routing.layer, {CPU: queue})
         if self._checked:
             check(plan, routing.loads(self._shape.experts), view)
