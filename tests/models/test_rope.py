@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import DeepseekV2Config, Qwen3MoeConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.deepseek_v2.modeling_deepseek_v2 import yarn_apply_mscale
 
 import stock
 from moesaic.core.errors import BadConfig
@@ -84,6 +85,19 @@ def test_what_is_not_stated_follows(
     (mine, magnitude), (theirs, factor) = ours_and_theirs(tmp_path, kind, extra, family)
     assert torch.equal(mine, theirs)
     assert magnitude == pytest.approx(factor, rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["default", "linear", "yarn"])
+def test_latent_attention_sharpens_its_scores_as_the_stock_model_does(
+    kind: str, tmp_path: Path
+) -> None:
+    stretched = {} if kind == "default" else {"factor": 3.0}
+    for weight in (0.0, 0.9):
+        rope = {"rope_type": kind, "rope_theta": 5000.0, "mscale_all_dim": weight, **stretched}
+        fields = json.loads((stock.saved("deepseek-v2").folder / "config.json").read_text())
+        (tmp_path / "config.json").write_text(json.dumps(fields | {"rope_parameters": rope}))
+        scale = read_architecture(tmp_path).attention.scale
+        assert scale == pytest.approx(yarn_apply_mscale(rope, 20**-0.5), rel=1e-12)
 
 
 @pytest.mark.parametrize(
