@@ -92,6 +92,16 @@ def test_sequences_of_different_lengths_share_a_batch(name: str) -> None:
         assert (theirs - torch.cat(logits)).abs().max() < FP32_TOLERANCE
 
 
+@pytest.mark.parametrize("name", stock.FAMILIES)
+def test_the_shortest_prompts(name: str) -> None:
+    """Where whether a mask is needed is decided."""
+    model, folder = stock.saved(name)
+    for length in (1, 2, 3):
+        theirs, _ = stock_logits(model, prompt(length))
+        (mine,) = ours.load(folder).logits([prompt(length)])
+        assert (theirs - mine).abs().max() < FP32_TOLERANCE
+
+
 def test_a_slot_is_free_again_after_truncation() -> None:
     _, folder = stock.saved("qwen3-moe")
     model = ours.load(folder)

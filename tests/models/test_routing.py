@@ -129,8 +129,10 @@ def test_in_bf16_a_router_rounds_where_the_stock_router_does(name: str) -> None:
     """Within fp32's rounding (weights are summed in another order) and in the same precision:
     which products and weights are in fp32 shows here, not in logits, which bf16 blurs anyway."""
     folder = stock.saved(name).folder
-    theirs = stock.reload(folder, torch.bfloat16).model.layers[-1].mlp.gate
-    block = load_decoder(open_model(folder), "bf16").layers[-1].feed_forward
+    decoder = load_decoder(open_model(folder), "bf16")
+    layer = decoder.architecture.spec.moe_layers[-1]
+    theirs = stock.reload(folder, torch.bfloat16).model.layers[layer].mlp.gate
+    block = decoder.layers[layer].feed_forward
     assert isinstance(block, RoutedBlock)
     hidden = torch.randn(64, 32, generator=torch.Generator().manual_seed(3)).bfloat16()
     with torch.inference_mode():
@@ -149,12 +151,15 @@ def test_a_choice_may_be_made_for_several_layers_at_once() -> None:
     bias = torch.randn(4, 6, generator=torch.Generator().manual_seed(5))
     plain = RouterRule(3, "softmax", True)
     grouped = RouterRule(2, "sigmoid", True, 2.0, groups=3, top_groups=2, group_score="best-two")
-    for rule, biases in ((plain, [None] * 4), (grouped, list(bias))):
+    halves = RouterRule(2, "softmax", False, groups=2, top_groups=1)
+    nothing: list[torch.Tensor | None] = [None] * 4
+    for rule, biases in ((plain, nothing), (halves, nothing), (grouped, list(bias))):
         together = choose(rule, logits, None if biases[0] is None else bias)
         for layer, own in enumerate(biases):
             alone = choose(rule, logits[:, layer], own)
-            for ours_, theirs in zip(together, alone, strict=True):
-                assert torch.equal(ours_[:, layer], theirs)
+            assert torch.equal(together.experts[:, layer], alone.experts)
+            for part, same in zip(together[1:], alone[1:], strict=True):
+                assert torch.allclose(part[:, layer], same, rtol=0, atol=1e-6)
 
 
 def test_weights_are_scaled_by_the_factor() -> None:
@@ -169,3 +174,20 @@ def test_an_expert_of_an_excluded_group_has_no_weight() -> None:
     choice = choose(rule, torch.tensor([[9.0, 8.0, 5.0, 4.0, 1.0, 0.0]]), None)
     assert choice.experts[0, :2].tolist() == [0, 1]
     assert choice.weights[0, 2] == 0.0
+
+
+def test_one_of_two_groups_is_excluded() -> None:
+    rule = RouterRule(2, "softmax", False, groups=2, top_groups=1)
+    assert choose(rule, torch.tensor([[9.0, 0.0, 8.0, 8.0]]), None).experts.tolist() == [[0, 1]]
+
+
+def test_an_excluded_group_stays_out_where_the_bias_makes_all_others_negative() -> None:
+    rule = RouterRule(2, "sigmoid", False, groups=3, top_groups=1, group_score="best-two")
+    logits, bias = torch.tensor([[9.0, 8.0, 5.0, 4.0, 1.0, 0.0]]), torch.full((6,), -5.0)
+    assert choose(rule, logits, bias).experts.tolist() == [[0, 1]]
+
+
+def test_scores_that_are_all_zero_have_weights() -> None:
+    choice = choose(RouterRule(2, "sigmoid", True), torch.full((1, 4), -200.0), None)
+    assert choice.scores.max() == 0
+    assert choice.weights.tolist() == [[0.0, 0.0]]
