@@ -9,8 +9,8 @@ from invented import routing_of, view_of
 from moesaic.core.errors import IllegalPlan
 from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.legality import check
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.routing import UNUSED, Forecast, cut
-from moesaic.core.view import CPU, GPU
 
 WHOLE = routing_of(1, [[4, 0, 2], [0, 3, 1], [5, 4, 0]])
 RAGGED = cut(WHOLE, np.array([1, 3, 2]))

@@ -16,7 +16,6 @@ from moesaic.hardware.load import load_machine
 from moesaic.lab.simulate.result import Result
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
-from moesaic.machines.loop import forward
 from moesaic.machines.sim import SimMachine
 from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.gate import gates
@@ -131,8 +130,7 @@ def test_a_step_may_be_run_again_with_more_experts() -> None:
     machine.route = listen  # type: ignore[method-assign]
     for step in decode_steps(source, batch=2, steps=2, wrap=True):
         for attempt in (step.cut(np.array([2, 1])), step):
-            machine.begin(step.step, attempt.layer)
-            report = forward(machine, brain, 3)
+            report = machine.step(attempt, brain)
             used = [len(set(attempt.layer(at).used().tolist())) for at in range(3)]
             assert [layer.active for layer in report.layers] == used
     assert [routing.step for routing in seen] == [n for n in range(4) for _ in range(3)]

@@ -38,7 +38,7 @@ class Slots:
         self._state.of(at.QUOTA)[:] = quota
         s[at.NUM_FLIGHTS] = len(view.in_flight)
         for number, flight in enumerate(view.in_flight):
-            self._state.of(at.FLIGHTS)[number] = flight
+            self._state.of(at.FLIGHTS)[number] = flight[:3]
         fill_view(s, view.resident, view.held, view.occupied, 0, 0, 0)
         slots.open_slots(s)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from invented import exact_belief, routing_of, small_machine, small_model
-from moesaic.core.errors import ImpossibleSetting
+from invented import exact_belief, routing_of, small_machine, small_model, view_of
+from moesaic.core.errors import IllegalPlan, ImpossibleSetting
 from moesaic.core.routing import ExpertId
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.lab.simulate.settings import Settings
@@ -21,6 +21,7 @@ from moesaic.policies.policy_checks import (
 )
 from moesaic.policies.policy_set import PolicySet, with_options
 from moesaic.policies.prefetch.impact import Impact
+from moesaic.policies.schedule.base import Assignment, Schedule, Work
 from moesaic.policies.schedule.best_split import BestSplit
 from moesaic.policies.schedule.gpu_only import GpuOnly
 from moesaic.policies.shape import Shape
@@ -63,6 +64,48 @@ def test_slots_are_a_layers_own_or_everybodys() -> None:
     assert composed(cache="lru:pool=global").placement(COUNTS) == [
         ExpertId(0, 0), ExpertId(0, 1), ExpertId(0, 2)
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pool", "victim"), [("global", ExpertId(0, 2)), ("per-layer", None)])
+def test_a_newcomer_displaces_its_own_layers_experts_or_anybodys(
+    pool: str, victim: ExpertId | None
+) -> None:
+    """Layer 0 holds all three slots: layer 1 has none of its own to give up."""
+    found = composed(schedule="gpu-only", cache=f"lru:pool={pool}", prefetch="none")
+    brain = found.brain(BELIEF)
+    view = view_of([(0, 0), (0, 1), (0, 2)], slots=3, experts=4)
+    for step in ([0], [1]):  # 2 was never used
+        brain.plan(routing_of(0, [step]), view)
+    (transfer,) = brain.plan(routing_of(1, [[3]]), view).transfers
+    assert (transfer.expert, transfer.victim, transfer.keep) == (3, victim, victim is not None)
+
+
+@pytest.mark.parametrize("promote", [True, False])
+def test_a_missed_expert_is_promoted_if_it_may_be(promote: bool) -> None:
+    found = composed(schedule="static-experts", cache="lru", prefetch="none", promote=promote)
+    plan = found.brain(BELIEF).plan(routing_of(0, [[3]]), view_of([], slots=3, experts=4))
+    assert plan.queues["cpu"] == (3,)
+    assert [transfer.expert for transfer in plan.background] == [3] * promote
+
+
+def test_plans_are_proved_legal_where_that_was_asked_for() -> None:
+    policies = PolicySet.of(schedule="gpu-only", cache="lru", prefetch="none")
+    view = view_of([(0, 3)], slots=3, experts=4)
+    for checked in (True, False):
+        brain = Composition(policies, SHAPE, 3, checked).brain(BELIEF)
+        brain.schedule = _Lazy()
+        if checked:
+            with pytest.raises(IllegalPlan):
+                brain.plan(routing_of(0, [[3]]), view)
+        else:
+            assert not any(brain.plan(routing_of(0, [[3]]), view).queues.values())
+
+
+class _Lazy(Schedule):
+    """Gives no expert to anybody."""
+
+    def assign(self, work: Work) -> Assignment:
+        return Assignment((), (), (), 0)
 
 
 def test_the_schedule_or_the_fill_says_what_is_there_at_first() -> None:

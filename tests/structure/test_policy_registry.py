@@ -16,6 +16,7 @@ from moesaic.policies.cache.base import Cache
 from moesaic.policies.gate import gates
 from moesaic.policies.gate.base import Gate
 from moesaic.policies.policy_checks import check_together
+from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.prefetch.base import Prefetch
 from moesaic.policies.schedule import schedules
@@ -80,7 +81,20 @@ def test_an_unknown_name_lists_the_known_ones(kind: str) -> None:
     assert all(name in str(caught.value) for name in registry)
 
 
-def test_known_systems_are_made_of_registered_policies() -> None:
-    for name, system in SYSTEMS.items():
+def test_known_systems_are_what_their_papers_say() -> None:
+    assert {name: str(system.policies) for name, system in SYSTEMS.items()} == {
+        "moesaic": "best-split + two-speed + impact",
+        "hybrimoe": "hybrid + mrs + impact",
+        "ktransformers": "static-experts + pinned + none",
+        "llama.cpp": "static-layers + pinned:pool=global + none",
+        "adapmoe": "gpu-only + lru + next-layer",
+        "fiddler": "threshold + pinned + none",
+    }
+    prefill = {name: system.policies.prefill_schedule for name, system in SYSTEMS.items()}
+    assert {name: str(schedule) for name, schedule in prefill.items() if schedule} == {
+        "ktransformers": "gpu-only"
+    }
+    for system in SYSTEMS.values():
         check_together(system.policies)
-        assert system.summary, name
+        assert (system.policies.promote, system.policies.fill) == (True, "auto")
+    assert SYSTEMS["moesaic"].policies == PolicySet(), "the defaults are one system"

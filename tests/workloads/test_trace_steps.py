@@ -10,6 +10,7 @@ import pytest
 from trace_examples import example_trace
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.step import Step
 from moesaic.workloads.block import DECODE, PREFILL, join
 from moesaic.workloads.documents import documents
 from moesaic.workloads.source import MemoryTrace
@@ -24,14 +25,15 @@ def test_decode_plays_documents_side_by_side() -> None:
     expected = [[0, 3], [1, 4], [2, 5]]
     assert len(steps) == 3
     for step, rows in zip(steps, expected, strict=True):
-        assert (step.phase, step.tokens, step.sequences, step.documents) == ("decode", 2, 2, 2)
+        assert (step.phase, step.tokens, step.documents) == ("decode", 2, 2)
+        assert step.step.num_sequences == 2
         for layer in range(3):
             assert np.array_equal(step.layer(layer).experts, block.experts[rows, layer])
 
 
 def test_context_is_the_mean_position() -> None:
-    contexts = [s.context for s in decode_steps(example_trace([5, 5]), batch=2)]
-    assert contexts == [0, 1, 2, 3, 4]
+    found = [s.step for s in decode_steps(example_trace([5, 5]), batch=2)]
+    assert found == [Step.decode(2, context) for context in range(5)]
 
 
 def test_asking_for_too_much_says_what_there_is() -> None:
@@ -59,7 +61,7 @@ def test_prefill_takes_consecutive_tokens() -> None:
     for index, step in enumerate(steps):
         rows = slice(4 * index, 4 * index + 4)
         assert np.array_equal(step.layer(2).experts, block.experts[rows, 2])
-        assert (step.phase, step.tokens, step.context, step.sequences) == ("prefill", 4, 0, 1)
+        assert step.step == Step.prompt(4)
 
 
 def test_tokens_of_the_phase_are_preferred() -> None:
@@ -67,7 +69,7 @@ def test_tokens_of_the_phase_are_preferred() -> None:
     block = join(list(trace.blocks()))
     block.phases[:] = [PREFILL] * 4 + [DECODE] * 2
     source = MemoryTrace(trace.header, [block])
-    assert [s.context for s in decode_steps(source, 1)] == [4, 5]
+    assert [s.step for s in decode_steps(source, 1)] == [Step.decode(1, 4), Step.decode(1, 5)]
     assert len(list(prefill_steps(source, 1))) == 4
 
 

@@ -9,14 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from moesaic.core.body import Body, Step
+from moesaic.core.body import Body
 from moesaic.core.confidence import Confidence
 from moesaic.core.report import StepReport
+from moesaic.core.step import Step
 from moesaic.engine.gating import expert_counts, rejected
-from moesaic.machines.loop import forward
-from moesaic.machines.real.accelerated import AcceleratedMachine
-from moesaic.machines.real.cpu_machine import CpuMachine
-from moesaic.machines.real.machine import Replay
+from moesaic.machines.real.machine import NetworkPass, RealMachine, Replay
 from moesaic.models.decoder import Decoder, Walk
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.token_batch import Segment
@@ -47,37 +45,40 @@ class Runner:
     def __init__(
         self,
         decoder: Decoder,
-        machine: CpuMachine | AcceleratedMachine,
+        machine: RealMachine,
         brain: Brain,
         cache: ContiguousCache,
         schedules: dict[str, Schedule],
         gate: Gate | None = None,
     ) -> None:
         self.decoder, self.machine, self.brain, self.cache = decoder, machine, brain, cache
-        self.body: Body = machine  # or something that listens to it
+        self.body: Body[NetworkPass] = machine  # or something that listens to it
         self._schedules = schedules  # by phase
-        spec = decoder.architecture.spec
-        self.gate = Full(spec.top_k) if gate is None else gate
+        top_k = decoder.architecture.spec.top_k
+        self.gate = Full(top_k) if gate is None else gate
         self._counts: NDArray[np.int64] | None = None  # experts per token of the last step
-        self._layers = spec.num_moe_layers
         self.report: StepReport | None = None  # of the last step
 
     def step(self, feeds: Sequence[Feed], replay: Replay | None = None) -> torch.Tensor:
         """One pass; returns the wanted logits [rows, vocabulary], in the order of the feeds. A step
         that fails or is interrupted leaves the sequences as they were."""
-        described = self._describe(feeds)
+        described = self.describe(feeds)
         self.brain.schedule = self._schedules[described.phase]
         self._counts = expert_counts(self.gate, _gate_step(feeds))
         lengths = [self.cache.length(feed.slot) for feed in feeds]
         try:
             with torch.inference_mode():
-                self.machine.begin(described, self._walk(feeds, self._counts), replay)
-                self.report = forward(self.body, self.brain, self._layers)
+                work = NetworkPass(described, self._walk(feeds, self._counts), replay)
+                self.report = self.body.step(work, self.brain)
             return self.machine.output
         except BaseException:
             for feed, length in zip(feeds, lengths, strict=True):
                 self.cache.truncate(feed.slot, length)
             raise
+
+    def describe(self, feeds: Sequence[Feed]) -> Step:
+        """What a step with these feeds would be, as the sequences stand now."""
+        return Step.of((len(feed.tokens), self.cache.length(feed.slot)) for feed in feeds)
 
     def take_back(
         self, feeds: Sequence[Feed], which: list[int], confidence: Confidence
@@ -116,12 +117,6 @@ class Runner:
         if len(hidden) > len(feeds):
             hidden = hidden[_wanted_rows(feeds)]
         return self.decoder.logits(hidden)
-
-    def _describe(self, feeds: Sequence[Feed]) -> Step:
-        tokens = sum(len(feed.tokens) for feed in feeds)
-        context = sum(self.cache.length(feed.slot) for feed in feeds) // len(feeds)
-        phase = "decode" if tokens == len(feeds) else "prefill"
-        return Step(phase, tokens, context, len(feeds))
 
 
 def _gate_step(feeds: Sequence[Feed]) -> GateStep:

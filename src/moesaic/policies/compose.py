@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.routing import ExpertId
-from moesaic.core.view import CPU, GPU
 from moesaic.policies import policy_checks
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain import Brain

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.core.body import Step
 from moesaic.core.confidence import Confidence
 from moesaic.core.routing import Forecast, LayerRouting, cut_columns
+from moesaic.core.step import Step
 from moesaic.workloads.block import RoutingBlock
 from moesaic.workloads.header import TraceHeader
 
@@ -41,19 +41,11 @@ class StepRouting:
         return self.step.tokens
 
     @property
-    def context(self) -> int:
-        return self.step.context
-
-    @property
-    def sequences(self) -> int:
-        return self.step.sequences
-
-    @property
     def uses(self) -> int:
         """Experts used in a layer by all tokens together."""
-        return (
-            self.tokens * self.experts.shape[2] if self.counts is None else int(self.counts.sum())
-        )
+        if self.counts is None:
+            return self.tokens * int(self.experts.shape[2])
+        return int(self.counts.sum())
 
     def layer(self, layer: int) -> LayerRouting:
         return LayerRouting(

@@ -7,9 +7,9 @@ multiplying at full rate."""
 
 from __future__ import annotations
 
-from moesaic.core.body import Step
 from moesaic.core.dtypes import weight_bytes
 from moesaic.core.report import StepReport
+from moesaic.core.step import Step
 from moesaic.core.units import GB
 from moesaic.machines.sim.physics import ACTIVATION_BYTES, Physics
 
@@ -62,8 +62,7 @@ class Floor:
             + model.num_moe_layers * model.router_params
             + dense_layers * model.dense_ffn_params
         )
-        kv = step.sequences * step.context + step.tokens
-        kv_bytes = model.num_layers * kv * model.kv_values_per_token * ACTIVATION_BYTES
+        kv_bytes = model.num_layers * step.kv_tokens * model.kv_values_per_token * ACTIVATION_BYTES
         reading = (weight_bytes(params + model.head_params, dtype) + kv_bytes) / self._gpu
-        flops = 2.0 * params * step.tokens + 2.0 * model.head_params * step.sequences
+        flops = 2.0 * params * step.tokens + 2.0 * model.head_params * step.num_sequences
         return max(reading, flops / self._dense_rate)
