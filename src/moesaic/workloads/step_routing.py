@@ -43,9 +43,9 @@ class StepRouting:
     @property
     def uses(self) -> int:
         """Experts used in a layer by all tokens together."""
-        return (
-            self.tokens * self.experts.shape[2] if self.counts is None else int(self.counts.sum())
-        )
+        if self.counts is None:
+            return self.tokens * int(self.experts.shape[2])
+        return int(self.counts.sum())
 
     def layer(self, layer: int) -> LayerRouting:
         return LayerRouting(
