@@ -26,6 +26,8 @@ from moesaic.lab.simulate.workload import choose_workload
 from moesaic.machines.loop import forward
 from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.brain import Brain
+from moesaic.policies.policy_choice import policy
+from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.systems import SYSTEMS, load_system
 from moesaic.reproductions.hybrimoe import Reproduction
 from moesaic.workloads.steps import popularity
@@ -112,10 +114,11 @@ def record(quick: bool = False) -> dict[str, object]:
         settings = Settings(model, load_machine(machine), **base, **values)
         found[f"{machine}, {shape}, {system}"] = digest(settings.with_system(load_system(system)))
     for schedule, cache, prefetch in POLICIES[:: 3 if quick else 1]:
+        pooled = policy(cache, pool="global" if cache == "lfu" else "per-layer")
+        policies = PolicySet.of(schedule=schedule, cache=pooled, prefetch=prefetch)
         settings = Settings(
-            model, load_machine(MACHINES[1]), tokens=12, warmup=2, batch=2,
-            per_layer=cache != "lfu",
-            schedule=schedule, cache=cache, prefetch=prefetch, **base,
+            model, load_machine(MACHINES[1]), policies=policies, tokens=12, warmup=2, batch=2,
+            **base,
         )  # fmt: skip
         found[f"{schedule} + {cache} + {prefetch}"] = digest(settings)
     for row in [] if quick else Reproduction().rows(jobs=2):

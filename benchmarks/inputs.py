@@ -13,6 +13,7 @@ from moesaic.lab.simulate.workload import choose_workload
 from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.belief import Belief
 from moesaic.policies.schedule.base import Work
+from moesaic.policies.systems import load_system
 from moesaic.policies.timelines import ABSENT, gather
 from moesaic.workloads.steps import popularity
 
@@ -40,9 +41,7 @@ def decision_times_us(model: str, batch: int, steps: int) -> tuple[list[float], 
     settings = Settings(
         load_model(model),
         load_machine("a6000-xeon5220r"),
-        schedule="hybrid",
-        cache="mrs",
-        prefetch="impact",
+        policies=load_system("hybrimoe").policies,
         batch=batch,
         tokens=steps,
         warmup=min(steps, 32),

@@ -14,6 +14,7 @@ from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
 from moesaic.lab.simulate.workload import choose_workload
 from moesaic.model_info.model_zoo import load_model
+from moesaic.policies.systems import load_system
 
 STEPS = (250, 500, 1000, 2000)
 TARGET_S = 10.0
@@ -21,7 +22,8 @@ TARGET_S = 10.0
 
 def seconds(steps: int) -> float:
     model, machine = load_model("deepseek-v2-lite"), load_machine("a6000-xeon5220r")
-    settings = Settings(model, machine, tokens=steps, warmup=0)
+    policies = load_system("hybrimoe").policies
+    settings = Settings(model, machine, tokens=steps, warmup=0, policies=policies)
     source = choose_workload(None, settings).source
     start = time.perf_counter()
     simulate(settings, source)

@@ -3,58 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from invented import RandomStep, future_of, make_brain
-from moesaic.core.offloading import CPU, GPU
+from invented import RandomStep, future_of
 from moesaic.core.report import StepReport, Timeline
 from moesaic.machines.loop import PlanningCost, forward
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.belief import warm_up
 from moesaic.policies.brain import Brain
-from moesaic.policies.placement import initial_placement
-from moesaic.policies.schedule import schedules
+from moesaic.policies.compose import Composition
+from moesaic.policies.policy_set import PolicySet
+from moesaic.policies.shape import Shape
 
 
-@dataclass(frozen=True)
-class Policies:
-    schedule: str = "hybrid"
-    cache: str = "mrs"
-    prefetch: str = "impact"
-    per_layer: bool = True
-    promote: bool = True
+def chosen(schedule: str = "hybrid", cache: str = "mrs", prefetch: str = "impact") -> PolicySet:
+    return PolicySet.of(schedule=schedule, cache=cache, prefetch=prefetch)
 
 
 def assembled(
-    physics: Physics, slots: int, policies: Policies, steps: Sequence[RandomStep]
+    physics: Physics, slots: int, policies: PolicySet, steps: Sequence[RandomStep]
 ) -> tuple[SimMachine, Brain]:
     """A machine filled as the schedule wants, and a brain that has measured it."""
     model = physics.model
-    schedule = schedules.create(policies.schedule)
     layers = range(model.num_moe_layers)
     counts = np.stack([steps[0].layer(at).loads(model.num_experts) for at in layers])
-    placed = initial_placement(schedule.fill, counts, slots, policies.per_layer)
-    dense_on = None
-    if schedule.dense_follows:
-        filled = {e.layer for e in placed}
-        dense_on = [GPU if at in filled else CPU for at in layers]
-    machine = SimMachine(physics, slots, Timeline(), dense_on)
+    shape = Shape(model.num_moe_layers, model.num_experts, model.top_k)
+    composition = Composition(policies, shape, slots, checked=True)
+    placed = composition.placement(counts)
+    machine = SimMachine(physics, slots, Timeline(), composition.dense_on(placed))
     machine.memory.place(placed)
-    brain = make_brain(
-        model,
-        warm_up(machine, steps[0].step.tokens),
-        slots,
-        policies.schedule,
-        policies.cache,
-        policies.prefetch,
-        policies.per_layer,
-        policies.promote,
-        future_of(steps, model),
-    )
-    return machine, brain
+    belief = warm_up(machine, steps[0].step.tokens)
+    return machine, composition.brain(belief, future_of(steps, model))
 
 
 def play(

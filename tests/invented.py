@@ -19,7 +19,10 @@ from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain import Brain
 from moesaic.policies.cache import caches
+from moesaic.policies.compose import Composition
 from moesaic.policies.future import Future
+from moesaic.policies.policy_choice import policy
+from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
 from moesaic.policies.shape import Shape
@@ -224,19 +227,10 @@ def make_brain(
     future: Future | None = None,
     checked: bool = True,
 ) -> Brain:
+    pooled = policy(cache, pool="per-layer" if per_layer else "global")
+    policies = PolicySet.of(schedule=schedule, cache=pooled, prefetch=prefetch, promote=promote)
     shape = Shape(model.num_moe_layers, model.num_experts, model.top_k)
-    return Brain(
-        shape=shape,
-        belief=belief,
-        schedule=schedules.create(schedule),
-        cache=caches.create(cache, shape.layers, shape.experts, shape.top_k),
-        prefetch=prefetches.create(prefetch),
-        slots=slots,
-        per_layer=per_layer,
-        promote=promote,
-        future=future,
-        checked=checked,
-    )
+    return Composition(policies, shape, slots, checked).brain(belief, future)
 
 
 def policy_combinations() -> list[tuple[str, str, str]]:

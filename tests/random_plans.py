@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -58,6 +59,8 @@ class Books:
 class RandomBrain(Brain):
     """Any device for any expert, transfers kept and staged, and anybody moved in idle time.
     `done` counts what kinds of things it asked for."""
+
+    schedule: Any = None  # the runner chooses one per phase, and it is not asked
 
     def __init__(self, spec: ModelSpec, slots: int, seed: int = 0) -> None:
         self.done: Counter[str] = Counter()

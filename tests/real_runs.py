@@ -21,6 +21,10 @@ from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.decoder import Decoder
 from moesaic.models.load import load_decoder, open_model
 from moesaic.policies.brain import Brain
+from moesaic.policies.cache import caches
+from moesaic.policies.policy_set import with_options
+from moesaic.policies.prefetch import prefetches
+from moesaic.policies.schedule import schedules
 from stock_text import STEPS, greedy, prompt
 
 PROMPT = prompt(40)
@@ -77,10 +81,18 @@ def settings(schedule: str, cache: str, prefetch: str, **changes: Any) -> Engine
         "threads": 1,
         "checked": True,
     }
-    return EngineSettings(schedule, cache, prefetch, **(usual | changes))
+    policies = {"schedule": schedule, "cache": cache, "prefetch": prefetch}
+    return with_options(EngineSettings(), usual | policies | changes)
 
 
 USUAL = settings("best-split", "two-speed", "impact")
+
+
+def can_run(names: tuple[str, str, str]) -> bool:
+    """Schedule, cache, prefetch: no oracles, and the dense part stays in the accelerator."""
+    schedule, cache, prefetch = names
+    oracle = caches.load(cache).needs_future or prefetches.load(prefetch).needs_future
+    return not oracle and not schedules.load(schedule).dense_follows
 
 
 @contextmanager

@@ -171,12 +171,16 @@ def mistakes(config: Path, folder: Path) -> list[tuple[tuple[object, ...], str]]
         ((*synthetic, "--systems", "hybrymoe"), "Did you mean 'hybrimoe'"),
         ((*synthetic, "--cache-ratios", "0.5"), "there is no accelerator"),
         ((*synthetic, "--systems", "adapmoe"), "add --accelerator emulated"),
+        (
+            (*synthetic, "--accelerator", "emulated", "--systems", "moesaic,llama.cpp"),
+            "schedule 'static-layers' (llama.cpp) puts whole layers",
+        ),
         ((*synthetic, "--timeline", "step.txt"), "the name must end in .png"),
         ((*synthetic, "--timeline", "step.png", "-n", 0), "give --generate some tokens"),
     ]
 
 
-@pytest.mark.parametrize("number", range(19))
+@pytest.mark.parametrize("number", range(20))
 def test_a_mistake_is_one_line(
     number: int,
     config: Path,
@@ -184,7 +188,7 @@ def test_a_mistake_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     every = mistakes(config, stock.saved("olmoe").folder)
-    assert len(every) == 19
+    assert len(every) == 20
     words, message = every[number]
     assert message in refused(monkeypatch, capsys, "bench", *SHORT, *words)
 

@@ -14,7 +14,7 @@ from command import refused, run
 
 from moesaic.cli.main import app
 from moesaic.cli.run import demo, demo_runs, demo_simulations
-from moesaic.cli.run.demo_policies import ENTRIES
+from moesaic.cli.run.demo_policies import ENTRIES, entries_here, refused_here
 from moesaic.models.bundled import NAME, default_model
 from moesaic.policies.systems import SYSTEMS
 from moesaic.workloads.source import open_trace
@@ -63,17 +63,24 @@ def test_it_tells_what_the_answer_cost(shown: Shown) -> None:
 
 
 def test_all_policies_write_the_same_text_here_and_are_simulated(shown: Shown) -> None:
-    for label, _ in ENTRIES:
+    for label, _ in entries_here():
         real, *simulated = re.findall(rf"│ {re.escape(label)} +│ .*", shown.text)
         assert real.split("│")[-2].strip() == "yes"
         assert len(simulated) == (2 if label in SYSTEMS else 1)
     assert "All answers are identical" in shown.text
 
 
+def test_a_system_that_cannot_run_here_is_named_and_simulated(shown: Shown) -> None:
+    assert list(refused_here()) == ["llama.cpp"]
+    assert {label for label, _ in ENTRIES} - {label for label, _ in entries_here()} == {"llama.cpp"}
+    assert "\nllama.cpp is not among them: schedule 'static-layers'" in shown.text
+    assert len(re.findall(r"│ llama\.cpp +│ .*", shown.text)) == 2
+
+
 def test_another_text_would_be_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(demo_runs, "ENTRIES", ENTRIES[:1])
+    monkeypatch.setattr(demo_runs, "entries_here", lambda: ENTRIES[:1])
     monkeypatch.setattr(demo_runs, "ANSWER_TOKENS", 2)
     answer = demo_runs.first_answer("Which day follows Monday?")
     monkeypatch.setattr(demo_runs, "ANSWER_TOKENS", 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import click
@@ -15,6 +15,8 @@ from moesaic.core.errors import ImpossibleSetting, MoesaicError, UnknownName
 from moesaic.engine import engine_settings as settings_module
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.fitting import CACHE_RATIO
+from moesaic.policies.policy_choice import policy
+from moesaic.policies.policy_set import PHASES, with_options
 from moesaic.policies.systems import load_system
 
 
@@ -42,7 +44,8 @@ def test_nothing_asked_means_the_defaults() -> None:
         (("--schedule", "hybrid"), {"schedule": "hybrid"}),
         (("--cache", "lru"), {"cache": "lru"}),
         (("--prefetch", "none"), {"prefetch": "none"}),
-        (("--slots", "global"), {"per_layer": False}),
+        (("--cache", "lru:pool=global"), {"cache": policy("lru", pool="global")}),
+        (("--prefetch", "impact:lookahead=2"), {"prefetch": policy("impact", lookahead=2)}),
         (("--no-promote",), {"promote": False}),
         (("--dtype", "fp32"), {"dtype": "fp32"}),
         (("--expert-dtype", "int4"), {"expert_dtype": "int4"}),
@@ -65,17 +68,17 @@ def test_nothing_asked_means_the_defaults() -> None:
 def test_an_option_changes_its_setting_and_no_other(
     words: tuple[object, ...], change: dict[str, Any]
 ) -> None:
-    assert understood(*words) == replace(EngineSettings(), **change)
+    assert understood(*words) == with_options(EngineSettings(), change)
 
 
 def test_a_system_comes_first_and_single_options_last() -> None:
     kt = EngineSettings().with_system(load_system("ktransformers"))
-    assert kt.prefill_schedule == "gpu-only"
+    assert str(kt.policies.prefill_schedule) == "gpu-only"
     assert understood("--system", "ktransformers") == kt
     changed = understood("--system", "ktransformers", "--cache", "lru", "--prefetch", "impact")
-    assert changed == replace(kt, cache="lru", prefetch="impact")
+    assert changed == with_options(kt, {"cache": "lru", "prefetch": "impact"})
     both = understood("--system", "ktransformers", "--schedule", "threshold")
-    assert [both.schedule_for(phase) for phase in ("decode", "prefill")] == ["threshold"] * 2
+    assert {str(both.policies.schedule_for(phase)) for phase in PHASES} == {"threshold"}
 
 
 @pytest.mark.parametrize(
@@ -83,7 +86,14 @@ def test_a_system_comes_first_and_single_options_last() -> None:
     [
         (("--system", "moesaik"), UnknownName, "Did you mean 'moesaic'"),
         (("--schedule", "hybird"), UnknownName, "Did you mean 'hybrid'"),
-        (("--slots", "globel"), UnknownName, "Did you mean 'global'"),
+        (("--cache", "lru:poll=global"), UnknownName, "Did you mean 'pool'"),
+        (("--cache", "lru:pool=all"), ImpossibleSetting, "it must be per-layer | global"),
+        (("--cache", "mrs:alpha=0"), ImpossibleSetting, "a number above 0 and at most 1"),
+        (
+            ("--accelerator", "emulated", "--system", "llama.cpp"),
+            ImpossibleSetting,
+            "moesaic simulate --system llama.cpp",
+        ),
         (("--dtype", "bf61"), UnknownName, "unknown dtype 'bf61'"),
         (("--expert-dtype", "int2"), UnknownName, "unknown expert dtype 'int2'"),
         (("--accelerator", "emulate"), UnknownName, "Did you mean 'emulated'"),

@@ -36,6 +36,7 @@ def test_both_bodies_run_the_same_routing(tmp_path: Path, monkeypatch: pytest.Mo
     ("words", "said"),
     [
         (["--systems", "vllm"], "unknown system 'vllm'"),
+        (["--systems", "adapmoe,llama.cpp"], "moesaic simulate --system llama.cpp"),
         (["--tokens", "2"], "at least 8"),
         (["--layers", "99"], "it has 16"),
         (["-o", "result.txt"], "must end in .json"),

@@ -7,21 +7,20 @@ from dataclasses import fields
 import pytest
 from command import SMALL, refused, run, run_json
 
-from moesaic.cli.shared.simulation_options import ALPHA, CACHE, DTYPE, PREFETCH, SCHEDULE
+from moesaic.cli.shared.simulation_options import DTYPE
 from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.lab.simulate.settings import Settings
-from moesaic.policies.cache import mrs
+from moesaic.policies.policy_set import PolicySet
 
 PREFILL = ("--phase", "prefill")
 IDLE = [
     (("simulate", *PREFILL, "--batch", 1), "--batch 1 means nothing in prefill"),
     (("simulate", *PREFILL, "--context", 0), "use --phase decode"),
     (("simulate", "--prompts", 2), "--prompts 2 means nothing in decode"),
-    (("simulate", "--alpha", 0.2, "--cache", "lru"), "here the cache is lru"),
-    (("simulate", "--alpha", 0.2, "--system", "fiddler"), "here the cache is pinned"),
+    (("simulate", "--cache", "lru:alpha=0.2"), "unknown lru parameter 'alpha'"),
     (("compare", *PREFILL, "--batch", 1), "--batch 1 means nothing in prefill"),
     (("compare", "--prompts", 2), "--prompts 2 means nothing in decode"),
-    (("compare", "--alpha", 0.2, "--caches", "lru,belady"), "here the cache is lru or belady"),
+    (("compare", "--caches", "mrs,lru:alpha=0.2,belady"), "unknown lru parameter 'alpha'"),
 ]
 
 
@@ -37,35 +36,52 @@ def test_an_option_without_effect_is_refused(
     assert "none of these can run" not in said
 
 
-def test_alpha_concerns_only_the_runs_with_its_cache() -> None:
-    words = ("compare", *SMALL, "--jobs", 1, "--caches", "mrs,lru", "--cache-ratios", 0.25)
-    plain, other = run_json(*words), run_json(*words, "--alpha", 0.9)
-    assert plain[0]["latency_s"] != other[0]["latency_s"]
-    assert plain[1]["latency_s"] == other[1]["latency_s"]
+@pytest.mark.parametrize("verb", ["simulate", "compare", "run", "chat", "bench", "plan", "eval"])
+def test_an_option_that_became_a_parameter_names_its_new_form(
+    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(monkeypatch, capsys, verb, "--alpha", 0.2)
+    assert "No such option: --alpha" in said
+    assert "--cache mrs:alpha=0.2" in said
+    assert "--cache lru:pool=global" in refused(monkeypatch, capsys, verb, "--slots", "global")
+    shown = run(verb, "--help").out
+    assert "--alpha" not in shown
+    assert "--slots" not in shown
+
+
+def test_a_list_of_policies_has_parameters() -> None:
+    """A comma before `parameter=` belongs to the policy before it."""
+    listed = "mrs, mrs:alpha=0.9,pool=global,lru,mrs:alpha=0.1"
+    rows = run_json("compare", *SMALL, "--jobs", 1, "--caches", listed, "--schedules", "hybrid")
+    chosen = ["mrs", "mrs:alpha=0.9,pool=global", "lru"]  # 0.1 is the default: the same as mrs
+    assert [row["policies"]["cache"] for row in rows] == chosen
+    assert [row["system"] for row in rows] == [f"hybrid+{cache}+impact" for cache in chosen]
+    values = [row["policies"]["parameters"]["cache"] for row in rows]
+    assert values[0] == {"alpha": 0.1, "top_p": None, "pool": "per-layer"}
+    assert values[1] == {"alpha": 0.9, "top_p": None, "pool": "global"}
+    assert values[2] == {"pool": "per-layer"}
+    assert len({row["latency_s"]["mean"] for row in rows}) == 3, "a parameter has an effect"
 
 
 def test_help_says_the_defaults_that_count() -> None:
     defaults = {field.name: field.default for field in fields(Settings)}
-    assert (defaults["schedule"], defaults["cache"]) == (SCHEDULE, CACHE)
-    assert (defaults["prefetch"], defaults["expert_dtype"]) == (PREFETCH, DTYPE)
-    assert (defaults["dense_dtype"], defaults["per_layer"]) == (DTYPE, True)
-    assert defaults["promote"] is True
-    assert mrs.ALPHA == ALPHA
+    assert (defaults["expert_dtype"], defaults["dense_dtype"]) == (DTYPE, DTYPE)
 
 
-@pytest.mark.parametrize("verb", ["simulate", "compare"])
+@pytest.mark.parametrize("verb", ["simulate", "compare", "run", "bench"])
 def test_help_shows_defaults_and_choices(verb: str) -> None:
-    shown = " ".join(run(verb, "--help").out.split())
-    for default in (SCHEDULE, CACHE, PREFETCH, "per-layer", "promote", str(ALPHA)):
+    shown = " ".join(run(verb, "--help").out.split()).replace("- ", "-")
+    own = PolicySet()
+    for default in (str(own.schedule), str(own.cache), str(own.prefetch), "promote"):
         assert f"[{default}" in shown
-    assert shown.count(" | ".join(BITS_PER_WEIGHT)) == 2
+    if verb in ("simulate", "compare"):
+        assert shown.count(" | ".join(BITS_PER_WEIGHT)) == 2
 
 
-def test_compare_overrides_slots_and_promotion_of_systems() -> None:
+def test_compare_overrides_promotion_of_systems() -> None:
     words = ("compare", *SMALL, "--jobs", 1, "--systems", "llama.cpp,hybrimoe")
     says = [row["policies"] for row in run_json(*words)]
-    assert [policies["slots"] for policies in says] == ["global", "per-layer"]
-    for slots in ("global", "per-layer"):
-        rows = run_json(*words, "--slots", slots, "--no-promote")
-        assert [row["policies"]["slots"] for row in rows] == [slots, slots]
-        assert not any(row["policies"]["promote"] for row in rows)
+    pools = [policies["parameters"]["cache"]["pool"] for policies in says]
+    assert pools == ["global", "per-layer"]
+    assert all(policies["promote"] for policies in says)
+    assert not any(row["policies"]["promote"] for row in run_json(*words, "--no-promote"))

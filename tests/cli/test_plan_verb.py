@@ -21,6 +21,7 @@ from moesaic.hardware.load import load_machine, machine_file
 from moesaic.hardware.write import save_machine
 from moesaic.lab.speed_estimate import predict, simulated
 from moesaic.model_info.model_zoo import load_model
+from moesaic.policies.policy_set import PolicySet, with_options
 
 OLMOE, A6000 = ("plan", "olmoe-1b-7b"), ("--machine", "a6000-xeon5220r")
 EMULATED = ("--accelerator", "emulated")
@@ -50,7 +51,9 @@ def measure_as(name: str) -> None:
 
 
 def planned(memory_gb: float, **fields: Any) -> dict[str, int]:
-    plan = plan_memory(load_model("olmoe-1b-7b"), EngineSettings(**fields), round(memory_gb * GB))
+    plan = plan_memory(
+        load_model("olmoe-1b-7b"), with_options(EngineSettings(), fields), round(memory_gb * GB)
+    )
     return {part.name: part.bytes for part in plan.parts}
 
 
@@ -140,24 +143,26 @@ def test_without_an_accelerator_the_simulated_gpu_is_idle() -> None:
         assert result.bytes_moved == 0
         assert result.utilization["gpu"] < 0.05
     here = simulated(spec, settings, plan, machine, "decode", measured=True)
-    assert here.schedule == "static-experts"
+    assert str(here.policies.schedule) == "static-experts"
     assert here.slots == 0
 
 
 def test_a_prediction_has_the_policies_and_slots_of_the_plan() -> None:
     spec = load_model("olmoe-1b-7b")
-    settings = EngineSettings(
-        schedule="threshold", prefill_schedule="gpu-only", cache="pinned", prefetch="none",
-        accelerator="emulated", gpu_memory_gb=5.0, expert_dtype="int8", promote=False,
-        per_layer=False,
+    policies = PolicySet.of(
+        schedule="threshold", prefill_schedule="gpu-only", cache="pinned:pool=global",
+        prefetch="none", promote=False,
     )  # fmt: skip
+    settings = EngineSettings(
+        policies, accelerator="emulated", gpu_memory_gb=5.0, expert_dtype="int8"
+    )
     plan = plan_memory(spec, settings, 64 * GB)
     machine = load_machine("a6000-xeon5220r")
     decode = simulated(spec, settings, plan, machine, "decode", measured=True)
     prefill = simulated(spec, settings, plan, machine, "prefill", measured=True)
-    assert (decode.schedule, prefill.schedule) == ("threshold", "gpu-only")
+    assert decode.policies == prefill.policies == policies
+    assert str(policies.schedule_for("prefill")) == "gpu-only"
     assert decode.slots == plan.room.slots > 0
-    assert (decode.cache, decode.prefetch, decode.promote) == ("pinned", "none", False)
     assert (decode.expert_dtype, decode.dense_dtype) == ("int8", "bf16")
     assert prefill.tokens == min(settings.max_step_tokens, plan.room.length)
 

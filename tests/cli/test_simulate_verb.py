@@ -30,8 +30,18 @@ def test_json_has_every_promised_key_with_sensible_values() -> None:
     result = run_json("simulate", *SMALL, "--model", LARGE)
     assert (result["model"], result["machine"], result["phase"]) == (LARGE, MACHINE, "decode")
     assert result["cache_ratio"] == CACHE_RATIO
-    chosen = {kind: result["policies"][kind] for kind in ("schedule", "cache", "prefetch")}
-    assert chosen == {"schedule": "hybrid", "cache": "mrs", "prefetch": "impact"}
+    assert result["policies"] == {
+        "schedule": "best-split",
+        "cache": "two-speed",
+        "prefetch": "impact",
+        "promote": True,
+        "fill": "auto",
+        "parameters": {
+            "schedule": {},
+            "cache": {"fast": 0.2, "slow": 0.01, "pool": "per-layer"},
+            "prefetch": {"lookahead": 3},
+        },
+    }
     assert set(result["latency_s"]) == {"mean", "p50", "p99"}
     assert 0 < result["latency_s"]["p50"] <= result["latency_s"]["p99"]
     assert result["tokens_per_s"] == pytest.approx(1 / result["latency_s"]["mean"])
@@ -65,19 +75,17 @@ def test_command_is_what_was_asked_for() -> None:
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_system_is_its_policies(name: str) -> None:
-    system = SYSTEMS[name]
-    policies = run_json("simulate", *SMALL, "--system", name)["policies"]
-    assert policies["schedule"] == system.schedule
-    assert policies["cache"] == system.cache
-    assert policies["slots"] == ("per-layer" if system.per_layer else "global")
+    for phase in ("decode", "prefill"):
+        words = ("--system", name, "--phase", phase)
+        policies = run_json("simulate", *SMALL, *words)["policies"]
+        assert policies == SYSTEMS[name].policies.as_dict(phase)
 
 
 def test_explicit_policies_override_the_system() -> None:
-    words = ("--system", "ktransformers", "--cache", "lru", "--prefetch", "next-layer")
-    policies = run_json("simulate", *SMALL, *words, "--slots", "global")["policies"]
+    words = ("--system", "ktransformers", "--cache", "lru:pool=global", "--prefetch", "next-layer")
+    policies = run_json("simulate", *SMALL, *words)["policies"]
     assert policies["schedule"] == "static-experts"
-    assert (policies["cache"], policies["prefetch"]) == ("lru", "next-layer")
-    assert policies["slots"] == "global"
+    assert (policies["cache"], policies["prefetch"]) == ("lru:pool=global", "next-layer")
 
 
 def test_batches_are_filled_by_synthetic_documents() -> None:

@@ -12,8 +12,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from moesaic.cli.main import VERBS
+from moesaic.cli.main import VERBS, app
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.parameter import Parameter
 from moesaic.core.registry import Registry
 from moesaic.core.routing import ExpertId
 from moesaic.hardware.load import load_machine
@@ -22,6 +25,8 @@ from moesaic.lab.simulate.simulation import simulate
 from moesaic.lab.simulate.workload import choose_workload
 from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.cache import caches
+from moesaic.policies.policy_choice import policy
+from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.schedule import schedules
 from talking_models import talking
 
@@ -76,7 +81,8 @@ def register(
     monkeypatch.setitem(sys.modules, module.__name__, module)
     entries = {k: v for k, v in registry._entries.items() if k != name.replace("_", "-")}
     monkeypatch.setattr(registry, "_entries", entries)
-    exec(line, {f"{kind}s": registry, "_HERE": f"moesaic.policies.{kind}"})
+    package = {f"{kind}s": registry, "_HERE": f"moesaic.policies.{kind}"}
+    exec(line, {**package, "Parameter": Parameter})
 
 
 def test_the_device_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,15 +116,32 @@ def test_the_device_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_the_policies_of_the_guide_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """The guide's files, its registrations, and a run with every plan proved legal."""
-    cache, cache_line, schedule, schedule_line = blocks(ROOT / "docs" / "add-a-policy.md", "python")
-    for kind, registry, name, source, line in (
-        ("cache", caches, "latest_score", cache, cache_line),
-        ("schedule", schedules, "alternate", schedule, schedule_line),
+    examples = blocks(ROOT / "docs" / "add-a-policy.md", "python")
+    kinds: list[tuple[str, Registry[Any]]]
+    kinds = [("cache", caches), ("cache", caches), ("schedule", schedules)]
+    names = ("latest_score", "fading_score", "alternate")
+    for (kind, registry), name, source, line in zip(
+        kinds, names, examples[::2], examples[1::2], strict=True
     ):
         register(monkeypatch, kind, registry, name, source, line)
+    hits = {
+        cache: _hit_rate(cache)
+        for cache in ("latest-score", "fading-score:fade=0", "fading-score", "fading-score:fade=1")
+    }
+    assert all(0.0 < share < 1.0 for share in hits.values())
+    assert hits["latest-score"] == hits["fading-score:fade=0"]
+    assert len(set(hits.values())) == 3, "the parameter has an effect"
+    with pytest.raises(ImpossibleSetting, match="a number at least 0 and at most 1"):
+        PolicySet.of(cache=policy("fading-score", fade=2))
+    assert "fading-score" in run_policies()
+
+
+def _hit_rate(cache: str) -> float:
     model, machine = load_model("olmoe-1b-7b"), load_machine("a6000-xeon5220r")
-    settings = Settings(
-        model, machine, schedule="alternate", cache="latest-score", tokens=4, checked=True
-    )
-    result = simulate(settings, choose_workload(None, settings).source)
-    assert 0.0 < result.hit_rate < 1.0
+    policies = PolicySet.of(schedule="alternate", cache=cache)
+    settings = Settings(model, machine, policies=policies, tokens=16, warmup=4, checked=True)
+    return simulate(settings, choose_workload(None, settings).source).hit_rate
+
+
+def run_policies() -> str:
+    return CliRunner().invoke(app, ["policies"], catch_exceptions=False).stdout

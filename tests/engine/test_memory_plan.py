@@ -18,12 +18,13 @@ from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.core.units import GB
 from moesaic.engine.assemble import on_store, synthetic_store
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory.fitting import SHORTEST, slots_of
+from moesaic.engine.memory.fitting import SHORTEST
 from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
 from moesaic.engine.memory.sizes import Sizes
 from moesaic.lab.simulate.settings import Settings
 from moesaic.model_info.model_zoo import load_model
 from moesaic.models.synthetic import synthetic_decoder
+from moesaic.policies.policy_set import PolicySet, with_options
 
 torch.set_num_threads(1)
 OLMOE, MIXTRAL = load_model("olmoe-1b-7b"), load_model("mixtral-8x7b")
@@ -32,7 +33,11 @@ EMULATED: dict[str, Any] = {"accelerator": "emulated"}
 
 
 def plan(spec: Any = OLMOE, available: float = PLENTY, **fields: Any) -> MemoryPlan:
-    return plan_memory(spec, EngineSettings(**fields), round(available))
+    return plan_memory(spec, with_options(EngineSettings(), fields), round(available))
+
+
+def pooled(per_layer: bool) -> str:
+    return f"two-speed:pool={'per-layer' if per_layer else 'global'}"
 
 
 def refused(spec: Any = OLMOE, available: float = PLENTY, **fields: Any) -> str:
@@ -68,8 +73,9 @@ def test_an_emulated_accelerator_counts_in_both_memories() -> None:
 @pytest.mark.parametrize("per_layer", [True, False])
 @pytest.mark.parametrize("ratio", [0.0, 0.1, 0.3, 0.77, 1.0])
 def test_a_cache_ratio_means_what_it_means_in_the_simulator(ratio: float, per_layer: bool) -> None:
-    simulated = Settings(GROUPED, small_machine(), cache_ratio=ratio, per_layer=per_layer)
-    found = plan(GROUPED, **EMULATED, cache_ratio=ratio, per_layer=per_layer)
+    policies = PolicySet.of(cache=pooled(per_layer))
+    simulated = Settings(GROUPED, small_machine(), cache_ratio=ratio, policies=policies)
+    found = plan(GROUPED, **EMULATED, cache_ratio=ratio, cache=pooled(per_layer))
     assert found.room.slots == simulated.slots
     again = replace(simulated, cache_ratio=found.cache_ratio)
     assert again.slots == found.room.slots, "a plan can be simulated"
@@ -125,7 +131,7 @@ def test_a_model_with_less_context_than_the_shortest_sequence() -> None:
 def test_slots_and_sequences_share_what_the_accelerator_may_use(
     limit_gb: float, per_layer: bool
 ) -> None:
-    found = plan(**EMULATED, gpu_memory_gb=limit_gb, per_layer=per_layer)
+    found = plan(**EMULATED, gpu_memory_gb=limit_gb, cache=pooled(per_layer))
     assert found.accelerator_bytes <= limit_gb * GB
     layers = OLMOE.num_moe_layers
     assert found.room.slots >= layers
@@ -143,7 +149,7 @@ def test_a_large_accelerator_holds_every_expert_and_no_more() -> None:
 
 @pytest.mark.parametrize(("per_layer", "smallest"), [(True, OLMOE.num_moe_layers), (False, 1)])
 def test_an_accelerator_without_slots_must_be_asked_for(per_layer: bool, smallest: int) -> None:
-    fields: dict[str, Any] = {**EMULATED, "max_model_len": 1024, "per_layer": per_layer}
+    fields: dict[str, Any] = {**EMULATED, "max_model_len": 1024, "cache": pooled(per_layer)}
     network = plan(**fields, cache_ratio=0.0)
     assert network.room.slots == 0
     limit = {"gpu_memory_gb": network.accelerator_bytes / GB}
@@ -158,7 +164,7 @@ def test_an_accelerator_without_slots_must_be_asked_for(per_layer: bool, smalles
 
 @pytest.mark.parametrize(("per_layer", "smallest"), [(True, OLMOE.num_moe_layers), (False, 1)])
 def test_a_share_of_no_expert_at_all_is_refused(per_layer: bool, smallest: int) -> None:
-    fields: dict[str, Any] = {**EMULATED, "per_layer": per_layer}
+    fields: dict[str, Any] = {**EMULATED, "cache": pooled(per_layer)}
     said = refused(**fields, cache_ratio=0.0001)
     assert "cache ratio 0.0001 leaves no slot" in said
     least = float(re.search(r"--cache-ratio ([\d.]+) or more", said)[1])  # type: ignore[index]
@@ -298,7 +304,7 @@ def test_a_plan_fits_or_is_refused(
         "max_sequences": sequences,
         "schedule": schedule,
         "expert_dtype": expert_dtype,
-        "per_layer": per_layer,
+        "cache": pooled(per_layer),
     }
     try:
         found = plan(OLMOE, available_gb * GB, **fields)
@@ -311,8 +317,10 @@ def test_a_plan_fits_or_is_refused(
     assert 0 <= found.room.slots <= OLMOE.num_expert_blocks
     assert found.room.sequences == sequences
     assert length in (None, found.room.length)
-    assert ratio is None or found.room.slots == slots_of(OLMOE, ratio, per_layer)
-    sizes = Sizes.of(OLMOE, EngineSettings(**fields))
+    if ratio is not None:
+        unit = OLMOE.num_moe_layers if per_layer else 1
+        assert found.room.slots == unit * round(ratio * OLMOE.num_expert_blocks / unit)
+    sizes = Sizes.of(OLMOE, with_options(EngineSettings(), fields))
     assert size_of(found)["KV cache"] == sizes.kv_cache(found.room.length)
 
 

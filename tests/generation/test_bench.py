@@ -64,7 +64,7 @@ def test_every_test_is_run_under_every_system() -> None:
 
 
 def load_schedule(system: str, phase: str) -> str:
-    return settings(system).schedule_for(phase)
+    return str(settings(system).policies.schedule_for(phase))
 
 
 def test_numbers_of_a_row_fit_together() -> None:

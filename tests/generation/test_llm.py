@@ -270,9 +270,9 @@ def test_loading_tells_how_far_it_is() -> None:
 
 def test_options_come_before_systems_and_settings() -> None:
     folder = stock.saved("olmoe").folder
-    with llm(folder, "emulated", system="adapmoe", cache="lfu") as model:
+    with llm(folder, "emulated", system="adapmoe", cache="lfu:pool=global") as model:
         chosen = model.model.settings
-    assert (chosen.schedule, chosen.cache, chosen.prefetch) == ("gpu-only", "lfu", "next-layer")
+    assert str(chosen.policies) == "gpu-only + lfu:pool=global + next-layer"
 
 
 def test_closing_frees_threads_and_ends_streams() -> None:

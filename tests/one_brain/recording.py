@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from closed_loop import Policies, assembled
+from closed_loop import assembled
 from invented import RandomStep
 from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.report import LayerReport
@@ -13,6 +13,7 @@ from moesaic.core.routing import LayerRouting
 from moesaic.core.view import View
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.brain import Brain
+from moesaic.policies.policy_set import PolicySet
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Moment:
 
 
 def recorded_run(
-    physics: Physics, slots: int, policies: Policies, steps: Sequence[RandomStep]
+    physics: Physics, slots: int, policies: PolicySet, steps: Sequence[RandomStep]
 ) -> list[Moment]:
     """The loop, step by step, with a copy of every view: the machine's own goes on changing."""
     machine, brain = assembled(physics, slots, policies, steps)

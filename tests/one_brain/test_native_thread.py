@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from recording import Moment, recorded_run
 
-from closed_loop import Policies, assembled
+from closed_loop import assembled
 from invented import random_steps, small_machine, small_model
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.brain import Brain
@@ -17,6 +17,7 @@ from moesaic.policies.brain import fields as at
 from moesaic.policies.brain.c_functions import addresses
 from moesaic.policies.brain.decide import fill_routing, fill_view
 from moesaic.policies.brain.learn import fill_report
+from moesaic.policies.policy_set import PolicySet
 
 MODEL = small_model(layers=4, experts=8, top_k=2)
 SLOTS = 12
@@ -48,7 +49,9 @@ def fill(brain: Brain, moment: Moment, step: int) -> np.ndarray:
 
 @pytest.mark.parametrize("policies", [("hybrid", "mrs", "impact"), ("best-split", "lru", "none")])
 def test_a_native_thread_decides_what_python_decided(policies: tuple[str, str, str]) -> None:
-    physics, names = Physics(small_machine(), MODEL), Policies(*policies)
+    schedule, cache, prefetch = policies
+    physics = Physics(small_machine(), MODEL)
+    names = PolicySet.of(schedule=schedule, cache=cache, prefetch=prefetch)
     moments = recorded_run(physics, SLOTS, names, STEPS)
     _, brain = assembled(physics, SLOTS, names, STEPS)
     entry, step = addresses(), -1

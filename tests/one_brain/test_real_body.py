@@ -21,18 +21,12 @@ from moesaic.core.view import View
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.belief import Belief
-from moesaic.policies.cache import caches
-from moesaic.policies.prefetch import prefetches
-from real_runs import PROMPT, loaded, running, say, settings
+from real_runs import PROMPT, can_run, loaded, running, say, settings
 
 FAMILY = "qwen2-moe-normalized"  # shared experts, and three layers of routed ones
 STEPS = 10
 Names = tuple[str, str, str]
-COMBINATIONS = [
-    names
-    for names in policy_combinations()
-    if not (caches.load(names[1]).needs_future or prefetches.load(names[2]).needs_future)
-]
+COMBINATIONS = [names for names in policy_combinations() if can_run(names)]
 
 
 class Listener:

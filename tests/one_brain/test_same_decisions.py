@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from recording import Moment, recorded_run, replayed
 
-from closed_loop import Policies, assembled
+from closed_loop import assembled, chosen
 from invented import policy_combinations, random_steps, small_machine, small_model
 from moesaic.hardware.spec import MachineSpec
 from moesaic.machines.sim.physics import Physics
@@ -29,13 +29,13 @@ def twice_as_fast() -> MachineSpec:
 
 def recorded(names: tuple[str, str, str], machine: MachineSpec | None = None) -> list[Moment]:
     physics = Physics(small_machine() if machine is None else machine, MODEL)
-    return recorded_run(physics, SLOTS, Policies(*names), STEPS)
+    return recorded_run(physics, SLOTS, chosen(*names), STEPS)
 
 
 @pytest.mark.parametrize("names", policy_combinations(), ids="+".join)
 def test_a_recorded_run_is_decided_again_plan_for_plan(names: tuple[str, str, str]) -> None:
     moments = recorded(names)
-    _, fresh = assembled(Physics(small_machine(), MODEL), SLOTS, Policies(*names), STEPS)
+    _, fresh = assembled(Physics(small_machine(), MODEL), SLOTS, chosen(*names), STEPS)
     assert replayed(fresh, moments) == [moment.plan for moment in moments]
 
 
@@ -47,7 +47,7 @@ def test_what_another_machine_saw_is_decided_by_the_brain_that_saw_it(schedule: 
     slow, fast = recorded(names), recorded(names, twice_as_fast())
     assert [m.plan for m in slow] != [m.plan for m in fast]
     assert slow[-1].report.end_ns > fast[-1].report.end_ns
-    _, brain = assembled(Physics(twice_as_fast(), MODEL), SLOTS, Policies(*names), STEPS)
+    _, brain = assembled(Physics(twice_as_fast(), MODEL), SLOTS, chosen(*names), STEPS)
     assert replayed(brain, fast) == [m.plan for m in fast]
 
 
@@ -56,7 +56,7 @@ def test_the_body_does_not_matter_only_what_it_says() -> None:
     agree with each other, and with neither recording."""
     names = ("hybrid", "mrs", "impact")
     slow, fast = recorded(names), recorded(names, twice_as_fast())
-    policies, physics = Policies(*names), Physics(small_machine(), MODEL)
+    policies, physics = chosen(*names), Physics(small_machine(), MODEL)
     plans = [replayed(assembled(physics, SLOTS, policies, STEPS)[1], fast) for _ in range(2)]
     assert plans[0] == plans[1]
     assert plans[0] != [m.plan for m in fast]
@@ -67,7 +67,7 @@ def test_planning_changes_neither_view_nor_routing() -> None:
     """A snapshot is never to be changed: the body's own arrays are handed out."""
     moments = recorded(("hybrid", "lru", "none"))[:8]
     for names in policy_combinations():
-        _, brain = assembled(Physics(small_machine(), MODEL), SLOTS, Policies(*names), STEPS)
+        _, brain = assembled(Physics(small_machine(), MODEL), SLOTS, chosen(*names), STEPS)
         for moment in moments:
             before = _frozen(moment)
             brain.plan(moment.routing, moment.view)

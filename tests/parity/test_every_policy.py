@@ -11,20 +11,14 @@ import pytest
 import stock
 from invented import policy_combinations
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.policies.cache import caches
-from moesaic.policies.prefetch import prefetches
-from real_runs import loaded, running, say, settings, truth
+from real_runs import can_run, loaded, running, say, settings, truth
 
 FP32_TOLERANCE = 1e-4
 Names = tuple[str, str, str]  # schedule, cache, prefetch
 
 
-def knows_the_future(names: Names) -> bool:
-    return caches.load(names[1]).needs_future or prefetches.load(names[2]).needs_future
-
-
 COMBINATIONS = policy_combinations()
-POSSIBLE = [names for names in COMBINATIONS if not knows_the_future(names)]
+POSSIBLE = [names for names in COMBINATIONS if can_run(names)]
 
 
 @pytest.mark.parametrize("names", POSSIBLE, ids="+".join)
@@ -42,8 +36,8 @@ def test_the_text_is_the_stock_models(name: str, names: Names) -> None:
 
 def test_every_policy_that_can_run_is_tried() -> None:
     tried = [set(column) for column in zip(*POSSIBLE, strict=True)]
-    oracles = {"belady", "oracle"}
-    every = [set(column) - oracles for column in zip(*COMBINATIONS, strict=True)]
+    refused = {"belady", "oracle", "static-layers"}
+    every = [set(column) - refused for column in zip(*COMBINATIONS, strict=True)]
     assert tried == every
 
 
@@ -53,6 +47,7 @@ def test_every_policy_that_can_run_is_tried() -> None:
         (("hybrid", "belady", "none"), "cache 'belady' must know the future"),
         (("hybrid", "lru", "oracle"), "prefetch 'oracle' must know the future"),
         (("hybrid", "pinned", "impact"), "cache 'pinned' never gives up a slot"),
+        (("static-layers", "pinned", "none"), "puts whole layers, with attention and shared"),
     ],
 )
 def test_what_cannot_run_is_refused_with_the_way_out(names: Names, said: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from closed_loop import Policies, assembled, play
+from closed_loop import assembled, chosen, play
 from invented import policy_combinations, random_steps, small_machine, small_model
 from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.offloading import GPU, PCIE
@@ -18,6 +18,7 @@ from moesaic.core.routing import ExpertId
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.model_info.model_spec import ModelSpec
+from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.schedule import schedules
 
 MODEL = small_model(layers=3, experts=6, top_k=2, dense=1)
@@ -27,7 +28,7 @@ def physics_of(model: ModelSpec = MODEL) -> Physics:
     return Physics(small_machine(), model)
 
 
-def spans_of(policies: Policies, seed: int = 3) -> list[Span]:
+def spans_of(policies: PolicySet, seed: int = 3) -> list[Span]:
     steps = random_steps(seed, 6, MODEL)
     machine, brain = assembled(physics_of(), 9, policies, steps)
     play(machine, brain, steps, planning_ns=1500)
@@ -35,15 +36,15 @@ def spans_of(policies: Policies, seed: int = 3) -> list[Span]:
 
 
 def test_two_runs_give_the_same_spans_and_times_are_integers() -> None:
-    first, second = spans_of(Policies()), spans_of(Policies())
+    first, second = spans_of(chosen()), spans_of(chosen())
     assert first == second
     assert len(first) > 80
     assert all(type(time) is int for span in first for time in (span.start_ns, span.end_ns))
-    assert spans_of(Policies(), seed=4) != first
+    assert spans_of(chosen(), seed=4) != first
 
 
 def test_a_lane_does_one_thing_at_a_time() -> None:
-    spans = spans_of(Policies(prefetch="next-layer"))
+    spans = spans_of(chosen(prefetch="next-layer"))
     for lane in {span.lane for span in spans}:
         mine = sorted((s.start_ns, s.end_ns) for s in spans if s.lane == lane)
         assert all(before[1] <= after[0] for before, after in pairwise(mine))
@@ -52,7 +53,7 @@ def test_a_lane_does_one_thing_at_a_time() -> None:
 def test_bytes_and_busy_time_add_up() -> None:
     steps = random_steps(5, 8, MODEL)
     physics = physics_of()
-    machine, brain = assembled(physics, 9, Policies(), steps)
+    machine, brain = assembled(physics, 9, chosen(), steps)
     reports = play(machine, brain, steps)
     machine.clock.advance(10 * physics.transfer_ns)  # whatever is still under way
     spans = machine.timeline.spans
@@ -67,7 +68,7 @@ def test_bytes_and_busy_time_add_up() -> None:
 
 def test_steps_follow_each_other_and_layers_lie_within_them() -> None:
     steps = random_steps(6, 4, MODEL)
-    machine, brain = assembled(physics_of(), 9, Policies(), steps)
+    machine, brain = assembled(physics_of(), 9, chosen(), steps)
     reports = play(machine, brain, steps, planning_ns=700)
     assert [r.start_ns for r in reports[1:]] == [r.end_ns for r in reports[:-1]]
     assert machine.planning_ns == 700 * 3 * 4
@@ -123,7 +124,9 @@ def test_slots_are_never_exceeded(
     if slots == 0 and schedules.load(names[0]).needs_slots:
         return
     steps = random_steps(seed, 4, MODEL, tokens)
-    machine, brain = assembled(physics_of(), slots, Policies(*names, per_layer), steps)
+    pool = "per-layer" if per_layer else "global"
+    policies = chosen(names[0], f"{names[1]}:pool={pool}", names[2])
+    machine, brain = assembled(physics_of(), slots, policies, steps)
     watched = WatchedMachine(machine.physics, slots)
     watched.memory.place([ExpertId(*map(int, at)) for at in np.argwhere(machine.memory.resident)])
     play(watched, brain, steps, planning_ns=300, lookahead_ns=lookahead_ns)
@@ -133,7 +136,7 @@ def test_slots_are_never_exceeded(
 @pytest.mark.parametrize("tokens", [1, 5])
 def test_every_routed_token_is_computed_once(tokens: int) -> None:
     steps = random_steps(2, 5, MODEL, tokens)
-    machine, brain = assembled(physics_of(), 7, Policies(), steps)
+    machine, brain = assembled(physics_of(), 7, chosen(), steps)
     play(machine, brain, steps)
     experts = [s for s in machine.timeline.spans if s.kind == "expert"]
     assert sum(s.tokens for s in experts) == 5 * 3 * tokens * MODEL.top_k

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from closed_loop import Policies, assembled, play
+from closed_loop import assembled, chosen, play
 from invented import policy_combinations, random_steps, routing_of, small_machine, small_model
 from moesaic.core.body import Step
 from moesaic.core.layer_plan import LayerPlan, Move
@@ -40,7 +40,7 @@ def test_no_run_is_faster_than_its_floor(names: tuple[str, str, str], tokens: in
     for machine_spec in (frictionless(), frictionless(link_gb_s=40.0)):
         physics = Physics(machine_spec, MODEL)
         steps = random_steps(7, 4, MODEL, tokens)
-        machine, brain = assembled(physics, 9, Policies(*names), steps)
+        machine, brain = assembled(physics, 9, chosen(*names), steps)
         floor = Floor(physics)
         for step, report in zip(steps, play(machine, brain, steps), strict=True):
             measured = report.latency_ns / NS_PER_S

@@ -9,6 +9,7 @@ from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
 from moesaic.lab.simulate.workload import choose_workload
 from moesaic.model_info.model_zoo import load_model
+from moesaic.policies.policy_set import PolicySet
 
 
 @pytest.mark.parametrize("model", ["deepseek-v2-lite", "olmoe-1b-7b"])
@@ -21,8 +22,9 @@ def test_with_every_expert_cached_nothing_beats_the_gpu_by_being_slower(
     machine = load_machine("a6000-xeon5220r")
     took = {}
     for name in (schedule, "gpu-only"):
+        policies = PolicySet.of(schedule=name, cache="mrs", prefetch="none")
         settings = Settings(
-            load_model(model), machine, schedule=name, prefetch="none", cache_ratio=1.0, tokens=8
+            load_model(model), machine, policies=policies, cache_ratio=1.0, tokens=8
         )
         took[name] = simulate(settings, choose_workload(None, settings).source).mean_s
     assert took[schedule] <= took["gpu-only"]

@@ -11,6 +11,7 @@ from moesaic.core.report import Timeline
 from moesaic.lab.simulate.result import Result
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
+from moesaic.policies.policy_set import PolicySet, with_options
 from moesaic.workloads.synthetic.calibration import default_calibration
 from moesaic.workloads.synthetic.generate import Shape, synthesize
 
@@ -22,12 +23,13 @@ def run(
 ) -> Result:
     machine = small_machine()
     machine = replace(machine, pcie=replace(machine.pcie, bandwidth_gb_s=link_gb_s, latency_us=0.0))
+    policies = PolicySet.of(schedule="hybrid", cache="lru")
     settings = Settings(
-        MODEL, machine, cache="lru", cache_ratio=0.5, profile_tokens=8, tokens=4, warmup=2
+        MODEL, machine, policies=policies, cache_ratio=0.5, profile_tokens=8, tokens=4, warmup=2
     )
     calibration = default_calibration(MODEL.name, MODEL.num_experts)
     trace = synthesize(calibration, Shape.of(MODEL), 100, seed=seed, phase="decode")
-    return simulate(replace(settings, **changes), trace, timeline)  # type: ignore[arg-type]
+    return simulate(with_options(settings, changes), trace, timeline)
 
 
 @pytest.mark.parametrize("link_gb_s", [0.5, 2.0, 8.0])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from small_store import HandLink
 
@@ -22,6 +24,8 @@ BROUGHT, LATE = 2, 3  # experts of the second layer: one under way when it is ro
 
 class Script(Brain):
     """Brings an expert of the second layer during the first; lets it arrive when told to."""
+
+    schedule: Any = None  # the runner chooses one per phase, and it is not asked
 
     def __init__(self, runner: Runner, link: HandLink, arrives: str) -> None:
         assert isinstance(runner.machine, AcceleratedMachine)

@@ -13,6 +13,8 @@ from moesaic.core.errors import UnknownName
 from moesaic.core.registry import Registry
 from moesaic.policies.cache import caches
 from moesaic.policies.cache.base import Cache
+from moesaic.policies.policy_checks import check_together
+from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.prefetch.base import Prefetch
 from moesaic.policies.schedule import schedules
@@ -39,6 +41,20 @@ def test_a_registered_policy_loads_and_is_described(kind: str, name: str) -> Non
     assert name in registry
 
 
+@pytest.mark.parametrize(("kind", "name"), EVERY)
+def test_registered_parameters_are_those_of_the_constructor(kind: str, name: str) -> None:
+    """Every keyword with a default is a parameter, and has the default that is registered."""
+    registry, _ = KINDS[kind]
+    taken = inspect.signature(registry.load(name)).parameters.values()
+    keywords = {each.name: each.default for each in taken if each.default is not each.empty}
+    parameters = registry.entry(name).parameters
+    assert {p.name: p.default for p in parameters} == keywords
+    for parameter in registry.parameters(name):
+        assert 10 < len(parameter.meaning) < 90
+        assert parameter.read(name, parameter.default) == parameter.default
+        assert parameter.read(name, parameter.write(parameter.default)) == parameter.default
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_policy_there_is_is_registered(kind: str) -> None:
     registry, contract = KINDS[kind]
@@ -62,10 +78,20 @@ def test_an_unknown_name_lists_the_known_ones(kind: str) -> None:
     assert all(name in str(caught.value) for name in registry)
 
 
-def test_known_systems_are_made_of_registered_policies() -> None:
-    for name, system in SYSTEMS.items():
-        assert {system.schedule_for(phase) for phase in ("decode", "prefill")} <= set(schedules), (
-            name
-        )
-        assert system.cache in caches, name
-        assert system.prefetch in prefetches, name
+def test_known_systems_are_what_their_papers_say() -> None:
+    assert {name: str(system.policies) for name, system in SYSTEMS.items()} == {
+        "moesaic": "best-split + two-speed + impact",
+        "hybrimoe": "hybrid + mrs + impact",
+        "ktransformers": "static-experts + pinned + none",
+        "llama.cpp": "static-layers + pinned:pool=global + none",
+        "adapmoe": "gpu-only + lru + next-layer",
+        "fiddler": "threshold + pinned + none",
+    }
+    prefill = {name: system.policies.prefill_schedule for name, system in SYSTEMS.items()}
+    assert {name: str(schedule) for name, schedule in prefill.items() if schedule} == {
+        "ktransformers": "gpu-only"
+    }
+    for system in SYSTEMS.values():
+        check_together(system.policies)
+        assert (system.policies.promote, system.policies.fill) == (True, "auto")
+    assert SYSTEMS["moesaic"].policies == PolicySet(), "the defaults are one system"

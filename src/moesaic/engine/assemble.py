@@ -35,11 +35,8 @@ from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.synthetic import random_expert
 from moesaic.policies.belief import Belief, warm_up
 from moesaic.policies.brain import Brain
-from moesaic.policies.cache import caches
-from moesaic.policies.placement import initial_placement
-from moesaic.policies.prefetch import prefetches
-from moesaic.policies.prefetch.base import Prefetch
-from moesaic.policies.schedule import schedules
+from moesaic.policies.compose import Composition
+from moesaic.policies.policy_set import PHASES
 from moesaic.policies.shape import Shape
 
 Experts = Iterable[tuple[ExpertId, ExpertWeights]]
@@ -108,12 +105,14 @@ def on_store(
     scores: bool = False,
 ) -> Runner:
     """A runner on experts that are loaded already: several may share a store, one after another."""
-    prefetch = prefetches.create(settings.prefetch if room.slots else "none")
     spec = decoder.architecture.spec
-    ranks = min(2 * spec.top_k, spec.num_experts) if room.slots or scores else 0
-    machine = _machine(decoder, store, settings, room, ranks, prefetch.lookahead, timeline)
+    shape = Shape(spec.num_moe_layers, spec.num_experts, spec.top_k)
+    policies = settings.policies.given_slots(room.slots)
+    composition = Composition(policies, shape, room.slots, settings.checked)
+    ranks = composition.ranks if room.slots or scores else 0
+    machine = _machine(decoder, store, settings, room, ranks, composition.lookahead, timeline)
     try:
-        return _on_machine(machine, decoder, settings, room, counts, prefetch)
+        return _on_machine(machine, decoder, settings, room, composition, counts)
     except BaseException:  # its threads would outlive whoever gave up here
         machine.close()
         raise
@@ -124,45 +123,24 @@ def _on_machine(
     decoder: Decoder,
     settings: EngineSettings,
     room: Room,
+    composition: Composition,
     counts: NDArray[np.int64] | None,
-    prefetch: Prefetch,
 ) -> Runner:
-    spec = decoder.architecture.spec
-    shape = Shape(spec.num_moe_layers, spec.num_experts, spec.top_k)
-    schedule = schedules.create(settings.schedule)
-    fill = schedule.fill if settings.fill == "auto" else settings.fill
-    if counts is None:
-        counts = np.zeros((shape.layers, shape.experts), dtype=np.int64)
-    placed = initial_placement(fill, counts, room.slots, settings.per_layer)
     if isinstance(machine, AcceleratedMachine):
-        machine.place(placed)
-
-    def brain(belief: Belief) -> Brain:
-        return Brain(
-            shape=shape,
-            belief=belief,
-            schedule=schedules.create(settings.schedule),
-            cache=caches.create(settings.cache, shape.layers, shape.experts, shape.top_k),
-            prefetch=prefetch,
-            slots=room.slots,
-            per_layer=settings.per_layer,
-            promote=settings.promote,
-            checked=settings.checked,
-        )
-
+        machine.place(composition.placement(counts))
     if settings.belief == "described":
         belief = _described(decoder, machine.store, settings)
     else:
         with torch.inference_mode():
             belief = warm_up(machine, settings.max_step_tokens)
-    decision_ns = _time_decisions(brain(belief), shape, room.slots)
-    phases = ("decode", "prefill")
+    decision_ns = _time_decisions(composition.brain(belief), composition.shape, room.slots)
+    spec = decoder.architecture.spec
     return Runner(
         decoder,
         machine,
-        brain(replace(belief, decision_ns=decision_ns)),
+        composition.brain(replace(belief, decision_ns=decision_ns)),
         ContiguousCache(spec, room.sequences, room.length, decoder.dtype),
-        {phase: schedules.create(settings.schedule_for(phase)) for phase in phases},
+        {phase: composition.schedule_for(phase) for phase in PHASES},
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from numbers import Integral, Real
 
@@ -11,10 +11,8 @@ from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.hardware.host import usable_cores
 from moesaic.kernels.instruction_sets import KERNELS
 from moesaic.kernels.instruction_sets import choose as choose_kernel
-from moesaic.policies.cache import caches
-from moesaic.policies.placement import FILLS
-from moesaic.policies.prefetch import prefetches
-from moesaic.policies.schedule import schedules
+from moesaic.policies.policy_checks import check_real, check_together
+from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.systems import System
 
 ACCELERATORS = {
@@ -38,12 +36,7 @@ _THREADS_PER_CORE = 4  # more only wait for each other, and thousands end the pr
 class EngineSettings:
     """Policies, precision and room; what fits is the memory plan's business."""
 
-    schedule: str = "best-split"
-    cache: str = "two-speed"
-    prefetch: str = "impact"
-    prefill_schedule: str | None = None  # where prompts are scheduled differently
-    per_layer: bool = True
-    promote: bool = True
+    policies: PolicySet = field(default_factory=PolicySet)
     dtype: str = "auto"  # what everything but the experts is computed in; auto: as published
     expert_dtype: str = "auto"  # auto: the same
     experts_per_token: int | None = None  # fewer than it was trained with; None: as trained
@@ -57,20 +50,14 @@ class EngineSettings:
     max_sequences: int = 8  # at once
     max_step_tokens: int = 512  # longer prompts are fed in pieces
     threads: int | None = None  # None: every core
-    fill: str = "auto"
     belief: str = "measured"  # what the brain thinks things cost
     checked: bool = False  # prove every plan legal while running
 
     def __post_init__(self) -> None:
         for kind, name, known in (
-            ("schedule", self.schedule, schedules),
-            ("schedule", self.prefill_schedule or self.schedule, schedules),
-            ("cache", self.cache, caches),
-            ("prefetch", self.prefetch, prefetches),
             ("accelerator", self.accelerator, ACCELERATORS),
             ("dtype", self.dtype, DTYPES),
             ("expert dtype", self.expert_dtype, EXPERT_DTYPES),
-            ("fill", self.fill, ("auto", *FILLS)),
             ("belief", self.belief, BELIEFS),
             ("kernel", self.kernel, KERNELS),
         ):
@@ -84,22 +71,12 @@ class EngineSettings:
         choose_kernel(self.kernel)  # refuses what this machine has not got
         self._check_numbers()
         self._check_threads()
-        self._check_policies()
+        check_together(self.policies)
+        check_real(self.policies, accelerated=self.accelerator != "none")
         self._check_room()
 
     def with_system(self, system: System) -> EngineSettings:
-        return replace(
-            self,
-            schedule=system.schedule,
-            prefill_schedule=system.prefill_schedule,
-            cache=system.cache,
-            prefetch=system.prefetch,
-            promote=system.promote,
-            per_layer=system.per_layer,
-        )
-
-    def schedule_for(self, phase: str) -> str:
-        return (phase == "prefill" and self.prefill_schedule) or self.schedule
+        return replace(self, policies=system.policies)
 
     def _check_numbers(self) -> None:
         for name in (*_WHOLE, *_REAL):
@@ -122,23 +99,6 @@ class EngineSettings:
             raise ImpossibleSetting(
                 f"threads is {self.threads}; this process may use {there}, and more than {most} "
                 f"threads would only wait for each other: use {most} or fewer, or leave it out"
-            )
-
-    def _check_policies(self) -> None:
-        cache, prefetch = caches.load(self.cache), prefetches.load(self.prefetch)
-        for kind, name, policy in (
-            ("cache", self.cache, cache),
-            ("prefetch", self.prefetch, prefetch),
-        ):
-            if policy.needs_future:
-                raise ImpossibleSetting(
-                    f"{kind} {name!r} must know the future: it works in the simulator "
-                    "(moesaic simulate), not on a real run"
-                )
-        if cache.fixed and prefetches.create(self.prefetch).lookahead:
-            raise ImpossibleSetting(
-                f"cache {self.cache!r} never gives up a slot, so prefetch {self.prefetch!r} has "
-                "nowhere to put an expert: use prefetch 'none' or another cache"
             )
 
     def _check_room(self) -> None:

@@ -34,9 +34,10 @@ class LLM:
         **options: Any,
     ) -> None:
         """`model` is a directory in Hugging Face layout; without it, the bundled one is loaded.
-        `options` are fields of the settings (`accelerator="emulated", cache_ratio=0.25`), `system`
-        a named set of policies. `record` is the file that gets a trace of the routing when the
-        model is closed; `progress` is told how many experts are loaded, and of how many."""
+        `options` are fields of the settings (`accelerator="emulated", cache_ratio=0.25`) or of
+        their policies (`cache="mrs:alpha=0.2"`), `system` a named set of policies. `record` is the
+        file that gets a trace of the routing when the model is closed; `progress` is told how many
+        experts are loaded, and of how many."""
         chosen = settings_from(settings, system, options)
         self.model = load(model, chosen, record, progress)
         weakref.finalize(self, self.model.close)

@@ -5,7 +5,7 @@ before weights are read; see `preparation`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from itertools import count
 from typing import Any
 
@@ -24,6 +24,7 @@ from moesaic.engine.sampling.sampler import Sampler
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.load import load_decoder
 from moesaic.models.tokenizer import Tokenizer
+from moesaic.policies.policy_set import POLICY_FIELDS, with_options
 from moesaic.policies.systems import load_system
 
 Progress = Callable[[int, int], None]  # experts loaded, experts in all
@@ -108,15 +109,16 @@ def load_prepared(
 def settings_from(
     settings: EngineSettings | None, system: str | None, options: Mapping[str, Any]
 ) -> EngineSettings:
-    """A system's policies come before the settings', single options before both."""
-    known = [field.name for field in fields(EngineSettings)]
+    """A system's policies come before the settings', single options before both. An option is a
+    field of the settings or of their policies."""
+    known = [*(field.name for field in fields(EngineSettings)), *POLICY_FIELDS]
     for name in options:
         if name not in known:
             raise UnknownName("option", name, [*known, "system", "record", "progress"])
     chosen = EngineSettings() if settings is None else settings
     if system is not None:
         chosen = chosen.with_system(load_system(system))
-    return replace(chosen, **options)
+    return with_options(chosen, options)
 
 
 def _counting(progress: Progress | None, total: int) -> Callable[[int], None]:

@@ -15,13 +15,12 @@ from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
 from moesaic.lab.simulate.workload import choose_workload
 from moesaic.model_info.model_spec import ModelSpec
+from moesaic.policies.policy_set import PolicySet
 
 # A few steps, so that it takes seconds.
 _DECODE: dict[str, Any] = {"tokens": 32, "warmup": 16}
 _PREFILL: dict[str, Any] = {"prompts": 2, "warmup": 1}
 _PROFILE_TOKENS = 128
-# Without an accelerator nothing is decided: the CPU computes every expert.
-_CPU_ONLY = {"cache": "pinned", "prefetch": "none", "cache_ratio": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,30 +53,26 @@ def simulated(
     measured: bool,
 ) -> Settings:
     """What the simulator is to run."""
-    policies: dict[str, Any]
     if settings.accelerator == "none":
-        # A described machine has a GPU; static-layers leaves it idle but for the head.
-        policies = {"schedule": "static-experts" if measured else "static-layers", **_CPU_ONLY}
+        # Nothing is decided: the CPU computes every expert. A described machine has a GPU;
+        # static-layers leaves it idle but for the head.
+        schedule = "static-experts" if measured else "static-layers"
+        policies = PolicySet.of(schedule=schedule, cache="pinned", prefetch="none")
+        cache_ratio = 0.0
     else:
-        policies = {
-            "schedule": settings.schedule_for(phase),
-            "cache": settings.cache,
-            "prefetch": settings.prefetch if plan.room.slots else "none",
-            "cache_ratio": plan.cache_ratio,
-            "fill": settings.fill,
-            "per_layer": settings.per_layer,
-            "promote": settings.promote,
-        }
+        policies = settings.policies.given_slots(plan.room.slots)
+        cache_ratio = plan.cache_ratio
     length = min(settings.max_step_tokens, plan.room.length)
     return Settings(
         spec,
         machine,
         phase=phase,
+        policies=policies,
+        cache_ratio=cache_ratio,
         expert_dtype=plan.expert_dtype,
         dense_dtype=plan.dtype,
         profile_tokens=_PROFILE_TOKENS,
         checked=settings.checked,
-        **policies,
         **(_DECODE if phase == "decode" else {**_PREFILL, "tokens": length}),
     )
 

@@ -7,12 +7,7 @@ from numpy.typing import NDArray
 
 from moesaic.core.errors import UnknownName
 from moesaic.core.routing import ExpertId
-
-FILLS = {
-    "popular": "the most used experts of a profile (of each layer, with per-layer slots)",
-    "layers": "whole layers, first to last, as far as the slots go",
-    "empty": "nothing",
-}
+from moesaic.policies.policy_set import AUTO_FILL, FILLS
 
 
 def initial_placement(
@@ -26,7 +21,7 @@ def initial_placement(
         whole = slots // experts
         return [ExpertId(layer, e) for layer in range(whole) for e in range(experts)]
     if fill != "popular":
-        raise UnknownName("fill", fill, FILLS)
+        raise UnknownName("fill", fill, FILLS.keys() - {AUTO_FILL})
     if not per_layer:
         order = np.argsort(-counts.ravel(), kind="stable")[:slots]
         return [ExpertId(*divmod(int(i), experts)) for i in order]

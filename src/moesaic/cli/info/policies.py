@@ -1,4 +1,4 @@
-"""`moesaic policies`: what decides, by kind, and the systems made of it."""
+"""`moesaic policies`: what decides, by kind, with parameters, and the systems made of it."""
 
 from __future__ import annotations
 
@@ -8,60 +8,82 @@ import click
 
 from moesaic.cli.shared.output import print_json, print_table
 from moesaic.cli.shared.simulation_options import json_option
+from moesaic.core.parameter import Parameter
 from moesaic.core.registry import Registry
 from moesaic.policies.cache import caches
+from moesaic.policies.policy_set import FILLS
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
 from moesaic.policies.systems import SYSTEMS, System
 
-_TITLES = {
-    "schedules": "--schedule: who computes which expert, and what is transferred for it",
-    "caches": "--cache: which experts deserve GPU memory",
-    "prefetches": "--prefetch: what to bring while the link is idle",
-    "fills": "--fill: what is in GPU memory before the first step",
+_KINDS: dict[str, tuple[Registry[Any], str]] = {
+    "schedules": (schedules, "who computes which expert, and what is transferred for it"),
+    "caches": (caches, "which experts deserve GPU memory"),
+    "prefetches": (prefetches, "what to bring while the link is idle"),
 }
+_COLUMNS = ("of", "parameter", "default", "allowed", "meaning")
 
 
 @click.command()
 @json_option
 def policies(as_json: bool) -> None:
-    """List the policies and the systems made of them."""
-    from moesaic.policies.placement import FILLS
+    """List the policies, their parameters, and the systems made of them.
 
-    kinds = {
-        "schedules": _summaries(schedules),
-        "caches": _summaries(caches),
-        "prefetches": _summaries(prefetches),
-        "fills": {"auto": "what the schedule wants", **FILLS},
-    }
-    systems = {name: _described(system) for name, system in SYSTEMS.items()}
+    Parameters are given behind the name, as in --cache mrs:alpha=0.2,pool=global."""
     if as_json:
-        print_json({**kinds, "systems": systems})
+        print_json(_listed())
         return
-    for kind, summaries in kinds.items():
-        print_table(_TITLES[kind], ("name", "what it does"), list(summaries.items()))
-    rows = [(name, system["summary"], _parts(system)) for name, system in systems.items()]
-    print_table("--system: known combinations", ("name", "what it does", "made of"), rows)
+    for registry, what in _KINDS.values():
+        rows = [(name, registry.summary(name)) for name in registry]
+        print_table(f"--{registry.kind}: {what}", ("name", "what it does"), rows)
+        parameters = _parameter_rows(registry)
+        if parameters:
+            print_table(f"parameters of --{registry.kind}", _COLUMNS, parameters)
+    fills = list(FILLS.items())
+    print_table(
+        "--fill: what is in GPU memory before the first step", ("name", "what it does"), fills
+    )
+    systems = [(name, system.summary, _parts(system)) for name, system in SYSTEMS.items()]
+    print_table("--system: known combinations", ("name", "what it does", "made of"), systems)
 
 
-def _summaries(registry: Registry[Any]) -> dict[str, str]:
-    return {name: registry.summary(name) for name in registry}
+def _listed() -> dict[str, Any]:
+    kinds = {
+        plural: {
+            name: {
+                "summary": registry.summary(name),
+                "parameters": {p.name: _described(p) for p in registry.parameters(name)},
+            }
+            for name in registry
+        }
+        for plural, (registry, _) in _KINDS.items()
+    }
+    systems = {
+        name: {"summary": system.summary, **system.policies.as_dict()}
+        for name, system in SYSTEMS.items()
+    }
+    return {**kinds, "fills": FILLS, "systems": systems}
 
 
-def _described(system: System) -> dict[str, Any]:
+def _described(parameter: Parameter) -> dict[str, Any]:
     return {
-        "summary": system.summary,
-        "schedule": system.schedule,
-        "prefill_schedule": system.schedule_for("prefill"),
-        "cache": system.cache,
-        "prefetch": system.prefetch,
-        "slots": "per-layer" if system.per_layer else "global",
-        "promote": system.promote,
+        "type": parameter.kind,
+        "default": parameter.default,
+        "allowed": parameter.allowed,
+        "meaning": parameter.meaning,
     }
 
 
-def _parts(system: dict[str, Any]) -> str:
-    parts = "\n".join(system[kind] for kind in ("schedule", "cache", "prefetch"))
-    if system["prefill_schedule"] != system["schedule"]:
-        parts += f"\n{system['prefill_schedule']} in prefill"
-    return parts
+def _parameter_rows(registry: Registry[Any]) -> list[tuple[str, ...]]:
+    owned = [(name, p) for name in registry for p in registry.entry(name).parameters]
+    owned += [(f"every {registry.kind}", p) for p in registry.shared]
+    return [(owner, p.name, p.write(p.default), p.allowed, p.meaning) for owner, p in owned]
+
+
+def _parts(system: System) -> str:
+    chosen = system.policies
+    parts = [chosen.schedule, chosen.cache, chosen.prefetch]
+    lines = [str(part) for part in parts]
+    if chosen.prefill_schedule is not None:
+        lines.append(f"{chosen.prefill_schedule} in prefill")
+    return "\n".join(lines)

@@ -28,6 +28,9 @@ thread on this CPU: decisions, copies and waiting are real, but its speed is not
 experts of a tenth of a megabyte are sooner computed than decided about. What they would cost on a
 GPU, the simulator says.
 """
+_REFUSED = """\
+{name} is not among them: {why}.
+"""
 _DIFFERENT = """\
 Not all answers are identical, which must not be: please report it with what `moesaic doctor` says.
 """
@@ -48,7 +51,7 @@ Then try
   {moesaic} run -p "Lena is 9 years old. Omar is 4 years older. How old is Omar?"
   {moesaic} chat
   {moesaic} eval --limit 50
-  {moesaic} bench --accelerator emulated --systems moesaic,llama.cpp --cache-ratios 0.25,0.5
+  {moesaic} bench --accelerator emulated --systems moesaic,ktransformers --cache-ratios 0.25,0.5
   {moesaic} simulate --model moesaic-20m --trace {out}/routing.moet --timeline simulated.png
   {moesaic} plan qwen3-30b-a3b --machine a6000-xeon5220r --accelerator emulated
   {moesaic} compare --model deepseek-v2-lite --cache-ratios 0.25,0.5 --plot large.png
@@ -64,6 +67,7 @@ def demo(question: str | None, out: str, tokens: int) -> None:
     machine and on a simulated one."""
     _check_packages()
 
+    from moesaic.cli.run.demo_policies import refused_here
     from moesaic.cli.run.demo_runs import (
         QUESTIONS,
         compare_here,
@@ -80,6 +84,8 @@ def demo(question: str | None, out: str, tokens: int) -> None:
     _introduce()
     answer = first_answer(question or QUESTION)
     click.echo(_SAME if compare_here(answer) else _DIFFERENT)
+    for name, why in refused_here().items():
+        click.echo(_REFUSED.format(name=name, why=why))
     right = record_questions(routing)
     click.echo(_SMALL.format(questions=QUESTIONS, right=right, routing=routing))
     compare_small(routing, tokens)

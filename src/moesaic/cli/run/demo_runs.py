@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from moesaic.cli.run.demo_policies import ENTRIES, Entry
+from moesaic.cli.run.demo_policies import Entry, entries_here
 from moesaic.cli.shared.engine_options import engine_settings, one_text_settings
 
 if TYPE_CHECKING:
@@ -119,8 +119,9 @@ def _command(question: str) -> str:
 def _rows(expected: Completion) -> Iterator[tuple[object, ...]]:
     from moesaic.cli.shared.output import progress
 
-    with progress("answering", len(ENTRIES), quiet=not sys.stderr.isatty()) as advance:
-        for entry in ENTRIES:
+    entries = entries_here()
+    with progress("answering", len(entries), quiet=not sys.stderr.isatty()) as advance:
+        for entry in entries:
             yield _row(entry, _measure(entry, expected), expected)
             advance()
 
@@ -137,8 +138,7 @@ def _measure(entry: Entry, expected: Completion) -> _Measured:
         stats = llm.stats()
     rates = [answer.timings.decode_tokens_per_s for answer in answers]
     fastest = max((rate for rate in rates if rate is not None), default=None)
-    policies = "+".join((settings.schedule, settings.cache, settings.prefetch))
-    return _Measured(policies, fastest, stats, {answer.tokens for answer in answers})
+    return _Measured(str(settings.policies), fastest, stats, {answer.tokens for answer in answers})
 
 
 def _row(entry: Entry, measured: _Measured, expected: Completion) -> tuple[object, ...]:

@@ -46,7 +46,7 @@ def compare_large(trace: Path, tokens: int, picture: Path) -> None:
     from moesaic.cli.study.compare_tables import print_comparison
     from moesaic.cli.study.comparison import contenders
 
-    entries = contenders(SYSTEMS, (), (), ())
+    entries = contenders(SYSTEMS)
     cells = _run(_enlarged(), "int4", trace, tokens, entries, RATIOS)
     print_comparison([cell for cell in cells if cell.cache_ratio == _RATIO], _BASELINE)
     draw_comparison(str(picture), cells)

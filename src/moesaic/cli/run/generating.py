@@ -61,11 +61,10 @@ def what_runs(prepared: Prepared) -> str:
     how = f"{_kernel_in_words(settings.kernel, plan.expert_dtype)}, {plan.dtype}{experts}, {cores}"
     if settings.accelerator == "none":
         return f"no accelerator: the CPU computes everything with {how}"
-    policies = " + ".join((settings.schedule, settings.cache, settings.prefetch))
     slots = f"{plan.room.slots} of {prepared.spec.num_expert_blocks} experts"
     return (
         f"{settings.accelerator} accelerator: it holds {slots} ({plan.cache_ratio:.0%}), copies at "
-        f"{settings.link_gb_s:g} GB/s, {policies}; {how}"
+        f"{settings.link_gb_s:g} GB/s, {settings.policies}; {how}"
     )
 
 

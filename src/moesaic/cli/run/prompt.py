@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moesaic.cli.shared.simulation_options import stack
+from moesaic.cli.shared.option_stack import stack
 from moesaic.core.errors import ImpossibleSetting
 
 if TYPE_CHECKING:

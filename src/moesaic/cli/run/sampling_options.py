@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from moesaic.cli.shared.simulation_options import stack
+from moesaic.cli.shared.option_stack import stack
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.sampling.sampling_params import SamplingParams
 

@@ -1,21 +1,20 @@
 """The options of every verb that runs a model, and the settings they mean together.
 
 An option that was not given is None; what it then means, `--help` says. Names are checked by
-`EngineSettings`, so that a mistake gets the nearest match."""
+`EngineSettings`, so that a mistake gets the nearest match; policies: policy_options.py."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from moesaic.cli.shared.simulation_options import one_of, per_layer, policy_choices, stack
+from moesaic.cli.shared.option_stack import one_of, stack
+from moesaic.cli.shared.policy_options import chosen_policies, policy_choices
 from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.kernels.instruction_sets import KERNELS
-from moesaic.policies.systems import SYSTEMS, load_system
 
 if TYPE_CHECKING:
     from moesaic.engine.engine_settings import EngineSettings
@@ -92,10 +91,9 @@ _other_options = stack(
     click.option("--check", is_flag=True, help="Prove every plan legal while running."),
 )
 
-_OWN = SYSTEMS[SYSTEM]
 # Of verbs that work on one text at a time, which then has all the room.
 one_text_options = stack(
-    policy_choices(_OWN.schedule, _OWN.cache, _OWN.prefetch, SYSTEM),
+    policy_choices(SYSTEM),
     _other_options,
     _room_options,
 )
@@ -103,10 +101,6 @@ engine_options = stack(one_text_options, _sequences_option)
 
 # option -> field of EngineSettings
 _FIELDS = {
-    "schedule": "schedule",
-    "cache": "cache",
-    "prefetch": "prefetch",
-    "promote": "promote",
     "dtype": "dtype",
     "expert_dtype": "expert_dtype",
     "accelerator": "accelerator",
@@ -127,15 +121,10 @@ def engine_settings(asked: Mapping[str, Any]) -> EngineSettings:
     from moesaic.engine.engine_settings import EngineSettings
 
     _check_link(asked)
-    system = load_system(asked.get("system") or SYSTEM)
     fields = {
         field: asked[option] for option, field in _FIELDS.items() if asked.get(option) is not None
     }
-    if "schedule" in fields:  # of both phases, whatever the system does with prompts
-        fields["prefill_schedule"] = None
-    if asked.get("slots") is not None:
-        fields["per_layer"] = per_layer(asked["slots"])
-    return replace(EngineSettings().with_system(system), **fields)
+    return EngineSettings(policies=chosen_policies(asked), **fields)
 
 
 def one_text_settings(asked: Mapping[str, Any]) -> EngineSettings:

@@ -29,14 +29,13 @@ def film_scene(
 ) -> Scene:
     """`routing` says whose it was, in two words."""
     alone = settings.accelerator == "none"
-    policies = " + ".join((settings.schedule, settings.cache, settings.prefetch))
     share = f"{plan.cache_ratio:.0%} of the {plan.expert_dtype} experts in the accelerator"
     return Scene(
         kind=f"measured, {routing}",
         model=plan.model,
         machine=cpu_name() or "this machine",
         phase="decode",
-        setting="all experts on the CPU" if alone else f"{share}: {policies}",
+        setting="all experts on the CPU" if alone else f"{share}: {settings.policies}",
         latencies_s=[report.latency_ns / NS_PER_S for report in film.reports],
         tokens_per_step=batch,
         lanes=(CPU,) if alone else (GPU, CPU, PCIE),

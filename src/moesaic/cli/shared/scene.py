@@ -38,7 +38,7 @@ def as_scene(run: Result | Scene) -> Scene:
         model=s.model.name,
         machine=s.machine.name,
         phase=s.phase,
-        setting=f"{share}: {s.schedule} + {s.cache} + {s.prefetch}",
+        setting=f"{share}: {s.policies.for_phase(s.phase)}",
         latencies_s=run.latencies_s,
         tokens_per_step=s.tokens_per_step,
     )

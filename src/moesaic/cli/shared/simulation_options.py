@@ -1,23 +1,17 @@
-"""The options that `simulate` and `compare` share, and what they mean together.
-
-Names are checked by `Settings`, not by click, so that a mistake gets the nearest match; the
-choices in `--help` come from the registries."""
+"""The options that `simulate` and `compare` share, and what they mean together."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from moesaic.cli.shared.idle_options import check_cache_options, check_phase_options
+from moesaic.cli.shared.idle_options import check_phase_options
+from moesaic.cli.shared.option_stack import one_of, stack
+from moesaic.cli.shared.policy_options import chosen_policies, policy_choices
 from moesaic.core.dtypes import BITS_PER_WEIGHT
-from moesaic.core.errors import ImpossibleSetting, UnknownName
-from moesaic.policies.cache import caches
-from moesaic.policies.prefetch import prefetches
-from moesaic.policies.schedule import schedules
-from moesaic.policies.systems import SYSTEMS, load_system
+from moesaic.core.errors import ImpossibleSetting
 from moesaic.workloads.bundled import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -25,15 +19,7 @@ if TYPE_CHECKING:
 
 MACHINE = "a6000-xeon5220r"  # a link slow enough that offloading matters
 CACHE_RATIO = 0.25
-# Defaults of `Settings` and of mrs, here for `--help`: it must not wait for numpy.
-SCHEDULE, CACHE, PREFETCH = "hybrid", "mrs", "impact"
-DTYPE, ALPHA = "bf16", 0.1
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def one_of(names: Iterable[str]) -> str:
-    return " | ".join(names)
+DTYPE = "bf16"  # the default of `Settings`, here for `--help`: it must not wait for numpy
 
 
 def names(option: str, commas: str | None) -> list[str]:
@@ -53,17 +39,6 @@ def ratios(option: str, commas: str) -> list[float]:
         raise ImpossibleSetting(
             f"{option} is {commas!r}; expected numbers between 0 and 1, as in 0.25,0.5,0.75"
         ) from None
-
-
-def stack(*options: Callable[[Any], Any]) -> Callable[[F], F]:
-    """Several options as one decorator, in the order written."""
-
-    def decorate(command: F) -> F:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
@@ -103,79 +78,34 @@ setup_options = stack(
     ),
     click.option("--fill", help="Initial GPU content, see `moesaic policies`.  [auto]"),
     click.option("--belief", help="Costs the planner knows: measured | described  [measured]"),
-    click.option("--alpha", type=float, help=f"Averaging coefficient of the mrs cache.  [{ALPHA}]"),
     click.option("--check", is_flag=True, help="Prove every plan legal while running."),
 )
 
-slot_options = stack(
-    click.option(
-        "--slots", help="Who owns GPU slots: per-layer | global  [per-layer, or the system's]"
-    ),
-    click.option(
-        "--promote/--no-promote",
-        default=None,
-        help="Let experts computed on the CPU move to the GPU in idle link time.  [promote]",
-    ),
-)
-
-
-def policy_choices(
-    schedule: str, cache: str, prefetch: str, system: str | None = None
-) -> Callable[[F], F]:
-    """Options for the policies, their help saying these defaults."""
-    default = f"  [{system}]" if system is not None else ""
-    return stack(
-        click.option("--system", help=f"A known system: {one_of(SYSTEMS)}{default}"),
-        click.option("--schedule", help=f"{one_of(schedules)}  [{schedule}, or the system's]"),
-        click.option("--cache", help=f"{one_of(caches)}  [{cache}, or the system's]"),
-        click.option("--prefetch", help=f"{one_of(prefetches)}  [{prefetch}, or the system's]"),
-        slot_options,
-    )
-
-
-policy_options = policy_choices(SCHEDULE, CACHE, PREFETCH)
+policy_options = policy_choices()
 
 # option -> field of Settings, where they differ
 _FIELDS = {"check": "checked"}
 _PLAIN = (
-    "phase", "schedule", "cache", "prefetch", "cache_ratio", "tokens", "batch", "context",
-    "prompts", "warmup", "seed", "expert_dtype", "dense_dtype", "fill", "belief", "alpha", "check",
-    "promote",
+    "phase", "cache_ratio", "tokens", "batch", "context", "prompts", "warmup", "seed",
+    "expert_dtype", "dense_dtype", "belief", "check",
 )  # fmt: skip
 
 
 def build_settings(asked: dict[str, Any]) -> Settings:
     """Settings from options; what was not asked for comes from the system, then from defaults."""
     check_phase_options(asked)
-    check_cache_options(asked, [cache_of(asked)])
     from moesaic.hardware.load import load_machine
     from moesaic.lab.simulate.settings import Settings
     from moesaic.model_info.model_zoo import load_model
 
-    fields: dict[str, Any] = {}
-    if asked.get("system") is not None:
-        system = load_system(asked["system"])
-        names = ("cache", "prefetch", "promote", "per_layer")
-        fields = {name: getattr(system, name) for name in names}
-        fields["schedule"] = system.schedule_for(asked["phase"])
     given = {name: asked[name] for name in _PLAIN if asked.get(name) is not None}
-    fields |= {_FIELDS.get(name, name): value for name, value in given.items()}
-    if asked.get("slots") is not None:
-        fields["per_layer"] = per_layer(asked["slots"])
-    return Settings(load_model(asked["model"]), load_machine(asked["machine"]), **fields)
-
-
-def cache_of(asked: dict[str, Any]) -> str:
-    """The cache that these options mean."""
-    if asked.get("cache") is not None:
-        return str(asked["cache"])
-    return load_system(asked["system"]).cache if asked.get("system") is not None else CACHE
-
-
-def per_layer(slots: str) -> bool:
-    if slots not in ("per-layer", "global"):
-        raise UnknownName("kind of slots", slots, ("per-layer", "global"))
-    return slots == "per-layer"
+    fields = {_FIELDS.get(name, name): value for name, value in given.items()}
+    return Settings(
+        load_model(asked["model"]),
+        load_machine(asked["machine"]),
+        policies=chosen_policies(asked),
+        **fields,
+    )
 
 
 def command_line(context: click.Context) -> str:

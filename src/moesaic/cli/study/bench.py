@@ -9,7 +9,8 @@ import click
 
 from moesaic.cli.shared.busy import warn_if_busy
 from moesaic.cli.shared.engine_options import SYSTEM, engine_settings, one_text_options
-from moesaic.cli.shared.simulation_options import command_line, json_option, names, one_of, ratios
+from moesaic.cli.shared.option_stack import one_of
+from moesaic.cli.shared.simulation_options import command_line, json_option, names, ratios
 from moesaic.core.errors import ImpossibleSetting, MissingExtra
 from moesaic.policies.systems import SYSTEMS
 

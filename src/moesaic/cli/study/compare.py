@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from moesaic.cli.shared.idle_options import (
-    check_cache_options,
-    check_phase_options,
-    only_for_its_cache,
-)
+from moesaic.cli.shared.idle_options import check_phase_options
+from moesaic.cli.shared.option_stack import F, one_of
+from moesaic.cli.shared.policy_options import moved_options, policy_list, promote_option
 from moesaic.cli.shared.simulation_options import (
-    CACHE,
     CACHE_RATIO,
     MACHINE,
-    PREFETCH,
-    SCHEDULE,
     build_settings,
-    cache_of,
     command_line,
     json_option,
     names,
-    one_of,
     ratios,
     setup_options,
-    slot_options,
     workload_options,
 )
 from moesaic.core.errors import ImpossibleSetting, UnknownName
-from moesaic.policies.cache import caches
-from moesaic.policies.prefetch import prefetches
-from moesaic.policies.schedule import schedules
+from moesaic.policies.policy_set import REGISTRIES, PolicySet
 from moesaic.policies.systems import SYSTEMS
 
 if TYPE_CHECKING:
     from moesaic.cli.study.comparison import Contender, Outcome
 
 _BASELINE = "ktransformers"
+_LISTS = {"schedules": "schedule", "caches": "cache", "prefetches": "prefetch"}
+
+
+def _list_option(plural: str, more: str = "") -> Callable[[F], F]:
+    kind = _LISTS[plural]
+    default = getattr(PolicySet(), kind)
+    words = f"A comma list of {one_of(REGISTRIES[kind])}{more}.  [{default}]"
+    return click.option(f"--{plural}", metavar="NAME[:PARAMETER=VALUE,...],...", help=words)
 
 
 @click.command()
@@ -46,14 +45,11 @@ _BASELINE = "ktransformers"
 @click.option("--machines", default=MACHINE, show_default=True, help="A comma list.")
 @click.option("--cache-ratios", default=str(CACHE_RATIO), show_default=True, help="A comma list.")
 @click.option("--systems", help=f"A comma list of {one_of(SYSTEMS)}.  [all of them]")
-@click.option(
-    "--schedules",
-    help=f"A comma list of {one_of(schedules)}; combined with --caches and --prefetches.  "
-    f"[{SCHEDULE}]",
-)
-@click.option("--caches", help=f"A comma list of {one_of(caches)}.  [{CACHE}]")
-@click.option("--prefetches", help=f"A comma list of {one_of(prefetches)}.  [{PREFETCH}]")
-@slot_options
+@_list_option("schedules", "; combined with --caches and --prefetches")
+@_list_option("caches")
+@_list_option("prefetches")
+@promote_option
+@moved_options
 @click.option("--baseline", help="What speedups are relative to.  [ktransformers, or the first]")
 @setup_options
 @click.option("--jobs", type=int, help="Runs at the same time.  [one per core]")
@@ -63,6 +59,9 @@ _BASELINE = "ktransformers"
 def compare(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     """Compare policies, cache ratios and machines on one trace.
 
+    In lists of policies a comma before `parameter=` belongs to the policy before it:
+    --caches lru,mrs:alpha=0.3,pool=global,belady names three caches.
+
     Combinations that cannot be are shown as skipped, with the reason. Without --trace a model
     replays what `moesaic simulate` would."""
     from moesaic.cli.shared.out_files import check_picture
@@ -70,7 +69,6 @@ def compare(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     check_picture("--plot", asked["plot"])
     check_phase_options(asked)
     entries = _entries(asked)
-    check_cache_options(asked, [cache_of(entry.options) for entry in entries])
     baseline = _baseline(asked["baseline"], [entry.label for entry in entries])
     cells = _run(asked, entries)
     _report(cells, baseline, as_json, command_line(context))
@@ -84,7 +82,10 @@ def compare(context: click.Context, /, as_json: bool, **asked: Any) -> None:
 def _entries(asked: dict[str, Any]) -> list[Contender]:
     from moesaic.cli.study.comparison import contenders
 
-    lists = [names(f"--{kind}", asked[kind]) for kind in ("schedules", "caches", "prefetches")]
+    lists = [
+        policy_list(f"--{plural}", REGISTRIES[kind], asked[plural])
+        for plural, kind in _LISTS.items()
+    ]
     systems = names("--systems", asked["systems"])
     if not systems and not any(lists):
         systems = list(SYSTEMS)
@@ -111,7 +112,7 @@ def _run(asked: dict[str, Any], entries: list[Contender]) -> list[Outcome]:
     if jobs < 1:
         raise ImpossibleSetting(f"--jobs is {jobs}; it must be at least 1")
     cells = plan_grid(
-        lambda options: build_settings({**only_for_its_cache(asked, cache_of(options)), **options}),
+        lambda options: build_settings({**asked, **options}),
         entries,
         names("--machines", asked["machines"]),
         ratios("--cache-ratios", asked["cache_ratios"]),

@@ -17,12 +17,13 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from moesaic.cli.shared.output import progress
-from moesaic.cli.shared.simulation_options import CACHE, PREFETCH, SCHEDULE
 from moesaic.core.errors import ImpossibleSetting, MissingExtra
 from moesaic.hardware.load import load_machine
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
 from moesaic.lab.simulate.workload import choose_workload
+from moesaic.policies.policy_choice import PolicyChoice
+from moesaic.policies.policy_set import PolicySet
 
 Build = Callable[[dict[str, Any]], Settings]
 
@@ -57,17 +58,22 @@ class Outcome:
 
 def contenders(
     systems: Iterable[str],
-    schedules: Sequence[str],
-    caches: Sequence[str],
-    prefetches: Sequence[str],
+    schedules: Sequence[PolicyChoice] = (),
+    caches: Sequence[PolicyChoice] = (),
+    prefetches: Sequence[PolicyChoice] = (),
 ) -> list[Contender]:
     """The systems by name, then every combination of the policies that were listed."""
     found = [Contender(name, {"system": name}) for name in systems]
     if schedules or caches or prefetches:
-        lists = (schedules or (SCHEDULE,), caches or (CACHE,), prefetches or (PREFETCH,))
-        for schedule, cache, prefetch in product(*lists):
-            options = {"schedule": schedule, "cache": cache, "prefetch": prefetch}
-            found.append(Contender("+".join(options.values()), options))
+        own = PolicySet()
+        lists = (
+            schedules or (own.schedule,),
+            caches or (own.cache,),
+            prefetches or (own.prefetch,),
+        )
+        for chosen in product(*lists):
+            options = dict(zip(("schedule", "cache", "prefetch"), chosen, strict=True))
+            found.append(Contender("+".join(map(str, chosen)), options))
     return found
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moesaic.cli.shared.engine_options import engine_settings, one_text_options
-from moesaic.cli.shared.simulation_options import names, one_of, stack
+from moesaic.cli.shared.option_stack import one_of, stack
+from moesaic.cli.shared.simulation_options import names
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 
 if TYPE_CHECKING:

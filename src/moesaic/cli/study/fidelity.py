@@ -86,12 +86,12 @@ def _compare(asked: dict[str, Any]) -> tuple[MachineSpec, list[Comparison]]:
     from moesaic.policies.systems import load_system
 
     systems = names("--systems", asked["systems"])
-    for system in systems:
-        load_system(system)
     cached = ratios("--cache-ratios", asked["cache_ratios"])
     settings = EngineSettings(
         accelerator="emulated", threads=asked["threads"], link_gb_s=asked["link_bandwidth"]
     )
+    for system in systems:  # what cannot run is refused before anything is measured
+        settings.with_system(load_system(system))
     architecture = synthetic_architecture(asked["synthetic"], asked["layers"])
     needed_memory(architecture.spec, settings, cached)
     warn_if_busy()

@@ -49,7 +49,7 @@ def _room(described: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "experts", "all computed by the CPU: there is no accelerator"
     else:
         share = f"{room['slots']} experts, {room['cache_ratio']:.1%} of them all"
-        yield "slots", f"{share}, {policies['slots']}"
+        yield "slots", f"{share}, {policies['parameters']['cache']['pool']}"
         names = (policies[kind] for kind in ("schedule", "cache", "prefetch"))
         yield "policies", " + ".join(names)
     yield "sequences", f"{room['sequences']} at once"

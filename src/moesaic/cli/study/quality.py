@@ -14,7 +14,8 @@ import click
 
 from moesaic.cli.shared.engine_options import one_text_options, one_text_settings
 from moesaic.cli.shared.model_folder import model_folder
-from moesaic.cli.shared.simulation_options import command_line, json_option, names, one_of
+from moesaic.cli.shared.option_stack import one_of
+from moesaic.cli.shared.simulation_options import command_line, json_option, names
 from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 

@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 def simulate(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     """Run one model on one simulated machine.
 
-    Without policies this is HybriMoE. Without --trace a model replays the routing recorded from it
-    where the package has that, and synthetic routing otherwise (or with --trace synthetic). Models,
-    machines and policies are listed by `moesaic models`, `moesaic machines` and `moesaic
-    policies`."""
+    Without policies this is the system moesaic. Without --trace a model replays the routing
+    recorded from it where the package has that, and synthetic routing otherwise (or with --trace
+    synthetic). Models, machines and policies with their parameters are listed by `moesaic models`,
+    `moesaic machines` and `moesaic policies`."""
     from moesaic.cli.shared.out_files import TRACES, check_file, check_picture
     from moesaic.cli.shared.output import print_json
 

@@ -11,8 +11,7 @@ from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.draft import Draft, MemoryPlan, make_draft
 from moesaic.engine.memory.sizes import Sizes
 from moesaic.model_info.model_spec import ModelSpec
-from moesaic.policies.prefetch import prefetches
-from moesaic.policies.schedule import schedules
+from moesaic.policies.policy_checks import lookahead, needing_slots
 
 CACHE_RATIO = 0.25  # where neither it nor the accelerator's memory is given
 SHORTEST = 256  # tokens: less than that is no use to anybody
@@ -23,7 +22,7 @@ def decide(spec: ModelSpec, settings: EngineSettings, available: int) -> MemoryP
     """The plan with the most room that fits, or the smallest, which then does not."""
     sizes = Sizes.of(spec, settings)
     shortest, longest = _lengths(spec, settings)
-    foresees = prefetches.create(settings.prefetch).lookahead > 0
+    foresees = lookahead(settings.policies) > 0
     draft = partial(make_draft, sizes, settings, available, foresees)
     slots = _slots(spec, settings, draft, shortest, longest)
     return draft(slots, largest(shortest, longest, lambda length: draft(slots, length).fits))
@@ -51,20 +50,21 @@ def _slots(
         return 0
     if sized_by_memory(settings):
         for length in (_fair_length(draft, least, shortest, longest), shortest):
-            slots = _most_slots(spec, settings.per_layer, least, partial(draft, length=length))
+            slots = _most_slots(spec, settings, least, partial(draft, length=length))
             if draft(slots, length).fits:
                 break
         return slots
     ratio = CACHE_RATIO if settings.cache_ratio is None else settings.cache_ratio
-    slots = slots_of(spec, ratio, settings.per_layer)
+    slots = settings.policies.slots_at(ratio, spec.num_moe_layers, spec.num_experts)
     if slots < least:
         raise ImpossibleSetting(
-            f"schedule {needing_slots(settings)!r} computes every expert on the accelerator, but "
-            f"cache ratio {ratio} leaves {slots} slots for the {least} layers of {spec.name}: use "
-            f"at least {1 / spec.num_experts:.4g}, or a schedule that can use the CPU"
+            f"schedule {needing_slots(settings.policies)!r} computes every expert on the "
+            f"accelerator, but cache ratio {ratio} leaves {slots} slots for the {least} layers of "
+            f"{spec.name}: use at least {1 / spec.num_experts:.4g}, or a schedule that can use the "
+            "CPU"
         )
     if settings.cache_ratio and not slots:
-        least = _unit(spec, settings.per_layer)
+        least = _unit(spec, settings)
         raise ImpossibleSetting(
             f"cache ratio {ratio:g} leaves no slot in the accelerator; the smallest cache of "
             f"{spec.name} has {least}: use --cache-ratio {least / spec.num_expert_blocks:.4g} or "
@@ -78,9 +78,9 @@ def sized_by_memory(settings: EngineSettings) -> bool:
     return settings.cache_ratio is None and settings.gpu_memory_gb is not None
 
 
-def _unit(spec: ModelSpec, per_layer: bool) -> int:
+def _unit(spec: ModelSpec, settings: EngineSettings) -> int:
     """Slots are given out by so many."""
-    return spec.num_moe_layers if per_layer else 1
+    return spec.num_moe_layers if settings.policies.per_layer else 1
 
 
 def _fair_length(draft: Draft, least: int, shortest: int, longest: int) -> int:
@@ -93,17 +93,17 @@ def _fair_length(draft: Draft, least: int, shortest: int, longest: int) -> int:
 
 
 def _most_slots(
-    spec: ModelSpec, per_layer: bool, least: int, draft: Callable[[int], MemoryPlan]
+    spec: ModelSpec, settings: EngineSettings, least: int, draft: Callable[[int], MemoryPlan]
 ) -> int:
-    unit = _unit(spec, per_layer)
+    unit = _unit(spec, settings)
     low, high = least // unit, spec.num_expert_blocks // unit
     return unit * largest(low, high, lambda n: draft(n * unit).fits)
 
 
 def _least_slots(spec: ModelSpec, settings: EngineSettings) -> int:
-    schedule = needing_slots(settings)
+    schedule = needing_slots(settings.policies)
     if schedule is None:
-        return _unit(spec, settings.per_layer) if sized_by_memory(settings) else 0
+        return _unit(spec, settings) if sized_by_memory(settings) else 0
     if settings.accelerator == "none":
         raise ImpossibleSetting(
             f"schedule {schedule!r} computes every expert on the accelerator, but there is none: "
@@ -113,21 +113,8 @@ def _least_slots(spec: ModelSpec, settings: EngineSettings) -> int:
     return spec.num_moe_layers
 
 
-def needing_slots(settings: EngineSettings) -> str | None:
-    """The schedule, if any, that cannot do without experts in the accelerator."""
-    names = (settings.schedule_for(phase) for phase in ("decode", "prefill"))
-    return next((name for name in names if schedules.load(name).needs_slots), None)
-
-
 def largest(low: int, high: int, fits: Callable[[int], bool]) -> int:
     """The largest number that fits, if all below it do; `low` where none does."""
     if not fits(low):
         return low
     return low + bisect_left(range(low + 1, high + 1), True, key=lambda n: not fits(n))
-
-
-def slots_of(spec: ModelSpec, cache_ratio: float, per_layer: bool) -> int:
-    """As many slots as the simulator has at this ratio: with `per_layer`, the same for each."""
-    if per_layer:
-        return round(cache_ratio * spec.num_experts) * spec.num_moe_layers
-    return round(cache_ratio * spec.num_expert_blocks)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from moesaic.core.dtypes import BITS_PER_WEIGHT
@@ -15,7 +14,9 @@ from moesaic.core.errors import MoesaicError
 from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.draft import SPARE, MemoryPlan, Part
-from moesaic.engine.memory.fitting import SHORTEST, largest, needing_slots, sized_by_memory
+from moesaic.engine.memory.fitting import SHORTEST, largest, sized_by_memory
+from moesaic.policies.policy_checks import needing_slots
+from moesaic.policies.policy_set import with_options
 
 Decide = Callable[[EngineSettings], MemoryPlan]
 Fits = Callable[..., bool]  # with these settings changed
@@ -32,11 +33,11 @@ def refusal(plan: MemoryPlan, settings: EngineSettings, decide: Decide) -> str:
 
 
 def _why(settings: EngineSettings) -> str:
-    schedule = needing_slots(settings)
+    schedule = needing_slots(settings.policies)
     if schedule:
         return f" (schedule {schedule!r} needs a slot for every layer)"
     if sized_by_memory(settings):
-        experts = "one expert of every layer" if settings.per_layer else "one expert"
+        experts = "one expert of every layer" if settings.policies.per_layer else "one expert"
         return f" (with the smallest cache there is, {experts})"
     return ""
 
@@ -69,7 +70,7 @@ def _listed(parts: Iterable[Part]) -> str:
 def _advice(plan: MemoryPlan, settings: EngineSettings, decide: Decide) -> str:
     def fits(**fields: Any) -> bool:
         try:
-            return decide(replace(settings, **fields)).fits
+            return decide(with_options(settings, fields)).fits
         except MoesaicError:  # a change may also be impossible
             return False
 
@@ -101,9 +102,8 @@ def _changes(plan: MemoryPlan, settings: EngineSettings, fits: Fits) -> Iterator
     smaller = [d for d in ("int8", "int4") if BITS_PER_WEIGHT[d] < bits]
     for dtype in [dtype for dtype in smaller if fits(expert_dtype=dtype)][:1]:
         yield Change(f"--expert-dtype {dtype}", {"expert_dtype": dtype})
-    if needing_slots(settings):
-        split = {"schedule": "best-split", "prefill_schedule": None}
-        yield Change("--schedule best-split", split)
+    if needing_slots(settings.policies):
+        yield Change("--schedule best-split", {"schedule": "best-split"})
 
 
 def _smallest(plan: MemoryPlan, settings: EngineSettings) -> Change:

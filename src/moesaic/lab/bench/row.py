@@ -27,16 +27,9 @@ class Contender:
 
     def policies(self, phase: str) -> dict[str, Any] | None:
         """None without an accelerator: then nothing is decided."""
-        settings = self.settings
-        if settings.accelerator == "none":
+        if self.settings.accelerator == "none":
             return None
-        return {
-            "schedule": settings.schedule_for(phase),
-            "cache": settings.cache,
-            "prefetch": settings.prefetch,
-            "slots": "per-layer" if settings.per_layer else "global",
-            "promote": settings.promote,
-        }
+        return self.settings.policies.as_dict(phase)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from moesaic.core.dtypes import weight_bytes
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.core.units import GB
 from moesaic.hardware.spec import MachineSpec
 from moesaic.model_info.model_spec import ModelSpec
-from moesaic.policies.cache import caches
-from moesaic.policies.placement import FILLS
-from moesaic.policies.prefetch import prefetches
-from moesaic.policies.schedule import schedules
+from moesaic.policies.policy_checks import check_together, needing_slots
+from moesaic.policies.policy_set import PHASES, PolicySet
 from moesaic.policies.systems import System
 
-PHASES = ("decode", "prefill")
 MOST_TOKENS = 10_000_000  # days of simulation; more is a slip of the finger
 BELIEFS = {
     "measured": "probe the machine at a few token counts before the run (HybriMoE's warm-up)",
@@ -30,9 +27,7 @@ class Settings:
     model: ModelSpec
     machine: MachineSpec
     phase: str = "decode"
-    schedule: str = "hybrid"
-    cache: str = "mrs"
-    prefetch: str = "impact"
+    policies: PolicySet = field(default_factory=PolicySet)
     cache_ratio: float = 0.25  # share of all routed experts that GPU memory holds
     tokens: int = 256  # decode: measured steps; prefill: tokens per prompt
     batch: int = 1  # decode: sequences in parallel
@@ -40,22 +35,14 @@ class Settings:
     prompts: int = 4  # prefill: measured prompts
     warmup: int | None = None  # steps before measuring; None: 32 decode steps or 1 prompt
     profile_tokens: int = 256  # first tokens of the trace: they decide the initial placement
-    fill: str = "auto"  # initial placement; auto: what the schedule wants
-    per_layer: bool = True  # every layer has its own slots, or all layers compete
-    promote: bool = True  # experts that ran on the CPU may take a slot in idle link time
     expert_dtype: str = "bf16"
     dense_dtype: str = "bf16"
     belief: str = "measured"
-    alpha: float | None = None  # mrs averaging coefficient; None: its default
     seed: int = 0  # of the synthetic trace, where no trace is given
     checked: bool = False  # prove every plan legal while running
 
     def __post_init__(self) -> None:
         _known("phase", self.phase, PHASES)
-        _known("schedule", self.schedule, schedules)
-        _known("cache", self.cache, caches)
-        _known("prefetch", self.prefetch, prefetches)
-        _known("fill", self.fill, ("auto", *FILLS))
         _known("belief", self.belief, BELIEFS)
         for name in ("tokens", "batch", "prompts"):
             if getattr(self, name) < 1:
@@ -73,17 +60,15 @@ class Settings:
                 f"cache ratio is {self.cache_ratio}; it is the share of all routed experts kept in "
                 "GPU memory and must lie between 0 and 1"
             )
-        self._check_policies()
+        check_together(self.policies)
         self._check_slots()
         self._check_memory()
 
     @property
     def slots(self) -> int:
         """How many experts GPU memory holds."""
-        layers = self.model.num_moe_layers
-        if self.per_layer:
-            return round(self.cache_ratio * self.model.num_experts) * layers
-        return round(self.cache_ratio * self.model.num_expert_blocks)
+        layers, experts = self.model.num_moe_layers, self.model.num_experts
+        return self.policies.slots_at(self.cache_ratio, layers, experts)
 
     @property
     def warmup_steps(self) -> int:
@@ -106,29 +91,14 @@ class Settings:
         return self.profile_tokens + (self.warmup_steps + self.steps) * self.tokens_per_step
 
     def with_system(self, system: System) -> Settings:
-        return replace(
-            self,
-            schedule=system.schedule_for(self.phase),
-            cache=system.cache,
-            prefetch=system.prefetch,
-            promote=system.promote,
-            per_layer=system.per_layer,
-        )
-
-    def _check_policies(self) -> None:
-        if self.alpha is not None and not 0.0 < self.alpha <= 1.0:
-            raise ImpossibleSetting(f"alpha is {self.alpha}; it must lie above 0 and at most at 1")
-        if caches.load(self.cache).fixed and prefetches.create(self.prefetch).lookahead:
-            raise ImpossibleSetting(
-                f"cache {self.cache!r} never gives up a slot, so prefetch {self.prefetch!r} has "
-                "nowhere to put an expert: use prefetch 'none' or another cache"
-            )
+        return replace(self, policies=system.policies)
 
     def _check_slots(self) -> None:
-        if self.slots == 0 and schedules.load(self.schedule).needs_slots:
+        schedule = needing_slots(self.policies, (self.phase,))
+        if self.slots == 0 and schedule is not None:
             least = 1.0 / self.model.num_experts
             raise ImpossibleSetting(
-                f"schedule {self.schedule!r} computes every expert on the GPU, but cache ratio "
+                f"schedule {schedule!r} computes every expert on the GPU, but cache ratio "
                 f"{self.cache_ratio} leaves no GPU slot for {self.model.name}: use at least "
                 f"{least:.4g}, or a schedule that can use the CPU"
             )

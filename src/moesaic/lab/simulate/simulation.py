@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import Timeline
 from moesaic.core.units import ns_from_us
 from moesaic.engine.described_belief import described_belief
@@ -24,11 +23,9 @@ from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.belief import Belief, warm_up
 from moesaic.policies.brain import Brain
-from moesaic.policies.cache import caches
+from moesaic.policies.compose import Composition
 from moesaic.policies.future import Future
-from moesaic.policies.placement import initial_placement
-from moesaic.policies.prefetch import prefetches
-from moesaic.policies.schedule import schedules
+from moesaic.policies.policy_checks import needs_future
 from moesaic.policies.shape import Shape
 from moesaic.workloads.source import TraceSource
 from moesaic.workloads.steps import StepRouting, decode_steps, popularity, prefill_steps
@@ -85,7 +82,7 @@ def workload(settings: Settings, source: TraceSource) -> Iterable[StepRouting]:
         routed = decode_steps(source, settings.batch, steps, skip_tokens=skip)
     else:
         routed = prefill_steps(source, settings.tokens, steps, skip_tokens=skip)
-    return list(routed) if _needs_future(settings) else routed
+    return list(routed) if needs_future(settings.policies) else routed
 
 
 def assemble(
@@ -95,35 +92,17 @@ def assemble(
     timeline: Timeline | None,
 ) -> tuple[SimMachine, Brain]:
     """The machine with its initial placement, and the brain that has got to know it."""
-    model, slots = settings.model, settings.slots
+    model, policies = settings.model, settings.policies.for_phase(settings.phase)
     physics = Physics(settings.machine, model, settings.expert_dtype, settings.dense_dtype)
-    schedule = schedules.create(settings.schedule)
-    fill = schedule.fill if settings.fill == "auto" else settings.fill
-    placed = initial_placement(fill, counts, slots, settings.per_layer)
-    dense_on = None
-    if schedule.dense_follows:
-        filled = {e.layer for e in placed}
-        dense_on = [GPU if layer in filled else CPU for layer in range(model.num_moe_layers)]
-    machine = SimMachine(physics, slots, timeline, dense_on)
-    machine.memory.place(placed)
     shape = Shape(model.num_moe_layers, model.num_experts, model.top_k)
-    extra = {} if settings.alpha is None or settings.cache != "mrs" else {"alpha": settings.alpha}
-    cache = caches.create(settings.cache, shape.layers, shape.experts, shape.top_k, **extra)
-    brain = Brain(
-        shape=shape,
-        belief=replace(
-            _belief(settings, machine), decision_ns=ns_from_us(settings.machine.planner.fixed_us)
-        ),
-        schedule=schedule,
-        cache=cache,
-        prefetch=prefetches.create(settings.prefetch),
-        slots=slots,
-        per_layer=settings.per_layer,
-        promote=settings.promote,
-        future=_future(settings, steps) if _needs_future(settings) else None,
-        checked=settings.checked,
-    )
-    return machine, brain
+    composition = Composition(policies, shape, settings.slots, settings.checked)
+    placed = composition.placement(counts)
+    machine = SimMachine(physics, settings.slots, timeline, composition.dense_on(placed))
+    machine.memory.place(placed)
+    decision_ns = ns_from_us(settings.machine.planner.fixed_us)
+    belief = replace(_belief(settings, machine), decision_ns=decision_ns)
+    future = _future(settings, steps) if needs_future(policies) else None
+    return machine, composition.brain(belief, future)
 
 
 def _belief(settings: Settings, machine: SimMachine) -> Belief:
@@ -131,11 +110,6 @@ def _belief(settings: Settings, machine: SimMachine) -> Belief:
     if settings.belief == "measured":
         return warm_up(machine, most, machine.topology)
     return described_belief(machine.physics, most)
-
-
-def _needs_future(settings: Settings) -> bool:
-    cache, prefetch = caches.load(settings.cache), prefetches.load(settings.prefetch)
-    return cache.needs_future or prefetch.needs_future
 
 
 def _future(settings: Settings, steps: Iterable[StepRouting]) -> Future:

@@ -94,6 +94,7 @@ class Brain:
         self.state, self._words = state, state.words
         arrays = (state.of(f) for f in (at.VALUES, at.CACHE_MEMORY, at.CACHE_NUMBERS))
         self.cache.attach(*arrays)  # type: ignore[arg-type]
+        self._entries = state.sizes.entries
         self._plan_at = int(self._words[at.PLAN])
         self._background_at = int(self._words[at.BACKGROUND])
 
@@ -120,6 +121,7 @@ class Brain:
         if tokens > self.state.sizes.cost_tokens:
             self._use(self.state.grown(self.state.sizes.entries, tokens))
         self.state.of(at.COSTS)[:, :tokens] = belief.tables
+        self._cost_tokens = tokens
         self._words[at.CPU_FIRST_NS] = belief.cpu_first_ns
         self._words[at.TRANSFER_NS] = belief.transfer_ns
         self._words[at.DECISION_NS] = belief.decision_ns
@@ -156,10 +158,10 @@ class Brain:
         return plan
 
     def _make_space(self, routing: LayerRouting) -> None:
-        tokens, entries = routing.num_tokens, max(routing.ranked.size, routing.experts.size)
-        if tokens >= self._belief.tables.shape[1]:
+        tokens, entries = len(routing.experts), max(routing.ranked.size, routing.experts.size)
+        if tokens >= self._cost_tokens:
             self.belief = self._belief.covering(tokens)
-        if entries > self.state.sizes.entries:
+        if entries > self._entries:
             self._use(self.state.grown(2 * entries, self.state.sizes.cost_tokens))
 
     def _decide(self, routing: LayerRouting, view: View) -> int:

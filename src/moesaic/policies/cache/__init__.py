@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from moesaic.core.parameter import Parameter
 from moesaic.core.registry import Registry
 
-if TYPE_CHECKING:  # names and summaries must cost no numpy: `--help` reads them
+if TYPE_CHECKING:  # names, summaries and parameters must cost no numpy: `--help` reads them
     from moesaic.policies.cache.base import Cache
 
-caches: Registry[Cache] = Registry("cache")
+PER_LAYER, GLOBAL = "per-layer", "global"
+POOL = Parameter(
+    "pool",
+    str,
+    PER_LAYER,
+    "who competes for slots: each layer's experts for its own share of them, or all experts",
+    choices=(PER_LAYER, GLOBAL),
+)
+
+caches: Registry[Cache] = Registry("cache", shared=(POOL,))
 _HERE = "moesaic.policies.cache"
 
 caches.register("lru", f"{_HERE}.lru:Lru", "evict the least recently used expert")
@@ -18,11 +28,27 @@ caches.register(
     "mrs",
     f"{_HERE}.mrs:Mrs",
     "HybriMoE: evict the lowest running routing score (equation 3)",
+    (
+        Parameter(
+            "alpha", float, 0.1, "weight of the newest scores in the running one", above=0, most=1
+        ),
+        Parameter(
+            "top_p", int, None, "scores of a token that count; auto: twice its experts", least=1
+        ),
+    ),
 )
 caches.register(
     "two-speed",
     f"{_HERE}.two_speed:TwoSpeed",
     "running routing scores at a fast and a slow speed, averaged",
+    (
+        Parameter(
+            "fast", float, 0.2, "weight of the newest scores in the fast average", above=0, most=1
+        ),
+        Parameter(
+            "slow", float, 0.01, "weight of the newest scores in the slow average", above=0, most=1
+        ),
+    ),
 )
 caches.register(
     "belady",

@@ -45,7 +45,14 @@ class TwoSpeed(Cache):
     rule = TWO_SPEED
     planes = 2
 
-    def __init__(self, layers: int, experts: int, top_k: int) -> None:
+    def __init__(
+        self,
+        layers: int,
+        experts: int,
+        top_k: int,
+        fast: float = DEFAULT_FAST,
+        slow: float = DEFAULT_SLOW,
+    ) -> None:
         super().__init__(layers, experts, top_k)
-        self.numbers[FAST], self.numbers[SLOW] = DEFAULT_FAST, DEFAULT_SLOW
+        self.numbers[FAST], self.numbers[SLOW] = fast, slow
         self.numbers[TOP_P] = min(2 * top_k, experts)

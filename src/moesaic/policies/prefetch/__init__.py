@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from moesaic.core.parameter import Parameter
 from moesaic.core.registry import Registry
 
-if TYPE_CHECKING:  # names and summaries must cost no numpy: `--help` reads them
+if TYPE_CHECKING:  # names, summaries and parameters must cost no numpy: `--help` reads them
     from moesaic.policies.prefetch.base import Prefetch
 
 prefetches: Registry[Prefetch] = Registry("prefetch")
 _HERE = "moesaic.policies.prefetch"
+_LOOKAHEAD = Parameter("lookahead", int, 3, "how many layers ahead experts are valued", least=1)
 
 prefetches.register("none", f"{_HERE}.none:NoPrefetch", "only what a layer demands is moved")
 prefetches.register(
@@ -21,10 +23,12 @@ prefetches.register(
 prefetches.register(
     "impact",
     f"{_HERE}.impact:Impact",
-    "HybriMoE: the experts of the next three layers whose presence shortens a layer most",
+    "HybriMoE: the experts of the next layers whose presence shortens a layer most",
+    (_LOOKAHEAD,),
 )
 prefetches.register(
     "oracle",
     f"{_HERE}.oracle:OraclePrefetch",
     "impact with perfect foresight: a bound",
+    (_LOOKAHEAD,),
 )

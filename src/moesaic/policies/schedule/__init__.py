@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from moesaic.core.registry import Registry
 
-if TYPE_CHECKING:  # names and summaries must cost no numpy: `--help` reads them
+if TYPE_CHECKING:  # names, summaries and parameters must cost no numpy: `--help` reads them
     from moesaic.policies.schedule.base import Schedule
 
 schedules: Registry[Schedule] = Registry("schedule")

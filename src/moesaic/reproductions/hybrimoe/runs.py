@@ -14,6 +14,7 @@ from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
 from moesaic.lab.simulate.workload import choose_workload
 from moesaic.model_info.model_zoo import load_model
+from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.systems import load_system
 from moesaic.reproductions.hybrimoe.paper import DTYPE
 from moesaic.workloads.source import MemoryTrace, TraceSource
@@ -40,7 +41,7 @@ class Run:
 
     def settings(self) -> Settings:
         decode = self.phase == "decode"
-        settings = Settings(
+        return Settings(
             load_model(self.model),
             load_machine(self.machine),
             phase=self.phase,
@@ -50,10 +51,8 @@ class Run:
             prompts=PROMPTS,
             expert_dtype=DTYPE,
             dense_dtype=DTYPE,
-            promote=self.promote,
-            **self._named_policies(),
+            policies=self._policies(),
         )
-        return settings.with_system(load_system(self.system)) if self.system else settings
 
     def command(self) -> str:
         """The command that repeats this run."""
@@ -72,6 +71,12 @@ class Run:
         if self.trace is not None:
             words += ["--trace", self.trace]
         return shlex.join([*words, "--json"])
+
+    def _policies(self) -> PolicySet:
+        if self.system:
+            return load_system(self.system).policies
+        assert self.policies is not None, "a run names its system or its policies"
+        return PolicySet.of(**self._named_policies(), promote=self.promote)
 
     def _named_policies(self) -> dict[str, Any]:
         if self.policies is None:
@@ -112,7 +117,7 @@ def routing(model: str, phase: str, trace: str | None) -> TraceSource:
         load_machine("h200-emr16"),  # any machine: the routing does not depend on it
         phase=phase,
         cache_ratio=0.0,
-        prefetch="none",
+        policies=PolicySet.of(prefetch="none"),
         tokens=1024,
         prompts=PROMPTS,
         expert_dtype=DTYPE,

@@ -1,0 +1,85 @@
+"""The one place where policies become a brain, for every body: simulated, emulated, real, tests.
+
+A composition is policies on a model with so many slots. It says what is in GPU memory at first,
+where the dense parts run, and makes the brain once costs are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moesaic.core.offloading import CPU, GPU
+from moesaic.core.routing import ExpertId
+from moesaic.policies import policy_checks
+from moesaic.policies.belief import Belief
+from moesaic.policies.brain import Brain
+from moesaic.policies.cache import caches
+from moesaic.policies.future import Future
+from moesaic.policies.placement import initial_placement
+from moesaic.policies.policy_set import AUTO_FILL, PolicySet
+from moesaic.policies.prefetch import prefetches
+from moesaic.policies.schedule import schedules
+from moesaic.policies.schedule.base import Schedule
+from moesaic.policies.shape import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """`checked`: the brain proves every plan legal before it is handed out."""
+
+    policies: PolicySet
+    shape: Shape
+    slots: int
+    checked: bool = False
+
+    @property
+    def lookahead(self) -> int:
+        """How many layers ahead forecasts are wanted."""
+        return policy_checks.lookahead(self.policies)
+
+    @property
+    def ranks(self) -> int:
+        """How many experts of a token's ranking the policies look at: twice the chosen ones, or as
+        many as a cache was asked to count."""
+        asked = self.policies.cache.parameters.get("top_p") or 0
+        return min(max(2 * self.shape.top_k, int(asked)), self.shape.experts)
+
+    def placement(self, counts: NDArray[np.int64] | None = None) -> list[ExpertId]:
+        """What is in GPU memory before the first step; `counts[layer, expert]` are uses in a
+        profile."""
+        if counts is None:
+            counts = np.zeros((self.shape.layers, self.shape.experts), dtype=np.int64)
+        fill = self.policies.fill
+        if fill == AUTO_FILL:
+            fill = schedules.load(self.policies.schedule.name).fill
+        return initial_placement(fill, counts, self.slots, self.policies.per_layer)
+
+    def dense_on(self, placed: Iterable[ExpertId]) -> list[str] | None:
+        """Per layer, the device of attention and shared experts where they follow the experts;
+        None: always the GPU."""
+        if not schedules.load(self.policies.schedule.name).dense_follows:
+            return None
+        filled = {expert.layer for expert in placed}
+        return [GPU if layer in filled else CPU for layer in range(self.shape.layers)]
+
+    def schedule_for(self, phase: str) -> Schedule:
+        return self.policies.schedule_for(phase).create(schedules)
+
+    def brain(self, belief: Belief, future: Future | None = None) -> Brain:
+        """`future`: what the oracles among the policies know."""
+        policies, shape = self.policies, self.shape
+        return Brain(
+            shape=shape,
+            belief=belief,
+            schedule=self.schedule_for("decode"),
+            cache=policies.cache.create(caches, shape.layers, shape.experts, shape.top_k),
+            prefetch=policies.prefetch.create(prefetches),
+            slots=self.slots,
+            per_layer=policies.per_layer,
+            promote=policies.promote,
+            future=future,
+            checked=self.checked,
+        )
