@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import stock
-from moesaic.core.model import LatentAttention as LatentShape
+from moesaic.model_info.model_spec import LatentAttention as LatentShape
 from moesaic.models.latent_attention import LatentAttention
 from moesaic.models.load import load_decoder, open_model
 

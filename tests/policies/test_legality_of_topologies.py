@@ -10,7 +10,7 @@ from moesaic.core.legality import violations
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId
 from moesaic.core.view import Flight, View
-from more_devices import with_four_dimms
+from more_devices import with_a_dimm, with_four_dimms
 
 TOPOLOGY = with_four_dimms().topology()
 STRIPES = TOPOLOGY.placement("striped@dimm0+dimm1+dimm2+dimm3")
@@ -109,6 +109,16 @@ BROKEN = {
         {"background": (RELAYOUT._replace(keep=False),)},
         "would leave its place and be thrown away",
     ),
+    "from under another move": (
+        LEGAL.queues,
+        {
+            "background": (
+                Move(1, 1, source=STRIPES, destination=D2),
+                Move(1, 2, ExpertId(1, 1), source=D0, destination=STRIPES),
+            )
+        },
+        "is evicted from striped@dimm0+dimm1+dimm2+dimm3 though it is moved from there",
+    ),
     "a full memory": (
         LEGAL.queues,
         {"background": (RELAYOUT._replace(destination=D1),)},
@@ -119,6 +129,29 @@ BROKEN = {
 
 def test_the_plan_to_be_broken_is_legal() -> None:
     assert list(violations(LEGAL, LOADS, view())) == []
+
+
+def test_a_home_is_never_left() -> None:
+    topology = with_a_dimm().topology()
+    memory = Residency(topology, 1, 2, [1, None, 1])
+    seen = View.of(memory, (), [0] * len(topology.lanes))
+    home, dimm = topology.placement("whole@dram"), topology.placement("whole@dimm")
+    move = Move(0, 1, source=home, destination=dimm, leaves=True)
+    plan = LayerPlan(0, {"cpu": (0,)}, (), (move,))
+    loads = np.array([1, 0])
+    (said,) = violations(plan, loads, seen)
+    assert said.endswith("is evicted from whole@dram, which holds every expert for ever")
+    copied = plan._replace(background=(move._replace(leaves=False),))
+    assert not list(violations(copied, loads, seen))
+
+
+def test_policies_of_offloading_see_what_comes_to_the_accelerator_only() -> None:
+    seen = view()
+    assert [flight.destination for flight in seen.in_flight] == [D1]
+    assert seen.arriving == ()
+    assert seen.resident.sum() == 1
+    assert (seen.slots, seen.occupied, seen.held.tolist()) == (2, 1, [1, 0])
+    assert seen.for_offloading()[2:] == (1, 0, 0, 0)
 
 
 @pytest.mark.parametrize(("served", "changes", "complaint"), BROKEN.values(), ids=BROKEN.keys())
