@@ -7,10 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from invented import RandomStep, future_of
-<<<<<<< HEAD
 from moesaic.core.body import Decider
-=======
->>>>>>> topology
 from moesaic.core.report import StepReport, Timeline
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics

@@ -60,11 +60,7 @@ class RandomBrain(Brain):
     """Any device for any expert, transfers kept and staged, and anybody moved in idle time.
     `done` counts what kinds of things it asked for."""
 
-<<<<<<< HEAD
     schedule: Any = None  # a runner may set it; nothing is scheduled by it
-=======
-    schedule: Any = None  # the runner chooses one per phase, and it is not asked
->>>>>>> topology
 
     def __init__(self, spec: ModelSpec, slots: int, seed: int = 0) -> None:
         self.done: Counter[str] = Counter()

@@ -25,11 +25,7 @@ BROUGHT, LATE = 2, 3  # experts of the second layer: one under way when it is ro
 class Script(Brain):
     """Brings an expert of the second layer during the first; lets it arrive when told to."""
 
-<<<<<<< HEAD
     schedule: Any = None  # a runner may set it; nothing is scheduled by it
-=======
-    schedule: Any = None  # the runner chooses one per phase, and it is not asked
->>>>>>> topology
 
     def __init__(self, runner: Runner, link: HandLink, arrives: str) -> None:
         assert isinstance(runner.machine, AcceleratedMachine)
