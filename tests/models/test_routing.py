@@ -158,7 +158,7 @@ def test_a_choice_may_be_made_for_several_layers_at_once() -> None:
         for layer, own in enumerate(biases):
             alone = choose(rule, logits[:, layer], own)
             assert torch.equal(together.experts[:, layer], alone.experts)
-            for part, same in zip(together[1:], alone[1:], strict=True):
+            for part, same in zip(together[1:4], alone[1:4], strict=True):
                 assert torch.allclose(part[:, layer], same, rtol=0, atol=1e-6)
 
 

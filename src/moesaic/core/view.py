@@ -100,16 +100,6 @@ class View(AcceleratorMemory):
     def pcie_busy_ns(self) -> int:
         return self.lane_busy_ns(PCIE)
 
-    def for_offloading(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], int, int, int, int]:
-        """`resident`, `held`, `occupied` and the three busy times at once: for whoever has no
-        microseconds to look up names. Only of a machine with an accelerator, which comes first."""
-        busy, units = self.busy_ns.tolist(), self.topology.units
-        held, occupied = self.memory_held[0], self.memory_occupied.item(0)
-        link = len(self.topology.devices)  # the first lane behind them
-        if units > 1:
-            held, occupied = held // units, occupied // units
-        return self.located[IN_VRAM], held, occupied, busy[0], busy[1], busy[link]
-
     def lane_busy_ns(self, name: str) -> int:
         """0 of a lane that the machine has not got."""
         at = self.topology.lane_index.get(name)

@@ -4,6 +4,7 @@ them are always there, and come first; what else is described by name follows.""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import isinf
 from re import fullmatch
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,11 @@ class BadReference(ImpossibleSetting):
         self.field, self.expected = field, expected
 
 
+def _bytes(memory_gb: float) -> int | None:
+    """None: no limit."""
+    return None if isinf(memory_gb) else round(memory_gb * GB)
+
+
 def topology_of(spec: MachineSpec) -> Topology:
     """Main memory is the experts' home, unless a placement takes its name: then experts lie
     striped over those memories (or elsewhere), and CPU and link read them there."""
@@ -38,9 +44,9 @@ def topology_of(spec: MachineSpec) -> Topology:
     cpu_reads = _reads(spec, (*((DRAM,) if host else ()), *spec.cpu.reads_gb_s))
     home = () if host else (Memory(DRAM, CPU),)
     memories = (
-        Memory(VRAM, GPU, round(spec.gpu.memory_gb * GB)),
+        Memory(VRAM, GPU, _bytes(spec.gpu.memory_gb)),
         *home,
-        *(Memory(n, m.owner or None, round(m.memory_gb * GB)) for n, m in spec.memories.items()),
+        *(Memory(n, m.owner or None, _bytes(m.memory_gb)) for n, m in spec.memories.items()),
     )
     links = (
         Link(PCIE, host.memories if host else (DRAM,), (VRAM,)),

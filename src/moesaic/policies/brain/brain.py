@@ -175,7 +175,8 @@ class Brain:
             s[first : first + 3 * len(coming)] = [n for f in coming for n in f[:3]]
         inputs = (
             s, self._step, routing.layer, routing.experts, routing.ranked, routing.scores,
-            *view.for_offloading(),
+            view.located, view.memory_held, view.memory_occupied, view.busy_ns,
+            view.topology.units, len(view.topology.devices),
         )  # fmt: skip
         if self._compiled:
             return handle.decide(*inputs)
