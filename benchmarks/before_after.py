@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from moesaic.core.layer_plan import LayerPlan
-from moesaic.core.view import CPU, GPU
+from moesaic.core.offloading import CPU, GPU
 from moesaic.hardware.load import load_machine
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import assemble, workload

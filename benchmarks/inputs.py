@@ -6,7 +6,7 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.routing import LayerRouting
 from moesaic.core.view import View
 from moesaic.hardware.load import load_machine
@@ -74,7 +74,7 @@ class _Timed:
         self.deciding_us.append((perf_counter_ns() - start) / 1000)
         return plan
 
-    def look_ahead(self) -> tuple[Transfer, ...]:
+    def look_ahead(self) -> tuple[Move, ...]:
         start = perf_counter_ns()
         background = self._brain.look_ahead()
         self.looking_us.append((perf_counter_ns() - start) / 1000)

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.legality import check
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import LayerReport
 from moesaic.core.routing import ExpertId, LayerRouting
-from moesaic.core.view import CPU, GPU, View
+from moesaic.core.view import View
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.brain import Brain
 
@@ -29,7 +30,7 @@ class Books:
     def __post_init__(self) -> None:
         self.occupied = self.view.occupied
 
-    def kept(self, target: ExpertId) -> Transfer | None:
+    def kept(self, target: ExpertId) -> Move | None:
         """Into a free slot or somebody's, whichever is possible."""
         victim = self.victim() if self.rng.random() < 0.5 else None
         if victim is None and self.occupied >= self.view.slots:
@@ -37,13 +38,13 @@ class Books:
             if victim is None:
                 return None
         self.occupied += victim is None
-        return Transfer(*target, victim)
+        return Move(*target, victim)
 
-    def staged(self, target: ExpertId) -> Transfer:
+    def staged(self, target: ExpertId) -> Move:
         """Used once; now and then somebody has to go all the same, which frees a slot."""
         victim = self.victim() if self.rng.random() < 0.2 else None
         self.occupied -= victim is not None
-        return Transfer(*target, victim, keep=False)
+        return Move(*target, victim, keep=False)
 
     def victim(self) -> ExpertId | None:
         resident = [ExpertId(*map(int, at)) for at in np.argwhere(self.view.resident)]
@@ -87,7 +88,7 @@ class RandomBrain(Brain):
         self._count(coming)
         return self._plan
 
-    def look_ahead(self) -> tuple[Transfer, ...]:
+    def look_ahead(self) -> tuple[Move, ...]:
         view, rng = self._view, self._rng
         taken = {ExpertId(f.layer, f.expert) for f in view.in_flight}
         taken |= {ExpertId(t.layer, t.expert) for t in self._plan.transfers}
@@ -106,7 +107,7 @@ class RandomBrain(Brain):
     def learn(self, routing: LayerRouting, report: LayerReport) -> None:
         assert report.active == len(np.unique(routing.experts))
 
-    def _demanded(self, target: ExpertId) -> Transfer:
+    def _demanded(self, target: ExpertId) -> Move:
         kept = self._books.kept(target) if self._rng.random() < 0.5 else None
         return kept if kept is not None else self._books.staged(target)
 

@@ -45,6 +45,7 @@ def test_nothing_asked_means_the_defaults() -> None:
         (("--schedule", "hybrid"), {"schedule": "hybrid"}),
         (("--cache", "lru"), {"cache": "lru"}),
         (("--prefetch", "none"), {"prefetch": "none"}),
+        (("--gate", "full"), {"gate": "full"}),
         (("--cache", "lru:pool=global"), {"cache": policy("lru", pool="global")}),
         (("--prefetch", "impact:lookahead=2"), {"prefetch": policy("impact", lookahead=2)}),
         (("--no-promote",), {"promote": False}),

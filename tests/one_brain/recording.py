@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from closed_loop import assembled, play
 from invented import RandomStep
 from moesaic.core.body import Decider
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.report import LayerReport
 from moesaic.core.routing import LayerRouting
 from moesaic.core.view import View
@@ -40,7 +40,7 @@ class Listener:
         self._plan = self._brain.decide(routing, view)
         return self._plan
 
-    def look_ahead(self) -> tuple[Transfer, ...]:
+    def look_ahead(self) -> tuple[Move, ...]:
         background = self._brain.look_ahead()
         self._plan = self._plan._replace(background=background)
         return background

@@ -39,7 +39,7 @@ def fill(brain: Brain, moment: Moment, step: int) -> np.ndarray:
     words, routing, view = brain.state.words, moment.routing, moment.view
     words[at.NUM_FLIGHTS] = len(view.in_flight)
     for number, flight in enumerate(view.in_flight):
-        brain.state.of(at.FLIGHTS)[number] = flight
+        brain.state.of(at.FLIGHTS)[number] = flight[:3]
     fill_routing(words, step, routing.layer, routing.experts, routing.ranked, routing.scores)
     busy = (view.gpu_busy_ns, view.cpu_busy_ns, view.pcie_busy_ns)
     fill_view(words, view.resident, view.held, view.occupied, *busy)

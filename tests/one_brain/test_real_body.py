@@ -12,7 +12,7 @@ from recording import Listener, Moment, replayed
 
 from invented import make_brain, policy_combinations, small_machine
 from moesaic.core.body import Body, Decider
-from moesaic.core.layer_plan import Transfer
+from moesaic.core.layer_plan import Move
 from moesaic.core.legality import check
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.routing import ExpertId
@@ -90,7 +90,7 @@ def simulated(moment: Moment) -> tuple[list[Span], LayerReport]:
     tokens = moment.routing.num_tokens
     step = Step.prompt(tokens)
     machine.begin(step, lambda _: moment.routing)
-    machine.offer(tuple(Transfer(f.layer, f.expert) for f in view.in_flight))
+    machine.offer(tuple(Move(f.layer, f.expert) for f in view.in_flight))
     routing = machine.route(layer)
     check(moment.plan, routing.loads(loaded(FAMILY).spec.num_experts), machine.view(layer))
     report = machine.run(moment.plan)

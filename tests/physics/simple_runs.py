@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from invented import StatedPhysics, routing_of_loads, small_model, stated_physics
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import LayerReport, Span, Timeline
 from moesaic.core.routing import ExpertId
 from moesaic.core.step import Step
-from moesaic.core.view import CPU, GPU
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.planning_cost import PlanningCost
 
@@ -49,8 +49,8 @@ def run_layer(
     machine: SimMachine,
     gpu: tuple[int, ...] = (),
     cpu: tuple[int, ...] = (),
-    transfers: tuple[Transfer, ...] = (),
-    background: tuple[Transfer, ...] = (),
+    transfers: tuple[Move, ...] = (),
+    background: tuple[Move, ...] = (),
     layer: int = 0,
     planning_ns: int = 0,
 ) -> LayerReport:

@@ -8,12 +8,12 @@ import pytest
 
 from closed_loop import assembled, chosen, play
 from invented import policy_combinations, random_steps, routing_of, small_machine, small_model
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.offloading import GPU
 from moesaic.core.report import LayerReport, StepReport
 from moesaic.core.routing import ExpertId
 from moesaic.core.step import Step
 from moesaic.core.units import NS_PER_S
-from moesaic.core.view import GPU
 from moesaic.hardware.spec import MachineSpec
 from moesaic.lab.simulate.floor import Floor
 from moesaic.machines.sim import SimMachine
@@ -57,7 +57,7 @@ def test_what_is_nearly_there_need_not_be_read_again() -> None:
     step = Step.decode(1)
     machine.begin(step, lambda layer: routing_of(layer, [[0]]))
     machine.route(0)
-    machine.run(LayerPlan(0, {GPU: (0,)}, (), (Transfer(1, 0),)))
+    machine.run(LayerPlan(0, {GPU: (0,)}, (), (Move(1, 0),)))
     machine.route(1)
     (flight,) = machine.view(1).in_flight
     assert 0 < flight.remaining_ns < 100

@@ -8,10 +8,11 @@ import numpy as np
 from closed_loop import assembled, chosen
 from invented import RandomStep, random_steps, small_machine, small_model
 from moesaic.core.layer_plan import LayerPlan
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import LayerReport
 from moesaic.core.routing import LayerRouting
 from moesaic.core.step import Step
-from moesaic.core.view import CPU, GPU, View
+from moesaic.core.view import View
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.brain import Brain

@@ -15,9 +15,9 @@ import pytest
 
 from invented import RandomStep, random_steps, small_machine, small_model
 from moesaic.core.layer_plan import LayerPlan
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import Timeline, busy_ns
 from moesaic.core.step import Step
-from moesaic.core.view import CPU, GPU
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.model_info.model_spec import ModelSpec

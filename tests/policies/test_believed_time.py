@@ -20,10 +20,10 @@ from invented import (
     small_model,
     stated_physics,
 )
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.offloading import CPU
 from moesaic.core.routing import ExpertId, LayerRouting
 from moesaic.core.step import Step
-from moesaic.core.view import CPU
 from moesaic.machines.sim import SimMachine
 from moesaic.policies.schedule import schedules
 
@@ -74,7 +74,7 @@ def test_a_layer_takes_as_long_as_believed(schedule: str, case: Case) -> None:
     first = routing_of(0, [[0]] * routing.num_tokens)
     machine.begin(Step.prompt(routing.num_tokens), lambda at: (first, routing)[at])
     machine.route(0)
-    background = () if coming is None else (Transfer(*coming),)
+    background = () if coming is None else (Move(*coming),)
     machine.run(LayerPlan(0, {CPU: (0,)}, (), background))
     machine.route(1)
     plan = brain.plan(routing, machine.view(1))

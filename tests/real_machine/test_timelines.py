@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.report import Span, Timeline
-from moesaic.core.view import CPU, GPU, PCIE
 from moesaic.engine.runner import Feed, Runner
 from moesaic.kernels.base import LayerExecutor
 from random_plans import RandomBrain

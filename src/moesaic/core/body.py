@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol, TypeVar
 
 from moesaic.core.capabilities import Capabilities
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.report import LayerReport, StepReport
 from moesaic.core.routing import LayerRouting
 from moesaic.core.view import View
@@ -24,7 +24,7 @@ class Decider(Protocol):
 
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan: ...
 
-    def look_ahead(self) -> tuple[Transfer, ...]: ...
+    def look_ahead(self) -> tuple[Move, ...]: ...
 
     def learn(self, routing: LayerRouting, report: LayerReport) -> None: ...
 
@@ -32,12 +32,13 @@ class Decider(Protocol):
 class Probed(Protocol):
     """How a brain learns what a machine costs, before the first step."""
 
-    def probe(self, device: str, tokens: int, experts: int) -> int:
-        """Nanoseconds the device takes for so many experts of so many tokens each."""
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
+        """Nanoseconds the device takes for so many experts of so many tokens each, which lie in
+        its own memory or in the named placement."""
         ...
 
-    def probe_transfer(self) -> int:
-        """Nanoseconds one expert takes over the link, alone."""
+    def probe_transfer(self, link: str | None = None) -> int:
+        """Nanoseconds one expert takes over the link (the first, unless named), alone."""
         ...
 
 
@@ -71,7 +72,7 @@ class LayerwiseBody(Protocol):
         first; in real time that has passed by itself."""
         ...
 
-    def offer(self, background: tuple[Transfer, ...]) -> None:
+    def offer(self, background: tuple[Move, ...]) -> None:
         """Transfers for idle link time, decided while the layer runs: they may begin when the
         look-ahead that chose them is over. Forgotten when the next layer is routed."""
         ...

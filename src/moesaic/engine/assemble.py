@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from moesaic.core.report import Timeline
 from moesaic.core.routing import ExpertId, Forecast, LayerRouting
-from moesaic.core.view import View
+from moesaic.core.view import offloading_view
 from moesaic.engine.described_belief import described_belief
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.expert_kernel import expert_kernel
@@ -142,6 +142,7 @@ def _on_machine(
         composition.brain(replace(belief, decision_ns=decision_ns)),
         ContiguousCache(spec, room.sequences, room.length, decoder.dtype),
         {phase: composition.schedule_for(phase) for phase in PHASES},
+        composition.gate(),
     )
 
 
@@ -180,7 +181,7 @@ def _time_decisions(brain: Brain, shape: Shape, slots: int) -> int:
     compiled before the first request."""
     random = np.random.default_rng(0)
     empty = np.zeros((shape.layers, shape.experts), dtype=np.uint8)
-    view = View(empty, slots, np.zeros(shape.layers, dtype=np.int64), 0)
+    view = offloading_view(empty, slots)
     taken = []
     for number in range(9):
         layer, k = number % shape.layers, shape.top_k

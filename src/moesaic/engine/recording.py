@@ -11,8 +11,11 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from moesaic.core.body import Body, Decider
 from moesaic.core.capabilities import Capabilities
+from moesaic.core.confidence import Confidence
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.report import StepReport
@@ -61,6 +64,20 @@ class RecordingBody:
         """The tokens of the step that is about to be done, one entry each."""
         self._documents, self._positions, self._phases = documents, positions, phases
 
+    def keep(self, tokens: Sequence[int], again: Sequence[int], confidence: Confidence) -> None:
+        """The step is done. `tokens` are those of each sequence; of the ones in `again`, the last
+        is run again and not recorded now. `confidence` is of every sequence's last token."""
+        if self._recorder is None:
+            return
+        ends = np.cumsum(tokens) - 1
+        kept = np.ones(len(self._documents), dtype=np.bool_)
+        kept[ends[list(again)]] = False
+        of_tokens = Confidence.unknown(len(kept))
+        for column, known in zip(of_tokens, confidence, strict=True):
+            column[ends] = known
+        self._recorder.end_step(kept, of_tokens)
+        self._open.update(np.asarray(self._documents)[kept].tolist())
+
     def end(self, document: int) -> None:
         """The request is over. What cannot be written whole is not written at all."""
         if self._recorder is None or document not in self._open:
@@ -99,17 +116,13 @@ class RecordingBody:
         return self._body.capabilities
 
     def step(self, work: NetworkPass, brain: Decider) -> StepReport:
-        report = self._body.step(work, _Listening(brain, self._hear))
-        if self._recorder is not None:
-            self._recorder.end_step()
-            self._open.update(self._documents)
-        return report
+        return self._body.step(work, _Listening(brain, self._hear))
 
-    def probe(self, device: str, tokens: int, experts: int) -> int:
-        return self._body.probe(device, tokens, experts)
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
+        return self._body.probe(device, tokens, experts, placement)
 
-    def probe_transfer(self) -> int:
-        return self._body.probe_transfer()
+    def probe_transfer(self, link: str | None = None) -> int:
+        return self._body.probe_transfer(link)
 
     def _hear(self, routing: LayerRouting) -> None:
         if self._closed:
@@ -119,7 +132,12 @@ class RecordingBody:
         if routing.layer == 0:
             self._recorder.begin_step(self._documents, self._positions, self._phases)
         self._recorder.layer(
-            routing.layer, routing.experts, routing.weights, routing.ranked, routing.scores
+            routing.layer,
+            routing.experts,
+            routing.weights,
+            routing.ranked,
+            routing.scores,
+            counts=routing.counts,
         )
 
     def _header(self, routing: LayerRouting) -> TraceHeader:
@@ -131,6 +149,8 @@ class RecordingBody:
             top_k=spec.top_k,
             ranks=ranks,
             has_weights=True,
+            has_counts=True,
+            has_confidence=True,
             has_scores=ranks > spec.top_k,  # otherwise they are the weights once more
             source=f"recorded while {spec.name} generated text",
         )

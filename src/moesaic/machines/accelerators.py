@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from moesaic.core.capabilities import Capabilities
-from moesaic.core.view import CPU, GPU
+from moesaic.core.offloading import CPU, GPU
 from moesaic.hardware import load as machine_files
 from moesaic.kernels.instruction_sets import KERNELS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from moesaic.core.capabilities import Capabilities
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.policies.cache import caches
+from moesaic.policies.gate import gates
 from moesaic.policies.policy_choice import PolicyChoice
 from moesaic.policies.policy_set import PHASES, PolicySet
 from moesaic.policies.prefetch import prefetches
@@ -42,6 +43,15 @@ def check_real(policies: PolicySet, able: Capabilities) -> None:
             "experts, on one device, but the emulated accelerator computes those of every layer "
             "itself, so this would not be that rule. Use `moesaic simulate --system llama.cpp`, "
             "where layers move whole, or another schedule or system"
+        )
+
+
+def check_simulated(policies: PolicySet) -> None:
+    """A simulated run plays every token of a trace once."""
+    if gates.load(policies.gate.name).reruns:
+        raise ImpossibleSetting(
+            f"gate {policies.gate.name!r} runs tokens again where the model is not sure, which a "
+            "simulated run does not do yet: use it with `moesaic run`, or another gate here"
         )
 
 

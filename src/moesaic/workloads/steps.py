@@ -127,10 +127,16 @@ def popularity(source: TraceSource, max_tokens: int | None = None) -> NDArray[np
     counts = np.zeros(header.num_layers * header.num_experts, dtype=np.int64)
     left = max_tokens
     for block in source.blocks():
-        chosen = block.experts[:left, :, : header.top_k]
-        counts += np.bincount((chosen + offsets).ravel(), minlength=len(counts))
+        some = block.rows(slice(0, left))
+        numbers = some.experts[:, :, : header.top_k] + offsets
+        if some.counts is None:
+            used = numbers.ravel()
+        else:  # by a mask that is the same for all layers of a token
+            ranks = np.arange(header.top_k) < some.counts[:, None, None]
+            used = numbers[np.broadcast_to(ranks, numbers.shape)]
+        counts += np.bincount(used, minlength=len(counts))
         if left is not None:
-            left -= len(chosen)
+            left -= len(some)
             if left <= 0:
                 break
     return counts.reshape(header.num_layers, header.num_experts)

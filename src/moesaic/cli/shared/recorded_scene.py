@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from moesaic.cli.shared.scene import Scene
 from moesaic.cli.study.simulate_recording import Recorded, Recording
+from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.units import NS_PER_S
-from moesaic.core.view import CPU, GPU, PCIE
 from moesaic.hardware.host import cpu_name
 
 if TYPE_CHECKING:

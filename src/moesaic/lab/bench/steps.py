@@ -129,6 +129,7 @@ def _rows_of(layers: Layers, rows: slice) -> Layers:
             ranked=whole.ranked[rows],
             scores=whole.scores[rows],
             forecasts=(),
+            counts=None if whole.counts is None else whole.counts[rows],
         )
         for whole in layers
     ]

@@ -9,10 +9,10 @@ from statistics import median
 from time import perf_counter_ns
 
 from moesaic.core.dtypes import weight_bytes
-from moesaic.core.layer_plan import Transfer
+from moesaic.core.layer_plan import Move
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import Timeline
 from moesaic.core.units import NS_PER_S
-from moesaic.core.view import CPU, GPU
 from moesaic.engine.assemble import on_store, synthetic_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Room
@@ -87,7 +87,7 @@ def _measure(runner: Runner, batch: int) -> _PerLayer:
     looking: list[int] = []
     think = runner.brain.look_ahead
 
-    def timed() -> tuple[Transfer, ...]:
+    def timed() -> tuple[Move, ...]:
         started = perf_counter_ns()
         try:
             return think()

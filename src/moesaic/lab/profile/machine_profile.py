@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.units import GB
-from moesaic.core.view import CPU, GPU
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.hardware.host import Host
 from moesaic.hardware.spec import CpuSpec, GpuSpec, HostSpec, LinkSpec, MachineSpec, PlannerSpec

@@ -28,9 +28,11 @@ class Floor:
         self._dense_rate = 1e12 * machine.gpu.effective_tflops(physics.dense_dtype)
         self._shared = weight_bytes(model.shared_params, physics.dense_dtype)
 
-    def step_s(self, step: Step, report: StepReport) -> float:
-        """One step, given what each of its layers found in GPU memory."""
-        routed_flops = 2 * self._physics.model.expert_params * step.tokens * self._top_k
+    def step_s(self, step: Step, report: StepReport, uses: int | None = None) -> float:
+        """One step, given what each of its layers found in GPU memory; `uses` are the experts that
+        its tokens use in a layer together (None: top-k each)."""
+        pairs = step.tokens * self._top_k if uses is None else uses
+        routed_flops = 2 * self._physics.model.expert_params * pairs
         layers = sum(
             self._layer_s(layer.active, layer.active - layer.hits - layer.coming, routed_flops)
             for layer in report.layers

@@ -15,6 +15,7 @@ from moesaic.core.report import Timeline
 from moesaic.core.units import ns_from_us
 from moesaic.engine.described_belief import described_belief
 from moesaic.lab.simulate.floor import Floor
+from moesaic.lab.simulate.gated_steps import gated
 from moesaic.lab.simulate.result import Result, Tally
 from moesaic.lab.simulate.settings import Settings
 from moesaic.machines.sim import SimMachine
@@ -24,6 +25,7 @@ from moesaic.policies.belief import Belief, warm_up
 from moesaic.policies.brain import Brain
 from moesaic.policies.compose import Composition
 from moesaic.policies.future import Future
+from moesaic.policies.gate import gates
 from moesaic.policies.policy_checks import needs_future
 from moesaic.policies.shape import Shape
 from moesaic.workloads.source import TraceSource
@@ -50,7 +52,8 @@ def simulate(
         routed = replace(traced, step=traced.step.behind(settings.context))
         report = machine.step(routed, brain)
         if index >= settings.warmup_steps:
-            tally.add(report, floor.step_s(routed.step, report), perf_counter_ns() - started)
+            taken = perf_counter_ns() - started
+            tally.add(report, floor.step_s(routed.step, report, routed.uses), taken)
         advance(1)
     return tally.close(machine, brain, floor, source)
 
@@ -78,6 +81,7 @@ def workload(settings: Settings, source: TraceSource) -> Iterable[StepRouting]:
         routed = decode_steps(source, settings.batch, steps, skip_tokens=skip)
     else:
         routed = prefill_steps(source, settings.tokens, steps, skip_tokens=skip)
+    routed = gated(routed, settings.policies.gate.create(gates, settings.model.top_k))
     return list(routed) if needs_future(settings.policies) else routed
 
 
@@ -105,7 +109,7 @@ def assemble(
 def _belief(settings: Settings, machine: SimMachine) -> Belief:
     most = settings.tokens_per_step
     if settings.belief == "measured":
-        return warm_up(machine, most)
+        return warm_up(machine, most, machine.topology)
     return described_belief(machine.physics, most)
 
 

@@ -11,10 +11,12 @@ from typing import NamedTuple
 
 import torch
 
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.offloading import CPU, GPU, OFFLOADING
 from moesaic.core.report import LayerReport, Timeline, experts_span
+from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId
-from moesaic.core.view import CPU, GPU, View
+from moesaic.core.view import View
 from moesaic.kernels.base import LayerExecutor
 from moesaic.kernels.grouping import Group, group_by_expert
 from moesaic.machines.accelerators import EMULATED
@@ -53,7 +55,8 @@ class AcceleratedMachine(RealMachine):
         threads: int = 1,
         timeline: Timeline | None = None,
     ) -> None:
-        super().__init__(store, translator, dtype, accelerator.slots, timeline)
+        books = Residency(OFFLOADING, store.layers, store.experts, (accelerator.slots, None))
+        super().__init__(store, translator, dtype, books, timeline)
         self.accelerator = accelerator
         self.transfers = Transfers(store, accelerator, self.residency, self.timeline)
         self.cpu: Lane = ThreadLane("cpu", threads)
@@ -67,17 +70,9 @@ class AcceleratedMachine(RealMachine):
         self._busy: dict[str, int] = {}  # how long each lane computed for this layer
 
     def view(self, layer: int) -> View:
-        books = self.residency
         flights = self.transfers.flights()
-        return View(
-            resident=books.resident,
-            slots=books.slots,
-            held=books.held,
-            occupied=books.occupied,
-            in_flight=flights,
-            gpu_busy_ns=self._shared_left_ns(),
-            pcie_busy_ns=flights[-1].remaining_ns if flights else 0,
-        )
+        link_ns = flights[-1].remaining_ns if flights else 0
+        return View.of(self.residency, flights, (self._shared_left_ns(), 0, link_ns))
 
     def start(self, plan: LayerPlan) -> None:
         choice = self._routed.choice
@@ -94,7 +89,7 @@ class AcceleratedMachine(RealMachine):
         self.accelerator.lane.wake()
         self.cpu.wake()
 
-    def offer(self, background: tuple[Transfer, ...]) -> None:
+    def offer(self, background: tuple[Move, ...]) -> None:
         if background:
             self.transfers.offer(background)
 
@@ -113,7 +108,7 @@ class AcceleratedMachine(RealMachine):
     def place(self, experts: Sequence[ExpertId]) -> None:
         self.transfers.place(experts)
 
-    def probe(self, device: str, tokens: int, experts: int) -> int:
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
         if device == CPU:
             executor = self._executors[CPU]
             return time_on_lane(self.store, self.dtype, executor, self.cpu, tokens, experts)
@@ -121,7 +116,7 @@ class AcceleratedMachine(RealMachine):
         executor = self._executors[GPU]
         return time_on_lane(self.store, self.dtype, executor, lane, tokens, experts, filled)
 
-    def probe_transfer(self) -> int:
+    def probe_transfer(self, link: str | None = None) -> int:
         return time_transfer(self.store, self.accelerator)
 
     @property
@@ -213,10 +208,11 @@ class AcceleratedMachine(RealMachine):
         blocks, executor = self.store.layer(layer), self._executors[CPU]
         out = torch.empty(hidden.shape, dtype=torch.float32)
         self._parts[CPU] = out
+        ragged = choice.counts is not None
 
         def compute() -> None:
             started = perf_counter_ns()
-            executor.layer(blocks, queue, hidden, choice.experts, choice.weights, out)
+            executor.layer(blocks, queue, hidden, choice.experts, choice.weights, out, ragged)
             ended = perf_counter_ns()
             self._busy[CPU] = ended - started
             if self.timeline.enabled:

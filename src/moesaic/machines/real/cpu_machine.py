@@ -10,9 +10,11 @@ from time import perf_counter_ns
 
 import torch
 
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.offloading import CPU, HOST_ONLY
 from moesaic.core.report import LayerReport, Timeline, experts_span
-from moesaic.core.view import CPU, View
+from moesaic.core.residency import Residency
+from moesaic.core.view import View
 from moesaic.machines.accelerators import NONE
 from moesaic.machines.real.lane import InlineLane
 from moesaic.machines.real.machine import RealMachine
@@ -36,11 +38,11 @@ class CpuMachine(RealMachine):
         threads: int = 1,
         timeline: Timeline | None = None,
     ) -> None:
-        super().__init__(store, translator, dtype, timeline=timeline)
+        home = Residency(HOST_ONLY, store.layers, store.experts, (None,))
+        super().__init__(store, translator, dtype, home, timeline)
         self.executor = store.kernel.executor(threads, store.nodes, strict=False)
         self._token = single_token(self.executor, store.kernel.shape.hidden, dtype)
-        books = self.residency  # nothing is ever resident
-        self._view = View(books.resident, 0, books.held, 0, (), (CPU,))
+        self._view = View.of(home, (), (0,))  # nothing ever moves
 
     def view(self, layer: int) -> View:
         return self._view
@@ -57,7 +59,8 @@ class CpuMachine(RealMachine):
         out = torch.empty_like(hidden)
         blocks = self.store.layer(layer)
         started = perf_counter_ns()
-        taken = self.executor.layer(blocks, queue, hidden, choice.experts, choice.weights, out)
+        ids, weights, ragged = choice.experts, choice.weights, choice.counts is not None
+        taken = self.executor.layer(blocks, queue, hidden, ids, weights, out, ragged)
         self._end(layer, queue, out, started, taken)
 
     def _end(
@@ -70,16 +73,16 @@ class CpuMachine(RealMachine):
             pairs = int((self._routed.choice.experts >= 0).sum())
             self.timeline.add(experts_span(CPU, started, started + taken, layer, queue, pairs))
 
-    def offer(self, background: tuple[Transfer, ...]) -> None:
+    def offer(self, background: tuple[Move, ...]) -> None:
         assert not background, "nowhere to move an expert to"
 
     def wait(self) -> LayerReport:
         self._reports.append(self._report)
         return self._report
 
-    def probe(self, device: str, tokens: int, experts: int) -> int:
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
         """Of the CPU, whatever the device: there is no other."""
         return time_on_lane(self.store, self.dtype, self.executor, InlineLane(), tokens, experts)
 
-    def probe_transfer(self) -> int:
+    def probe_transfer(self, link: str | None = None) -> int:
         return 0

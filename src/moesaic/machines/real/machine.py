@@ -15,11 +15,11 @@ import torch
 
 from moesaic.core.body import Decider, LayerwiseBody, Probed
 from moesaic.core.capabilities import Capabilities
+from moesaic.core.offloading import GPU
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId, LayerRouting
 from moesaic.core.step import Step
-from moesaic.core.view import GPU
 from moesaic.machines.loop import run_layers
 from moesaic.machines.real.routing import Translator, chosen_by
 from moesaic.machines.real.store import ExpertStore
@@ -67,14 +67,15 @@ class RealMachine(LayerwiseBody, Probed):
         store: ExpertStore,
         translator: Translator,
         dtype: torch.dtype,
-        slots: int = 0,
+        residency: Residency,
         timeline: Timeline | None = None,
     ) -> None:
         self.store, self.dtype = store, dtype
         self.timeline = timeline if timeline is not None else Timeline(enabled=False)
-        self.residency = Residency(store.layers, store.experts, slots)
+        self.residency = residency
         self._translator = translator
         self._walk: Walk | None = None
+        self._steps = -1  # the number of the step under way
         self._total: torch.Tensor | None = None  # of the layer just computed, for the network
 
     def step(self, work: NetworkPass, brain: Decider) -> StepReport:
@@ -83,6 +84,7 @@ class RealMachine(LayerwiseBody, Probed):
 
     def begin(self, work: NetworkPass) -> None:
         self.abandon()
+        self._steps += 1
         self._step, self._walk, self._replay = work
         self._total = None
         self._reports: list[LayerReport] = []
@@ -97,18 +99,19 @@ class RealMachine(LayerwiseBody, Probed):
         self._arrived(routed)
         if self._replay is None:
             self._routed = routed
-            return self._translator.routing(routed)
+            return self._translator.routing(routed, self._steps)
         return self._replayed(layer, routed, self._replay)
 
     def _replayed(self, layer: int, routed: Routed, replay: Replay) -> LayerRouting:
         """Choosing is somebody else's here, and so is the time it takes."""
         started = perf_counter_ns()
-        routing = replay(layer)
-        if routed.native is not None:
+        routing = replay(layer).at_step(self._steps)
+        if routed.native is not None and routing.counts is None and routed.choice.counts is None:
             routed.native.replace(routing.experts, routing.weights)
             self._routed = routed
         else:
-            self._routed = routed._replace(choice=chosen_by(routing, routed.choice))
+            choice = chosen_by(routing, routed.choice)
+            self._routed = routed._replace(choice=choice, native=None)
         self._replay_ns += perf_counter_ns() - started
         return routing
 
