@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from bench_runs import ACCELERATED, INVENTED, TINY, bench, settings, tiny, write_config
+from bench_runs import ACCELERATED, INVENTED, TINY, bench, settings, tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import stock
@@ -53,7 +54,9 @@ def test_a_steps_bytes_and_products_are_those_that_torch_sees(
     tmp_path: Path, shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MOESAIC_KERNEL", "reference")  # native kernels are not torch's
-    model = made_up(str(write_config(tmp_path, **SHAPES[shape])))
+    config = tmp_path / "shape.json"
+    config.write_text(json.dumps(SHAPES[shape]))
+    model = made_up(str(config))
     loaded = load_model(model, "bf16", "bf16")
     runner = on_store(loaded.decoder, loaded.store, settings(), Room(0, 2, 64))
     floor = CpuFloor(model.spec, "bf16", "bf16", INVENTED.cpu)
