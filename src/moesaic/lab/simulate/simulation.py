@@ -97,10 +97,12 @@ def assemble(
     shape = Shape(model.num_moe_layers, model.num_experts, model.top_k)
     composition = Composition(policies, shape, settings.slots, settings.checked)
     placed = composition.placement(counts)
-    dense_on, planning = composition.dense_on(placed), PlanningCost.of(settings.machine.planner)
+    planner, decides = settings.machine.planner, composition.decides
+    planning = PlanningCost.of(planner, decides, composition.looks_ahead)
+    dense_on = composition.dense_on(placed)
     machine = SimMachine(physics, settings.slots, timeline, dense_on, planning)
     machine.memory.place(placed)
-    decision_ns = ns_from_us(settings.machine.planner.fixed_us)
+    decision_ns = ns_from_us(planner.fixed_us) if decides else 0
     belief = replace(_belief(settings, machine), decision_ns=decision_ns)
     future = _future(settings, steps) if needs_future(policies) else None
     return machine, composition.brain(belief, future)

@@ -21,13 +21,21 @@ class PlanningCost(NamedTuple):
         return cls(lambda tokens, active: decision_ns, lambda tokens, active: lookahead_ns)
 
     @classmethod
-    def of(cls, planner: PlannerSpec) -> PlanningCost:
-        """What deciding costs on the described machine."""
+    def of(
+        cls, planner: PlannerSpec, decides: bool = True, looks_ahead: bool = True
+    ) -> PlanningCost:
+        """What deciding costs on the described machine, to a system that does so at run time."""
+
+        def decision_ns(tokens: int, active: int) -> int:
+            return ns_from_us(planner.fixed_us + planner.per_expert_us * active)
+
+        def lookahead_ns(tokens: int, active: int) -> int:
+            return ns_from_us(planner.lookahead_us + planner.lookahead_per_token_us * tokens)
+
+        nothing = cls.constant()
         return cls(
-            lambda tokens, active: ns_from_us(planner.fixed_us + planner.per_expert_us * active),
-            lambda tokens, active: ns_from_us(
-                planner.lookahead_us + planner.lookahead_per_token_us * tokens
-            ),
+            decision_ns if decides else nothing.decision_ns,
+            lookahead_ns if looks_ahead else nothing.lookahead_ns,
         )
 
 

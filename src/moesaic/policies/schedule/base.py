@@ -69,12 +69,14 @@ class Schedule(ABC):
     `rule` is the compiled rule by which others (prefetching) value a layer under this
     schedule. `fill` names the initial placement it wants, `needs_slots` whether it can do
     without GPU memory for experts, `dense_follows` whether attention and shared experts run
-    where the layer's experts are."""
+    where the layer's experts are, `decides` whether anything is weighed at run time: a static
+    rule looks up where an expert lies, which costs nothing worth charging."""
 
     rule: int = HYBRID
     fill: str = "popular"
     needs_slots: bool = False
     dense_follows: bool = False
+    decides: bool = True
 
     @abstractmethod
     def assign(self, work: Work) -> Assignment: ...

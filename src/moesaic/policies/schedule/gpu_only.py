@@ -15,4 +15,5 @@ def gpu_only(kind: Ints, ready: Ints, n: int) -> None:
 
 class GpuOnly(CompiledSchedule):
     rule = GPU_ONLY
+    decides = False
     needs_slots = True

@@ -17,3 +17,4 @@ def static_experts(kind: Ints, ready: Ints, n: int) -> None:
 
 class StaticExperts(CompiledSchedule):
     rule = STATIC
+    decides = False

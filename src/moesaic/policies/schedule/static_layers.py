@@ -10,5 +10,6 @@ from moesaic.policies.schedule.base import STATIC, CompiledSchedule
 
 class StaticLayers(CompiledSchedule):
     rule = STATIC
+    decides = False
     fill = "layers"
     dense_follows = True
