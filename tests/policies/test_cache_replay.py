@@ -122,3 +122,30 @@ def test_on_a_calibrated_trace_belady_bounds_all_and_lru_is_the_statistics_lru()
             assert hit_rate(name, steps, model, slots) <= bound, name
         rate = hit_rate("lru", steps, model, slots, one_by_one=True)
         assert rate == pytest.approx(expected, abs=1e-12)
+
+
+def test_one_pool_lets_a_busy_layer_take_another_ones_slots() -> None:
+    """Layer 0 always wants expert 0, layer 1 all of 0, 1, 2 in turn: two slots each leave layer 1
+    short, four together hold everything."""
+    model = small_model(layers=2, experts=4, top_k=1)
+    steps = [RandomStep((routing_of(0, [[0]]), routing_of(1, [[turn % 3]]))) for turn in range(60)]
+    layers, experts = model.num_moe_layers, model.num_experts
+    rates = {
+        pool: replay_hit_rates(
+            caches.create("lru", layers, experts, 1), steps, layers, experts, 2, global_pool=pool
+        )
+        for pool in (False, True)
+    }
+    assert rates[False] == pytest.approx(0.5, abs=0.02), "layer 1 never hits"
+    assert rates[True] > 0.95
+
+
+def test_always_admitting_lets_a_newcomer_in_whatever_it_is_worth() -> None:
+    """After 50 uses of expert 0 with one slot, 1 is used for ever: LFU with bypass keeps 0 until
+    its count is reached, without bypass it changes at once."""
+    steps = one_layer(*[[0]] * 50, *[[1]] * 20)
+    rates = [
+        replay_hit_rates(caches.create("lfu", 1, 2, 1), steps, 1, 2, 1, admits_always=always)
+        for always in (False, True)
+    ]
+    assert rates == [49 / 70, (49 + 19) / 70]

@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 from brain_parts import Slots
 
-from invented import routing_of, view_of
+from invented import exact_belief, routing_of, small_model, stated_physics, view_of
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.routing import ExpertId
 from moesaic.core.view import Flight
 from moesaic.policies.cache import caches
 from moesaic.policies.cache.base import Cache
 from moesaic.policies.cache.mrs import Mrs
+from moesaic.policies.compose import Composition
 from moesaic.policies.future import Future
+from moesaic.policies.policy_set import PolicySet
+from moesaic.policies.shape import Shape
 
 
 def order(cache: Cache, layer: int = 0) -> list[int]:
@@ -148,3 +151,21 @@ def test_layers_compete_for_slots_only_if_they_share_them(
     view = view_of([(0, 0), (1, 0)], 2, 2, 2)
     slots = Slots(view, [[1.0, 9.0], [2.0, 9.0]], per_layer)
     assert slots.admit(1, 1, 9.0) == victim
+
+
+@pytest.mark.parametrize(("admission", "kept"), [("bypass", False), ("always", True)])
+def test_admission_says_whether_a_cheap_newcomer_takes_a_slot(admission: str, kept: bool) -> None:
+    """A demanded expert that is worth less than every resident: staged, or kept."""
+    policies = PolicySet.of(
+        schedule="gpu-only", cache=f"lfu:admission={admission}", prefetch="none", promote=False
+    )
+    model = small_model(layers=1, experts=4, top_k=1)
+    physics = stated_physics(lambda t: 1, lambda t: 50 * t, transfer=20, model=model)
+    composition = Composition(policies, Shape(1, 4, 1), slots=1, checked=True)
+    brain = composition.brain(exact_belief(physics))
+    view = view_of([(0, 0)], 1, 1, 4)
+    for _ in range(5):
+        brain.plan(routing_of(0, [[0]]), view)
+    (move,) = brain.plan(routing_of(0, [[1]]), view).transfers
+    assert move.keep == kept
+    assert move.victim == (ExpertId(0, 0) if kept else None)

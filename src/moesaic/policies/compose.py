@@ -67,6 +67,20 @@ class Composition:
         filled = {expert.layer for expert in placed}
         return [GPU if layer in filled else CPU for layer in range(self.shape.layers)]
 
+    @property
+    def decides(self) -> bool:
+        """Whether a layer waits for a decision: a schedule that weighs, or a cache that changes."""
+        return schedules.load(self.policies.schedule.name).decides or not self._fixed
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether anything is moved in idle link time."""
+        return not self._fixed and (self.policies.promote or self.lookahead > 0)
+
+    @property
+    def _fixed(self) -> bool:
+        return caches.load(self.policies.cache.name).fixed
+
     def schedule_for(self, phase: str) -> Schedule:
         return self.policies.schedule_for(phase).create(schedules)
 
@@ -84,6 +98,7 @@ class Composition:
             prefetch=policies.prefetch.create(prefetches),
             slots=self.slots,
             per_layer=policies.per_layer,
+            admits_always=policies.admits_always,
             promote=policies.promote,
             future=future,
             checked=self.checked,

@@ -1,10 +1,9 @@
 """A cache alone: no machine, no time, only who would have been there.
 
-Every layer has its own slots, empty at first. A step asks for the active experts of a layer all
-at once, as a router does: those in a slot hit. Then each missed one takes a free slot, or the
-place of the cheapest resident if it is worth more (the ledger's rule, with bypass); Belady's
-values make that the most hits any cache could have. Textbook caches insert always: for LRU there
-is no difference, since what was just used is worth most; LFU and MRS may refuse a newcomer."""
+Every layer has its own slots, or all layers compete for one pool; empty at first. A step asks for
+the active experts of a layer all at once, as a router does: those in a slot hit. Then each missed
+one takes a free slot, or the place of the cheapest resident: if it is worth more than that one
+(bypass), or always. With bypass, Belady's values give the most hits any cache could have."""
 
 from __future__ import annotations
 
@@ -33,6 +32,8 @@ def replay_hit_rates(
     slots_per_layer: int,
     future: Future | None = None,
     one_by_one: bool = False,
+    global_pool: bool = False,
+    admits_always: bool = False,
 ) -> float:
     """The share of active experts that were in a slot when their layer asked for them.
 
@@ -55,8 +56,9 @@ def replay_hit_rates(
             for part in _accesses(routing) if one_by_one else (routing,):
                 cache.observe(part)
                 found, wanted = _serve(
-                    part.experts, cache.values[layer], resident[layer], slots_per_layer, marks
-                )
+                    part.experts, layer, cache.values, resident, slots_per_layer,
+                    global_pool, admits_always, marks,
+                )  # fmt: skip
                 hits += found
                 asked += wanted
     return hits / asked if asked else 0.0
@@ -74,14 +76,22 @@ def _accesses(routing: LayerRouting) -> Iterator[LayerRouting]:
 @compiled
 def _serve(
     chosen: Ints,
-    values: NDArray[np.float64],
-    resident: NDArray[np.uint8],
+    layer: int,
+    all_values: NDArray[np.float64],
+    all_resident: NDArray[np.uint8],
     slots: int,
+    global_pool: bool,
+    admits_always: bool,
     marks: NDArray[np.uint8],
 ) -> tuple[int, int]:
     """Count the active experts and the hits among them, then let the misses compete for slots.
 
     `marks` is scratch of one zero per expert and is left zero again."""
+    layers, experts = all_resident.shape
+    values, resident = all_values.ravel(), all_resident.ravel()
+    base = layer * experts
+    first, last = (0, layers * experts) if global_pool else (base, base + experts)
+    slots = slots * layers if global_pool else slots
     hits = 0
     wanted = 0
     held = 0
@@ -89,24 +99,24 @@ def _serve(
         if expert >= 0 and marks[expert] == 0:
             marks[expert] = 1
             wanted += 1
-            hits += int(resident[expert])
-    for other in range(len(resident)):
+            hits += int(resident[base + expert])
+    for other in range(first, last):
         held += int(resident[other])
     for expert in chosen.flat:
         if expert < 0 or marks[expert] == 0:
             continue
         marks[expert] = 0
-        if resident[expert]:
+        if resident[base + expert]:
             continue
         if held < slots:
             held += 1
-            resident[expert] = 1
+            resident[base + expert] = 1
             continue
         cheapest = -1
-        for other in range(len(resident)):
+        for other in range(first, last):
             if resident[other] and (cheapest < 0 or values[other] < values[cheapest]):
                 cheapest = other
-        if cheapest >= 0 and values[cheapest] < values[expert]:
+        if cheapest >= 0 and (admits_always or values[cheapest] < values[base + expert]):
             resident[cheapest] = 0
-            resident[expert] = 1
+            resident[base + expert] = 1
     return hits, wanted

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.core.registry import Registry
-from moesaic.policies.cache import PER_LAYER, caches
+from moesaic.policies.cache import ALWAYS, PER_LAYER, caches
 from moesaic.policies.gate import FULL, gates
 from moesaic.policies.policy_choice import Choosable, PolicyChoice, choose
 from moesaic.policies.prefetch import prefetches
@@ -88,6 +88,11 @@ class PolicySet:
     def per_layer(self) -> bool:
         """Every layer has its own slots, or all layers compete for one pool."""
         return self.cache.parameters["pool"] == PER_LAYER
+
+    @property
+    def admits_always(self) -> bool:
+        """A missed expert takes a slot whatever it is worth."""
+        return self.cache.parameters["admission"] == ALWAYS
 
     def schedule_for(self, phase: str) -> PolicyChoice:
         return (phase == "prefill" and self.prefill_schedule) or self.schedule

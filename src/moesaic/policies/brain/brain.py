@@ -34,8 +34,9 @@ _NO_SCORES = np.zeros((0, 0), dtype=np.float32)
 
 
 class Brain:
-    """`promote` lets experts that had to run on the CPU take a slot in idle link time; `checked`
-    proves every plan legal before it is handed out."""
+    """`promote` lets experts that had to run on the CPU take a slot in idle link time, and
+    `admits_always` lets missed ones do so whatever they are worth; `checked` proves every plan
+    legal before it is handed out."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class Brain:
         slots: int,
         per_layer: bool = True,
         promote: bool = True,
+        admits_always: bool = False,
         future: Future | None = None,
         checked: bool = False,
     ) -> None:
@@ -64,6 +66,7 @@ class Brain:
         sizes = Sizes(shape.layers, shape.experts, prefetch.lookahead, cache.planes, 64, tokens)
         self._use(State(sizes))
         self._describe(slots, per_layer, promote)
+        self._words[at.ADMITS_ALWAYS] = admits_always
         self.belief = belief
         self.schedule = schedule
         if cache.needs_future:

@@ -144,7 +144,7 @@ def write_plan(s: Ints) -> int:
     values = at.floats(s, at.VALUES)
     for i in range(moved):
         expert, move = assigned[2, i], plan[end : end + at.MOVE_WORDS]
-        worth = values[layer * experts + expert]
+        worth = np.inf if s[at.ADMITS_ALWAYS] else values[layer * experts + expert]
         if s[at.FIXED_CACHE] or not admit(s, layer, expert, worth, move):
             move[0], move[1], move[2], move[3], move[4] = layer, expert, -1, -1, 0
         end += at.MOVE_WORDS

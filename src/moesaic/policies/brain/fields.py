@@ -22,6 +22,7 @@ from moesaic.policies.timelines import Ints
     GLOBAL_POOL,  # 1: all layers compete for all slots
     PROMOTE,  # 1: experts that ran on the CPU may take a slot in idle link time
     FIXED_CACHE,  # 1: what is resident never changes
+    ADMITS_ALWAYS,  # 1: a missed expert takes a slot whatever it is worth
     SCHEDULE_RULE,
     CACHE_RULE,
     PREFETCH_RULE,
@@ -62,7 +63,7 @@ from moesaic.policies.timelines import Ints
     LAST_END_NS,  # -1: no layer has ended yet
     JUDGED,  # 1: some forecast has been compared with what came true
     SLOTS_TAKEN,  # while a plan is made: OCCUPIED and what the plan adds
-) = range(45)
+) = range(46)
 
 NUM_SCALARS = 64
 FLIGHT_CAPACITY = 64

@@ -205,7 +205,8 @@ def promote(s: Ints, found: int) -> int:
                 best = i
         expert = missed[best]
         missed[best] = -1
-        if not admit(s, layer, expert, values[expert], moves[found]):
+        worth = np.inf if s[at.ADMITS_ALWAYS] else values[expert]
+        if not admit(s, layer, expert, worth, moves[found]):
             return found
         found += 1
     return found

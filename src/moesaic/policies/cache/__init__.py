@@ -18,8 +18,16 @@ POOL = Parameter(
     "who competes for slots: each layer's experts for its own share of them, or all experts",
     choices=(PER_LAYER, GLOBAL),
 )
+BYPASS, ALWAYS = "bypass", "always"
+ADMISSION = Parameter(
+    "admission",
+    str,
+    BYPASS,
+    "a missed expert takes a slot if it is worth more than who has to go, or in any case",
+    choices=(BYPASS, ALWAYS),
+)
 
-caches: Registry[Cache] = Registry("cache", shared=(POOL,))
+caches: Registry[Cache] = Registry("cache", shared=(POOL, ADMISSION))
 _HERE = "moesaic.policies.cache"
 
 caches.register("lru", f"{_HERE}.lru:Lru", "evict the least recently used expert")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.policies.systems import PAPER_MRS
 from moesaic.reproductions.hybrimoe import hit_rates
 from moesaic.reproductions.hybrimoe.paper import (
     ABLATION_MODEL,
@@ -167,8 +168,8 @@ def _technique(phase: str, technique: str) -> tuple[tuple[str, str, str], bool]:
     return {
         "scheduling": (("hybrid", "pinned", "none"), False),
         "prefetching": ((static, "lfu", "impact"), False),
-        "caching": ((static, "mrs", "none"), True),
-        "all": (("hybrid", "mrs", "impact"), True),
+        "caching": ((static, PAPER_MRS, "none"), True),
+        "all": (("hybrid", PAPER_MRS, "impact"), True),
     }[technique]
 
 
