@@ -7,6 +7,7 @@ import shlex
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 from moesaic.cli.main import VERBS, app
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.parameter import Parameter
+from moesaic.core.registry import Registry
 from moesaic.hardware.load import load_machine
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
@@ -64,7 +66,8 @@ def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_policies_of_the_guide_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """The guide's files, its registrations, and a run with every plan proved legal."""
     examples = blocks(ROOT / "docs" / "add-a-policy.md", "python")
-    kinds = ("cache", caches), ("cache", caches), ("schedule", schedules)
+    kinds: list[tuple[str, Registry[Any]]]
+    kinds = [("cache", caches), ("cache", caches), ("schedule", schedules)]
     names = ("latest_score", "fading_score", "alternate")
     for (kind, registry), name, source, line in zip(
         kinds, names, examples[::2], examples[1::2], strict=True

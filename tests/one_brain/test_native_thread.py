@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from recording import Moment, recorded_run
 
-from closed_loop import Policies, assembled
+from closed_loop import assembled, chosen
 from invented import random_steps, small_machine, small_model
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.brain import Brain
@@ -48,7 +48,7 @@ def fill(brain: Brain, moment: Moment, step: int) -> np.ndarray:
 
 @pytest.mark.parametrize("policies", [("hybrid", "mrs", "impact"), ("best-split", "lru", "none")])
 def test_a_native_thread_decides_what_python_decided(policies: tuple[str, str, str]) -> None:
-    physics, names = Physics(small_machine(), MODEL), Policies(*policies)
+    physics, names = Physics(small_machine(), MODEL), chosen(*policies)
     moments = recorded_run(physics, SLOTS, names, STEPS)
     _, brain = assembled(physics, SLOTS, names, STEPS)
     entry, step = addresses(), -1
