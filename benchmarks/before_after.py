@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from moesaic.core.layer_plan import LayerPlan
-from moesaic.core.view import CPU, GPU
+from moesaic.core.offloading import CPU, GPU
 from moesaic.hardware.load import load_machine
 from moesaic.lab.simulate.settings import Settings
-from moesaic.lab.simulate.simulation import assemble, planning_cost, workload
+from moesaic.lab.simulate.simulation import assemble, workload
 from moesaic.lab.simulate.workload import choose_workload
-from moesaic.machines.loop import forward
 from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.brain import Brain
 from moesaic.policies.policy_choice import policy
@@ -87,10 +86,9 @@ def digest(settings: Settings) -> dict[str, object]:
     counts = popularity(source, settings.profile_tokens or 1)
     steps = workload(settings, source)
     machine, brain = assemble(settings, counts, steps, None)
-    cost, listening, times = planning_cost(settings.machine.planner), _Listening(brain), []
+    listening, times = _Listening(brain), []
     for routed in islice(steps, settings.warmup_steps + settings.steps):
-        machine.begin(routed.step, routed.layer)
-        report = forward(machine, listening, settings.model.num_moe_layers, cost)
+        report = machine.step(routed, listening)
         times.append([report.start_ns, report.end_ns])
     return {
         "plans": len(listening.plans),

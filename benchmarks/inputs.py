@@ -6,12 +6,16 @@ from time import perf_counter_ns
 
 import numpy as np
 
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.routing import LayerRouting
+from moesaic.core.view import View
 from moesaic.hardware.load import load_machine
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import assemble, workload
 from moesaic.lab.simulate.workload import choose_workload
 from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.belief import Belief
+from moesaic.policies.brain import Brain
 from moesaic.policies.schedule.base import Work
 from moesaic.policies.systems import load_system
 from moesaic.policies.timelines import ABSENT, gather
@@ -50,20 +54,28 @@ def decision_times_us(model: str, batch: int, steps: int) -> tuple[list[float], 
     )
     source = choose_workload(None, settings).source
     body, brain = assemble(settings, popularity(source, settings.profile_tokens), (), None)
-    deciding, looking = [], []
+    timed = _Timed(brain)
     for routed in workload(settings, source):
-        body.begin(routed.step, routed.layer)
-        for layer in range(settings.model.num_moe_layers):
-            routing, view = body.route(layer), body.view(layer)
-            start = perf_counter_ns()
-            plan = brain.decide(routing, view)
-            decided = perf_counter_ns()
-            body.start(plan, 0)
-            started = perf_counter_ns()
-            background = brain.look_ahead()
-            looking.append((perf_counter_ns() - started) / 1000)
-            deciding.append((decided - start) / 1000)
-            body.offer(background, 0)
-            brain.learn(routing, body.wait())
-        body.finish()
-    return deciding, looking
+        body.step(routed, timed)
+    return timed.deciding_us, timed.looking_us
+
+
+class _Timed:
+    """A brain that notes how long it thinks."""
+
+    def __init__(self, brain: Brain) -> None:
+        self._brain, self.learn = brain, brain.learn
+        self.deciding_us: list[float] = []
+        self.looking_us: list[float] = []
+
+    def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
+        start = perf_counter_ns()
+        plan = self._brain.decide(routing, view)
+        self.deciding_us.append((perf_counter_ns() - start) / 1000)
+        return plan
+
+    def look_ahead(self) -> tuple[Move, ...]:
+        start = perf_counter_ns()
+        background = self._brain.look_ahead()
+        self.looking_us.append((perf_counter_ns() - start) / 1000)
+        return background

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from invented import RandomStep, future_of
+from moesaic.core.body import Decider
 from moesaic.core.report import StepReport, Timeline
-from moesaic.machines.loop import PlanningCost, forward
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
+from moesaic.machines.sim.planning_cost import PlanningCost
 from moesaic.policies.belief import warm_up
 from moesaic.policies.brain import Brain
 from moesaic.policies.compose import Composition
@@ -40,16 +41,10 @@ def assembled(
 
 def play(
     machine: SimMachine,
-    brain: Brain,
+    brain: Decider,
     steps: Sequence[RandomStep],
     planning_ns: int = 0,
     lookahead_ns: int = 0,
 ) -> list[StepReport]:
-    reports = []
-    for step in steps:
-        machine.begin(step.step, step.layer)
-        layers = machine.physics.model.num_moe_layers
-        cost = PlanningCost(lambda *work: planning_ns, lambda *work: lookahead_ns)
-        report = forward(machine, brain, layers, cost)
-        reports.append(report)
-    return reports
+    machine.planning = PlanningCost.constant(planning_ns, lookahead_ns)
+    return [machine.step(step, brain) for step in steps]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil
 
 import numpy as np
 
-from moesaic.core.body import Step
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.routing import ExpertId, Forecast, LayerRouting
-from moesaic.core.view import CPU, GPU, Flight, View
+from moesaic.core.step import Step
+from moesaic.core.view import Flight, View, offloading_view
 from moesaic.hardware.spec import CpuSpec, GpuSpec, LinkSpec, MachineSpec, PlannerSpec
 from moesaic.machines.sim.physics import Physics
 from moesaic.model_info.model_spec import ModelSpec
@@ -74,16 +77,16 @@ class StatedPhysics(Physics):
     attention: int = 0
     shared: int = 0
 
-    def expert_ns(self, device: str, tokens: int) -> int:
-        return (self.gpu if device == GPU else self.cpu)[tokens]
+    def expert_ns(
+        self, device: str, tokens: int, placement: str | None = None, parts: int = 1000
+    ) -> int:
+        return (self.gpu if device == GPU else self.cpu)[tokens] * parts // 1000
 
-    @property
-    def cpu_first_ns(self) -> int:
-        return self.first
+    def first_ns(self, device: str) -> int:
+        return self.first if device == CPU else 0
 
-    @property
-    def transfer_ns(self) -> int:
-        return self.transfer
+    def move_ns(self, link: str, share: Fraction = Fraction(1)) -> int:
+        return ceil(self.transfer * share)
 
     def attention_ns(self, device: str, step: Step) -> int:
         return self.attention
@@ -165,7 +168,7 @@ class RandomStep:
     """A step of random routing, in the shape the loop and the replay take."""
 
     routings: tuple[LayerRouting, ...]
-    step: Step = field(default=Step("decode", 1, 0, 1))
+    step: Step = field(default=Step.decode(1))
 
     def layer(self, layer: int) -> LayerRouting:
         return self.routings[layer]
@@ -177,7 +180,7 @@ def random_steps(
     rng = np.random.default_rng(seed)
     e, k = model.num_experts, model.top_k
     depth = min(2 * k, e) if ranks is None else ranks
-    step = Step("decode", tokens, 10, tokens)
+    step = Step.decode(tokens, 10)
     return [
         RandomStep(
             tuple(
@@ -208,19 +211,8 @@ def view_of(
     table = np.zeros((layers, experts), dtype=np.uint8)
     for at in resident:
         table[at] = 1
-    held = table.sum(axis=1).astype(np.int64)
-    if flight is not None:
-        held[flight.layer] += 1
-    return View(
-        resident=table,
-        slots=slots,
-        held=held,
-        occupied=int(held.sum()),
-        in_flight=() if flight is None else (flight,),
-        gpu_busy_ns=gpu_busy_ns,
-        cpu_busy_ns=cpu_busy_ns,
-        pcie_busy_ns=0 if flight is None else flight.remaining_ns,
-    )
+    flights, link_ns = ((), 0) if flight is None else ((flight,), flight.remaining_ns)
+    return offloading_view(table, slots, flights, gpu_busy_ns, cpu_busy_ns, link_ns)
 
 
 def make_brain(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.legality import check
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import LayerReport
 from moesaic.core.routing import ExpertId, LayerRouting
-from moesaic.core.view import CPU, GPU, View
+from moesaic.core.view import View
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.brain import Brain
 
@@ -28,7 +30,7 @@ class Books:
     def __post_init__(self) -> None:
         self.occupied = self.view.occupied
 
-    def kept(self, target: ExpertId) -> Transfer | None:
+    def kept(self, target: ExpertId) -> Move | None:
         """Into a free slot or somebody's, whichever is possible."""
         victim = self.victim() if self.rng.random() < 0.5 else None
         if victim is None and self.occupied >= self.view.slots:
@@ -36,13 +38,13 @@ class Books:
             if victim is None:
                 return None
         self.occupied += victim is None
-        return Transfer(*target, victim)
+        return Move(*target, victim)
 
-    def staged(self, target: ExpertId) -> Transfer:
+    def staged(self, target: ExpertId) -> Move:
         """Used once; now and then somebody has to go all the same, which frees a slot."""
         victim = self.victim() if self.rng.random() < 0.2 else None
         self.occupied -= victim is not None
-        return Transfer(*target, victim, keep=False)
+        return Move(*target, victim, keep=False)
 
     def victim(self) -> ExpertId | None:
         resident = [ExpertId(*map(int, at)) for at in np.argwhere(self.view.resident)]
@@ -57,6 +59,8 @@ class Books:
 class RandomBrain(Brain):
     """Any device for any expert, transfers kept and staged, and anybody moved in idle time.
     `done` counts what kinds of things it asked for."""
+
+    schedule: Any = None  # a runner may set it; nothing is scheduled by it
 
     def __init__(self, spec: ModelSpec, slots: int, seed: int = 0) -> None:
         self.done: Counter[str] = Counter()
@@ -84,7 +88,7 @@ class RandomBrain(Brain):
         self._count(coming)
         return self._plan
 
-    def look_ahead(self) -> tuple[Transfer, ...]:
+    def look_ahead(self) -> tuple[Move, ...]:
         view, rng = self._view, self._rng
         taken = {ExpertId(f.layer, f.expert) for f in view.in_flight}
         taken |= {ExpertId(t.layer, t.expert) for t in self._plan.transfers}
@@ -103,7 +107,7 @@ class RandomBrain(Brain):
     def learn(self, routing: LayerRouting, report: LayerReport) -> None:
         assert report.active == len(np.unique(routing.experts))
 
-    def _demanded(self, target: ExpertId) -> Transfer:
+    def _demanded(self, target: ExpertId) -> Move:
         kept = self._books.kept(target) if self._rng.random() < 0.5 else None
         return kept if kept is not None else self._books.staged(target)
 

@@ -182,6 +182,13 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "deepseek-v2-biased": ("deepseek-v2", {"attention_bias": True, "rope_parameters": PLAIN_ROPE}),
+    "deepseek-v2-linear-rope": (
+        "deepseek-v2",
+        {
+            "rope_parameters": PLAIN_ROPE
+            | {"rope_type": "linear", "factor": 4.0, "mscale_all_dim": 0.9}
+        },
+    ),
     "mixtral-tied": ("mixtral", {"tie_word_embeddings": True}),
     "mixtral-every-expert": ("mixtral", {"num_experts_per_tok": 6}),
     "qwen3-moe-every-expert": ("qwen3-moe", {"num_experts_per_tok": 12}),

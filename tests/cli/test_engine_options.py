@@ -15,6 +15,7 @@ from moesaic.core.errors import ImpossibleSetting, MoesaicError, UnknownName
 from moesaic.engine import engine_settings as settings_module
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.fitting import CACHE_RATIO
+from moesaic.machines.accelerators import ACCELERATORS
 from moesaic.policies.policy_choice import policy
 from moesaic.policies.policy_set import PHASES, with_options
 from moesaic.policies.systems import load_system
@@ -44,6 +45,7 @@ def test_nothing_asked_means_the_defaults() -> None:
         (("--schedule", "hybrid"), {"schedule": "hybrid"}),
         (("--cache", "lru"), {"cache": "lru"}),
         (("--prefetch", "none"), {"prefetch": "none"}),
+        (("--gate", "full"), {"gate": "full"}),
         (("--cache", "lru:pool=global"), {"cache": policy("lru", pool="global")}),
         (("--prefetch", "impact:lookahead=2"), {"prefetch": policy("impact", lookahead=2)}),
         (("--no-promote",), {"promote": False}),
@@ -118,13 +120,13 @@ def test_help_says_the_choices_and_defaults_that_count() -> None:
     default = {field.name: field.default for field in fields(EngineSettings)}
     own = EngineSettings().with_system(load_system(options_module.SYSTEM))
     assert own == EngineSettings(), "help says the policies of this system"
-    assert tuple(settings_module.ACCELERATORS) == options_module.ACCELERATORS
+    assert tuple(ACCELERATORS) == options_module.ACCELERATORS
     assert settings_module.DTYPES == options_module.DTYPES
     assert default["accelerator"] == options_module.ACCELERATORS[0]
     assert default["link_gb_s"] == options_module.LINK_GB_S
     assert default["max_sequences"] == options_module.MAX_SEQUENCES
     assert CACHE_RATIO == options_module.CACHE_RATIO
     shown = " ".join(CliRunner().invoke(verb, ["--help"]).output.split()).replace("- ", "-")
-    choices = " | ".join(settings_module.EXPERT_DTYPES)
+    choices = " | ".join(("auto", *EngineSettings().capabilities.expert_dtypes))
     for part in ("[moesaic]", "[two-speed, or", "else 0.25]", "[4]", "[8]", choices, "10^9 bytes"):
         assert part in shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 from command import run, run_json
 
 from moesaic.policies.cache import caches
+from moesaic.policies.gate import gates
 from moesaic.policies.policy_set import FILLS
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
@@ -17,6 +18,7 @@ def test_json_holds_every_name_and_summary() -> None:
         ("schedules", schedules),
         ("caches", caches),
         ("prefetches", prefetches),
+        ("gates", gates),
     ):
         found = {name: policy["summary"] for name, policy in listed[kind].items()}
         assert found == {name: registry.summary(name) for name in registry}

@@ -34,12 +34,14 @@ def test_json_has_every_promised_key_with_sensible_values() -> None:
         "schedule": "best-split",
         "cache": "two-speed",
         "prefetch": "impact",
+        "gate": "full",
         "promote": True,
         "fill": "auto",
         "parameters": {
             "schedule": {},
             "cache": {"fast": 0.2, "slow": 0.01, "pool": "per-layer"},
             "prefetch": {"lookahead": 3},
+            "gate": {},
         },
     }
     assert set(result["latency_s"]) == {"mean", "p50", "p99"}

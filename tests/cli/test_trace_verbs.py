@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click import Group
 from click.testing import CliRunner, Result
@@ -16,9 +18,11 @@ from command import refused
 from moesaic.cli.main import VERBS, app
 from moesaic.cli.trace.trace import trace
 from moesaic.core.errors import MoesaicError
+from moesaic.workloads.block import join
 from moesaic.workloads.bundled import bundled_trace
 from moesaic.workloads.source import open_trace
 from moesaic.workloads.synthetic import match, search
+from moesaic.workloads.writer import write_trace
 
 
 def run(*words: object) -> Result:
@@ -50,6 +54,58 @@ def test_synthesize_info_convert(tmp_path: Path) -> None:
     copy = tmp_path / "copy.moet"
     assert run_json("convert", made, copy) == {"output": str(copy), "tokens": 300}
     assert copy.read_bytes() == made.read_bytes()
+
+
+def gated_trace(path: Path) -> Path:
+    """A synthetic trace whose tokens use one or two experts, the model being surer of some."""
+    made = path.with_suffix(".whole")
+    run_json("synthesize", *SHAPE, "--tokens", 200, "-o", made)
+    source = open_trace(made)
+    header = replace(source.header, has_counts=True, has_confidence=True)
+    block = join(list(source.blocks()))
+    columns = {
+        "counts": (np.arange(200) % 2 + 1).astype(np.uint16),
+        "top": np.where(np.arange(200) % 4, 0.5, 0.9).astype(np.float32),
+        "margin": np.full(200, 0.25, np.float32),
+        "entropy": np.full(200, np.nan, np.float32),
+    }
+    write_trace(path, header, [replace(block, **columns)])  # type: ignore[arg-type]
+    return path
+
+
+def test_info_and_convert_keep_counts_and_confidence(tmp_path: Path) -> None:
+    made, copy = gated_trace(tmp_path / "gated.moet"), tmp_path / "copy.moet"
+    found = run_json("info", made)["statistics"]
+    assert found["experts_per_token"] == 1.5
+    assert found["confidence_top"] == pytest.approx(0.6)
+    assert found["confidence_above_70"] == pytest.approx(0.25)
+    assert found["confidence_margin"] == 0.25
+    assert "confidence_entropy" not in found
+    shown = run("info", made).stdout
+    assert "above_70 0.250" in shown
+    assert "experts_per_token" in shown
+    run_json("convert", made, copy)
+    assert copy.read_bytes() == made.read_bytes()
+
+
+def test_compare_takes_traces_whose_tokens_use_fewer(tmp_path: Path) -> None:
+    made = gated_trace(tmp_path / "gated.moet")
+    whole = made.with_suffix(".whole")
+    found = run_json("compare", made, whole)
+    ragged, plain = (column["hit_rates"] for column in found["traces"])
+    assert ragged["lru_25"] != plain["lru_25"]
+    assert 0 < ragged["belady_25"] <= 1
+
+
+def test_a_trace_of_version_1_is_converted(tmp_path: Path) -> None:
+    old, new = bundled_trace("deepseek-v2-lite"), tmp_path / "new.moet"
+    assert old is not None
+    assert Path(old).read_bytes()[8] == 1
+    run_json("convert", old, new)
+    assert new.read_bytes()[8] == 2
+    pairs = zip(open_trace(old).blocks(), open_trace(new).blocks(), strict=True)
+    assert all(np.array_equal(a.experts, b.experts) for a, b in pairs)
+    assert open_trace(new).header == open_trace(old).header
 
 
 @pytest.mark.parametrize("file", ["bundled", bundled_trace("deepseek-v2-lite")])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +18,7 @@ from moesaic.cli.main import VERBS, app
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.parameter import Parameter
 from moesaic.core.registry import Registry
+from moesaic.core.routing import ExpertId
 from moesaic.hardware.load import load_machine
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
@@ -63,6 +66,54 @@ def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
         exec(block, names)
 
 
+def register(
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    registry: Registry[Any],
+    name: str,
+    source: str,
+    line: str,
+) -> None:
+    """A guide's file and its registration, for one test."""
+    module = ModuleType(f"moesaic.policies.{kind}.{name}")
+    exec(source, module.__dict__)
+    assert module.__doc__, "the structure tests ask for it"
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    entries = {k: v for k, v in registry._entries.items() if k != name.replace("_", "-")}
+    monkeypatch.setattr(registry, "_entries", entries)
+    package = {f"{kind}s": registry, "_HERE": f"moesaic.policies.{kind}"}
+    exec(line, {**package, "Parameter": Parameter})
+
+
+def test_the_device_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guide's description, schedule and run: the third device computes what lies in it."""
+    page = ROOT / "docs" / "add-a-device.md"
+    (more,) = blocks(page, "toml")
+    schedule, line, run = blocks(page, "python")
+    known = (files("moesaic.hardware") / "data" / "h100-xeon8470.toml").read_text()
+    (tmp_path / "my.toml").write_text(f"{known}\n{more}")
+    monkeypatch.chdir(tmp_path)
+    register(monkeypatch, "schedule", schedules, "near_data", schedule, line)
+    names: dict[str, Any] = {}
+    exec(run, names)
+    machine, placed = names["machine"], set(names["placed"])
+    assert machine.lanes["ndp"].worked_ns > 0
+    assert machine.lanes["gpu"].worked_ns > 0
+    assert machine.memory.located[names["dimm"]].sum() == len(placed), "they still lie there"
+    everybody = {device.name for device in machine.topology.devices}
+    assert everybody == {"gpu", "cpu", "ndp"}
+    for routed in islice(names["workload"](names["settings"], names["source"]), 2):
+        machine.begin(routed.step, routed.layer)
+        for layer in range(names["model"].num_moe_layers):
+            routing = machine.route(layer)
+            plan = names["brain"].decide(routing, machine.view(layer))
+            active = {ExpertId(layer, int(e)) for e in routing.experts.ravel()}
+            assert {ExpertId(layer, e) for e in plan.queues["ndp"]} == active & placed
+            names["brain"].look_ahead()
+            names["brain"].learn(routing, machine.run(plan))
+        machine.finish()
+
+
 def test_the_policies_of_the_guide_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """The guide's files, its registrations, and a run with every plan proved legal."""
     examples = blocks(ROOT / "docs" / "add-a-policy.md", "python")
@@ -72,14 +123,7 @@ def test_the_policies_of_the_guide_work(monkeypatch: pytest.MonkeyPatch) -> None
     for (kind, registry), name, source, line in zip(
         kinds, names, examples[::2], examples[1::2], strict=True
     ):
-        module = ModuleType(f"moesaic.policies.{kind}.{name}")
-        exec(source, module.__dict__)
-        assert module.__doc__, "the structure tests ask for it"
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-        entries = {k: v for k, v in registry._entries.items() if k != name.replace("_", "-")}
-        monkeypatch.setattr(registry, "_entries", entries)
-        package = {f"{kind}s": registry, "_HERE": f"moesaic.policies.{kind}"}
-        exec(line, {**package, "Parameter": Parameter})
+        register(monkeypatch, kind, registry, name, source, line)
     hits = {
         cache: _hit_rate(cache)
         for cache in ("latest-score", "fading-score:fade=0", "fading-score", "fading-score:fade=1")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from bench_runs import ACCELERATED, INVENTED, TINY, bench, settings, tiny, write_config
+from bench_runs import ACCELERATED, INVENTED, TINY, bench, settings, tiny
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import stock
-from moesaic.core.body import Step
 from moesaic.core.report import LayerReport, StepReport
+from moesaic.core.step import Step
 from moesaic.engine.assemble import on_store
 from moesaic.engine.memory.capacity import Room
 from moesaic.engine.runner import Feed
@@ -53,7 +54,9 @@ def test_a_steps_bytes_and_products_are_those_that_torch_sees(
     tmp_path: Path, shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MOESAIC_KERNEL", "reference")  # native kernels are not torch's
-    model = made_up(str(write_config(tmp_path, **SHAPES[shape])))
+    config = tmp_path / "shape.json"
+    config.write_text(json.dumps(SHAPES[shape]))
+    model = made_up(str(config))
     loaded = load_model(model, "bf16", "bf16")
     runner = on_store(loaded.decoder, loaded.store, settings(), Room(0, 2, 64))
     floor = CpuFloor(model.spec, "bf16", "bf16", INVENTED.cpu)
@@ -61,7 +64,7 @@ def test_a_steps_bytes_and_products_are_those_that_torch_sees(
     with Watched() as seen:
         runner.step([Feed(0, [6]), Feed(1, [7])])
     assert runner.report is not None
-    step = Step("decode", 2, 5, 2)
+    step = Step.decode(2, 5)
     assert floor.flops(step) == seen.flops
     assert floor.bytes_read(step, runner.report) == seen.bytes
 
@@ -73,7 +76,7 @@ def report_of(active: int, hits: int = 0) -> StepReport:
 
 def test_without_an_accelerator_the_slower_of_reading_and_multiplying_counts() -> None:
     spec = tiny()[0].spec
-    step, report = Step("decode", 1, 10, 1), report_of(2)
+    step, report = Step.decode(1, 10), report_of(2)
     slow_reading = CpuFloor(spec, "bf16", "bf16", Rates(1, 1e-6, 1.0))
     slow_products = CpuFloor(spec, "bf16", "bf16", Rates(1, 1000.0, 1e-6))
     read, flops = slow_reading.bytes_read(step, report), slow_reading.flops(step)
@@ -85,7 +88,7 @@ def test_missing_experts_are_read_by_the_cpu_or_cross_the_link() -> None:
     """With an accelerator that reads for nothing, what is not there is all that takes time."""
     spec, free = tiny()[0].spec, Rates(1, 1e9, 1e6)
     floor = make_floor(MeasuredRates(Rates(1, 6.0, 1e6), free, 4.0), spec, "bf16", "bf16")
-    step = Step("decode", 1, 0, 1)
+    step = Step.decode(1)
     missing = 3 * (5 - 2) * spec.expert_bytes("bf16")
     assert floor.step_s(step, report_of(5, hits=2)) == pytest.approx(missing / 10e9, rel=1e-3)
     assert floor.moving_s(8_000) == pytest.approx(2e-6)
@@ -93,7 +96,7 @@ def test_missing_experts_are_read_by_the_cpu_or_cross_the_link() -> None:
 
 def test_what_crossed_the_link_takes_its_time_too() -> None:
     floor = make_floor(ACCELERATED, tiny()[0].spec, "bf16", "bf16")
-    steps, reports = [Step("decode", 1, 0, 1)], [report_of(2, hits=2)]
+    steps, reports = [Step.decode(1)], [report_of(2, hits=2)]
     alone = run_floor_s(floor, steps, reports, 0)
     assert run_floor_s(floor, steps, reports, 4_000_000_000) == pytest.approx(1.0)
     assert alone == floor.step_s(steps[0], reports[0]) < 1.0

@@ -7,14 +7,13 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from moesaic.kernels.base import ALIGNMENT, Blocks, ExpertShape, ExpertWeights
+from moesaic.kernels.base import ALIGNMENT, Blocks, ExpertShape, ExpertWeights, LayerExecutor
 from moesaic.kernels.instruction_sets import REFERENCE, available
 
 pytest.importorskip("moesaic.kernels._native", reason="the native kernels were not built")
 
 from moesaic.kernels import _native
 from moesaic.kernels.native import DTYPES, FLOAT_TYPES, NativeKernel
-from moesaic.kernels.native_executor import NativeExecutor
 
 torch.set_num_threads(1)
 ISAS = [name for name in available() if name != REFERENCE]
@@ -71,10 +70,12 @@ class Layer(NamedTuple):
     ids: torch.Tensor
     weights: torch.Tensor
 
-    def computed(self, executor: NativeExecutor, experts: list[int] | None = None) -> torch.Tensor:
+    def computed(
+        self, executor: LayerExecutor, experts: list[int] | None = None, ragged: bool = False
+    ) -> torch.Tensor:
         chosen = list(range(len(self.blocks.tensors))) if experts is None else experts
         out = torch.full(self.hidden.shape, -7.0)
-        executor.layer(self.blocks, chosen, self.hidden, self.ids, self.weights, out)
+        executor.layer(self.blocks, chosen, self.hidden, self.ids, self.weights, out, ragged)
         return out
 
     def call(self, out: torch.Tensor) -> _native.LayerCall:

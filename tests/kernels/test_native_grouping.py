@@ -19,11 +19,13 @@ from native_experts import (
     random_layer,
 )
 
+from moesaic.core.numa import Node
 from moesaic.kernels.base import Blocks, ExpertShape
 from moesaic.kernels.native import DTYPES
 from moesaic.kernels.native_executor import NativeExecutor
 
 SHAPE = ExpertShape(40, 24)
+NODES = (Node(0, (0,)), Node(0, (0,)))
 KERNELS = {
     (way, dtype, tiles): Way(way.isa, tiles).kernel(SHAPE, dtype)
     for way in WAYS
@@ -105,3 +107,27 @@ def test_no_tokens_and_no_experts(way: Way, dtype: str) -> None:
     assert not layer.computed(executor, [1]).any()
     none = layer._replace(hidden=torch.empty(0, 40), ids=layer.ids[:0], weights=layer.weights[:0])
     assert none.computed(executor).shape == (0, 40)
+
+
+@every_way
+@every_dtype
+@pytest.mark.parametrize("tokens", [1, 3, 40])
+def test_padding_adds_nothing(way: Way, dtype: str, tokens: int) -> None:
+    """Every expert is computed, the last one too, so that no number of an expert is left over that
+    padding could stand for."""
+    layer = random_layer(way.kernel(SHAPE, dtype), tokens, experts=6, top_k=4)
+    counts = torch.arange(tokens) % 4 + 1
+    layer.ids[torch.arange(4) >= counts[:, None]] = -1
+    blocks, every = layer.blocks.tensors, list(range(6))
+    truth = expected_layer(layer.kernel, blocks, every, layer.hidden, layer.ids, layer.weights)
+    for nodes in ((), NODES):
+        out = layer.computed(layer.kernel.executor(2, nodes), every, ragged=True)
+        assert truth.used(out) < 1.0
+
+
+@every_way
+def test_padding_that_was_not_announced_is_refused(way: Way) -> None:
+    layer = random_layer(way.kernel(SHAPE, "bf16"), 3, experts=6, top_k=4)
+    layer.ids[1, 3] = -1
+    with pytest.raises(ValueError, match="asks for expert -1"):
+        layer.computed(NativeExecutor(layer.kernel, 1))

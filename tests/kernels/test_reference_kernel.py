@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from moesaic.core.errors import UnknownName
-from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.base import Blocks, ExpertShape, ExpertWeights
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.grouping import group_by_expert, routed_sum
 from moesaic.kernels.reference import (
@@ -131,3 +131,34 @@ def test_what_cannot_be_computed_is_refused() -> None:
     with pytest.raises(UnknownName, match="int3"):
         make_kernel(SHAPE, "int3")
     assert KERNEL.workspace(8) == 8 * KERNEL.workspace(1)
+
+
+def test_padding_has_no_group() -> None:
+    """Tokens that use fewer experts than others."""
+    ids = torch.tensor([[2, 0, -1], [-1, -1, -1], [0, 2, 1], [2, -1, -1]])
+    weights = torch.arange(12.0).view(4, 3)
+    groups = group_by_expert(ids, weights)
+    assert list(groups) == [0, 1, 2]
+    rows = {e: group.tokens.tolist() for e, group in groups.items() if group.tokens is not None}
+    assert rows == {0: [0, 2], 1: [2], 2: [0, 2, 3]}
+    assert [group.load for group in groups.values()] == [2, 1, 3]
+    scales = [torch.as_tensor(group.weights).ravel().tolist() for group in groups.values()]
+    assert scales == [[1.0, 6.0], [8.0], [0.0, 7.0, 9.0]]
+
+
+def test_padding_of_a_single_token_has_no_group() -> None:
+    groups = group_by_expert(torch.tensor([[3, 1, -1]]), torch.tensor([[0.5, 0.25, 0.0]]))
+    assert {e: group.weights for e, group in groups.items()} == {3: 0.5, 1: 0.25}
+
+
+def test_a_torch_crew_adds_nothing_for_padding() -> None:
+    blocks = Blocks([block_of(random_expert(SHAPE, seed)) for seed in range(3)])
+    hidden, ids = torch.randn(4, 12), torch.tensor([[2, 0], [1, -1], [-1, -1], [0, 1]])
+    weights, out = torch.rand(4, 2), torch.full((4, 12), 7.0)
+    KERNEL.executor(1).layer(blocks, [0, 1, 2], hidden, ids, weights, out, ragged=True)
+    for token in range(4):
+        row, expected = hidden[token : token + 1], torch.zeros(1, 12)
+        for expert, weight in zip(ids[token].tolist(), weights[token].tolist(), strict=True):
+            if expert >= 0:
+                KERNEL.compute(blocks.tensors[expert], row, None, weight, expected)
+        assert torch.allclose(out[token], expected[0], atol=1e-5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -120,3 +122,32 @@ def test_it_takes_a_few_tokens_of_its_own_dtype() -> None:
 def test_weights_in_two_dtypes_are_left_to_torch() -> None:
     norm, router = layer(RULES["olmoe"], 64, torch.bfloat16)
     assert fused_router(0, RmsNorm(norm.weight.float(), norm.eps), router) is None
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", RULES)
+def test_a_single_token_may_use_fewer(name: str, dtype: torch.dtype) -> None:
+    """As the router of a model with so many experts per token, padded; calls with other counts in
+    between leave it as it is."""
+    rule = RULES[name]
+    norm, router = layer(rule, 64, dtype)
+    native = fused(norm, router)
+    for count in range(1, rule.top_k + 1):
+        narrow = fused(norm, replace(router, rule=replace(rule, top_k=count)))
+        stream = torch.randn(1, 64).to(dtype)
+        assert native.takes(stream, torch.tensor([count]))
+        routing, alone = native(stream, count), narrow(stream)
+        native(torch.randn(1, 64).to(dtype))
+        native(torch.randn(1, 64).to(dtype), 1)
+        assert torch.equal(routing.choice.experts[:, :count], alone.choice.experts)
+        assert torch.equal(routing.choice.weights[:, :count], alone.choice.weights)
+        assert (routing.choice.experts[:, count:] == -1).all()
+        assert not routing.choice.weights[:, count:].any()
+        assert routing.choice.counts is not None
+        assert routing.choice.counts.tolist() == [count]
+        assert routing.layer_routing.used().tolist() == alone.choice.experts[0].tolist()
+
+
+def test_several_tokens_that_use_fewer_are_left_to_torch() -> None:
+    native = fused(*layer(RULES["olmoe"], 64, torch.float32))
+    assert not native.takes(torch.zeros(2, 64), torch.tensor([4, 4]))

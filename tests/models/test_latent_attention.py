@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import ours
 import pytest
 import torch
 
 import stock
+from moesaic.model_info.model_spec import LatentAttention as LatentShape
 from moesaic.models.latent_attention import LatentAttention
 from moesaic.models.load import load_decoder, open_model
 
@@ -24,3 +28,18 @@ def test_absorbing_the_expansion_changes_nothing(new: int, cached: int) -> None:
     absorbed = attention.absorbed(plain, turning, latents, keys)
     assert expanded.shape == (new, 4, shape.v_head_dim)
     assert (expanded - absorbed).abs().max() < 1e-5
+
+
+def test_the_cheaper_order_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of DeepSeek-V2's shapes, per head and cached token: a new token costs 2 x 512 + 64 products
+    when absorbed; when expanded 128 + 64 + 128, and all of them together 512 x (128 + 128) once.
+    So up to 170 are absorbed."""
+    model = ours.load(stock.saved("deepseek-v2").folder)
+    attention = model.decoder.layers[1].attention
+    assert isinstance(attention, LatentAttention)
+    large = replace(attention, shape=LatentShape(512, 64, 128, 128, None))
+    assert [large._is_short(new) for new in (1, 170, 171)] == [True, True, False]
+    monkeypatch.setattr(LatentAttention, "expanded", None)
+    model.logits([[3]])
+    with pytest.raises(TypeError):
+        model.logits([list(range(40))])

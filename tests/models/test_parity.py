@@ -92,6 +92,19 @@ def test_sequences_of_different_lengths_share_a_batch(name: str) -> None:
         assert (theirs - torch.cat(logits)).abs().max() < FP32_TOLERANCE
 
 
+@pytest.mark.parametrize("name", stock.FAMILIES)
+def test_the_shortest_prompts(name: str) -> None:
+    """A mask is needed from two tokens on, also where earlier ones are cached."""
+    model, folder = stock.saved(name)
+    theirs, _ = stock_logits(model, prompt(5))
+    for length in (1, 2, 3):
+        loaded = ours.load(folder)
+        mine = torch.cat(
+            [*loaded.logits([prompt(5)[:length]]), *loaded.logits([prompt(5)[length:]])]
+        )
+        assert (theirs - mine).abs().max() < FP32_TOLERANCE
+
+
 def test_a_slot_is_free_again_after_truncation() -> None:
     _, folder = stock.saved("qwen3-moe")
     model = ours.load(folder)

@@ -11,7 +11,9 @@ import torch
 
 import stock
 from moesaic.models.architecture import RouterRule
-from moesaic.models.router import Router
+from moesaic.models.feed_forward import RoutedBlock
+from moesaic.models.load import load_decoder, open_model
+from moesaic.models.router import Router, choose
 
 TOLERANCE = 1e-4  # as in test_parity
 TOKENS = list(range(3, 40, 2))
@@ -115,3 +117,77 @@ def test_excluded_groups_are_never_chosen() -> None:
     by_two = RouterRule(2, "sigmoid", False, groups=3, top_groups=1, group_score="best-two")
     assert Router(by_best, weight)(logits).experts.tolist()[0] == [0, 1]
     assert Router(by_two, weight)(logits).experts.tolist()[0] == [2, 3]
+
+
+def by_expert(experts: torch.Tensor, weights: torch.Tensor, count: int) -> torch.Tensor:
+    """[tokens, experts] with 0 where a token does not go: whatever order the choice came in."""
+    return torch.zeros(len(experts), count, dtype=weights.dtype).scatter(1, experts, weights)
+
+
+@pytest.mark.parametrize("name", stock.ALL)
+def test_in_bf16_a_router_rounds_where_the_stock_router_does(name: str) -> None:
+    """Within fp32's rounding (weights are summed in another order) and in the same precision:
+    which products and weights are in fp32 shows here, not in logits, which bf16 blurs anyway."""
+    folder = stock.saved(name).folder
+    decoder = load_decoder(open_model(folder), "bf16")
+    layer = decoder.architecture.spec.moe_layers[-1]
+    theirs = stock.reload(folder, torch.bfloat16).model.layers[layer].mlp.gate
+    block = decoder.layers[layer].feed_forward
+    assert isinstance(block, RoutedBlock)
+    hidden = torch.randn(64, 32, generator=torch.Generator().manual_seed(3)).bfloat16()
+    with torch.inference_mode():
+        logits, weights, experts = theirs(hidden)
+        choice = block.router(hidden)
+    count = logits.shape[-1]
+    expected = by_expert(experts, weights, count)
+    got = by_expert(choice.experts, choice.weights, count)
+    assert got.dtype == expected.dtype
+    assert (got.float() - expected.float()).abs().max() < 1e-6
+
+
+def test_a_choice_may_be_made_for_several_layers_at_once() -> None:
+    """As looking ahead does: logits [tokens, layers, experts]."""
+    logits = torch.randn(5, 4, 6, generator=torch.Generator().manual_seed(4))
+    bias = torch.randn(4, 6, generator=torch.Generator().manual_seed(5))
+    plain = RouterRule(3, "softmax", True)
+    grouped = RouterRule(2, "sigmoid", True, 2.0, groups=3, top_groups=2, group_score="best-two")
+    halves = RouterRule(2, "softmax", False, groups=2, top_groups=1)
+    nothing: list[torch.Tensor | None] = [None] * 4
+    for rule, biases in ((plain, nothing), (halves, nothing), (grouped, list(bias))):
+        together = choose(rule, logits, None if biases[0] is None else bias)
+        for layer, own in enumerate(biases):
+            alone = choose(rule, logits[:, layer], own)
+            assert torch.equal(together.experts[:, layer], alone.experts)
+            for part, same in zip(together[1:4], alone[1:4], strict=True):
+                assert torch.allclose(part[:, layer], same, rtol=0, atol=1e-6)
+
+
+def test_weights_are_scaled_by_the_factor() -> None:
+    logits = torch.tensor([[1.0, 3.0, 2.0]])
+    once, twice = (choose(RouterRule(2, "softmax", True, f), logits, None) for f in (1.0, 2.0))
+    assert torch.equal(twice.weights, 2 * once.weights)
+
+
+def test_an_expert_of_an_excluded_group_has_no_weight() -> None:
+    """Three experts are wanted and the one allowed group has two, as the stock router computes."""
+    rule = RouterRule(3, "softmax", False, groups=3, top_groups=1)
+    choice = choose(rule, torch.tensor([[9.0, 8.0, 5.0, 4.0, 1.0, 0.0]]), None)
+    assert choice.experts[0, :2].tolist() == [0, 1]
+    assert choice.weights[0, 2] == 0.0
+
+
+def test_one_of_two_groups_is_excluded() -> None:
+    rule = RouterRule(2, "softmax", False, groups=2, top_groups=1)
+    assert choose(rule, torch.tensor([[9.0, 0.0, 8.0, 8.0]]), None).experts.tolist() == [[0, 1]]
+
+
+def test_an_excluded_group_stays_out_where_the_bias_makes_all_others_negative() -> None:
+    rule = RouterRule(2, "sigmoid", False, groups=3, top_groups=1, group_score="best-two")
+    logits, bias = torch.tensor([[9.0, 8.0, 5.0, 4.0, 1.0, 0.0]]), torch.full((6,), -5.0)
+    assert choose(rule, logits, bias).experts.tolist() == [[0, 1]]
+
+
+def test_scores_that_are_all_zero_have_weights() -> None:
+    choice = choose(RouterRule(2, "sigmoid", True), torch.full((1, 4), -200.0), None)
+    assert choice.scores.max() == 0
+    assert choice.weights.tolist() == [[0.0, 0.0]]

@@ -1,13 +1,14 @@
-"""A body that writes down what the brain was told and what it answered, and one that reads it."""
+"""A brain that writes down what it was told and what it answered, and one that reads it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from closed_loop import assembled
+from closed_loop import assembled, play
 from invented import RandomStep
-from moesaic.core.layer_plan import LayerPlan
+from moesaic.core.body import Decider
+from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.report import LayerReport
 from moesaic.core.routing import LayerRouting
 from moesaic.core.view import View
@@ -26,27 +27,38 @@ class Moment:
     report: LayerReport
 
 
+class Listener:
+    """A brain that passes everything on to another, and writes down what was said. Views are
+    copied: a machine's own goes on changing."""
+
+    def __init__(self, brain: Decider) -> None:
+        self._brain = brain
+        self.moments: list[Moment] = []
+
+    def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
+        self._view = view.copy()
+        self._plan = self._brain.decide(routing, view)
+        return self._plan
+
+    def look_ahead(self) -> tuple[Move, ...]:
+        background = self._brain.look_ahead()
+        self._plan = self._plan._replace(background=background)
+        return background
+
+    def learn(self, routing: LayerRouting, report: LayerReport) -> None:
+        told = replace(routing, forecasts=tuple(routing.forecasts))
+        self.moments.append(Moment(told, self._view, self._plan, report))
+        self._brain.learn(routing, report)
+
+
 def recorded_run(
     physics: Physics, slots: int, policies: PolicySet, steps: Sequence[RandomStep]
 ) -> list[Moment]:
-    """The loop, step by step, with a copy of every view: the machine's own goes on changing."""
+    """What a simulated machine and its brain said to each other."""
     machine, brain = assembled(physics, slots, policies, steps)
-    moments = []
-    for step in steps:
-        machine.begin(step.step, step.layer)
-        for layer in range(physics.model.num_moe_layers):
-            routing = machine.route(layer)
-            seen = machine.view(layer)
-            view = seen.copy()
-            plan = brain.decide(routing, seen)
-            machine.start(plan, planning_ns=900)  # as in the loop: the look-ahead comes after
-            background = brain.look_ahead()
-            machine.offer(background, lookahead_ns=100)
-            report = machine.wait()
-            brain.learn(routing, report)
-            moments.append(Moment(routing, view, plan._replace(background=background), report))
-        machine.finish()
-    return moments
+    listener = Listener(brain)
+    play(machine, listener, steps, planning_ns=900, lookahead_ns=100)
+    return listener.moments
 
 
 def replayed(brain: Brain, moments: Sequence[Moment]) -> list[LayerPlan]:

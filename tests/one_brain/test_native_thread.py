@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from recording import Moment, recorded_run
 
-from closed_loop import assembled, chosen
+from closed_loop import assembled
 from invented import random_steps, small_machine, small_model
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.brain import Brain
@@ -17,6 +17,7 @@ from moesaic.policies.brain import fields as at
 from moesaic.policies.brain.c_functions import addresses
 from moesaic.policies.brain.decide import fill_routing, fill_view
 from moesaic.policies.brain.learn import fill_report
+from moesaic.policies.policy_set import PolicySet
 
 MODEL = small_model(layers=4, experts=8, top_k=2)
 SLOTS = 12
@@ -38,7 +39,7 @@ def fill(brain: Brain, moment: Moment, step: int) -> np.ndarray:
     words, routing, view = brain.state.words, moment.routing, moment.view
     words[at.NUM_FLIGHTS] = len(view.in_flight)
     for number, flight in enumerate(view.in_flight):
-        brain.state.of(at.FLIGHTS)[number] = flight
+        brain.state.of(at.FLIGHTS)[number] = flight[:3]
     fill_routing(words, step, routing.layer, routing.experts, routing.ranked, routing.scores)
     busy = (view.gpu_busy_ns, view.cpu_busy_ns, view.pcie_busy_ns)
     fill_view(words, view.resident, view.held, view.occupied, *busy)
@@ -48,7 +49,9 @@ def fill(brain: Brain, moment: Moment, step: int) -> np.ndarray:
 
 @pytest.mark.parametrize("policies", [("hybrid", "mrs", "impact"), ("best-split", "lru", "none")])
 def test_a_native_thread_decides_what_python_decided(policies: tuple[str, str, str]) -> None:
-    physics, names = Physics(small_machine(), MODEL), chosen(*policies)
+    schedule, cache, prefetch = policies
+    physics = Physics(small_machine(), MODEL)
+    names = PolicySet.of(schedule=schedule, cache=cache, prefetch=prefetch)
     moments = recorded_run(physics, SLOTS, names, STEPS)
     _, brain = assembled(physics, SLOTS, names, STEPS)
     entry, step = addresses(), -1

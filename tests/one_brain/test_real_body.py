@@ -4,20 +4,20 @@ a brain that never met it, and can the simulator execute the plans it executed?"
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
-from recording import Moment, replayed
+from recording import Listener, Moment, replayed
 
 from invented import make_brain, policy_combinations, small_machine
-from moesaic.core.body import Body, Step
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.body import Body, Decider
+from moesaic.core.layer_plan import Move
 from moesaic.core.legality import check
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
-from moesaic.core.routing import ExpertId, LayerRouting
-from moesaic.core.view import View
+from moesaic.core.routing import ExpertId
+from moesaic.core.step import Step
+from moesaic.machines.real.machine import NetworkPass
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.belief import Belief
@@ -29,44 +29,20 @@ Names = tuple[str, str, str]
 COMBINATIONS = [names for names in policy_combinations() if can_run(names)]
 
 
-class Listener:
-    """Passes everything on to a body, and writes down what was said on the way."""
+class ListenedTo:
+    """A body whose brain is listened to."""
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: Body[NetworkPass]) -> None:
         self._body = body
+        self.probe, self.probe_transfer = body.probe, body.probe_transfer
+        self.capabilities = body.capabilities
         self.moments: list[Moment] = []
 
-    def route(self, layer: int) -> LayerRouting:
-        self._routing = self._body.route(layer)
-        return self._routing
-
-    def view(self, layer: int) -> View:
-        seen = self._body.view(layer)
-        self._view = seen.copy()
-        return seen
-
-    def start(self, plan: LayerPlan, planning_ns: int) -> None:
-        self._plan = plan
-        self._body.start(plan, planning_ns)
-
-    def offer(self, background: tuple[Transfer, ...], lookahead_ns: int) -> None:
-        self._plan = self._plan._replace(background=background)
-        self._body.offer(background, lookahead_ns)
-
-    def wait(self) -> LayerReport:
-        report = self._body.wait()
-        routing = replace(self._routing, forecasts=tuple(self._routing.forecasts))
-        self.moments.append(Moment(routing, self._view, self._plan, report))
+    def step(self, work: NetworkPass, brain: Decider) -> StepReport:
+        listener = Listener(brain)
+        report = self._body.step(work, listener)
+        self.moments += listener.moments
         return report
-
-    def finish(self) -> StepReport:
-        return self._body.finish()
-
-    def probe(self, device: str, tokens: int, experts: int) -> int:
-        return self._body.probe(device, tokens, experts)
-
-    def probe_transfer(self) -> int:
-        return self._body.probe_transfer()
 
 
 @cache
@@ -75,7 +51,7 @@ def recorded(names: Names) -> tuple[Belief, list[Moment]]:
     model = loaded(FAMILY)
     with running(model, settings(*names), slots()) as runner:
         belief = runner.brain.belief
-        runner.body = listener = Listener(runner.machine)
+        runner.body = listener = ListenedTo(runner.machine)
         say(runner, steps=STEPS)
     assert len(listener.moments) == (1 + STEPS) * model.spec.num_moe_layers
     return belief, listener.moments
@@ -112,9 +88,9 @@ def simulated(moment: Moment) -> tuple[list[Span], LayerReport]:
     machine = SimMachine(Physics(small_machine(), loaded(FAMILY).spec), view.slots, timeline)
     machine.memory.place([ExpertId(*map(int, at)) for at in np.argwhere(view.resident)])
     tokens = moment.routing.num_tokens
-    step = Step("prefill" if tokens > 1 else "decode", tokens, 0, 1)
+    step = Step.prompt(tokens)
     machine.begin(step, lambda _: moment.routing)
-    machine.offer(tuple(Transfer(f.layer, f.expert) for f in view.in_flight), 0)
+    machine.offer(tuple(Move(f.layer, f.expert) for f in view.in_flight))
     routing = machine.route(layer)
     check(moment.plan, routing.loads(loaded(FAMILY).spec.num_experts), machine.view(layer))
     report = machine.run(moment.plan)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import pytest
 
 import stock
+from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.report import Timeline
-from moesaic.core.view import CPU, GPU, PCIE
 from moesaic.engine.runner import Runner
 from random_plans import RandomBrain
 from real_runs import Said, loaded, running, say, settings, truth

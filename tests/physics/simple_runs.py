@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from invented import StatedPhysics, routing_of_loads, small_model, stated_physics
-from moesaic.core.body import Step
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import LayerReport, Span, Timeline
 from moesaic.core.routing import ExpertId
-from moesaic.core.view import CPU, GPU
+from moesaic.core.step import Step
 from moesaic.machines.sim import SimMachine
+from moesaic.machines.sim.planning_cost import PlanningCost
 
 # A GPU expert takes 10, a CPU expert 50 per token and 7 more for the first, a transfer 100.
 GPU_NS, CPU_NS, FIRST_NS, MOVE_NS = 10, 50, 7, 100
@@ -41,21 +42,22 @@ def machine_with(
 def begin(machine: SimMachine, loads: Sequence[Sequence[int]]) -> None:
     """A step in which layer l routes `loads[l][e]` tokens to expert e."""
     routings = [routing_of_loads(layer, row) for layer, row in enumerate(loads)]
-    machine.begin(Step("decode", 1, 0, 1), lambda layer: routings[layer])
+    machine.begin(Step.decode(1), lambda layer: routings[layer])
 
 
 def run_layer(
     machine: SimMachine,
     gpu: tuple[int, ...] = (),
     cpu: tuple[int, ...] = (),
-    transfers: tuple[Transfer, ...] = (),
-    background: tuple[Transfer, ...] = (),
+    transfers: tuple[Move, ...] = (),
+    background: tuple[Move, ...] = (),
     layer: int = 0,
     planning_ns: int = 0,
 ) -> LayerReport:
     machine.route(layer)
     plan = LayerPlan(layer, {GPU: gpu, CPU: cpu}, transfers, background)
-    return machine.run(plan, planning_ns)
+    machine.planning = PlanningCost.constant(planning_ns)
+    return machine.run(plan)
 
 
 def time_of(machine: SimMachine, loads: Sequence[int], **plan: tuple[int, ...]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 from closed_loop import assembled, chosen, play
 from invented import policy_combinations, random_steps, small_machine, small_model
 from moesaic.core.layer_plan import LayerPlan
+from moesaic.core.offloading import GPU, PCIE
 from moesaic.core.report import LayerReport, Span, busy_ns
-from moesaic.core.view import GPU, PCIE
+from moesaic.core.routing import ExpertId
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.model_info.model_spec import ModelSpec
@@ -82,11 +84,11 @@ class WatchedMachine(SimMachine):
 
     counted: int = 0
 
-    def start(self, plan: LayerPlan, planning_ns: int) -> None:
+    def start(self, plan: LayerPlan) -> None:
         queues = [e for queue in plan.queues.values() for e in queue]
         hits = sum(int(self.memory.resident[plan.layer, e]) for e in queues)
         self.expected = (len(queues), hits)
-        super().start(plan, planning_ns)
+        super().start(plan)
 
     def wait(self) -> LayerReport:
         report = super().wait()
@@ -126,7 +128,7 @@ def test_slots_are_never_exceeded(
     policies = chosen(names[0], f"{names[1]}:pool={pool}", names[2])
     machine, brain = assembled(physics_of(), slots, policies, steps)
     watched = WatchedMachine(machine.physics, slots)
-    watched.memory = machine.memory
+    watched.memory.place([ExpertId(*map(int, at)) for at in np.argwhere(machine.memory.resident)])
     play(watched, brain, steps, planning_ns=300, lookahead_ns=lookahead_ns)
     assert watched.counted == 4 * 3
 

@@ -14,9 +14,11 @@ from simple_runs import (
     spans,
 )
 
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.routing import ExpertId
-from moesaic.core.view import CPU, GPU, PLANNER, Flight
+from moesaic.core.view import PLANNER, Flight
+from moesaic.machines.sim.planning_cost import PlanningCost
 
 ONE_CPU_EXPERT = FIRST_NS + CPU_NS  # 57: how long layer 0 takes in these tests
 
@@ -24,7 +26,7 @@ ONE_CPU_EXPERT = FIRST_NS + CPU_NS  # 57: how long layer 0 takes in these tests
 def test_background_starts_after_the_demand_of_its_layer() -> None:
     machine = machine_with()
     begin(machine, [[1]])
-    run_layer(machine, (0,), (), (Transfer(0, 0),), (Transfer(1, 5),))
+    run_layer(machine, (0,), (), (Move(0, 0),), (Move(1, 5),))
     machine.finish()
     machine.clock.advance(10 * MOVE_NS)
     (demand,), (prefetch,) = spans(machine, "transfer"), spans(machine, "prefetch")
@@ -35,8 +37,8 @@ def test_background_starts_after_the_demand_of_its_layer() -> None:
 def test_every_demand_goes_before_the_background() -> None:
     machine = machine_with()
     begin(machine, [[1, 1, 1]])
-    demands = tuple(Transfer(0, e) for e in range(3))
-    report = run_layer(machine, (0, 1, 2), (), demands, (Transfer(1, 5), Transfer(1, 6)))
+    demands = tuple(Move(0, e) for e in range(3))
+    report = run_layer(machine, (0, 1, 2), (), demands, (Move(1, 5), Move(1, 6)))
     assert report.end_ns - report.start_ns == 3 * MOVE_NS + GPU_NS
 
 
@@ -45,7 +47,7 @@ def test_nothing_starts_between_routing_and_the_plan() -> None:
     the plan would rest on a view that is no longer true."""
     machine = machine_with(physics=plain_physics(attention=10))
     begin(machine, [[1], [1]])
-    run_layer(machine, cpu=(0,), background=(Transfer(2, 0), Transfer(2, 1)))
+    run_layer(machine, cpu=(0,), background=(Move(2, 0), Move(2, 1)))
     machine.route(1)
     machine.clock.advance(2 * MOVE_NS)
     assert machine.view(1).in_flight == ()
@@ -57,13 +59,13 @@ def test_a_demand_waits_for_the_transfer_under_way_and_not_for_the_queue() -> No
     the other three are forgotten."""
     machine = machine_with(physics=plain_physics(attention=10))
     begin(machine, [[1], [1]])
-    four = tuple(Transfer(2, e) for e in range(4))
+    four = tuple(Move(2, e) for e in range(4))
     run_layer(machine, cpu=(0,), background=four)
     machine.route(1)
     left = MOVE_NS - ONE_CPU_EXPERT - 10
     assert machine.view(1).in_flight == (Flight(2, 0, left),)
     assert machine.view(1).pcie_busy_ns == left
-    report = machine.run(LayerPlan(1, {GPU: (0,)}, (Transfer(1, 0),)), planning_ns=0)
+    report = machine.run(LayerPlan(1, {GPU: (0,)}, (Move(1, 0),)))
     assert report.end_ns - report.start_ns == left + MOVE_NS + GPU_NS
     machine.clock.advance(10 * MOVE_NS)
     assert [s.expert for s in spans(machine, "prefetch")] == [0]
@@ -75,7 +77,7 @@ def test_what_has_not_started_is_forgotten_at_the_next_routing() -> None:
     does."""
     machine = machine_with(physics=plain_physics(attention=250))
     begin(machine, [[1], [1]])
-    run_layer(machine, cpu=(0,), background=tuple(Transfer(2, e) for e in range(5)))
+    run_layer(machine, cpu=(0,), background=tuple(Move(2, e) for e in range(5)))
     run_layer(machine, cpu=(0,), layer=1)
     machine.clock.advance(10 * MOVE_NS)
     started = -(-(ONE_CPU_EXPERT + 250) // MOVE_NS)
@@ -86,7 +88,7 @@ def test_what_has_not_started_is_forgotten_at_the_next_routing() -> None:
 def test_an_expert_under_way_is_computed_when_it_arrives() -> None:
     machine = machine_with(physics=plain_physics(attention=10))
     begin(machine, [[1], [1]])
-    run_layer(machine, cpu=(0,), background=(Transfer(1, 0),))
+    run_layer(machine, cpu=(0,), background=(Move(1, 0),))
     report = run_layer(machine, gpu=(0,), layer=1)
     assert report.end_ns - report.start_ns == (MOVE_NS - ONE_CPU_EXPERT - 10) + GPU_NS
     assert report.hits == 0, "it was not complete when the layer was planned"
@@ -96,7 +98,7 @@ def test_an_expert_under_way_is_computed_when_it_arrives() -> None:
 def test_an_expert_that_arrives_during_planning_is_not_waited_for() -> None:
     machine = machine_with(physics=plain_physics(attention=10))
     begin(machine, [[1], [1]])
-    run_layer(machine, cpu=(0,), background=(Transfer(1, 0),))
+    run_layer(machine, cpu=(0,), background=(Move(1, 0),))
     report = run_layer(machine, gpu=(0,), layer=1, planning_ns=MOVE_NS)
     assert report.end_ns - report.start_ns == GPU_NS
 
@@ -104,7 +106,7 @@ def test_an_expert_that_arrives_during_planning_is_not_waited_for() -> None:
 def test_a_victim_leaves_when_the_transfer_starts() -> None:
     machine = machine_with([(1, 1)], slots=1)
     begin(machine, [[1]])
-    move = Transfer(1, 0, ExpertId(1, 1))
+    move = Move(1, 0, ExpertId(1, 1))
     run_layer(machine, cpu=(0,), background=(move,))
     assert machine.memory.resident.sum() == 0
     assert machine.memory.occupied == 1, "the transfer under way holds the slot"
@@ -127,8 +129,9 @@ def test_background_starts_when_it_is_decided() -> None:
     machine = machine_with()
     begin(machine, [[1]])
     machine.route(0)
-    plan = LayerPlan(0, {CPU: (0,)}, (), (Transfer(1, 5),))
-    report = machine.run(plan, planning_ns=0, lookahead_ns=30)
+    plan = LayerPlan(0, {CPU: (0,)}, (), (Move(1, 5),))
+    machine.planning = PlanningCost.constant(lookahead_ns=30)
+    report = machine.run(plan)
     assert report.end_ns - report.start_ns == ONE_CPU_EXPERT
     machine.clock.advance(10 * MOVE_NS)
     (prefetch,) = spans(machine, "prefetch")
@@ -139,8 +142,9 @@ def test_background_decided_after_the_next_routing_is_forgotten() -> None:
     machine = machine_with(physics=plain_physics(attention=10))
     begin(machine, [[1], [1]])
     machine.route(0)
-    plan = LayerPlan(0, {CPU: (0,)}, (), (Transfer(2, 5),))
-    machine.run(plan, planning_ns=0, lookahead_ns=ONE_CPU_EXPERT + 10 + 1)
+    plan = LayerPlan(0, {CPU: (0,)}, (), (Move(2, 5),))
+    machine.planning = PlanningCost.constant(lookahead_ns=ONE_CPU_EXPERT + 10 + 1)
+    machine.run(plan)
     run_layer(machine, cpu=(0,), layer=1)
     machine.clock.advance(10 * MOVE_NS)
     assert spans(machine, "prefetch") == []

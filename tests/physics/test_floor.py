@@ -8,12 +8,12 @@ import pytest
 
 from closed_loop import assembled, chosen, play
 from invented import policy_combinations, random_steps, routing_of, small_machine, small_model
-from moesaic.core.body import Step
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.offloading import GPU
 from moesaic.core.report import LayerReport, StepReport
 from moesaic.core.routing import ExpertId
+from moesaic.core.step import Step
 from moesaic.core.units import NS_PER_S
-from moesaic.core.view import GPU
 from moesaic.hardware.spec import MachineSpec
 from moesaic.lab.simulate.floor import Floor
 from moesaic.machines.sim import SimMachine
@@ -54,14 +54,14 @@ def test_what_is_nearly_there_need_not_be_read_again() -> None:
     physics = Physics(frictionless(link_gb_s=23.5), model)
     machine = SimMachine(physics, slots=2)
     machine.memory.place([ExpertId(0, 0)])
-    step = Step("decode", 1, 0, 1)
+    step = Step.decode(1)
     machine.begin(step, lambda layer: routing_of(layer, [[0]]))
     machine.route(0)
-    machine.run(LayerPlan(0, {GPU: (0,)}, (), (Transfer(1, 0),)), planning_ns=0)
+    machine.run(LayerPlan(0, {GPU: (0,)}, (), (Move(1, 0),)))
     machine.route(1)
     (flight,) = machine.view(1).in_flight
     assert 0 < flight.remaining_ns < 100
-    machine.run(LayerPlan(1, {GPU: (0,)}), planning_ns=0)
+    machine.run(LayerPlan(1, {GPU: (0,)}))
     report = machine.finish()
     assert Floor(physics).step_s(step, report) <= report.latency_ns / NS_PER_S + ROUNDING_S
 
@@ -81,7 +81,7 @@ def test_a_layers_floor_by_hand(active: int, hits: int, coming: int, layer_us: f
     model = small_model(layers=1)
     floor = Floor(Physics(frictionless(), model))
     layer = LayerReport(0, 0, 0, active, hits, 0, coming)
-    found = floor.step_s(Step("decode", 1, 0, 1), StepReport(0, 0, 1, (layer,)))
+    found = floor.step_s(Step.decode(1), StepReport(0, 0, 1, (layer,)))
     dense_us = (61.4 + 200) / 60
     assert found * 1e6 == pytest.approx(layer_us + dense_us)
 
@@ -91,5 +91,5 @@ def test_the_floor_of_a_large_batch_is_bound_by_products() -> None:
     head of one sequence 0.2 MFLOP at 1 TFLOP/s."""
     floor = Floor(Physics(frictionless(), small_model(layers=1)))
     layer = LayerReport(0, 0, 0, 6, 6, 0)
-    found = floor.step_s(Step("prefill", 1000, 0, 1), StepReport(0, 0, 1000, (layer,)))
+    found = floor.step_s(Step.prompt(1000), StepReport(0, 0, 1000, (layer,)))
     assert found * 1e6 == pytest.approx(120 / 1.02 + 61.2 + 0.2)

@@ -15,7 +15,7 @@ from simple_runs import (
     time_of,
 )
 
-from moesaic.core.layer_plan import Transfer
+from moesaic.core.layer_plan import Move
 from moesaic.machines.sim.machine import STAGING
 
 ALL = [(0, e) for e in range(8)]
@@ -57,7 +57,7 @@ def test_the_layer_waits_for_its_shared_experts() -> None:
 def test_a_transferred_expert_is_computed_when_it_has_arrived(keep: bool) -> None:
     machine = machine_with()
     begin(machine, [[1]])
-    report = run_layer(machine, gpu=(0,), transfers=(Transfer(0, 0, None, keep),))
+    report = run_layer(machine, gpu=(0,), transfers=(Move(0, 0, None, keep),))
     assert report.end_ns - report.start_ns == MOVE_NS + GPU_NS
     assert bool(machine.memory.resident[0, 0]) is keep
     assert machine.memory.occupied == int(keep)
@@ -68,7 +68,7 @@ def test_transfers_and_gpu_form_a_pipeline(gpu_ns: int, n: int) -> None:
     """A two-machine flow shop with equal jobs: one of each, and n - 1 times the slower."""
     machine = machine_with(physics=plain_physics(gpu_ns=gpu_ns))
     begin(machine, [[1] * n])
-    moves = tuple(Transfer(0, e) for e in range(n))
+    moves = tuple(Move(0, e) for e in range(n))
     report = run_layer(machine, gpu=tuple(range(n)), transfers=moves)
     expected = MOVE_NS + gpu_ns + (n - 1) * max(MOVE_NS, gpu_ns)
     assert report.end_ns - report.start_ns == expected
@@ -77,7 +77,7 @@ def test_transfers_and_gpu_form_a_pipeline(gpu_ns: int, n: int) -> None:
 def test_cached_experts_are_computed_while_others_arrive() -> None:
     machine = machine_with(ALL[:3])
     begin(machine, [[1] * 4])
-    report = run_layer(machine, gpu=(0, 1, 2, 3), transfers=(Transfer(0, 3),))
+    report = run_layer(machine, gpu=(0, 1, 2, 3), transfers=(Move(0, 3),))
     assert report.end_ns - report.start_ns == max(3 * GPU_NS, MOVE_NS) + GPU_NS
 
 
@@ -94,7 +94,7 @@ def test_experts_used_once_are_double_buffered(n: int) -> None:
     for keep in (False, True):
         machine = machine_with([(0, e) for e in cached], physics=plain_physics(gpu_ns=gpu_ns))
         begin(machine, [[1] * n + [0] * (6 - n) + [1] * 6])
-        moves = tuple(Transfer(0, e, None, keep) for e in range(n))
+        moves = tuple(Move(0, e, None, keep) for e in range(n))
         report = run_layer(machine, (*cached, *range(n)), (), moves)
         took[keep] = report.end_ns - report.start_ns
     assert took[False] == busy + (n * gpu_ns if n <= 2 else 2 * gpu_ns + (n - 2) * MOVE_NS)

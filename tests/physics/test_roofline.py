@@ -14,17 +14,17 @@ from dataclasses import replace
 import pytest
 
 from invented import RandomStep, random_steps, small_machine, small_model
-from moesaic.core.body import Step
 from moesaic.core.layer_plan import LayerPlan
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import Timeline, busy_ns
-from moesaic.core.view import CPU, GPU
+from moesaic.core.step import Step
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.model_info.model_spec import ModelSpec
 
 MODEL = small_model(layers=2, dense=1)
 PHYSICS = Physics(small_machine(), MODEL)
-ONE = Step("decode", tokens=1, context=0, sequences=1)
+ONE = Step.decode(1)
 
 
 def test_an_expert_on_the_gpu_costs_its_overhead_and_the_longer_of_bytes_and_products() -> None:
@@ -70,7 +70,7 @@ def test_attention_reads_its_weights_and_the_cache() -> None:
     200 bytes more (3.3 ns); 3,000 tokens back, 600,200 bytes more, 10,003 ns. Each layer costs
     5 us on the GPU, nothing fixed on the CPU."""
     assert PHYSICS.attention_ns(GPU, ONE) == 5000 + round(61_400 / 60)
-    back = ONE._replace(context=3000)
+    back = ONE.behind(3000)
     assert PHYSICS.attention_ns(GPU, back) == 5000 + round((61_200 + 600_200) / 60)
     assert PHYSICS.attention_ns(CPU, ONE) == round(61_400 / 6)
 
@@ -78,13 +78,13 @@ def test_attention_reads_its_weights_and_the_cache() -> None:
 def test_attention_of_a_long_prompt_is_bound_by_products() -> None:
     """1,000 tokens: 61.2 MFLOP for the projections, and 400 FLOP for each of the 500,500 pairs of
     a token and one at or before it."""
-    prompt = Step("prefill", tokens=1000, context=0, sequences=1)
+    prompt = Step.prompt(1000)
     flops = 61_200_000 + 400 * 500_500
     assert PHYSICS.attention_ns(GPU, prompt) == 5000 + round(flops / 1000)
 
 
 def test_several_sequences_do_not_look_at_each_other() -> None:
-    together = Step("decode", tokens=4, context=50, sequences=4)
+    together = Step.decode(4, 50)
     size = 61_200 + 4 * 51 * 200
     assert PHYSICS.attention_ns(GPU, together) == 5000 + round(size / 60)
 
@@ -105,7 +105,7 @@ def run_step(model: ModelSpec, step: RandomStep, dense_on: list[str] | None = No
     for layer in range(model.num_moe_layers):
         routing = machine.route(layer)
         active = tuple(sorted(set(routing.experts.ravel().tolist())))
-        machine.run(LayerPlan(layer, {CPU: active}), planning_ns=0)
+        machine.run(LayerPlan(layer, {CPU: active}))
     machine.finish()
     return machine
 

@@ -14,16 +14,20 @@ from moesaic.lab.simulate.simulation import simulate
 from moesaic.lab.simulate.workload import choose_workload
 from moesaic.machines.sim.clock import Clock
 from moesaic.machines.sim.lane import Task
-from moesaic.machines.sim.sharing import Pool, SharingLane
+from moesaic.machines.sim.resources import PriorityResource, Resource, SharingLane
 
 
 def lanes(*shares: float) -> tuple[Clock, list[SharingLane], Timeline]:
-    clock, timeline, pool = Clock(), Timeline(), Pool()
-    names = [f"lane {number}" for number in range(len(shares))]
-    made = [
-        SharingLane(name, clock, timeline, pool, round(1000 * share))
-        for name, share in zip(names, shares, strict=True)
-    ]
+    by_name = {f"lane {number}": round(1000 * share) for number, share in enumerate(shares)}
+    return drawing_on(Resource(by_name))
+
+
+def drawing_on(*resources: Resource) -> tuple[Clock, list[SharingLane], Timeline]:
+    """The lanes that these resources name, each drawing on those that name it."""
+    clock, timeline = Clock(), Timeline()
+    names = dict.fromkeys(name for resource in resources for name in resource.shares)
+    drawn = {name: [r for r in resources if name in r.shares] for name in names}
+    made = [SharingLane(name, clock, timeline, mine) for name, mine in drawn.items()]
     return clock, made, timeline
 
 
@@ -77,6 +81,44 @@ def test_a_lane_is_busy_as_long_as_its_spans_say() -> None:
         "lane 1": 1400,
     }
     assert (one.busy_ns, other.busy_ns) == (1700, 1400)
+
+
+def test_some_lanes_are_served_first_and_the_others_share_what_is_left() -> None:
+    """The copy takes 400 of 1000 at full speed; readers that want 800 and 400 have 600 left, half
+    of what they want, until the copy has ended: then they have 1000 of 1200."""
+    resource = PriorityResource({"copy": 400, "cpu": 800, "dimm": 400}, first=["copy"])
+    clock, (copy, cpu, dimm), _ = drawing_on(resource)
+    moved, read, near = Task("transfer", 500), Task("expert", 1000), Task("expert", 1000)
+    copy.submit(moved)
+    cpu.submit(read)
+    dimm.submit(near)
+    assert run(clock, moved, read, near) == [500, 500 + 900, 500 + 900]
+
+
+def test_who_is_served_first_slows_his_like_only() -> None:
+    """Two copies of 800 have 1000 of 1600 and leave nothing: the reader stands still till the
+    first has ended at 160, and then has 200 of the 500 it wants till the other ends at 360."""
+    resource = PriorityResource({"a": 800, "b": 800, "cpu": 500}, first=["a", "b"])
+    clock, (a, b, cpu), _ = drawing_on(resource)
+    short, long, read = Task("transfer", 100), Task("transfer", 300), Task("expert", 1000)
+    cpu.submit(read)
+    a.submit(short)
+    b.submit(long)
+    assert run(clock, short, long, read) == [160, 360, 360 + 920]
+
+
+def test_a_lane_is_as_slow_as_its_scarcest_resource() -> None:
+    """The CPU shares a channel with one link (1500 of 1000) and a DIMM with another (2000)."""
+    channel = Resource({"cpu": 1000, "pcie": 500})
+    dimm = Resource({"cpu": 1000, "dimm-link": 1000})
+    clock, (cpu, pcie, dimm_link), _ = drawing_on(channel, dimm)
+    read, copy, relayout = Task("expert", 600), Task("transfer", 600), Task("transfer", 100)
+    cpu.submit(read)
+    pcie.submit(copy)
+    dimm_link.submit(relayout)
+    # The copy never feels the DIMM: 600 at 2/3 take 900. The CPU is at half speed until the
+    # relayout ends at 200 (100 done), at 2/3 until 900 (466 whole ones more), then alone.
+    assert run(clock, read, copy, relayout) == [900 + 34, 900, 200]
 
 
 @pytest.mark.parametrize("shares", [(0.0, 0.0, 0.0, 0.0), (0.3, 0.3, 0.2, 0.2)])

@@ -38,7 +38,7 @@ class Slots:
         self._state.of(at.QUOTA)[:] = quota
         s[at.NUM_FLIGHTS] = len(view.in_flight)
         for number, flight in enumerate(view.in_flight):
-            self._state.of(at.FLIGHTS)[number] = flight
+            self._state.of(at.FLIGHTS)[number] = flight[:3]
         fill_view(s, view.resident, view.held, view.occupied, 0, 0, 0)
         slots.open_slots(s)
 
@@ -78,7 +78,8 @@ class Forecasting:
         self._fill(routing)
         given = routing.forecasts[: self._state.sizes.lookahead]
         for number, each in enumerate(given):
-            forecasts.fill_forecast(s, number, each.layer, each.ranked, each.scores)
+            step = self._step if each.step is None else each.step
+            forecasts.fill_forecast(s, number, step, each.layer, each.ranked, each.scores)
         count = len(given) or forecasts.predict(s)
         forecasts.expect(s, count)
         return [forecast_from(self._state, number) for number in range(count)]

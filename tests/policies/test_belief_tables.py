@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from invented import exact_belief, make_brain, routing_of, routing_of_loads, stated_physics, view_of
-from moesaic.core.view import CPU, GPU
+from moesaic.core.offloading import CPU, GPU
 from moesaic.machines.sim import SimMachine
 from moesaic.policies.belief import Belief, warm_up
 

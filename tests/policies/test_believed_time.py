@@ -20,10 +20,10 @@ from invented import (
     small_model,
     stated_physics,
 )
-from moesaic.core.body import Step
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.offloading import CPU
 from moesaic.core.routing import ExpertId, LayerRouting
-from moesaic.core.view import CPU
+from moesaic.core.step import Step
 from moesaic.machines.sim import SimMachine
 from moesaic.policies.schedule import schedules
 
@@ -72,13 +72,13 @@ def test_a_layer_takes_as_long_as_believed(schedule: str, case: Case) -> None:
     machine.memory.place(resident)
     brain = make_brain(physics.model, exact_belief(physics), 2 * experts, schedule, promote=False)
     first = routing_of(0, [[0]] * routing.num_tokens)
-    machine.begin(Step("decode", routing.num_tokens, 0, 1), lambda at: (first, routing)[at])
+    machine.begin(Step.prompt(routing.num_tokens), lambda at: (first, routing)[at])
     machine.route(0)
-    background = () if coming is None else (Transfer(*coming),)
-    machine.run(LayerPlan(0, {CPU: (0,)}, (), background), planning_ns=0)
+    background = () if coming is None else (Move(*coming),)
+    machine.run(LayerPlan(0, {CPU: (0,)}, (), background))
     machine.route(1)
     plan = brain.plan(routing, machine.view(1))
-    report = machine.run(plan, planning_ns=0)
+    report = machine.run(plan)
     shared = physics.shared  # the layer also ends no earlier than the shared experts
     assert report.end_ns - report.start_ns == max(plan.believed_ns, shared)
 
@@ -92,10 +92,10 @@ def test_a_wrong_belief_changes_the_plan_and_not_the_machine() -> None:
     took = {}
     for name, believed in (("right", physics), ("wrong", wrong)):
         machine = SimMachine(physics, slots=18)
-        machine.begin(Step("decode", 2, 0, 2), lambda at: routing)
+        machine.begin(Step.decode(2), lambda at: routing)
         machine.route(0)
         brain = make_brain(physics.model, exact_belief(believed), 18)
         plan = brain.plan(routing, machine.view(0))
-        report = machine.run(plan, planning_ns=0)
+        report = machine.run(plan)
         took[name] = (len(plan.queues[CPU]), plan.believed_ns, report.end_ns - report.start_ns)
     assert took == {"right": (0, 90, 90), "wrong": (4, 4, 4000)}

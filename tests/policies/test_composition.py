@@ -10,6 +10,7 @@ from moesaic.core.errors import IllegalPlan, ImpossibleSetting
 from moesaic.core.routing import ExpertId
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.lab.simulate.settings import Settings
+from moesaic.machines.accelerators import EMULATED
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.compose import Composition
 from moesaic.policies.policy_checks import (
@@ -175,7 +176,7 @@ def test_a_body_follows_a_systems_rules_or_refuses_it(system: str) -> None:
     assert Settings(MODEL, small_machine(), policies=policies)
     assert EngineSettings(policies).policies == policies, "without accelerator any rule holds"
     if system != "llama.cpp":
-        check_real(policies, accelerated=True)
+        check_real(policies, EMULATED)
         return
     with pytest.raises(ImpossibleSetting) as caught:
         EngineSettings(policies, accelerator="emulated")
@@ -186,7 +187,7 @@ def test_a_body_follows_a_systems_rules_or_refuses_it(system: str) -> None:
 def test_a_schedule_of_prompts_alone_is_refused_too() -> None:
     policies = PolicySet.of(prefill_schedule="static-layers")
     with pytest.raises(ImpossibleSetting, match="schedule 'static-layers'"):
-        check_real(policies, accelerated=True)
+        check_real(policies, EMULATED)
 
 
 def test_options_are_fields_or_policies() -> None:

@@ -122,3 +122,15 @@ def test_a_forecast_is_judged_only_in_the_pass_it_speaks_about() -> None:
     foresight.observe(routing_of(0, [[0]]))  # the next pass
     foresight.observe(routing_of(1, [[1]]))
     assert foresight.trust == [1.0]
+
+
+def test_a_forecast_may_speak_about_the_next_pass() -> None:
+    """The last layer of pass 1 foresees the first of pass 2, wrongly: that is judged there."""
+    foresight = Forecasting(layers=2, experts=6, top_k=1, ahead=1)
+    certain = np.full((1, 1), 1.0, dtype=np.float32)
+    foresight.observe(routing_of(0, [[0]]))
+    last = routing_of(1, [[1]], forecasts=(Forecast(0, np.array([[5]]), certain, step=2),))
+    foresight.observe(last)
+    foresight.forecast(last)
+    foresight.observe(routing_of(0, [[0]]))
+    assert foresight.trust[0] < 1.0

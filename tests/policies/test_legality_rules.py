@@ -7,18 +7,19 @@ import pytest
 
 from invented import view_of
 from moesaic.core.errors import IllegalPlan
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.legality import check, violations
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.routing import ExpertId
-from moesaic.core.view import CPU, GPU, Flight
+from moesaic.core.view import Flight
 
 # Layer 1 of 3, six experts, four slots: experts 0 and 1 are there, 2 is under way, 3 is demanded
 # in the place of (2, 5), 4 runs on the CPU, 5 is idle. The CPU also computes 0 though it is
 # cached, so (2, 0) may take its place in the background.
 LOADS = np.array([1, 2, 1, 3, 1, 0])
 VIEW = view_of([(1, 0), (1, 1), (2, 5)], slots=4, flight=Flight(1, 2, 50))
-DEMAND = Transfer(1, 3, ExpertId(2, 5))
-BACKGROUND = Transfer(2, 0, ExpertId(1, 0))
+DEMAND = Move(1, 3, ExpertId(2, 5))
+BACKGROUND = Move(2, 0, ExpertId(1, 0))
 LEGAL = LayerPlan(1, {GPU: (1, 2, 3), CPU: (4, 0)}, (DEMAND,), (BACKGROUND,))
 
 
@@ -53,47 +54,47 @@ BROKEN = {
     ),
     "the GPU computes what it does not have": (
         LEGAL._replace(queues={GPU: (1, 2, 3, 4), CPU: (0,)}),
-        "the GPU computes expert 4, which is not there",
+        "the gpu computes expert 4, which is not where it could read it",
     ),
     "a demanded expert is not computed on the GPU": (
         LEGAL._replace(queues={GPU: (1, 2), CPU: (4, 0, 3)}),
-        "the GPU must compute every demanded expert",
+        "expert 3 is demanded, and nobody computes it where it is moved to",
     ),
     "a resident expert is moved": (
-        LEGAL._replace(background=(Transfer(2, 5, ExpertId(1, 0)),)),
-        "ExpertId(layer=2, expert=5) is moved though it is resident",
+        LEGAL._replace(background=(Move(2, 5, ExpertId(1, 0)),)),
+        "ExpertId(layer=2, expert=5) is moved to whole@vram though it is there",
     ),
     "an expert under way is moved again": (
-        LEGAL._replace(background=(Transfer(1, 2, ExpertId(1, 0)),)),
-        "ExpertId(layer=1, expert=2) is moved twice",
+        LEGAL._replace(background=(Move(1, 2, ExpertId(1, 0)),)),
+        "ExpertId(layer=1, expert=2) is moved to whole@vram twice",
     ),
     "an expert is moved twice by one plan": (
-        LEGAL._replace(background=(Transfer(1, 3, ExpertId(1, 0)),)),
-        "ExpertId(layer=1, expert=3) is moved twice",
+        LEGAL._replace(background=(Move(1, 3, ExpertId(1, 0)),)),
+        "ExpertId(layer=1, expert=3) is moved to whole@vram twice",
     ),
     "an absent expert is evicted": (
-        LEGAL._replace(background=(Transfer(2, 0, ExpertId(2, 1)),)),
-        "ExpertId(layer=2, expert=1) is evicted though it is not resident",
+        LEGAL._replace(background=(Move(2, 0, ExpertId(2, 1)),)),
+        "ExpertId(layer=2, expert=1) is evicted from whole@vram though it is not there",
     ),
     "an expert is evicted twice": (
-        LEGAL._replace(background=(Transfer(2, 0, ExpertId(2, 5)),)),
-        "ExpertId(layer=2, expert=5) is evicted twice",
+        LEGAL._replace(background=(Move(2, 0, ExpertId(2, 5)),)),
+        "ExpertId(layer=2, expert=5) is evicted from whole@vram twice",
     ),
     "an expert in use is evicted": (
-        LEGAL._replace(background=(Transfer(2, 0, ExpertId(1, 1)),)),
-        "ExpertId(layer=1, expert=1) is evicted though this layer computes it on the GPU",
+        LEGAL._replace(background=(Move(2, 0, ExpertId(1, 1)),)),
+        "expert=1) is evicted from whole@vram though this layer computes it there",
     ),
     "a demanded transfer is of another layer": (
-        LEGAL._replace(transfers=(DEMAND, Transfer(0, 3, None, keep=False))),
-        "a demanded transfer belongs to layer 0, not 1",
+        LEGAL._replace(transfers=(DEMAND, Move(0, 3, None, keep=False))),
+        "a demanded move belongs to layer 0, not 1",
     ),
     "a background transfer is not kept": (
-        LEGAL._replace(background=(Transfer(2, 0, None, keep=False),)),
-        "background transfer of expert 0 would be thrown away",
+        LEGAL._replace(background=(Move(2, 0, None, keep=False),)),
+        "background move of expert 0 would be thrown away",
     ),
     "memory overflows": (
-        LEGAL._replace(background=(Transfer(2, 0),)),
-        "moving expert 0 needs 5 of 4 slots",
+        LEGAL._replace(background=(Move(2, 0),)),
+        "moving expert 0 needs 5 of 4 slots of vram",
     ),
 }
 
@@ -105,14 +106,14 @@ def test_each_broken_rule_is_named(plan: LayerPlan, complaint: str) -> None:
 
 def test_demanded_experts_are_computed_in_the_order_of_their_transfers() -> None:
     view = view_of([], slots=2)
-    moves = (Transfer(1, 3), Transfer(1, 4))
+    moves = (Move(1, 3), Move(1, 4))
     loads = np.array([0, 0, 0, 1, 1, 0])
     assert not list(violations(LayerPlan(1, {GPU: (3, 4)}, moves), loads, view))
     said = list(violations(LayerPlan(1, {GPU: (4, 3)}, moves), loads, view))
-    assert said == ["the GPU must compute every demanded expert, in the order of the transfers"]
+    assert said == ["the gpu must compute demanded experts in the order of their moves"]
 
 
 def test_a_machine_without_slots_moves_nothing() -> None:
-    plan = LayerPlan(1, {GPU: (3,)}, (Transfer(1, 3, None, keep=False),))
+    plan = LayerPlan(1, {GPU: (3,)}, (Move(1, 3, None, keep=False),))
     said = list(violations(plan, np.array([0, 0, 0, 1, 0, 0]), view_of([], slots=0)))
-    assert said == ["there are no GPU slots to move experts into"]
+    assert said == ["there are no slots in vram to move experts into"]

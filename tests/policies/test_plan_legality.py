@@ -21,7 +21,7 @@ from invented import (
     view_of,
 )
 from moesaic.core.legality import check
-from moesaic.core.routing import ExpertId
+from moesaic.core.routing import ExpertId, cut
 from moesaic.core.view import Flight, View
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.belief import Belief
@@ -69,6 +69,9 @@ def situations(draw: st.DrawFn) -> Situation:
     )
     ranks = draw(st.sampled_from([top_k, experts]))
     steps = random_steps(int(rng.integers(1 << 30)), 2, model, tokens, ranks)
+    if draw(st.booleans()):
+        counts = rng.integers(1, top_k + 1, tokens)
+        steps = [RandomStep(tuple(cut(r, counts) for r in step.routings)) for step in steps]
     views = [_random_view(rng, model, slots) for _ in range(len(steps) * layers)]
     return Situation(model, exact_belief(physics), slots, steps, views)
 

@@ -155,12 +155,14 @@ def test_results_record_every_policy_and_parameter() -> None:
         "schedule": "static-experts",
         "cache": "mrs:alpha=1",
         "prefetch": "impact",
+        "gate": "full",
         "promote": True,
         "fill": "auto",
         "parameters": {
             "schedule": {},
             "cache": {"alpha": 1.0, "top_p": None, "pool": "per-layer"},
             "prefetch": {"lookahead": 3},
+            "gate": {},
         },
     }
     assert own.as_dict("prefill")["schedule"] == "gpu-only"

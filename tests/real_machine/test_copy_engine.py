@@ -10,7 +10,7 @@ from time import sleep
 import pytest
 import torch
 
-from moesaic.core.layer_plan import Transfer
+from moesaic.core.layer_plan import Move
 from moesaic.core.routing import ExpertId
 from moesaic.machines.real.copies import Copy, CopyEngine, LinkSpeed, Slot
 
@@ -28,7 +28,7 @@ def link() -> Iterator[CopyEngine]:
 def copy_of(number: int, after: threading.Event | None = None) -> Copy:
     source = torch.full((SIZE,), number, dtype=torch.uint8)
     slot = Slot(torch.zeros(SIZE, dtype=torch.uint8))
-    return Copy(Transfer(0, number), source, slot.block, "transfer", after, slot)
+    return Copy(Move(0, number), source, slot.block, "transfer", after, slot)
 
 
 def held_up(link: CopyEngine) -> tuple[Copy, threading.Event]:

@@ -4,17 +4,22 @@ before its weights, every expert once, and copies beside the arithmetic?"""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
+import torch
 
+from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.report import Span, Timeline
-from moesaic.core.view import CPU, GPU, PCIE
 from moesaic.engine.runner import Feed, Runner
+from moesaic.kernels.base import LayerExecutor
 from random_plans import RandomBrain
 from real_runs import PROMPT, loaded, running, settings, truth
 
 STEPS = 6
+Call = tuple[str, tuple[int, ...] | None]  # device, and the experts of a joint call
 
 
 def experts(spans: list[Span]) -> list[Span]:
@@ -40,7 +45,7 @@ def test_lanes_do_one_thing_at_a_time_and_every_expert_once(name: str) -> None:
     with running(model, slots=slots, brain=brain, timeline=timeline) as runner:
         steps = play(runner, timeline, name)
     for spans in steps:
-        computed = Counter((span.layer, span.expert) for span in experts(spans))
+        computed = Counter((span.layer, e) for span in experts(spans) for e in span.computed)
         assert set(computed.values()) == {1}
     lanes = {CPU: experts(timeline.spans), GPU: experts(timeline.spans), PCIE: timeline.spans}
     for lane, spans in lanes.items():
@@ -70,3 +75,58 @@ def test_no_expert_is_computed_before_its_weights_are_there_and_copies_run_besid
                 for copy in copies.values()
             )
     assert beside > 0, "nothing was ever copied while something was computed"
+
+
+class Noting:
+    """An executor that writes down which experts it is called for, together or alone."""
+
+    def __init__(self, executor: LayerExecutor, calls: list[Call], device: str) -> None:
+        self._executor, self._calls, self._device = executor, calls, device
+
+    def layer(self, blocks: Any, experts: Sequence[int], *rest: Any) -> int:
+        self._calls.append((self._device, tuple(experts)))
+        return self._executor.layer(blocks, experts, *rest)
+
+    def expert(self, block: Any, *rest: Any) -> None:
+        self._calls.append((self._device, None))
+        self._executor.expert(block, *rest)
+
+
+def noted(accelerator: str, timeline: Timeline) -> tuple[torch.Tensor, list[Call]]:
+    """What a run answers, and the calls that compute its experts, device by device."""
+    model, calls = loaded("olmoe"), list[Call]()
+    how = settings("static-experts", "pinned", "none", accelerator=accelerator)
+    slots = model.slots(0.5) if accelerator == "emulated" else 0
+    with running(model, how, slots, timeline=timeline) as runner:
+        machine: Any = runner.machine
+        if accelerator == "none":
+            machine.executor, machine._token = Noting(machine.executor, calls, CPU), None
+        else:
+            machine._executors = {d: Noting(c, calls, d) for d, c in machine._executors.items()}
+        answered = [runner.step([Feed(0, PROMPT)])]
+        answered += [runner.step([Feed(0, [token])]) for token in truth("olmoe").text[:3]]
+    return torch.cat(answered), sorted(calls, key=lambda call: call[0])
+
+
+@pytest.mark.parametrize("accelerator", ["none", "emulated"])
+def test_recording_does_not_change_how_experts_are_computed(accelerator: str) -> None:
+    """The same calls, so the same bits; and the CPU's experts of a layer in one of them."""
+    timeline = Timeline()
+    answered, calls = noted(accelerator, Timeline(enabled=False))
+    again, same = noted(accelerator, timeline)
+    assert same == calls
+    assert torch.equal(answered, again)
+    on_cpu = [span for span in experts(timeline.spans) if span.lane == CPU]
+    assert [(CPU, span.experts) for span in on_cpu] == [call for call in calls if call[0] == CPU]
+    assert max(len(span.experts) for span in on_cpu) > 1
+
+
+@pytest.mark.parametrize("accelerator", ["none", "emulated"])
+def test_spans_of_a_layer_add_up_to_its_tokens(accelerator: str) -> None:
+    timeline = Timeline()
+    noted(accelerator, timeline)
+    pairs = Counter[int]()
+    for span in experts(timeline.spans):
+        pairs[span.layer] += span.tokens
+        assert (span.expert >= 0) == (len(span.experts) == 1)
+    assert set(pairs.values()) == {(len(PROMPT) + 3) * loaded("olmoe").spec.top_k}

@@ -12,11 +12,12 @@ import torch
 from small_store import FAST, HandLink, small_store
 
 from invented import random_routing, small_model
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.offloading import GPU, OFFLOADING
 from moesaic.core.report import Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId
-from moesaic.core.view import GPU, View
+from moesaic.core.view import View
 from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copies import Copy
 from moesaic.machines.real.transfers import Transfers
@@ -36,7 +37,7 @@ class World:
         self.link = HandLink()
         self.link.just_before_recall = self.let_time_pass
         self.accelerator.link = self.link  # type: ignore[assignment]
-        self.books = Residency(LAYERS, EXPERTS, slots)
+        self.books = Residency(OFFLOADING, LAYERS, EXPERTS, (slots, None))
         self.transfers = Transfers(self.store, self.accelerator, self.books, Timeline())
         self.there: set[ExpertId] = set()
         self.flying: list[Copy] = []
@@ -67,7 +68,7 @@ class World:
             if copy.transfer.keep:
                 self.there.add(ExpertId(copy.transfer.layer, copy.transfer.expert))
 
-    def leaves(self, transfer: Transfer) -> None:
+    def leaves(self, transfer: Move) -> None:
         if transfer.victim is not None:
             self.there.remove(transfer.victim)
 
@@ -77,7 +78,7 @@ class World:
 
     def view(self) -> View:
         books, flights = self.books, self.transfers.flights()
-        return View(books.resident, books.slots, books.held, books.occupied, flights)
+        return View.of(books, flights, (0, 0, 0))
 
     def compare(self) -> None:
         view = self.view()

@@ -129,6 +129,30 @@ def test_ties_never_bring_an_expert_twice(tied: float) -> None:
         assert routing.ranked[:, :3].tolist() == experts.tolist()
 
 
+@pytest.mark.parametrize("tied", [0.0, float("-inf")])
+def test_what_tokens_do_not_use_is_ranked_as_the_router_has_it(tied: float) -> None:
+    """The second token uses one of three experts, the third two; the last five are tied."""
+    preference = torch.full((3, 8), tied)
+    preference[:, :3] = torch.tensor([[0.3, 0.5, 0.2], [0.1, 0.2, 0.3], [0.3, 0.2, 0.1]])
+    scores = torch.arange(24.0).view(3, 8)
+    experts = torch.tensor([[1, 0, 2], [2, -1, -1], [0, 1, -1]])
+    counts = torch.tensor([3, 1, 2])
+    choice = Choice(experts, torch.zeros(3, 3), scores, preference, counts)
+    stream = torch.zeros((3, 2))
+    for ranks in range(3, 9):
+        routing = Translator(ranks).routing(Routed(0, stream, stream, choice), step=5)
+        assert routing.step == 5
+        assert routing.experts.tolist() == experts.tolist()
+        assert routing.counts is not None
+        assert routing.counts.tolist() == [3, 1, 2]
+        assert routing.ranked[:, :3].tolist() == [[1, 0, 2], [2, 1, 0], [0, 1, 2]]
+        assert_no_repetition(routing.ranked)
+        expected = np.take_along_axis(scores.numpy(), routing.ranked, axis=1)
+        np.testing.assert_array_equal(routing.scores, expected)
+    untold = Translator(0).routing(Routed(0, stream, stream, choice), step=5)
+    assert (untold.step, untold.used().tolist()) == (5, [1, 0, 2, 2, 0, 1])
+
+
 def test_without_slots_only_the_chosen_are_told() -> None:
     routed = first_routed(loaded("olmoe"))
     routing = Translator(0).routing(routed)

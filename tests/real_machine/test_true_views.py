@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from small_store import HandLink
 
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import LayerReport
 from moesaic.core.routing import LayerRouting
-from moesaic.core.view import CPU, GPU, View
+from moesaic.core.view import View
 from moesaic.engine.runner import Feed, Runner
 from moesaic.machines.real.accelerated import AcceleratedMachine
 from moesaic.policies.brain import Brain
@@ -21,6 +24,8 @@ BROUGHT, LATE = 2, 3  # experts of the second layer: one under way when it is ro
 
 class Script(Brain):
     """Brings an expert of the second layer during the first; lets it arrive when told to."""
+
+    schedule: Any = None  # a runner may set it; nothing is scheduled by it
 
     def __init__(self, runner: Runner, link: HandLink, arrives: str) -> None:
         assert isinstance(runner.machine, AcceleratedMachine)
@@ -42,11 +47,11 @@ class Script(Brain):
             assert again.occupied == view.occupied == 1
         return LayerPlan(layer, {GPU: tuple(on_gpu), CPU: tuple(on_cpu)})
 
-    def look_ahead(self) -> tuple[Transfer, ...]:
+    def look_ahead(self) -> tuple[Move, ...]:
         layer = len(self.views) - 1
         if layer == 1 and self.arrives == "while the layer runs":
             self.link.arrive()
-        return (Transfer(1, BROUGHT), Transfer(1, LATE)) if layer == 0 else ()
+        return (Move(1, BROUGHT), Move(1, LATE)) if layer == 0 else ()
 
     def learn(self, routing: LayerRouting, report: LayerReport) -> None:
         self.reports.append(report)

@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "policies": {"core"},
     "hardware": {"core"},
     "workloads": {"core", "model_info"},
-    "machines": {"core"},  # the loop over layers
+    "machines": {"core", "hardware", "kernels"},  # the loop over layers, the accelerators
     "machines.sim": {"core", "model_info", "hardware", "machines"},
     "kernels": {"core", "model_info"},
     "models": {"core", "model_info", "kernels"},
@@ -82,6 +82,13 @@ def test_core_rests_on_the_standard_library_and_numpy() -> None:
         if layer_of(source.module) == "core":
             outside = {name.split(".")[0] for name in source.imports()} - CORE_MAY_IMPORT
             assert outside <= sys.stdlib_module_names, f"{source.path} imports {outside}"
+
+
+def test_only_machines_are_conducted_layer_by_layer() -> None:
+    """Everybody else gives a body a step: another body may run it without this loop."""
+    loop = "moesaic.machines.loop"
+    users = {layer_of(s.module) for s in sources() if any(i.startswith(loop) for i in s.imports())}
+    assert users == {"machines.sim", "machines.real"}
 
 
 def test_torch_is_named_only_where_tensors_are() -> None:

@@ -13,6 +13,8 @@ from moesaic.core.errors import UnknownName
 from moesaic.core.registry import Registry
 from moesaic.policies.cache import caches
 from moesaic.policies.cache.base import Cache
+from moesaic.policies.gate import gates
+from moesaic.policies.gate.base import Gate
 from moesaic.policies.policy_checks import check_together
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.prefetch import prefetches
@@ -25,6 +27,7 @@ KINDS: dict[str, tuple[Registry[Any], type[Any]]] = {
     "schedule": (schedules, Schedule),
     "cache": (caches, Cache),
     "prefetch": (prefetches, Prefetch),
+    "gate": (gates, Gate),
 }
 EVERY = [(kind, name) for kind, (registry, _) in KINDS.items() for name in registry]
 

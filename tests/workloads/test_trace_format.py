@@ -13,6 +13,7 @@ from trace_examples import example_block, example_header
 
 from moesaic.core.errors import BadTrace
 from moesaic.workloads.block import RoutingBlock, join
+from moesaic.workloads.format import VERSION
 from moesaic.workloads.header import TraceHeader
 from moesaic.workloads.reader import TraceReader
 from moesaic.workloads.source import open_trace
@@ -30,7 +31,11 @@ def read_all(path: Path) -> list[RoutingBlock]:
 
 def same(a: RoutingBlock, b: RoutingBlock) -> bool:
     pairs = zip(a.arrays(), b.arrays(), strict=True)
-    return all((x is None and y is None) or np.array_equal(x, y) for x, y in pairs)
+    return all((x is None and y is None) or equal(x, y) for x, y in pairs)
+
+
+def equal(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
 
 
 @st.composite
@@ -44,6 +49,8 @@ def headers(draw: st.DrawFn) -> TraceHeader:
         ranks=draw(st.integers(top_k, min(experts, top_k * 2))),
         depth=draw(st.integers(0, 1)),
         weights=draw(st.booleans()),
+        counts=draw(st.booleans()),
+        confidence=draw(st.booleans()),
     )
 
 
@@ -81,7 +88,7 @@ def test_bytes_depend_on_content_only(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def small_file(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("trace") / "small.moet"
-    header = example_header(ranks=3, depth=1)
+    header = example_header(ranks=3, depth=1, counts=True, confidence=True)
     with TraceWriter(path, header, chunk_bytes=200) as writer:
         writer.write(example_block(header, [4, 3]))
     return path.read_bytes()
@@ -116,7 +123,7 @@ def test_bytes_after_the_end_are_noticed(tmp_path: Path, small_file: bytes) -> N
 def test_errors_name_the_file_and_the_field(tmp_path: Path, small_file: bytes) -> None:
     path = tmp_path / "later.moet"
     path.write_bytes(small_file[:8] + b"\x63" + small_file[9:])
-    with pytest.raises(BadTrace, match=r"later\.moet.*version: must be 1, is 99"):
+    with pytest.raises(BadTrace, match=r"later\.moet.*version: must be 1 or 2, is 99"):
         TraceReader(path)
     path.write_text("not a trace at all")
     with pytest.raises(BadTrace, match=r"\.moet trace or an \.npz"):
@@ -141,6 +148,8 @@ def write_bad(path: Path, header: TraceHeader, **changes: object) -> None:
         ("phases", np.full(5, 2, np.uint8), "0 or 1"),
         ("positions", np.zeros(5, np.uint32), "rising"),
         ("documents", np.arange(5, 0, -1).astype(np.uint32), "rising"),
+        ("counts", np.full(5, 2, np.uint16), "not announced"),
+        ("margin", np.zeros(5, np.float32), "not announced"),
     ],
 )
 def test_a_bad_block_leaves_no_file(
@@ -149,6 +158,49 @@ def test_a_bad_block_leaves_no_file(
     with pytest.raises(BadTrace, match=message):
         write_bad(tmp_path / "t.moet", example_header(), **{field: value})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("counts", np.array([1, 2, 3, 1, 1], np.uint16), "counts: must be from 1 to 2, .* 1 to 3"),
+        ("counts", np.array([1, 2, 0, 1, 1], np.uint16), "counts: must be from 1 to 2"),
+        ("counts", None, "missing"),
+        ("top", np.full(5, 1.5, np.float32), "top: must be a probability"),
+        ("margin", np.full(5, -0.1, np.float32), "margin: must be a probability"),
+        ("entropy", np.full(5, np.inf, np.float32), "entropy: must be finite"),
+        ("entropy", np.zeros(5, np.float16), "must be float32"),
+    ],
+)
+def test_bad_values_of_tokens_leave_no_file(
+    tmp_path: Path, field: str, value: object, message: str
+) -> None:
+    header = example_header(counts=True, confidence=True)
+    with pytest.raises(BadTrace, match=message):
+        write_bad(tmp_path / "t.moet", header, **{field: value})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_version_1_is_still_read() -> None:
+    """Written when tokens had neither counts nor confidence."""
+    path = Path(__file__).parent / "version_1.moet"
+    assert path.read_bytes()[8:10] == b"\x01\x00"
+    header = example_header(ranks=3, depth=1)
+    source = open_trace(path)
+    assert source.header == header
+    whole = join(list(source.blocks()))
+    assert same(whole, example_block(header, [4, 3]))
+    assert all(column is None for column in (whole.counts, whole.top, whole.margin, whole.entropy))
+
+
+def test_a_header_of_version_1_has_no_fields_of_version_2() -> None:
+    text = example_header().to_json()
+    with pytest.raises(BadTrace, match=r"'has_confidence'|'has_counts'"):
+        TraceHeader.from_json(text, "x", version=1)
+    old = text.replace('"has_confidence":false,"has_counts":false,', "")
+    assert TraceHeader.from_json(old, "x", version=1) == example_header()
+    with pytest.raises(BadTrace, match="is missing"):
+        TraceHeader.from_json(old, "x", version=2)
 
 
 def test_an_error_while_writing_keeps_the_old_file(tmp_path: Path) -> None:
@@ -184,6 +236,6 @@ def test_headers_that_make_no_sense(tmp_path: Path, change: dict[str, int], mess
 def test_unknown_and_missing_header_fields() -> None:
     text = example_header().to_json()
     with pytest.raises(BadTrace, match="colour"):
-        TraceHeader.from_json(text.replace('"model"', '"colour"'), "x")
+        TraceHeader.from_json(text.replace('"model"', '"colour"'), "x", VERSION)
     with pytest.raises(BadTrace, match=r"'top_k'.*must be int"):
-        TraceHeader.from_json(text.replace('"top_k":2', '"top_k":"2"'), "x")
+        TraceHeader.from_json(text.replace('"top_k":2', '"top_k":"2"'), "x", VERSION)

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from trace_examples import example_block, example_header
 
+from invented import routing_of
+from moesaic.core.confidence import Confidence
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.core.routing import Forecast
+from moesaic.core.routing import Forecast, cut
 from moesaic.workloads.block import DECODE, PREFILL, RoutingBlock
 from moesaic.workloads.documents import documents
 from moesaic.workloads.recorder import Recorder
@@ -111,3 +113,59 @@ def test_a_forgotten_layer_is_an_error_and_leaves_no_file(tmp_path: Path) -> Non
     with pytest.raises(ImpossibleSetting, match="layers 1, 2"):
         forgetful()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_only_kept_tokens_are_recorded_with_counts_and_confidence(tmp_path: Path) -> None:
+    """Document 3's token is run again: the second pass is the one that counts."""
+    header = example_header(ranks=4, counts=True, confidence=True)
+    passes = [example_block(header, [1, 1], seed) for seed in (1, 2)]
+    used = [np.array([1, 1]), np.array([2, 1])]  # of documents 3 and 5
+    sure = [Confidence(*np.full((3, 2), value, np.float32)) for value in (0.25, 0.75)]
+    with Recorder(tmp_path / "t.moet", header) as recorder:
+        for turn, (said, positions) in enumerate(zip(passes, ([0, 0], [0, 1]), strict=True)):
+            recorder.begin_step([3, 5], positions, "decode")
+            for layer in range(header.num_layers):
+                whole = routing_of(layer, said.experts[:, layer].tolist(), k=2)
+                routing = cut(whole, used[turn])
+                recorder.layer(
+                    layer,
+                    routing.experts,
+                    routing.weights,
+                    routing.ranked,
+                    routing.scores,
+                    counts=routing.counts,
+                )
+            recorder.end_step(np.array([turn == 1, True]), sure[turn])
+    first, second = documents(open_trace(tmp_path / "t.moet"))
+    assert first.positions.tolist() == [0]
+    assert np.array_equal(first.experts, passes[1].experts[:1])
+    assert first.counts is not None
+    assert first.top is not None
+    assert (first.counts.tolist(), first.top.tolist()) == ([2], [0.75])
+    assert second.positions.tolist() == [0, 1]
+    assert second.counts is not None
+    assert second.entropy is not None
+    assert (second.counts.tolist(), second.entropy.tolist()) == ([1, 1], [0.25, 0.75])
+    assert second.weights is not None
+    assert not second.weights[:, :, 1].any()
+    assert np.array_equal(second.experts[0], passes[0].experts[1]), "the router's ranks stay known"
+
+
+def test_what_a_source_does_not_know_is_recorded_as_unknown(tmp_path: Path) -> None:
+    header = example_header(layers=1, counts=True, confidence=True)
+    with Recorder(tmp_path / "t.moet", header) as recorder:
+        recorder.begin_step([0], [0], "decode")
+        recorder.layer(0, np.array([[1, 2]]), np.array([[0.5, 0.5]]))
+        recorder.end_step()
+    (only,) = documents(open_trace(tmp_path / "t.moet"))
+    assert only.counts is not None
+    assert only.margin is not None
+    assert only.counts.tolist() == [2]
+    assert np.isnan(only.margin).all()
+
+
+def test_padding_is_not_recorded_as_an_expert(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "t.moet", example_header(experts=256, counts=True))
+    recorder.begin_step([0], [0], "decode")
+    with pytest.raises(AssertionError, match="ranked experts must be known"):
+        recorder.layer(0, np.array([[1, -1]]), np.array([[0.5, 0]]), counts=np.array([1]))

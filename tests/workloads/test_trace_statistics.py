@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from trace_examples import example_header, example_trace
@@ -132,7 +134,7 @@ def test_temperatures_by_hand() -> None:
 
 def test_every_statistic_is_a_number_in_a_group() -> None:
     calls: list[int] = []
-    trace = example_trace([30] * 8, ranks=4)
+    trace = example_trace([30] * 8, ranks=4, counts=True, confidence=True)
     statistics = describe(trace, advance=lambda: calls.append(1))
     assert len(calls) == PARTS
     assert {group_of(name) for name in statistics} == set(GROUPS)
@@ -149,3 +151,65 @@ def test_smallest_traces_have_statistics_too() -> None:
     assert describe(example_trace([1], layers=1, experts=1, top_k=1))["active_8"] == 1.0
     with pytest.raises(ImpossibleSetting, match="no tokens"):
         collect(MemoryTrace(example_header(), []))
+
+
+def test_a_trace_without_them_has_no_statistics_of_counts_or_confidence() -> None:
+    names = describe(example_trace([30] * 8))
+    assert {group_of(name) for name in names} == set(GROUPS) - {"experts_per_token", "confidence"}
+
+
+def ragged_and_narrow(**changes: int) -> tuple[MemoryTrace, MemoryTrace]:
+    """The same routing: of a model with top-4 whose tokens use two, and of one with top-2."""
+    wide = example_trace([40] * 6, ranks=5, top_k=4, experts=9, counts=True, **changes)
+    (block,) = wide.blocks()
+    block = replace(block, counts=np.full(len(block), 2, np.uint16))
+    assert block.weights is not None
+    thin = replace(block, counts=None, weights=block.weights[..., :2])
+    header = replace(wide.header, top_k=2, has_counts=False)
+    return MemoryTrace(wide.header, [block]), MemoryTrace(header, [thin])
+
+
+def test_statistics_of_used_experts_are_those_of_a_narrower_model() -> None:
+    ragged, narrow = (describe(trace) for trace in ragged_and_narrow())
+    assert ragged.pop("experts_per_token") == 2.0
+    for name in [name for name in ragged if name.startswith("predict_")]:
+        del ragged[name], narrow[name]  # as many guesses as the model has experts per token
+    assert ragged == pytest.approx(narrow, rel=1e-12)
+
+
+def test_predictions_of_used_experts_by_hand() -> None:
+    """Layer 1 repeats the expert that is used; the unused ones are noise."""
+    rng = np.random.default_rng(0)
+    used = np.arange(60) % 4
+    rows = [[[e, *rng.permutation([x for x in range(4) if x != e])]] * 2 for e in used]
+    ranked = np.array(rows, dtype=np.uint8)
+    starts = np.arange(0, 61, 10)
+    sample = Sample(ranked, 2, 4, starts, None, counts=np.ones(60, np.int64))
+    (near,), popular = predictability(sample, (1,))
+    assert near == 1.0
+    assert popular == pytest.approx(0.5, abs=0.1)
+
+
+def test_tokens_with_different_counts_by_hand() -> None:
+    """{0, 1}, {1}, {1, 2}, {3}: of 1 + 2 + 1 used experts one, one and none were used before."""
+    sample = replace(one_layer([[0, 1], [1, 0], [1, 2], [3, 1]]), counts=np.array([2, 1, 2, 1]))
+    assert loads(sample).tolist() == [[1, 3, 1, 1]]
+    assert overlap(sample) == pytest.approx(2 / 4)
+    assert sample.experts_per_token == 1.5
+    assert lru_curve(sample, (0.25, 1.0), cold=True) == pytest.approx([2 / 6, 2 / 6])
+
+
+def test_confidence_by_hand() -> None:
+    trace = example_trace([4], confidence=True)
+    (block,) = trace.blocks()
+    nan = np.nan
+    columns = {
+        "top": np.array([nan, 0.5, 0.9, 0.7], np.float32),
+        "margin": np.array([nan, 0.25, 0.875, nan], np.float32),
+        "entropy": np.array([nan] * 4, np.float32),
+    }
+    found = describe(MemoryTrace(trace.header, [replace(block, **columns)]))  # type: ignore[arg-type]
+    assert found["confidence_top"] == pytest.approx(0.7)
+    assert found["confidence_above_70"] == pytest.approx(1 / 3)
+    assert found["confidence_margin"] == pytest.approx(0.5625)
+    assert "confidence_entropy" not in found

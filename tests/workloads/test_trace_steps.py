@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import timeit
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from trace_examples import example_trace
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.step import Step
 from moesaic.workloads.block import DECODE, PREFILL, join
 from moesaic.workloads.documents import documents
 from moesaic.workloads.source import MemoryTrace
@@ -23,14 +25,15 @@ def test_decode_plays_documents_side_by_side() -> None:
     expected = [[0, 3], [1, 4], [2, 5]]
     assert len(steps) == 3
     for step, rows in zip(steps, expected, strict=True):
-        assert (step.phase, step.tokens, step.sequences, step.documents) == ("decode", 2, 2, 2)
+        assert (step.phase, step.tokens, step.documents) == ("decode", 2, 2)
+        assert step.step.num_sequences == 2
         for layer in range(3):
             assert np.array_equal(step.layer(layer).experts, block.experts[rows, layer])
 
 
 def test_context_is_the_mean_position() -> None:
-    contexts = [s.context for s in decode_steps(example_trace([5, 5]), batch=2)]
-    assert contexts == [0, 1, 2, 3, 4]
+    found = [s.step for s in decode_steps(example_trace([5, 5]), batch=2)]
+    assert found == [Step.decode(2, context) for context in range(5)]
 
 
 def test_asking_for_too_much_says_what_there_is() -> None:
@@ -58,7 +61,7 @@ def test_prefill_takes_consecutive_tokens() -> None:
     for index, step in enumerate(steps):
         rows = slice(4 * index, 4 * index + 4)
         assert np.array_equal(step.layer(2).experts, block.experts[rows, 2])
-        assert (step.phase, step.tokens, step.context, step.sequences) == ("prefill", 4, 0, 1)
+        assert step.step == Step.prompt(4)
 
 
 def test_tokens_of_the_phase_are_preferred() -> None:
@@ -66,7 +69,7 @@ def test_tokens_of_the_phase_are_preferred() -> None:
     block = join(list(trace.blocks()))
     block.phases[:] = [PREFILL] * 4 + [DECODE] * 2
     source = MemoryTrace(trace.header, [block])
-    assert [s.context for s in decode_steps(source, 1)] == [4, 5]
+    assert [s.step for s in decode_steps(source, 1)] == [Step.decode(1, 4), Step.decode(1, 5)]
     assert len(list(prefill_steps(source, 1))) == 4
 
 
@@ -125,3 +128,62 @@ def test_a_layer_costs_microseconds() -> None:
     step = next(decode_steps(example_trace([4] * 8, layers=26, experts=64), batch=8))
     best = min(timeit.repeat(lambda: step.layer(7), number=1000, repeat=5)) / 1000
     assert best < 20e-6  # about 2 us when the machine is quiet
+
+
+def ragged_trace() -> MemoryTrace:
+    """Two documents of three tokens; of top-3, their tokens use 1, 2, 3 and 3, 2, 1."""
+    whole = example_trace([3, 3], top_k=3, ranks=4, counts=True, confidence=True)
+    (block,) = whole.blocks()
+    counts = np.array([1, 2, 3, 3, 2, 1], np.uint16)
+    return MemoryTrace(whole.header, [replace(block, counts=counts)])
+
+
+def test_tokens_use_as_many_experts_as_the_trace_says() -> None:
+    trace = ragged_trace()
+    (block,) = trace.blocks()
+    steps = list(decode_steps(trace, batch=2))
+    for at, (step, counts) in enumerate(zip(steps, [[1, 3], [2, 2], [3, 1]], strict=True)):
+        assert step.uses == 4
+        for layer in range(3):
+            routing = step.layer(layer)
+            assert routing.counts is not None
+            assert routing.counts.tolist() == counts
+            for token, row in enumerate((at, at + 3)):
+                best = block.experts[row, layer, : counts[token]].tolist()
+                assert routing.experts[token].tolist() == best + [-1] * (3 - counts[token])
+                assert routing.ranked[token].tolist() == block.experts[row, layer].tolist()
+                assert (routing.weights[token] > 0).sum() == counts[token]
+        assert step.confidence is not None
+        assert block.top is not None
+        np.testing.assert_array_equal(step.confidence.top, block.top[[at, at + 3]])
+
+
+def test_a_step_may_be_cut_again_and_again() -> None:
+    """The same step, for a first attempt and for others."""
+    step = next(decode_steps(ragged_trace(), batch=2))
+    fewer = step.cut(np.array([2, 2]))
+    assert fewer.counts is not None
+    assert fewer.counts.tolist() == [1, 2], "never more than the trace has"
+    assert fewer.layer(0).loads(8).sum() == 3
+    assert step.layer(0).loads(8).sum() == 4
+    assert np.array_equal(fewer.ranked, step.ranked)
+
+
+def test_tokens_that_all_use_everything_are_not_ragged() -> None:
+    trace = ragged_trace()
+    (block,) = trace.blocks()
+    whole = MemoryTrace(trace.header, [replace(block, counts=np.full(6, 3, np.uint16))])
+    step = next(decode_steps(whole, batch=2))
+    assert step.counts is None
+    assert step.layer(0).counts is None
+    assert step.uses == 6
+
+
+def test_popularity_counts_used_experts() -> None:
+    trace = ragged_trace()
+    expected = np.zeros((3, 8), np.int64)
+    for step in decode_steps(trace, batch=2):
+        for layer in range(3):
+            expected[layer] += step.layer(layer).loads(8)
+    assert popularity(trace).tolist() == expected.tolist()
+    assert popularity(trace, max_tokens=2).sum(axis=1).tolist() == [3, 3, 3]

@@ -17,6 +17,8 @@ def example_header(
     depth: int = 0,
     weights: bool = True,
     scores: bool | None = None,
+    counts: bool = False,
+    confidence: bool = False,
 ) -> TraceHeader:
     stored = top_k if ranks is None else ranks
     return TraceHeader(
@@ -33,6 +35,8 @@ def example_header(
         synthetic=True,
         seed=0,
         metadata={"note": "for tests"},
+        has_counts=counts,
+        has_confidence=confidence,
     )
 
 
@@ -50,6 +54,9 @@ def example_block(header: TraceHeader, lengths: list[int], seed: int = 0) -> Rou
     def halves(*shape: int) -> np.ndarray:
         return -np.sort(-rng.random(shape), axis=-1).astype(np.float16)
 
+    def some_known() -> np.ndarray:
+        return np.where(rng.random(n) < 0.5, rng.random(n), np.nan).astype(np.float32)
+
     forecast = (n, layers, header.forecast_depth, header.forecast_ranks)
     return RoutingBlock(
         np.repeat(np.arange(len(lengths), dtype=np.uint32), lengths),
@@ -62,6 +69,8 @@ def example_block(header: TraceHeader, lengths: list[int], seed: int = 0) -> Rou
         halves(n, layers, header.ranks) if header.has_scores else None,
         ranked(*forecast) if header.forecast_depth else None,
         halves(*forecast) if header.forecast_depth else None,
+        rng.integers(1, header.top_k + 1, n).astype(np.uint16) if header.has_counts else None,
+        *(some_known() if header.has_confidence else None for _ in range(3)),
     )
 
 

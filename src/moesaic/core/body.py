@@ -1,30 +1,62 @@
-"""The contract between the loop and a body that executes plans."""
+"""The contract between a brain and a body that executes its plans.
+
+A `Body` runs one whole forward pass and asks the brain on the way. How is its own business: a
+`LayerwiseBody` is conducted layer by layer from Python (`machines/loop.py`), a machine with a
+native conductor need not be."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol, TypeVar
 
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.capabilities import Capabilities
+from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.report import LayerReport, StepReport
 from moesaic.core.routing import LayerRouting
 from moesaic.core.view import View
 
-
-class Step(NamedTuple):
-    """One forward pass to be done: how many tokens, and how many each of them looks back on."""
-
-    phase: str  # "prefill" | "decode"
-    tokens: int
-    context: int  # tokens already in the KV cache, per sequence
-    sequences: int = 1
+# What a body is given to do: a step, and where its routing or its network comes from.
+Work_contra = TypeVar("Work_contra", contravariant=True)
 
 
-class Body(Protocol):
-    """A machine that lives in real or virtual time.
+class Decider(Protocol):
+    """What a body asks of a brain, in this order, for every layer. One that passes everything on
+    to another and notes what it hears listens to a step layer by layer."""
 
-    Whoever has a step to do begins it in the body's own way; then the loop calls, for every MoE
-    layer in order, `route`, `view`, `start`, `offer` and `wait`, and at the end `finish`. `probe`
-    calls are allowed before the first step: they are how a brain learns what the machine costs."""
+    def decide(self, routing: LayerRouting, view: View) -> LayerPlan: ...
+
+    def look_ahead(self) -> tuple[Move, ...]: ...
+
+    def learn(self, routing: LayerRouting, report: LayerReport) -> None: ...
+
+
+class Probed(Protocol):
+    """How a brain learns what a machine costs, before the first step."""
+
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
+        """Nanoseconds the device takes for so many experts of so many tokens each, which lie in
+        its own memory or in the named placement."""
+        ...
+
+    def probe_transfer(self, link: str | None = None) -> int:
+        """Nanoseconds one expert takes over the link (the first, unless named), alone."""
+        ...
+
+
+class Body(Probed, Protocol[Work_contra]):
+    """A machine in real or virtual time."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    def step(self, work: Work_contra, brain: Decider) -> StepReport:
+        """One whole forward pass. A step that fails or is interrupted is given up; the next one
+        begins as if it had not been."""
+        ...
+
+
+class LayerwiseBody(Protocol):
+    """A body whose step is conducted from outside: after it was begun in the body's own way, for
+    every MoE layer in order `route`, `view`, `start`, `offer` and `wait`; at the end `finish`."""
 
     def route(self, layer: int) -> LayerRouting:
         """Do everything up to and including the router of this layer."""
@@ -35,14 +67,14 @@ class Body(Protocol):
         arrive: from `route` on, no other transfer begins."""
         ...
 
-    def start(self, plan: LayerPlan, planning_ns: int) -> None:
-        """Charge the time the decision took, then begin to execute it. A body in real time is
-        given 0 and feels it itself."""
+    def start(self, plan: LayerPlan) -> None:
+        """Begin to execute a decision. In virtual time the body charges what deciding costs
+        first; in real time that has passed by itself."""
         ...
 
-    def offer(self, background: tuple[Transfer, ...], lookahead_ns: int) -> None:
-        """Transfers for idle link time, decided while the layer runs: they may begin
-        `lookahead_ns` after the layer did. Forgotten when the next layer is routed."""
+    def offer(self, background: tuple[Move, ...]) -> None:
+        """Transfers for idle link time, decided while the layer runs: they may begin when the
+        look-ahead that chose them is over. Forgotten when the next layer is routed."""
         ...
 
     def wait(self) -> LayerReport:
@@ -50,21 +82,3 @@ class Body(Protocol):
         ...
 
     def finish(self) -> StepReport: ...
-
-    def probe(self, device: str, tokens: int, experts: int) -> int:
-        """Nanoseconds the device takes for so many experts of so many tokens each."""
-        ...
-
-    def probe_transfer(self) -> int:
-        """Nanoseconds one expert takes over the link, alone."""
-        ...
-
-
-class Decider(Protocol):
-    """What the loop asks of a brain, in this order, for every layer."""
-
-    def decide(self, routing: LayerRouting, view: View) -> LayerPlan: ...
-
-    def look_ahead(self) -> tuple[Transfer, ...]: ...
-
-    def learn(self, routing: LayerRouting, report: LayerReport) -> None: ...

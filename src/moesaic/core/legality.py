@@ -9,22 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.core.errors import IllegalPlan
-from moesaic.core.layer_plan import LayerPlan, Transfer
-from moesaic.core.routing import ExpertId
-from moesaic.core.view import GPU, View
+from moesaic.core.layer_plan import PARTS, LayerPlan
+from moesaic.core.legal_moves import move_violations
+from moesaic.core.view import View
 
 
 def violations(plan: LayerPlan, loads: NDArray[np.int64], view: View) -> Iterator[str]:
     """Every rule the plan breaks, in words; nothing for a legal plan.
 
     `loads` are the tokens per expert of the plan's layer."""
-    for device in plan.queues:
-        if device not in view.devices:
-            yield f"there is no device {device!r}"
+    unknown = [device for device in plan.queues if device not in view.topology.device_index]
+    for device in unknown:
+        yield f"there is no device {device!r}"
     yield from _service(plan, loads)
-    yield from _gpu_supply(plan, view)
-    yield from _movement(plan, view)
-    yield from _capacity(plan, view)
+    yield from _parts(plan)
+    if unknown:
+        return
+    yield from _supply(plan, view)
+    yield from move_violations(plan, view)
 
 
 def check(plan: LayerPlan, loads: NDArray[np.int64], view: View) -> None:
@@ -35,6 +37,7 @@ def check(plan: LayerPlan, loads: NDArray[np.int64], view: View) -> None:
 
 
 def _service(plan: LayerPlan, loads: NDArray[np.int64]) -> Iterator[str]:
+    """Every routed token is served, once."""
     served = Counter(expert for queue in plan.queues.values() for expert in queue)
     active = {int(e) for e in np.flatnonzero(loads)}
     for expert in sorted(active - served.keys()):
@@ -42,63 +45,41 @@ def _service(plan: LayerPlan, loads: NDArray[np.int64]) -> Iterator[str]:
     for expert in sorted(served.keys() - active):
         yield f"expert {expert} is computed without tokens"
     for expert, times in served.items():
-        if times > 1:
+        if times > 1 and expert not in plan.parts:
             yield f"expert {expert} is computed {times} times"
 
 
-def _gpu_supply(plan: LayerPlan, view: View) -> Iterator[str]:
-    queue = plan.queues.get(GPU, ())
-    coming = {f.expert for f in view.in_flight if f.layer == plan.layer}
-    demanded = [t.expert for t in plan.transfers]
-    for expert in queue:
-        here = view.resident[plan.layer, expert] or expert in coming or expert in demanded
-        if not here:
-            yield f"the GPU computes expert {expert}, which is not there and not on its way"
-    if [e for e in queue if e in set(demanded)] != demanded:
-        yield "the GPU must compute every demanded expert, in the order of the transfers"
+def _parts(plan: LayerPlan) -> Iterator[str]:
+    """Parts make a whole, and each stands in its device's queue."""
+    for expert, parts in plan.parts.items():
+        if sum(parts.values()) != PARTS or min(parts.values(), default=0) < 1:
+            yield f"the parts of expert {expert} are {dict(parts)}, not {PARTS} in all"
+        queued = Counter(d for d, queue in plan.queues.items() for e in queue if e == expert)
+        if queued != Counter(dict.fromkeys(parts, 1)):
+            yield f"expert {expert} has parts for {sorted(parts)}, but is queued for {[*queued]}"
 
 
-def _movement(plan: LayerPlan, view: View) -> Iterator[str]:
-    flying = {ExpertId(f.layer, f.expert) for f in view.in_flight}
-    moved: set[ExpertId] = set()
-    evicted: set[ExpertId] = set()
-    on_gpu = {ExpertId(plan.layer, e) for e in plan.queues.get(GPU, ())}
-    for transfer in (*plan.transfers, *plan.background):
-        target = ExpertId(transfer.layer, transfer.expert)
-        if view.resident[target]:
-            yield f"{target} is moved though it is resident"
-        if target in flying or target in moved:
-            yield f"{target} is moved twice"
-        moved.add(target)
-        if transfer.victim is None:
-            continue
-        victim = ExpertId(*transfer.victim)
-        if not view.resident[victim]:
-            yield f"{victim} is evicted though it is not resident"
-        if victim in evicted:
-            yield f"{victim} is evicted twice"
-        if victim in on_gpu:
-            yield f"{victim} is evicted though this layer computes it on the GPU"
-        evicted.add(victim)
-    for transfer in plan.transfers:
-        if transfer.layer != plan.layer:
-            yield f"a demanded transfer belongs to layer {transfer.layer}, not {plan.layer}"
-    for transfer in plan.background:
-        if not transfer.keep:
-            yield f"background transfer of expert {transfer.expert} would be thrown away"
-
-
-def _capacity(plan: LayerPlan, view: View) -> Iterator[str]:
-    moves = (*plan.transfers, *plan.background)
-    if moves and view.slots == 0:
-        yield "there are no GPU slots to move experts into"
-    occupied = view.occupied
-    for transfer in moves:
-        occupied += _slots_taken(transfer)
-        if occupied > view.slots:
-            yield f"moving expert {transfer.expert} needs {occupied} of {view.slots} slots"
-            return
-
-
-def _slots_taken(transfer: Transfer) -> int:
-    return int(transfer.keep) - int(transfer.victim is not None)
+def _supply(plan: LayerPlan, view: View) -> Iterator[str]:
+    """A device computes what it can read, or what is on its way to where it can; what the layer
+    demands is computed from there, in the order in which it comes."""
+    topology, layer = view.topology, plan.layer
+    located = view.located[:, layer].tolist()
+    coming = {(f.expert, f.destination) for f in view.in_flight if f.layer == layer}
+    demanded = {(move.expert, move.destination) for move in plan.transfers}
+    awaited: set[int] = set()
+    for device, queue in plan.queues.items():
+        reads = topology.reads[topology.device_index[device]]
+        absent = {e for e in queue if not any(located[p][e] for p in reads)}
+        for expert in sorted(absent):
+            if not any((expert, p) in coming or (expert, p) in demanded for p in reads):
+                yield (
+                    f"the {device} computes expert {expert}, which is not where it could read it "
+                    "and not on its way there"
+                )
+        moved = [m.expert for m in plan.transfers if m.destination in reads and m.expert in absent]
+        awaited.update(moved)
+        if [e for e in queue if e in set(moved)] != moved:
+            yield f"the {device} must compute demanded experts in the order of their moves"
+    for move in plan.transfers:
+        if move.expert not in awaited:
+            yield f"expert {move.expert} is demanded, and nobody computes it where it is moved to"

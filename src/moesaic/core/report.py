@@ -7,15 +7,30 @@ from typing import NamedTuple
 
 
 class Span(NamedTuple):
-    """One piece of work on one lane, [start_ns, end_ns) on the machine's clock."""
+    """One piece of work on one lane, [start_ns, end_ns) on the machine's clock. It is what the
+    machine does in one go: where one call computes several experts, they share a span."""
 
     lane: str  # "gpu", "cpu", "pcie", ...
     kind: str  # "dense" | "expert" | "transfer" | "prefetch" | "plan"
     start_ns: int
     end_ns: int
     layer: int  # -1 outside the MoE layers
-    expert: int  # -1 where no expert is concerned
-    tokens: int
+    expert: int  # -1 where no expert is concerned, or several are
+    tokens: int  # of several experts together, all of theirs
+    experts: tuple[int, ...] = ()  # those of one call, where it may compute several
+
+    @property
+    def computed(self) -> tuple[int, ...]:
+        """The experts of this span, one or several."""
+        return self.experts or ((self.expert,) if self.expert >= 0 else ())
+
+
+def experts_span(
+    lane: str, start_ns: int, end_ns: int, layer: int, experts: tuple[int, ...], tokens: int
+) -> Span:
+    """One call that computed these experts."""
+    only = experts[0] if len(experts) == 1 else -1
+    return Span(lane, "expert", start_ns, end_ns, layer, only, tokens, experts)
 
 
 class LayerReport(NamedTuple):

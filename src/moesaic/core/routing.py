@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
+
+UNUSED = -1  # an expert number that stands for none: padding where a token uses fewer than top-k
 
 
 class ExpertId(NamedTuple):
@@ -22,11 +24,12 @@ class Forecast:
     """Router output for a later layer, foreseen now.
 
     `ranked[t, r]` is the expert at rank r for token t, `scores` its probability; ranks may go
-    beyond top-k."""
+    beyond top-k. `step` is the forward pass it speaks about, counted as `LayerRouting.step`."""
 
     layer: int
     ranked: NDArray[np.int64]  # [tokens, ranks]
     scores: NDArray[np.float32]  # [tokens, ranks]
+    step: int | None = None  # None: the pass in which the forecast was made
 
 
 class Foreseen(Sequence[Forecast]):
@@ -57,9 +60,12 @@ class LayerRouting:
     """The tokens of one step at one MoE layer.
 
     `experts[t]` are the top-k experts of token t, best first, and `weights[t]` their gate
-    weights. `ranked`/`scores` extend the list beyond top-k where the source knows more (they
-    equal `experts`/`weights` where it does not). `forecasts` are the gates of later layers
-    applied early, nearest layer first; empty where the source has none."""
+    weights. Where a gate policy lets tokens use fewer, `counts[t]` says how many: columns from
+    there on hold `UNUSED` with weight 0. `ranked`/`scores` extend the list beyond top-k where the
+    source knows more (they equal `experts`/`weights` where it does not) and do not depend on
+    `counts`. `forecasts` are the gates of later layers applied early, nearest layer first; empty
+    where the source has none. `step` numbers the forward passes of a run from 0, passes that run
+    a token again included; the body sets it."""
 
     layer: int
     experts: NDArray[np.int64]  # [tokens, k]
@@ -67,6 +73,8 @@ class LayerRouting:
     ranked: NDArray[np.int64]  # [tokens, ranks >= k]
     scores: NDArray[np.float32]  # [tokens, ranks >= k]
     forecasts: Sequence[Forecast] = ()
+    counts: NDArray[np.int64] | None = None  # [tokens], 1 to k; None: every token uses all k
+    step: int = 0
 
     @property
     def num_tokens(self) -> int:
@@ -74,4 +82,28 @@ class LayerRouting:
 
     def loads(self, num_experts: int) -> NDArray[np.int64]:
         """Tokens per expert."""
-        return np.bincount(self.experts.ravel(), minlength=num_experts)
+        return np.bincount(self.used(), minlength=num_experts)
+
+    def used(self) -> NDArray[np.int64]:
+        """The experts of all tokens in one list, token after token, padding left out."""
+        flat = self.experts.ravel()
+        return flat if self.counts is None else flat[flat != UNUSED]
+
+    def at_step(self, step: int) -> LayerRouting:
+        """The same routing in another forward pass."""
+        return self if step == self.step else replace(self, step=step)
+
+
+def cut(routing: LayerRouting, counts: NDArray[np.int64]) -> LayerRouting:
+    """The routing if token t used its `counts[t]` best experts only. Weights stay as they are:
+    whether they would be normalised anew is the router's knowledge."""
+    experts, weights = cut_columns(routing.experts, routing.weights, counts)
+    return replace(routing, experts=experts, weights=weights, counts=counts)
+
+
+def cut_columns(
+    experts: NDArray[np.int64], weights: NDArray[np.float32], counts: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Copies of [..., tokens, k] arrays with padding from `counts[t]` on."""
+    unused = np.arange(experts.shape[-1]) >= counts[:, None]
+    return np.where(unused, UNUSED, experts), np.where(unused, np.float32(0), weights)

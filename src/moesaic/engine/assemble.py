@@ -14,19 +14,21 @@ from numpy.typing import NDArray
 
 from moesaic.core.report import Timeline
 from moesaic.core.routing import ExpertId, Forecast, LayerRouting
-from moesaic.core.view import View
+from moesaic.core.view import offloading_view
 from moesaic.engine.described_belief import described_belief
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.expert_kernel import expert_kernel
 from moesaic.engine.memory.capacity import Room
 from moesaic.engine.runner import Runner
 from moesaic.hardware.host import usable_cores, usable_nodes
-from moesaic.hardware.load import EMULATED, THIS, load_machine
+from moesaic.hardware.load import load_machine
 from moesaic.kernels.base import ExpertWeights
+from moesaic.machines.accelerators import ACCELERATORS
 from moesaic.machines.real.accelerated import AcceleratedMachine
 from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copies import LinkSpeed
 from moesaic.machines.real.cpu_machine import CpuMachine
+from moesaic.machines.real.machine import RealMachine
 from moesaic.machines.real.routing import Translator
 from moesaic.machines.real.store import ExpertStore
 from moesaic.machines.sim.physics import Physics
@@ -119,15 +121,14 @@ def on_store(
 
 
 def _on_machine(
-    machine: CpuMachine | AcceleratedMachine,
+    machine: RealMachine,
     decoder: Decoder,
     settings: EngineSettings,
     room: Room,
     composition: Composition,
     counts: NDArray[np.int64] | None,
 ) -> Runner:
-    if isinstance(machine, AcceleratedMachine):
-        machine.place(composition.placement(counts))
+    machine.place(composition.placement(counts))
     if settings.belief == "described":
         belief = _described(decoder, machine.store, settings)
     else:
@@ -141,11 +142,12 @@ def _on_machine(
         composition.brain(replace(belief, decision_ns=decision_ns)),
         ContiguousCache(spec, room.sequences, room.length, decoder.dtype),
         {phase: composition.schedule_for(phase) for phase in PHASES},
+        composition.gate(),
     )
 
 
 def _described(decoder: Decoder, store: ExpertStore, settings: EngineSettings) -> Belief:
-    here = load_machine(THIS if settings.accelerator == "none" else EMULATED)
+    here = load_machine(ACCELERATORS[settings.accelerator].described_as)
     physics = Physics(here, decoder.architecture.spec, store.kernel.dtype)
     return described_belief(physics, settings.max_step_tokens)
 
@@ -158,20 +160,20 @@ def _machine(
     ranks: int,
     lookahead: int,
     timeline: Timeline | None,
-) -> CpuMachine | AcceleratedMachine:
-    """An emulated accelerator plays on one core, and the CPU's experts have the others; without
-    one, every operation may use all of them."""
+) -> RealMachine:
+    """The only place where an accelerator's name decides what is built."""
     cores = settings.threads or usable_cores()
+    gates = decoder.gate_bank() if lookahead and settings.capabilities.true_gates else None
+    translator = Translator(ranks, gates, lookahead)
     if settings.accelerator == "none":
-        torch.set_num_threads(cores)
-        return CpuMachine(store, Translator(ranks), decoder.dtype, cores, timeline)
-    torch.set_num_threads(1)
+        torch.set_num_threads(cores)  # every operation may use all of them
+        return CpuMachine(store, translator, decoder.dtype, cores, timeline)
+    assert settings.accelerator == "emulated", f"nobody builds {settings.accelerator!r}"
+    torch.set_num_threads(1)  # the accelerator works on one core, the CPU's experts on the others
     link = LinkSpeed(settings.link_gb_s, settings.link_latency_us)
     accelerator = EmulatedAccelerator(room.slots, store.kernel.block_bytes, link)
-    translator = Translator(ranks, decoder.gate_bank() if lookahead else None, lookahead)
-    return AcceleratedMachine(
-        store, translator, decoder.dtype, accelerator, max(cores - 1, 1), timeline
-    )
+    threads = max(cores - 1, 1)
+    return AcceleratedMachine(store, translator, decoder.dtype, accelerator, threads, timeline)
 
 
 def _time_decisions(brain: Brain, shape: Shape, slots: int) -> int:
@@ -179,7 +181,7 @@ def _time_decisions(brain: Brain, shape: Shape, slots: int) -> int:
     compiled before the first request."""
     random = np.random.default_rng(0)
     empty = np.zeros((shape.layers, shape.experts), dtype=np.uint8)
-    view = View(empty, slots, np.zeros(shape.layers, dtype=np.int64), 0)
+    view = offloading_view(empty, slots)
     taken = []
     for number in range(9):
         layer, k = number % shape.layers, shape.top_k

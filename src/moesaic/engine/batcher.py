@@ -16,6 +16,7 @@ import torch
 
 from moesaic.core.errors import BrokenModel
 from moesaic.engine.completion import Chunk
+from moesaic.engine.gating import confidence_of
 from moesaic.engine.recording import RecordingBody
 from moesaic.engine.request import Request
 from moesaic.engine.run_stats import Tally
@@ -110,13 +111,15 @@ class Batcher:
 
     def _step(self) -> list[Update]:
         shares = self._shares()
-        feeds = [Feed(_slot(request), request.next_tokens(count)) for request, count in shares]
+        feeds = [_feed(request, count) for request, count in shares]
         self._announce(shares)
         logits = self._runner.step(feeds)
-        self.tally.add_step(sum(count for request, count in shares if request.reading))
+        prompts = (count for request, count in shares if request.reading and not request.attempt)
+        self.tally.add_step(sum(prompts))
         for request, count in shares:
             request.fed += count
         ready = [row for row, (request, _) in enumerate(shares) if not request.unfed]
+        ready = self._accepted(shares, feeds, ready, logits)
         if len(ready) < len(shares):
             logits = logits[ready]
         updates = self._sample(logits, [shares[row].request for row in ready])
@@ -124,6 +127,26 @@ class Batcher:
             if chunk.finish_reason is not None:
                 self._leave(request)
         return updates
+
+    def _accepted(
+        self, shares: list[Share], feeds: list[Feed], ready: list[int], logits: torch.Tensor
+    ) -> list[int]:
+        """The rows among `ready` that the gate lets stand. The others' tokens count as unfed, and
+        join the next step: nobody else waits for them."""
+        confidence = None
+        if self._runner.gate.reruns or self._recording is not None:
+            confidence = confidence_of(logits)
+        again: list[int] = []
+        if self._runner.gate.reruns and confidence is not None:
+            again = self._runner.take_back(feeds, ready, confidence)
+            self.tally.add_reruns(len(again))
+        if self._recording is not None and confidence is not None:
+            self._recording.keep([count for _, count in shares], again, confidence)
+        for row in ready:
+            request = shares[row].request
+            request.attempt = request.attempt + 1 if row in again else 0
+            request.fed -= row in again
+        return [row for row in ready if row not in again]
 
     def _shares(self) -> list[Share]:
         shares = [Share(request, 1) for request in self._running if not request.reading]
@@ -174,6 +197,11 @@ class Batcher:
             positions += range(request.fed, request.fed + count)
             phases += repeat("prefill" if request.reading else "decode", count)
         self._recording.begin(documents, positions, phases)
+
+
+def _feed(request: Request, count: int) -> Feed:
+    tokens = request.next_tokens(count)
+    return Feed(_slot(request), tokens, prompt=request.reading, attempt=request.attempt)
 
 
 def _slot(request: Request) -> int:

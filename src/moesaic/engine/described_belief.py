@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from moesaic.core.view import CPU, GPU
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.belief import Belief
+from moesaic.policies.costs import Costs
 
 
 def described_belief(physics: Physics, most: int) -> Belief:
     """What a machine description says of up to so many tokens per expert."""
-    counts = range(1, most + 1)
-    return Belief.from_points(
-        gpu={t: physics.expert_ns(GPU, t) for t in counts},
-        cpu={t: physics.expert_ns(CPU, t) for t in counts},
-        cpu_first_ns=physics.cpu_first_ns,
-        transfer_ns=physics.transfer_ns,
-        max_tokens=most,
+    topology, counts = physics.topology, range(1, most + 1)
+
+    def points(device: int, placement: int) -> dict[int, int]:
+        name, where = topology.devices[device].name, topology.placements[placement].name
+        return {tokens: physics.expert_ns(name, tokens, where) for tokens in counts}
+
+    return Belief.of(
+        Costs.stated(
+            topology,
+            most,
+            points,
+            lambda device: physics.first_ns(topology.devices[device].name),
+            lambda link: physics.move_ns(topology.links[link].name),
+        )
     )

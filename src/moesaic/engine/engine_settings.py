@@ -6,26 +6,21 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from numbers import Integral, Real
 
-from moesaic.core.dtypes import BITS_PER_WEIGHT
+from moesaic.core.capabilities import Capabilities
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.hardware.host import usable_cores
-from moesaic.kernels.instruction_sets import KERNELS
 from moesaic.kernels.instruction_sets import choose as choose_kernel
+from moesaic.machines.accelerators import ACCELERATORS
 from moesaic.policies.policy_checks import check_real, check_together
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.systems import System
 
-ACCELERATORS = {
-    "none": "the CPU computes everything",
-    "emulated": "a second arena in main memory, a worker thread, throttled copies",
-}
 _NOT_YET = ("cuda", "gpu", "rocm", "nvidia")
 BELIEFS = {
     "measured": "probe this machine at a few token counts before the run",
     "described": "believe what `moesaic profile` wrote down",
 }
 DTYPES = ("auto", "bf16", "fp16", "fp32")
-EXPERT_DTYPES = ("auto", *BITS_PER_WEIGHT)
 _WHOLE = ("max_sequences", "max_step_tokens", "max_model_len", "threads", "experts_per_token")
 _REAL = ("cache_ratio", "gpu_memory_gb", "link_gb_s", "link_latency_us")
 _MAY_BE_NONE = ("max_model_len", "threads", "experts_per_token", "cache_ratio", "gpu_memory_gb")
@@ -57,9 +52,7 @@ class EngineSettings:
         for kind, name, known in (
             ("accelerator", self.accelerator, ACCELERATORS),
             ("dtype", self.dtype, DTYPES),
-            ("expert dtype", self.expert_dtype, EXPERT_DTYPES),
             ("belief", self.belief, BELIEFS),
-            ("kernel", self.kernel, KERNELS),
         ):
             if kind == "accelerator" and name in _NOT_YET:
                 raise ImpossibleSetting(
@@ -68,15 +61,29 @@ class EngineSettings:
                 )
             if name not in known:
                 raise UnknownName(kind, name, known)
-        choose_kernel(self.kernel)  # refuses what this machine has not got
+        self._check_computing()
         self._check_numbers()
         self._check_threads()
         check_together(self.policies)
-        check_real(self.policies, accelerated=self.accelerator != "none")
+        check_real(self.policies, self.capabilities)
         self._check_room()
 
     def with_system(self, system: System) -> EngineSettings:
         return replace(self, policies=system.policies)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What a machine with this accelerator can do."""
+        return ACCELERATORS[self.accelerator].capabilities
+
+    def _check_computing(self) -> None:
+        """With what the machine can compute experts, and in which precision."""
+        able = self.capabilities
+        if self.kernel not in able.kernels:
+            raise UnknownName("kernel", self.kernel, able.kernels)
+        if self.expert_dtype not in ("auto", *able.expert_dtypes):
+            raise UnknownName("expert dtype", self.expert_dtype, ("auto", *able.expert_dtypes))
+        choose_kernel(self.kernel)  # refuses what this computer has not got
 
     def _check_numbers(self) -> None:
         for name in (*_WHOLE, *_REAL):
@@ -118,7 +125,7 @@ class EngineSettings:
                 f"link_latency_us is {self.link_latency_us}; it cannot be negative"
             )
         asked = self.cache_ratio or self.gpu_memory_gb
-        if asked and self.accelerator == "none":
+        if asked and not self.capabilities.moves:
             raise ImpossibleSetting(
                 "a cache ratio or accelerator memory was given, but there is no accelerator: "
                 "add --accelerator emulated, or leave it out"

@@ -1,4 +1,4 @@
-"""Leaves a routing trace of a run behind: listens to what a machine's routers say.
+"""Leaves a routing trace of a run behind: listens to what a brain hears of the routers.
 
 Every request is a document. The trace has whole steps only, and holds what the routing carries:
 the chosen experts and their weights, and the next best with their scores.
@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from moesaic.core.body import Body
+import numpy as np
+
+from moesaic.core.body import Body, Decider
+from moesaic.core.capabilities import Capabilities
+from moesaic.core.confidence import Confidence
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.core.layer_plan import LayerPlan, Transfer
-from moesaic.core.report import LayerReport, StepReport
+from moesaic.core.layer_plan import LayerPlan
+from moesaic.core.report import StepReport
 from moesaic.core.routing import LayerRouting
 from moesaic.core.view import View
+from moesaic.machines.real.machine import NetworkPass
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.workloads.header import TraceHeader
 from moesaic.workloads.recorder import Recorder
@@ -38,10 +43,13 @@ def check_place(path: str | os.PathLike[str]) -> None:
 
 
 class RecordingBody:
-    """A body that does what `body` does. Say what a step's tokens are with `begin`; tell of a
-    request's end with `end`. The file appears with `close`, unless something failed before."""
+    """A body that does what `body` does, and listens to what its brain is asked. Say what a step's
+    tokens are with `begin`; tell of a request's end with `end`. The file appears with `close`,
+    unless something failed before."""
 
-    def __init__(self, body: Body, path: str | os.PathLike[str], spec: ModelSpec) -> None:
+    def __init__(
+        self, body: Body[NetworkPass], path: str | os.PathLike[str], spec: ModelSpec
+    ) -> None:
         self._body, self._path, self._spec = body, path, spec
         self._recorder: Recorder | None = None  # opened when the first routing shows its shape
         self._documents: Sequence[int] = ()
@@ -55,6 +63,20 @@ class RecordingBody:
     ) -> None:
         """The tokens of the step that is about to be done, one entry each."""
         self._documents, self._positions, self._phases = documents, positions, phases
+
+    def keep(self, tokens: Sequence[int], again: Sequence[int], confidence: Confidence) -> None:
+        """The step is done. `tokens` are those of each sequence; of the ones in `again`, the last
+        is run again and not recorded now. `confidence` is of every sequence's last token."""
+        if self._recorder is None:
+            return
+        ends = np.cumsum(tokens) - 1
+        kept = np.ones(len(self._documents), dtype=np.bool_)
+        kept[ends[list(again)]] = False
+        of_tokens = Confidence.unknown(len(kept))
+        for column, known in zip(of_tokens, confidence, strict=True):
+            column[ends] = known
+        self._recorder.end_step(kept, of_tokens)
+        self._open.update(np.asarray(self._documents)[kept].tolist())
 
     def end(self, document: int) -> None:
         """The request is over. What cannot be written whole is not written at all."""
@@ -89,43 +111,34 @@ class RecordingBody:
         if recorder is not None:
             recorder.__exit__(type(error), error, error.__traceback__)
 
-    def route(self, layer: int) -> LayerRouting:
-        routing = self._body.route(layer)
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._body.capabilities
+
+    def step(self, work: NetworkPass, brain: Decider) -> StepReport:
+        return self._body.step(work, _Listening(brain, self._hear))
+
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
+        return self._body.probe(device, tokens, experts, placement)
+
+    def probe_transfer(self, link: str | None = None) -> int:
+        return self._body.probe_transfer(link)
+
+    def _hear(self, routing: LayerRouting) -> None:
         if self._closed:
-            return routing
+            return
         if self._recorder is None:
             self._recorder = Recorder(self._path, self._header(routing)).__enter__()
-        if layer == 0:
+        if routing.layer == 0:
             self._recorder.begin_step(self._documents, self._positions, self._phases)
         self._recorder.layer(
-            layer, routing.experts, routing.weights, routing.ranked, routing.scores
+            routing.layer,
+            routing.experts,
+            routing.weights,
+            routing.ranked,
+            routing.scores,
+            counts=routing.counts,
         )
-        return routing
-
-    def finish(self) -> StepReport:
-        report = self._body.finish()
-        if self._recorder is not None:
-            self._recorder.end_step()
-            self._open.update(self._documents)
-        return report
-
-    def view(self, layer: int) -> View:
-        return self._body.view(layer)
-
-    def start(self, plan: LayerPlan, planning_ns: int) -> None:
-        self._body.start(plan, planning_ns)
-
-    def offer(self, background: tuple[Transfer, ...], lookahead_ns: int) -> None:
-        self._body.offer(background, lookahead_ns)
-
-    def wait(self) -> LayerReport:
-        return self._body.wait()
-
-    def probe(self, device: str, tokens: int, experts: int) -> int:
-        return self._body.probe(device, tokens, experts)
-
-    def probe_transfer(self) -> int:
-        return self._body.probe_transfer()
 
     def _header(self, routing: LayerRouting) -> TraceHeader:
         spec, ranks = self._spec, routing.ranked.shape[1]
@@ -136,6 +149,20 @@ class RecordingBody:
             top_k=spec.top_k,
             ranks=ranks,
             has_weights=True,
+            has_counts=True,
+            has_confidence=True,
             has_scores=ranks > spec.top_k,  # otherwise they are the weights once more
             source=f"recorded while {spec.name} generated text",
         )
+
+
+class _Listening:
+    """A brain that passes everything on, and lets `hear` know of every routing first."""
+
+    def __init__(self, brain: Decider, hear: Callable[[LayerRouting], None]) -> None:
+        self._brain, self._hear = brain, hear
+        self.look_ahead, self.learn = brain.look_ahead, brain.learn
+
+    def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
+        self._hear(routing)
+        return self._brain.decide(routing, view)

@@ -27,6 +27,7 @@ class Request:
     output: OutputText
     slot: int | None = None  # of the KV cache, while it runs
     fed: int = 0  # tokens the KV cache remembers
+    attempt: int = 0  # how often the gate had the next token run again
     sampled: list[Sampled] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     failure: MoesaicError | None = None  # why it was cancelled, if for a reason of its own

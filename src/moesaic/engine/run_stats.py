@@ -22,6 +22,7 @@ class RunStats:
     bytes_moved: int  # over its link
     overhead_us: float | None  # per routed layer of a decode step: all but the network and the
     # experts; None: there was no decode step
+    rerun_tokens: int = 0  # rejected by the gate and run again
 
 
 class Tally:
@@ -31,7 +32,7 @@ class Tally:
         self._runner = runner
         self._prompt_tokens = self._generated_tokens = self._steps = self._decode_steps = 0
         self._step_ns = self._overhead_ns = self._decode_layers = 0
-        self._hits = self._active = 0
+        self._hits = self._active = self._rerun_tokens = 0
         self._bytes_before = runner.bytes_moved
 
     def add_step(self, prompt_tokens: int) -> None:
@@ -51,6 +52,9 @@ class Tally:
     def add_generated(self, tokens: int) -> None:
         self._generated_tokens += tokens
 
+    def add_reruns(self, tokens: int) -> None:
+        self._rerun_tokens += tokens
+
     def stats(self) -> RunStats:
         slots = self._runner.machine.residency.slots
         overhead_us = self._overhead_ns / NS_PER_US
@@ -63,4 +67,5 @@ class Tally:
             hit_rate=self._hits / self._active if slots and self._active else None,
             bytes_moved=self._runner.bytes_moved - self._bytes_before,
             overhead_us=overhead_us / self._decode_layers if self._decode_layers else None,
+            rerun_tokens=self._rerun_tokens,
         )

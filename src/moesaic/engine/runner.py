@@ -5,61 +5,96 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from moesaic.core.body import Body, Step
+from moesaic.core.body import Body
+from moesaic.core.confidence import Confidence
 from moesaic.core.report import StepReport
-from moesaic.machines.loop import forward
-from moesaic.machines.real.accelerated import AcceleratedMachine
-from moesaic.machines.real.cpu_machine import CpuMachine
-from moesaic.machines.real.machine import Replay
+from moesaic.core.step import Step
+from moesaic.engine.gating import expert_counts, rejected
+from moesaic.machines.real.machine import NetworkPass, RealMachine, Replay
 from moesaic.models.decoder import Decoder, Walk
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.token_batch import Segment
 from moesaic.policies.brain import Brain
+from moesaic.policies.gate.base import Gate, GateStep
+from moesaic.policies.gate.full import Full
 from moesaic.policies.schedule.base import Schedule
 
 
 @dataclass(frozen=True, slots=True)
 class Feed:
     """New tokens of the sequence in one slot of the KV cache. Logits are wanted for the last one,
-    or for `all_logits` of them."""
+    or for `all_logits` of them. `prompt`: whether they are a piece of a prompt, which several
+    tokens are taken for unless it is said; `attempt`: how often they were run and rejected."""
 
     slot: int
     tokens: Sequence[int]
     all_logits: bool = False
+    prompt: bool | None = None
+    attempt: int = 0
+
+    @property
+    def of_prompt(self) -> bool:
+        return len(self.tokens) > 1 if self.prompt is None else self.prompt
 
 
 class Runner:
     def __init__(
         self,
         decoder: Decoder,
-        machine: CpuMachine | AcceleratedMachine,
+        machine: RealMachine,
         brain: Brain,
         cache: ContiguousCache,
         schedules: dict[str, Schedule],
+        gate: Gate | None = None,
     ) -> None:
         self.decoder, self.machine, self.brain, self.cache = decoder, machine, brain, cache
-        self.body: Body = machine  # or something that listens to it
+        self.body: Body[NetworkPass] = machine  # or something that listens to it
         self._schedules = schedules  # by phase
-        self._layers = decoder.architecture.spec.num_moe_layers
+        self.gate = Full(decoder.architecture.spec.top_k) if gate is None else gate
+        self._counts: NDArray[np.int64] | None = None  # experts per token of the last step
         self.report: StepReport | None = None  # of the last step
 
     def step(self, feeds: Sequence[Feed], replay: Replay | None = None) -> torch.Tensor:
         """One pass; returns the wanted logits [rows, vocabulary], in the order of the feeds. A step
         that fails or is interrupted leaves the sequences as they were."""
-        described = self._describe(feeds)
+        described = self.describe(feeds)
         self.brain.schedule = self._schedules[described.phase]
+        self._counts = expert_counts(self.gate, _gate_step(feeds))
         lengths = [self.cache.length(feed.slot) for feed in feeds]
         try:
             with torch.inference_mode():
-                self.machine.begin(described, self._walk(feeds), replay)
-                self.report = forward(self.body, self.brain, self._layers)
+                work = NetworkPass(described, self._walk(feeds, self._counts), replay)
+                self.report = self.body.step(work, self.brain)
             return self.machine.output
         except BaseException:
             for feed, length in zip(feeds, lengths, strict=True):
                 self.cache.truncate(feed.slot, length)
             raise
+
+    def describe(self, feeds: Sequence[Feed]) -> Step:
+        """What a step with these feeds would be, as the sequences stand now."""
+        return Step.of((len(feed.tokens), self.cache.length(feed.slot)) for feed in feeds)
+
+    def take_back(
+        self, feeds: Sequence[Feed], which: list[int], confidence: Confidence
+    ) -> list[int]:
+        """Which of the sequences `which` of the last step must run their last token again, by the
+        gate; `confidence` is of all. The KV cache forgets those tokens."""
+        if not self.gate.reruns or self._counts is None:
+            return []
+        last = self._counts[np.cumsum([len(feed.tokens) for feed in feeds]) - 1]
+        asked = [i for i in which if last[i] < self.gate.top_k]  # with all experts it stands
+        step = _gate_step(feeds).sequences(asked)
+        judged = rejected(self.gate, step, confidence.rows(asked))
+        again = [i for i, rejects in zip(asked, judged, strict=True) if rejects]
+        for number in again:
+            slot = feeds[number].slot
+            self.cache.truncate(slot, self.cache.length(slot) - 1)
+        return again
 
     @property
     def bytes_moved(self) -> int:
@@ -73,19 +108,22 @@ class Runner:
     def close(self) -> None:
         self.machine.close()
 
-    def _walk(self, feeds: Sequence[Feed]) -> Walk:
+    def _walk(self, feeds: Sequence[Feed], counts: NDArray[np.int64] | None) -> Walk:
         tokens = torch.tensor([token for feed in feeds for token in feed.tokens])
         segments = [Segment(feed.slot, len(feed.tokens)) for feed in feeds]
-        hidden = yield from self.decoder.walk(tokens, segments, self.cache)
+        used = None if counts is None else torch.from_numpy(counts)
+        hidden = yield from self.decoder.walk(tokens, segments, self.cache, used)
         if len(hidden) > len(feeds):
             hidden = hidden[_wanted_rows(feeds)]
         return self.decoder.logits(hidden)
 
-    def _describe(self, feeds: Sequence[Feed]) -> Step:
-        tokens = sum(len(feed.tokens) for feed in feeds)
-        context = sum(self.cache.length(feed.slot) for feed in feeds) // len(feeds)
-        phase = "decode" if tokens == len(feeds) else "prefill"
-        return Step(phase, tokens, context, len(feeds))
+
+def _gate_step(feeds: Sequence[Feed]) -> GateStep:
+    return GateStep(
+        tuple(len(feed.tokens) for feed in feeds),
+        tuple(feed.of_prompt for feed in feeds),
+        tuple(feed.attempt for feed in feeds),
+    )
 
 
 def _wanted_rows(feeds: Sequence[Feed]) -> list[int]:

@@ -15,14 +15,14 @@ from typing import Any
 
 from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import BadMachine, UnknownName
+from moesaic.hardware.numbers import Number, Rule, Text, numbers, texts
 from moesaic.hardware.spec import (
     OPTIONAL,
     REQUIRED_DTYPES,
     SECTIONS,
+    TABLES,
+    BadReference,
     MachineSpec,
-    Number,
-    Rule,
-    numbers,
 )
 
 THIS = "this"  # the name of the machine we run on, once it is measured
@@ -30,7 +30,6 @@ EMULATED = "this-emulated"  # the same with an emulated accelerator
 _MEASURED = {THIS: "machine.toml", EMULATED: "machine-emulated.toml"}
 _DATA = files("moesaic.hardware") / "data"
 _TEXTS = ("name", "title", "description")
-_NAMED = ("gpu", "cpu")  # sections that say what the part is called
 _MEASURE = 'expected { value = ..., source = "where it comes from" }'
 
 
@@ -98,45 +97,75 @@ class _Reader:
         self.sources: dict[str, str] = {}
 
     def machine(self, table: Mapping[str, Any]) -> MachineSpec:
-        self._only(table, (*_TEXTS, "notes", *SECTIONS), "")
+        self._only(table, (*_TEXTS, "notes", *SECTIONS, *TABLES), "")
         parts: dict[str, Any] = {key: self._text(table, key, "") for key in _TEXTS}
         notes = table.get("notes")
         if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
             raise BadMachine(self.path, "notes", "expected a list of texts (it may be empty)")
         given = [key for key in SECTIONS if key in table or key not in OPTIONAL]
-        parts |= {key: self._section(table, key) for key in given}
-        return MachineSpec(notes=tuple(notes), **parts, sources=self.sources)
+        parts |= {key: self._part(table.get(key), key, SECTIONS[key]) for key in given}
+        parts |= {key: self._parts(table[key], key) for key in TABLES if key in table}
+        try:
+            return MachineSpec(notes=tuple(notes), **parts, sources=self.sources)
+        except BadReference as error:
+            raise BadMachine(self.path, error.field, error.expected) from None
 
-    def _section(self, table: Mapping[str, Any], section: str) -> Any:
-        content = table.get(section)
+    def _parts(self, content: Any, table: str) -> dict[str, Any]:
+        """A table of parts by name."""
         if not isinstance(content, dict):
-            raise BadMachine(self.path, section, f"expected a table [{section}]")
-        kind, named = SECTIONS[section], section in _NAMED
-        expected = list(numbers(kind))
-        names = [number.name for number in expected]
-        self._only(content, (*(("name",) if named else ()), *names), f"{section}.")
-        values = {n.name: self._number(content, n, f"{section}.") for n in expected}
-        if named:
-            values["name"] = self._text(content, "name", f"{section}.")
+            raise BadMachine(self.path, table, f"expected tables [{table}.NAME]")
+        kind = TABLES[table]
+        return {name: self._part(part, f"{table}.{name}", kind) for name, part in content.items()}
+
+    def _part(self, content: Any, where: str, kind: type[Any]) -> Any:
+        if not isinstance(content, dict):
+            raise BadMachine(self.path, where, f"expected a table [{where}]")
+        expected, named = list(numbers(kind)), list(texts(kind))
+        self._only(content, [*(t.name for t in named), *(n.name for n in expected)], f"{where}.")
+        values = {n.name: self._number(content, n, where) for n in expected}
+        for text in named:
+            if text.required or text.name in content:
+                values[text.name] = self._names(content, text, f"{where}.")
         return kind(**values)
 
-    def _number(self, content: Mapping[str, Any], number: Number, prefix: str) -> Any:
-        field = prefix + number.name
-        if number.name not in content and field in OPTIONAL:
+    def _number(self, content: Mapping[str, Any], number: Number, where: str) -> Any:
+        field = f"{where}.{number.name}"
+        if number.name not in content and number.name in OPTIONAL:
             return {}
         if number.name not in content:
             shape = " per weight precision" if number.dtypes else ""
             raise BadMachine(self.path, field, f"is missing, {_MEASURE}{shape}")
-        if not number.dtypes:
+        if not number.table:
             return self._measure(content[number.name], number.rule, field)
         rates = content[number.name]
         if not isinstance(rates, dict):
-            raise BadMachine(self.path, field, f"expected a table of {', '.join(REQUIRED_DTYPES)}")
+            keys = ", ".join(REQUIRED_DTYPES) if number.dtypes else "the machine's parts"
+            raise BadMachine(self.path, field, f"expected a table of {keys}")
+        if number.dtypes:
+            self._precisions(rates, number, where)
+        return {k: self._measure(rate, number.rule, f"{field}.{k}") for k, rate in rates.items()}
+
+    def _precisions(self, rates: Mapping[str, Any], number: Number, where: str) -> None:
+        """GPU and CPU state the common ones; another device those it can multiply."""
+        field = f"{where}.{number.name}"
         self._only(rates, BITS_PER_WEIGHT, f"{field}.")
-        for dtype in REQUIRED_DTYPES if field not in OPTIONAL else ():
+        if number.name in OPTIONAL:
+            return
+        if where not in SECTIONS and not rates:
+            raise BadMachine(self.path, field, "expected a rate for one weight precision or more")
+        for dtype in REQUIRED_DTYPES if where in SECTIONS else ():
             if dtype not in rates:
                 raise BadMachine(self.path, f"{field}.{dtype}", f"is missing, {_MEASURE}")
-        return {d: self._measure(rate, number.rule, f"{field}.{d}") for d, rate in rates.items()}
+
+    def _names(self, content: Mapping[str, Any], text: Text, prefix: str) -> str | tuple[str, ...]:
+        """One name, or several: then one alone needs no list."""
+        value = content.get(text.name)
+        if not text.many or isinstance(value, str):
+            one = self._text(content, text.name, prefix)
+            return (one,) if text.many else one
+        if not isinstance(value, list) or not all(isinstance(n, str) and n for n in value):
+            raise BadMachine(self.path, prefix + text.name, "expected a list of names")
+        return tuple(value)
 
     def _measure(self, entry: Any, rule: Rule, field: str) -> float:
         if not isinstance(entry, dict) or "value" not in entry:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from moesaic.core.files import whole_file
 from moesaic.hardware.load import parse_machine
-from moesaic.hardware.spec import SECTIONS, MachineSpec, numbers
+from moesaic.hardware.numbers import numbers, texts
+from moesaic.hardware.spec import MachineSpec
 
 
 def machine_toml(spec: MachineSpec) -> str:
@@ -40,26 +41,33 @@ def _lines(spec: MachineSpec) -> Iterator[str]:
     yield "notes = ["
     yield from (f"    {_text(note)}," for note in spec.notes)
     yield "]"
-    for section in SECTIONS:
-        if getattr(spec, section) is not None:
-            yield from _section(spec, section)
+    for where, part in spec.parts():
+        yield from _part(part, where, spec.sources)
 
 
-def _section(spec: MachineSpec, section: str) -> Iterator[str]:
-    """Single numbers first: in TOML, what follows a table belongs to it."""
-    part, all_numbers = getattr(spec, section), list(numbers(SECTIONS[section]))
-    yield from ("", f"[{section}]")
-    if hasattr(part, "name"):
-        yield f"name = {_text(part.name)}"
-    for name in (number.name for number in all_numbers if not number.dtypes):
-        yield f"{name} = {_measure(getattr(part, name), spec.sources[f'{section}.{name}'])}"
-    for table in (f"{section}.{number.name}" for number in all_numbers if number.dtypes):
-        rates = getattr(part, table.removeprefix(f"{section}."))
+def _part(part: Any, where: str, sources: Mapping[str, str]) -> Iterator[str]:
+    """Names and single numbers first: in TOML, what follows a table belongs to it."""
+    all_numbers = list(numbers(type(part)))
+    yield from ("", f"[{where}]")
+    for text in texts(type(part)):
+        names = getattr(part, text.name)
+        if names or text.required:
+            yield f"{text.name} = {_names(names)}"
+    for name in (number.name for number in all_numbers if not number.table):
+        yield f"{name} = {_measure(getattr(part, name), sources[f'{where}.{name}'])}"
+    for table in (f"{where}.{number.name}" for number in all_numbers if number.table):
+        rates = getattr(part, table.removeprefix(f"{where}."))
         if not rates:  # an optional table that says nothing
             continue
         yield from ("", f"[{table}]")
-        for dtype, rate in rates.items():
-            yield f"{dtype} = {_measure(rate, spec.sources[f'{table}.{dtype}'])}"
+        for key, rate in rates.items():
+            yield f"{key} = {_measure(rate, sources[f'{table}.{key}'])}"
+
+
+def _names(names: str | tuple[str, ...]) -> str:
+    if isinstance(names, str):
+        return _text(names)
+    return _text(names[0]) if len(names) == 1 else f"[{', '.join(map(_text, names))}]"
 
 
 def _measure(value: Any, source: str) -> str:

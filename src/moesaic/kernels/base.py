@@ -68,10 +68,11 @@ class LayerExecutor(Protocol):
         ids: torch.Tensor,
         weights: torch.Tensor,
         out: torch.Tensor,
+        ragged: bool = False,
     ) -> int:
         """Fill `out` ([tokens, hidden], fp32 or the dtype of `hidden`) with the weighted sums of
-        the given experts, for the tokens whose `ids` ([tokens, k], as `weights`) name them.
-        Returns the nanoseconds spent computing."""
+        the given experts, for the tokens whose `ids` ([tokens, k], as `weights`) name them; where
+        `ragged`, ids may be `UNUSED`. Returns the nanoseconds spent computing."""
 
     def expert(
         self,

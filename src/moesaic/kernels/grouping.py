@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from moesaic.core.routing import UNUSED
 from moesaic.kernels.base import ExpertKernel
 
 
@@ -21,17 +22,19 @@ class Group(NamedTuple):
 
 def group_by_expert(experts: torch.Tensor, weights: torch.Tensor) -> dict[int, Group]:
     """Groups in the order of the experts' numbers (of their ranks for a single token), rows
-    ascending, so that sums repeat to the bit. `experts` and `weights` are [tokens, k]; an expert
-    without tokens has no group."""
+    ascending, so that sums repeat to the bit. `experts` and `weights` are [tokens, k]; `UNUSED`
+    entries are left out, and an expert without tokens has no group."""
     if len(experts) == 1:  # decoding one sequence: nothing to gather
         (numbers,), (scales,) = experts.tolist(), weights.tolist()
-        return {e: Group(None, w, 1) for e, w in zip(numbers, scales, strict=True)}
+        pairs = zip(numbers, scales, strict=True)
+        return {e: Group(None, w, 1) for e, w in pairs if e != UNUSED}
     top_k = experts.shape[1]
     flat, flat_weights = experts.reshape(-1), weights.reshape(-1)
     order = torch.argsort(flat, stable=True)
     rows, sorted_weights = order // top_k, flat_weights[order].float()[:, None]
-    groups, start = {}, 0
-    for expert, count in enumerate(torch.bincount(flat).tolist()):
+    unused, *counts = torch.bincount(flat - UNUSED, minlength=1).tolist()  # padding is sorted first
+    groups, start = {}, unused
+    for expert, count in enumerate(counts):
         if count:
             chosen = slice(start, start + count)
             groups[expert] = Group(rows[chosen], sorted_weights[chosen], count)

@@ -7,6 +7,7 @@ from weakref import WeakSet
 
 import torch
 
+from moesaic.core.routing import UNUSED
 from moesaic.kernels import _native
 from moesaic.kernels.base import Blocks, ExpertShape
 from moesaic.kernels.cores import worker_cores
@@ -46,8 +47,9 @@ class NativeExecutor:
         ids: torch.Tensor,
         weights: torch.Tensor,
         out: torch.Tensor,
+        ragged: bool = False,
     ) -> int:
-        return self.runner.run(self._call(blocks, experts, hidden, ids, weights, out))
+        return self.runner.run(self._call(blocks, experts, hidden, ids, weights, out, ragged))
 
     def submit(
         self,
@@ -57,12 +59,13 @@ class NativeExecutor:
         ids: torch.Tensor,
         weights: torch.Tensor,
         out: torch.Tensor,
+        ragged: bool = False,
     ) -> None:
         """Start `layer`. Its tensors must not change before `wait` returns. They are referenced
         until then, so that an interrupted caller does not free memory that workers write to."""
         self.wait()
         self._in_flight = (blocks, hidden, out)
-        self.runner.submit(self._call(blocks, experts, hidden, ids, weights, out))
+        self.runner.submit(self._call(blocks, experts, hidden, ids, weights, out, ragged))
 
     def wait(self) -> None:
         self.runner.wait(False)
@@ -76,6 +79,7 @@ class NativeExecutor:
         ids: torch.Tensor,
         weights: torch.Tensor,
         out: torch.Tensor,
+        ragged: bool = False,
     ) -> _native.LayerCall:
         if blocks not in self._checked:  # once: a layer's blocks do not move
             for block in blocks.tensors:
@@ -84,8 +88,14 @@ class NativeExecutor:
         if weights.dtype != torch.float32:
             weights = self._widened = weights.float()  # referenced until it has been read
         check_layer(self._kernel.shape, hidden, ids, weights, out)
+        total = len(blocks.tensors)
+        if ragged:
+            # The kernels leave out experts that are not listed: padding becomes one expert more
+            # than there are, which is never listed, so that its block is never looked up.
+            ids = self._padded = torch.where(ids == UNUSED, total, ids)  # referenced, as above
+            total += 1
         call = _native.LayerCall()
-        call.block_table, call.experts_total = blocks.address, len(blocks.tensors)
+        call.block_table, call.experts_total = blocks.address, total
         call.experts = list(experts)
         call.hidden, call.hidden_type = hidden.data_ptr(), FLOAT_TYPES[hidden.dtype]
         call.hidden_stride = hidden.stride(0)

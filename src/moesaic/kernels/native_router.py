@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from moesaic.core.routing import LayerRouting
+from moesaic.core.routing import UNUSED, LayerRouting
 from moesaic.kernels import _native
 from moesaic.kernels.native import FLOAT_TYPES
 
@@ -21,7 +21,9 @@ RING_SLOTS = 4  # calls after which a single token's result is overwritten
 _NO_SCORES = np.empty((0, 0), dtype=np.float32)
 
 ChoiceT = TypeVar("ChoiceT")
-MakeChoice = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], ChoiceT]
+MakeChoice = Callable[
+    [torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None], ChoiceT
+]
 
 
 class RoutingResult(Generic[ChoiceT]):
@@ -37,13 +39,17 @@ class RoutingResult(Generic[ChoiceT]):
         experts: int,
         top_k: int,
         make_choice: MakeChoice[ChoiceT],
+        used: int | None = None,
     ) -> None:
+        """`used`: a single token's router writes so many experts, the first columns; the others
+        stay padding."""
         tokens = len(residual)
         self.hidden = torch.empty_like(residual)  # normalised
-        ids = torch.empty((tokens, top_k), dtype=torch.int64)
-        weights = torch.empty((tokens, top_k), dtype=torch.float32)
+        ids = torch.full((tokens, top_k), UNUSED, dtype=torch.int64)
+        weights = torch.zeros((tokens, top_k), dtype=torch.float32)
         scores, selection = torch.empty((2, tokens, experts), dtype=torch.float32)
-        self.choice = make_choice(ids, weights, scores, selection)
+        counts = None if used is None else torch.tensor([used])
+        self.choice = make_choice(ids, weights, scores, selection, counts)
         self.call = call = _native.RouterCall()
         call.tokens, call.hidden = residual.shape
         call.normalized, call.ids = self.hidden.data_ptr(), ids.data_ptr()
@@ -51,10 +57,13 @@ class RoutingResult(Generic[ChoiceT]):
         call.selection_scores = selection.data_ptr()
         self.addresses = (call.normalized, call.ids, call.weights)
         chosen, self._weights = ids.numpy(), weights.numpy()
-        self.layer_routing = LayerRouting(layer, chosen, _NO_SCORES, chosen, _NO_SCORES)
+        per_token = None if counts is None else counts.numpy()
+        self.layer_routing = LayerRouting(
+            layer, chosen, _NO_SCORES, chosen, _NO_SCORES, counts=per_token
+        )
 
     def replace(self, experts: NDArray[np.int64], weights: NDArray[np.float32]) -> None:
-        """Overwrite the router's choice."""
+        """Overwrite the router's choice with one of as many experts."""
         self.layer_routing.experts[...] = experts
         self._weights[...] = weights
 
@@ -69,44 +78,51 @@ class NativeRouter(Generic[ChoiceT]):
         eps: float,
         gate: torch.Tensor,
         bias: torch.Tensor | None,
-        router: _native.Router,
+        router: Callable[[int], _native.Router],
         top_k: int,
         make_choice: MakeChoice[ChoiceT],
     ) -> None:
+        """`router(k)` makes the native router with so many experts per token."""
         self._kept = (norm, gate, bias)  # referenced: calls have their addresses
         self._dtype, self._type = gate.dtype, FLOAT_TYPES[gate.dtype]
-        self._route, self._eps = router.route, eps
+        self._router, self._eps = router, eps
+        routes: dict[int | None, Callable[[_native.RouterCall], None]] = {None: router(top_k).route}
+        self._routes = routes  # by the number of experts used
         self._experts, self._width = gate.shape
         self._make = (layer, self._experts, top_k, make_choice)
         bias_at = 0 if bias is None else bias.data_ptr()
         self._weights_at = (norm.data_ptr(), gate.data_ptr(), bias_at)
-        self._ring: list[RoutingResult[ChoiceT]] = []
+        self._rings: dict[int | None, list[RoutingResult[ChoiceT]]] = {}  # by experts used
         self._slot = 0
 
-    def takes(self, residual: torch.Tensor) -> bool:
+    def takes(self, residual: torch.Tensor, counts: torch.Tensor | None = None) -> bool:
+        """Several tokens that may use fewer than top-k are left to torch: their rows are padded."""
         return (
-            len(residual) <= MAX_TOKENS
+            len(residual) <= (MAX_TOKENS if counts is None else 1)
             and residual.dtype == self._dtype
             and residual.is_contiguous()
         )
 
-    def __call__(self, residual: torch.Tensor) -> RoutingResult[ChoiceT]:
-        """A single token's result is valid for the next `RING_SLOTS - 1` calls."""
-        result = self._next() if len(residual) == 1 else self._new(residual)
+    def __call__(self, residual: torch.Tensor, used: int | None = None) -> RoutingResult[ChoiceT]:
+        """A single token's result is valid for the next `RING_SLOTS - 1` calls. It may use fewer
+        than top-k experts: the router with that k then writes the first columns."""
+        result = self._next(used) if len(residual) == 1 else self._new(residual)
         result.call.residual = residual.data_ptr()
-        self._route(result.call)
+        self._routes[used](result.call)
         return result
 
-    def _next(self) -> RoutingResult[ChoiceT]:
-        if not self._ring:
+    def _next(self, used: int | None) -> RoutingResult[ChoiceT]:
+        if used not in self._rings:
+            if used is not None:
+                self._routes[used] = self._router(used).route
             one = torch.empty((1, self._width), dtype=self._dtype)
-            self._ring = [self._new(one) for _ in range(RING_SLOTS)]
+            self._rings[used] = [self._new(one, used) for _ in range(RING_SLOTS)]
         self._slot = (self._slot + 1) % RING_SLOTS
-        return self._ring[self._slot]
+        return self._rings[used][self._slot]
 
-    def _new(self, residual: torch.Tensor) -> RoutingResult[ChoiceT]:
+    def _new(self, residual: torch.Tensor, used: int | None = None) -> RoutingResult[ChoiceT]:
         layer, experts, top_k, make_choice = self._make
-        result = RoutingResult(layer, residual, experts, top_k, make_choice)
+        result = RoutingResult(layer, residual, experts, top_k, make_choice, used)
         call = result.call
         call.norm, call.gate, call.bias = self._weights_at
         call.type, call.eps = self._type, self._eps

@@ -35,6 +35,7 @@ class NumaExecutor:
         ids: torch.Tensor,
         weights: torch.Tensor,
         out: torch.Tensor,
+        ragged: bool = False,
     ) -> int:
         started = perf_counter_ns()
         per_node: list[list[int]] = [[] for _ in self.executors]
@@ -43,8 +44,8 @@ class NumaExecutor:
         weights = weights.float().contiguous()
         parts = [torch.empty(hidden.shape) for _ in self.executors]
         for executor, own, part in zip(self.executors[1:], per_node[1:], parts[1:], strict=True):
-            executor.submit(blocks, own, hidden, ids, weights, part)
-        self.executors[0].layer(blocks, per_node[0], hidden, ids, weights, parts[0])
+            executor.submit(blocks, own, hidden, ids, weights, part, ragged)
+        self.executors[0].layer(blocks, per_node[0], hidden, ids, weights, parts[0], ragged)
         for executor, part in zip(self.executors[1:], parts[1:], strict=True):
             executor.wait()
             parts[0] += part

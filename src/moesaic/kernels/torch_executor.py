@@ -35,6 +35,7 @@ class TorchExecutor:
         ids: torch.Tensor,
         weights: torch.Tensor,
         out: torch.Tensor,
+        ragged: bool = False,
     ) -> int:
         total = out if out.dtype == torch.float32 else torch.empty(out.shape)
         total.zero_()

@@ -51,8 +51,8 @@ def replay_steps(
     warmup: int = 0,
     advance: Callable[[int], None] = lambda steps: None,
 ) -> Measured:
-    """Decode steps: every sequence of the batch gets a token per step and grows in the KV cache,
-    which begins again when it is full. Prefill steps: one prompt each, on an empty cache."""
+    """A sequence that brings one token grows in the KV cache, which begins again when it is full; a
+    prompt is read on an empty cache."""
     measured, before = Measured(), 0
     for number, routed in enumerate(steps):
         if number == warmup:
@@ -72,12 +72,10 @@ def replay_steps(
 
 def _feeds(runner: Runner, routed: StepRouting, number: int) -> list[Feed]:
     vocabulary = runner.decoder.architecture.spec.vocab_size
-    sequences = routed.sequences
-    each = routed.tokens // sequences
     feeds = []
-    for slot in range(sequences):
-        if routed.phase == "prefill" or runner.cache.length(slot) + each > runner.cache.max_length:
+    for slot, (count, _) in enumerate(routed.step.sequences):
+        if count > 1 or runner.cache.length(slot) + count > runner.cache.max_length:
             runner.forget(slot)
         first = 31 * number + 7 * slot
-        feeds.append(Feed(slot, [(first + i) % vocabulary for i in range(each)]))
+        feeds.append(Feed(slot, [(first + i) % vocabulary for i in range(count)]))
     return feeds

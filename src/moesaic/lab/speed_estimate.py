@@ -53,7 +53,7 @@ def simulated(
     measured: bool,
 ) -> Settings:
     """What the simulator is to run."""
-    if settings.accelerator == "none":
+    if not settings.capabilities.moves:
         # Nothing is decided: the CPU computes every expert. A described machine has a GPU;
         # static-layers leaves it idle but for the head.
         schedule = "static-experts" if measured else "static-layers"

@@ -51,12 +51,19 @@ class Decoder:
     def dtype(self) -> torch.dtype:
         return self._embedding.dtype
 
-    def walk(self, tokens: torch.Tensor, segments: Sequence[Segment], cache: KVCache) -> Walk:
+    def walk(
+        self,
+        tokens: torch.Tensor,
+        segments: Sequence[Segment],
+        cache: KVCache,
+        counts: torch.Tensor | None = None,
+    ) -> Walk:
         """One pass over the new tokens of some sequences, which stand one after the other in
         `tokens`. It stops at every routed layer: yields what the tokens want there and must be
         sent the sum of their experts. Returns the hidden states [tokens, hidden] that `logits`
-        takes; the cache remembers the tokens only when all layers are done. Whoever drives the
-        walk does so in torch's inference mode."""
+        takes; the cache remembers the tokens only when all layers are done. `counts` [tokens] says
+        how many experts each token uses (None: all of top-k). Whoever drives the walk does so in
+        torch's inference mode."""
         step = make_batch(self.architecture.rope, self._frequencies, segments, cache)
         stream = functional.embedding(tokens, self._embedding)
         for layer in self.layers:
@@ -65,7 +72,7 @@ class Decoder:
             if isinstance(block, DenseBlock):
                 stream = stream + block(stream)
                 continue
-            routed = block.route(stream)
+            routed = block.route(stream, counts)
             total = yield routed
             if routed.beside is not None:
                 total = total + routed.beside.result()
@@ -80,10 +87,11 @@ class Decoder:
         segments: Sequence[Segment],
         cache: KVCache,
         experts: ExpertService,
+        counts: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """A whole walk, with a service that computes the experts."""
         with torch.inference_mode():
-            walk = self.walk(tokens, segments, cache)
+            walk = self.walk(tokens, segments, cache, counts)
             try:
                 routed = next(walk)
                 while True:

@@ -51,14 +51,15 @@ class RoutedBlock:
     shared_gate: Linear | None = None
     fused: NativeRouter[Choice] | None = None  # norm and router of a few tokens at once
 
-    def route(self, stream: torch.Tensor) -> Routed:
+    def route(self, stream: torch.Tensor, counts: torch.Tensor | None = None) -> Routed:
+        """`counts` [tokens]: how many experts each token uses; None: all of top-k."""
         began, native = perf_counter_ns(), None
-        if self.fused is not None and self.fused.takes(stream):
-            native = self.fused(stream)
+        if self.fused is not None and self.fused.takes(stream, counts):
+            native = self.fused(stream, None if counts is None else int(counts[0]))
             hidden, choice = native.hidden, native.choice
         else:
             hidden = self.norm(stream)
-            choice = self.router(hidden)
+            choice = self.router(hidden, counts)
         beside = None
         if self.shared is not None:
             beside = Beside(partial(self._shared, self.shared, hidden))

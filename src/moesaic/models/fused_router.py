@@ -24,14 +24,17 @@ def fused_router(
     from moesaic.kernels.native_router import NativeRouter
 
     rule = router.rule
-    config = _native.RouterConfig()
-    config.experts, config.top_k = len(router.weight), rule.top_k
-    config.sigmoid, config.renormalize = rule.scoring == "sigmoid", rule.normalized
-    config.in_fp32, config.round_weights = rule.in_fp32, rule.round_weights
-    config.scaling_factor = rule.factor
-    config.groups, config.top_groups = rule.groups, rule.top_groups
-    config.top2_group_score = rule.group_score == "best-two"
-    native = _native.Router(ISA_NUMBERS[isa], config)
+
+    def native(top_k: int) -> _native.Router:
+        config = _native.RouterConfig()
+        config.experts, config.top_k = len(router.weight), top_k
+        config.sigmoid, config.renormalize = rule.scoring == "sigmoid", rule.normalized
+        config.in_fp32, config.round_weights = rule.in_fp32, rule.round_weights
+        config.scaling_factor = rule.factor
+        config.groups, config.top_groups = rule.groups, rule.top_groups
+        config.top2_group_score = rule.group_score == "best-two"
+        return _native.Router(ISA_NUMBERS[isa], config)
+
     weights = (norm.weight, norm.eps, router.weight, router.bias)
     return NativeRouter(layer, *weights, native, rule.top_k, Choice)
 

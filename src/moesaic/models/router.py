@@ -8,18 +8,21 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional
 
+from moesaic.core.routing import UNUSED
 from moesaic.models.architecture import RouterRule
 
 
 class Choice(NamedTuple):
     """What a router said: best expert first. `scores` are all experts' probabilities;
     `preference` is what the choice was made by (scores, bias added, excluded groups masked), so
-    ranking by it extends `experts` beyond top-k."""
+    ranking by it extends `experts` beyond top-k. Where tokens use fewer than k, `counts` says how
+    many; from there on `experts` hold `UNUSED` and `weights` 0."""
 
     experts: torch.Tensor  # int64 [tokens, k]
     weights: torch.Tensor  # [tokens, k]
     scores: torch.Tensor  # fp32 [tokens, experts]
     preference: torch.Tensor  # fp32 [tokens, experts]
+    counts: torch.Tensor | None = None  # int64 [tokens], 1 to k; None: every token uses all k
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +31,8 @@ class Router:
     weight: torch.Tensor  # [experts, hidden]
     bias: torch.Tensor | None = None  # fp32 [experts]
 
-    def __call__(self, hidden: torch.Tensor) -> Choice:
-        return choose(self.rule, self._logits(hidden), self.bias)
+    def __call__(self, hidden: torch.Tensor, counts: torch.Tensor | None = None) -> Choice:
+        return choose(self.rule, self._logits(hidden), self.bias, counts)
 
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         if self.rule.in_fp32:
@@ -37,8 +40,14 @@ class Router:
         return functional.linear(hidden, self.weight)
 
 
-def choose(rule: RouterRule, logits: torch.Tensor, bias: torch.Tensor | None) -> Choice:
-    """Logits [..., experts] to experts and weights."""
+def choose(
+    rule: RouterRule,
+    logits: torch.Tensor,
+    bias: torch.Tensor | None,
+    counts: torch.Tensor | None = None,
+) -> Choice:
+    """Logits [..., experts] to experts and weights. With `counts` (logits are [tokens, experts]
+    then) weights are what a model with that top-k would give: normalised over the used experts."""
     if rule.scoring == "sigmoid":
         scores = logits.float().sigmoid()
     else:
@@ -49,13 +58,16 @@ def choose(rule: RouterRule, logits: torch.Tensor, bias: torch.Tensor | None) ->
     # Where groups are limited, scores outside them count as what the mask made of them.
     chosen, experts = torch.topk(preference, rule.top_k, dim=-1)
     weights = chosen if bias is None else scores.gather(-1, experts)
+    if counts is not None:
+        unused = torch.arange(rule.top_k, device=counts.device) >= counts[:, None]
+        experts, weights = experts.masked_fill(unused, UNUSED), weights.masked_fill(unused, 0.0)
     if rule.normalized:
         weights = weights / (weights.sum(dim=-1, keepdim=True) + _tiny(rule))
     if rule.factor != 1.0:
         weights = weights * rule.factor
     if rule.round_weights:
         weights = weights.to(logits.dtype)
-    return Choice(experts, weights, scores, preference)
+    return Choice(experts, weights, scores, preference, counts)
 
 
 def _tiny(rule: RouterRule) -> float:

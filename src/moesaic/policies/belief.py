@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from moesaic.core.body import Body
-from moesaic.core.view import CPU, GPU
+from moesaic.core.body import Probed
+from moesaic.core.offloading import CPU, GPU, OFFLOADING, PCIE
+from moesaic.core.topology import Topology
+from moesaic.policies.costs import Costs, cost_table, extended
 from moesaic.policies.timelines import Ints
 
 
@@ -19,12 +21,23 @@ from moesaic.policies.timelines import Ints
 class Belief:
     """`tables[0, t]` is what one expert with t tokens costs on the GPU, `tables[1, t]` on the
     CPU, up to the largest batch; the first CPU expert of a layer costs `cpu_first_ns` more.
-    `decision_ns` passes between a view and the start of the plan made from it."""
+    `decision_ns` passes between a view and the start of the plan made from it. `costs` is the
+    same of every device, placement and link, where somebody has measured that."""
 
     tables: Ints  # [2, max tokens + 1]
     cpu_first_ns: int
     transfer_ns: int
     decision_ns: int = 0
+    costs: Costs | None = None
+
+    @classmethod
+    def of(cls, costs: Costs) -> Belief:
+        """The part of it that GPU, CPU and the link between them play."""
+        topology = costs.topology
+        gpu, cpu = topology.device(GPU), topology.device(CPU)
+        link = topology.lane(PCIE) - len(topology.devices)
+        tables = np.stack([costs.expert_ns[at, topology.reads[at][0]] for at in (gpu, cpu)])
+        return cls(tables, int(costs.first_ns[cpu]), int(costs.move_ns[link]), costs=costs)
 
     @classmethod
     def from_points(
@@ -36,50 +49,40 @@ class Belief:
         max_tokens: int,
     ) -> Belief:
         """Tables from a few measured token counts: straight lines between them and beyond."""
-        tables = np.stack([_table(gpu, max_tokens), _table(cpu, max_tokens)])
+        tables = np.stack([cost_table(gpu, max_tokens), cost_table(cpu, max_tokens)])
         return cls(tables, cpu_first_ns, transfer_ns)
 
     def covering(self, tokens: int) -> Belief:
-        """The same belief, with tables for at least so many tokens: beyond the last count, costs
-        go on rising as they did before it."""
-        known = self.tables.shape[1] - 1
-        if tokens <= known:
+        """The same belief, with tables for at least so many tokens."""
+        if tokens < self.tables.shape[1]:
             return self
-        more = np.arange(1, max(tokens, 2 * known) - known + 1)
-        slope = self.tables[:, -1] - self.tables[:, -2] if known > 1 else self.tables[:, -1]
-        beyond = self.tables[:, -1:] + slope[:, None] * more
-        return replace(self, tables=np.concatenate([self.tables, beyond], axis=1))
+        costs = None if self.costs is None else self.costs.covering(tokens)
+        return replace(self, tables=extended(self.tables, tokens), costs=costs)
 
 
-def _table(points: Mapping[int, int], max_tokens: int) -> Ints:
-    known = sorted(points)
-    assert min(points) >= 1, "a cost table starts at one token"
-    tokens = np.arange(max_tokens + 1, dtype=np.float64)
-    costs = np.interp(tokens, known, [points[t] for t in known])
-    if len(known) > 1 and max_tokens > known[-1]:
-        a, b = known[-2], known[-1]
-        slope = (points[b] - points[a]) / (b - a)
-        beyond = tokens > b
-        costs[beyond] = points[b] + slope * (tokens[beyond] - b)
-    costs[0] = 0
-    return np.maximum(np.rint(costs), 0).astype(np.int64)
-
-
-def warm_up(body: Body, max_tokens: int) -> Belief:
+def warm_up(body: Probed, max_tokens: int, topology: Topology = OFFLOADING) -> Belief:
     """Measure the machine at token counts 1, 2, 4, ... and fill the tables from that.
 
-    One expert and then two tell the first expert's surcharge on the CPU apart."""
+    One expert and then two tell a device's surcharge for the first one apart. The first device has
+    none: it has just computed the router, and nothing is handed over to it."""
     counts = [1 << i for i in range(max_tokens.bit_length())]
     if counts[-1] != max_tokens:
         counts.append(max_tokens)
-    one = {t: body.probe(CPU, t, 1) for t in counts}
-    two = {t: body.probe(CPU, t, 2) for t in counts}
-    following = {t: max(two[t] - one[t], 0) for t in counts}
-    first = max(one[1] - following[1], 0)
-    return Belief.from_points(
-        gpu={t: body.probe(GPU, t, 1) for t in counts},
-        cpu=following,
-        cpu_first_ns=first,
-        transfer_ns=body.probe_transfer(),
-        max_tokens=max_tokens,
-    )
+    first_ns = [0] * len(topology.devices)
+
+    def points(device: int, placement: int) -> dict[int, int]:
+        name, own = topology.devices[device].name, topology.reads[device][0]
+        where = None if placement == own else topology.placements[placement].name
+        one = {t: body.probe(name, t, 1, where) for t in counts}
+        if device == 0:
+            return one
+        two = {t: body.probe(name, t, 2, where) for t in counts}
+        following = {t: max(two[t] - one[t], 0) for t in counts}
+        if placement == own:
+            first_ns[device] = max(one[1] - following[1], 0)
+        return following
+
+    def move_ns(link: int) -> int:
+        return body.probe_transfer(topology.links[link].name)
+
+    return Belief.of(Costs.stated(topology, max_tokens, points, first_ns.__getitem__, move_ns))

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.routing import ExpertId
-from moesaic.core.view import CPU, GPU
 from moesaic.policies import policy_checks
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain import Brain
 from moesaic.policies.cache import caches
 from moesaic.policies.future import Future
+from moesaic.policies.gate import gates
+from moesaic.policies.gate.base import Gate
 from moesaic.policies.placement import initial_placement
 from moesaic.policies.policy_set import AUTO_FILL, PolicySet
 from moesaic.policies.prefetch import prefetches
@@ -67,6 +69,9 @@ class Composition:
 
     def schedule_for(self, phase: str) -> Schedule:
         return self.policies.schedule_for(phase).create(schedules)
+
+    def gate(self) -> Gate:
+        return self.policies.gate.create(gates, self.shape.top_k)
 
     def brain(self, belief: Belief, future: Future | None = None) -> Brain:
         """`future`: what the oracles among the policies know."""

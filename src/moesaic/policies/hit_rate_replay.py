@@ -9,7 +9,6 @@ is no difference, since what was just used is worth most; LFU and MRS may refuse
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -65,10 +64,11 @@ def replay_hit_rates(
 
 def _accesses(routing: LayerRouting) -> Iterator[LayerRouting]:
     for token in range(routing.num_tokens):
-        for rank in range(routing.experts.shape[1]):
+        used = routing.experts.shape[1] if routing.counts is None else int(routing.counts[token])
+        for rank in range(used):
             at = (slice(token, token + 1), slice(rank, rank + 1))
             expert, weight = routing.experts[at], routing.weights[at]
-            yield replace(routing, experts=expert, weights=weight, ranked=expert, scores=weight)
+            yield LayerRouting(routing.layer, expert, weight, expert, weight, step=routing.step)
 
 
 @compiled
@@ -86,14 +86,14 @@ def _serve(
     wanted = 0
     held = 0
     for expert in chosen.flat:
-        if marks[expert] == 0:
+        if expert >= 0 and marks[expert] == 0:
             marks[expert] = 1
             wanted += 1
             hits += int(resident[expert])
     for other in range(len(resident)):
         held += int(resident[other])
     for expert in chosen.flat:
-        if marks[expert] == 0:
+        if expert < 0 or marks[expert] == 0:
             continue
         marks[expert] = 0
         if resident[expert]:

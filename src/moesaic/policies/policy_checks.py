@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from moesaic.core.capabilities import Capabilities
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.policies.cache import caches
+from moesaic.policies.gate import gates
 from moesaic.policies.policy_choice import PolicyChoice
 from moesaic.policies.policy_set import PHASES, PolicySet
 from moesaic.policies.prefetch import prefetches
@@ -23,9 +25,8 @@ def check_together(policies: PolicySet) -> None:
         )
 
 
-def check_real(policies: PolicySet, accelerated: bool) -> None:
-    """A real body refuses what it could not follow to the letter. Without an accelerator the CPU
-    computes everything, as any schedule wants it then."""
+def check_real(policies: PolicySet, able: Capabilities) -> None:
+    """A real body, with what it is able to do, refuses what it could not follow to the letter."""
     for kind, name, policy in (
         ("cache", policies.cache.name, caches.load(policies.cache.name)),
         ("prefetch", policies.prefetch.name, prefetches.load(policies.prefetch.name)),
@@ -36,12 +37,21 @@ def check_real(policies: PolicySet, accelerated: bool) -> None:
                 "(moesaic simulate), not on a real run"
             )
     schedule = _dense_follows(policies)
-    if accelerated and schedule is not None:
+    if schedule is not None and not able.dense_follows:
         raise ImpossibleSetting(
             f"schedule {schedule.name!r} (llama.cpp) puts whole layers, with attention and shared "
             "experts, on one device, but the emulated accelerator computes those of every layer "
             "itself, so this would not be that rule. Use `moesaic simulate --system llama.cpp`, "
             "where layers move whole, or another schedule or system"
+        )
+
+
+def check_simulated(policies: PolicySet) -> None:
+    """A simulated run plays every token of a trace once."""
+    if gates.load(policies.gate.name).reruns:
+        raise ImpossibleSetting(
+            f"gate {policies.gate.name!r} runs tokens again where the model is not sure, which a "
+            "simulated run does not do yet: use it with `moesaic run`, or another gate here"
         )
 
 

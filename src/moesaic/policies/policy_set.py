@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.core.registry import Registry
 from moesaic.policies.cache import PER_LAYER, caches
+from moesaic.policies.gate import FULL, gates
 from moesaic.policies.policy_choice import Choosable, PolicyChoice, choose
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
@@ -21,6 +22,7 @@ REGISTRIES: dict[str, Registry[Any]] = {
     "prefill_schedule": schedules,
     "cache": caches,
     "prefetch": prefetches,
+    "gate": gates,
 }
 AUTO_FILL = "auto"
 FILLS = {
@@ -39,6 +41,7 @@ class Choices(TypedDict, total=False):
     cache: Choosable
     prefetch: Choosable
     prefill_schedule: Choosable | None
+    gate: Choosable
     promote: bool
     fill: str
 
@@ -46,17 +49,19 @@ class Choices(TypedDict, total=False):
 @dataclass(frozen=True, slots=True)
 class PolicySet:
     """`promote` lets experts that had to run on the CPU take a slot in idle link time; `fill` is
-    the initial placement. `prefill_schedule` is for systems that schedule prompts differently."""
+    the initial placement. `prefill_schedule` is for systems that schedule prompts differently.
+    Only the gate may change what a model says."""
 
     schedule: PolicyChoice = field(default_factory=lambda: choose(schedules, "best-split"))
     cache: PolicyChoice = field(default_factory=lambda: choose(caches, "two-speed"))
     prefetch: PolicyChoice = field(default_factory=lambda: choose(prefetches, "impact"))
     prefill_schedule: PolicyChoice | None = None
+    gate: PolicyChoice = field(default_factory=lambda: choose(gates, FULL))
     promote: bool = True
     fill: str = AUTO_FILL
 
     def __post_init__(self) -> None:
-        for kind in ("schedule", "cache", "prefetch"):
+        for kind in ("schedule", "cache", "prefetch", "gate"):
             assert isinstance(getattr(self, kind), PolicyChoice), f"use PolicySet.of for {kind}"
         if not isinstance(self.promote, bool):
             raise ImpossibleSetting(f"promote is {self.promote!r}; it must be True or False")
@@ -109,6 +114,7 @@ class PolicySet:
             "schedule": self.schedule_for(phase or "decode"),
             "cache": self.cache,
             "prefetch": self.prefetch,
+            "gate": self.gate,
         }
         if phase is None:
             chosen["prefill_schedule"] = self.schedule_for("prefill")
@@ -120,7 +126,10 @@ class PolicySet:
         }
 
     def __str__(self) -> str:
-        return " + ".join((str(self.schedule), str(self.cache), str(self.prefetch)))
+        parts = [str(self.schedule), str(self.cache), str(self.prefetch)]
+        if self.gate.name != FULL:
+            parts.append(str(self.gate))
+        return " + ".join(parts)
 
 
 POLICY_FIELDS = tuple(PolicySet.__dataclass_fields__)

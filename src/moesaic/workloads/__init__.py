@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from moesaic.workloads.recorder import Recorder
     from moesaic.workloads.source import MemoryTrace, TraceSource, open_trace
     from moesaic.workloads.stats.summary import describe
-    from moesaic.workloads.steps import StepRouting, decode_steps, popularity, prefill_steps
+    from moesaic.workloads.steps import (
+        StepRouting,
+        decode_steps,
+        mixed_steps,
+        popularity,
+        prefill_steps,
+    )
     from moesaic.workloads.synthetic.calibration import (
         Calibration,
         default_calibration,
@@ -37,6 +43,7 @@ _HOMES = {
     "open_trace": "source",
     "StepRouting": "steps",
     "decode_steps": "steps",
+    "mixed_steps": "steps",
     "popularity": "steps",
     "prefill_steps": "steps",
     "Calibration": "synthetic.calibration",
@@ -61,6 +68,7 @@ __all__ = [  # noqa: RUF022 (in the order of _HOMES)
     "open_trace",
     "StepRouting",
     "decode_steps",
+    "mixed_steps",
     "popularity",
     "prefill_steps",
     "Calibration",

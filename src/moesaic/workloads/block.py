@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from moesaic.core.confidence import Confidence
 from moesaic.core.errors import BadTrace
 from moesaic.workloads.header import TraceHeader
 
@@ -33,6 +34,10 @@ class RoutingBlock:
     scores: NDArray[np.float16] | None = None  # [N, L, R] router probabilities
     forecast_experts: NDArray[Any] | None = None  # [N, L, D, P]
     forecast_scores: NDArray[np.float16] | None = None  # [N, L, D, P]
+    counts: NDArray[np.uint16] | None = None  # [N] experts used, the first ones; None: all k
+    top: NDArray[np.float32] | None = None  # [N] as in `core.confidence`, NaN: unknown
+    margin: NDArray[np.float32] | None = None  # [N]
+    entropy: NDArray[np.float32] | None = None  # [N]
 
     def __len__(self) -> int:
         return len(self.documents)
@@ -49,6 +54,7 @@ class RoutingBlock:
 
 
 COLUMNS = tuple(RoutingBlock.__slots__)
+CONFIDENCE = Confidence._fields
 
 
 def columns_of(header: TraceHeader, tokens: int) -> Iterator[tuple[str, str, tuple[int, ...]]]:
@@ -67,6 +73,11 @@ def columns_of(header: TraceHeader, tokens: int) -> Iterator[tuple[str, str, tup
         shape = (n, layers, header.forecast_depth, header.forecast_ranks)
         yield "forecast_experts", expert, shape
         yield "forecast_scores", "<f2", shape
+    if header.has_counts:
+        yield "counts", "<u2", (n,)
+    if header.has_confidence:
+        for name in CONFIDENCE:
+            yield name, "<f4", (n,)
 
 
 def join(blocks: Sequence[RoutingBlock]) -> RoutingBlock:
@@ -104,6 +115,7 @@ def _check_values(block: RoutingBlock, header: TraceHeader, path: object) -> Non
         values = getattr(block, name)
         if values is not None and not np.isfinite(values).all():
             raise BadTrace(path, name, "must be finite numbers")
+    _check_tokens(block, header, path)
     if block.phases.size and block.phases.max() > DECODE:
         raise BadTrace(path, "phases", f"must be 0 or 1, found {block.phases.max()}")
     ordered = np.sort(block.experts, axis=-1)
@@ -111,6 +123,19 @@ def _check_values(block: RoutingBlock, header: TraceHeader, path: object) -> Non
     if twice.size:
         token, layer = twice[0]
         raise BadTrace(path, "experts", f"token {token} has an expert twice in layer {layer}")
+
+
+def _check_tokens(block: RoutingBlock, header: TraceHeader, path: object) -> None:
+    """What tokens have beside their routing."""
+    counts = block.counts
+    if counts is not None and counts.size and not 1 <= counts.min() <= counts.max() <= header.top_k:
+        found = f"found {counts.min()} to {counts.max()}"
+        raise BadTrace(path, "counts", f"must be from 1 to {header.top_k}, {found}")
+    for name in CONFIDENCE:
+        values = getattr(block, name)
+        most = np.inf if name == "entropy" else 1.0
+        if values is not None and ((values < 0) | (values > most) | np.isinf(values)).any():
+            raise BadTrace(path, name, "must be a probability" if most == 1.0 else "must be finite")
 
 
 def token_keys(block: RoutingBlock) -> NDArray[np.uint64]:

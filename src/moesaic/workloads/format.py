@@ -22,7 +22,8 @@ from moesaic.workloads.block import RoutingBlock, columns_of
 from moesaic.workloads.header import TraceHeader
 
 MAGIC = b"\x93MOETRC\n"  # the first byte is no text, the last one breaks if newlines are changed
-VERSION = 1
+VERSION = 2  # what is written; 1 knows neither counts nor confidence
+READABLE = (1, VERSION)
 PREAMBLE = struct.Struct("<8sHI")
 CHUNK = struct.Struct("<BQI")
 CRC = struct.Struct("<I")

@@ -23,7 +23,9 @@ class TraceHeader:
     `ranks` experts are stored per layer, best first; the first `top_k` are the chosen ones.
     Ranks beyond top-k are only worth storing with their scores, so `ranks > top_k` needs
     `has_scores`. Without weights, the scores of the chosen experts are their weights; without
-    either, each weighs 1/top_k."""
+    either, each weighs 1/top_k. With `has_counts`, tokens may use fewer than `top_k`: their first
+    experts, and the ranks behind those are what the router would have chosen next. With
+    `has_confidence`, tokens say how sure the model was of the one after them."""
 
     model: str
     num_layers: int  # MoE layers, counted from 0 as in `core.model`
@@ -38,6 +40,8 @@ class TraceHeader:
     synthetic: bool = False
     seed: int | None = None  # of the generator, for synthetic traces
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    has_counts: bool = False
+    has_confidence: bool = False
 
     @property
     def expert_bytes(self) -> int:
@@ -65,21 +69,25 @@ class TraceHeader:
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @staticmethod
-    def from_json(text: str | bytes, path: object) -> TraceHeader:
+    def from_json(text: str | bytes, path: object, version: int) -> TraceHeader:
         try:
             values = json.loads(text)
         except ValueError as error:
             raise BadTrace(path, "header", f"must be JSON ({error})") from error
         if not isinstance(values, dict):
             raise BadTrace(path, "header", "must be a JSON object")
-        header = TraceHeader(**_known_fields(values, path))
+        header = TraceHeader(**_known_fields(values, path, version))
         header.check(path)
         return header
 
 
-def _known_fields(values: dict[str, Any], path: object) -> dict[str, Any]:
-    """Exactly the fields of the header, each of its type: a later version has a new number."""
-    known = {f.name: str(f.type) for f in fields(TraceHeader)}
+_SINCE = {"has_counts": 2, "has_confidence": 2}  # fields that earlier versions have not got
+
+
+def _known_fields(values: dict[str, Any], path: object, version: int) -> dict[str, Any]:
+    """Exactly the header fields of the version, each of its type."""
+    there = [f for f in fields(TraceHeader) if _SINCE.get(f.name, 1) <= version]
+    known = {f.name: str(f.type) for f in there}
     for name in values.keys() - known.keys():
         raise BadTrace(path, f"header field {name!r}", f"is unknown; known: {', '.join(known)}")
     for name, wanted in known.items():

@@ -16,8 +16,8 @@ from moesaic.workloads.format import (
     MAGIC,
     MAX_HEADER_BYTES,
     PREAMBLE,
+    READABLE,
     TOKENS_CHUNK,
-    VERSION,
     ChunkHead,
     crc32,
     unpack_block,
@@ -76,15 +76,16 @@ class TraceReader:
             raise BadTrace(self.path, "magic", f"must begin with {MAGIC!r}: not a .moet trace")
         preamble = start + self._read(PREAMBLE.size - len(MAGIC), "version")
         _, version, length = PREAMBLE.unpack(preamble)
-        if version != VERSION:
-            raise BadTrace(self.path, "version", f"must be {VERSION}, is {version}")
+        if version not in READABLE:
+            readable = " or ".join(map(str, READABLE))
+            raise BadTrace(self.path, "version", f"must be {readable}, is {version}")
         if length > MAX_HEADER_BYTES:
             raise BadTrace(self.path, "header length", f"must be at most {MAX_HEADER_BYTES}")
         checksum = self._read(CRC.size, "header checksum")
         text = self._read(length, "header")
         if crc32(preamble, text) != checksum:
             raise BadTrace(self.path, "header", "does not match its checksum: the file is damaged")
-        return TraceHeader.from_json(text, self.path)
+        return TraceHeader.from_json(text, self.path, version)
 
     def _read_chunk(self, chunk: int) -> tuple[ChunkHead, bytes]:
         where = f"chunk {chunk}"

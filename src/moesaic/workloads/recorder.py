@@ -8,15 +8,17 @@ it holds the documents that are still open, nothing else.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from moesaic.core.confidence import UNKNOWN, Confidence
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.routing import Forecast
-from moesaic.workloads.block import PHASES, RoutingBlock, columns_of, join
+from moesaic.workloads.block import CONFIDENCE, PHASES, RoutingBlock, columns_of, join
 from moesaic.workloads.header import TraceHeader
 from moesaic.workloads.reader import PathLike
 from moesaic.workloads.writer import TraceWriter
@@ -54,6 +56,11 @@ class Recorder:
         phases = [phase] * len(numbers) if isinstance(phase, str) else phase
         assert len(phases) == len(numbers), f"{len(phases)} phases for {len(numbers)} tokens"
         columns["phases"] = np.array([PHASES.index(each) for each in phases], dtype=np.uint8)
+        if self.header.has_counts:
+            columns["counts"][:] = self.header.top_k
+        if self.header.has_confidence:
+            for name in CONFIDENCE:
+                columns[name][:] = UNKNOWN
         self._step = RoutingBlock(**columns)
         self._missing = set(range(self.header.num_layers))
 
@@ -65,11 +72,18 @@ class Recorder:
         ranked: NDArray[Any] | None = None,
         scores: NDArray[Any] | None = None,
         forecasts: Sequence[Forecast] = (),
+        counts: NDArray[Any] | None = None,
     ) -> None:
-        """What the router of one layer said; what the header does not announce is left out."""
+        """What the router of one layer said; what the header does not announce is left out. Where
+        tokens use fewer than top-k (`counts`, the same in every layer), `ranked` says what the
+        router had instead of padding."""
         step = self._step
         assert step is not None, "layer outside begin_step and end_step"
-        step.experts[:, layer] = (experts if ranked is None else ranked)[:, : self.header.ranks]
+        stored = (experts if ranked is None else ranked)[:, : self.header.ranks]
+        if counts is not None:
+            self._counts(step, layer, counts)
+            assert stored.min(initial=0) >= 0, "ranked experts must be known, also unused ones"
+        step.experts[:, layer] = stored
         if step.weights is not None:
             assert weights is not None, "the header promises weights"
             step.weights[:, layer] = weights
@@ -79,6 +93,13 @@ class Recorder:
             step.scores[:, layer] = given[:, : self.header.ranks]
         self._forecasts(step, layer, forecasts)
         self._missing.discard(layer)
+
+    def _counts(self, step: RoutingBlock, layer: int, counts: NDArray[Any]) -> None:
+        assert step.counts is not None, "the header promises no counts"
+        first = len(self._missing) == self.header.num_layers
+        same = first or (step.counts == counts).all()
+        assert same, f"tokens use other numbers of experts in layer {layer}"
+        step.counts[:] = counts
 
     def _forecasts(self, step: RoutingBlock, layer: int, forecasts: Sequence[Forecast]) -> None:
         if step.forecast_experts is None or step.forecast_scores is None:
@@ -91,13 +112,22 @@ class Recorder:
             step.forecast_experts[:, layer, depth] = given[depth].ranked[:, :ranks]
             step.forecast_scores[:, layer, depth] = given[depth].scores[:, :ranks]
 
-    def end_step(self) -> None:
+    def end_step(
+        self, kept: NDArray[np.bool_] | None = None, confidence: Confidence | None = None
+    ) -> None:
+        """The pass is done; only the `kept` tokens are recorded (None: all), with how sure the
+        model was after each of them, where that is known and the header announces it."""
         assert self._step is not None, "end_step without begin_step"
         if self._missing:
             layers = ", ".join(map(str, sorted(self._missing)))
             raise ImpossibleSetting(f"a recorded step lacks the routing of layers {layers}")
-        for number in dict.fromkeys(self._step.documents.tolist()):
-            rows = self._step.rows(self._step.documents == number)
+        step = self._step
+        if self.header.has_confidence and confidence is not None:
+            step = replace(step, **confidence._asdict())
+        if kept is not None and not kept.all():
+            step = step.rows(kept)
+        for number in dict.fromkeys(step.documents.tolist()):
+            rows = step.rows(step.documents == number)
             self._open.setdefault(number, []).append(rows)
         self._step = None
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.core.body import Step
-from moesaic.core.routing import Forecast, LayerRouting
+from moesaic.core.confidence import Confidence
+from moesaic.core.routing import Forecast, LayerRouting, cut_columns
+from moesaic.core.step import Step
 from moesaic.workloads.block import RoutingBlock
 from moesaic.workloads.header import TraceHeader
 
@@ -28,6 +29,8 @@ class StepRouting:
     scores: NDArray[np.float32]  # [L, N, R]
     forecast_ranked: NDArray[np.int64] | None = None  # [L, D, N, P]
     forecast_scores: NDArray[np.float32] | None = None  # [L, D, N, P]
+    counts: NDArray[np.int64] | None = None  # [N] experts used; None: every token uses all k
+    confidence: Confidence | None = None  # of every token's next one, where the trace knows it
 
     @property
     def phase(self) -> str:
@@ -38,12 +41,11 @@ class StepRouting:
         return self.step.tokens
 
     @property
-    def context(self) -> int:
-        return self.step.context
-
-    @property
-    def sequences(self) -> int:
-        return self.step.sequences
+    def uses(self) -> int:
+        """Experts used in a layer by all tokens together."""
+        if self.counts is None:
+            return self.tokens * int(self.experts.shape[2])
+        return int(self.counts.sum())
 
     def layer(self, layer: int) -> LayerRouting:
         return LayerRouting(
@@ -53,7 +55,15 @@ class StepRouting:
             self.ranked[layer],
             self.scores[layer],
             () if self.forecast_ranked is None else self._forecasts(layer),
+            self.counts,
         )
+
+    def cut(self, counts: NDArray[np.int64]) -> StepRouting:
+        """The step if token t used its `counts[t]` best experts only, or as many as the trace has
+        of it. Weights are not normalised anew."""
+        fewer = counts if self.counts is None else np.minimum(counts, self.counts)
+        experts, weights = cut_columns(self.experts, self.weights, fewer)
+        return replace(self, experts=experts, weights=weights, counts=fewer)
 
     def _forecasts(self, layer: int) -> tuple[Forecast, ...]:
         ranked, scores = self.forecast_ranked, self.forecast_scores
@@ -73,9 +83,26 @@ class StepRouting:
         weights, scores = _gate_values(block, experts)
         foreseen = _forecast_major(block.forecast_experts, np.int64)
         foreseen_scores = _forecast_major(block.forecast_scores, np.float32)
-        return StepRouting(
-            step, documents, experts, weights, ranked, scores, foreseen, foreseen_scores
+        whole = StepRouting(
+            step,
+            documents,
+            experts,
+            weights,
+            ranked,
+            scores,
+            foreseen,
+            foreseen_scores,
+            confidence=_confidence(block),
         )
+        if block.counts is None or (block.counts == k).all():
+            return whole
+        return whole.cut(block.counts.astype(np.int64))
+
+
+def _confidence(block: RoutingBlock) -> Confidence | None:
+    if block.top is None or block.margin is None or block.entropy is None:
+        return None
+    return Confidence(block.top, block.margin, block.entropy)
 
 
 def _gate_values(

@@ -10,14 +10,15 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.core.body import Step
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.step import Step
 from moesaic.workloads.block import RoutingBlock, join
-from moesaic.workloads.documents import documents, part_of_phase
+from moesaic.workloads.document_queue import Cursor, DocumentQueue, PromptReader
+from moesaic.workloads.documents import documents
 from moesaic.workloads.source import TraceSource
 from moesaic.workloads.step_routing import StepRouting
 
-__all__ = ["StepRouting", "decode_steps", "popularity", "prefill_steps"]
+__all__ = ["StepRouting", "decode_steps", "mixed_steps", "popularity", "prefill_steps"]
 
 
 def decode_steps(
@@ -29,11 +30,12 @@ def decode_steps(
     wrap: bool = False,
 ) -> Iterator[StepRouting]:
     """Steps of `batch` documents in parallel, one token each; a finished document makes room for
-    the next one. Stops when the trace cannot fill the batch any more, or, where `steps` were
-    asked for, raises `ImpossibleSetting`; with `wrap` the trace begins again instead."""
+    the next one. All look back equally far, on the mean of their positions. Stops when the trace
+    cannot fill the batch any more, or, where `steps` were asked for, raises `ImpossibleSetting`;
+    with `wrap` the trace begins again instead."""
     _check_positive(batch=batch, steps=1 if steps is None else steps)
-    queue = _Queue(source, "decode", skip_tokens, wrap)
-    playing = [_Cursor(queue) for _ in range(batch)]
+    queue = DocumentQueue(source, skip_tokens, wrap)
+    playing = [Cursor(queue) for _ in range(batch)]
     done = 0
     while steps is None or done < steps:
         rows = [cursor.take() for cursor in playing]
@@ -45,7 +47,7 @@ def decode_steps(
             )
         block = join([row for row in rows if row is not None])
         context = round(float(block.positions.mean()))
-        yield StepRouting.of(block, source.header, Step("decode", batch, context, batch), batch)
+        yield StepRouting.of(block, source.header, Step.decode(batch, context), batch)
         done += 1
 
 
@@ -61,12 +63,12 @@ def prefill_steps(
     left of a document continues in the next one: `StepRouting.documents` says in how many it
     lies. Ends like `decode_steps`."""
     _check_positive(tokens=tokens, prompts=1 if prompts is None else prompts)
-    queue = _Queue(source, "prefill", skip_tokens, wrap)
+    queue = DocumentQueue(source, skip_tokens, wrap)
     rest: list[RoutingBlock] = []
     done = 0
     while prompts is None or done < prompts:
         while sum(map(len, rest)) < tokens:
-            following = queue.next()
+            following = queue.next("prefill")
             if following is None:
                 break
             rest.append(following)
@@ -77,9 +79,44 @@ def prefill_steps(
                 source, f"{prompts} prompts of {tokens} tokens", f"{done} prompts", skip_tokens
             )
         joined, parts = join(rest), _parts_needed(rest, tokens)
-        step = Step("prefill", tokens, 0, 1)
+        step = Step.prompt(tokens)
         yield StepRouting.of(joined.rows(slice(0, tokens)), source.header, step, parts)
         rest = [joined.rows(slice(tokens, None))] if len(joined) > tokens else []
+        done += 1
+
+
+def mixed_steps(
+    source: TraceSource,
+    prompt_tokens: int,
+    decoding: int,
+    steps: int | None = None,
+    *,
+    skip_tokens: int = 0,
+    wrap: bool = False,
+) -> Iterator[StepRouting]:
+    """Steps in which pieces of prompts, `prompt_tokens` in all, are read beside `decoding`
+    sequences that bring one token each. Prompts are read one after another: a piece that ends one
+    goes on with the next, which is a sequence of its own. Everybody has the context that its
+    document gives it, and no document is decoded and read as a prompt at once. Ends like
+    `decode_steps`."""
+    _check_positive(
+        prompt_tokens=prompt_tokens, decoding=decoding, steps=1 if steps is None else steps
+    )
+    queue = DocumentQueue(source, skip_tokens, wrap)
+    playing = [Cursor(queue) for _ in range(decoding)]
+    prompts = PromptReader(queue)
+    done = 0
+    while steps is None or done < steps:
+        rows, pieces = [cursor.take() for cursor in playing], prompts.take(prompt_tokens)
+        parts = [*rows, *pieces]
+        if any(part is None for part in parts) or sum(map(len, pieces)) < prompt_tokens:
+            if steps is None:
+                return
+            asked = f"{steps} steps of {prompt_tokens} prompt tokens beside {decoding} sequences"
+            raise _too_short(source, asked, f"{done} steps", skip_tokens)
+        blocks = [part for part in parts if part is not None]
+        step = Step.of((len(block), int(block.positions[0])) for block in blocks)
+        yield StepRouting.of(join(blocks), source.header, step, len(blocks))
         done += 1
 
 
@@ -90,59 +127,19 @@ def popularity(source: TraceSource, max_tokens: int | None = None) -> NDArray[np
     counts = np.zeros(header.num_layers * header.num_experts, dtype=np.int64)
     left = max_tokens
     for block in source.blocks():
-        chosen = block.experts[:left, :, : header.top_k]
-        counts += np.bincount((chosen + offsets).ravel(), minlength=len(counts))
+        some = block.rows(slice(0, left))
+        numbers = some.experts[:, :, : header.top_k] + offsets
+        if some.counts is None:
+            used = numbers.ravel()
+        else:  # by a mask that is the same for all layers of a token
+            ranks = np.arange(header.top_k) < some.counts[:, None, None]
+            used = numbers[np.broadcast_to(ranks, numbers.shape)]
+        counts += np.bincount(used, minlength=len(counts))
         if left is not None:
-            left -= len(chosen)
+            left -= len(some)
             if left <= 0:
                 break
     return counts.reshape(header.num_layers, header.num_experts)
-
-
-class _Queue:
-    """The documents of a trace in order, over and over where wrapping is allowed."""
-
-    def __init__(self, source: TraceSource, phase: str, skip_tokens: int, wrap: bool) -> None:
-        self._source, self._phase = source, phase
-        self._skip, self._wrap = skip_tokens, wrap
-        self._documents = documents(source, skip_tokens)
-        self._round = 0
-
-    def next(self) -> RoutingBlock | None:
-        following = next(self._documents, None)
-        if following is None and self._wrap:
-            self._round += 1
-            self._documents = documents(self._source, self._skip)
-            following = next(self._documents, None)
-        if following is None:
-            return None
-        return _rotated(part_of_phase(following, self._phase), self._round)
-
-
-def _rotated(document: RoutingBlock, turn: int) -> RoutingBlock:
-    """In later rounds a document begins at another token, so that two copies of it in one batch
-    do not route in lockstep."""
-    start = int(turn * 0.618 * len(document)) % len(document)
-    if start == 0:
-        return document
-    return join([document.rows(slice(start, None)), document.rows(slice(0, start))])
-
-
-class _Cursor:
-    """One place of the batch."""
-
-    def __init__(self, queue: _Queue) -> None:
-        self._queue = queue
-        self._document: RoutingBlock | None = None
-        self._next = 0
-
-    def take(self) -> RoutingBlock | None:
-        if self._document is None or self._next == len(self._document):
-            self._document, self._next = self._queue.next(), 0
-        if self._document is None:
-            return None
-        self._next += 1
-        return self._document.rows(slice(self._next - 1, self._next))
 
 
 def _parts_needed(parts: list[RoutingBlock], tokens: int) -> int:

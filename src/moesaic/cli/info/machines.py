@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -74,8 +75,45 @@ def _describe(spec: MachineSpec) -> dict[str, Any]:
         "notes": list(spec.notes),
         "gpu": spec.gpu.name,
         "cpu": spec.cpu.name,
+        "topology": _topology(spec),
         "numbers": numbers,
     }
+
+
+def _topology(spec: MachineSpec) -> dict[str, Any]:
+    """Who is connected to whom, by name."""
+    topology = spec.topology()
+    return {
+        "devices": {
+            device.name: {"reads": [topology.placements[p].name for p in reads]}
+            for device, reads in zip(topology.devices, topology.reads, strict=True)
+        },
+        "memories": {memory.name: {"owner": memory.owner} for memory in topology.memories},
+        "links": {
+            link.name: {"source": list(link.source), "destination": list(link.destination)}
+            for link in topology.links
+        },
+        "placements": [placement.name for placement in topology.placements],
+        "resources": {
+            name: {"rule": part.rule, "lanes": list(part.draws_gb_s), "first": list(part.first)}
+            for name, part in spec.resources.items()
+        },
+    }
+
+
+def _further_parts(spec: MachineSpec) -> Iterator[str]:
+    """Sentences on what a machine has beside GPU, CPU and their link."""
+    shape = _topology(spec)
+    for name, device in spec.devices.items():
+        reads = ", ".join(shape["devices"][name]["reads"]) or "nothing yet"
+        yield f"Device {name}: {device.name}; computes from {reads}."
+    for name in spec.links:
+        ends = (", ".join(shape["links"][name][end]) for end in ("source", "destination"))
+        yield f"Link {name}: from {' to '.join(ends)}."
+    for name, part in spec.resources.items():
+        first = f", {' and '.join(part.first)} first" if part.first else ""
+        lanes = " and ".join(part.draws_gb_s)
+        yield f"Shared {name}: {part.bandwidth_gb_s:g} GB/s for {lanes}, {part.rule}{first}."
 
 
 def _list(specs: list[MachineSpec], as_json: bool) -> None:
@@ -111,6 +149,8 @@ def _show(spec: MachineSpec, as_json: bool) -> None:
     ]
     print_table(f"{spec.name}: {spec.title}", ("number", "value", "unit", "source"), rows)
     click.echo(f"GPU: {spec.gpu.name}. CPU: {spec.cpu.name}.")
+    for sentence in _further_parts(spec):
+        click.echo(sentence)
     click.echo(spec.description)
     for note in spec.notes:
         click.echo(f"- {note}")
@@ -119,8 +159,9 @@ def _show(spec: MachineSpec, as_json: bool) -> None:
 
 
 def _unit(key: str) -> str:
-    name = key.split(".")[1]
-    for ending, unit in _UNITS.items():
-        if name.endswith(ending):
-            return unit
-    return "fraction" if name.endswith("_efficiency") else ""
+    """By the part of the key that is a field's name: others name parts of a machine."""
+    for name in key.split(".")[1:]:
+        for ending, unit in _UNITS.items():
+            if name.endswith(ending):
+                return unit
+    return "fraction" if key.endswith("_efficiency") else ""

@@ -11,6 +11,7 @@ from moesaic.cli.shared.simulation_options import json_option
 from moesaic.core.parameter import Parameter
 from moesaic.core.registry import Registry
 from moesaic.policies.cache import caches
+from moesaic.policies.gate import gates
 from moesaic.policies.policy_set import FILLS
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
@@ -20,6 +21,7 @@ _KINDS: dict[str, tuple[Registry[Any], str]] = {
     "schedules": (schedules, "who computes which expert, and what is transferred for it"),
     "caches": (caches, "which experts deserve GPU memory"),
     "prefetches": (prefetches, "what to bring while the link is idle"),
+    "gates": (gates, "how many experts a token uses, and whether what came of it stands"),
 }
 _COLUMNS = ("of", "parameter", "default", "allowed", "meaning")
 

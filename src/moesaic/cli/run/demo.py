@@ -66,12 +66,7 @@ def demo(question: str | None, out: str, tokens: int) -> None:
     _check_packages()
 
     from moesaic.cli.run.demo_policies import refused_here
-    from moesaic.cli.run.demo_runs import (
-        QUESTIONS,
-        compare_here,
-        first_answer,
-        record_questions,
-    )
+    from moesaic.cli.run.demo_runs import QUESTIONS, compare_here, first_answer, record_questions
     from moesaic.cli.run.demo_simulations import LARGE, check, compare_large, compare_small
     from moesaic.cli.run.demo_timeline import draw_answer
 

@@ -36,10 +36,11 @@ def entries_here() -> list[Entry]:
 
 
 def _refusal(system: System) -> str | None:
+    from moesaic.machines.accelerators import EMULATED
     from moesaic.policies.policy_checks import check_real
 
     try:
-        check_real(system.policies, accelerated=True)
+        check_real(system.policies, EMULATED)
     except ImpossibleSetting as error:
         return str(error)
     return None

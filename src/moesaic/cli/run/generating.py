@@ -59,7 +59,7 @@ def what_runs(prepared: Prepared) -> str:
     experts = f" with {plan.expert_dtype} experts" if plan.expert_dtype != plan.dtype else ""
     cores = "1 thread" if threads == 1 else f"{threads} threads"
     how = f"{_kernel_in_words(settings.kernel, plan.expert_dtype)}, {plan.dtype}{experts}, {cores}"
-    if settings.accelerator == "none":
+    if not settings.capabilities.moves:
         return f"no accelerator: the CPU computes everything with {how}"
     slots = f"{plan.room.slots} of {prepared.spec.num_expert_blocks} experts"
     return (

@@ -120,21 +120,22 @@ def engine_settings(asked: Mapping[str, Any]) -> EngineSettings:
     """What was not asked for comes from the system, then from defaults."""
     from moesaic.engine.engine_settings import EngineSettings
 
-    _check_link(asked)
     fields = {
         field: asked[option] for option, field in _FIELDS.items() if asked.get(option) is not None
     }
-    return EngineSettings(policies=chosen_policies(asked), **fields)
+    settings = EngineSettings(policies=chosen_policies(asked), **fields)
+    _check_link(asked, settings)
+    return settings
 
 
 def one_text_settings(asked: Mapping[str, Any]) -> EngineSettings:
     return engine_settings({**asked, "max_sequences": 1})
 
 
-def _check_link(asked: Mapping[str, Any]) -> None:
+def _check_link(asked: Mapping[str, Any], settings: EngineSettings) -> None:
     """An option that would change nothing is refused: whoever gives it believes that it does."""
     speed = asked.get("link_bandwidth")
-    if speed is not None and asked.get("accelerator") in (None, "none"):
+    if speed is not None and not settings.capabilities.moves:
         raise ImpossibleSetting(
             f"--link-bandwidth {speed:g} is of the emulated accelerator, but there is no "
             "accelerator: add --accelerator emulated, or leave it out"

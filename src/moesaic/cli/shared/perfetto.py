@@ -66,14 +66,16 @@ def _event(span: Span, name: str | None, lanes: list[str], origin: int) -> dict[
     """A transfer that began before the first step shown is cut to begin with it."""
     extent = (max(span.start_ns, origin) - origin, span.end_ns - origin)
     args = {"layer": span.layer, "expert": span.expert, "tokens": span.tokens}
-    known = {key: value for key, value in args.items() if value >= 0}
+    known: dict[str, Any] = {key: value for key, value in args.items() if value >= 0}
+    if len(span.experts) > 1:
+        known["experts"] = list(span.experts)
     return _complete(
         _name(span, name or span.kind), span.kind, lanes.index(span.lane), extent, known
     )
 
 
 def _complete(
-    name: str, category: str, lane: int, extent_ns: tuple[int, int], args: dict[str, int]
+    name: str, category: str, lane: int, extent_ns: tuple[int, int], args: dict[str, Any]
 ) -> dict[str, Any]:
     start, end = extent_ns
     return {
@@ -90,6 +92,8 @@ def _complete(
 
 def _name(span: Span, what: str) -> str:
     words = what if span.expert < 0 else f"{what} {span.expert}"
+    if len(span.experts) > 1:
+        words = f"{len(span.experts)} {what}s"
     return words if span.layer < 0 else f"{words}, layer {span.layer}"
 
 

@@ -16,6 +16,7 @@ from moesaic.cli.shared.option_stack import F, one_of, stack
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.registry import Registry
 from moesaic.policies.cache import caches
+from moesaic.policies.gate import gates
 from moesaic.policies.policy_choice import PolicyChoice
 from moesaic.policies.policy_set import POLICY_FIELDS, PolicySet
 from moesaic.policies.prefetch import prefetches
@@ -58,6 +59,7 @@ def policy_choices(system: str | None = None) -> Callable[[F], F]:
         _policy_option("--schedule", schedules, own.schedule),
         _policy_option("--cache", caches, own.cache),
         _policy_option("--prefetch", prefetches, own.prefetch),
+        click.option("--gate", metavar=FORM, help=f"{one_of(gates)}  [{own.gate}]"),
         promote_option,
         moved_options,
     )

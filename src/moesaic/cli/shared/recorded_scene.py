@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from moesaic.cli.shared.scene import Scene
 from moesaic.cli.study.simulate_recording import Recorded, Recording
+from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.units import NS_PER_S
-from moesaic.core.view import CPU, GPU, PCIE
 from moesaic.hardware.host import cpu_name
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def film_scene(
     film: Film, settings: EngineSettings, plan: MemoryPlan, routing: str, batch: int = 1
 ) -> Scene:
     """`routing` says whose it was, in two words."""
-    alone = settings.accelerator == "none"
+    alone = not settings.capabilities.moves
     share = f"{plan.cache_ratio:.0%} of the {plan.expert_dtype} experts in the accelerator"
     return Scene(
         kind=f"measured, {routing}",

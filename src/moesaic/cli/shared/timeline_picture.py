@@ -25,7 +25,7 @@ COLOURS = {
 }
 MEANINGS = {
     "dense": "attention, shared experts, head",
-    "expert": "expert, by its number",
+    "expert": "experts, by their numbers",
     "transfer": "transfer a layer waits for",
     "prefetch": "transfer in idle time",
     "plan": "deciding, the experts wait",
@@ -154,6 +154,8 @@ def _label_bars(axes: Any, bars: Sequence[Span], row: int, window: Window, origi
 
 
 def _names(span: Span) -> tuple[str, ...]:
+    if len(span.experts) > 1:
+        return " ".join(map(str, span.experts)), f"{len(span.experts)} experts"
     if span.expert < 0:
         return ()
     number = str(span.expert)

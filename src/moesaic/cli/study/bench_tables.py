@@ -12,6 +12,7 @@ from moesaic.cli.shared.output import print_table
 from moesaic.cli.study.bench_runs import Done
 from moesaic.core.units import GB
 from moesaic.hardware.host import this_host
+from moesaic.machines.accelerators import has_slots
 
 # Narrow: ms, MB and floor are per token, times says how many floors it took.
 COLUMNS = ("test", "system", "cache", "tok/s", "+-", "ms", "hits", "MB", "floor", "times")
@@ -70,7 +71,7 @@ def _repetitions(row: dict[str, Any]) -> str:
 
 def _cells(row: dict[str, Any]) -> tuple[object, ...]:
     tokens = row["repetitions"] * row["tokens"]
-    accelerated = row["accelerator"] != "none"
+    accelerated = has_slots(row["accelerator"])
     return (
         row["test"],
         row["system"],
@@ -97,7 +98,7 @@ def _overheads(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _label(row: dict[str, Any]) -> str:
-    share = "" if row["accelerator"] == "none" else f" at {row['cache_ratio']:.0%}"
+    share = f" at {row['cache_ratio']:.0%}" if has_slots(row["accelerator"]) else ""
     return f"{row['system']}{share}"
 
 

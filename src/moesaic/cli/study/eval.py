@@ -110,7 +110,8 @@ def _identity(
     from moesaic.lab.evaluation.items import digest_of_items
 
     weights = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors"))
-    told = asdict(asked) | asdict(prepared.settings)
+    settings = prepared.settings
+    told = asdict(asked) | asdict(settings) | {"policies": settings.policies.as_dict()}
     told["files"] = {task: _named(path) for task, path in asked.files.items()}
     told["shots_file"] = asked.shots_file and _named(asked.shots_file)
     return {

@@ -88,9 +88,10 @@ def describe(plan: MemoryPlan, settings: EngineSettings) -> dict[str, Any]:
 
 def _machine(name: str | None, settings: EngineSettings) -> MachineSpec | None:
     """The named machine, or this one if it was measured."""
-    from moesaic.hardware.load import EMULATED, THIS, load_machine, measured_machines
+    from moesaic.hardware.load import load_machine, measured_machines
+    from moesaic.machines.accelerators import ACCELERATORS
 
-    here = THIS if settings.accelerator == "none" else EMULATED
+    here = ACCELERATORS[settings.accelerator].described_as
     if name is None and here not in measured_machines():
         return None
     return load_machine(name or here)
@@ -104,7 +105,7 @@ def _is_here(name: str | None) -> bool:
 
 def _within(settings: EngineSettings, elsewhere: MachineSpec | None) -> EngineSettings:
     """A described machine's GPU has only so much memory."""
-    limited = settings.accelerator == "none" or settings.gpu_memory_gb is not None
+    limited = not settings.capabilities.moves or settings.gpu_memory_gb is not None
     if elsewhere is None or limited:
         return settings
     return replace(settings, gpu_memory_gb=elsewhere.gpu.memory_gb)

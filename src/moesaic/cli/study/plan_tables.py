@@ -9,6 +9,7 @@ import click
 
 from moesaic.cli.shared.output import print_table
 from moesaic.cli.study.simulate_summary import in_time
+from moesaic.machines.accelerators import has_slots
 
 Row = tuple[str, str, str, str]
 
@@ -32,7 +33,7 @@ def _memory(described: dict[str, Any]) -> Iterator[Row]:
         yield part["name"], part["detail"], _where(part), _gb(part["bytes"])
     there = f"of {_gb(described['available_bytes'])} {described['memory_of']}"
     yield "total", there, "main", _gb(described["main_bytes"])
-    if described["accelerator"] != "none":
+    if has_slots(described["accelerator"]):
         limit = described["accelerator_limit_bytes"]
         allowed = "no limit of its own" if limit is None else f"of {_gb(limit)} allowed"
         yield "total", allowed, "accelerator", _gb(described["accelerator_bytes"])
@@ -45,13 +46,13 @@ def _where(part: dict[str, Any]) -> str:
 
 def _room(described: dict[str, Any]) -> Iterator[tuple[str, str]]:
     room, policies = described["room"], described["policies"]
-    if described["accelerator"] == "none":
-        yield "experts", "all computed by the CPU: there is no accelerator"
-    else:
+    if has_slots(described["accelerator"]):
         share = f"{room['slots']} experts, {room['cache_ratio']:.1%} of them all"
         yield "slots", f"{share}, {policies['parameters']['cache']['pool']}"
         names = (policies[kind] for kind in ("schedule", "cache", "prefetch"))
         yield "policies", " + ".join(names)
+    else:
+        yield "experts", "all computed by the CPU: there is no accelerator"
     yield "sequences", f"{room['sequences']} at once"
     yield "length", f"{room['length']} tokens each, prompt and answer together"
 
@@ -61,7 +62,7 @@ def _speed(speed: dict[str, Any], accelerator: str) -> Iterator[tuple[str, str]]
     yield "decode", f"{_rate(decode)}, {in_time(decode['ms_per_step'] / 1000)} per token"
     prompt = f"a prompt of {prefill['tokens_per_step']} tokens"
     yield "prefill", f"{_rate(prefill)}, {in_time(prefill['ms_per_step'] / 1000)} for {prompt}"
-    if accelerator != "none":
+    if has_slots(accelerator):
         yield "hit rate", f"{decode['hit_rate']:.1%} of the experts used in decode have a slot"
 
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moesaic.cli.shared.busy import warn_if_busy
+from moesaic.cli.shared.engine_options import ACCELERATORS as KINDS
+from moesaic.cli.shared.option_stack import one_of
 from moesaic.cli.shared.simulation_options import command_line, json_option
 
 if TYPE_CHECKING:
     from moesaic.lab.profile.machine_profile import Profile
-
-KINDS = ("none", "emulated")
 
 
 @click.command()
 @click.option(
     "--accelerator",
     metavar="KIND",
-    help="Describe the machine with this accelerator only: none | emulated  [both]",
+    help=f"Describe the machine with this accelerator only: {one_of(KINDS)}  [all]",
 )
 @click.option("--threads", type=int, metavar="N", help="Cores to use.  [all]")
 @click.option(
@@ -74,24 +74,26 @@ def profile(
 def _kinds(accelerator: str | None, output: str | None) -> tuple[str, ...]:
     from moesaic.cli.shared.out_files import check_file
     from moesaic.core.errors import ImpossibleSetting, UnknownName
+    from moesaic.machines.accelerators import ACCELERATORS
 
-    if accelerator is not None and accelerator not in KINDS:
-        raise UnknownName("accelerator", accelerator, KINDS)
+    if accelerator is not None and accelerator not in ACCELERATORS:
+        raise UnknownName("accelerator", accelerator, ACCELERATORS)
     if output is not None and accelerator is None:
         raise ImpossibleSetting(
             f"two descriptions cannot both go to {output!r}: add --accelerator none or emulated"
         )
     check_file("--output", output, (".toml",))
-    return KINDS if accelerator is None else (accelerator,)
+    return tuple(ACCELERATORS) if accelerator is None else (accelerator,)
 
 
 def _measure(settings: Any, output: str | None) -> tuple[Profile, Path]:
     from moesaic.hardware.host import this_host, usable_cores
-    from moesaic.hardware.load import EMULATED, THIS, machine_file
+    from moesaic.hardware.load import machine_file
     from moesaic.hardware.write import save_machine
     from moesaic.lab.profile.machine_profile import contradictions, describe, measure
+    from moesaic.machines.accelerators import ACCELERATORS
 
-    name = THIS if settings.accelerator == "none" else EMULATED
+    name = ACCELERATORS[settings.accelerator].described_as
     cores = settings.threads or usable_cores()
     click.echo(f"measuring {name} on {cores} cores", err=True)
     measured = measure(settings, cores, lambda words: click.echo(f"  {words}", err=True))

@@ -7,11 +7,12 @@ from typing import Any
 import click
 
 from moesaic.cli.shared.output import print_table
+from moesaic.machines.accelerators import has_slots
 
 
 def print_profile(profile: dict[str, Any]) -> None:
     devices = {"accelerator": profile["gpu"], "cpu": profile["cpu"]}
-    if profile["accelerator"] == "none":
+    if not has_slots(profile["accelerator"]):
         del devices["accelerator"]
     rows = [
         [name, dtype, *(round(us) for us in times.values())]
@@ -34,7 +35,7 @@ def print_profile(profile: dict[str, Any]) -> None:
             f"{experts['overhead_us']:.0f} us each"
         )
     link, engine = profile["link"], profile["engine"]
-    if profile["accelerator"] != "none":
+    if has_slots(profile["accelerator"]):
         click.echo(
             f"link: {link['bandwidth_gb_s']:.1f} GB/s after {link['latency_us']:.0f} us, "
             f"{link['overlapped_gb_s']:.1f} GB/s beside CPU experts, which then take "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from moesaic.core.routing import LayerRouting
+from moesaic.core.routing import UNUSED, LayerRouting
 from moesaic.policies.cache import caches
 from moesaic.policies.future import Future
 from moesaic.policies.hit_rate_replay import replay_hit_rates
@@ -36,7 +36,9 @@ class _Token:
             weights = np.full(experts.shape, 1 / self.sample.top_k, np.float32)
         else:
             weights = self.sample.weights[at, layer]
-        return LayerRouting(layer, experts, weights, experts, weights)
+        counts = None if self.sample.counts is None else self.sample.counts[at]
+        ranked = self.sample.ranked[at, layer, : self.sample.top_k].astype(np.int64)
+        return LayerRouting(layer, experts, weights, ranked, weights, (), counts)
 
 
 def hit_rates(sample: Sample, advance: Callable[[], object] = lambda: None) -> HitRates:
@@ -46,7 +48,9 @@ def hit_rates(sample: Sample, advance: Callable[[], object] = lambda: None) -> H
     layers, experts = some.num_layers, some.num_experts
     tokens = [_Token(some, row) for row in range(len(some.ranked))]
     loads = np.zeros((len(tokens), layers, experts), np.uint32)
-    np.put_along_axis(loads, some.chosen.astype(np.int64), 1, axis=2)
+    chosen = some.chosen.astype(np.int64)
+    token, layer, _ = used = np.nonzero(chosen != UNUSED)
+    loads[token, layer, chosen[used]] = 1
     future = Future(loads)
     found: HitRates = {}
     for name in CACHES:

@@ -74,7 +74,7 @@ def make_draft(
     length: int,
 ) -> MemoryPlan:
     spec, limit = sizes.spec, settings.gpu_memory_gb
-    with_accelerator = settings.accelerator != "none"
+    with_accelerator = settings.capabilities.moves
     network = partial(Part, accelerator=with_accelerator)  # what belongs to attention and router
     sequences = "1 sequence" if sizes.sequences == 1 else f"{sizes.sequences} sequences"
     step = f"a step of at most {sizes.step_tokens} tokens"

@@ -46,7 +46,7 @@ def _slots(
     spec: ModelSpec, settings: EngineSettings, draft: Draft, shortest: int, longest: int
 ) -> int:
     least = _least_slots(spec, settings)
-    if settings.accelerator == "none":
+    if not settings.capabilities.moves:
         return 0
     if sized_by_memory(settings):
         for length in (_fair_length(draft, least, shortest, longest), shortest):
@@ -104,7 +104,7 @@ def _least_slots(spec: ModelSpec, settings: EngineSettings) -> int:
     schedule = needing_slots(settings.policies)
     if schedule is None:
         return _unit(spec, settings) if sized_by_memory(settings) else 0
-    if settings.accelerator == "none":
+    if not settings.capabilities.moves:
         raise ImpossibleSetting(
             f"schedule {schedule!r} computes every expert on the accelerator, but there is none: "
             "add --accelerator emulated, or use a schedule that can use the CPU, such as "

@@ -91,7 +91,7 @@ def _changes(plan: MemoryPlan, settings: EngineSettings, fits: Fits) -> Iterator
         high = settings.max_model_len - 1
         length = largest(SHORTEST, high, lambda n: fits(max_model_len=n))
         yield Change(f"--max-model-len {length}", {"max_model_len": length})
-    if settings.accelerator != "none":
+    if settings.capabilities.moves:
         ratios = (percent / 100 for percent in range(99, -1, -1))
         ratio = next((ratio for ratio in ratios if fits(cache_ratio=ratio)), 0.0)
         yield Change(f"--cache-ratio {ratio:g}", {"cache_ratio": ratio})
@@ -113,7 +113,7 @@ def _smallest(plan: MemoryPlan, settings: EngineSettings) -> Change:
     if settings.max_sequences > 1:
         changes.append(Change("--max-sequences 1", {"max_sequences": 1}))
     changes.append(Change(f"--max-model-len {length}", {"max_model_len": length}))
-    if settings.accelerator != "none":
+    if settings.capabilities.moves:
         changes.append(Change("--cache-ratio 0", {"cache_ratio": 0.0}))
     words = ", ".join(change.words for change in changes)
     fields = {name: value for change in changes for name, value in change.fields.items()}

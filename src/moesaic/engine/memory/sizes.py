@@ -44,7 +44,7 @@ class Sizes:
                 f"experts in {expert_dtype} cannot be computed with activations in {dtype}: use "
                 f"--expert-dtype {dtype}, int8 or int4, or --dtype {expert_dtype}"
             )
-        lanes = 1 if settings.accelerator == "none" else 2
+        lanes = len(settings.capabilities.devices)
         step_tokens = max(settings.max_step_tokens, settings.max_sequences)
         threads = settings.threads or usable_cores()
         return cls(spec, dtype, expert_dtype, settings.max_sequences, step_tokens, lanes, threads)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from moesaic.core.layer_plan import Transfer
+from moesaic.core.layer_plan import Move
 from moesaic.core.units import GB, NS_PER_S
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.hardware.host import usable_cores
@@ -60,7 +60,7 @@ class MeasuredRates:
 def measure_rates(settings: EngineSettings, dtype: str) -> MeasuredRates:
     """With the threads a machine with these settings has."""
     cores = settings.threads or usable_cores()
-    if settings.accelerator == "none":
+    if not settings.capabilities.moves:
         torch.set_num_threads(cores)
         return MeasuredRates(_rates(InlineLane(), cores, dtype))
     threads = max(cores - 1, 1)
@@ -124,7 +124,7 @@ def _link_gb_s(nominal: float) -> float:
     taken = []
     try:
         for _ in range(_ATTEMPTS):
-            copy = Copy(Transfer(0, 0), source, target, "transfer")
+            copy = Copy(Move(0, 0), source, target, "transfer")
             engine.demand([copy])
             copy.wait()
             taken.append(copy.end_ns - copy.start_ns)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from moesaic.core.body import Step
 from moesaic.core.dtypes import BITS_PER_WEIGHT, weight_bytes
 from moesaic.core.report import StepReport
+from moesaic.core.step import Step
 from moesaic.core.units import GB
 from moesaic.hardware.spec import CpuSpec, GpuSpec, LinkSpec, MachineSpec, PlannerSpec
 from moesaic.lab.bench.rates import MeasuredRates, Rates
@@ -49,18 +49,16 @@ class CpuFloor:
         experts = sum(layer.active for layer in report.layers) * spec.expert_bytes(
             self.expert_dtype
         )
-        seen = step.sequences * step.context + step.tokens
-        remembered = spec.num_layers * seen * spec.kv_values_per_token
+        remembered = spec.num_layers * step.kv_tokens * spec.kv_values_per_token
         dense = _dense_params(spec) + spec.head_params
         return experts + weight_bytes(dense + remembered, self.dtype)
 
     def flops(self, step: Step) -> float:
-        spec, each = self.spec, step.tokens // step.sequences
+        spec = self.spec
         routed = spec.num_moe_layers * spec.top_k * spec.expert_params
         products = 2.0 * step.tokens * (_dense_params(spec) + routed)
-        pairs = step.tokens * (step.context + (each + 1) / 2)
-        attention = spec.num_layers * pairs * spec.attention_flops_per_pair
-        return products + attention + 2.0 * step.sequences * spec.head_params
+        attention = spec.num_layers * step.attention_pairs * spec.attention_flops_per_pair
+        return products + attention + 2.0 * step.num_sequences * spec.head_params
 
 
 def _dense_params(spec: ModelSpec) -> int:

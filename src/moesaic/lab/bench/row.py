@@ -27,7 +27,7 @@ class Contender:
 
     def policies(self, phase: str) -> dict[str, Any] | None:
         """None without an accelerator: then nothing is decided."""
-        if self.settings.accelerator == "none":
+        if not self.settings.capabilities.moves:
             return None
         return self.settings.policies.as_dict(phase)
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from moesaic.core.body import Step
 from moesaic.core.routing import LayerRouting
+from moesaic.core.step import Step
 from moesaic.core.units import NS_PER_S
 from moesaic.engine.runner import Feed, Runner
 from moesaic.lab.bench.cases import Case
@@ -82,7 +82,7 @@ def run_steps(
     runner: Runner, steps: Repetition, taken: Taken, advance: Advance = lambda steps: None
 ) -> None:
     for feeds, replay in steps:
-        taken.steps.append(_described(runner, feeds))
+        taken.steps.append(runner.describe(feeds))
         runner.step(feeds, replay)
         assert runner.report is not None, "a step was just done"
         taken.measured.reports.append(runner.report)
@@ -94,12 +94,6 @@ def forget_all(runner: Runner) -> None:
     """Every sequence is over."""
     for slot in range(runner.cache.slots):
         runner.forget(slot)
-
-
-def _described(runner: Runner, feeds: list[Feed]) -> Step:
-    tokens = sum(len(feed.tokens) for feed in feeds)
-    phase = "decode" if tokens == len(feeds) else "prefill"
-    return Step(phase, tokens, runner.cache.length(feeds[0].slot), len(feeds))
 
 
 def _routed(case: Case, source: TraceSource | None) -> Iterator[Layers | None]:
@@ -135,6 +129,7 @@ def _rows_of(layers: Layers, rows: slice) -> Layers:
             ranked=whole.ranked[rows],
             scores=whole.scores[rows],
             forecasts=(),
+            counts=None if whole.counts is None else whole.counts[rows],
         )
         for whole in layers
     ]

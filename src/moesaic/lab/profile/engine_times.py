@@ -9,10 +9,10 @@ from statistics import median
 from time import perf_counter_ns
 
 from moesaic.core.dtypes import weight_bytes
-from moesaic.core.layer_plan import Transfer
+from moesaic.core.layer_plan import Move
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import Timeline
 from moesaic.core.units import NS_PER_S
-from moesaic.core.view import CPU, GPU
 from moesaic.engine.assemble import on_store, synthetic_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Room
@@ -48,7 +48,7 @@ def measure_engine(settings: EngineSettings) -> EngineTimes:
     spec = architecture.spec
     decoder = synthetic_decoder(architecture, "bf16")
     store = synthetic_store(decoder, "bf16")
-    accelerated = settings.accelerator != "none"
+    accelerated = settings.capabilities.moves
 
     def measured(system: str, batches: tuple[int, ...], slots: int) -> list[_PerLayer]:
         chosen = settings.with_system(load_system(system))
@@ -87,7 +87,7 @@ def _measure(runner: Runner, batch: int) -> _PerLayer:
     looking: list[int] = []
     think = runner.brain.look_ahead
 
-    def timed() -> tuple[Transfer, ...]:
+    def timed() -> tuple[Move, ...]:
         started = perf_counter_ns()
         try:
             return think()
@@ -126,10 +126,10 @@ def _attention_us(timeline: Timeline) -> float:
 
 
 def _expert_us(timeline: Timeline) -> dict[str, float]:
-    """One expert on each lane that computed some."""
+    """One expert on each lane that computed some: its part of the call it was computed in."""
     found = {}
     for lane in (GPU, CPU):
         spans = [s for s in timeline.spans if s.lane == lane and s.kind == "expert"]
         if spans:
-            found[lane] = median(s.end_ns - s.start_ns for s in spans) * _US
+            found[lane] = median((s.end_ns - s.start_ns) / len(s.computed) for s in spans) * _US
     return found

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.units import GB
-from moesaic.core.view import CPU, GPU
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.hardware.host import Host
 from moesaic.hardware.spec import CpuSpec, GpuSpec, HostSpec, LinkSpec, MachineSpec, PlannerSpec
@@ -20,6 +20,7 @@ from moesaic.lab.profile.crossover_times import measure_crossovers
 from moesaic.lab.profile.engine_times import EngineTimes, measure_engine
 from moesaic.lab.profile.expert_times import LARGE, TOKENS, ExpertTimes, measure_experts
 from moesaic.lab.profile.memory_times import LinkTimes, measure_link, stream_gb_s
+from moesaic.machines.accelerators import has_slots
 from moesaic.machines.real.copies import LinkSpeed
 from moesaic.machines.real.lane import InlineLane, Lane, ThreadLane
 from moesaic.models.synthetic import random_expert
@@ -53,7 +54,7 @@ class Profile:
 
 def measure(settings: EngineSettings, cores: int, tell: Tell = lambda words: None) -> Profile:
     """`tell` is told what is being measured."""
-    if settings.accelerator == "none":
+    if not settings.capabilities.moves:
         torch.set_num_threads(cores)
         cpu = gpu = _device(InlineLane(), cores, "CPU", tell)
         link = _link(settings, InlineLane(), cores, tell)
@@ -130,13 +131,13 @@ def contradictions(profile: Profile) -> list[str]:
 
 def describe(profile: Profile, host: Host, name: str) -> MachineSpec:
     """The machine description made of a profile."""
-    emulated = profile.accelerator == "emulated"
+    beside = f"{profile.accelerator} accelerator" if has_slots(profile.accelerator) else None
     memory = host.memory_bytes / GB if host.memory_bytes else 8.0
     cpu_name = host.cpu or "CPU"
-    gpu_name = "emulated accelerator (one core)" if emulated else f"{cpu_name} (attention)"
+    gpu_name = f"{beside} (one core)" if beside else f"{cpu_name} (attention)"
     spec = MachineSpec(
         name=name,
-        title=f"{cpu_name}, {host.cores} cores" + (", emulated accelerator" if emulated else ""),
+        title=f"{cpu_name}, {host.cores} cores" + (f", {beside}" if beside else ""),
         description="Measured on this computer with the engine's own kernels.",
         notes=_notes(profile),
         gpu=GpuSpec(

@@ -10,7 +10,7 @@ from threading import Event
 
 import torch
 
-from moesaic.core.layer_plan import Transfer
+from moesaic.core.layer_plan import Move
 from moesaic.core.units import GB, NS_PER_S
 from moesaic.lab.profile.timing import least_ns, line_through, on_lane
 from moesaic.machines.real.copies import Copy, CopyEngine, LinkSpeed
@@ -77,7 +77,7 @@ def _memcpy_gb_s(lane: Lane) -> float:
 
 def _copy(size: int) -> Copy:
     source, target = (torch.ones(size, dtype=torch.uint8) for _ in range(2))
-    return Copy(Transfer(0, 0), source, target, "transfer")
+    return Copy(Move(0, 0), source, target, "transfer")
 
 
 def _copy_us(engine: CopyEngine, size: int) -> float:

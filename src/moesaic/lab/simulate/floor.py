@@ -7,9 +7,9 @@ multiplying at full rate."""
 
 from __future__ import annotations
 
-from moesaic.core.body import Step
 from moesaic.core.dtypes import weight_bytes
 from moesaic.core.report import StepReport
+from moesaic.core.step import Step
 from moesaic.core.units import GB
 from moesaic.machines.sim.physics import ACTIVATION_BYTES, Physics
 
@@ -28,9 +28,11 @@ class Floor:
         self._dense_rate = 1e12 * machine.gpu.effective_tflops(physics.dense_dtype)
         self._shared = weight_bytes(model.shared_params, physics.dense_dtype)
 
-    def step_s(self, step: Step, report: StepReport) -> float:
-        """One step, given what each of its layers found in GPU memory."""
-        routed_flops = 2 * self._physics.model.expert_params * step.tokens * self._top_k
+    def step_s(self, step: Step, report: StepReport, uses: int | None = None) -> float:
+        """One step, given what each of its layers found in GPU memory; `uses` are the experts that
+        its tokens use in a layer together (None: top-k each)."""
+        pairs = step.tokens * self._top_k if uses is None else uses
+        routed_flops = 2 * self._physics.model.expert_params * pairs
         layers = sum(
             self._layer_s(layer.active, layer.active - layer.hits - layer.coming, routed_flops)
             for layer in report.layers
@@ -60,8 +62,7 @@ class Floor:
             + model.num_moe_layers * model.router_params
             + dense_layers * model.dense_ffn_params
         )
-        kv = step.sequences * step.context + step.tokens
-        kv_bytes = model.num_layers * kv * model.kv_values_per_token * ACTIVATION_BYTES
+        kv_bytes = model.num_layers * step.kv_tokens * model.kv_values_per_token * ACTIVATION_BYTES
         reading = (weight_bytes(params + model.head_params, dtype) + kv_bytes) / self._gpu
-        flops = 2.0 * params * step.tokens + 2.0 * model.head_params * step.sequences
+        flops = 2.0 * params * step.tokens + 2.0 * model.head_params * step.num_sequences
         return max(reading, flops / self._dense_rate)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from moesaic.core.offloading import PCIE
 from moesaic.core.report import StepReport
 from moesaic.core.units import NS_PER_S
-from moesaic.core.view import PCIE
 from moesaic.lab.simulate.floor import Floor
 from moesaic.lab.simulate.settings import Settings
 from moesaic.machines.sim import SimMachine

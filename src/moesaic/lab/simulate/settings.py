@@ -9,7 +9,7 @@ from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.core.units import GB
 from moesaic.hardware.spec import MachineSpec
 from moesaic.model_info.model_spec import ModelSpec
-from moesaic.policies.policy_checks import check_together, needing_slots
+from moesaic.policies.policy_checks import check_simulated, check_together, needing_slots
 from moesaic.policies.policy_set import PHASES, PolicySet
 from moesaic.policies.systems import System
 
@@ -61,6 +61,7 @@ class Settings:
                 "GPU memory and must lie between 0 and 1"
             )
         check_together(self.policies)
+        check_simulated(self.policies)
         self._check_slots()
         self._check_memory()
 

@@ -14,17 +14,18 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.report import Timeline
 from moesaic.core.units import ns_from_us
 from moesaic.engine.described_belief import described_belief
-from moesaic.hardware.spec import PlannerSpec
 from moesaic.lab.simulate.floor import Floor
+from moesaic.lab.simulate.gated_steps import gated
 from moesaic.lab.simulate.result import Result, Tally
 from moesaic.lab.simulate.settings import Settings
-from moesaic.machines.loop import PlanningCost, forward
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
+from moesaic.machines.sim.planning_cost import PlanningCost
 from moesaic.policies.belief import Belief, warm_up
 from moesaic.policies.brain import Brain
 from moesaic.policies.compose import Composition
 from moesaic.policies.future import Future
+from moesaic.policies.gate import gates
 from moesaic.policies.policy_checks import needs_future
 from moesaic.policies.shape import Shape
 from moesaic.workloads.source import TraceSource
@@ -42,19 +43,17 @@ def simulate(
     counts = popularity(source, settings.profile_tokens or 1)
     steps = workload(settings, source)
     machine, brain = assemble(settings, counts, steps, timeline)
-    cost = planning_cost(settings.machine.planner)
     floor, tally = Floor(machine.physics), Tally(settings)
     total = settings.warmup_steps + settings.steps
-    for index, routed in enumerate(islice(steps, total)):
+    for index, traced in enumerate(islice(steps, total)):
         if index == settings.warmup_steps:
             tally.open(machine)
         started = perf_counter_ns()
-        step = routed.step._replace(context=routed.step.context + settings.context)
-        machine.begin(step, routed.layer)
-        layers = settings.model.num_moe_layers
-        report = forward(machine, brain, layers, cost)
+        routed = replace(traced, step=traced.step.behind(settings.context))
+        report = machine.step(routed, brain)
         if index >= settings.warmup_steps:
-            tally.add(report, floor.step_s(step, report), perf_counter_ns() - started)
+            taken = perf_counter_ns() - started
+            tally.add(report, floor.step_s(routed.step, report, routed.uses), taken)
         advance(1)
     return tally.close(machine, brain, floor, source)
 
@@ -82,6 +81,7 @@ def workload(settings: Settings, source: TraceSource) -> Iterable[StepRouting]:
         routed = decode_steps(source, settings.batch, steps, skip_tokens=skip)
     else:
         routed = prefill_steps(source, settings.tokens, steps, skip_tokens=skip)
+    routed = gated(routed, settings.policies.gate.create(gates, settings.model.top_k))
     return list(routed) if needs_future(settings.policies) else routed
 
 
@@ -97,7 +97,8 @@ def assemble(
     shape = Shape(model.num_moe_layers, model.num_experts, model.top_k)
     composition = Composition(policies, shape, settings.slots, settings.checked)
     placed = composition.placement(counts)
-    machine = SimMachine(physics, settings.slots, timeline, composition.dense_on(placed))
+    dense_on, planning = composition.dense_on(placed), PlanningCost.of(settings.machine.planner)
+    machine = SimMachine(physics, settings.slots, timeline, dense_on, planning)
     machine.memory.place(placed)
     decision_ns = ns_from_us(settings.machine.planner.fixed_us)
     belief = replace(_belief(settings, machine), decision_ns=decision_ns)
@@ -108,7 +109,7 @@ def assemble(
 def _belief(settings: Settings, machine: SimMachine) -> Belief:
     most = settings.tokens_per_step
     if settings.belief == "measured":
-        return warm_up(machine, most)
+        return warm_up(machine, most, machine.topology)
     return described_belief(machine.physics, most)
 
 
@@ -116,13 +117,3 @@ def _future(settings: Settings, steps: Iterable[StepRouting]) -> Future:
     experts, layers = settings.model.num_experts, settings.model.num_moe_layers
     loads = [[r.layer(layer).loads(experts) for layer in range(layers)] for r in steps]
     return Future(np.asarray(loads, dtype=np.uint32))
-
-
-def planning_cost(planner: PlannerSpec) -> PlanningCost:
-    """What deciding costs on the described machine."""
-    return PlanningCost(
-        lambda tokens, active: ns_from_us(planner.fixed_us + planner.per_expert_us * active),
-        lambda tokens, active: ns_from_us(
-            planner.lookahead_us + planner.lookahead_per_token_us * tokens
-        ),
-    )

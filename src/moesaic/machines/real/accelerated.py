@@ -4,18 +4,22 @@ copied by the accelerator's link.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from threading import Event
 from time import perf_counter_ns
 from typing import NamedTuple
 
 import torch
 
-from moesaic.core.layer_plan import LayerPlan, Transfer
-from moesaic.core.report import LayerReport, Span, Timeline
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.offloading import CPU, GPU, OFFLOADING
+from moesaic.core.report import LayerReport, Timeline, experts_span
+from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId
-from moesaic.core.view import CPU, GPU, View
+from moesaic.core.view import View
 from moesaic.kernels.base import LayerExecutor
 from moesaic.kernels.grouping import Group, group_by_expert
+from moesaic.machines.accelerators import EMULATED
 from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copies import Copy
 from moesaic.machines.real.lane import Lane, ThreadLane
@@ -38,7 +42,9 @@ class Item(NamedTuple):
 
 
 class AcceleratedMachine(RealMachine):
-    """Implements `core.machine.Body`. `threads` is how many cores the CPU's lane may use."""
+    """`threads` is how many cores the CPU's lane may use."""
+
+    capabilities = EMULATED
 
     def __init__(
         self,
@@ -49,7 +55,8 @@ class AcceleratedMachine(RealMachine):
         threads: int = 1,
         timeline: Timeline | None = None,
     ) -> None:
-        super().__init__(store, translator, dtype, accelerator.slots, timeline)
+        books = Residency(OFFLOADING, store.layers, store.experts, (accelerator.slots, None))
+        super().__init__(store, translator, dtype, books, timeline)
         self.accelerator = accelerator
         self.transfers = Transfers(store, accelerator, self.residency, self.timeline)
         self.cpu: Lane = ThreadLane("cpu", threads)
@@ -63,19 +70,11 @@ class AcceleratedMachine(RealMachine):
         self._busy: dict[str, int] = {}  # how long each lane computed for this layer
 
     def view(self, layer: int) -> View:
-        books = self.residency
         flights = self.transfers.flights()
-        return View(
-            resident=books.resident,
-            slots=books.slots,
-            held=books.held,
-            occupied=books.occupied,
-            in_flight=flights,
-            gpu_busy_ns=self._shared_left_ns(),
-            pcie_busy_ns=flights[-1].remaining_ns if flights else 0,
-        )
+        link_ns = flights[-1].remaining_ns if flights else 0
+        return View.of(self.residency, flights, (self._shared_left_ns(), 0, link_ns))
 
-    def start(self, plan: LayerPlan, planning_ns: int = 0) -> None:
+    def start(self, plan: LayerPlan) -> None:
         choice = self._routed.choice
         groups = group_by_expert(choice.experts, choice.weights)
         now = perf_counter_ns()
@@ -83,17 +82,14 @@ class AcceleratedMachine(RealMachine):
         self._parts: dict[str, torch.Tensor] = {}
         on_gpu = plan.queues.get(GPU, ())
         if on_gpu:
-            self._submit(GPU, self._accelerator_items(plan, on_gpu, groups))
+            self._submit_one_by_one(self._accelerator_items(plan, on_gpu, groups))
         on_cpu = plan.queues.get(CPU, ())
-        if on_cpu and self.timeline.enabled:
-            block = self.store.block
-            self._submit(CPU, [Item(e, block(plan.layer, e), groups[e]) for e in on_cpu])
-        elif on_cpu:
-            self._submit_together(plan.layer, on_cpu)
+        if on_cpu:
+            self._submit_together(plan.layer, on_cpu, sum(groups[e].load for e in on_cpu))
         self.accelerator.lane.wake()
         self.cpu.wake()
 
-    def offer(self, background: tuple[Transfer, ...], lookahead_ns: int = 0) -> None:
+    def offer(self, background: tuple[Move, ...]) -> None:
         if background:
             self.transfers.offer(background)
 
@@ -109,11 +105,10 @@ class AcceleratedMachine(RealMachine):
         self._reports.append(report)
         return report
 
-    def place(self, experts: list[ExpertId]) -> None:
-        """The initial placement."""
+    def place(self, experts: Sequence[ExpertId]) -> None:
         self.transfers.place(experts)
 
-    def probe(self, device: str, tokens: int, experts: int) -> int:
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
         if device == CPU:
             executor = self._executors[CPU]
             return time_on_lane(self.store, self.dtype, executor, self.cpu, tokens, experts)
@@ -121,7 +116,7 @@ class AcceleratedMachine(RealMachine):
         executor = self._executors[GPU]
         return time_on_lane(self.store, self.dtype, executor, lane, tokens, experts, filled)
 
-    def probe_transfer(self) -> int:
+    def probe_transfer(self, link: str | None = None) -> int:
         return time_transfer(self.store, self.accelerator)
 
     @property
@@ -186,50 +181,53 @@ class AcceleratedMachine(RealMachine):
             items.append(Item(expert, block, groups[expert], copy, self._computed.get(expert)))
         return items
 
-    def _submit(self, device: str, items: list[Item]) -> None:
+    def _submit_one_by_one(self, items: list[Item]) -> None:
+        """The accelerator's experts: each may have to wait for its own weights."""
         hidden, layer = self._routed.hidden, self._routed.layer
         out = torch.zeros(hidden.shape, dtype=torch.float32)
-        self._parts[device] = out
+        self._parts[GPU] = out
 
         def compute() -> None:
             started = perf_counter_ns()
             try:
                 for item in items:
-                    self._compute(device, layer, item, hidden, out)
+                    self._compute(layer, item, hidden, out)
             finally:
                 for item in items:
                     if item.computed is not None:
                         item.computed.set()
             taken = perf_counter_ns() - started
-            self._busy[device] = self._busy.get(device, 0) + taken
+            self._busy[GPU] = self._busy.get(GPU, 0) + taken
 
-        lane = self.accelerator.lane if device == GPU else self.cpu
-        lane.submit(compute)
+        self.accelerator.lane.submit(compute)
 
-    def _submit_together(self, layer: int, queue: tuple[int, ...]) -> None:
-        """The CPU's experts in one call: nothing is waited for in between."""
+    def _submit_together(self, layer: int, queue: tuple[int, ...], pairs: int) -> None:
+        """The CPU's experts in one call: nothing is waited for in between. `pairs` of a token and
+        an expert are computed."""
         choice, hidden = self._routed.choice, self._routed.hidden
         blocks, executor = self.store.layer(layer), self._executors[CPU]
         out = torch.empty(hidden.shape, dtype=torch.float32)
         self._parts[CPU] = out
+        ragged = choice.counts is not None
 
         def compute() -> None:
             started = perf_counter_ns()
-            executor.layer(blocks, queue, hidden, choice.experts, choice.weights, out)
-            self._busy[CPU] = perf_counter_ns() - started
+            executor.layer(blocks, queue, hidden, choice.experts, choice.weights, out, ragged)
+            ended = perf_counter_ns()
+            self._busy[CPU] = ended - started
+            if self.timeline.enabled:
+                self.timeline.add(experts_span(CPU, started, ended, layer, queue, pairs))
 
         self.cpu.submit(compute)
 
-    def _compute(
-        self, device: str, layer: int, item: Item, hidden: torch.Tensor, out: torch.Tensor
-    ) -> None:
+    def _compute(self, layer: int, item: Item, hidden: torch.Tensor, out: torch.Tensor) -> None:
         if item.arrival is not None:
             item.arrival.wait()
         started = perf_counter_ns()
         tokens, weights, count = item.group
-        self._executors[device].expert(item.block, hidden, tokens, weights, out)
+        self._executors[GPU].expert(item.block, hidden, tokens, weights, out)
         if item.computed is not None:
             item.computed.set()
         if self.timeline.enabled:
-            span = Span(device, "expert", started, perf_counter_ns(), layer, item.expert, count)
-            self.timeline.add(span)
+            queue = (item.expert,)
+            self.timeline.add(experts_span(GPU, started, perf_counter_ns(), layer, queue, count))

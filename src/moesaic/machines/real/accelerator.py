@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from moesaic.core.layer_plan import Transfer
+from moesaic.core.layer_plan import Move
 from moesaic.core.routing import ExpertId
 from moesaic.machines.real.copies import CopyEngine, LinkSpeed, Slot
 from moesaic.machines.real.lane import ThreadLane
@@ -42,12 +42,12 @@ class EmulatedAccelerator:
         self._staged = (self._staged + 1) % STAGING
         return self._staging[self._staged]
 
-    def targets(self, transfers: Sequence[Transfer]) -> list[Slot]:
+    def targets(self, transfers: Sequence[Move]) -> list[Slot]:
         """Where they would go, if they began in this order. Changes nothing."""
         free = iter(reversed(self._free))
         return [next(free) if t.victim is None else self._slot_of[t.victim] for t in transfers]
 
-    def enter(self, transfer: Transfer) -> Slot:
+    def enter(self, transfer: Move) -> Slot:
         """The expert takes its victim's slot, or a free one."""
         victim = transfer.victim
         slot = self._free.pop() if victim is None else self._slot_of.pop(victim)

@@ -14,7 +14,7 @@ from time import perf_counter_ns, sleep
 
 import torch
 
-from moesaic.core.layer_plan import Transfer
+from moesaic.core.layer_plan import Move
 from moesaic.core.routing import ExpertId
 from moesaic.core.units import GB, NS_PER_S
 
@@ -33,7 +33,7 @@ class Copy:
     """One expert on its way. `after` must have happened before its place may be overwritten;
     `slot` is that place, where the expert stays."""
 
-    transfer: Transfer
+    transfer: Move
     source: torch.Tensor
     target: torch.Tensor
     kind: str  # "transfer" | "prefetch", as in a timeline

@@ -10,10 +10,12 @@ from time import perf_counter_ns
 
 import torch
 
-from moesaic.core.layer_plan import LayerPlan, Transfer
-from moesaic.core.report import LayerReport, Span, Timeline
-from moesaic.core.view import CPU, View
-from moesaic.kernels.grouping import group_by_expert
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.offloading import CPU, HOST_ONLY
+from moesaic.core.report import LayerReport, Timeline, experts_span
+from moesaic.core.residency import Residency
+from moesaic.core.view import View
+from moesaic.machines.accelerators import NONE
 from moesaic.machines.real.lane import InlineLane
 from moesaic.machines.real.machine import RealMachine
 from moesaic.machines.real.probes import time_on_lane
@@ -23,8 +25,9 @@ from moesaic.machines.real.store import ExpertStore
 
 
 class CpuMachine(RealMachine):
-    """Implements `core.machine.Body`. `threads` is how many cores compute experts."""
+    """`threads` is how many cores compute experts."""
 
+    capabilities = NONE
     dense_on = CPU
 
     def __init__(
@@ -35,21 +38,18 @@ class CpuMachine(RealMachine):
         threads: int = 1,
         timeline: Timeline | None = None,
     ) -> None:
-        super().__init__(store, translator, dtype, timeline=timeline)
+        home = Residency(HOST_ONLY, store.layers, store.experts, (None,))
+        super().__init__(store, translator, dtype, home, timeline)
         self.executor = store.kernel.executor(threads, store.nodes, strict=False)
         self._token = single_token(self.executor, store.kernel.shape.hidden, dtype)
-        books = self.residency  # nothing is ever resident
-        self._view = View(books.resident, 0, books.held, 0, (), (CPU,))
+        self._view = View.of(home, (), (0,))  # nothing ever moves
 
     def view(self, layer: int) -> View:
         return self._view
 
-    def start(self, plan: LayerPlan, planning_ns: int = 0) -> None:
+    def start(self, plan: LayerPlan) -> None:
         """Computes it, too."""
         layer, queue = plan.layer, plan.queues[CPU]
-        if self.timeline.enabled:
-            self._one_by_one(layer, queue)
-            return
         native = self._routed.native
         if native is not None and self._token is not None and len(native.hidden) == 1:
             out, taken = self._token(self.store.layer(layer), queue, native)
@@ -59,22 +59,9 @@ class CpuMachine(RealMachine):
         out = torch.empty_like(hidden)
         blocks = self.store.layer(layer)
         started = perf_counter_ns()
-        taken = self.executor.layer(blocks, queue, hidden, choice.experts, choice.weights, out)
+        ids, weights, ragged = choice.experts, choice.weights, choice.counts is not None
+        taken = self.executor.layer(blocks, queue, hidden, ids, weights, out, ragged)
         self._end(layer, queue, out, started, taken)
-
-    def _one_by_one(self, layer: int, queue: tuple[int, ...]) -> None:
-        """So that the timeline has a span for each."""
-        choice, hidden = self._routed.choice, self._routed.hidden
-        out = torch.zeros(hidden.shape, dtype=torch.float32)
-        groups = group_by_expert(choice.experts, choice.weights)
-        started = began = perf_counter_ns()
-        for expert in queue:
-            tokens, weights, load = groups[expert]
-            self.executor.expert(self.store.block(layer, expert), hidden, tokens, weights, out)
-            now = perf_counter_ns()
-            self.timeline.add(Span(CPU, "expert", began, now, layer, expert, load))
-            began = now
-        self._end(layer, queue, out.to(hidden.dtype), started, perf_counter_ns() - started)
 
     def _end(
         self, layer: int, queue: tuple[int, ...], total: torch.Tensor, started: int, taken: int
@@ -82,17 +69,20 @@ class CpuMachine(RealMachine):
         self._experts_ns += taken
         self._total = total
         self._report = LayerReport(layer, started, perf_counter_ns(), len(queue), 0, 0)
+        if self.timeline.enabled:
+            pairs = int((self._routed.choice.experts >= 0).sum())
+            self.timeline.add(experts_span(CPU, started, started + taken, layer, queue, pairs))
 
-    def offer(self, background: tuple[Transfer, ...], lookahead_ns: int = 0) -> None:
+    def offer(self, background: tuple[Move, ...]) -> None:
         assert not background, "nowhere to move an expert to"
 
     def wait(self) -> LayerReport:
         self._reports.append(self._report)
         return self._report
 
-    def probe(self, device: str, tokens: int, experts: int) -> int:
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
         """Of the CPU, whatever the device: there is no other."""
         return time_on_lane(self.store, self.dtype, self.executor, InlineLane(), tokens, experts)
 
-    def probe_transfer(self) -> int:
+    def probe_transfer(self, link: str | None = None) -> int:
         return 0

@@ -7,17 +7,20 @@ and where, is each machine's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 
-from moesaic.core.body import Step
+from moesaic.core.body import Decider, LayerwiseBody, Probed
+from moesaic.core.capabilities import Capabilities
+from moesaic.core.offloading import GPU
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.residency import Residency
-from moesaic.core.routing import LayerRouting
-from moesaic.core.view import GPU
+from moesaic.core.routing import ExpertId, LayerRouting
+from moesaic.core.step import Step
+from moesaic.machines.loop import run_layers
 from moesaic.machines.real.routing import Translator, chosen_by
 from moesaic.machines.real.store import ExpertStore
 from moesaic.models.decoder import Walk
@@ -42,11 +45,21 @@ class Costs(NamedTuple):
         return self.step_ns - self.network_ns - self.experts_ns - self.replay_ns
 
 
-class RealMachine:
-    """The common half of a `core.machine.Body`: `route` and `finish`. Begin a step with
-    `begin(step, walk)`; after `finish`, `output` is what the walk returned. Drive it in torch's
-    inference mode."""
+class NetworkPass(NamedTuple):
+    """What a real machine is given to do: a step, the network's walk through it, and who routes
+    instead of the network's own routers (None: nobody)."""
 
+    step: Step
+    walk: Walk
+    replay: Replay | None = None
+
+
+class RealMachine(LayerwiseBody, Probed):
+    """Implements `core.body.Body`, conducted layer by layer; what happens between `route` and
+    `finish` is each machine's own. After a step, `output` is what the walk returned. Drive it in
+    torch's inference mode."""
+
+    capabilities: ClassVar[Capabilities]
     dense_on = GPU  # who computes everything but the routed experts
 
     def __init__(
@@ -54,20 +67,25 @@ class RealMachine:
         store: ExpertStore,
         translator: Translator,
         dtype: torch.dtype,
-        slots: int = 0,
+        residency: Residency,
         timeline: Timeline | None = None,
     ) -> None:
         self.store, self.dtype = store, dtype
         self.timeline = timeline if timeline is not None else Timeline(enabled=False)
-        self.residency = Residency(store.layers, store.experts, slots)
+        self.residency = residency
         self._translator = translator
         self._walk: Walk | None = None
+        self._steps = -1  # the number of the step under way
         self._total: torch.Tensor | None = None  # of the layer just computed, for the network
 
-    def begin(self, step: Step, walk: Walk, replay: Replay | None = None) -> None:
-        """`replay` routes instead of the network's own routers."""
+    def step(self, work: NetworkPass, brain: Decider) -> StepReport:
+        self.begin(work)
+        return run_layers(self, brain, self.store.layers)
+
+    def begin(self, work: NetworkPass) -> None:
         self.abandon()
-        self._step, self._walk, self._replay = step, walk, replay
+        self._steps += 1
+        self._step, self._walk, self._replay = work
         self._total = None
         self._reports: list[LayerReport] = []
         self._network_ns = self._experts_ns = self._router_ns = self._replay_ns = 0
@@ -81,20 +99,25 @@ class RealMachine:
         self._arrived(routed)
         if self._replay is None:
             self._routed = routed
-            return self._translator.routing(routed)
+            return self._translator.routing(routed, self._steps)
         return self._replayed(layer, routed, self._replay)
 
     def _replayed(self, layer: int, routed: Routed, replay: Replay) -> LayerRouting:
         """Choosing is somebody else's here, and so is the time it takes."""
         started = perf_counter_ns()
-        routing = replay(layer)
-        if routed.native is not None:
+        routing = replay(layer).at_step(self._steps)
+        if routed.native is not None and routing.counts is None and routed.choice.counts is None:
             routed.native.replace(routing.experts, routing.weights)
             self._routed = routed
         else:
-            self._routed = routed._replace(choice=chosen_by(routing, routed.choice))
+            choice = chosen_by(routing, routed.choice)
+            self._routed = routed._replace(choice=choice, native=None)
         self._replay_ns += perf_counter_ns() - started
         return routing
+
+    def place(self, experts: Sequence[ExpertId]) -> None:
+        """The initial placement."""
+        assert not experts, "nowhere to place an expert"
 
     def finish(self) -> StepReport:
         output = self._advance()

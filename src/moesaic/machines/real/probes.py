@@ -8,7 +8,7 @@ from time import perf_counter_ns
 
 import torch
 
-from moesaic.core.layer_plan import Transfer
+from moesaic.core.layer_plan import Move
 from moesaic.kernels.base import Blocks, LayerExecutor
 from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copies import Copy
@@ -53,7 +53,7 @@ def time_transfer(store: ExpertStore, accelerator: EmulatedAccelerator) -> int:
     """Nanoseconds from demanding one expert to its arrival."""
     measured = []
     for block in store.some_blocks(_TIMES):
-        copy = Copy(Transfer(0, 0), block, accelerator.staging(), "transfer")
+        copy = Copy(Move(0, 0), block, accelerator.staging(), "transfer")
         started = perf_counter_ns()
         accelerator.link.demand([copy])
         copy.wait()

@@ -31,7 +31,9 @@ class SingleToken:
         self, blocks: Blocks, experts: Sequence[int], routing: RoutingResult[Choice]
     ) -> tuple[torch.Tensor, int]:
         """What the experts add up to, and how many nanoseconds they took."""
-        top_k = routing.layer_routing.experts.shape[1]
+        chosen = routing.layer_routing
+        # The used experts are the first columns: to the kernels, padding is not there.
+        top_k = chosen.experts.shape[1] if chosen.counts is None else int(chosen.counts[0])
         taken = self._executor.token(
             blocks,
             experts,

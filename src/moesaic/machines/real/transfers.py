@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from threading import Event
 from time import perf_counter_ns
 
-from moesaic.core.layer_plan import Transfer
+from moesaic.core.layer_plan import Move
+from moesaic.core.offloading import PCIE
 from moesaic.core.report import Span, Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId
-from moesaic.core.view import PCIE, Flight
+from moesaic.core.view import Flight
 from moesaic.machines.real.accelerator import STAGING, EmulatedAccelerator
 from moesaic.machines.real.copies import Copy, Slot
 from moesaic.machines.real.store import ExpertStore
@@ -39,7 +40,7 @@ class Transfers:
         """The initial placement, copied at once."""
         self.residency.place(list(experts))
         for layer, expert in experts:
-            transfer = Transfer(layer, expert)
+            transfer = Move(layer, expert)
             self._copy(transfer, self._accelerator.enter(transfer), "transfer").perform()
 
     def settle(self) -> None:
@@ -67,7 +68,7 @@ class Transfers:
             found.append(Flight(copy.transfer.layer, copy.transfer.expert, ready))
         return tuple(found)
 
-    def demand(self, transfers: Sequence[Transfer], computed: dict[int, Event]) -> dict[int, Copy]:
+    def demand(self, transfers: Sequence[Move], computed: dict[int, Event]) -> dict[int, Copy]:
         """Begin what a layer waits for; returns the copies by expert. A staged expert's place is
         free again when the event of the one staged `STAGING` before it has happened."""
         copies: list[Copy] = []
@@ -87,7 +88,7 @@ class Transfers:
         self._accelerator.link.demand(copies)
         return {copy.transfer.expert: copy for copy in copies}
 
-    def offer(self, transfers: Sequence[Transfer]) -> None:
+    def offer(self, transfers: Sequence[Move]) -> None:
         """What may move in idle link time."""
         slots = self._accelerator.targets(transfers)
         self._offered = [
@@ -105,15 +106,14 @@ class Transfers:
         copied end, forget the rest, and write the books anew from what lies in memory."""
         self._accelerator.link.halt()
         self._flying, self._offered = [], []
-        books = self.residency
-        books.resident[:], books.held[:], books.occupied = 0, 0, 0
-        books.place(self._accelerator.recount())
+        self.residency.clear()
+        self.residency.place(self._accelerator.recount())
 
-    def _copy(self, transfer: Transfer, slot: Slot, kind: str) -> Copy:
+    def _copy(self, transfer: Move, slot: Slot, kind: str) -> Copy:
         source = self._store.block(transfer.layer, transfer.expert)
         return Copy(transfer, source, slot.block, kind, slot=slot)
 
-    def _staged_copy(self, transfer: Transfer) -> Copy:
+    def _staged_copy(self, transfer: Move) -> Copy:
         if transfer.victim is not None:
             self._accelerator.leave(transfer.victim)
         source = self._store.block(transfer.layer, transfer.expert)

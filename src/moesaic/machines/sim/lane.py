@@ -59,10 +59,21 @@ class Lane:
             self._next()
 
     def replace_background(self, tasks: Iterable[Task]) -> None:
-        """Forget the background tasks that have not started and take these instead."""
+        """Forget the background tasks that have not started and take these instead; `wake` lets
+        them begin."""
         self._background = deque(tasks)
+        for task in self._background:
+            task.lane = self
+
+    def wake(self) -> None:
         if self.running is None:
             self._next()
+
+    def promote(self, task: Task) -> None:
+        """A background task becomes one that is not forgotten."""
+        if task in self._background:
+            self._background.remove(task)
+            self.submit(task)
 
     @property
     def remaining_ns(self) -> int:

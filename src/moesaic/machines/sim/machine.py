@@ -2,55 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
+from typing import Protocol
 
-from moesaic.core.body import Step
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.body import Decider
+from moesaic.core.capabilities import Capabilities
+from moesaic.core.layer_plan import PARTS, LayerPlan, Move
+from moesaic.core.offloading import CPU, GPU, VRAM
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import LayerRouting
-from moesaic.core.view import CPU, GPU, PCIE, PLANNER, Flight, View
-from moesaic.hardware.spec import HostSpec
+from moesaic.core.step import Step
+from moesaic.core.topology import Topology
+from moesaic.core.view import PLANNER, View
+from moesaic.machines.loop import run_layers
 from moesaic.machines.sim.clock import Clock
-from moesaic.machines.sim.lane import Lane, Task
+from moesaic.machines.sim.lane import Task
+from moesaic.machines.sim.moving import Moves, Moving
 from moesaic.machines.sim.physics import Physics
-from moesaic.machines.sim.sharing import WHOLE, Pool, SharingLane
+from moesaic.machines.sim.planning_cost import FREE, PlanningCost
+from moesaic.machines.sim.wiring import lanes_of
 
 STAGING = 2  # experts used once are double-buffered: one computes while the next arrives
 
+Slots = int | Mapping[str, int | None]
+
+
+SIMULATED = Capabilities(
+    devices=(GPU, CPU),
+    moves=True,
+    prefetch=True,
+    true_gates=False,  # routings carry what the trace has recorded
+    dense_follows=True,
+    virtual_time=True,
+)
+
+
+class RoutedStep(Protocol):
+    """What a simulated machine is given to do: a step, and its routing in every layer."""
+
+    @property
+    def step(self) -> Step: ...
+
+    def layer(self, layer: int) -> LayerRouting: ...
+
 
 class SimMachine:
-    """A GPU, a CPU and a link as lanes. Implements `core.machine.Body`; begin a step with
-    `begin(step, route)`, where `route(layer)` gives the routing a trace recorded.
+    """Devices and links as lanes. Implements `core.body.Body`, conducted layer by layer.
 
-    `dense_on[layer]` names the device of a layer's attention and shared experts (the GPU)."""
+    `slots` is how many experts the accelerator's memory holds, or that of several memories by
+    name (None: all of them); others hold what their capacity allows. `dense_on[layer]` names the
+    device of a layer's attention and shared experts (the first); `planning` is what the brain's
+    decisions cost in virtual time."""
 
     def __init__(
         self,
         physics: Physics,
-        slots: int,
+        slots: Slots,
         timeline: Timeline | None = None,
         dense_on: Sequence[str] | None = None,
+        planning: PlanningCost = FREE,
     ) -> None:
         model = physics.model
-        self.physics = physics
+        self.physics, self.topology, self.planning = physics, physics.topology, planning
+        devices = tuple(device.name for device in self.topology.devices)
+        self.capabilities = replace(SIMULATED, devices=devices)
         self.timeline = timeline if timeline is not None else Timeline(enabled=False)
         self.clock = Clock()
-        self.lanes = _lanes(physics.machine.host, self.clock, self.timeline)
-        self.memory = Residency(model.num_moe_layers, model.num_experts, slots)
-        self.bytes_moved = 0
+        self.lanes = lanes_of(physics.machine, self.topology, self.clock, self.timeline)
+        self.memory = Residency(
+            self.topology,
+            model.num_moe_layers,
+            model.num_experts,
+            _memory_slots(self.topology, slots, physics.expert_bytes),
+        )
+        self.moves = Moves(physics, self.memory, self.lanes, self.clock)
         self.planning_ns = 0
-        self._dense_on = dense_on if dense_on is not None else [GPU] * model.num_moe_layers
-        self._dense_devices = {GPU, *self._dense_on}
-        self._flight: tuple[Transfer, Task] | None = None
+        self._dense_device = self.topology.devices[0].name
+        self._dense_on = dense_on or [self._dense_device] * model.num_moe_layers
+        self._dense_devices = {self._dense_device, *self._dense_on}
         self._routed = 0  # layers so far
-        self._expert_costs: dict[tuple[str, int], int] = {}
-        self._transfer_ns, self._expert_bytes = physics.transfer_ns, physics.expert_bytes
+        self._steps = -1  # the number of the step under way
+        self._lookahead_ns = 0  # of the layer that was started last
+        self._expert_costs: dict[tuple[str, int, int, int], int] = {}
+        self._first_ns = {d.name: physics.first_ns(d.name) for d in self.topology.devices}
         self._dense_before = _dense_layers_before(model.moe_layers, model.num_layers)
+
+    def step(self, work: RoutedStep, brain: Decider) -> StepReport:
+        self.begin(work.step, work.layer)
+        return run_layers(self, brain, self.physics.model.num_moe_layers)
+
+    @property
+    def bytes_moved(self) -> int:
+        """Over all links, since the beginning."""
+        return self.moves.bytes_moved
 
     def begin(self, step: Step, route: Callable[[int], LayerRouting]) -> None:
         self._step, self._route = step, route
+        self._steps += 1
         self._step_start = self.clock.now
         self._dense_costs = {d: self._dense_ns(d) for d in self._dense_devices}
         self._reports: list[LayerReport] = []
@@ -67,40 +118,33 @@ class SimMachine:
         if self._shared is not None:
             self.lanes[device].submit(self._shared)
         self._routed += 1
-        self.lanes[PCIE].replace_background(())  # from here on the view must stay true
-        self._routing = self._route(layer)
+        self.moves.recall()  # from here on the view must stay true
+        self._routing = self._route(layer).at_step(self._steps)
         return self._routing
 
     def view(self, layer: int) -> View:
-        flights: tuple[Flight, ...] = ()
-        if self._flight is not None:
-            transfer, task = self._flight
-            flights = (Flight(transfer.layer, transfer.expert, task.end_ns - self.clock.now),)
-        return View(
-            resident=self.memory.resident,
-            slots=self.memory.slots,
-            held=self.memory.held,
-            occupied=self.memory.occupied,
-            in_flight=flights,
-            gpu_busy_ns=self.lanes[GPU].queued_ns(),
-            cpu_busy_ns=self.lanes[CPU].queued_ns(),
-            pcie_busy_ns=self.lanes[PCIE].remaining_ns,
-        )
+        busy = [self.lanes[name].queued_ns() for name in self.topology.lanes]
+        return View.of(self.memory, self.moves.flights(), busy)
 
-    def start(self, plan: LayerPlan, planning_ns: int) -> None:
+    def start(self, plan: LayerPlan) -> None:
         resident = self.memory.resident[plan.layer].tolist()
         served = [expert for queue in plan.queues.values() for expert in queue]
         hits = sum(resident[expert] for expert in served)
-        flight = self._flight[0] if self._flight is not None else None
-        coming = int(flight is not None and flight.layer == plan.layer and flight.expert in served)
+        coming = sum(
+            m.move.layer == plan.layer and m.move.expert in served for m in self.moves.under_way
+        )
+        work = self._routing.num_tokens, len(served)
+        planning_ns = self.planning.decision_ns(*work)
+        self._lookahead_ns = self.planning.lookahead_ns(*work)
         self.planning_ns += planning_ns
         self._advance_planning(plan.layer, planning_ns)
-        moved = len(plan.transfers) * self._expert_bytes
+        moved = self.moves.bytes_of(plan.transfers)
         now = self.clock.now
         self._started = LayerReport(plan.layer, now, now, len(served), hits, moved, coming)
         self._pending = self._submit(plan)
 
-    def offer(self, background: tuple[Transfer, ...], lookahead_ns: int) -> None:
+    def offer(self, background: tuple[Move, ...]) -> None:
+        lookahead_ns = self._lookahead_ns
         self._think(lookahead_ns)
         if not background:
             return
@@ -108,8 +152,7 @@ class SimMachine:
 
         def decided() -> None:
             if routed == self._routed:  # else the next layer came first
-                tasks = [self._transfer_task("prefetch", t) for t in background]
-                self.lanes[PCIE].replace_background(tasks)
+                self.moves.offer(background)
 
         if lookahead_ns:
             self.clock.at(self.clock.now + lookahead_ns, decided)
@@ -132,26 +175,26 @@ class SimMachine:
         self._reports.append(report)
         return report
 
-    def run(self, plan: LayerPlan, planning_ns: int = 0, lookahead_ns: int = 0) -> LayerReport:
+    def run(self, plan: LayerPlan) -> LayerReport:
         """A whole plan at once, background included."""
-        self.start(plan, planning_ns)
-        self.offer(plan.background, lookahead_ns)
+        self.start(plan)
+        self.offer(plan.background)
         return self.wait()
 
     def finish(self) -> StepReport:
-        step = self._step
+        step, device = self._step, self._dense_device
         for _ in range(self._dense_before[-1]):
-            self._do_now(GPU, Task("dense", self._dense_costs[GPU][0]))
-        head = Task("dense", self.physics.head_ns(step.sequences), tokens=step.sequences)
-        self._do_now(GPU, head)
+            self._do_now(device, Task("dense", self._dense_costs[device][0]))
+        head = Task("dense", self.physics.head_ns(step.num_sequences), tokens=step.num_sequences)
+        self._do_now(device, head)
         return StepReport(self._step_start, self.clock.now, step.tokens, tuple(self._reports))
 
-    def probe(self, device: str, tokens: int, experts: int) -> int:
-        first = self.physics.cpu_first_ns if device == CPU else 0
-        return first + experts * self.physics.expert_ns(device, tokens)
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
+        expert_ns = self.physics.expert_ns(device, tokens, placement)
+        return self._first_ns[device] + experts * expert_ns
 
-    def probe_transfer(self) -> int:
-        return self.physics.transfer_ns
+    def probe_transfer(self, link: str | None = None) -> int:
+        return self.physics.move_ns(self.topology.links[0].name if link is None else link)
 
     def _dense_ns(self, device: str) -> tuple[int, int, int]:
         """A layer without experts, a MoE layer's attention, its shared experts; this step."""
@@ -166,32 +209,20 @@ class SimMachine:
 
     def _submit(self, plan: LayerPlan) -> list[Task]:
         """Queue everything in the plan; returns the tasks the layer must wait for."""
-        moves = [self._transfer_task("transfer", transfer) for transfer in plan.transfers]
-        arrivals = {
-            transfer.expert: task for transfer, task in zip(plan.transfers, moves, strict=True)
-        }
-        if self._flight is not None and self._flight[0].layer == plan.layer:
-            arrivals[self._flight[0].expert] = self._flight[1]
+        moves = [self.moves.prepare("transfer", move) for move in plan.transfers]
+        coming = [m for m in self.moves.under_way if m.move.layer == plan.layer]
+        arrivals = {(m.move.expert, m.move.destination): m for m in (*moves, *coming)}
         loads = self._routing.loads(self.physics.model.num_experts).tolist()
+        located = self.memory.located[:, plan.layer].tolist()
         queues = {
-            device: self._expert_tasks(plan.layer, device, experts, loads)
-            for device, experts in plan.queues.items()
+            device: self._expert_tasks(plan, device, loads, located, arrivals)
+            for device in plan.queues
         }
-        staged: list[Task] = []
-        for task in queues.get(GPU, ()):
-            arrival = arrivals.get(task.expert)
-            if arrival is None:
-                continue
-            task.after(arrival)
-            if arrival.kind == "transfer" and not plan.transfers[moves.index(arrival)].keep:
-                if len(staged) >= STAGING:
-                    arrival.after(staged[-STAGING])
-                staged.append(task)
         for device, tasks in queues.items():
             for task in tasks:
                 self.lanes[device].submit(task)
-        for task in moves:
-            self.lanes[PCIE].submit(task)
+        for moving in moves:
+            moving.submit()
         last = [tasks[-1] for tasks in queues.values() if tasks]
         return last if self._shared is None else [*last, self._shared]
 
@@ -202,55 +233,61 @@ class SimMachine:
             self.timeline.add(Span(PLANNER, "plan", start, self.clock.now, layer, -1, 0))
 
     def _expert_tasks(
-        self, layer: int, device: str, experts: tuple[int, ...], loads: list[int]
+        self,
+        plan: LayerPlan,
+        device: str,
+        loads: list[int],
+        located: list[list[int]],
+        arrivals: Mapping[tuple[int, int], Moving],
     ) -> list[Task]:
+        """A device's queue, each waiting for its weights where they are under way."""
         tasks: list[Task] = []
-        for expert in experts:
-            cost = self._expert_ns(device, loads[expert])
-            if device == CPU and not tasks:
-                cost += self.physics.cpu_first_ns
-            tasks.append(Task("expert", cost, layer, expert, loads[expert]))
+        staged: list[Task] = []
+        reads = self.topology.reads[self.topology.device_index[device]]
+        for expert in plan.queues[device]:
+            parts = plan.parts[expert][device] if expert in plan.parts else PARTS
+            there = [p for p in reads if located[p][expert]]
+            arrival: Moving | None = None
+            if not there:
+                coming = [arrivals[expert, p] for p in reads if (expert, p) in arrivals]
+                assert coming, f"expert {expert} is nowhere the {device} could read it"
+                arrival = coming[0]
+                there = [arrival.move.destination]
+            cost = min(self._expert_ns(device, loads[expert], p, parts) for p in there)
+            cost += 0 if tasks else self._first_ns[device]
+            task = Task("expert", cost, plan.layer, expert, loads[expert])
+            if arrival is not None:
+                _wait_for(task, arrival, staged)
+            tasks.append(task)
         return tasks
 
-    def _expert_ns(self, device: str, tokens: int) -> int:
-        key = (device, tokens)
+    def _expert_ns(self, device: str, tokens: int, placement: int, parts: int) -> int:
+        key = (device, tokens, placement, parts)
         cost = self._expert_costs.get(key)
         if cost is None:
-            cost = self._expert_costs[key] = self.physics.expert_ns(device, tokens)
+            name = self.topology.placements[placement].name
+            cost = self._expert_costs[key] = self.physics.expert_ns(device, tokens, name, parts)
         return cost
 
-    def _transfer_task(self, kind: str, transfer: Transfer) -> Task:
-        task = Task(kind, self._transfer_ns, transfer.layer, transfer.expert)
 
-        def started() -> None:
-            self.memory.start(transfer)
-            self.bytes_moved += self._expert_bytes
-            self._flight = (transfer, task)
-
-        def ended() -> None:
-            self.memory.complete(transfer)
-            self._flight = None
-
-        task.on_start, task.on_end = started, ended
-        return task
+def _wait_for(task: Task, arrival: Moving, staged: list[Task]) -> None:
+    """An expert used once takes the place of the one staged `STAGING` before it."""
+    for _, part in arrival.tasks:
+        task.after(part)
+    if arrival.kind == "transfer" and not arrival.move.keep:
+        if len(staged) >= STAGING:
+            for _, part in arrival.tasks:
+                part.after(staged[-STAGING])
+        staged.append(task)
 
 
-def _lanes(host: HostSpec | None, clock: Clock, timeline: Timeline) -> dict[str, Lane]:
-    """One per device and for the link; where they share a host, they feel each other, and so
-    they feel the planner."""
-    if host is None:
-        return {name: Lane(name, clock, timeline) for name in (GPU, CPU, PCIE)}
-    pool = Pool()
-    shares = {
-        GPU: host.gpu_share,
-        CPU: host.cpu_share,
-        PCIE: host.link_share,
-        PLANNER: host.planner_share,
-    }
-    return {
-        name: SharingLane(name, clock, timeline, pool, round(share * WHOLE))
-        for name, share in shares.items()
-    }
+def _memory_slots(topology: Topology, given: Slots, expert_bytes: int) -> list[int | None]:
+    by_name = {VRAM: given} if isinstance(given, int) else given
+    slots: list[int | None] = []
+    for memory in topology.memories:
+        size = memory.capacity_bytes
+        slots.append(by_name.get(memory.name, None if size is None else size // expert_bytes))
+    return slots
 
 
 def _dense_layers_before(moe_layers: tuple[int, ...], num_layers: int) -> list[int]:

@@ -5,12 +5,18 @@ This is the simulator's truth. Policies never see it; they measure it through pr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
 
-from moesaic.core.body import Step
 from moesaic.core.dtypes import weight_bytes
+from moesaic.core.layer_plan import PARTS
+from moesaic.core.offloading import CPU, GPU, PCIE
+from moesaic.core.step import Step
+from moesaic.core.topology import Topology
 from moesaic.core.units import GB, NS_PER_S, ns_from_us
-from moesaic.core.view import CPU, GPU
-from moesaic.hardware.spec import CpuSpec, GpuSpec, MachineSpec
+from moesaic.hardware.processors import Processor
+from moesaic.hardware.spec import MachineSpec
+from moesaic.hardware.topology import placement_name
 from moesaic.model_info.model_spec import ModelSpec
 
 ACTIVATION_BYTES = 2  # activations and the KV cache are 16-bit
@@ -25,40 +31,65 @@ class Physics:
     expert_dtype: str = "bf16"
     dense_dtype: str = "bf16"
 
-    def expert_ns(self, device: str, tokens: int) -> int:
-        """One routed expert, not the first of its layer."""
-        processor = self._processor(device)
+    @property
+    def topology(self) -> Topology:
+        return self.machine.topology()
+
+    def expert_ns(
+        self, device: str, tokens: int, placement: str | None = None, parts: int = PARTS
+    ) -> int:
+        """One routed expert, not the first of its layer, from the device's own memory or from
+        where it lies; or so many thousandths of it."""
+        processor = self.machine.processor(device)
         size, flops = self.expert_bytes, 2 * self.model.expert_params * tokens
+        if parts != PARTS:
+            size, flops = -(-size * parts // PARTS), -(-flops * parts // PARTS)
         overhead = ns_from_us(processor.expert_overhead_us)
-        rate = processor.expert_bandwidth_gb_s(self.expert_dtype)
+        rate = self._reading_gb_s(processor, placement)
         return overhead + roofline_ns(processor, size, flops, self.expert_dtype, rate)
+
+    def _reading_gb_s(self, processor: Processor, placement: str | None) -> float:
+        for name, rate in processor.reads_gb_s.items():
+            if placement_name(self.machine, name) == placement:
+                return rate
+        return processor.expert_bandwidth_gb_s(self.expert_dtype)
+
+    def first_ns(self, device: str) -> int:
+        """What the first expert of a layer costs more than the following ones."""
+        return _fixed_ns(self.machine.processor(device), "first_expert_us")
 
     @property
     def cpu_first_ns(self) -> int:
-        return ns_from_us(self.machine.cpu.first_expert_us)
+        return self.first_ns(CPU)
 
     @property
     def expert_bytes(self) -> int:
         return self.model.expert_bytes(self.expert_dtype)
 
+    def move_ns(self, link: str, share: Fraction = Fraction(1)) -> int:
+        """One expert, or a share of it, over a link."""
+        spec = self.machine.link(link)
+        flight = self.carried_bytes(share) / (spec.bandwidth_gb_s * GB) * NS_PER_S
+        return ns_from_us(spec.latency_us) + round(flight)
+
+    def carried_bytes(self, share: Fraction) -> int:
+        return ceil(self.expert_bytes * share)
+
     @property
     def transfer_ns(self) -> int:
-        link = self.machine.pcie
-        flight = self.expert_bytes / (link.bandwidth_gb_s * GB) * NS_PER_S
-        return ns_from_us(link.latency_us) + round(flight)
+        """One expert from the host to the accelerator."""
+        return self.move_ns(PCIE)
 
     def attention_ns(self, device: str, step: Step) -> int:
         """One layer's attention, norms and router: weights and KV cache read, products done."""
         model, tokens = self.model, step.tokens
         params = model.attention_params + model.router_params
-        per_sequence = tokens // step.sequences
-        pairs = tokens * (step.context + (per_sequence + 1) / 2)
-        kv = step.sequences * (step.context + per_sequence)
         size = weight_bytes(params, self.dense_dtype)
-        size += kv * model.kv_values_per_token * ACTIVATION_BYTES
-        flops = 2 * params * tokens + pairs * model.attention_flops_per_pair
-        overhead = ns_from_us(self.machine.gpu.layer_overhead_us) if device == GPU else 0
-        return overhead + roofline_ns(self._processor(device), size, flops, self.dense_dtype)
+        size += step.kv_tokens * model.kv_values_per_token * ACTIVATION_BYTES
+        flops = 2 * params * tokens + step.attention_pairs * model.attention_flops_per_pair
+        processor = self.machine.processor(device)
+        overhead = _fixed_ns(processor, "layer_overhead_us")
+        return overhead + roofline_ns(processor, size, flops, self.dense_dtype)
 
     def shared_ns(self, device: str, tokens: int) -> int:
         """The shared experts of one MoE layer; 0 where the model has none."""
@@ -76,18 +107,19 @@ class Physics:
     def _dense_block_ns(self, device: str, params: int, tokens: int) -> int:
         if params == 0:
             return 0
-        processor = self._processor(device)
+        processor = self.machine.processor(device)
         size = weight_bytes(params, self.dense_dtype)
         overhead = ns_from_us(processor.expert_overhead_us)
         return overhead + roofline_ns(processor, size, 2 * params * tokens, self.dense_dtype)
 
-    def _processor(self, device: str) -> GpuSpec | CpuSpec:
-        assert device in (GPU, CPU), f"no such device: {device}"
-        return self.machine.gpu if device == GPU else self.machine.cpu
+
+def _fixed_ns(processor: Processor, cost: str) -> int:
+    """A fixed cost that only some kinds of processor have."""
+    return ns_from_us(getattr(processor, cost, 0.0))
 
 
 def roofline_ns(
-    processor: GpuSpec | CpuSpec, size: int, flops: float, dtype: str, gb_s: float | None = None
+    processor: Processor, size: int, flops: float, dtype: str, gb_s: float | None = None
 ) -> int:
     """The longer of reading the weights, at the processor's usual rate or at `gb_s`, and
     multiplying with them."""

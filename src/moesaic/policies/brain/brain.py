@@ -8,11 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.core.layer_plan import LayerPlan, Transfer
+from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.legality import check
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import LayerReport
 from moesaic.core.routing import ExpertId, LayerRouting
-from moesaic.core.view import CPU, GPU, View
+from moesaic.core.view import View
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain import fields as at
 from moesaic.policies.brain import handle, lookahead
@@ -26,7 +27,7 @@ from moesaic.policies.cache.base import Cache
 from moesaic.policies.future import Future
 from moesaic.policies.prefetch.base import PYTHON as PYTHON_PREFETCH
 from moesaic.policies.prefetch.base import Prefetch
-from moesaic.policies.schedule.base import CompiledSchedule, Schedule
+from moesaic.policies.schedule.base import Assignment, CompiledSchedule, Schedule
 from moesaic.policies.shape import Shape
 
 _NO_SCORES = np.zeros((0, 0), dtype=np.float32)
@@ -57,6 +58,7 @@ class Brain:
         self.cache, self.prefetch = cache, prefetch
         self._shape, self._future, self._checked = shape, future, checked
         self._step = -1  # passes begun
+        self._assigned: Assignment | None = None  # by a schedule in Python, until its plan is made
         self._decided: tuple[LayerRouting, View | None, LayerPlan] | None = None
         tokens = belief.tables.shape[1]
         sizes = Sizes(shape.layers, shape.experts, prefetch.lookahead, cache.planes, 64, tokens)
@@ -92,6 +94,7 @@ class Brain:
         self.state, self._words = state, state.words
         arrays = (state.of(f) for f in (at.VALUES, at.CACHE_MEMORY, at.CACHE_NUMBERS))
         self.cache.attach(*arrays)  # type: ignore[arg-type]
+        self._entries = state.sizes.entries
         self._plan_at = int(self._words[at.PLAN])
         self._background_at = int(self._words[at.BACKGROUND])
 
@@ -118,6 +121,7 @@ class Brain:
         if tokens > self.state.sizes.cost_tokens:
             self._use(self.state.grown(self.state.sizes.entries, tokens))
         self.state.of(at.COSTS)[:, :tokens] = belief.tables
+        self._cost_tokens = tokens
         self._words[at.CPU_FIRST_NS] = belief.cpu_first_ns
         self._words[at.TRANSFER_NS] = belief.transfer_ns
         self._words[at.DECISION_NS] = belief.decision_ns
@@ -143,6 +147,9 @@ class Brain:
         self._make_space(routing)
         length = self._decide(routing, view)
         plan = self._read_plan(routing.layer, length)
+        if self._assigned is not None:
+            queues, parts = {**plan.queues, **self._assigned.others}, self._assigned.parts
+            plan, self._assigned = plan._replace(queues=queues, parts=parts), None
         # The body may start while the look-ahead goes on; that must not change what it sees.
         kept = view.copy() if self._checked else None
         if kept is not None:
@@ -151,24 +158,25 @@ class Brain:
         return plan
 
     def _make_space(self, routing: LayerRouting) -> None:
-        tokens, entries = routing.num_tokens, max(routing.ranked.size, routing.experts.size)
-        if tokens >= self._belief.tables.shape[1]:
+        tokens, entries = len(routing.experts), max(routing.ranked.size, routing.experts.size)
+        if tokens >= self._cost_tokens:
             self.belief = self._belief.covering(tokens)
-        if entries > self.state.sizes.entries:
+        if entries > self._entries:
             self._use(self.state.grown(2 * entries, self.state.sizes.cost_tokens))
 
     def _decide(self, routing: LayerRouting, view: View) -> int:
         s = self._words
         s[at.NUM_FLIGHTS] = 0
         if view.in_flight:
-            assert len(view.in_flight) <= at.FLIGHT_CAPACITY, "too many transfers under way"
-            s[at.NUM_FLIGHTS] = len(view.in_flight)
+            coming = view.arriving
+            assert len(coming) <= at.FLIGHT_CAPACITY, "too many transfers under way"
+            s[at.NUM_FLIGHTS] = len(coming)
             first = int(s[at.FLIGHTS])
-            s[first : first + 3 * len(view.in_flight)] = [n for f in view.in_flight for n in f]
+            s[first : first + 3 * len(coming)] = [n for f in coming for n in f[:3]]
         inputs = (
             s, self._step, routing.layer, routing.experts, routing.ranked, routing.scores,
-            view.resident, view.held, view.occupied,
-            view.gpu_busy_ns, view.cpu_busy_ns, view.pcie_busy_ns,
+            view.located, view.memory_held, view.memory_occupied, view.busy_ns,
+            view.topology.units, len(view.topology.devices),
         )  # fmt: skip
         if self._compiled:
             return handle.decide(*inputs)
@@ -176,7 +184,9 @@ class Brain:
         if isinstance(self._schedule, CompiledSchedule):
             apply_schedule(s)
         else:
-            assign_in_python(self._schedule, self.state, routing.layer, self._belief)
+            self._assigned = assign_in_python(
+                self._schedule, self.state, routing.layer, self._belief, view
+            )
         if self.cache.rule == PYTHON_CACHE:
             self.cache.observe(routing)
         else:
@@ -195,7 +205,7 @@ class Brain:
         transfers = _moves(words[moves_at:], moved) if moved else ()
         return LayerPlan(layer, queues, transfers, (), estimated)
 
-    def look_ahead(self) -> tuple[Transfer, ...]:
+    def look_ahead(self) -> tuple[Move, ...]:
         """What to move in idle link time; follows `decide`, and may be thought out while the
         body executes that decision."""
         if self._decided is None:
@@ -232,7 +242,9 @@ class Brain:
                 self._use(self.state.grown(2 * largest, self.state.sizes.cost_tokens))
                 s = self._words
             for number, forecast in enumerate(given):
-                fill_forecast(s, number, forecast.layer, forecast.ranked, forecast.scores)
+                later = 0 if forecast.step is None else forecast.step - routing.step
+                ranked, scores = forecast.ranked, forecast.scores
+                fill_forecast(s, number, self._step + later, forecast.layer, ranked, scores)
             s[at.FORECASTS] = len(given)
         if self.prefetch.rule != PYTHON_PREFETCH:
             return lookahead.finish(s)
@@ -253,18 +265,18 @@ class Brain:
         """Without slots there is nothing to decide, to keep or to foresee, and no time is lost
         on it: the layer waits for this."""
         self._decided = None
-        chosen = routing.experts.tolist()
-        queue = tuple(chosen[0] if len(chosen) == 1 else sorted({e for row in chosen for e in row}))
+        chosen = routing.used().tolist()
+        queue = tuple(chosen if routing.num_tokens == 1 else sorted(set(chosen)))
         plan = LayerPlan(routing.layer, {CPU: queue})
         if self._checked:
             check(plan, routing.loads(self._shape.experts), view)
         return plan
 
 
-def _moves(words: list[int], count: int) -> tuple[Transfer, ...]:
+def _moves(words: list[int], count: int) -> tuple[Move, ...]:
     found = []
     for i in range(0, count * at.MOVE_WORDS, at.MOVE_WORDS):
         layer, expert, victim_layer, victim, keep = words[i : i + at.MOVE_WORDS]
         evicted = ExpertId(victim_layer, victim) if victim_layer >= 0 else None
-        found.append(Transfer(layer, expert, evicted, bool(keep)))
+        found.append(Move(layer, expert, evicted, bool(keep)))
     return tuple(found)

@@ -94,6 +94,7 @@ PLAN_HEADER = 4  # GPU experts, CPU experts, moves, estimated nanoseconds; then 
     PLAN,
     BACKGROUND,
     FORECAST_SHAPES,
+    FORECAST_STEPS,
     FORECAST_IDS,
     FORECAST_SCORES,
     PAIRS,
@@ -112,8 +113,8 @@ PLAN_HEADER = 4  # GPU experts, CPU experts, moves, estimated nanoseconds; then 
     LATER_COUNTS,
     LATER_WEIGHTS,
     PICKS,
-) = range(NUM_SCALARS, NUM_SCALARS + 2 * 40, 2)
-FIRST_ARRAY_WORD = NUM_SCALARS + 2 * 40
+) = range(NUM_SCALARS, NUM_SCALARS + 2 * 41, 2)
+FIRST_ARRAY_WORD = NUM_SCALARS + 2 * 41
 
 
 @compiled

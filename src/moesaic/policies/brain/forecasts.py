@@ -19,14 +19,16 @@ _WEIGHT = 0.02  # of the newest layer in the running share of right forecasts
 
 @compiled
 def fill_forecast(
-    s: Ints, number: int, layer: int, ranked: Ints, scores: NDArray[np.float32]
+    s: Ints, number: int, step: int, layer: int, ranked: Ints, scores: NDArray[np.float32]
 ) -> None:
-    """The body's forecast of a later layer, cut to top-k; nearest layer first."""
+    """The body's forecast of a later layer, of this pass or another, cut to top-k; nearest layer
+    first."""
     tokens, ranks = ranked.shape[0], min(ranked.shape[1], s[at.TOP_K])
     if s[at.ORACLE]:
         ranks = ranked.shape[1]  # one row with every expert as often as it has tokens
     shape = at.ints(s, at.FORECAST_SHAPES).reshape(s[at.LOOKAHEAD], 3)[number]
     shape[0], shape[1], shape[2] = layer, tokens, ranks
+    at.ints(s, at.FORECAST_STEPS)[number] = step
     ids = at.ints(s, at.FORECAST_IDS).reshape(s[at.LOOKAHEAD], s[at.ENTRIES])[number]
     given = at.floats(s, at.FORECAST_SCORES).reshape(s[at.LOOKAHEAD], s[at.ENTRIES])[number]
     for token in range(tokens):
@@ -132,6 +134,7 @@ def predict(s: Ints) -> int:
     for d in range(count):
         later = layer + d + 1
         shapes[d, 0], shapes[d, 1], shapes[d, 2] = later, tokens, ranks
+        at.ints(s, at.FORECAST_STEPS)[d] = s[at.STEP]
         ratios[:, experts] = 0.0
         for token in range(tokens):
             mine = chosen[token * used : (token + 1) * used]
@@ -198,8 +201,8 @@ def expect(s: Ints, count: int) -> None:
     waiting = at.ints(s, at.PENDING_SHAPES).reshape(ahead + 1, ahead, 3)
     pending = at.ints(s, at.PENDING).reshape(ahead + 1, ahead, s[at.ENTRIES])
     for d in range(count):
-        distance = shapes[d, 0] - s[at.LAYER] - 1
-        address = s[at.STEP] * s[at.LAYERS] + shapes[d, 0]
+        address = at.ints(s, at.FORECAST_STEPS)[d] * s[at.LAYERS] + shapes[d, 0]
+        distance = address - s[at.STEP] * s[at.LAYERS] - s[at.LAYER] - 1
         if not 0 <= distance < ahead:
             continue
         slot, size = address % (ahead + 1), shapes[d, 1] * shapes[d, 2]

@@ -17,6 +17,23 @@ from moesaic.policies.timelines import Ints
 
 
 @compiled
+def _fill_view(
+    s: Ints,
+    located: NDArray[np.uint8],
+    held: Ints,
+    occupied: Ints,
+    busy_ns: Ints,
+    units: int,
+    link: int,
+) -> None:
+    """A view's arrays as they are: the accelerator's memory comes first, `link` is the lane of its
+    link, slots are counted in `units`."""
+    slots = held[0] if units == 1 else held[0] // units
+    taken = occupied[0] // units
+    fill_view(s, located[0], slots, taken, busy_ns[0], busy_ns[1], busy_ns[link])
+
+
+@compiled
 def fill(
     s: Ints,
     step: int,
@@ -24,16 +41,16 @@ def fill(
     experts: Ints,
     ranked: Ints,
     scores: NDArray[np.float32],
-    resident: NDArray[np.uint8],
+    located: NDArray[np.uint8],
     held: Ints,
-    occupied: int,
-    gpu_busy_ns: int,
-    cpu_busy_ns: int,
-    link_busy_ns: int,
+    occupied: Ints,
+    busy_ns: Ints,
+    units: int,
+    link: int,
 ) -> None:
     """Routing and view into the buffer, and the layer as a schedule sees it."""
     fill_routing(s, step, layer, experts, ranked, scores)
-    fill_view(s, resident, held, occupied, gpu_busy_ns, cpu_busy_ns, link_busy_ns)
+    _fill_view(s, located, held, occupied, busy_ns, units, link)
     take_up(s)
 
 
@@ -45,16 +62,16 @@ def decide(
     experts: Ints,
     ranked: Ints,
     scores: NDArray[np.float32],
-    resident: NDArray[np.uint8],
+    located: NDArray[np.uint8],
     held: Ints,
-    occupied: int,
-    gpu_busy_ns: int,
-    cpu_busy_ns: int,
-    link_busy_ns: int,
+    occupied: Ints,
+    busy_ns: Ints,
+    units: int,
+    link: int,
 ) -> int:
     """A whole decision from its inputs; returns the plan's length in words."""
     fill_routing(s, step, layer, experts, ranked, scores)
-    fill_view(s, resident, held, occupied, gpu_busy_ns, cpu_busy_ns, link_busy_ns)
+    _fill_view(s, located, held, occupied, busy_ns, units, link)
     return deciding.decide(s)
 
 

@@ -8,25 +8,30 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from moesaic.core.routing import ExpertId, Forecast
+from moesaic.core.view import View
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain import fields as at
 from moesaic.policies.brain import lookahead
 from moesaic.policies.prefetch.base import Outlook, Prefetch
-from moesaic.policies.schedule.base import Schedule, Work
+from moesaic.policies.schedule.base import Assignment, Schedule, Work
 
 if TYPE_CHECKING:
     from moesaic.policies.brain.state import State
 
 
-def assign_in_python(schedule: Schedule, state: State, layer: int, belief: Belief) -> None:
+def assign_in_python(
+    schedule: Schedule, state: State, layer: int, belief: Belief, view: View
+) -> Assignment:
+    """Also returned: queues of devices that the buffer has no place for are in nothing else."""
     active = int(state.words[at.ACTIVE])
-    work = Work(layer, active, state.of(at.TABLE), state.of(at.LANES), belief)  # type: ignore[arg-type]
+    work = Work(layer, active, state.of(at.TABLE), state.of(at.LANES), belief, view)  # type: ignore[arg-type]
     found = schedule.assign(work)
     rows = state.of(at.ASSIGNED)
     for row, experts in enumerate((found.gpu, found.cpu, found.moved)):
         rows[row, : len(experts)] = experts
         rows[3, row] = len(experts)
     rows[3, 3] = found.believed_ns
+    return found
 
 
 def propose_in_python(prefetch: Prefetch, state: State, belief: Belief) -> int:

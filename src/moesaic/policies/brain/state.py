@@ -63,6 +63,7 @@ def arrays(n: Sizes) -> list[Array]:
         Array(at.PLAN, INT, (at.PLAN_HEADER + 2 * experts + at.MOVE_WORDS * moves,)),
         Array(at.BACKGROUND, INT, (at.MAX_PROPOSED, at.MOVE_WORDS)),
         Array(at.FORECAST_SHAPES, INT, (ahead, 3)),  # layer, tokens, ranks
+        Array(at.FORECAST_STEPS, INT, (ahead,)),  # the pass each speaks about
         Array(at.FORECAST_IDS, INT, (ahead, entries)),
         Array(at.FORECAST_SCORES, FLOAT, (ahead, entries)),
         Array(at.PAIRS, FLOAT, (ahead, layers, experts, experts)),  # [distance, layer, before, now]

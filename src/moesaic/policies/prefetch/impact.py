@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from moesaic.core.routing import ExpertId
 from moesaic.policies.compiled import compiled
 from moesaic.policies.prefetch.base import IMPACT, MOST_BACKGROUND, Outlook, Prefetch
+from moesaic.policies.schedule.base import HYBRID
 from moesaic.policies.schedule.rules import apply_rule
 from moesaic.policies.timelines import (
     ABSENT,
@@ -81,7 +82,9 @@ def _best_of_layer(
 ) -> tuple[int, int]:
     """The missing expert whose arrival helps the layer most: (impact, column), or (0, -1).
 
-    `arrival` counts from when the layer's experts start; 0 is in time."""
+    `arrival` counts from when the layer's experts start; 0 is in time. Experts of one load are
+    alike, and the first of them is valued for all; not so to `hybrid`, which may take a cached
+    one from the GPU later, but not one that was moved."""
     for i in range(n):
         scratch[1, i] = tables[0, table[LOAD, i]]
         scratch[2, i] = tables[1, table[LOAD, i]]
@@ -89,9 +92,11 @@ def _best_of_layer(
     before = apply_rule(rule, kind, ready, gpu, cpu, lanes, n, spare)
     impact = 0
     column = -1
+    valued = -1
     for i in range(n):
-        if ready[i] != ABSENT or not table[CANDIDATE, i]:
+        if ready[i] != ABSENT or not table[CANDIDATE, i] or table[LOAD, i] == valued:
             continue
+        valued = table[LOAD, i] if rule != HYBRID else -1
         ready[i] = arrival
         gain = before - apply_rule(rule, kind, ready, gpu, cpu, lanes, n, spare)
         ready[i] = ABSENT

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from moesaic.core.view import CPU, GPU
+from moesaic.core.offloading import CPU, GPU
+from moesaic.core.view import View
 from moesaic.policies.belief import Belief
 from moesaic.policies.timelines import MOVED, ON_CPU, Ints, finish_time, gpu_order
 
@@ -26,19 +27,23 @@ class Work:
     table: Ints  # rows EXPERT, LOAD, READY; columns 0 to n - 1 are in use
     lanes: Ints
     belief: Belief
+    view: View | None = None  # where everything lies, for who looks beyond GPU, CPU and link
 
 
 class Assignment(NamedTuple):
-    """Experts per device in order, and those to be transferred for the GPU, in order."""
+    """Experts per device in order, and those to be transferred for the GPU, in order. `others` are
+    the queues of further devices; `parts` as in a plan."""
 
     gpu: tuple[int, ...]
     cpu: tuple[int, ...]
     moved: tuple[int, ...]
     believed_ns: int
+    others: Mapping[str, tuple[int, ...]] = {}
+    parts: Mapping[int, Mapping[str, int]] = {}
 
     @property
     def queues(self) -> dict[str, tuple[int, ...]]:
-        return {GPU: self.gpu, CPU: self.cpu}
+        return {GPU: self.gpu, CPU: self.cpu, **self.others}
 
 
 def served_as(work: Work, kind: Sequence[int] | Ints) -> Assignment:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from moesaic.workloads.stats.load import used_numbers
 from moesaic.workloads.stats.sample import Sample
 
 DRAWS = 100  # batches drawn per size: the mean is then good to about 0.002
@@ -30,11 +31,10 @@ def batch_loads(sample: Sample, batch: int, seed: int = 0) -> NDArray[np.int64]:
     sample: drawn with repetition."""
     rng = np.random.default_rng([seed, batch])
     tokens, layers, experts = len(sample.ranked), sample.num_layers, sample.num_experts
-    offsets = np.arange(layers)[:, None] * experts
-    draws = []
+    chosen, draws = sample.chosen, []
     for _ in range(DRAWS):
         rows = rng.choice(tokens, batch, replace=batch > tokens)
-        flat = (sample.chosen[rows].astype(np.int64) + offsets).ravel()
+        flat = used_numbers(chosen[rows], experts)
         draws.append(np.bincount(flat, minlength=layers * experts))
     return np.stack(draws).reshape(DRAWS, layers, experts)
 
@@ -47,7 +47,7 @@ def active_fraction(sample: Sample, batch: int, seed: int = 0) -> float:
 def temperatures(sample: Sample, batch: int, seed: int = 0) -> dict[str, Temperature]:
     """Hot, warm and cold experts at a batch size (after TriMoE Fig. 3), idle ones being cold."""
     loads = batch_loads(sample, batch, seed)
-    mean = batch * sample.top_k / sample.num_experts
+    mean = batch * sample.experts_per_token / sample.num_experts
     cold, hot = loads < COLD_BELOW * mean, loads >= HOT_FROM * mean
     classes = {"hot": hot, "warm": ~cold & ~hot, "cold": cold}
     total = loads.sum()

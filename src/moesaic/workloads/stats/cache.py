@@ -39,6 +39,8 @@ def _stack_depths(
                 height, document = 0, document + 1
             for rank in range(top_k):
                 expert = np.int64(chosen[token, layer, rank])
+                if expert < 0:  # padding: the token uses fewer
+                    continue
                 depth = 0
                 while depth < height and stack[depth] != expert:
                     depth += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from moesaic.core.routing import UNUSED
 from moesaic.workloads.stats.sample import Sample
 
 Chosen = NDArray[np.int64]  # [tokens, k] of one layer
@@ -33,10 +34,12 @@ def _bayes_recall(train: list[Chosen], test: list[Chosen], distance: int, expert
     recalls = []
     for layer in range(len(train) - distance):
         now, then = train[layer], train[layer + distance]
-        pairs = (now[:, :, None] * experts + then[:, None, :]).ravel()
+        known = (now != UNUSED)[:, :, None] & (then != UNUSED)[:, None, :]
+        pairs = (now[:, :, None] * experts + then[:, None, :])[known]
         together = np.bincount(pairs, minlength=experts**2).reshape(experts, experts)
-        uses = np.bincount(then.ravel(), minlength=experts)
+        uses = np.bincount(then[then != UNUSED], minlength=experts)
         given = np.log((together + 1) / (uses + 2)).astype(np.float32)
+        given = np.concatenate([given, np.zeros((1, experts), np.float32)])  # of `UNUSED`, the last
         scores = np.log(uses + 1).astype(np.float32) + sum(given[s] for s in test[layer].T)
         recalls.append(_recall(scores, test[layer + distance]))
     return float(np.mean(recalls)) if recalls else 0.0
@@ -47,14 +50,15 @@ def _recall(scores: NDArray[np.float32], truth: Chosen) -> float:
     if top_k == scores.shape[1]:
         return 1.0
     guesses = np.argpartition(-scores, top_k, axis=1)[:, :top_k]
-    return float((guesses[:, :, None] == truth[:, None, :]).any(axis=2).mean())
+    found = (guesses[:, :, None] == truth[:, None, :]).any(axis=1)  # of every true expert
+    return float(found[truth != UNUSED].mean())
 
 
 def _popular_recall(train: list[Chosen], test: list[Chosen], experts: int) -> float:
     """Of every layer but the first, like the others."""
     recalls = []
     for now, then in zip(train[1:], test[1:], strict=True):
-        uses = np.bincount(now.ravel(), minlength=experts)
+        uses = np.bincount(now[now != UNUSED], minlength=experts)
         best = np.argsort(-uses, kind="stable")[: now.shape[1]]
-        recalls.append(np.isin(then, best).mean())
+        recalls.append(np.isin(then[then != UNUSED], best).mean())
     return float(np.mean(recalls)) if recalls else 0.0

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from moesaic.core.routing import UNUSED
 from moesaic.workloads.stats.sample import Sample
 
 
 def loads(sample: Sample) -> NDArray[np.int64]:
     """How often each expert was chosen, [L, E]."""
     layers, experts = sample.num_layers, sample.num_experts
-    flat = sample.chosen.astype(np.int64) + np.arange(layers)[:, None] * experts
-    counts = np.bincount(flat.ravel(), minlength=layers * experts)
+    counts = np.bincount(used_numbers(sample.chosen, experts), minlength=layers * experts)
     return counts.reshape(layers, experts)
+
+
+def used_numbers(chosen: NDArray[Any], experts: int) -> NDArray[np.int64]:
+    """Of chosen experts [tokens, L, k] those that are used, in one list, counted through all
+    layers: expert e of layer l is l * experts + e."""
+    numbers: NDArray[np.int64] = chosen.astype(np.int64)
+    flat = numbers + np.arange(chosen.shape[1])[:, None] * experts
+    return np.asarray(flat[numbers != UNUSED])
 
 
 def top_shares(counts: NDArray[np.int64], fractions: tuple[float, ...]) -> list[float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from moesaic.core.routing import UNUSED
 from moesaic.workloads.stats.sample import Sample
 
 
@@ -24,42 +25,49 @@ def overlap_by_layer(sample: Sample, lag: int = 1) -> list[float]:
 def _shared(sample: Sample, layer: int, later: NDArray[np.int64], lag: int) -> float:
     chosen = sample.chosen[:, layer]
     now, before = chosen[later], chosen[later - lag]
-    return float((now[:, :, None] == before[:, None, :]).any(axis=2).mean())
+    shared = (now[:, :, None] == before[:, None, :]).any(axis=2)
+    return float(shared.mean() if sample.counts is None else shared[now != UNUSED].mean())
 
 
 def independent_overlap(sample: Sample) -> float:
     """The overlap there would be if each token drew its experts independently from the load of
     its document: the part of locality that is document-level drift."""
-    lengths, experts = sample.lengths, sample.num_experts
-    offsets = (sample.document_of * experts)[:, None]
+    lengths = sample.lengths
     total = 0.0
     for layer in range(sample.num_layers):
-        flat = (sample.chosen[:, layer] + offsets).ravel()
-        used = np.bincount(flat, minlength=len(lengths) * experts).reshape(-1, experts)
+        used = _by_document(sample, layer)
         total += float(((used / lengths[:, None]) ** 2).sum(axis=1) @ lengths)
-    return total / (sample.num_layers * sample.top_k * float(lengths.sum()))
+    return total / (sample.num_layers * sample.experts_per_token * float(lengths.sum()))
 
 
 def document_overlap(sample: Sample) -> float:
     """The overlap of two different tokens of a document, wherever they stand in it. Unlike
     `independent_overlap`, which may draw the same token twice, it does not rise where documents
     are short."""
-    lengths, experts = sample.lengths, sample.num_experts
-    offsets = (sample.document_of * experts)[:, None]
+    lengths = sample.lengths
     pairs = lengths * (lengths - 1)
     if not pairs.any():
         return 0.0
     shared = 0.0
     for layer in range(sample.num_layers):
-        flat = (sample.chosen[:, layer] + offsets).ravel()
-        used = np.bincount(flat, minlength=len(lengths) * experts).reshape(-1, experts)
+        used = _by_document(sample, layer)
         in_pairs = (used * (used - 1)).sum(axis=1)
         shared += float((in_pairs / np.maximum(pairs, 1)) @ lengths)
     counted = float(lengths[pairs > 0].sum())
-    return shared / (sample.num_layers * sample.top_k * counted)
+    return shared / (sample.num_layers * sample.experts_per_token * counted)
 
 
-def global_overlap(counts: NDArray[np.int64], tokens: int, top_k: int) -> float:
+def _by_document(sample: Sample, layer: int) -> NDArray[np.int64]:
+    """How often each document used each expert of a layer, [documents, E]."""
+    documents, experts = len(sample.lengths), sample.num_experts
+    chosen = sample.chosen[:, layer]
+    flat = chosen + (sample.document_of * experts)[:, None]
+    if sample.counts is not None:
+        flat = flat[chosen != UNUSED]
+    return np.bincount(flat.ravel(), minlength=documents * experts).reshape(-1, experts)
+
+
+def global_overlap(counts: NDArray[np.int64], tokens: int, top_k: float) -> float:
     """The same if experts were drawn from the load of the whole trace."""
     frequency = counts / tokens
     return float((frequency**2).sum(axis=1).mean() / top_k)

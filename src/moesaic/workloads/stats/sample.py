@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.routing import UNUSED
 from moesaic.workloads.block import join
 from moesaic.workloads.source import TraceSource
 
@@ -25,10 +26,26 @@ class Sample:
     starts: NDArray[np.int64]  # [documents + 1] first token of each document, then N
     weights: NDArray[np.float32] | None  # [N, L, k]
 
+    counts: NDArray[np.int64] | None = None  # [N] experts used; None: every token uses all k
+
     @property
     def chosen(self) -> NDArray[Any]:
-        """[N, L, k]"""
-        return self.ranked[..., : self.top_k]
+        """[N, L, k]; `UNUSED` (and a signed type) from a token's count on."""
+        chosen = self.ranked[..., : self.top_k]
+        if self.counts is None:
+            return chosen
+        return np.where(self.used, chosen.astype(np.int64), UNUSED)
+
+    @property
+    def used(self) -> NDArray[np.bool_]:
+        """[N, 1, k] which of the chosen are used."""
+        if self.counts is None:
+            return np.ones((len(self.ranked), 1, self.top_k), dtype=np.bool_)
+        return np.arange(self.top_k) < self.counts[:, None, None]
+
+    @property
+    def experts_per_token(self) -> float:
+        return self.top_k if self.counts is None else float(self.counts.mean())
 
     @property
     def num_layers(self) -> int:
@@ -45,24 +62,24 @@ class Sample:
 
     def part(self, start: int, end: int) -> Sample:
         """Consecutive tokens of one document."""
-        weights = None if self.weights is None else self.weights[start:end]
-        ends = np.array([0, end - start], np.int64)
-        return Sample(self.ranked[start:end], self.top_k, self.num_experts, ends, weights)
+        return self.rows(slice(start, end), np.array([0, end - start], np.int64))
 
     def until(self, end: int) -> Sample:
         """The tokens before this one, of all documents that begin before it."""
         end = min(end, len(self.ranked))
-        starts = np.append(self.starts[self.starts < end], end)
-        weights = None if self.weights is None else self.weights[:end]
-        return Sample(self.ranked[:end], self.top_k, self.num_experts, starts, weights)
+        return self.rows(slice(0, end), np.append(self.starts[self.starts < end], end))
 
     def of_documents(self, which: NDArray[np.int64]) -> Sample:
         """The same of some documents only, in the order given."""
         spans = [np.arange(self.starts[d], self.starts[d + 1]) for d in which]
-        rows = np.concatenate(spans)
         starts = np.concatenate([[0], np.cumsum(self.lengths[which])])
-        weights = None if self.weights is None else self.weights[rows]
-        return Sample(self.ranked[rows], self.top_k, self.num_experts, starts, weights)
+        return self.rows(np.concatenate(spans), starts)
+
+    def rows(self, which: slice | NDArray[np.int64], starts: NDArray[np.int64]) -> Sample:
+        """Some tokens, whose documents begin at `starts`."""
+        weights = None if self.weights is None else self.weights[which]
+        counts = None if self.counts is None else self.counts[which]
+        return Sample(self.ranked[which], self.top_k, self.num_experts, starts, weights, counts)
 
 
 def collect(source: TraceSource, max_tokens: int = MAX_TOKENS) -> Sample:
@@ -85,7 +102,13 @@ def collect(source: TraceSource, max_tokens: int = MAX_TOKENS) -> Sample:
         header.num_experts,
         starts,
         None if weights is None else weights[..., : header.top_k].astype(np.float32),
+        _fewer(whole.counts, header.top_k),
     )
+
+
+def _fewer(counts: NDArray[np.uint16] | None, top_k: int) -> NDArray[np.int64] | None:
+    """None where every token uses all."""
+    return None if counts is None or (counts == top_k).all() else counts.astype(np.int64)
 
 
 def spread(sample: Sample, tokens: int) -> Sample:
@@ -106,6 +129,4 @@ def beginnings(sample: Sample, tokens: int) -> Sample:
     rows = np.concatenate(
         [np.arange(s, s + n) for s, n in zip(sample.starts[:-1], lengths, strict=True)]
     )
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    weights = None if sample.weights is None else sample.weights[rows]
-    return Sample(sample.ranked[rows], sample.top_k, sample.num_experts, starts, weights)
+    return sample.rows(rows, np.concatenate([[0], np.cumsum(lengths)]))

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from moesaic.workloads.source import TraceSource
 from moesaic.workloads.stats.batches import active_fraction, batch_loads, temperatures
+from moesaic.workloads.stats.certainty import certainty
 from moesaic.workloads.stats.layers import predictability
 from moesaic.workloads.stats.load import (
     entropy,
@@ -54,6 +58,9 @@ GROUPS = {
     "experts_at": "share of hot, warm and cold experts in a batch of unrelated tokens",
     "tokens_at": "share of tokens of hot, warm and cold experts in the same batch",
     "weight_rank": "mean gate weight by rank",
+    "experts_per_token": "mean, where tokens may use fewer than top-k",
+    "confidence": "of the next token, where it is known: mean top probability, its mean lead over "
+    "the second (margin), mean entropy in nats, share of tokens with a top probability above 0.7",
 }
 # The parts of the work, for a progress bar.
 PARTS = 6
@@ -65,7 +72,7 @@ def describe(
     """Every statistic of the first `max_tokens` tokens; calls `advance` `PARTS` times."""
     sample = collect(source, max_tokens)
     advance()
-    return describe_sample(sample, advance)
+    return describe_sample(sample, advance) | certainty(source, max_tokens)
 
 
 def describe_sample(sample: Sample, advance: Callable[[], object] = lambda: None) -> Statistics:
@@ -92,11 +99,21 @@ def _load(sample: Sample) -> Statistics:
     windows = window_loads(sample, WINDOW)
     if len(windows):
         result["gini_document"] = gini(windows)
-    result["overlap_global"] = global_overlap(counts, len(sample.ranked), sample.top_k)
+    result["overlap_global"] = global_overlap(counts, len(sample.ranked), sample.experts_per_token)
     if sample.weights is not None:
-        by_rank = sample.weights.mean(axis=(0, 1), dtype=float)
+        by_rank = _by_rank(sample, sample.weights)
         result |= {f"weight_rank_{r + 1}": float(v) for r, v in enumerate(by_rank)}
     return result
+
+
+def _by_rank(sample: Sample, weights: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Mean weight of every rank, where tokens use it; ranks that none uses are left out."""
+    if sample.counts is None:
+        return np.asarray(weights.mean(axis=(0, 1), dtype=float))
+    some = sample.used.sum(axis=(0, 1))
+    used = some > 0
+    total = np.where(sample.used, weights, 0).sum(axis=(0, 1), dtype=float)
+    return np.asarray(total[used] / (some[used] * sample.num_layers))
 
 
 def _locality(sample: Sample) -> Statistics:

@@ -1,0 +1,23 @@
+"""What a body can do, as a value: everybody asks it instead of asking which body it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moesaic.core.dtypes import BITS_PER_WEIGHT
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    devices: tuple[str, ...]  # that compute routed experts
+    moves: bool  # experts have slots in a memory of their own, and a link brings them there
+    prefetch: bool  # moves that were chosen ahead begin in idle link time
+    true_gates: bool  # routings can carry what the gates of later layers say already
+    dense_follows: bool  # attention and shared experts can be computed where a layer's experts are
+    virtual_time: bool = False  # a step takes the time it says, not the time it takes
+    timeline: bool = True  # every piece of work can be recorded as a span
+    kernels: tuple[str, ...] = ()  # to choose from; none: nothing is computed
+    expert_dtypes: tuple[str, ...] = tuple(BITS_PER_WEIGHT)  # precisions of routed experts
+
+    def __post_init__(self) -> None:
+        assert self.moves or not self.prefetch, "what is prefetched must be moved"

@@ -1,0 +1,85 @@
+"""What a machine description is made of: numbers with rules, and names. A number that cannot be
+true (an efficiency above 1, a negative latency) never gets into a specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, fields
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+
+from moesaic.core.errors import ImpossibleSetting
+
+
+class Rule(NamedTuple):
+    """What a number must satisfy, in words and in code."""
+
+    expected: str
+    holds: Callable[[float], bool]
+
+
+Positive = Annotated[float, Rule("a number above 0", lambda v: v > 0)]
+NotNegative = Annotated[float, Rule("a number of 0 or more", lambda v: v >= 0)]
+Fraction = Annotated[float, Rule("a fraction above 0, at most 1", lambda v: 0 < v <= 1)]
+Share = Annotated[float, Rule("a share from 0 to 1", lambda v: 0 <= v <= 1)]
+Count = Annotated[int, Rule("a whole number of 1 or more", lambda v: v >= 1 and v == int(v))]
+Rates = Mapping[str, Positive]  # weight precision -> rate
+Part = Annotated[str, "a lane, memory or placement of the machine"]
+PartRates = Mapping[Part, Positive]
+
+
+class Number(NamedTuple):
+    """One numeric field of a specification, or a table of them: by weight precision (`dtypes`) or
+    by parts of the machine (`parts`)."""
+
+    name: str
+    rule: Rule
+    dtypes: bool = False
+    parts: bool = False
+
+    @property
+    def table(self) -> bool:
+        return self.dtypes or self.parts
+
+
+class Text(NamedTuple):
+    """One field that names something, or several things (`many`)."""
+
+    name: str
+    many: bool
+    required: bool
+
+
+def numbers(kind: type[Any]) -> Iterator[Number]:
+    """The numeric fields of a specification class, in order."""
+    hints = get_type_hints(kind, include_extras=True)
+    for name in (each.name for each in fields(kind)):
+        hint = hints[name]
+        table = get_origin(hint) is not Annotated and len(get_args(hint)) == 2
+        extras = get_args(get_args(hint)[1] if table else hint)
+        if len(extras) == 2 and isinstance(extras[1], Rule):
+            parts = table and get_args(hint)[0] == Part
+            yield Number(name, extras[1], table and not parts, parts)
+
+
+def texts(kind: type[Any]) -> Iterator[Text]:
+    """The fields of a specification class that name something, in order."""
+    hints = get_type_hints(kind)
+    for each in fields(kind):
+        many = hints[each.name] == tuple[str, ...]
+        if many or hints[each.name] is str:
+            yield Text(each.name, many, each.default is MISSING)
+
+
+class Checked:
+    """Refuses impossible numbers on construction."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        for number in numbers(type(self)):
+            value = getattr(self, number.name)
+            for each in value.values() if number.table else (value,):
+                if not number.rule.holds(each):
+                    where = f"{type(self).__name__}.{number.name}"
+                    raise ImpossibleSetting(f"{where} is {each}: expected {number.rule.expected}")

@@ -1,0 +1,101 @@
+"""What computes: the GPU, the CPU, and any other device with units that multiply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.hardware.numbers import (
+    Checked,
+    Count,
+    Fraction,
+    NotNegative,
+    Part,
+    PartRates,
+    Positive,
+    Rates,
+)
+
+
+class Processor(Checked):
+    """What all have in common: memory to stream weights from, units to multiply them."""
+
+    __slots__ = ()
+    name: str
+    memory_bandwidth_gb_s: float
+    bandwidth_efficiency: float
+    matmul_tflops: Mapping[str, float]
+    matmul_efficiency: float
+    expert_overhead_us: float
+    expert_gb_s: Mapping[str, float]
+    reads_gb_s: Mapping[Part, float]
+
+    def expert_bandwidth_gb_s(self, dtype: str) -> float:
+        """What one expert's weights, stored in `dtype`, are read at: measured, or as everything
+        else. Kernels that unpack weights for every use stay far below the memory's speed."""
+        return self.expert_gb_s.get(dtype, self.effective_bandwidth_gb_s)
+
+    @property
+    def effective_bandwidth_gb_s(self) -> float:
+        """What expert kernels reach when weights stream from this processor's memory."""
+        return self.memory_bandwidth_gb_s * self.bandwidth_efficiency
+
+    def effective_tflops(self, dtype: str) -> float:
+        """What large matrix products reach with weights stored in `dtype`.
+
+        fp16 counts as bf16 unless the machine says otherwise."""
+        rates = self.matmul_tflops
+        rate = rates.get(dtype, rates.get("bf16") if dtype == "fp16" else None)
+        if rate is None:
+            stated = ", ".join(rates)
+            raise ImpossibleSetting(
+                f"{self.name} has no matmul rate for {dtype!r} weights; stated: {stated}."
+            )
+        return rate * self.matmul_efficiency
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSpec(Processor):
+    name: str
+    memory_gb: Positive  # 10^9 bytes
+    memory_bandwidth_gb_s: Positive  # peak
+    bandwidth_efficiency: Fraction  # of the peak, reached by expert kernels
+    matmul_tflops: Rates = field(hash=False)  # dense peak, per weight precision
+    matmul_efficiency: Fraction  # of the peak, reached by large grouped products
+    expert_overhead_us: NotNegative  # fixed cost of one expert, whatever its tokens
+    layer_overhead_us: NotNegative  # fixed cost of one layer's attention, norms and router
+    expert_gb_s: Rates = field(default_factory=dict, hash=False)  # where it differs, by precision
+    reads_gb_s: PartRates = field(default_factory=dict, hash=False)  # see DeviceSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CpuSpec(Processor):
+    name: str
+    cores: Count  # those used
+    memory_gb: Positive  # 10^9 bytes
+    memory_bandwidth_gb_s: Positive  # peak of the channels, or what the cores can draw
+    bandwidth_efficiency: Fraction
+    matmul_tflops: Rates = field(hash=False)
+    matmul_efficiency: Fraction
+    expert_overhead_us: NotNegative  # dispatching one expert to the threads
+    first_expert_us: NotNegative  # extra for a layer's first expert (HybriMoE Fig. 3e)
+    expert_gb_s: Rates = field(default_factory=dict, hash=False)  # where it differs, by precision
+    tiles_from: Rates = field(default_factory=dict, hash=False)  # tokens; fewer: vectors
+    reads_gb_s: PartRates = field(default_factory=dict, hash=False)  # see DeviceSpec
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec(Processor):
+    """A device beside GPU and CPU. It computes from the memory it owns; `reads_gb_s` says which
+    other memories or placements it can compute from, and how fast it reads them."""
+
+    name: str
+    memory_bandwidth_gb_s: Positive
+    bandwidth_efficiency: Fraction
+    matmul_tflops: Rates = field(hash=False)  # for the precisions it can multiply
+    matmul_efficiency: Fraction
+    expert_overhead_us: NotNegative
+    first_expert_us: NotNegative
+    expert_gb_s: Rates = field(default_factory=dict, hash=False)
+    reads_gb_s: PartRates = field(default_factory=dict, hash=False)

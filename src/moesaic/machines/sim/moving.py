@@ -1,0 +1,116 @@
+"""Experts on their way: moves become tasks on links, and memories know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from moesaic.core.layer_plan import Move
+from moesaic.core.residency import Residency
+from moesaic.core.view import Flight
+from moesaic.machines.sim.clock import Clock
+from moesaic.machines.sim.lane import Lane, Task
+from moesaic.machines.sim.physics import Physics
+
+
+class Moving:
+    """One move as tasks, one per link that carries a part of it: it takes its slots when the
+    first of them starts, and has arrived when all have ended."""
+
+    __slots__ = ("begun", "kind", "left", "move", "size", "tasks")
+
+    def __init__(self, kind: str, move: Move, tasks: list[tuple[Lane, Task]], size: int) -> None:
+        self.kind, self.move, self.tasks, self.size = kind, move, tasks, size
+        self.begun = False
+        self.left = len(tasks)
+
+    def submit(self) -> None:
+        for lane, task in self.tasks:
+            lane.submit(task)
+
+
+class Moves:
+    """All links of a machine. `under_way` are the moves that have started, oldest first."""
+
+    def __init__(
+        self, physics: Physics, memory: Residency, lanes: Mapping[str, Lane], clock: Clock
+    ) -> None:
+        self.under_way: list[Moving] = []
+        self.bytes_moved = 0
+        self._physics, self._memory, self._clock = physics, memory, clock
+        self._links = [lanes[link.name] for link in memory.topology.links]
+        self._routes: dict[tuple[int, int], tuple[list[tuple[Lane, int]], int]] = {}
+
+    def prepare(self, kind: str, move: Move) -> Moving:
+        """`kind` as in a timeline: "transfer" or "prefetch"."""
+        durations, size = self._route(move.source, move.destination)
+        tasks = [(lane, Task(kind, ns, move.layer, move.expert)) for lane, ns in durations]
+        moving = Moving(kind, move, tasks, size)
+        started, ended = partial(self._started, moving), partial(self._ended, moving)
+        for _, task in tasks:
+            task.on_start, task.on_end = started, ended
+        return moving
+
+    def offer(self, moves: Iterable[Move]) -> None:
+        """What may start while its links are idle, instead of what was offered before."""
+        offered: dict[str, list[Task]] = {lane.name: [] for lane in self._links}
+        for move in moves:
+            for lane, task in self.prepare("prefetch", move).tasks:
+                offered[lane.name].append(task)
+        for lane in self._links:
+            lane.replace_background(offered[lane.name])
+        for lane in self._links:
+            lane.wake()
+
+    def recall(self) -> None:
+        """Forget what was offered and has not started."""
+        for lane in self._links:
+            lane.replace_background(())
+
+    def flights(self) -> tuple[Flight, ...]:
+        return tuple(
+            Flight(m.move.layer, m.move.expert, self._remaining_ns(m), m.move.destination)
+            for m in self.under_way
+        )
+
+    def bytes_of(self, moves: Iterable[Move]) -> int:
+        return sum(self._route(move.source, move.destination)[1] for move in moves)
+
+    def _remaining_ns(self, moving: Moving) -> int:
+        """Of a part that still waits for its link: until everything in line there has ended."""
+        return max(
+            task.end_ns - self._clock.now if lane.running is task else lane.queued_ns()
+            for lane, task in moving.tasks
+            if not task.done
+        )
+
+    def _route(self, source: int, destination: int) -> tuple[list[tuple[Lane, int]], int]:
+        """How long which link takes, and how many bytes are carried in all."""
+        found = self._routes.get((source, destination))
+        if found is None:
+            hops = self._memory.topology.route(source, destination)
+            assert hops is not None, f"no link from placement {source} to {destination}"
+            lanes = [self._links[hop.link] for hop in hops]
+            shares = [hop.share for hop in hops]
+            both = zip(lanes, shares, strict=True)
+            durations = [(lane, self._physics.move_ns(lane.name, share)) for lane, share in both]
+            found = durations, sum(map(self._physics.carried_bytes, shares))
+            self._routes[source, destination] = found
+        return found
+
+    def _started(self, moving: Moving) -> None:
+        if moving.begun:
+            return
+        moving.begun = True
+        self._memory.start(moving.move)
+        self.bytes_moved += moving.size
+        self.under_way.append(moving)
+        if len(moving.tasks) > 1:  # the other parts follow, whatever is forgotten
+            for lane, task in moving.tasks:
+                lane.promote(task)
+
+    def _ended(self, moving: Moving) -> None:
+        moving.left -= 1
+        if moving.left == 0:
+            self._memory.complete(moving.move)
+            self.under_way.remove(moving)
