@@ -9,6 +9,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
+from textwrap import fill
 
 import click
 
@@ -27,9 +28,6 @@ All answers are identical: policies change how fast a model answers, not what. T
 thread on this CPU: decisions, copies and waiting are real, but its speed is not a GPU's, and
 experts of a tenth of a megabyte are sooner computed than decided about. What they would cost on a
 GPU, the simulator says.
-"""
-_REFUSED = """\
-{name} is not among them: {why}.
 """
 _DIFFERENT = """\
 Not all answers are identical, which must not be: please report it with what `moesaic doctor` says.
@@ -80,7 +78,7 @@ def demo(question: str | None, out: str, tokens: int) -> None:
     answer = first_answer(question or QUESTION)
     click.echo(_SAME if compare_here(answer) else _DIFFERENT)
     for name, why in refused_here().items():
-        click.echo(_REFUSED.format(name=name, why=why))
+        click.echo(fill(f"{name} is not among them: {why}.", width=100) + "\n")
     right = record_questions(routing)
     click.echo(_SMALL.format(questions=QUESTIONS, right=right, routing=routing))
     compare_small(routing, tokens)

@@ -138,7 +138,12 @@ def _measure(entry: Entry, expected: Completion) -> _Measured:
         stats = llm.stats()
     rates = [answer.timings.decode_tokens_per_s for answer in answers]
     fastest = max((rate for rate in rates if rate is not None), default=None)
-    return _Measured(str(settings.policies), fastest, stats, {answer.tokens for answer in answers})
+    return _Measured(
+        str(settings.policies).replace(" ", ""),
+        fastest,
+        stats,
+        {answer.tokens for answer in answers},
+    )
 
 
 def _row(entry: Entry, measured: _Measured, expected: Completion) -> tuple[object, ...]:
