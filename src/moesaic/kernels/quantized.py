@@ -18,11 +18,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch.nn import functional
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.numa import Nodes
 from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.products import linear
 from moesaic.kernels.quantize import FORMATS, SCALE, GroupFormat, dequantize, pack_codes, quantize
 from moesaic.kernels.reference import ACTIVATIONS, add_part
 from moesaic.kernels.torch_executor import TorchExecutor
@@ -120,7 +120,6 @@ class QuantizedKernel:
         rows = max(1, self._piece_weights // stored.columns)
         pieces = zip(stored.codes(block).split(rows), stored.scales(block).split(rows), strict=True)
         done = [
-            functional.linear(x, dequantize(*piece, stored.columns, stored.form, x.dtype))
-            for piece in pieces
+            linear(x, dequantize(*piece, stored.columns, stored.form, x.dtype)) for piece in pieces
         ]
         return done[0] if len(done) == 1 else torch.cat(done, dim=-1)

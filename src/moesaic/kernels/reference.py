@@ -19,6 +19,7 @@ from torch.nn import functional
 from moesaic.core.numa import Nodes
 from moesaic.kernels.base import ExpertShape, ExpertWeights
 from moesaic.kernels.dtypes import torch_dtype
+from moesaic.kernels.products import linear
 from moesaic.kernels.torch_executor import TorchExecutor
 from moesaic.model_info.expert_block import block_bytes
 
@@ -97,6 +98,6 @@ def block_views(shape: ExpertShape, values: torch.Tensor) -> tuple[torch.Tensor,
 def feed_forward(shape: ExpertShape, values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """down(activation(gate(x)) * up(x)) for every row of x, in the weights' dtype."""
     gate_up, down = block_views(shape, values)
-    gate, up = functional.linear(x, gate_up).float().chunk(2, dim=-1)
+    gate, up = linear(x, gate_up).float().chunk(2, dim=-1)
     inner = ACTIVATIONS[shape.activation](gate) * up
-    return functional.linear(inner.to(x.dtype), down)
+    return linear(inner.to(x.dtype), down)

@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 from torch.nn import functional
 
+from moesaic.kernels.products import linear
 from moesaic.models.token_batch import TokenBatch
 
 
@@ -43,7 +44,7 @@ def attend_shared(
     """The same where all heads read one key and one value per token: two plain products, nothing
     repeated for every head. keys [all, width], values [all, any width]."""
     new, heads = queries.shape[:2]
-    scores = functional.linear(queries.flatten(0, 1), keys).float().mul_(scale)
+    scores = linear(queries.flatten(0, 1), keys).float().mul_(scale)
     if new > 1:
         unseen = ~_seen(new, len(keys), scores.device)[:, None]
         scores.unflatten(0, (new, heads)).masked_fill_(unseen, float("-inf"))

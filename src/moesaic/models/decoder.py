@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
+from moesaic.kernels.products import linear
 from moesaic.models.architecture import Architecture
 from moesaic.models.attention import Attention
 from moesaic.models.experts import ExpertService, Routed
@@ -103,7 +104,7 @@ class Decoder:
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[rows, vocabulary]; give only the rows that are wanted, the vocabulary is wide."""
         with torch.inference_mode():
-            return functional.linear(hidden, self._head)
+            return linear(hidden, self._head)
 
     def gate(self, layer: int, stream: torch.Tensor) -> Choice:
         """A routed layer's own router applied to an earlier residual stream (`Routed.stream`):

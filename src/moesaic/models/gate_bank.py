@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch.nn import functional
 
 from moesaic.core.routing import Forecast
+from moesaic.kernels.products import linear
 from moesaic.models.feed_forward import RoutedBlock
 from moesaic.models.router import choose
 
@@ -40,7 +40,7 @@ class GateBank:
         wide = stream.float()
         scaled = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self._eps)
         gates = self._gates[later.start * self._experts : later.stop * self._experts]
-        logits = functional.linear(scaled.to(stream.dtype), gates).unflatten(-1, (depth, -1))
+        logits = linear(scaled.to(stream.dtype), gates).unflatten(-1, (depth, -1))
         bias = None if self._biases is None else self._biases[later]
         choice = choose(self._rule, logits, bias)
         ranked = torch.topk(choice.preference, ranks, dim=-1).indices

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from moesaic.kernels.products import linear
 from moesaic.model_info.model_spec import LatentAttention as LatentShape
 from moesaic.models.architecture import Architecture
 from moesaic.models.attention import attend, attend_shared
@@ -88,7 +89,7 @@ class LatentAttention:
     ) -> torch.Tensor:
         shape = self.shape
         heads = self.expand.shape[0]
-        full = torch.nn.functional.linear(latents, self.expand.flatten(0, 1))
+        full = linear(latents, self.expand.flatten(0, 1))
         plain_keys, values = full.unflatten(-1, (heads, -1)).split(
             (shape.qk_nope_head_dim, shape.v_head_dim), dim=-1
         )

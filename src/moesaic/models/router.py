@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from moesaic.core.routing import UNUSED
+from moesaic.kernels.products import linear
 from moesaic.models.architecture import RouterRule
 
 
@@ -37,7 +38,7 @@ class Router:
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         if self.rule.in_fp32:
             return functional.linear(hidden.float(), self.weight.float())
-        return functional.linear(hidden, self.weight)
+        return linear(hidden, self.weight)
 
 
 def choose(
