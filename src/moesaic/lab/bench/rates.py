@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn import functional
 
 from moesaic.core.layer_plan import Move
 from moesaic.core.units import GB, NS_PER_S
@@ -17,6 +16,7 @@ from moesaic.hardware.host import usable_cores
 from moesaic.kernels.cores import worker_cores
 from moesaic.kernels.dtypes import torch_dtype
 from moesaic.kernels.instruction_sets import REFERENCE, available, choose, native
+from moesaic.kernels.products import linear
 from moesaic.lab.profile.memory_times import stream_gb_s
 from moesaic.lab.profile.timing import least_ns, on_lane
 from moesaic.machines.real.copies import Copy, CopyEngine, LinkSpeed
@@ -110,7 +110,7 @@ def _tflops(lane: Lane, dtype: str) -> float:
     right = torch.ones((columns, inner), dtype=torch_dtype(dtype))
 
     def multiply() -> None:
-        functional.linear(left, right)
+        linear(left, right)
 
     work = on_lane(lane, lambda attempt: multiply)
     best = min(least_ns(work, times=1) for _ in range(_ATTEMPTS))
