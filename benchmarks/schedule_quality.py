@@ -1,7 +1,7 @@
 """How far from the exact optimum schedules are: `python -m benchmarks.schedule_quality`.
 
-Random layers of up to ten active experts, some cached, one perhaps under way, with costs from
-GPU-bound to link-bound; believed makespan over the optimal one."""
+Random layers of up to ten active experts, some cached, one perhaps under way, devices and link
+perhaps busy, with costs from GPU-bound to link-bound; believed makespan over the optimal one."""
 
 from __future__ import annotations
 
@@ -22,14 +22,31 @@ def random_layer(rng: np.random.Generator) -> Work:
     n, most = int(rng.integers(1, 11)), int(rng.choice([1, 8, 60]))
     loads = -np.sort(-rng.integers(1, most + 1, n))
     ready = np.where(rng.random(n) < rng.random(), 0, -1)
-    transfer, cpu = int(rng.choice([60_000, 300_000, 600_000])), int(rng.choice([60_000, 300_000]))
+    belief = random_belief(rng, most)
     if rng.random() < 0.5:
-        ready[rng.integers(n)] = rng.integers(1, transfer)
-    tokens = np.arange(most + 1)
-    belief = Belief(np.stack([20_000 + 100 * tokens, cpu + cpu // 10 * tokens]), 50_000, transfer)
-    busy = max(int(ready.max()), 0)  # the link is busy with what is under way
-    lanes = np.array([10_000, 0, busy, belief.cpu_first_ns, belief.transfer_ns], dtype=np.int64)
+        ready[rng.integers(n)] = rng.integers(1, belief.transfer_ns + 1)
+    link = max(int(ready.max()), 0)  # the link is busy with what is under way
+    gpu = cpu = 0
+    if rng.random() < 0.5:  # shared experts, another layer's transfer, what was handed over before
+        gpu, cpu = (int(rng.integers(0, 2 * belief.tables[1, 1] + 1)) for _ in range(2))
+        link += int(rng.integers(0, belief.transfer_ns + 1))
+    lanes = np.array([gpu, cpu, link, belief.cpu_first_ns, belief.transfer_ns], dtype=np.int64)
     return Work(0, n, np.stack([rng.permutation(n), loads, ready]).astype(np.int64), lanes, belief)
+
+
+def random_belief(rng: np.random.Generator, most: int) -> Belief:
+    """Costs of a real machine's kind, or anything: fixed parts and slopes that no machine has."""
+    tokens = np.arange(most + 1)
+    if rng.random() < 0.5:
+        transfer, cpu = (
+            int(rng.choice([60_000, 300_000, 600_000])),
+            int(rng.choice([60_000, 300_000])),
+        )
+        tables = np.stack([20_000 + 100 * tokens, cpu + cpu // 10 * tokens])
+        return Belief(tables, 50_000, transfer)
+    gpu, gpu_slope, cpu, cpu_slope = rng.integers([1, 0, 0, 0], [31, 6, 61, 31])
+    tables = np.stack([gpu + gpu_slope * tokens, 1 + cpu + cpu_slope * tokens])
+    return Belief(tables, int(rng.integers(0, 60)), int(rng.integers(1, 121)))
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ schedules.register(
 schedules.register(
     "best-split",
     f"{_HERE}.best_split:BestSplit",
-    "the best split that hybrid's ordering rules allow, found exactly",
+    "the best split that hybrid's ordering rules allow",
 )
 schedules.register(
     "static-experts",
