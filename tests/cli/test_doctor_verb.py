@@ -19,7 +19,7 @@ from moesaic.cli.info import surroundings
 from moesaic.hardware.host import Gpu, Host, NumaNode, this_host
 from moesaic.hardware.load import load_machine, machine_file
 from moesaic.hardware.write import save_machine
-from moesaic.kernels.instruction_sets import choose, kernel_description
+from moesaic.kernels.instruction_sets import choose, kernel_description, native
 
 WELL_EQUIPPED = Host(
     cpu="Intel(R) Xeon(R) Gold",
@@ -47,12 +47,15 @@ Place = Callable[[Host], None]
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """Puts the command on another computer, where this user has a measured machine, a cache
-    and every package."""
+    """Puts the command on another computer, where this user has a measured machine, a cache,
+    every package and the native kernels."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setattr(surroundings, "version", lambda package: "1.2.3")
+    if native() is None:
+        monkeypatch.setattr(surroundings, "choose_kernel", lambda: "amx")
+        monkeypatch.setattr(sys.modules[__name__], "choose", lambda: "amx")
     save_machine(load_machine("h200-emr16"), machine_file())
     return lambda host: monkeypatch.setattr(doctor_module, "this_host", lambda: host)
 
