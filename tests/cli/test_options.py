@@ -57,9 +57,9 @@ def test_a_list_of_policies_has_parameters() -> None:
     assert [row["policies"]["cache"] for row in rows] == chosen
     assert [row["system"] for row in rows] == [f"hybrid+{cache}+impact" for cache in chosen]
     values = [row["policies"]["parameters"]["cache"] for row in rows]
-    assert values[0] == {"alpha": 0.1, "top_p": None, "pool": "per-layer"}
-    assert values[1] == {"alpha": 0.9, "top_p": None, "pool": "global"}
-    assert values[2] == {"pool": "per-layer"}
+    assert values[0] == {"alpha": 0.1, "top_p": None, "pool": "per-layer", "admission": "bypass"}
+    assert values[1] == {"alpha": 0.9, "top_p": None, "pool": "global", "admission": "bypass"}
+    assert values[2] == {"pool": "per-layer", "admission": "bypass"}
     assert len({row["latency_s"]["mean"] for row in rows}) == 3, "a parameter has an effect"
 
 
@@ -79,7 +79,7 @@ def test_help_shows_defaults_and_choices(verb: str) -> None:
 
 
 def test_compare_overrides_promotion_of_systems() -> None:
-    words = ("compare", *SMALL, "--jobs", 1, "--systems", "llama.cpp,hybrimoe")
+    words = ("compare", *SMALL, "--jobs", 1, "--systems", "llama.cpp,moesaic")
     says = [row["policies"] for row in run_json(*words)]
     pools = [policies["parameters"]["cache"]["pool"] for policies in says]
     assert pools == ["global", "per-layer"]

@@ -21,7 +21,7 @@ MISTAKES = [
     (("--fill", "populer"), "Did you mean 'popular'?"),
     (("--belief", "measure"), "Did you mean 'measured'?"),
     (("--expert-dtype", "int5"), "unknown dtype 'int5'"),
-    (("--cache", "lru:poll=global"), "Did you mean 'pool'? Known: pool."),
+    (("--cache", "lru:poll=global"), "Did you mean 'pool'? Known: admission, pool."),
     (("--cache", "mrs:alpha=0.2,pool=globel"), "it must be per-layer | global"),
     (("--schedule", "hybrid:depth=2"), "schedule 'hybrid' has no parameters: leave out depth"),
     (("--prefetch", "impact:lookahead=0"), "it must be a whole number at least 1"),

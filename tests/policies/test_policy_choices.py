@@ -39,13 +39,23 @@ TRIED.register(
 
 def test_a_name_alone_has_every_default() -> None:
     choice = PolicyChoice.parse(caches, "mrs")
-    assert choice.parameters == {"alpha": 0.1, "top_p": None, "pool": "per-layer"}
+    assert choice.parameters == {
+        "alpha": 0.1,
+        "top_p": None,
+        "pool": "per-layer",
+        "admission": "bypass",
+    }
     assert str(choice) == "mrs"
 
 
 def test_parameters_are_read_in_any_order_and_printed_in_one() -> None:
     choice = PolicyChoice.parse(caches, " mrs : pool = global , alpha=0.70")
-    assert choice.parameters == {"alpha": 0.7, "top_p": None, "pool": "global"}
+    assert choice.parameters == {
+        "alpha": 0.7,
+        "top_p": None,
+        "pool": "global",
+        "admission": "bypass",
+    }
     assert str(choice) == "mrs:alpha=0.7,pool=global"
     assert choice == choose(caches, policy("mrs", alpha=0.7, pool="global"))
     assert choice == choose(caches, policy("mrs:alpha=0.3", alpha=0.7, pool="global"))
@@ -82,7 +92,7 @@ def test_what_is_printed_reads_back_as_the_same(**values: object) -> None:
     [
         ("mrx", UnknownName, "unknown cache 'mrx'. Did you mean 'mrs'"),
         ("mrs:alhpa=1", UnknownName, "unknown mrs parameter 'alhpa'. Did you mean 'alpha'"),
-        ("mrs:beta=1", UnknownName, "Known: alpha, pool, top_p"),
+        ("mrs:beta=1", UnknownName, "Known: admission, alpha, pool, top_p"),
         ("mrs:alpha=2", ImpossibleSetting, "alpha is '2'; it must be a number above 0 and at"),
         ("mrs:alpha=nan", ImpossibleSetting, "a number above 0 and at most 1"),
         ("mrs:alpha=high", ImpossibleSetting, "a number above 0 and at most 1"),
@@ -160,7 +170,7 @@ def test_results_record_every_policy_and_parameter() -> None:
         "fill": "auto",
         "parameters": {
             "schedule": {},
-            "cache": {"alpha": 1.0, "top_p": None, "pool": "per-layer"},
+            "cache": {"alpha": 1.0, "top_p": None, "pool": "per-layer", "admission": "bypass"},
             "prefetch": {"lookahead": 3},
             "gate": {},
         },

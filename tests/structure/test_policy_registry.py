@@ -84,7 +84,7 @@ def test_an_unknown_name_lists_the_known_ones(kind: str) -> None:
 def test_known_systems_are_what_their_papers_say() -> None:
     assert {name: str(system.policies) for name, system in SYSTEMS.items()} == {
         "moesaic": "best-split + two-speed + impact",
-        "hybrimoe": "hybrid + mrs + impact",
+        "hybrimoe": "hybrid + mrs:alpha=0.3,pool=global,admission=always + impact",
         "ktransformers": "static-experts + pinned + none",
         "llama.cpp": "static-layers + pinned:pool=global + none",
         "adapmoe": "gpu-only + lru + next-layer",
