@@ -6,7 +6,7 @@ import pytest
 from brain_parts import LinkPrice
 from works import work_of
 
-from moesaic.policies.prefetch.base import MOST_BACKGROUND
+from moesaic.policies.prefetch.base import MAX_PROPOSED
 from moesaic.policies.schedule.base import GPU_ONLY, STATIC, Work
 from moesaic.policies.timelines import ABSENT
 
@@ -45,4 +45,4 @@ def test_what_ends_before_the_next_layer_is_free() -> None:
     price = LinkPrice([one_missing()], GPU_ONLY)
     assert price.delays(0, 100, 230) == [0, 0, 0, 70]
     assert price.delays(50, 100, 50) == [0], "nothing can start in time"
-    assert len(price.delays(0, 100, 10_000)) == MOST_BACKGROUND + 1
+    assert len(price.delays(0, 100, 10_000)) == MAX_PROPOSED + 1

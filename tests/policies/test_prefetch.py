@@ -14,7 +14,7 @@ from moesaic.core.routing import ExpertId, Forecast
 from moesaic.policies.belief import Belief
 from moesaic.policies.future import Future
 from moesaic.policies.prefetch import prefetches
-from moesaic.policies.prefetch.base import MOST_BACKGROUND, Outlook
+from moesaic.policies.prefetch.base import MAX_PROPOSED, Outlook
 from moesaic.policies.schedule import schedules
 from moesaic.policies.schedule.base import HYBRID
 from moesaic.policies.timelines import ABSENT, CPU_FIRST, NUM_LANES, TRANSFER
@@ -35,7 +35,7 @@ def outlook_of(
     trust: Sequence[float] = (1.0, 1.0, 1.0),
     belief: Belief | None = None,
     link_free: int = 0,
-    delays: Sequence[int] = (0,) * (MOST_BACKGROUND + 1),
+    delays: Sequence[int] = (0,) * (MAX_PROPOSED + 1),
     miss_rate: float = 0.0,
 ) -> Outlook:
     """After layer 0; `predicted[d]` are the experts per token d + 1 layers on, `delays[n]` what n
@@ -186,7 +186,7 @@ def outlooks(draw: st.DrawFn) -> Outlook:
         belief=belief_of(*(int(n) for n in rng.integers(1, 80, 3))),
         link_free=int(rng.integers(0, 100)),
         miss_rate=draw(st.sampled_from([0.0, 0.0, 0.5, 1.0])),
-        delays=(0, *rng.integers(-20, 40, int(rng.integers(1, MOST_BACKGROUND + 1))).tolist()),
+        delays=(0, *rng.integers(-20, 40, int(rng.integers(1, MAX_PROPOSED + 1))).tolist()),
     )
 
 

@@ -10,6 +10,7 @@ from moesaic.policies.brain import fields as at
 from moesaic.policies.brain.slots import admit, open_slots, shield
 from moesaic.policies.cache.rules import observe
 from moesaic.policies.compiled import compiled
+from moesaic.policies.schedule.base import SCRATCH_ROWS
 from moesaic.policies.schedule.rules import decide as apply_schedule
 from moesaic.policies.timelines import (
     CPU_FIRST,
@@ -100,7 +101,7 @@ def schedule(s: Ints) -> None:
         at.ints(s, at.TABLE).reshape(3, experts),
         at.ints(s, at.COSTS).reshape(2, s[at.COST_TOKENS]),
         at.ints(s, at.LANES),
-        at.ints(s, at.ASSIGNED).reshape(8, experts + 4),
+        at.ints(s, at.ASSIGNED).reshape(SCRATCH_ROWS, experts + 4),
     )
 
 
@@ -128,7 +129,7 @@ def write_plan(s: Ints) -> int:
 
     A moved expert is kept if it is worth a slot, else staged for this layer."""
     experts, layer = s[at.EXPERTS], s[at.LAYER]
-    assigned = at.ints(s, at.ASSIGNED).reshape(8, experts + 4)
+    assigned = at.ints(s, at.ASSIGNED).reshape(SCRATCH_ROWS, experts + 4)
     on_gpu, on_cpu, moved = assigned[3, 0], assigned[3, 1], assigned[3, 2]
     open_slots(s)
     plan = at.ints(s, at.PLAN)

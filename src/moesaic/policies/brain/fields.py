@@ -67,7 +67,6 @@ from moesaic.policies.timelines import Ints
 
 NUM_SCALARS = 64
 FLIGHT_CAPACITY = 64
-MAX_PROPOSED = 4  # moves proposed at once for idle link time; the next layer proposes again
 MOVE_WORDS = 5  # layer, expert, victim's layer or -1, victim's expert, keep
 PLAN_HEADER = 4  # GPU experts, CPU experts, moves, estimated nanoseconds; then all of them
 

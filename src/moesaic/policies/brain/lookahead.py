@@ -12,9 +12,10 @@ from moesaic.policies.brain import fields as at
 from moesaic.policies.brain.forecasts import expect, observe_routing, predict
 from moesaic.policies.brain.slots import admit
 from moesaic.policies.compiled import compiled
-from moesaic.policies.prefetch.base import IMPACT, NEXT_LAYER
+from moesaic.policies.prefetch.base import IMPACT, MAX_PROPOSED, NEXT_LAYER
 from moesaic.policies.prefetch.impact import mark_coming, prepare_layer, rank_by_impact
 from moesaic.policies.prefetch.next_layer import propose_next_layer
+from moesaic.policies.schedule.base import SCRATCH_ROWS
 from moesaic.policies.schedule.rules import delay_by_link
 from moesaic.policies.timelines import CPU_FREE, LINK_FREE, TRANSFER, Ints
 
@@ -70,7 +71,7 @@ def fill_delays(s: Ints, next_start: int) -> int:
     before its experts do."""
     delays, free, transfer = at.ints(s, at.DELAYS), s[at.LINK_FREE_NS], s[at.TRANSFER_NS]
     count = 0
-    while count < at.MAX_PROPOSED and free + count * transfer < next_start:
+    while count < MAX_PROPOSED and free + count * transfer < next_start:
         count += 1
         late = max(free + count * transfer - next_start, 0)
         delays[count] = s[at.LINK_PRICE] * late // _UNIT
@@ -128,7 +129,7 @@ def _propose_next_layer(s: Ints) -> int:
     for i in range(s[at.NUM_FLIGHTS]):
         if flights[3 * i] == shape[0]:
             absent[flights[3 * i + 1]] = 0
-    picks = at.ints(s, at.PICKS).reshape(at.MAX_PROPOSED, 2)
+    picks = at.ints(s, at.PICKS).reshape(MAX_PROPOSED, 2)
     chosen = at.ints(s, at.SCRATCH)[: s[at.MAX_BACKGROUND]]
     ids, scores = at.ints(s, at.FORECAST_IDS)[:size], at.floats(s, at.FORECAST_SCORES)[:size]
     picked = propose_next_layer(ids, scores, absent, chosen)
@@ -167,16 +168,16 @@ def _propose_by_impact(s: Ints) -> int:
         at.ints(s, at.DELAYS),
         weights,
         at.ints(s, at.SCRATCH).reshape(4, experts),
-        at.ints(s, at.PICKS).reshape(at.MAX_PROPOSED, 2)[: s[at.MAX_BACKGROUND]],
+        at.ints(s, at.PICKS).reshape(MAX_PROPOSED, 2)[: s[at.MAX_BACKGROUND]],
     )
 
 
 @compiled
 def admit_proposed(s: Ints, picked: int) -> int:
     """Slots for the proposals, best first; what finds none is dropped. Returns how many moves."""
-    picks = at.ints(s, at.PICKS).reshape(at.MAX_PROPOSED, 2)
+    picks = at.ints(s, at.PICKS).reshape(MAX_PROPOSED, 2)
     shapes = at.ints(s, at.FORECAST_SHAPES)
-    moves = at.ints(s, at.BACKGROUND).reshape(at.MAX_PROPOSED, at.MOVE_WORDS)
+    moves = at.ints(s, at.BACKGROUND).reshape(MAX_PROPOSED, at.MOVE_WORDS)
     found = 0
     for i in range(min(picked, s[at.MAX_BACKGROUND])):
         found += admit(s, shapes[3 * picks[i, 0]], picks[i, 1], np.inf, moves[found])
@@ -190,7 +191,7 @@ def promote(s: Ints, found: int) -> int:
     if not s[at.PROMOTE]:
         return found
     delays, allowed = at.ints(s, at.DELAYS), s[at.TRANSFER_NS] // _CHEAP
-    moves = at.ints(s, at.BACKGROUND).reshape(at.MAX_PROPOSED, at.MOVE_WORDS)
+    moves = at.ints(s, at.BACKGROUND).reshape(MAX_PROPOSED, at.MOVE_WORDS)
     cheap = 0
     for i in range(found, s[at.MAX_BACKGROUND]):
         cheap += delays[i + 1] - delays[i] <= allowed
@@ -215,7 +216,7 @@ def promote(s: Ints, found: int) -> int:
 @compiled
 def _missed_on_cpu(s: Ints, missed: Ints) -> int:
     """Experts in the CPU's queue that are neither resident nor under way."""
-    assigned = at.ints(s, at.ASSIGNED).reshape(8, s[at.EXPERTS] + 4)
+    assigned = at.ints(s, at.ASSIGNED).reshape(SCRATCH_ROWS, s[at.EXPERTS] + 4)
     resident, flights = at.octets(s, at.RESIDENT), at.ints(s, at.FLIGHTS)
     count = 0
     for i in range(assigned[3, 1]):

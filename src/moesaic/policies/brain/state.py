@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.policies.brain import fields as at
+from moesaic.policies.cache.base import NUMBERS
+from moesaic.policies.prefetch.base import MAX_PROPOSED
+from moesaic.policies.schedule.base import SCRATCH_ROWS
 from moesaic.policies.timelines import NUM_LANES, Ints
 
 INT, FLOAT, OCTET = np.int64, np.float64, np.uint8
-CACHE_NUMBERS = 8  # parameters and counters of a cache; then one counter per layer
-SCRATCH_ROWS = 8
 
 
 class Sizes(NamedTuple):
@@ -39,7 +40,7 @@ class Array(NamedTuple):
 
 def arrays(n: Sizes) -> list[Array]:
     layers, experts, ahead, entries = n.layers, n.experts, n.lookahead, n.entries
-    moves = experts + at.MAX_PROPOSED
+    moves = experts + MAX_PROPOSED
     return [
         Array(at.EXPERT_IDS, INT, (1, entries)),  # [tokens, used ranks]; -1: not used
         Array(at.RANKED_IDS, INT, (1, entries)),  # [tokens, ranks]
@@ -56,12 +57,12 @@ def arrays(n: Sizes) -> list[Array]:
         Array(at.COSTS, INT, (2, n.cost_tokens)),  # of the GPU and the CPU
         Array(at.VALUES, FLOAT, (layers, experts)),
         Array(at.CACHE_MEMORY, FLOAT, (n.cache_planes, layers, experts)),
-        Array(at.CACHE_NUMBERS, FLOAT, (CACHE_NUMBERS + layers,)),
+        Array(at.CACHE_NUMBERS, FLOAT, (NUMBERS + layers,)),
         Array(at.SHIELD, OCTET, (layers, experts)),  # 1: may not be evicted
         Array(at.QUOTA, INT, (layers,)),
         Array(at.SLOTS_HELD, INT, (layers,)),
         Array(at.PLAN, INT, (at.PLAN_HEADER + 2 * experts + at.MOVE_WORDS * moves,)),
-        Array(at.BACKGROUND, INT, (at.MAX_PROPOSED, at.MOVE_WORDS)),
+        Array(at.BACKGROUND, INT, (MAX_PROPOSED, at.MOVE_WORDS)),
         Array(at.FORECAST_SHAPES, INT, (ahead, 3)),  # layer, tokens, ranks
         Array(at.FORECAST_STEPS, INT, (ahead,)),  # the pass each speaks about
         Array(at.FORECAST_IDS, INT, (ahead, entries)),
@@ -77,11 +78,11 @@ def arrays(n: Sizes) -> list[Array]:
         Array(at.TRUST, FLOAT, (ahead,)),
         Array(at.MISS_RATE, FLOAT, (1,)),
         Array(at.STARTS, INT, (max(ahead, 1),)),
-        Array(at.DELAYS, INT, (at.MAX_PROPOSED + 1,)),
+        Array(at.DELAYS, INT, (MAX_PROPOSED + 1,)),
         Array(at.LATER_TABLES, INT, (ahead, 4, experts)),
         Array(at.LATER_COUNTS, INT, (ahead,)),
         Array(at.LATER_WEIGHTS, FLOAT, (ahead,)),
-        Array(at.PICKS, INT, (at.MAX_PROPOSED, 2)),
+        Array(at.PICKS, INT, (MAX_PROPOSED, 2)),
     ]
 
 

@@ -12,7 +12,7 @@ from moesaic.core.routing import ExpertId, Forecast
 from moesaic.policies.belief import Belief
 from moesaic.policies.timelines import Ints
 
-MOST_BACKGROUND = 4  # transfers proposed at once; the next layer proposes again
+MAX_PROPOSED = 4  # transfers proposed at once; the next layer proposes again
 PYTHON, NOTHING, NEXT_LAYER, IMPACT = -1, 0, 1, 2  # compiled rules, see brain/lookahead.py
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from moesaic.core.routing import ExpertId
 from moesaic.policies.compiled import compiled
-from moesaic.policies.prefetch.base import IMPACT, MOST_BACKGROUND, Outlook, Prefetch
+from moesaic.policies.prefetch.base import IMPACT, MAX_PROPOSED, Outlook, Prefetch
 from moesaic.policies.schedule.base import HYBRID
 from moesaic.policies.schedule.rules import apply_rule
 from moesaic.policies.timelines import (
@@ -167,7 +167,7 @@ class Impact(Prefetch):
             for layer, expert in outlook.coming:
                 if layer == forecast.layer:
                     mark_coming(layers[d], counts[d], expert)
-        picks = np.zeros((min(len(outlook.delays) - 1, MOST_BACKGROUND), 2), dtype=np.int64)
+        picks = np.zeros((min(len(outlook.delays) - 1, MAX_PROPOSED), 2), dtype=np.int64)
         picked = rank_by_impact(
             outlook.rule, counts, layers, outlook.belief.tables, outlook.lanes, outlook.starts,
             outlook.link_free_ns, outlook.delays, weights,
