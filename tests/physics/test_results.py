@@ -65,11 +65,10 @@ def test_planning_is_charged_per_layer_and_active_expert() -> None:
 
 
 def test_a_wrong_belief_changes_plans_and_not_the_machine() -> None:
-    """A CPU taken for 100 times as slow gets nothing that can be moved; a static rule, which weighs
+    """A CPU taken for 100 times as slow gets less to do; a static rule, which weighs
     nothing, is as fast as before."""
     exact, wrong = run(tokens=20), run(tokens=20, belief_error={"cpu": 100.0})
     assert wrong.utilization["cpu"] < exact.utilization["cpu"]
-    assert wrong.bytes_moved > exact.bytes_moved
     assert wrong.as_dict()["belief_error"] == {"cpu": 100.0}
     static = {"schedule": "static-experts", "cache": "pinned", "prefetch": "none"}
     unmoved = [run(**static), run(**static, belief_error={"cpu": 100.0})]
