@@ -19,7 +19,7 @@ from typing import Any
 
 from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.offloading import CPU, GPU
-from moesaic.hardware.load import load_machine
+from moesaic.hardware.machine_reader import load_machine
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import assemble, workload
 from moesaic.lab.simulate.workload import choose_workload
@@ -60,7 +60,7 @@ def plan_values(plan: LayerPlan) -> list[object]:
     ]
 
 
-class _Listening:
+class _RecordingBrain:
     """A brain that writes down what it decides."""
 
     def __init__(self, brain: Brain) -> None:
@@ -86,7 +86,7 @@ def digest(settings: Settings) -> dict[str, object]:
     counts = popularity(source, settings.profile_tokens or 1)
     steps = workload(settings, source)
     machine, brain = assemble(settings, counts, steps, None)
-    listening, times = _Listening(brain), []
+    listening, times = _RecordingBrain(brain), []
     for routed in islice(steps, settings.warmup_steps + settings.steps):
         report = machine.step(routed, listening)
         times.append([report.start_ns, report.end_ns])

@@ -37,14 +37,14 @@ def pack(documents: Sequence[Encoded], length: int) -> Rows:
     free: list[tuple[int, int]] = []  # (room, row), sorted
     fitting = [document for document in documents if len(document.tokens) <= length]
     for document in sorted(fitting, key=lambda one: len(one.tokens), reverse=True):
-        place = bisect_left(free, (len(document.tokens), -1))
-        if place == len(free):
+        index = bisect_left(free, (len(document.tokens), -1))
+        if index == len(free):
             rows.append([])
-            room, row = length, len(rows) - 1
+            free_tokens, row = length, len(rows) - 1
         else:
-            room, row = free.pop(place)
+            free_tokens, row = free.pop(index)
         rows[row].append(document)
-        insort(free, (room - len(document.tokens), row))
+        insort(free, (free_tokens - len(document.tokens), row))
     return _arrays(rows, length)
 
 

@@ -16,10 +16,10 @@ from safetensors.torch import load_file, save_file
 
 import small_tokenizers
 import stock
+from chat_models import talking
 from moesaic.cli.shared import model_folder
 from moesaic.engine import loading
-from moesaic.models import bundled
-from talking_models import talking
+from moesaic.models import bundled_model
 
 IDS = ("--prompt-ids", "1,2,3")
 Refusal = Callable[..., str]
@@ -151,7 +151,7 @@ def test_a_prompt_where_the_model_is_named(prompt: str, refusal: Refusal) -> Non
 def test_a_stripped_installation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Refusal
 ) -> None:
-    monkeypatch.setattr(bundled, "_FOLDER", tmp_path)
+    monkeypatch.setattr(bundled_model, "_FOLDER", tmp_path)
     assert "install the package again" in refusal("-p", "Hello")
 
 

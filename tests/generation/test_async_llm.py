@@ -10,9 +10,9 @@ import pytest
 from small_llms import MACHINES, TIGHT, greedy, prompts, stock_greedy
 
 import stock
+from chat_models import talking
 from moesaic import AsyncLLM, SamplingParams
 from moesaic.core.errors import ImpossibleSetting
-from talking_models import talking
 
 LENGTHS = (3, 20, 1, 9, 12, 2, 7, 5)
 TOKENS = 12
@@ -113,7 +113,7 @@ def test_a_failing_step_is_told_to_everybody_in_it() -> None:
             runner = model.model.runner
             whole = runner.step
 
-            def fail(feeds: Any, replay: Any = None) -> Any:
+            def fail(inputs: Any, replay: Any = None) -> Any:
                 runner.step = whole  # type: ignore[method-assign]
                 raise OSError("the disk is gone")
 

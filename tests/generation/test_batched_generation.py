@@ -58,12 +58,12 @@ def test_a_long_prompt_keeps_nobody_from_writing() -> None:
     """While it is read, the one that writes gets a token in every step."""
     saved = stock.saved("mixtral")
     with llm(saved.folder, max_step_tokens=4) as model:
-        batcher, intake = model.model.batcher, model.model.intake
-        writer = intake.request([1], greedy(30))
+        batcher, processor = model.model.batcher, model.model.input_processor
+        writer = processor.request([1], greedy(30))
         batcher.submit(writer)
         batcher.step()
-        reader = intake.request(prompts((40,))[0], greedy(1))
-        later = intake.request([2, 3], greedy(1))
+        reader = processor.request(prompts((40,))[0], greedy(1))
+        later = processor.request([2, 3], greedy(1))
         batcher.submit(reader)
         batcher.submit(later)
         order = []
@@ -87,8 +87,8 @@ def test_more_room_than_tokens_in_a_step() -> None:
 def test_a_cancelled_request_makes_room() -> None:
     saved = stock.saved("mixtral")
     with llm(saved.folder, max_sequences=1) as model:
-        batcher, intake = model.model.batcher, model.model.intake
-        first, second, third = (intake.request([n], greedy(5)) for n in (1, 2, 3))
+        batcher, processor = model.model.batcher, model.model.input_processor
+        first, second, third = (processor.request([n], greedy(5)) for n in (1, 2, 3))
         for request in (first, second, third):
             batcher.submit(request)
         batcher.step()

@@ -101,7 +101,7 @@ class FirstTwice(Halves):
 def test_nobody_waits_for_anothers_second_attempt() -> None:
     with gated("olmoe") as model:
         model.model.runner.gate = FirstTwice(5, 0.0)
-        first, other = (model.model.intake.request([n], greedy(20)) for n in (1, 2))
+        first, other = (model.model.input_processor.request([n], greedy(20)) for n in (1, 2))
         batcher = model.model.batcher
         batcher.submit(first)
         batcher.submit(other)

@@ -114,5 +114,5 @@ def test_top_p_stops_where_the_probability_is_just_reached(top_p: float) -> None
 
 def test_a_draw_at_the_very_edge_is_a_token_with_weight() -> None:
     weights = torch.tensor([[0.0, 1.0, 0.0, 1.0, 0.0]])
-    for luck, token in ((0.0, 1), (0.49, 1), (0.5, 3), (1 - 2**-53, 3)):
-        assert Candidates([0], None, weights).draw([luck]) == [token]
+    for uniform, token in ((0.0, 1), (0.49, 1), (0.5, 3), (1 - 2**-53, 3)):
+        assert Candidates([0], None, weights).draw([uniform]) == [token]

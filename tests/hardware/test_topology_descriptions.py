@@ -9,9 +9,9 @@ import pytest
 
 from moesaic.core.errors import BadMachine, ImpossibleSetting
 from moesaic.core.report import Timeline
-from moesaic.hardware.load import load_machine, parse_machine
-from moesaic.hardware.spec import MachineSpec
-from moesaic.hardware.write import machine_toml
+from moesaic.hardware.machine_reader import load_machine, parse_machine
+from moesaic.hardware.machine_spec import MachineSpec
+from moesaic.hardware.machine_writer import machine_toml
 from moesaic.machines.sim.clock import Clock
 from moesaic.machines.sim.lane import Task
 from moesaic.machines.sim.wiring import lanes_of

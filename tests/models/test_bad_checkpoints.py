@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 import stock
 from moesaic.core.errors import BadCheckpoint, BadConfig, ImpossibleSetting, UnknownName
 from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.load import load_decoder, open_model
+from moesaic.models.open_model import load_decoder, open_model
 
 Tensors = dict[str, torch.Tensor]
 ROUTER = "model.layers.1.block_sparse_moe.gate.weight"

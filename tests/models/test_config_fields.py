@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import ours
+import loaded_models
 import pytest
 import torch
 import transformers
@@ -206,7 +206,7 @@ WINDOWED: dict[str, dict[str, Any]] = {
 def test_a_sliding_window_ends_the_context(name: str, tmp_path: Path) -> None:
     """Up to there it hides nothing; one token further the stock model's answer differs."""
     model = stock.make(name, **WINDOWED[name])
-    mine = ours.load(stock.save(model, tmp_path))
+    mine = loaded_models.load(stock.save(model, tmp_path))
     context = mine.decoder.architecture.spec.max_context
     assert context == WINDOW
     tokens = prompt(context + 1)

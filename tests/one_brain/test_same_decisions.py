@@ -8,8 +8,8 @@ import pytest
 from recording import Moment, recorded_run, replayed
 
 from closed_loop import assembled, chosen
-from invented import policy_combinations, random_steps, small_machine, small_model
-from moesaic.hardware.spec import MachineSpec
+from made_up import policy_combinations, random_steps, small_machine, small_model
+from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.machines.sim.physics import Physics
 
 MODEL = small_model(layers=4, experts=8, top_k=2)

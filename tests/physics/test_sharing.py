@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from invented import small_machine, small_model
+from made_up import small_machine, small_model
 from moesaic.core.report import Timeline
-from moesaic.hardware.spec import HostSpec
+from moesaic.hardware.machine_spec import HostSpec
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
 from moesaic.lab.simulate.workload import choose_workload

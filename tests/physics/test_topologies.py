@@ -8,14 +8,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from invented import random_steps, routing_of, small_model
+from made_up import random_steps, routing_of, small_model
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.legality import check, violations
 from moesaic.core.report import LayerReport, Timeline
 from moesaic.core.routing import ExpertId
 from moesaic.core.step import Step
 from moesaic.core.view import Flight
-from moesaic.hardware.spec import MachineSpec
+from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.belief import warm_up
@@ -95,7 +95,7 @@ def test_the_view_shows_every_move_under_way_and_every_lane() -> None:
     dimm = machine.topology.placement("whole@dimm")
     background = (Move(1, 0), Move(1, 1, destination=dimm), Move(1, 2, destination=dimm))
     run(machine, 0, LayerPlan(0, {"cpu": (0,)}, (), background))
-    machine.moves.recall()
+    machine.moves.cancel_background()
     view = machine.view(0)
     assert view.in_flight == (Flight(1, 0, 16 * US), Flight(1, 1, 42 * US, dimm))
     lanes = dict(zip(machine.topology.lanes, view.busy_ns.tolist(), strict=True))
@@ -128,7 +128,7 @@ def test_a_relayout_arrives_when_its_last_piece_has_and_is_not_half_forgotten() 
         Move(1, 0, source=stripes, destination=first, leaves=True),
     )
     run(machine, 0, LayerPlan(0, {"cpu": (0,)}, (), background))
-    machine.moves.recall()
+    machine.moves.cancel_background()
     machine.clock.advance(290 * US - machine.clock.now)
     assert not machine.memory.located[first, 1, 0]
     assert machine.memory.located[stripes, 1, 0], "it can still be read there"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from invented import exact_belief, routing_of, small_machine, small_model, view_of
+from made_up import exact_belief, routing_of, small_machine, small_model, view_of
 from moesaic.core.errors import IllegalPlan, ImpossibleSetting
 from moesaic.core.routing import ExpertId
 from moesaic.engine.engine_settings import EngineSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from brain_parts import LinkPrice
-from works import work_of
+from drawn_work import work_of
 
 from moesaic.policies.prefetch.base import MAX_PROPOSED
 from moesaic.policies.schedule.base import GPU_ONLY, STATIC, Work

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from drawn_work import work_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from works import work_of
 
-from invented import exact_belief, routing_of, stated_physics
+from made_up import exact_belief, routing_of, stated_physics
 from moesaic.core.routing import ExpertId, Forecast
 from moesaic.policies.belief import Belief
 from moesaic.policies.future import Future

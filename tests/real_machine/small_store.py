@@ -11,8 +11,8 @@ import torch
 from moesaic.core.routing import ExpertId
 from moesaic.kernels.base import ExpertShape, ExpertWeights
 from moesaic.kernels.choose import make_kernel
-from moesaic.machines.real.copies import Copy, LinkSpeed
-from moesaic.machines.real.store import ExpertStore
+from moesaic.machines.real.copy_engine import Copy, LinkSpeed
+from moesaic.machines.real.expert_store import ExpertStore
 
 SHAPE = ExpertShape(hidden=8, intermediate=5)
 FAST = LinkSpeed(bandwidth_gb_s=1000.0, latency_us=0.0)
@@ -49,7 +49,7 @@ class HandLink:
     def offer(self, copies: Sequence[Copy]) -> None:
         self.background.extend(copies)
 
-    def recall(self) -> None:
+    def cancel_background(self) -> None:
         self.just_before_recall()
         self.background.clear()
 

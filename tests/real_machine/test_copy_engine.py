@@ -12,7 +12,7 @@ import torch
 
 from moesaic.core.layer_plan import Move
 from moesaic.core.routing import ExpertId
-from moesaic.machines.real.copies import Copy, CopyEngine, LinkSpeed, Slot
+from moesaic.machines.real.copy_engine import Copy, CopyEngine, LinkSpeed, Slot
 
 SIZE = 64
 SLOW_NS = 2_000_000
@@ -86,7 +86,7 @@ def test_recalled_copies_that_have_not_begun_never_do(link: CopyEngine) -> None:
     first, go_on = held_up(link)
     background, demanded = [copy_of(1), copy_of(2)], copy_of(3)
     link.offer(background)
-    link.recall()
+    link.cancel_background()
     link.demand([demanded])
     go_on.set()
     assert order([first, demanded]) == [100, 3]
@@ -102,7 +102,7 @@ def test_a_background_copy_that_has_begun_is_never_interrupted(link: CopyEngine)
         sleep(0.0005)
     demanded = copy_of(3)
     link.demand([demanded])
-    link.recall()
+    link.cancel_background()
     go_on.set()
     assert order([begun, demanded]) == [1, 3]
     assert torch.equal(begun.target, begun.source)

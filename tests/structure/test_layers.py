@@ -102,7 +102,11 @@ def test_torch_is_named_only_where_tensors_are() -> None:
     ("path", "text", "complaint"),
     [
         ("core/a.py", "from moesaic.policies.brain import Brain", "(core) imports"),
-        ("policies/a.py", "def f():\n    import moesaic.hardware.spec", "(policies) imports"),
+        (
+            "policies/a.py",
+            "def f():\n    import moesaic.hardware.machine_spec",
+            "(policies) imports",
+        ),
         ("policies/a.py", "from moesaic import machines", "(policies) imports"),
         (
             "machines/sim/a.py",

@@ -16,7 +16,7 @@ from moesaic import __version__
 from moesaic.core.errors import MoesaicError, UnknownName
 
 # verb -> (module with a click command of the same name, one line for --help)
-VERBS: dict[str, tuple[str, str]] = {
+COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("moesaic.cli.run.run", "Let a model answer or go on with a text."),
     "chat": ("moesaic.cli.run.chat", "Talk with a model."),
     "bench": ("moesaic.cli.study.bench", "How fast a model reads and writes on this machine."),
@@ -50,18 +50,18 @@ class LazyGroup(click.Group):
     """Lists verbs from a table, imports a verb's module only when it runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
-            raise UnknownName("command", cmd_name, VERBS)
-        command = getattr(import_module(VERBS[cmd_name][0]), cmd_name)
+        if cmd_name not in COMMANDS:
+            raise UnknownName("command", cmd_name, COMMANDS)
+        command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
         assert isinstance(command, click.Command), f"{cmd_name} is not a command"
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(verb, summary) for verb, (_, summary) in VERBS.items()])
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -32,7 +32,7 @@ class Forecast:
     step: int | None = None  # None: the pass in which the forecast was made
 
 
-class Foreseen(Sequence[Forecast]):
+class LazyForecasts(Sequence[Forecast]):
     """Forecasts that cost something: made when first looked at. How many there will be is known."""
 
     __slots__ = ("_count", "_made", "_make")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moesaic.core.errors import MoesaicError
-from moesaic.hardware.load import THIS, load_machine, machine_file
+from moesaic.hardware.machine_reader import THIS, load_machine, machine_file
 from moesaic.kernels.base import ExpertKernel, ExpertShape
 from moesaic.kernels.choose import make_kernel
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from moesaic.engine.completion import Chunk, Completion
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.intake import Params, Prompt, Prompts
+from moesaic.engine.input_processor import Params, Prompt, Prompts
 from moesaic.engine.loading import Progress, load, settings_from
 from moesaic.engine.preparation import PathLike
 from moesaic.engine.request import Request
@@ -46,24 +46,24 @@ class LLM:
     def generate(self, prompts: Prompts, params: Params = None) -> list[Completion]:
         """All prompts together, as many at once as there is room for; the answers in their order.
         A prompt is text or a list of token ids; `params` are for all, or one for each."""
-        return self._finish(self.model.intake.requests(prompts, params))
+        return self._finish(self.model.input_processor.requests(prompts, params))
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Chunk]:
         """The answer piece by piece. Whoever stops listening cancels the request."""
-        return self._chunks(self.model.intake.request(prompt, params))
+        return self._chunks(self.model.input_processor.request(prompt, params))
 
     def chat(self, messages: Messages, params: SamplingParams | None = None) -> Completion:
         """The answer to a conversation: messages with role and content, the latest last."""
-        (answer,) = self._finish([self.model.intake.conversation(messages, params)])
+        (answer,) = self._finish([self.model.input_processor.conversation(messages, params)])
         return answer
 
     def stream_chat(
         self, messages: Messages, params: SamplingParams | None = None
     ) -> Iterator[Chunk]:
-        return self._chunks(self.model.intake.conversation(messages, params))
+        return self._chunks(self.model.input_processor.conversation(messages, params))
 
     def stats(self) -> RunStats:
-        return self.model.batcher.tally.stats()
+        return self.model.batcher.counter.stats()
 
     def close(self) -> None:
         """Streams end, threads stop, and a recording is written."""

@@ -58,8 +58,8 @@ def lay_out(form: GroupFormat, hidden: int, intermediate: int) -> BlockLayout:
     for rows, columns in sizes:
         scales_at.append(end)
         end = aligned(end + rows * form.groups(columns) * SCALE_BYTES)
-    places = zip(sizes, codes_at, scales_at, strict=True)
-    gate_up, down = (MatrixPlace(*size, codes, scales) for size, codes, scales in places)
+    layouts = zip(sizes, codes_at, scales_at, strict=True)
+    gate_up, down = (MatrixPlace(*size, codes, scales) for size, codes, scales in layouts)
     return BlockLayout(gate_up, down, end)
 
 

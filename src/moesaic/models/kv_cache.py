@@ -51,9 +51,9 @@ class ContiguousCache:
         device: str = "cpu",
     ) -> None:
         first, second = cache_widths(spec)
-        room = (spec.num_layers, slots, max_length)
-        self._first = torch.zeros((*room, first), dtype=dtype, device=device)
-        self._second = torch.zeros((*room, second), dtype=dtype, device=device)
+        shape = (spec.num_layers, slots, max_length)
+        self._first = torch.zeros((*shape, first), dtype=dtype, device=device)
+        self._second = torch.zeros((*shape, second), dtype=dtype, device=device)
         self._lengths = [0] * slots
         self.slots, self.max_length = slots, max_length
 

@@ -133,9 +133,11 @@ def _check_tokens(block: RoutingBlock, header: TraceHeader, path: object) -> Non
         raise BadTrace(path, "counts", f"must be from 1 to {header.top_k}, {found}")
     for name in CONFIDENCE:
         values = getattr(block, name)
-        most = np.inf if name == "entropy" else 1.0
-        if values is not None and ((values < 0) | (values > most) | np.isinf(values)).any():
-            raise BadTrace(path, name, "must be a probability" if most == 1.0 else "must be finite")
+        maximum = np.inf if name == "entropy" else 1.0
+        if values is not None and ((values < 0) | (values > maximum) | np.isinf(values)).any():
+            raise BadTrace(
+                path, name, "must be a probability" if maximum == 1.0 else "must be finite"
+            )
 
 
 def token_keys(block: RoutingBlock) -> NDArray[np.uint64]:

@@ -64,7 +64,7 @@ def open_trace(path: PathLike) -> TraceSource:
     with open(path, "rb") as stream:
         start = stream.read(len(MAGIC))
     if start.startswith(ZIP_MAGIC):
-        from moesaic.workloads.real import open_npz
+        from moesaic.workloads.npz_trace import open_npz
 
         return open_npz(path)
     if start == MAGIC:

@@ -81,7 +81,7 @@ class StepRouting:
         ranked = _layer_major(block.experts, np.int64)
         experts = ranked if header.ranks == k else np.ascontiguousarray(ranked[..., :k])
         weights, scores = _gate_values(block, experts)
-        foreseen = _forecast_major(block.forecast_experts, np.int64)
+        forecasts = _forecast_major(block.forecast_experts, np.int64)
         foreseen_scores = _forecast_major(block.forecast_scores, np.float32)
         whole = StepRouting(
             step,
@@ -90,7 +90,7 @@ class StepRouting:
             weights,
             ranked,
             scores,
-            foreseen,
+            forecasts,
             foreseen_scores,
             confidence=_confidence(block),
         )

@@ -12,13 +12,13 @@ import click
 
 from moesaic.cli.shared.output import print_json, print_table
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.hardware.load import (
+from moesaic.hardware.machine_reader import (
     known_machines,
     load_machine,
     machine_file,
     measured_machines,
 )
-from moesaic.hardware.spec import MachineSpec
+from moesaic.hardware.machine_spec import MachineSpec
 
 # Ending of a field's name -> unit; the first that fits counts.
 _UNITS = {"_gb_s": "GB/s", "_gb": "GB", "_us": "us", "_tflops": "TFLOP/s"}

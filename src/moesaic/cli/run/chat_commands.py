@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from moesaic.cli.run.answer_words import answer_lines, cost_lines, print_lines
-from moesaic.cli.shared.out_files import check_place
+from moesaic.cli.run.answer_output import answer_lines, cost_lines, print_lines
+from moesaic.cli.shared.out_files import check_writable
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 
 if TYPE_CHECKING:
     from moesaic.cli.run.conversation import Conversation
 
 
-def obey(line: str, conversation: Conversation) -> bool:
+def run_command(line: str, conversation: Conversation) -> bool:
     """Do what the line says; False: leave."""
     name, _, rest = line.partition(" ")
     if name == "/quit":
@@ -35,11 +35,11 @@ def _help(conversation: Conversation, rest: str) -> None:
 
 
 def _stats(conversation: Conversation, rest: str) -> None:
-    stats, latest = conversation.model.batcher.tally.stats(), conversation.latest
+    stats, latest = conversation.model.batcher.counter.stats(), conversation.latest
     if latest is None:
         click.echo("there was no answer yet", err=True)
         return
-    print_lines(answer_lines(latest, conversation.model.plan.room.length), cost_lines(stats))
+    print_lines(answer_lines(latest, conversation.model.plan.capacity.length), cost_lines(stats))
     total = f"{stats.prompt_tokens} tokens read, {stats.generated_tokens} written"
     print_lines(iter([("so far", f"{total}, in {stats.step_s:.1f} s")]))
 
@@ -58,7 +58,7 @@ def _system(conversation: Conversation, rest: str) -> None:
 def _save(conversation: Conversation, rest: str) -> None:
     if not rest:
         raise ImpossibleSetting("/save needs the name of a file, as in /save talk.json")
-    check_place("/save", rest)
+    check_writable("/save", rest)
     try:
         conversation.save(rest)
     except OSError as error:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from moesaic.cli.run.demo_policies import ENTRIES
 from moesaic.cli.shared.simulation_options import MACHINE, build_settings
 from moesaic.model_info.model_zoo import load_model
-from moesaic.models.bundled import NAME
+from moesaic.models.bundled_model import NAME
 from moesaic.policies.systems import SYSTEMS
 
 if TYPE_CHECKING:
-    from moesaic.cli.study.comparison import Contender, Outcome
+    from moesaic.cli.study.comparison import ComparisonCell, Configuration
     from moesaic.lab.simulate.settings import Settings
     from moesaic.model_info.model_spec import ModelSpec
 
@@ -34,9 +34,9 @@ def check(tokens: int) -> None:
 def compare_small(trace: Path, tokens: int) -> None:
     """All that ran here, on the simulated machine."""
     from moesaic.cli.study.compare_tables import print_comparison
-    from moesaic.cli.study.comparison import Contender
+    from moesaic.cli.study.comparison import Configuration
 
-    entries = [Contender(*entry) for entry in ENTRIES]
+    entries = [Configuration(*entry) for entry in ENTRIES]
     print_comparison(_run(load_model(NAME), "bf16", trace, tokens, entries, [_RATIO]), _BASELINE)
 
 
@@ -70,9 +70,9 @@ def _run(
     dtype: str,
     trace: Path,
     tokens: int,
-    entries: Sequence[Contender],
+    entries: Sequence[Configuration],
     ratios: Sequence[float],
-) -> list[Outcome]:
+) -> list[ComparisonCell]:
     from moesaic.cli.study.comparison import plan_grid, run_grid
     from moesaic.lab.simulate.workload import shortened
 

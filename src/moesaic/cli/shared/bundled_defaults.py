@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from moesaic.models.bundled import is_bundled
+from moesaic.models.bundled_model import is_bundled
 
 _DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")  # whoever gives one wants chance
 

@@ -42,13 +42,17 @@ def eval(context: click.Context, /, model: str | None, as_json: bool, **options:
     folder = model_folder(model)
 
     from moesaic.cli.shared.output import print_json
-    from moesaic.cli.study.eval_runs import run_evaluation, warn_about_room, warn_about_sandbox
+    from moesaic.cli.study.eval_runs import (
+        run_evaluation,
+        warn_about_answer_length,
+        warn_about_sandbox,
+    )
     from moesaic.cli.study.eval_tables import describe, print_evaluation
 
     prepared, items = _prepare(folder, settings, asked)
     known = _identity(folder, prepared, asked, items)
     journal = _journal(options["out"], known, options["restart"])
-    warn_about_room(items, prepared.plan.room.length, _advice(asked))
+    warn_about_answer_length(items, prepared.plan.capacity.length, _advice(asked))
     if "humaneval" in asked.tasks:
         warn_about_sandbox()
     try:
@@ -91,7 +95,7 @@ def _prepare(
     questions = sum(isinstance(item, Question) for item in items)
     settings = replace(settings, max_sequences=min(settings.max_sequences, max(questions, 1)))
     prepared = prepare(folder, settings)
-    items = fitting(items, prepared.plan.room.length, _advice(asked))
+    items = fitting(items, prepared.plan.capacity.length, _advice(asked))
     refuse_if_nothing_can_be_asked(items)
     return prepared, items
 

@@ -71,9 +71,9 @@ def quality(context: click.Context, /, model: str | None, as_json: bool, **asked
     both expect the same token most. With --problems, all solve the same ones. MODEL is a directory
     in Hugging Face layout; without it, the bundled one is measured."""
     settings, wanted = one_text_settings(asked), _dtypes(asked["expert_dtypes"])
-    for name, least in (("tokens", 1), ("problems", 0)):
-        if asked[name] is not None and asked[name] < least:
-            raise ImpossibleSetting(f"--{name} is {asked[name]}; it must be at least {least}")
+    for name, minimum in (("tokens", 1), ("problems", 0)):
+        if asked[name] is not None and asked[name] < minimum:
+            raise ImpossibleSetting(f"--{name} is {asked[name]}; it must be at least {minimum}")
     folder = model_folder(model)
     text, problems = _text(asked["text"]), _problems(asked["problems"], folder)
 
@@ -86,7 +86,7 @@ def quality(context: click.Context, /, model: str | None, as_json: bool, **asked
     spec = read_model_config(folder)
     questions = _questions(folder, spec, problems)
     window = _window(settings, spec.max_context, asked["tokens"])
-    settings = _with_room(settings, spec.max_context, window, questions)
+    settings = _sized_for(settings, spec.max_context, window, questions)
     precisions = prepare_precisions(folder, settings, wanted)
     tokens = _tokens(precisions[0], text, asked["tokens"])
     announce_compilation()
@@ -116,7 +116,7 @@ def _text(path: str | None) -> str:
 
 
 def _problems(asked: int | None, folder: Path) -> int:
-    from moesaic.models.bundled import is_bundled
+    from moesaic.models.bundled_model import is_bundled
 
     if asked is not None:
         return asked
@@ -141,7 +141,7 @@ def _window(settings: EngineSettings, most: int, tokens: int) -> int:
     return min(tokens, most or _WINDOW, _WINDOW)
 
 
-def _with_room(
+def _sized_for(
     settings: EngineSettings, most: int, window: int, questions: Sequence[Question]
 ) -> EngineSettings:
     """For the window and, where there are some, for several questions at once. `most` is what the
@@ -156,8 +156,8 @@ def _with_room(
             f"problems have up to {prompt} tokens, and a sequence may have {context}: raise "
             "--max-model-len, if the model allows more, or leave --problems out"
         )
-    room, at_once = min(max(window, longest), context), min(_AT_ONCE, len(questions))
-    return replace(settings, max_model_len=room, max_sequences=at_once)
+    max_model_len, at_once = min(max(window, longest), context), min(_AT_ONCE, len(questions))
+    return replace(settings, max_model_len=max_model_len, max_sequences=at_once)
 
 
 def _tokens(prepared: Prepared, text: str, most: int) -> list[int]:

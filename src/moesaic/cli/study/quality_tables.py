@@ -11,7 +11,7 @@ from moesaic.core.units import GB
 
 if TYPE_CHECKING:
     from moesaic.engine.preparation import Prepared
-    from moesaic.lab.evaluation.results import Result
+    from moesaic.lab.evaluation.results import ItemResult
     from moesaic.lab.quality.expert_quality import ExpertQuality
 
 _COLUMNS = ("experts", "GB", "load s", "mean KL", "p99 KL", "same top-1", "perplexity")
@@ -81,7 +81,7 @@ def _row(each: ExpertQuality) -> dict[str, Any]:
     }
 
 
-def _exact_match(answers: Sequence[Result]) -> list[dict[str, Any]]:
+def _exact_match(answers: Sequence[ItemResult]) -> list[dict[str, Any]]:
     """Of each split of the problems; nothing where none were asked."""
     from moesaic.lab.evaluation.scores import Score, scores
 

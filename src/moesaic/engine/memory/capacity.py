@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Room(NamedTuple):
+class Capacity(NamedTuple):
     """What was decided about memory: how many experts the accelerator holds, how many sequences
     of which length the KV cache has room for."""
 

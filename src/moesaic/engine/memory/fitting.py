@@ -8,32 +8,32 @@ from functools import partial
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory.draft import Draft, MemoryPlan, make_draft
+from moesaic.engine.memory.plan_parts import MemoryPlan, PlanFor, make_plan
 from moesaic.engine.memory.sizes import Sizes
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.policy_checks import lookahead, needing_slots
 
 CACHE_RATIO = 0.25  # where neither it nor the accelerator's memory is given
-SHORTEST = 256  # tokens: less than that is no use to anybody
-USUAL = 4096  # tokens: no more before there are slots, where both are open
+MIN_LENGTH = 256  # tokens: less than that is no use to anybody
+DEFAULT_LENGTH = 4096  # tokens: no more before there are slots, where both are open
 
 
 def decide(spec: ModelSpec, settings: EngineSettings, available: int) -> MemoryPlan:
     """The plan with the most room that fits, or the smallest, which then does not."""
     sizes = Sizes.of(spec, settings)
     shortest, longest = _lengths(spec, settings)
-    foresees = lookahead(settings.policies) > 0
-    draft = partial(make_draft, sizes, settings, available, foresees)
-    slots = _slots(spec, settings, draft, shortest, longest)
-    return draft(slots, largest(shortest, longest, lambda length: draft(slots, length).fits))
+    needs_gate_bank = lookahead(settings.policies) > 0
+    plan_for = partial(make_plan, sizes, settings, available, needs_gate_bank)
+    slots = _slots(spec, settings, plan_for, shortest, longest)
+    return plan_for(slots, largest(shortest, longest, lambda length: plan_for(slots, length).fits))
 
 
 def _lengths(spec: ModelSpec, settings: EngineSettings) -> tuple[int, int]:
     """The least and the most tokens a sequence may have."""
     asked, most = settings.max_model_len, spec.max_context
     if asked is None:
-        longest = most or USUAL
-        return min(SHORTEST, longest), longest
+        longest = most or DEFAULT_LENGTH
+        return min(MIN_LENGTH, longest), longest
     if most and asked > most:
         raise ImpossibleSetting(
             f"sequences of {asked} tokens were asked for; {spec.name} was made for at most "
@@ -43,15 +43,15 @@ def _lengths(spec: ModelSpec, settings: EngineSettings) -> tuple[int, int]:
 
 
 def _slots(
-    spec: ModelSpec, settings: EngineSettings, draft: Draft, shortest: int, longest: int
+    spec: ModelSpec, settings: EngineSettings, plan_for: PlanFor, shortest: int, longest: int
 ) -> int:
-    least = _least_slots(spec, settings)
+    least = _min_slots(spec, settings)
     if not settings.capabilities.moves:
         return 0
     if sized_by_memory(settings):
-        for length in (_fair_length(draft, least, shortest, longest), shortest):
-            slots = _most_slots(spec, settings, least, partial(draft, length=length))
-            if draft(slots, length).fits:
+        for length in (_fair_length(plan_for, least, shortest, longest), shortest):
+            slots = _max_slots(spec, settings, least, partial(plan_for, length=length))
+            if plan_for(slots, length).fits:
                 break
         return slots
     ratio = CACHE_RATIO if settings.cache_ratio is None else settings.cache_ratio
@@ -83,24 +83,24 @@ def _unit(spec: ModelSpec, settings: EngineSettings) -> int:
     return spec.num_moe_layers if settings.policies.per_layer else 1
 
 
-def _fair_length(draft: Draft, least: int, shortest: int, longest: int) -> int:
+def _fair_length(plan_for: PlanFor, least: int, shortest: int, longest: int) -> int:
     """Sequences get half of what is left in the accelerator, but not more than is usual."""
-    base = draft(least, shortest)
+    base = plan_for(least, shortest)
     assert base.accelerator_limit_bytes is not None, "slots are what fits in a limit"
     half = (base.accelerator_limit_bytes + base.accelerator_bytes) // 2
-    high = min(longest, max(shortest, USUAL))
-    return largest(shortest, high, lambda n: draft(least, n).accelerator_bytes <= half)
+    high = min(longest, max(shortest, DEFAULT_LENGTH))
+    return largest(shortest, high, lambda n: plan_for(least, n).accelerator_bytes <= half)
 
 
-def _most_slots(
-    spec: ModelSpec, settings: EngineSettings, least: int, draft: Callable[[int], MemoryPlan]
+def _max_slots(
+    spec: ModelSpec, settings: EngineSettings, least: int, plan_for: Callable[[int], MemoryPlan]
 ) -> int:
     unit = _unit(spec, settings)
     low, high = least // unit, spec.num_expert_blocks // unit
-    return unit * largest(low, high, lambda n: draft(n * unit).fits)
+    return unit * largest(low, high, lambda n: plan_for(n * unit).fits)
 
 
-def _least_slots(spec: ModelSpec, settings: EngineSettings) -> int:
+def _min_slots(spec: ModelSpec, settings: EngineSettings) -> int:
     schedule = needing_slots(settings.policies)
     if schedule is None:
         return _unit(spec, settings) if sized_by_memory(settings) else 0

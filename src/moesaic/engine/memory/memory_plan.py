@@ -10,8 +10,8 @@ from functools import partial
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory.draft import MemoryPlan, Part
 from moesaic.engine.memory.fitting import decide
+from moesaic.engine.memory.plan_parts import MemoryPlan, Part
 from moesaic.engine.memory.refusal import refusal
 from moesaic.model_info.model_spec import ModelSpec
 

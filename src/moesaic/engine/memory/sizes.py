@@ -12,7 +12,7 @@ from moesaic.engine.engine_settings import DTYPES, EngineSettings
 from moesaic.hardware.host import usable_cores
 from moesaic.model_info.expert_block import FORMATS, TILES, block_bytes
 from moesaic.model_info.expert_workspace import native_workspace
-from moesaic.model_info.model_spec import LatentAttention, ModelSpec
+from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
 
 STAGING = 2  # places of an accelerator for experts used once
 _PIECE = 1 << 22  # weights of a quantised expert that are unpacked at a time
@@ -127,7 +127,7 @@ class Sizes:
         return self.sequences * self.spec.vocab_size * 4 * 7
 
 
-def _latent_bytes(latent: LatentAttention, heads: int, new: int) -> int:
+def _latent_bytes(latent: LatentAttentionSpec, heads: int, new: int) -> int:
     """Per cached token: scores and their softmax in fp32; for many new tokens, keys of all heads
     twice and values once in fp32, made from the latents; for few, the one key they share."""
     rank, rope = latent.kv_lora_rank, latent.qk_rope_head_dim

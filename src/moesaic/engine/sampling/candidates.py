@@ -24,7 +24,7 @@ SMALLEST_WINDOW = 64
 USUAL_WINDOW = 1024
 WIDER = 8  # times, at the next look; still far cheaper than sorting the vocabulary
 # The smallest divisor of fp32: below it a temperature would count as 0, and 0 / 0 is nothing.
-_COLDEST = torch.finfo(torch.float32).tiny
+_MIN_TEMPERATURE = torch.finfo(torch.float32).tiny
 
 
 class Candidates(NamedTuple):
@@ -34,14 +34,14 @@ class Candidates(NamedTuple):
     ids: torch.Tensor | None  # [these rows, width]; None: all tokens, in the order of their ids
     weights: torch.Tensor  # [these rows, width], 0 for a token that may not be drawn
 
-    def draw(self, luck: Sequence[float]) -> list[int]:
+    def draw(self, uniform: Sequence[float]) -> list[int]:
         """One token per row, from one number in [0, 1) per row."""
         # fp64, so that also the unlikely tokens of a large vocabulary keep their share.
         reached = self.weights.cumsum(-1, dtype=torch.float64)
-        aim = reached[:, -1:] * _column(luck, reached)
+        aim = reached[:, -1:] * _column(uniform, reached)
         # To the right of equals: a token without weight does not move on, so nothing ends at it.
-        place = torch.searchsorted(reached, aim, right=True)
-        tokens = place if self.ids is None else self.ids.gather(1, place)
+        index = torch.searchsorted(reached, aim, right=True)
+        tokens = index if self.ids is None else self.ids.gather(1, index)
         drawn: list[int] = tokens[:, 0].tolist()
         return drawn
 
@@ -58,8 +58,8 @@ class _Kind(NamedTuple):
 def candidates(scores: torch.Tensor, params: Sequence[SamplingParams]) -> Iterator[Candidates]:
     """Every row once, in groups. Scores are fp32, [rows, vocabulary], and finite at the best."""
     groups: dict[_Kind, list[int]] = defaultdict(list)
-    for row, wishes in enumerate(params):
-        groups[_kind(wishes, scores.shape[1])].append(row)
+    for row, each in enumerate(params):
+        groups[_kind(each, scores.shape[1])].append(row)
     for kind, rows in groups.items():
         mine = scores if len(rows) == len(scores) else scores[rows]
         wishes_of = [params[row] for row in rows]
@@ -114,7 +114,7 @@ def _filtered(
 def _weights(
     scores: torch.Tensor, best: torch.Tensor, params: Sequence[SamplingParams]
 ) -> torch.Tensor:
-    temperature = [max(p.temperature, _COLDEST) for p in params]
+    temperature = [max(p.temperature, _MIN_TEMPERATURE) for p in params]
     return (scores - best).div_(_column(temperature, scores, scores.dtype)).exp_()
 
 

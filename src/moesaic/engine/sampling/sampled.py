@@ -32,7 +32,7 @@ def with_logprobs(
 ) -> list[Sampled]:
     """Each row's token with what its request wants to know about it."""
     done = [Sampled(token) for token in tokens]
-    asked = [row for row, wishes in enumerate(params) if wishes.logprobs is not None]
+    asked = [row for row, each in enumerate(params) if each.logprobs is not None]
     if not asked:
         return done
     logprobs = logits[asked].float().log_softmax(-1)

@@ -13,8 +13,8 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.hardware.load import load_machine
-from moesaic.hardware.spec import MachineSpec
+from moesaic.hardware.machine_reader import load_machine
+from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.workload import choose_workload
@@ -28,7 +28,7 @@ WARMUP_STEPS = 16  # before a test is measured
 
 
 @dataclass(frozen=True, slots=True)
-class Routing:
+class BenchRouting:
     words: str  # where it comes from, for the user
     sources: dict[Case, TraceSource]  # none: the model's own routers
 
@@ -49,10 +49,12 @@ class Routing:
         return None if first is None else popularity(first, PROFILE_TOKENS)
 
 
-def choose_routing(trace: str, spec: ModelSpec, cases: Sequence[Case], repetitions: int) -> Routing:
+def choose_routing(
+    trace: str, spec: ModelSpec, cases: Sequence[Case], repetitions: int
+) -> BenchRouting:
     """Refuses a trace of another model, or one with hardly a token, before anything is loaded."""
     if trace == OWN:
-        return Routing("the model's own routers, on random tokens", {})
+        return BenchRouting("the model's own routers, on random tokens", {})
     sources, words = {}, ""
     for case in cases:
         settings = _settings(spec, case, repetitions if trace == SYNTHETIC else 0)
@@ -61,7 +63,7 @@ def choose_routing(trace: str, spec: ModelSpec, cases: Sequence[Case], repetitio
         if trace == SYNTHETIC:  # made while it is read: once is enough
             source = MemoryTrace(source.header, list(source.blocks()))
         sources[case] = source
-    return Routing(words, sources)
+    return BenchRouting(words, sources)
 
 
 def _settings(spec: ModelSpec, case: Case, repetitions: int) -> Settings:

@@ -29,7 +29,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TextWindow:
     """A piece of text to read: the last tokens, as many as there are targets, are followed by
     these."""
 
@@ -51,7 +51,7 @@ class Unusable:
     group: str = ""
 
 
-Item = Question | Window | Unusable
+Item = Question | TextWindow | Unusable
 
 
 def digest_of_items(items: Sequence[Item]) -> str:
@@ -65,7 +65,7 @@ def digest_of_items(items: Sequence[Item]) -> str:
 def _content(item: Item) -> tuple[object, ...]:
     if isinstance(item, Question):
         return (*item.prompt, item.expected, item.stop)
-    return (*item.reads, *item.targets) if isinstance(item, Window) else ()
+    return (*item.reads, *item.targets) if isinstance(item, TextWindow) else ()
 
 
 def length_needed(items: Sequence[Item]) -> int:
@@ -78,7 +78,7 @@ def fitting(items: Sequence[Item], length: int, advice: Mapping[str, str]) -> li
     return [item if _least(item) <= length else _too_long(item, length, advice) for item in items]
 
 
-def room_for_answers(questions: Sequence[Question], length: int) -> int:
+def answer_tokens_left(questions: Sequence[Question], length: int) -> int:
     """Tokens that are left to the answer of the longest."""
     return length - max(len(question.prompt) for question in questions)
 
@@ -86,7 +86,7 @@ def room_for_answers(questions: Sequence[Question], length: int) -> int:
 def _length(item: Item) -> int:
     if isinstance(item, Question):
         return len(item.prompt) + item.max_tokens
-    return len(item.reads) if isinstance(item, Window) else 1
+    return len(item.reads) if isinstance(item, TextWindow) else 1
 
 
 def _least(item: Item) -> int:
@@ -95,7 +95,7 @@ def _least(item: Item) -> int:
 
 
 def _too_long(item: Item, length: int, advice: Mapping[str, str]) -> Unusable:
-    group = "" if isinstance(item, Window) else item.group
+    group = "" if isinstance(item, TextWindow) else item.group
     why = f"{item.item} has {_least(item) - 1} tokens and a sequence may have {length}"
     why += f": {advice[item.task]}"
     return Unusable(item.task, item.item, why, group)

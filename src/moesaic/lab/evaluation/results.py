@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ItemResult:
     task: str
     item: str
     group: str = ""
@@ -40,14 +40,14 @@ class Result:
 
 
 _DEFAULTS = {
-    field.name: None if field.default is MISSING else field.default for field in fields(Result)
+    field.name: None if field.default is MISSING else field.default for field in fields(ItemResult)
 }
 
 
-def from_line(line: str) -> Result:
+def from_line(line: str) -> ItemResult:
     """ValueError for anything that `line` has not made."""
     told: Any = json.loads(line)
     try:
-        return Result(**told)
+        return ItemResult(**told)
     except TypeError as error:
         raise ValueError(str(error)) from None

@@ -29,12 +29,12 @@ class Quality:
 
 def compare(reference: torch.Tensor, other: torch.Tensor, targets: torch.Tensor) -> Quality:
     """Logits [n, vocabulary] of both, and the token that really came next, [n]."""
-    tally = QualityTally()
-    tally.add(reference, other, targets)
-    return tally.result()
+    comparison = LogitsComparison()
+    comparison.add(reference, other, targets)
+    return comparison.result()
 
 
-class QualityTally:
+class LogitsComparison:
     """The same, chunk by chunk."""
 
     def __init__(self) -> None:

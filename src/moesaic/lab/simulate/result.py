@@ -82,7 +82,7 @@ class Result:
         }
 
 
-class Tally:
+class ResultCounter:
     """Adds up the measured part of a run."""
 
     def __init__(self, settings: Settings) -> None:

@@ -12,9 +12,9 @@ import torch
 
 from moesaic.core.layer_plan import Move
 from moesaic.core.routing import ExpertId
-from moesaic.machines.real.copies import CopyEngine, LinkSpeed, Slot
+from moesaic.machines.real.copy_engine import CopyEngine, LinkSpeed, Slot
+from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.lane import ThreadLane
-from moesaic.machines.real.store import ExpertStore
 
 STAGING = 2  # experts used once are double-buffered: one computes while the next arrives
 
@@ -58,7 +58,7 @@ class EmulatedAccelerator:
         """Its slot is free: nobody takes it at once."""
         self._free.append(self._slot_of.pop(expert))
 
-    def recount(self) -> list[ExpertId]:
+    def rebuild(self) -> list[ExpertId]:
         """Believe the memory instead of the books: who lies in a slot has it, the others are
         free. Returns who is there. Nothing may be under way."""
         self._slot_of = {slot.holds: slot for slot in self._slots if slot.holds is not None}

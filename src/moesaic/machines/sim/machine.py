@@ -118,13 +118,13 @@ class SimMachine:
         if self._shared is not None:
             self.lanes[device].submit(self._shared)
         self._routed += 1
-        self.moves.recall()  # from here on the view must stay true
+        self.moves.cancel_background()  # from here on the view must stay true
         self._routing = self._route(layer).at_step(self._steps)
         return self._routing
 
     def view(self, layer: int) -> View:
         busy = [self.lanes[name].queued_ns() for name in self.topology.lanes]
-        return View.of(self.memory, self.moves.flights(), busy)
+        return View.of(self.memory, self.moves.in_flight(), busy)
 
     def start(self, plan: LayerPlan) -> None:
         resident = self.memory.resident[plan.layer].tolist()

@@ -62,12 +62,12 @@ class Moves:
         for lane in self._links:
             lane.wake()
 
-    def recall(self) -> None:
+    def cancel_background(self) -> None:
         """Forget what was offered and has not started."""
         for lane in self._links:
             lane.replace_background(())
 
-    def flights(self) -> tuple[Flight, ...]:
+    def in_flight(self) -> tuple[Flight, ...]:
         return tuple(
             Flight(m.move.layer, m.move.expert, self._remaining_ns(m), m.move.destination)
             for m in self.under_way

@@ -38,10 +38,15 @@ caches.register(
     "HybriMoE: evict the lowest running routing score (equation 3)",
     (
         Parameter(
-            "alpha", float, 0.1, "weight of the newest scores in the running one", above=0, most=1
+            "alpha",
+            float,
+            0.1,
+            "weight of the newest scores in the running one",
+            above=0,
+            maximum=1,
         ),
         Parameter(
-            "top_p", int, None, "scores of a token that count; auto: twice its experts", least=1
+            "top_p", int, None, "scores of a token that count; auto: twice its experts", minimum=1
         ),
     ),
 )
@@ -51,10 +56,20 @@ caches.register(
     "running routing scores at a fast and a slow speed, averaged",
     (
         Parameter(
-            "fast", float, 0.2, "weight of the newest scores in the fast average", above=0, most=1
+            "fast",
+            float,
+            0.2,
+            "weight of the newest scores in the fast average",
+            above=0,
+            maximum=1,
         ),
         Parameter(
-            "slow", float, 0.01, "weight of the newest scores in the slow average", above=0, most=1
+            "slow",
+            float,
+            0.01,
+            "weight of the newest scores in the slow average",
+            above=0,
+            maximum=1,
         ),
     ),
 )
