@@ -155,14 +155,14 @@ def recorded_by(commit: str) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("verb", choices=["record", "compare", "against"])
+    parser.add_argument("action", choices=["record", "compare", "against"])
     parser.add_argument("names", nargs="+")
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
-    if arguments.verb == "record":
+    if arguments.action == "record":
         Path(arguments.names[0]).write_text(json.dumps(record(arguments.quick), indent=1))
         return
-    if arguments.verb == "compare":
+    if arguments.action == "compare":
         before, after = (json.loads(Path(name).read_text()) for name in arguments.names)
     else:
         before, after = recorded_by(arguments.names[0]), record(arguments.quick)

@@ -61,7 +61,7 @@ def decision_times_us(model: str, batch: int, steps: int) -> tuple[list[float], 
 
 
 class _Timed:
-    """A brain that notes how long it thinks."""
+    """A brain that records its decision times."""
 
     def __init__(self, brain: Brain) -> None:
         self._brain, self.learn = brain, brain.learn

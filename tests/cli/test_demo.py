@@ -19,7 +19,7 @@ from moesaic.models.bundled_model import NAME, default_model
 from moesaic.policies.systems import SYSTEMS
 from moesaic.workloads.source import open_trace
 
-ANSWER = 10  # tokens: enough to be filmed, recorded and replayed
+ANSWER = 10  # tokens: enough to be drawn, recorded and replayed
 
 
 class Shown(NamedTuple):

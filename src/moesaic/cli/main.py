@@ -1,4 +1,4 @@
-"""The `moesaic` command: finds verbs, runs one, turns a user's mistake into one clear message."""
+"""The `moesaic` command: runs a subcommand, turns a user's mistake into one clear message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import click
 from moesaic import __version__
 from moesaic.core.errors import MoesaicError, UnknownName
 
-# verb -> (module with a click command of the same name, one line for --help)
+# command -> (module with a click command of the same name, one line for --help)
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("moesaic.cli.run.run", "Let a model answer or go on with a text."),
     "chat": ("moesaic.cli.run.chat", "Talk with a model."),
@@ -47,7 +47,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 class LazyGroup(click.Group):
-    """Lists verbs from a table, imports a verb's module only when it runs."""
+    """Lists commands from a table, imports a command's module only when it runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -95,15 +95,15 @@ def main() -> None:
 
 @contextmanager
 def _orderly_end() -> Iterator[None]:
-    """SIGTERM and SIGHUP tidy up as Ctrl-C does: temporary files go, a recording is written."""
+    """SIGTERM and SIGHUP clean up as Ctrl-C does: temporary files go, a recording is written."""
     here = threading.current_thread() is threading.main_thread()
     names = [name for name in ("SIGTERM", "SIGHUP") if here and hasattr(signal, name)]
     caught = [getattr(signal, name) for name in names]
-    # What is ignored stays ignored, as `nohup` wishes.
+    # What is ignored stays ignored, as `nohup` requires.
     caught = [number for number in caught if signal.getsignal(number) is signal.SIG_DFL]
 
     def end(number: int, frame: FrameType | None) -> None:
-        for each in caught:  # shells like to say it twice: tidying up goes on
+        for each in caught:  # shells may signal twice: cleanup continues
             signal.signal(each, signal.SIG_IGN)
         raise _Ended(128 + number)
 
@@ -117,7 +117,7 @@ def _orderly_end() -> Iterator[None]:
 
 
 def _in_words(error: Exception) -> str:
-    """One line, whoever found the mistake."""
+    """One line, also for click's own errors."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, click.ClickException):
@@ -128,7 +128,7 @@ def _in_words(error: Exception) -> str:
 
 
 def _advice(words: str, context: click.Context) -> str:
-    """What to do next; some verbs take the model as an argument, others as an option."""
+    """What to do next; some commands take the model as an argument, others as an option."""
     named = any("--model" in each.opts for each in context.command.params)
     option = ": a model is named with --model" if named and "extra argument" in words else ""
     return f"{option}; see {context.command_path} --help"

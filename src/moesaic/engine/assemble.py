@@ -1,5 +1,5 @@
-"""Puts a runner together: loads the network and the experts, places some of them, and lets a brain
-get to know the machine.
+"""Builds a runner: loads the network and the experts, places some of them in the accelerator, and
+measures the machine for the brain.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def assemble(
     scores: bool = False,
 ) -> Runner:
     """`counts[layer, expert]` are uses in a profile, for the initial placement; `advance(1)` is
-    called for every expert loaded; `scores` makes routings tell of experts beyond the chosen ones
-    even where nobody needs it to decide."""
+    called for every expert loaded; `scores` adds the ranks beyond top-k to the routing even
+    where no policy needs them."""
     store = load_store(decoder, experts, expert_dtype, advance, settings.kernel)
     return on_store(decoder, store, settings, capacity, counts, timeline, scores)
 
@@ -84,8 +84,8 @@ def synthetic_store(
     advance: Callable[[int], None] = lambda experts: None,
     kernel_name: str = "auto",
 ) -> ExpertStore:
-    """Random experts: one is made and packed, the others are copies of it. They lie in memory of
-    their own, and that is what speed depends on."""
+    """Random experts: one is made and packed, the others are copies of it in memory of their own:
+    speed depends on the bytes read, not on their values."""
     spec = decoder.architecture.spec
     kernel = expert_kernel(decoder.architecture.expert_shape, dtype, kernel_name)
     store = ExpertStore(kernel, spec.num_moe_layers, spec.num_experts, usable_nodes())
@@ -115,7 +115,7 @@ def on_store(
     machine = _machine(decoder, store, settings, capacity, ranks, composition.lookahead, timeline)
     try:
         return _on_machine(machine, decoder, settings, capacity, composition, counts)
-    except BaseException:  # its threads would outlive whoever gave up here
+    except BaseException:  # its threads must not outlive this call
         machine.close()
         raise
 
@@ -168,7 +168,7 @@ def _machine(
     if settings.accelerator == "none":
         torch.set_num_threads(cores)  # every operation may use all of them
         return CpuMachine(store, adapter, decoder.dtype, cores, timeline)
-    assert settings.accelerator == "emulated", f"nobody builds {settings.accelerator!r}"
+    assert settings.accelerator == "emulated", f"no machine for {settings.accelerator!r}"
     torch.set_num_threads(1)  # the accelerator works on one core, the CPU's experts on the others
     link = LinkSpeed(settings.link_gb_s, settings.link_latency_us)
     accelerator = EmulatedAccelerator(capacity.slots, store.kernel.block_bytes, link)
@@ -177,7 +177,7 @@ def _machine(
 
 
 def _time_decisions(brain: Brain, shape: Shape, slots: int) -> int:
-    """How long one decision takes here. What thinks ahead is called as well, so that everything is
+    """How long one decision takes here. The look-ahead is called as well, so that everything is
     compiled before the first request."""
     random = np.random.default_rng(0)
     empty = np.zeros((shape.layers, shape.experts), dtype=np.uint8)

@@ -29,7 +29,7 @@ _THREADS_PER_CORE = 4  # more only wait for each other, and thousands end the pr
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Policies, precision and room; what fits is the memory plan's business."""
+    """Policies, precision and capacity; whether it fits is checked by the memory plan."""
 
     policies: PolicySet = field(default_factory=PolicySet)
     dtype: str = "auto"  # what everything but the experts is computed in; auto: as published
@@ -45,8 +45,8 @@ class EngineSettings:
     max_sequences: int = 8  # at once
     max_step_tokens: int = 512  # longer prompts are fed in pieces
     threads: int | None = None  # None: every core
-    belief: str = "measured"  # what the brain thinks things cost
-    checked: bool = False  # prove every plan legal while running
+    belief: str = "measured"  # where the brain's cost estimates come from
+    checked: bool = False  # check every plan while running
 
     def __post_init__(self) -> None:
         for kind, name, known in (

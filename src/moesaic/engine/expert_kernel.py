@@ -18,6 +18,6 @@ def _tiles_from(dtype: str) -> int | None:
         return None
     try:
         measured = load_machine(THIS).cpu.tiles_from.get(dtype)
-    except MoesaicError:  # a damaged description is reported by whoever needs it
+    except MoesaicError:  # a damaged description is reported where it is needed
         return None
     return None if measured is None else round(measured)

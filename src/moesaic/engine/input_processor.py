@@ -1,4 +1,4 @@
-"""From what people ask to requests: everything that can be wrong is said here, before any work."""
+"""From prompts and parameters to requests: every mistake is reported here, before any work."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _several(prompts: Prompts) -> list[Prompt]:
 
 
 def _listed(prompt: object) -> list[Any]:
-    """What stands in it, in order. Bytes are numbers to Python, but nobody means token ids."""
+    """The items in order. Bytes iterate as integers in Python, but are not token ids."""
     if isinstance(prompt, bytes | bytearray | memoryview | Mapping | Set):
         raise _no_prompt(prompt)
     try:

@@ -18,7 +18,7 @@ from moesaic.models.tokenizer import Tokenizer, has_tokenizer
 from moesaic.models.tokenizer_files import read_eos_ids
 
 PathLike = str | os.PathLike[str]
-_UNKNOWN_MEMORY = 1 << 62  # where the system does not tell, nothing is refused
+_UNKNOWN_MEMORY = 1 << 62  # where the system does not say, nothing is refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Leaves a routing trace of a run behind: listens to what a brain hears of the routers.
+"""Records a routing trace of a run: a wrapper around the body sees every layer's routing.
 
 Every request is a document. The trace has whole steps only, and holds what the routing carries:
 the chosen experts and their weights, and the next best with their scores.
@@ -43,9 +43,9 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 class RecordingBody:
-    """A body that does what `body` does, and listens to what its brain is asked. Say what a step's
-    tokens are with `begin`; tell of a request's end with `end`. The file appears with `close`,
-    unless something failed before."""
+    """Forwards everything to `body` and records the routing its brain is given. `begin` names the
+    tokens of the next step, `end` closes a request's document. `close` writes the file, unless
+    something failed before."""
 
     def __init__(
         self, body: Body[ForwardPass], path: str | os.PathLike[str], spec: ModelSpec
@@ -90,8 +90,8 @@ class RecordingBody:
             raise
 
     def abandon(self, error: BaseException) -> None:
-        """The step will not be finished. An interruption is no failure: what came before it is
-        as true as ever."""
+        """The step will not be finished. An interruption is no failure: earlier steps stay
+        recorded."""
         if isinstance(error, Exception):
             self.discard(error)
         elif self._recorder is not None:
@@ -157,7 +157,7 @@ class RecordingBody:
 
 
 class _RecordingBrain:
-    """A brain that passes everything on, and lets `on_routing` know of every routing first."""
+    """A brain that forwards everything, after calling `on_routing` with every routing."""
 
     def __init__(self, brain: Decider, on_routing: Callable[[LayerRouting], None]) -> None:
         self._brain, self._on_routing = brain, on_routing

@@ -27,8 +27,8 @@ from moesaic.policies.schedule.base import Schedule
 @dataclass(frozen=True, slots=True)
 class SequenceInput:
     """New tokens of the sequence in one slot of the KV cache. Logits are wanted for the last one,
-    or for `all_logits` of them. `prompt`: whether they are a piece of a prompt, which several
-    tokens are taken for unless it is said; `attempt`: how often they were run and rejected."""
+    or for `all_logits` of them. `prompt`: whether they are a piece of a prompt, by default
+    true of several tokens; `attempt`: how often they were run and rejected."""
 
     slot: int
     tokens: Sequence[int]
@@ -52,15 +52,15 @@ class Runner:
         gate: Gate | None = None,
     ) -> None:
         self.decoder, self.machine, self.brain, self.cache = decoder, machine, brain, cache
-        self.body: Body[ForwardPass] = machine  # or something that listens to it
+        self.body: Body[ForwardPass] = machine  # or a wrapper that records it
         self._schedules = schedules  # by phase
         self.gate = Full(decoder.architecture.spec.top_k) if gate is None else gate
         self._counts: NDArray[np.int64] | None = None  # experts per token of the last step
         self.report: StepReport | None = None  # of the last step
 
     def step(self, inputs: Sequence[SequenceInput], replay: Replay | None = None) -> torch.Tensor:
-        """One pass; returns the wanted logits [rows, vocabulary], in the order of the feeds. A step
-        that fails or is interrupted leaves the sequences as they were."""
+        """One pass; returns the wanted logits [rows, vocabulary], in the order of the inputs. A
+        step that fails or is interrupted leaves the sequences as they were."""
         described = self.describe(inputs)
         self.brain.schedule = self._schedules[described.phase]
         self._counts = expert_counts(self.gate, _gate_step(inputs))
@@ -76,7 +76,7 @@ class Runner:
             raise
 
     def describe(self, inputs: Sequence[SequenceInput]) -> Step:
-        """What a step with these feeds would be, as the sequences stand now."""
+        """What a step with these inputs would be, as the sequences stand now."""
         return Step.of(
             (len(sequence.tokens), self.cache.length(sequence.slot)) for sequence in inputs
         )
@@ -85,7 +85,7 @@ class Runner:
         self, inputs: Sequence[SequenceInput], which: list[int], confidence: Confidence
     ) -> list[int]:
         """Which of the sequences `which` of the last step must run their last token again, by the
-        gate; `confidence` is of all. The KV cache forgets those tokens."""
+        gate; `confidence` is of all. Those tokens are removed from the KV cache."""
         if not self.gate.reruns or self._counts is None:
             return []
         last = self._counts[np.cumsum([len(sequence.tokens) for sequence in inputs]) - 1]

@@ -90,7 +90,7 @@ def parse_machine(content: bytes, path: object) -> MachineSpec:
 
 
 class _Reader:
-    """Walks one parsed description; remembers the source of every number it meets."""
+    """Walks one parsed description; collects the source of every number."""
 
     def __init__(self, path: object) -> None:
         self.path = path

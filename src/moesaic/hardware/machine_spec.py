@@ -73,7 +73,7 @@ class HostSpec(Checked):
 
 
 class SharedResource(NamedTuple):
-    """A resource as whoever executes needs it: `shares` are of the whole, per lane."""
+    """A resource as the simulator needs it: `shares` are of the whole, per lane."""
 
     rule: str
     shares: dict[str, float]

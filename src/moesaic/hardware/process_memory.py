@@ -1,4 +1,4 @@
-"""How much memory this process takes, now and at most, as its kernel tells."""
+"""How much memory this process takes, now and at most, as the kernel reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RESET_PEAK = "5"  # proc(5): the peak becomes what is taken now
 
 
 class ProcessMemory(NamedTuple):
-    """Bytes in main memory; None where the system does not tell."""
+    """Bytes in main memory; None where the system does not say."""
 
     now: int | None
     peak: int | None  # since the process began, or since `reset_peak`

@@ -57,7 +57,7 @@ def needed_memory(spec: ModelSpec, settings: EngineSettings, ratios: Sequence[fl
 
 
 def routing(spec: ModelSpec, machine: MachineSpec, steps: int) -> TraceSource:
-    """Synthetic routing for the model, long enough; the same whoever asks."""
+    """Synthetic routing for the model, long enough; the same for both bodies."""
     return choose_workload(None, Settings(spec, machine, tokens=steps, warmup=WARMUP)).source
 
 
@@ -87,7 +87,7 @@ def compare_bodies(
     steps: int = 48,
     report: Callable[[Comparison], None] = lambda row: None,
 ) -> list[Comparison]:
-    """Every system at every cache ratio; `report` is told each row when it is there."""
+    """Every system at every cache ratio; `report` is called with each row."""
     rows = []
     for ratio in ratios:
         for system in systems:

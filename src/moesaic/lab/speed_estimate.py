@@ -36,7 +36,7 @@ def estimate_speed(
     machine: MachineSpec,
     measured: bool = False,
 ) -> SpeedEstimate:
-    """`measured`: the description is of a machine without a GPU, where `gpu` is who computes
+    """`measured`: the description is of a machine without a GPU, where `gpu` is the device of
     attention. Raises ImpossibleSetting where the machine is too small or a rate is not stated."""
     decode, prefill = (
         simulated(spec, settings, plan, machine, phase, measured) for phase in ("decode", "prefill")

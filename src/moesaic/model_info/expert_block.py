@@ -64,7 +64,7 @@ def lay_out(form: GroupFormat, hidden: int, intermediate: int) -> BlockLayout:
 
 
 def block_bytes(dtype: str, hidden: int, intermediate: int) -> int:
-    """Of one packed expert, in any precision: room for whichever kernel fills it."""
+    """Of one packed expert, in any precision: enough for any kernel that fills it."""
     if dtype in FORMATS:
         rows = lay_out(FORMATS[dtype], hidden, intermediate).bytes
     else:

@@ -1,4 +1,4 @@
-"""How much memory the native kernels need beside an expert's block, for plans made in advance. The
+"""How much memory the native kernels need in addition to an expert's block, for memory plans. The
 same sums as native/layer/buffer_sizes.h, which a test compares.
 """
 
@@ -28,10 +28,10 @@ def native_workspace(
         own = aligned(strips * tokens_at_once * STRIP * 4) + inputs + _SCRATCH
         return rows * row + threads * own
 
-    everybody = tokens * top_k
-    few = min(everybody, _FEW_ROWS)  # what each adds to the result waits until it can be added
+    pairs = tokens * top_k
+    few = min(pairs, _FEW_ROWS)  # what each adds to the result waits until it can be added
     needed = tokens * result + max(
-        in_rows(min(everybody, _WAVE_ROWS + _CHUNK_TOKENS), _CHUNK_TOKENS),
+        in_rows(min(pairs, _WAVE_ROWS + _CHUNK_TOKENS), _CHUNK_TOKENS),
         in_rows(few, _FEW_TOKENS) + few * result,
     )
     return needed + needed // 4 + 32 * 64

@@ -1,4 +1,4 @@
-"""Models known by name, and the one door through which a user's model comes in.
+"""Models known by name, and loading a user's model by name or path.
 
 The shapes are data (`model_zoo.toml`); reading a user's own config.json is `model_config`.
 """

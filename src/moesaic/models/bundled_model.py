@@ -1,6 +1,6 @@
 """The trained model that comes with the package: what runs where no model is named.
 
-Knows its name and its place, nothing of tensors: whoever only asks for it must not wait for torch.
+Knows its name and its directory, nothing of tensors: naming it must not import torch.
 """
 
 from __future__ import annotations

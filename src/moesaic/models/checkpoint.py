@@ -55,7 +55,7 @@ class Checkpoint:
         return self._shards[name].read(name, index)
 
     def unread(self) -> list[str]:
-        """The tensors nobody has asked for until now, in the order of the files."""
+        """The tensors not read so far, in the order of the files."""
         return [name for name in self._shards if name not in self._expected]
 
     def file_of(self, name: str) -> Path:

@@ -60,11 +60,11 @@ class Decoder:
         counts: torch.Tensor | None = None,
     ) -> ForwardGenerator:
         """One pass over the new tokens of some sequences, which stand one after the other in
-        `tokens`. It stops at every routed layer: yields what the tokens want there and must be
-        sent the sum of their experts. Returns the hidden states [tokens, hidden] that `logits`
-        takes; the cache remembers the tokens only when all layers are done. `counts` [tokens] says
-        how many experts each token uses (None: all of top-k). Whoever drives the walk does so in
-        torch's inference mode."""
+        `tokens`. It stops at every MoE layer: yields the routed tokens and must be sent the
+        sum of their experts. Returns the hidden states [tokens, hidden] that `logits`
+        takes; the tokens count as cached only when all layers are done. `counts` [tokens] says
+        how many experts each token uses (None: all of top-k). Drive the generator in torch's
+        inference mode."""
         step = make_batch(self.architecture.rope, self._frequencies, segments, cache)
         residual = functional.embedding(tokens, self._embedding)
         for layer in self.layers:
@@ -90,7 +90,7 @@ class Decoder:
         experts: ExpertService,
         counts: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """A whole walk, with a service that computes the experts."""
+        """A whole forward pass, with a service that computes the experts."""
         with torch.inference_mode():
             forward_by_layer = self.forward_by_layer(tokens, segments, cache, counts)
             try:

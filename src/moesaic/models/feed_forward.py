@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GatedMlp:
-    """A feed-forward every token goes through: of a dense layer, or shared beside the experts."""
+    """A feed-forward every token goes through: a dense layer's, or the shared experts."""
 
     shape: ExpertShape
     block: torch.Tensor  # packed as the reference kernel packs an expert
@@ -42,9 +42,9 @@ class DenseBlock:
 
 @dataclass(frozen=True, slots=True)
 class MoeBlock:
-    """The router and the shared experts; the routed ones are somebody else's."""
+    """The router and the shared experts; the routed ones are computed by an `ExpertService`."""
 
-    layer: int  # among the routed layers
+    layer: int  # counted among the MoE layers
     norm: RmsNorm
     router: Router
     shared: GatedMlp | None = None
@@ -66,7 +66,7 @@ class MoeBlock:
         return RoutedTokens(self.layer, hidden, residual, choice, shared_experts, native, began)
 
     def gate(self, residual: torch.Tensor) -> Choice:
-        """What this router would say if the residual stream were already this."""
+        """This router applied to the residual stream of an earlier layer."""
         return self.router(self.norm(residual))
 
     def _shared(self, network: GatedMlp, hidden: torch.Tensor) -> torch.Tensor:

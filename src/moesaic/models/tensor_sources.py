@@ -1,4 +1,4 @@
-"""Where a network gets its tensors while it is built: from a checkpoint, or, for a rehearsal that
+"""Where a network gets its tensors while it is built: from a checkpoint, or, for a dry run that
 finds every mistake before anything large is read, from the checkpoint's table of contents.
 """
 
@@ -20,7 +20,7 @@ class TensorSource(Protocol):
 
 
 class MetaTensors:
-    """Checks names and shapes; the tensors it gives have no content."""
+    """Checks names and shapes; its tensors are on the meta device, without data."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint

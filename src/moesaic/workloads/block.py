@@ -126,7 +126,7 @@ def _check_values(block: RoutingBlock, header: TraceHeader, path: object) -> Non
 
 
 def _check_tokens(block: RoutingBlock, header: TraceHeader, path: object) -> None:
-    """What tokens have beside their routing."""
+    """The columns of tokens other than their routing."""
     counts = block.counts
     if counts is not None and counts.size and not 1 <= counts.min() <= counts.max() <= header.top_k:
         found = f"found {counts.min()} to {counts.max()}"

@@ -18,7 +18,7 @@ def bundled_trace(model_name: str) -> Path | None:
 
 
 def recorded_trace(model_name: str) -> Path | None:
-    """The same, if the model itself has left it: what its runs replay unless told otherwise."""
+    """The same, if it was recorded from the model itself: the default routing of its runs."""
     return _found(_RECORDED, model_name)
 
 

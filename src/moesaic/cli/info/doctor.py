@@ -86,7 +86,9 @@ def _missing_kernel(host: Host) -> MissingItem:
         return MissingItem("kernels", f"{what}: this CPU has no AVX2", "use another CPU")
     if native() is None:
         return MissingItem(
-            "kernels", f"{what}: they were not built", "install a C++20 compiler, then Moesaic anew"
+            "kernels",
+            f"{what}: they were not built",
+            "install a C++20 compiler, then reinstall Moesaic",
         )
     return MissingItem("kernels", f"{what}, as {VARIABLE} asks", f"unset {VARIABLE}")
 
@@ -96,7 +98,7 @@ def _missing_profile(environment: Environment) -> Iterator[MissingItem]:
         what = "this machine is not measured: predictions for it cannot be made"
         yield MissingItem("profile", what, "run `moesaic profile`")
     elif environment.machine_problem is not None:
-        remedy = "correct the file, or run `moesaic profile` to write it anew"
+        remedy = "correct the file, or run `moesaic profile` to write it again"
         yield MissingItem("profile", environment.machine_problem, remedy)
 
 

@@ -1,4 +1,4 @@
-"""What Moesaic finds around itself: optional packages, this machine's description, its cache.
+"""The environment: optional packages, this machine's description, the compile cache.
 
 Looks and reports; imports none of the packages and changes nothing."""
 

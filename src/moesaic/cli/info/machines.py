@@ -102,7 +102,7 @@ def _topology(spec: MachineSpec) -> dict[str, Any]:
 
 
 def _further_parts(spec: MachineSpec) -> Iterator[str]:
-    """Sentences on what a machine has beside GPU, CPU and their link."""
+    """Sentences on what a machine has in addition to GPU, CPU and their link."""
     shape = _topology(spec)
     for name, device in spec.devices.items():
         reads = ", ".join(shape["devices"][name]["reads"]) or "nothing yet"

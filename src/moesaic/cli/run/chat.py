@@ -34,7 +34,7 @@ MAX_TOKENS = 1024
 @one_text_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per answer.")
 def chat(model: str | None, as_json: bool, **asked: Any) -> None:
-    """Talk with a model; it remembers what was said.
+    """Chat with a model in one conversation.
 
     MODEL is a directory in Hugging Face layout, with a chat template; without it, the bundled
     moesaic-20m answers. Piped lines are answered one by one. /help lists commands, Ctrl-C ends an

@@ -1,4 +1,4 @@
-"""What a user of `chat` can say to the command itself: lines that begin with a slash."""
+"""The slash commands of `chat`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run_command(line: str, conversation: Conversation) -> bool:
-    """Do what the line says; False: leave."""
+    """Run the command; False: quit."""
     name, _, rest = line.partition(" ")
     if name == "/quit":
         return False
@@ -52,7 +52,7 @@ def _reset(conversation: Conversation, rest: str) -> None:
 
 def _system(conversation: Conversation, rest: str) -> None:
     conversation.system = rest or None
-    click.echo("from the next answer on" if rest else "there is no /system text any more", err=True)
+    click.echo("from the next answer on" if rest else "the system message is removed", err=True)
 
 
 def _save(conversation: Conversation, rest: str) -> None:
@@ -66,11 +66,11 @@ def _save(conversation: Conversation, rest: str) -> None:
     click.echo(f"wrote {rest}", err=True)
 
 
-# command -> (what it does, who does it)
+# command -> (description, function)
 COMMANDS: dict[str, tuple[str, Callable[[Conversation, str], None]]] = {
     "/help": ("these lines.", _help),
     "/stats": ("what the last answer cost, and all of them.", _stats),
-    "/system": ("TEXT: tell the model before everything else; without TEXT, no more.", _system),
-    "/reset": ("forget what was said.", _reset),
+    "/system": ("TEXT: set the system message; without TEXT, remove it.", _system),
+    "/reset": ("begin a new conversation.", _reset),
     "/save": ("FILE: write the conversation as JSON.", _save),
 }

@@ -37,7 +37,7 @@ class Conversation:
         return [*before, *self._said]
 
     def answer(self, text: str, show: Callable[[Chunk], None]) -> Completion:
-        """Kept as far as it was shown; where nothing was, the question is forgotten too."""
+        """Kept as far as it was shown; where nothing was, the question is dropped too."""
         question = _message("user", text)
         request = self.model.input_processor.request(
             self._tokens([*self.messages, question]), self._params

@@ -99,7 +99,7 @@ def record_questions(file: Path) -> int:
 
 
 def _compile_planners(tokens: list[int]) -> None:
-    """In a run that nobody times: each is compiled, or read, where it is used first."""
+    """In a run that is not timed: policies are compiled, or loaded, on first use."""
     from moesaic.cli.study.simulate_recording import announce_compilation
     from moesaic.engine.llm import LLM
     from moesaic.engine.sampling.sampling_params import SamplingParams

@@ -27,7 +27,7 @@ _PROFILE, _WARMUP = 128, 32
 
 
 def check(tokens: int) -> None:
-    """So many steps can be simulated, or the user is told why not before anything runs."""
+    """So many steps can be simulated, or the error says why not before anything runs."""
     _settings(load_model(NAME), "bf16", tokens, {"cache_ratio": _RATIO})
 
 

@@ -1,4 +1,4 @@
-"""The demo's answer step by step: the same tokens once more, with everything that works filmed."""
+"""The demo's answer step by step: the same tokens once more, with a recorded timeline."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A model at work for the command line: what it will use in words, its loading with a bar, and an
-answer that Ctrl-C ends early."""
+"""Running a model from the command line: a line on what it will use, loading with a progress bar,
+and an answer that Ctrl-C ends early."""
 
 from __future__ import annotations
 

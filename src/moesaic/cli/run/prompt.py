@@ -1,4 +1,4 @@
-"""What `run` goes on with: text from an option or standard input, or token ids."""
+"""The prompt of `run`: text from an option or standard input, or token ids."""
 
 from __future__ import annotations
 

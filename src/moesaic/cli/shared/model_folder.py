@@ -1,4 +1,4 @@
-"""The MODEL of verbs that need weights: a directory, or one clear word why it cannot be run."""
+"""The MODEL of commands that need weights: a directory, or a clear message why it cannot be run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files a verb is asked to write: refused before any work where they could not be written."""
+"""Output files of commands: refused before any work where they could not be written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A film of real decode steps, as pictures and Chrome traces show it."""
+"""Recorded real decode steps, as pictures and Chrome traces show them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def recording_of(recorder: StepRecorder) -> Recording:
 def recorded_info(
     recorder: StepRecorder, settings: EngineSettings, plan: MemoryPlan, routing: str, batch: int = 1
 ) -> TimelineInfo:
-    """`routing` says whose it was, in two words."""
+    """`routing`: its origin, in two words."""
     alone = not settings.capabilities.moves
     share = f"{plan.cache_ratio:.0%} of the {plan.expert_dtype} experts in the accelerator"
     return TimelineInfo(

@@ -78,7 +78,7 @@ setup_options = stack(
     ),
     click.option("--fill", help="Initial GPU content, see `moesaic policies`.  [auto]"),
     click.option("--belief", help="Costs the planner knows: measured | described  [measured]"),
-    click.option("--check", is_flag=True, help="Prove every plan legal while running."),
+    click.option("--check", is_flag=True, help="Check every plan while running."),
 )
 
 policy_options = policy_choices()

@@ -1,4 +1,4 @@
-"""What a picture of a run says beside its bars, whichever body ran: simulated or real."""
+"""The captions of a timeline picture, of a simulated or a real run."""
 
 from __future__ import annotations
 

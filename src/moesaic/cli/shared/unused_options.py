@@ -1,4 +1,4 @@
-"""Options that would change nothing: refused, since whoever gives one believes that it does.
+"""Options that would change nothing: refused, not ignored.
 
 An option that was not given is None here, whatever its default."""
 

@@ -66,12 +66,12 @@ def bench(context: click.Context, /, model: str | None, as_json: bool, **asked: 
     """Measure how fast a model reads and writes on this machine.
 
     MODEL is a directory in Hugging Face layout; without it, the bundled moesaic-20m is measured.
-    Rows are named as in llama-bench; each says the physical floor beside it, at rates measured in
+    Rows are named as in llama-bench; each has its physical floor, at rates measured in
     the same run. Several systems and cache ratios share one loaded model."""
     if find_spec("torch") is None:
         raise MissingExtra("bench", "engine")
     cases, settings = _cases(asked), _grid(asked)
-    filmed = _recorded(asked, cases)
+    recorded = _recorded(asked, cases)
     found = _open(model, asked)
 
     from moesaic.cli.shared.output import print_json
@@ -85,7 +85,7 @@ def bench(context: click.Context, /, model: str | None, as_json: bool, **asked: 
     routing = choose_routing(trace, found.spec, cases, asked["repetitions"])
     click.echo(f"routing: {routing.words}", err=True)
     warn_if_busy()
-    done = run_with_progress(found, configs, cases, routing, asked["repetitions"], filmed)
+    done = run_with_progress(found, configs, cases, routing, asked["repetitions"], recorded)
     result = described(done, routing.words, command_line(context))
     if as_json:
         print_json(result)

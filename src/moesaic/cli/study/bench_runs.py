@@ -1,4 +1,4 @@
-"""A bench at work: rates, loading and tests, with progress bars on standard error."""
+"""Running a bench: rates, loading and tests, with progress bars on standard error."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def run_with_progress(
     cases: Sequence[Case],
     routing: BenchRouting,
     repetitions: int,
-    filmed: bool,
+    recorded: bool,
 ) -> Done:
-    """Contenders differ in policies and slots only: threads, precisions and link are the same."""
+    """Configurations differ in policies and slots only: threads, dtypes and link are the same."""
     from moesaic.lab.bench.bench_model import load_bench_model
     from moesaic.lab.bench.grid import run_bench
     from moesaic.lab.bench.rates import measure_rates
@@ -51,7 +51,7 @@ def run_with_progress(
     quiet = not sys.stderr.isatty()
     with progress("loading experts", model.spec.num_expert_blocks, quiet) as advance:
         loaded = load_bench_model(model, plan.dtype, plan.expert_dtype, advance, settings.kernel)
-    recorder = StepRecorder() if filmed else None
+    recorder = StepRecorder() if recorded else None
     piece = settings.max_step_tokens
     total = repetitions * sum(case.steps(piece) for case in cases) * len(configs)
     with progress("measuring", total, quiet) as advance:

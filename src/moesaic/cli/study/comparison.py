@@ -107,7 +107,7 @@ def _titles(machines: Sequence[str]) -> dict[str, str]:
 
 
 def run_grid(cells: Sequence[ComparisonCell], trace: str | None, jobs: int) -> list[ComparisonCell]:
-    """Run what can run, on `jobs` processes; the order is the one given, whoever ends first."""
+    """Run what can run, on `jobs` processes; the order is the one given."""
     done = list(cells)
     waiting = [index for index, cell in enumerate(cells) if cell.settings is not None]
     with progress("comparing", len(waiting), quiet=not sys.stderr.isatty()) as advance:
@@ -126,7 +126,7 @@ def run_grid(cells: Sequence[ComparisonCell], trace: str | None, jobs: int) -> l
 
 @contextmanager
 def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Started anew rather than forked: the progress bar has a thread, and a fork copies locks.
+    """Spawned rather than forked: the progress bar has a thread, and a fork copies locks.
     Ctrl-C reaches this process only, and ends what has not begun."""
     context = multiprocessing.get_context("spawn")
     ignore = (signal.SIGINT, signal.SIG_IGN)

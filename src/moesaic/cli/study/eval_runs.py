@@ -1,4 +1,4 @@
-"""An evaluation at work: what it goes on with, progress on standard error, an end by Ctrl-C that
+"""Running an evaluation: resuming, progress on standard error, and an interruption by Ctrl-C that
 loses nothing."""
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def warn_about_answer_length(items: Sequence[Item], length: int, advice: Mapping
         questions = [item for item in items if isinstance(item, Question) and item.task == task]
         if questions and (left := answer_tokens_left(questions, length)) < questions[0].max_tokens:
             click.echo(
-                f"{task}: beside its prompt, an answer may have {left} tokens instead of "
+                f"{task}: after its prompt, an answer may have {left} tokens instead of "
                 f"{questions[0].max_tokens}, and is cut there: {advice[task]}",
                 err=True,
             )
@@ -98,13 +98,13 @@ def _progress(total: int, done: int) -> Iterator[Callable[[], None]]:
             advance(done)
             yield advance
         return
-    told = monotonic()
+    printed = monotonic()
 
     def print_progress() -> None:
-        nonlocal done, told
+        nonlocal done, printed
         done += 1
-        if monotonic() - told > _PRINT_EVERY_S:
-            told = monotonic()
+        if monotonic() - printed > _PRINT_EVERY_S:
+            printed = monotonic()
             click.echo(f"evaluated {done} of {total}", err=True)
 
     yield print_progress

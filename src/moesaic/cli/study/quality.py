@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 DTYPES, TOKENS = "int8,int4", 512
 _SAMPLE = "quality_text.txt"
-_WINDOW = 2048  # tokens the model sees at once, if nobody says otherwise
+_WINDOW = 2048  # default context of a prediction, in tokens
 BUNDLED_PROBLEMS, _AT_ONCE = 50, 16
 
 

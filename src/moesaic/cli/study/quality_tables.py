@@ -87,8 +87,8 @@ def _exact_match(answers: Sequence[ItemResult]) -> list[dict[str, Any]]:
 
     found = [score for score in scores(answers) if isinstance(score, Score) and not score.kind]
     names = ("group", "right", "asked", "share", "low", "high")
-    told = [{name: getattr(score, name) for name in names} for score in found]
-    return sorted(told, key=lambda score: str(score["group"]))
+    rows = [{name: getattr(score, name) for name in names} for score in found]
+    return sorted(rows, key=lambda score: str(score["group"]))
 
 
 def _or_null(value: float) -> float | None:

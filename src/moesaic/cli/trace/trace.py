@@ -117,7 +117,7 @@ def fit(file: str, output: str, name: str | None, seed: int, as_json: bool) -> N
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="How many later layers each layer foretells.",
+    help="How many later layers each layer forecasts.",
 )
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("-o", "--output", required=True, help="The trace, .moet.")
@@ -214,7 +214,7 @@ def _command(asked: dict[str, Any], calibration: str) -> str:
 
 
 def _pattern(calibration: Calibration) -> str:
-    """What the statistics beside the synthetic ones are of, as a column's name."""
+    """The column name of the statistics that the synthetic ones are compared with."""
     return "fitted to" if calibration.source.startswith("synthetic") else "real"
 
 

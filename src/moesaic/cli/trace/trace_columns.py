@@ -38,7 +38,7 @@ REUSE = {
     "reuse_rank_4": "fourth best chosen again",
 }
 LAYERS = {
-    "predict_1": "next layer's experts foretold by this layer's",
+    "predict_1": "next layer's experts predicted by this layer's",
     "predict_popular": "by popularity alone",
 }
 BATCHES = {

@@ -23,7 +23,7 @@ HitRates = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """Of scores, only those of the chosen experts are told: some traces know no others, and MRS
+    """Only the scores of the chosen experts are used: some traces have no others, and MRS
     must see the same of all."""
 
     sample: Sample

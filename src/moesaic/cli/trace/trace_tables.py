@@ -17,8 +17,8 @@ _MAX_DOMAINS = 12  # listed: real traces have a hundred
 def print_header(file: str, header: TraceHeader, totals: Mapping[str, object]) -> None:
     rows = [(key, value) for key, value in asdict(header).items() if key != "metadata"]
     rows += list(totals.items())
-    told = {key: value for key, value in header.metadata.items() if key != DOMAINS}
-    rows += [(f"metadata: {key}", value) for key, value in told.items()]
+    metadata = {key: value for key, value in header.metadata.items() if key != DOMAINS}
+    rows += [(f"metadata: {key}", value) for key, value in metadata.items()]
     domains = Counter(domains_of(header)).most_common()
     if domains:
         shown = [f"{name} ({count})" for name, count in domains[:_MAX_DOMAINS]]

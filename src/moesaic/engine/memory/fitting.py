@@ -14,12 +14,12 @@ from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.policy_checks import lookahead, needing_slots
 
 CACHE_RATIO = 0.25  # where neither it nor the accelerator's memory is given
-MIN_LENGTH = 256  # tokens: less than that is no use to anybody
+MIN_LENGTH = 256  # tokens: shorter sequences are of no use
 DEFAULT_LENGTH = 4096  # tokens: no more before there are slots, where both are open
 
 
 def decide(spec: ModelSpec, settings: EngineSettings, available: int) -> MemoryPlan:
-    """The plan with the most room that fits, or the smallest, which then does not."""
+    """The plan with the largest capacity that fits, or the smallest, which then does not."""
     sizes = Sizes.of(spec, settings)
     shortest, longest = _lengths(spec, settings)
     needs_gate_bank = lookahead(settings.policies) > 0
@@ -84,7 +84,7 @@ def _unit(spec: ModelSpec, settings: EngineSettings) -> int:
 
 
 def _fair_length(plan_for: PlanFor, least: int, shortest: int, longest: int) -> int:
-    """Sequences get half of what is left in the accelerator, but not more than is usual."""
+    """Sequences get half of what is left in the accelerator, up to DEFAULT_LENGTH."""
     base = plan_for(least, shortest)
     assert base.accelerator_limit_bytes is not None, "slots are what fits in a limit"
     half = (base.accelerator_limit_bytes + base.accelerator_bytes) // 2

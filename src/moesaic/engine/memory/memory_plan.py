@@ -1,4 +1,4 @@
-"""The memory plan: what will lie where, decided before anything is allocated.
+"""The memory plan: how much of which memory everything takes, before anything is allocated.
 
 Slots and the length of sequences are chosen where the settings leave them open; what does not fit
 is refused with the numbers and with changes that would make it fit.

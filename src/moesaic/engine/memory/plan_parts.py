@@ -1,5 +1,5 @@
-"""What a model with so many slots and sequences of such a length needs, part by part, and whether
-that fits: plain arithmetic, no choices.
+"""The memory plan of a model with given slots and sequence length, part by part, and whether it
+fits: plain arithmetic, no choices.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.memory.sizes import STAGING, Sizes
 
-SPARE = 0.05  # of main memory: for Python, torch and everybody else
+SPARE = 0.05  # of main memory: for Python, torch and other processes
 
 
 class Part(NamedTuple):
@@ -60,7 +60,7 @@ class MemoryPlan:
 
 
 class PlanFor(Protocol):
-    """What so many slots and sequences of this length would need, whether it fits or not."""
+    """The plan for given slots and sequence length, whether it fits or not."""
 
     def __call__(self, slots: int, length: int) -> MemoryPlan: ...
 
@@ -85,10 +85,10 @@ def make_plan(
         network("workspace", step, sizes.workspace(length)),
     ]
     if with_accelerator:
-        places = f"{slots} experts and {STAGING} in passing"
-        parts.append(network("slots", places, (slots + STAGING) * sizes.block))
+        detail = f"{slots} experts and {STAGING} for staging"
+        parts.append(network("slots", detail, (slots + STAGING) * sizes.block))
     if slots and needs_gate_bank:
-        parts.append(network("gate bank", "to foresee later layers", sizes.gate_bank))
+        parts.append(network("gate bank", "forecasts of later layers", sizes.gate_bank))
     parts.append(Part("left free", f"{SPARE:.0%}, for everything else", round(SPARE * available)))
     return MemoryPlan(
         model=spec.name,

@@ -14,7 +14,7 @@ from moesaic.model_info.expert_block import FORMATS, TILES, block_bytes
 from moesaic.model_info.expert_workspace import native_workspace
 from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
 
-STAGING = 2  # places of an accelerator for experts used once
+STAGING = 2  # staging slots of an accelerator, for experts used once
 _PIECE = 1 << 22  # weights of a quantised expert that are unpacked at a time
 
 
@@ -93,7 +93,7 @@ class Sizes:
         return projected + copies + 5 * new * length  # a mask as bools and as numbers
 
     def _experts(self, tokens: int) -> int:
-        """The router's scores, and beside each other a lane's expert and the shared ones; or a
+        """The router's scores, and at once a lane's expert and the shared ones; or a
         dense layer."""
         spec = self.spec
         scores = 4 * tokens * spec.num_experts * 6

@@ -1,4 +1,4 @@
-"""From logits to tokens: every row of a batch by its own request's wishes.
+"""From logits to tokens: every row of a batch by its own request's parameters.
 
 In the order of stock transformers: repetition penalty, no end before `min_tokens`, then argmax
 (greedy) or temperature, top-k, top-p, min-p and a draw. Does not know when a request is done.

@@ -1,4 +1,4 @@
-"""One request as the sampler sees it: its wishes, its luck, and the tokens it has seen."""
+"""One request as the sampler sees it: parameters, random generator, tokens so far."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moesaic.engine.sampling.sampling_params import SamplingParams
 
 @dataclass(slots=True)
 class SamplingState:
-    """Lives as long as the request; whoever runs the request appends the tokens it accepts.
+    """Lives as long as the request; its owner appends the accepted tokens.
 
     The generator is the request's own and gives one number per sampled token, so what else is in
     the batch, and on which device the logits are, cannot change what a seed leads to.

@@ -25,15 +25,15 @@ class StopChecker:
     def feed(self, piece: str) -> Shown:
         assert not self._stopped, "after a stop string no more text is wanted"
         text = self._held + piece
-        found, begun = self._found(text), self._partial_match(text)
-        if found is None or (begun is not None and begun < found):
+        found, partial = self._found(text), self._partial_match(text)
+        if found is None or (partial is not None and partial < found):
             # A longer stop string may begin before one that is complete: the earlier decides.
-            shown, self._held = text[:begun], text[begun:] if begun is not None else ""
+            shown, self._held = text[:partial], text[partial:] if partial is not None else ""
             return Shown(shown, False)
         return self._stop_at(text, found)
 
     def finish(self) -> Shown:
-        """No more text comes: what was held back is no beginning of anything."""
+        """No more text comes: what was held back is output."""
         text, found = self._held, self._found(self._held)
         if found is not None:
             return self._stop_at(text, found)
@@ -50,7 +50,7 @@ class StopChecker:
         return min(starts, default=None)
 
     def _partial_match(self, text: str) -> int | None:
-        """The first place from which the text may go on to become a stop string."""
+        """Where a suffix begins that may become a stop string."""
         starts = [
             len(text) - length
             for stop in self._stop

@@ -1,4 +1,4 @@
-"""Room for the tests of a bench, planned or refused before anything is loaded."""
+"""Memory plans for the tests of a bench, made or refused before anything is loaded."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from moesaic.lab.bench.bench_row import BenchConfig
 from moesaic.lab.bench.cases import Case, largest_batch, longest
 from moesaic.model_info.model_spec import ModelSpec
 
-_UNKNOWN_MEMORY = 1 << 62  # where the system does not tell, nothing is refused
+_UNKNOWN_MEMORY = 1 << 62  # where the system does not say, nothing is refused
 
 
 def plan_configs(
     spec: ModelSpec, settings: Sequence[tuple[str, EngineSettings]], cases: Sequence[Case]
 ) -> list[BenchConfig]:
-    """Systems by name, each with room for the tests; or ImpossibleSetting."""
+    """Systems by name, each with the capacity for the tests; or ImpossibleSetting."""
     max_context = spec.max_context
     if max_context and longest(cases) > max_context:
         raise ImpossibleSetting(

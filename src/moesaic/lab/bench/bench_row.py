@@ -18,7 +18,7 @@ from moesaic.model_info.model_spec import ModelSpec
 
 @dataclass(frozen=True, slots=True)
 class BenchConfig:
-    """A set of policies with its room, known to fit."""
+    """A set of policies with its memory plan, known to fit."""
 
     spec: ModelSpec
     system: str

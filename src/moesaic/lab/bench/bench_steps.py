@@ -1,5 +1,5 @@
-"""What a bench feeds a runner, and what it notes while it does: prompts in pieces, as the engine
-feeds them, and decode steps from an empty context.
+"""The steps of a bench and their measurement: chunked prefill, as the engine does it, and decode
+from an empty context.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Layers = list[LayerRouting]  # of one step
 
 @dataclass(slots=True)
 class CaseRuns:
-    """What the repetitions of one test took."""
+    """The measured repetitions of one test."""
 
     measured: Measured = field(default_factory=Measured)
     steps: list[Step] = field(default_factory=list)
@@ -93,7 +93,7 @@ def run_steps(
 
 
 def free_slots(runner: Runner) -> None:
-    """Every sequence is over."""
+    """Clear the KV cache."""
     for slot in range(runner.cache.slots):
         runner.free_slot(slot)
 

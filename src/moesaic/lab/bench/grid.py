@@ -24,14 +24,14 @@ def run_bench(
     advance: Callable[[int], None] = lambda steps: None,
     recorder: StepRecorder | None = None,
 ) -> Iterator[BenchRow]:
-    """Every contender in every test, `count` times; each row when it is there. `advance(1)` is
+    """Every configuration in every test, `count` times; each row when it is there. `advance(1)` is
     called after every step that counts; `recorder` records the last decode test."""
     counts = routing.counts()
     for config in configs:
         recording = recorder if config is configs[-1] else None
         timeline = None if recording is None else recording.timeline
-        settings, room = config.settings, config.plan.capacity
-        runner = on_store(loaded.decoder, loaded.store, settings, room, counts, timeline)
+        settings, capacity = config.settings, config.plan.capacity
+        runner = on_store(loaded.decoder, loaded.store, settings, capacity, counts, timeline)
         try:
             for case in cases:
                 work = _work(runner, case, routing, settings.max_step_tokens)

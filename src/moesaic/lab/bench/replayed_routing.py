@@ -1,7 +1,7 @@
 """Whose routing a bench measures under: the model's own routers', or a trace's.
 
 A trace is replayed over and over where it is too short: repetitions go on where the last one
-ended, so that no cache can learn a test by heart.
+ended, so that no cache sees the same tokens twice in a row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from moesaic.model_info.model_spec import ModelSpec
 from moesaic.workloads.source import MemoryTrace, TraceSource
 from moesaic.workloads.steps import popularity
 
-OWN, SYNTHETIC = "none", "synthetic"  # what `trace` may be beside a file and `bundled`
+OWN, SYNTHETIC = "none", "synthetic"  # values of `trace` other than a file and `bundled`
 PROFILE_TOKENS = 256  # the first ones decide the initial placement
 WARMUP_STEPS = 16  # before a test is measured
 

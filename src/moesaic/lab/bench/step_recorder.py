@@ -1,5 +1,5 @@
-"""The last decode steps of a run, span by span, for pictures. Noting spans takes time, so they are
-steps of their own, after those that are measured.
+"""The last decode steps of a run, span by span, for pictures. Recording spans takes time, so these
+steps run after the measured ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class StepRecorder:
     reports: list[StepReport] = field(default_factory=list)
 
     def record(self, runner: Runner, repetition: Repetition) -> None:
-        """Forgets what it had recorded before."""
+        """Replaces an earlier recording."""
         split = max(len(repetition) - MAX_STEPS, 0)
         run_steps(runner, repetition[:split], CaseRuns())
         self.timeline.spans.clear()

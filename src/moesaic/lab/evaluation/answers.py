@@ -1,5 +1,5 @@
-"""Puts questions to a loaded model, as many at once as it has room for, and has the answers judged
-as they come. Needs torch."""
+"""Answers questions with a loaded model, batched up to its capacity, and judges the answers as they
+finish. Needs torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moesaic.lab.evaluation.results import ItemResult
 
 
 def answers(model: LoadedModel, questions: Iterable[Question]) -> Iterator[ItemResult]:
-    """In the order in which they are finished. Whoever stops listening cancels the others."""
+    """In the order in which they are finished. Closing the iterator cancels the others."""
     batcher, max_running = model.batcher, model.plan.capacity.sequences
     waiting = iter(questions)
     running: dict[Request, Question] = {}

@@ -15,7 +15,7 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Tokens to go on with, greedily, and who judges the text that comes."""
+    """A prompt to complete greedily, and the function that judges the completion."""
 
     task: str
     item: str  # unique within the task
@@ -55,7 +55,7 @@ Item = Question | TextWindow | Unusable
 
 
 def digest_of_items(items: Sequence[Item]) -> str:
-    """Changes with everything that is asked, whoever made it: a file, a template, a generator."""
+    """Changes with everything that is asked: its file, its template, its generator."""
     found = sha256()
     for item in items:
         found.update(repr((item.task, item.item, _content(item))).encode(errors="replace"))

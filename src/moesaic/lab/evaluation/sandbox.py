@@ -1,4 +1,4 @@
-"""Runs a generated program in a process of its own, with little time, memory and room to write.
+"""Runs a generated program in a process of its own, with limited time, memory and disk space.
 
 Made against accidents, not against attackers: see docs/evaluation.md for what it is not. The other
 half, `sandbox_child`, sets the limits and runs the program.
@@ -73,8 +73,8 @@ def walls() -> tuple[str, ...]:
 
 def _outcome(done: subprocess.CompletedProcess[bytes]) -> ProgramResult:
     try:
-        told = json.loads(done.stdout)
-        return ProgramResult(told["passed"], told["why"], tuple(told["separated"]))
+        outcome = json.loads(done.stdout)
+        return ProgramResult(outcome["passed"], outcome["why"], tuple(outcome["separated"]))
     except (ValueError, KeyError, TypeError):
         said = done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"]
         why = f"its guard ended with status {done.returncode}: {said[-1][:200]}"

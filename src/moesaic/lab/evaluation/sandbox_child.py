@@ -46,7 +46,7 @@ def main() -> None:
     libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     separated: list[str] = []
     if libc is not None:
-        libc.prctl(_REAPER, 1, 0, 0, 0)  # who is orphaned becomes our child
+        libc.prctl(_REAPER, 1, 0, 0, 0)  # orphans become our children
         if limits["separate"]:
             separated = _separate(libc, folder, limits["folder_bytes"])
     reading, writing = os.pipe()
@@ -102,7 +102,7 @@ def _only_folder_is_writable(libc: Any, folder: bytes, limit_bytes: int) -> bool
 
 
 def _hide_processes(libc: Any) -> None:
-    """Of the system: /proc tells their command lines and environments. The guard keeps its own."""
+    """Of the system: /proc shows their command lines and environments. The guard keeps its own."""
     flags = ctypes.c_ulong(_READ_ONLY | _NO_SUID | _NO_DEV | _NO_EXEC)
     if libc.unshare(_NEW_NS) == 0 and libc.mount(b"proc", b"/proc", b"proc", flags, None) != 0:
         libc.mount(b"tmpfs", b"/proc", b"tmpfs", flags, None)  # containers refuse the former
@@ -242,7 +242,7 @@ def _in_words(error: BaseException) -> bytes:
     try:
         words = f"{type(error).__name__}: {error}".rstrip(": ")
     except BaseException:  # the error is the program's own
-        words = "an error that cannot be told"
+        words = "an error without a message"
     return words[:300].encode(errors="replace")
 
 

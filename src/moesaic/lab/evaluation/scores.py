@@ -20,7 +20,7 @@ class Score:
     kind: str  # empty: all kinds together
     right: int
     asked: int
-    cut: int  # answers that ended where their room did
+    cut: int  # answers that reached their token limit
     left_out: int  # could not be asked
     share: float | None  # None: nothing was asked
     low: float | None  # 95 % interval

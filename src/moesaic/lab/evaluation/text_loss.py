@@ -1,4 +1,4 @@
-"""How much a text surprises a model, window by window. Needs torch."""
+"""The negative log-likelihood of a text, window by window. Needs torch."""
 
 from __future__ import annotations
 

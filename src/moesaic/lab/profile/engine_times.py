@@ -1,5 +1,5 @@
 """What the engine itself costs, and how fast experts are inside it: steps of a small random model,
-taken apart. Twice: with experts that stay where they are, and with all that moving and thinking.
+taken apart. Twice: with static experts, and with transfers and look-ahead.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _US = 1e6 / NS_PER_S
 @dataclass(frozen=True, slots=True)
 class EngineTimes:
     """Microseconds per layer, one token: `attention_us` is attention and router, which read so
-    many bytes of weights; `decision_us` everything the conductor does around the experts of a
-    layer, the look-ahead apart. `expert_us` is one expert on each lane, while the other lane
+    many bytes of weights; `decision_us` the engine's work around the experts of a layer,
+    without the look-ahead. `expert_us` is one expert on each lane, while the other lane
     works, too."""
 
     attention_us: float
@@ -85,12 +85,12 @@ class _PerLayer:
 
 def _measure(runner: Runner, batch: int) -> _PerLayer:
     looking: list[int] = []
-    think = runner.brain.look_ahead
+    look_ahead = runner.brain.look_ahead
 
     def timed() -> tuple[Move, ...]:
         started = perf_counter_ns()
         try:
-            return think()
+            return look_ahead()
         finally:
             looking.append(perf_counter_ns() - started)
 
@@ -109,7 +109,7 @@ def _measure(runner: Runner, batch: int) -> _PerLayer:
         active.append(sum(layer.active for layer in report.layers) / LAYERS)
     for slot in range(batch):
         runner.free_slot(slot)
-    runner.brain.look_ahead = think  # type: ignore[method-assign]
+    runner.brain.look_ahead = look_ahead  # type: ignore[method-assign]
     return _PerLayer(
         _attention_us(runner.machine.timeline),
         median(overhead[_WARMUP:]) * _US,

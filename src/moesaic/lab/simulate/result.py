@@ -1,4 +1,4 @@
-"""What a simulated run says: latencies, hits, bytes, busy time, and the floor beside them."""
+"""The result of a simulated run: latencies, hit rate, bytes, busy time, and the physical floor."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from moesaic.policies.policy_checks import check_simulated, check_together, need
 from moesaic.policies.policy_set import PHASES, PolicySet
 from moesaic.policies.systems import System
 
-MAX_TOKENS = 10_000_000  # days of simulation; more is a slip of the finger
+MAX_TOKENS = 10_000_000  # days of simulation; more is a typo
 BELIEFS = {
     "measured": "probe the machine at a few token counts before the run (HybriMoE's warm-up)",
     "described": "compute every token count from the machine description",

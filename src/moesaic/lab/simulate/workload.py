@@ -89,7 +89,7 @@ def _synthetic(settings: Settings) -> Workload:
     calibration = default_calibration(model.name, model.num_experts)
     tokens = settings.tokens_needed
     if settings.phase == "decode" and settings.batch > 1:
-        # Documents in a batch end at different times; tokens nobody reads are never made.
+        # Documents in a batch end at different times; tokens that are not read are never generated.
         tokens += settings.batch * calibration.document_tokens[-1]
     # Without forecasts, as recorded traces are: the brain learns to predict from routing alone.
     source = synthesize(
@@ -105,8 +105,8 @@ def playable(source: TraceSource, settings: Settings) -> bool:
 
 def _lasts(source: TraceSource, settings: Settings) -> int:
     """How many steps the trace gives behind its profile part, counted up to those asked for:
-    every place of the batch plays documents one after another, and the first that has none left
-    ends the run, whatever the others still have."""
+    every sequence of the batch replays documents one after another, and the first without a next
+    document ends the run."""
     sequences, per_step = (
         (settings.batch, 1) if settings.phase == "decode" else (1, settings.tokens)
     )

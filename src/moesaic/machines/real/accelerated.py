@@ -1,5 +1,5 @@
-"""The real machine with an accelerator: experts are computed on two lanes beside the conductor, and
-copied by the accelerator's link.
+"""The real machine with an accelerator: experts are computed on two worker lanes, and copied by
+the accelerator's link.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from moesaic.models.expert_service import RoutedTokens
 
 
 class Item(NamedTuple):
-    """One expert for a lane: its weights, its tokens, and what to wait for and to announce."""
+    """One expert for a lane: its weights, its tokens, the event to wait for and the one to set."""
 
     expert: int
     block: torch.Tensor
@@ -129,8 +129,8 @@ class AcceleratedMachine(RealMachine):
         self.accelerator.close()
 
     def _arrived(self, routed: RoutedTokens) -> None:
-        """Nothing new moves from here on. The shared experts belong to the accelerator, and run
-        beside the routed ones."""
+        """No new transfer starts from here on. The shared experts run on the accelerator, in
+        parallel with the routed ones."""
         self.transfers.cancel_background()
         self._shared_since = 0
         self._busy = {}
@@ -147,7 +147,7 @@ class AcceleratedMachine(RealMachine):
         self.accelerator.lane.submit(compute)
 
     def _clear(self) -> None:
-        for event in self._computed.values():  # staged experts may be overwritten: nobody asks
+        for event in self._computed.values():  # staged experts may be overwritten
             event.set()
         self.accelerator.lane.reset()
         self.cpu.reset()

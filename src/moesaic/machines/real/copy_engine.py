@@ -1,7 +1,7 @@
 """Copies from the expert store to an accelerator, one at a time, at the speed of a link.
 
 Demanded copies go first, in order. Background copies run while there are none; those that have not
-begun when they are recalled never do. A copy that has begun is never interrupted.
+started when they are cancelled never do. A copy that has started is never interrupted.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from moesaic.core.units import GB, NS_PER_S
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """Room for one expert that stays. The one who copies writes `holds`, and None meanwhile: it is
-    true even where whoever keeps the books was interrupted."""
+    """Memory for one resident expert. The copying thread writes `holds`, and None while it copies:
+    it is true even where the bookkeeping thread was interrupted."""
 
     block: torch.Tensor
     holds: ExpertId | None = None
@@ -30,8 +30,8 @@ class Slot:
 
 @dataclass(slots=True, eq=False)
 class Copy:
-    """One expert on its way. `after` must have happened before its place may be overwritten;
-    `slot` is that place, where the expert stays."""
+    """One expert in transfer. `target` may be overwritten once `after` is set; `slot` is the
+    destination of an expert that stays resident."""
 
     transfer: Move
     source: torch.Tensor
@@ -39,7 +39,7 @@ class Copy:
     kind: str  # "transfer" | "prefetch", as in a timeline
     after: threading.Event | None = None
     slot: Slot | None = None
-    begun: bool = False
+    started: bool = False
     start_ns: int = 0
     end_ns: int = 0
     arrived: threading.Event = field(default_factory=threading.Event)
@@ -80,7 +80,7 @@ class CopyEngine:
         # Entering a lock cannot be interrupted half-way, entering a condition can.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._last: Copy | None = None  # to have begun
+        self._last: Copy | None = None  # to have started
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="moesaic-link", daemon=True)
         self._thread.start()
@@ -96,12 +96,12 @@ class CopyEngine:
             self._changed.notify()
 
     def cancel_background(self) -> None:
-        """Forget the background copies that have not begun."""
+        """Drop the background copies that have not started."""
         with self._lock:
             self._background.clear()
 
     def halt(self) -> None:
-        """Forget every copy that has not begun, and wait for the end of the one that has."""
+        """Drop every copy that has not started, and wait for the one that has."""
         with self._lock:
             self._demanded.clear()
             self._background.clear()
@@ -125,7 +125,7 @@ class CopyEngine:
                 return None
             copy = self._last = (self._demanded or self._background).popleft()
             copy.start_ns = perf_counter_ns()
-            copy.begun = True
+            copy.started = True
             return copy
 
     def _work(self) -> None:

@@ -1,7 +1,7 @@
-"""The real machine without an accelerator: everything happens here and now, on the caller's thread.
+"""The real machine without an accelerator: everything runs synchronously on the caller's thread.
 
-A decode layer's experts take some milliseconds; what surrounds them is kept to the least: no lanes,
-no hand-over, nothing to keep books of.
+A decode layer's experts take some milliseconds; the overhead around them is kept minimal: no
+lanes, no hand-over, no bookkeeping.
 """
 
 from __future__ import annotations

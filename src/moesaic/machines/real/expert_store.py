@@ -1,8 +1,8 @@
 """The expert store: every routed expert once, packed, in main memory.
 
-One contiguous block per expert, any of them addressable, so that whoever the plan names computes
-from it or copies it in one piece. The memory is asked for in huge pages: experts are read whole,
-and 4 KiB pages would cost a table walk every 64 cache lines.
+One contiguous block per expert, any of them addressable, so that a device computes from it or
+copies it in one piece. The memory is requested in huge pages: experts are read whole,
+and 4 KiB pages would cost a page-table walk every 64 cache lines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ExpertStore:
         self.kernel, self.nodes = kernel, nodes
         self.layers, self.experts = layers, experts
         self.bytes = layers * experts * kernel.block_bytes
-        # Shared memory, mmap's default, has a rule of its own for huge pages, and mostly none.
+        # Shared memory, mmap's default, has a huge-page setting of its own, mostly off.
         self._memory = mmap.mmap(-1, self.bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.huge_pages = _ask_for_huge_pages(self._memory)
         flat = torch.frombuffer(self._memory, dtype=torch.uint8)

@@ -1,8 +1,7 @@
-"""What every real machine does: walks through the network, layer by layer, in real time. It decides
-nothing.
+"""What all real machines share: a forward pass, layer by layer, in real time. Decides nothing.
 
-One conducting thread (the caller's) advances the walk and keeps the books; who computes experts,
-and where, is each machine's own.
+The caller's thread drives the pass and does the bookkeeping; where experts are computed is up to
+each machine.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class StepTimes(NamedTuple):
     network_ns: int
     experts_ns: int
     router_ns: int = 0
-    replay_ns: int = 0  # being told what to choose
+    replay_ns: int = 0  # replacing the router's choice by a trace's
 
     @property
     def overhead_ns(self) -> int:
@@ -46,8 +45,8 @@ class StepTimes(NamedTuple):
 
 
 class ForwardPass(NamedTuple):
-    """What a real machine is given to do: a step, the network's walk through it, and who routes
-    instead of the network's own routers (None: nobody)."""
+    """The work of one step: its tokens, the network's generator, and the routing to replay instead
+    of the network's own (None: its own)."""
 
     step: Step
     generator: ForwardGenerator
@@ -55,12 +54,12 @@ class ForwardPass(NamedTuple):
 
 
 class RealMachine(LayerwiseBody, Probed):
-    """Implements `core.body.Body`, conducted layer by layer; what happens between `route` and
-    `finish` is each machine's own. After a step, `output` is what the walk returned. Drive it in
-    torch's inference mode."""
+    """Implements `core.body.Body`, driven layer by layer; what happens between `route` and `finish`
+    is up to each machine. After a step, `output` is what the generator returned. Call it in torch's
+    inference mode."""
 
     capabilities: ClassVar[Capabilities]
-    dense_on = GPU  # who computes everything but the routed experts
+    dense_on = GPU  # the device of everything but the routed experts
 
     def __init__(
         self,
@@ -103,7 +102,7 @@ class RealMachine(LayerwiseBody, Probed):
         return self._replayed(layer, routed, self._replay)
 
     def _replayed(self, layer: int, routed: RoutedTokens, replay: Replay) -> LayerRouting:
-        """Choosing is somebody else's here, and so is the time it takes."""
+        """Replace the router's choice by the replayed one; the time is accounted separately."""
         started = perf_counter_ns()
         routing = replay(layer).at_step(self._steps)
         if routed.native is not None and routing.counts is None and routed.choice.counts is None:
@@ -141,17 +140,17 @@ class RealMachine(LayerwiseBody, Probed):
         return 0
 
     def close(self) -> None:
-        """The machine is of no use afterwards."""
+        """The machine cannot be used afterwards."""
         self.abandon()
 
     def _arrived(self, routed: RoutedTokens) -> None:
-        """The network stands at a router."""
+        """Called when the network has reached a router."""
 
     def _clear(self) -> None:
-        """Finish what an interrupted step has begun."""
+        """Finish what an interrupted step has started."""
 
     def _advance(self) -> RoutedTokens | torch.Tensor:
-        """On through the network, to the next router or to the end."""
+        """Run the network up to the next router or to the end."""
         assert self._generator is not None, "begin a step first"
         started = perf_counter_ns()
         try:

@@ -1,4 +1,4 @@
-"""A router's answer in the brain's words."""
+"""Converts a model's router output (torch) into the brain's `LayerRouting` (numpy)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _NO_SCORES = np.empty((0, 0), dtype=np.float32)
 
 
 class RoutingAdapter:
-    """`ranks` experts per token are told, the chosen ones first (0: only those, without weights:
-    where nothing is to be decided, nobody asks); with `gates`, what the next `lookahead` layers
-    would choose is foreseen, when somebody asks."""
+    """A routing has `ranks` experts per token, the chosen ones first (0: only those, without
+    weights, where nothing is decided); with `gates`, it has forecasts of the next `lookahead`
+    layers, computed on first use."""
 
     def __init__(self, ranks: int, gates: GateBank | None = None, lookahead: int = 0) -> None:
         self._ranks, self._gates, self._lookahead = ranks, gates, lookahead
@@ -54,7 +54,7 @@ class RoutingAdapter:
 
 
 def chosen_by(routing: LayerRouting, like: Choice) -> Choice:
-    """A choice that somebody else made, for instance a trace."""
+    """The router output that a replayed routing stands for."""
     experts = torch.from_numpy(np.ascontiguousarray(routing.experts, dtype=np.int64))
     weights = torch.from_numpy(np.ascontiguousarray(routing.weights, dtype=np.float32))
     counts = None if routing.counts is None else torch.from_numpy(routing.counts)
@@ -62,7 +62,7 @@ def chosen_by(routing: LayerRouting, like: Choice) -> Choice:
 
 
 def _ranked(choice: Choice, ranks: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The chosen experts, then the next best; a tie never brings one twice."""
+    """The chosen experts, then the next best; no expert twice, also with ties."""
     experts = choice.experts
     worst = torch.finfo(choice.preference.dtype).min  # excluded groups come before the chosen
     others = choice.preference.clamp(min=worst)

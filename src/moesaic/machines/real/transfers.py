@@ -1,7 +1,7 @@
-"""What is in the accelerator and what is on its way: bookkeeping of one conducting thread.
+"""What is in the accelerator and what is in flight: bookkeeping of the thread that drives the step.
 
-The copying thread only copies; who is resident changes here, when the conductor looks (`poll`),
-so a view never changes under a decision.
+The copying thread only copies; residency changes in `poll`, called by the driving thread, so a view
+never changes during a decision.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Transfers:
         self.residency = residency
         self.bytes_moved = 0
         self._store, self._accelerator, self._timeline = store, accelerator, timeline
-        self._in_flight: list[Copy] = []  # entered, not yet seen to have arrived
-        self._offered: list[Copy] = []  # may have begun, not entered
+        self._in_flight: list[Copy] = []  # counted, not seen to have arrived
+        self._offered: list[Copy] = []  # may have started, not counted yet
         self._duration_ns = accelerator.link.speed.duration_ns(store.kernel.block_bytes)
 
     def place(self, experts: Sequence[ExpertId]) -> None:
@@ -44,8 +44,8 @@ class Transfers:
             self._copy(transfer, self._accelerator.enter(transfer), "transfer").perform()
 
     def poll(self) -> None:
-        """Take note of what has begun and what has arrived."""
-        while self._offered and self._offered[0].begun:
+        """Update residency from copies that have started or arrived."""
+        while self._offered and self._offered[0].started:
             self._enter(self._offered.pop(0))
         while self._in_flight and self._in_flight[0].arrived.is_set():
             copy = self._in_flight.pop(0)
@@ -54,7 +54,7 @@ class Transfers:
             self._note(copy)
 
     def cancel_background(self) -> None:
-        """From now on nothing new begins."""
+        """No new copy starts from now on."""
         self._accelerator.link.cancel_background()
         self.poll()
         self._offered.clear()
@@ -103,7 +103,7 @@ class Transfers:
 
     def reset(self) -> None:
         """After an interruption, which may have come between any two lines: let what is being
-        copied end, forget the rest, and write the books anew from what lies in memory."""
+        copied end, drop the rest, and rebuild residency from what is in memory."""
         self._accelerator.link.halt()
         self._in_flight, self._offered = [], []
         self.residency.clear()

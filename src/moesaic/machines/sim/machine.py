@@ -50,7 +50,7 @@ class RoutedStep(Protocol):
 
 
 class SimMachine:
-    """Devices and links as lanes. Implements `core.body.Body`, conducted layer by layer.
+    """Devices and links as lanes. Implements `core.body.Body`, driven layer by layer.
 
     `slots` is how many experts the accelerator's memory holds, or that of several memories by
     name (None: all of them); others hold what their capacity allows. `dense_on[layer]` names the
@@ -108,7 +108,7 @@ class SimMachine:
 
     def route(self, layer: int) -> LayerRouting:
         """Dense layers in between, then this layer's attention and router; the shared experts
-        are handed to their device and run beside the routed ones."""
+        are handed to their device and run in parallel with the routed ones."""
         device = self._dense_on[layer]
         whole_layer, attention, shared = self._dense_costs[device]
         for _ in range(self._dense_before[layer]):
@@ -160,8 +160,8 @@ class SimMachine:
             decided()
 
     def _think(self, lookahead_ns: int) -> None:
-        """The look-ahead takes its share of the host, where that is scarce; whoever conducts the
-        layer is who thinks, so the layer is not over before."""
+        """The look-ahead takes its share of the host, where that is scarce; the thread
+        that drives the layer computes it, so the layer does not end before."""
         if PLANNER in self.lanes and lookahead_ns:
             thinking = Task("plan", lookahead_ns, self._started.layer)
             self.lanes[PLANNER].submit(thinking)

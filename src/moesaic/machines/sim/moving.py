@@ -1,4 +1,4 @@
-"""Experts on their way: moves become tasks on links, and memories know of them."""
+"""Experts in flight: moves become tasks on links, and memories account for them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Moves:
             lane.wake()
 
     def cancel_background(self) -> None:
-        """Forget what was offered and has not started."""
+        """Drop what was offered and has not started."""
         for lane in self._links:
             lane.replace_background(())
 
@@ -105,7 +105,7 @@ class Moves:
         self._memory.start(moving.move)
         self.bytes_moved += moving.size
         self.under_way.append(moving)
-        if len(moving.tasks) > 1:  # the other parts follow, whatever is forgotten
+        if len(moving.tasks) > 1:  # the other parts follow, whatever is dropped
             for lane, task in moving.tasks:
                 lane.promote(task)
 

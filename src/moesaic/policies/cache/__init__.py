@@ -1,4 +1,4 @@
-"""Caches: which experts deserve GPU memory, and which has to go."""
+"""Caches: which experts are kept in GPU memory, and which is evicted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POOL = Parameter(
     "pool",
     str,
     PER_LAYER,
-    "who competes for slots: each layer's experts for its own share of them, or all experts",
+    "what competes for slots: each layer's experts for its own share of them, or all experts",
     choices=(PER_LAYER, GLOBAL),
 )
 BYPASS, ALWAYS = "bypass", "always"
@@ -23,7 +23,7 @@ ADMISSION = Parameter(
     "admission",
     str,
     BYPASS,
-    "a missed expert takes a slot if it is worth more than who has to go, or in any case",
+    "a missed expert takes a slot if it is worth more than the victim, or always",
     choices=(BYPASS, ALWAYS),
 )
 

@@ -1,4 +1,4 @@
-"""One phase of one trace in numbers and curves: what is laid beside another's."""
+"""One phase of one trace in numbers and curves: for comparison with another's."""
 
 from __future__ import annotations
 

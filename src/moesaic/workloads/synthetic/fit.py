@@ -29,7 +29,7 @@ from moesaic.workloads.synthetic.search import TRIALS, Numbers, Trial, search, t
 
 PARTS = TRIALS + 2  # for a progress bar
 MIN_TOKENS = 1_000
-TWIN_TOKENS = 20_000  # of the synthetic trace that is described beside the real one
+TWIN_TOKENS = 20_000  # of the synthetic trace that is compared with the real one
 
 
 def fit(

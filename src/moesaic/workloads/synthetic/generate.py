@@ -17,7 +17,7 @@ from moesaic.workloads.source import LazyTrace
 from moesaic.workloads.synthetic.calibration import Calibration
 from moesaic.workloads.synthetic.latent import LatentChunk, LatentModel
 
-_LENGTHS = 2  # stream of random numbers, beside those of the latent model
+_LENGTHS = 2  # stream of random numbers, other than those of the latent model
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def synthesize(
 
     `ranks` are twice top-k unless given. Documents have the calibration's distribution of
     lengths, or these `lengths`, over and over; the last one is cut. With `forecast_depth` each
-    layer also says what its hidden state tells about so many later layers."""
+    layer also carries forecasts of so many later layers."""
     k, experts = shape.top_k, shape.num_experts
     if tokens < 1:
         raise ImpossibleSetting(f"tokens must be at least 1, is {tokens}")

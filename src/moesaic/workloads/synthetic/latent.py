@@ -75,7 +75,7 @@ class LatentModel:
 
 
 class _Autoregression:
-    """Turns white noise into noise that remembers: x[t] = a x[t-1] + sqrt(1 - a^2) white[t]."""
+    """Turns white noise into autoregressive noise: x[t] = a x[t-1] + sqrt(1 - a^2) white[t]."""
 
     def __init__(self, coefficient: float) -> None:
         self._keep = np.float32(coefficient)
