@@ -164,7 +164,7 @@ def mistakes(config: Path, folder: Path) -> list[tuple[tuple[object, ...], str]]
         ((*synthetic, "--trace", "bundled"), "no trace of tiny is bundled"),
         ((*synthetic, "-p", "0", "-n", "0"), "no test was asked for"),
         ((*synthetic, "-p", "8,x"), "--prompt-tokens is '8,x'; expected whole numbers"),
-        ((*synthetic, "-n", "300"), "a test of 300 tokens was asked for; tiny was made for"),
+        ((*synthetic, "-n", "300"), "a test of 300 tokens was asked for; tiny can run at most"),
         ((*synthetic, "--repetitions", 0), "--repetitions is 0"),
         ((*synthetic, "--batch", 0), "--batch is 0"),
         ((*synthetic, "--system", "fiddler", "--systems", "hybrimoe"), "both --system and"),

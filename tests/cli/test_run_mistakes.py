@@ -100,7 +100,7 @@ OPTIONS = [
     ((*IDS, "--chat"), "--prompt-ids and --chat were given"),
     (("-p", "text"), "has no tokenizer.json"),
     ((*IDS, "--stop", "x"), "has no tokenizer.json"),
-    ((*IDS, "--max-model-len", 1000), "was made for at most 256"),
+    ((*IDS, "--max-model-len", 1000), "can run at most 256"),
     (
         (*IDS, "--accelerator", "emulated", "--gpu-memory", 0.00001),
         "in the accelerator: dense weights",

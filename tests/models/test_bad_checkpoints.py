@@ -162,11 +162,15 @@ def test_quantized_weights(folder: Path) -> None:
         ),
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope_theta: is missing"),
         ({"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4}}, "factor: is missing"),
+        (
+            {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0, "factor": 4.0}},
+            "rope_theta: expected a number above 1 with YaRN, not 1.0",
+        ),
         ({"hidden_act": "relu6"}, "hidden_act: expected one of silu"),
         ({"rms_norm_eps": "small"}, "rms_norm_eps: expected a number"),
     ],
 )
-def test_a_config_nobody_can_compute(folder: Path, fields: dict[str, Any], said: str) -> None:
+def test_a_config_that_cannot_be_computed(folder: Path, fields: dict[str, Any], said: str) -> None:
     change_config(folder, **fields)
     assert said in complaint(folder, BadConfig)
 

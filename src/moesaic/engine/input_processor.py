@@ -94,12 +94,12 @@ class InputProcessor:
 
     def _advice(self) -> str:
         """What to do about a prompt that is too long."""
-        context, most = self._context, self._spec.max_context  # 0: the model does not say
+        context, limit = self._context, self._spec.max_context  # 0: the model does not say
         ways = [f"shorten it to {context - 1}"] if context > 1 else []
-        if not most or context < most:
-            limit = f" to at most {most}" if most else ""
-            ways.append(f"raise max_model_len (--max-model-len){limit}")
-        return ", or ".join(ways) or "the model was made for no more, so it cannot answer"
+        if not limit or context < limit:
+            up_to = f" to at most {limit}" if limit else ""
+            ways.append(f"raise max_model_len (--max-model-len){up_to}")
+        return ", or ".join(ways) or "that is the model's limit, so it cannot answer"
 
     def _known_tokenizer(self, wanted: str) -> Tokenizer:
         if self._tokenizer is None:

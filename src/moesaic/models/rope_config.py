@@ -34,6 +34,8 @@ def _rope(fields: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> Rope
     if kind == "linear":
         factor = fields.number("factor", minimum=1.0)
         return Rope(kind, theta, dim, factor, interleaved=family.interleaved_rope)
+    if theta == 1.0:
+        fields.fail("rope_theta", "expected a number above 1 with YaRN, not 1.0")
     original = _original_context(fields, spec)
     factor = _yarn_factor(fields, spec, original)
     return Rope(

@@ -144,8 +144,8 @@ def _window(settings: EngineSettings, most: int, tokens: int) -> int:
 def _sized_for(
     settings: EngineSettings, most: int, window: int, questions: Sequence[Question]
 ) -> EngineSettings:
-    """For the window and, where there are some, for several questions at once. `most` is what the
-    model was made for, 0 if it does not say."""
+    """For the window and, where there are some, for several questions at once. `most` is the
+    model's context, 0 if it does not say."""
     if not questions:
         return replace(settings, max_model_len=window)
     prompt = max(len(each.prompt) for each in questions)

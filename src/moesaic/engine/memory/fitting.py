@@ -30,14 +30,14 @@ def decide(spec: ModelSpec, settings: EngineSettings, available: int) -> MemoryP
 
 def _lengths(spec: ModelSpec, settings: EngineSettings) -> tuple[int, int]:
     """The least and the most tokens a sequence may have."""
-    asked, most = settings.max_model_len, spec.max_context
+    asked, context = settings.max_model_len, spec.max_context
     if asked is None:
-        longest = most or DEFAULT_LENGTH
+        longest = context or DEFAULT_LENGTH
         return min(MIN_LENGTH, longest), longest
-    if most and asked > most:
+    if context and asked > context:
         raise ImpossibleSetting(
-            f"sequences of {asked} tokens were asked for; {spec.name} was made for at most "
-            f"{most}: use --max-model-len {most} or less"
+            f"sequences of {asked} tokens were asked for; {spec.name} can run at most {context} "
+            f"(its context length or sliding window): use --max-model-len {context} or less"
         )
     return asked, asked
 

@@ -23,8 +23,8 @@ def plan_configs(
     max_context = spec.max_context
     if max_context and longest(cases) > max_context:
         raise ImpossibleSetting(
-            f"a test of {longest(cases)} tokens was asked for; {spec.name} was made for at most "
-            f"{max_context}: use shorter tests"
+            f"a test of {longest(cases)} tokens was asked for; {spec.name} can run at most "
+            f"{max_context} (its context length or sliding window): use shorter tests"
         )
     found = []
     for system, asked in settings:
