@@ -20,7 +20,7 @@ from moesaic.policies.brain import Brain
 
 @dataclass
 class RandomMoves:
-    """What is free and who may still go, while one plan is made."""
+    """Free slots and possible victims, while one plan is made."""
 
     rng: np.random.Generator
     view: View
@@ -31,7 +31,7 @@ class RandomMoves:
         self.occupied = self.view.occupied
 
     def kept(self, target: ExpertId) -> Move | None:
-        """Into a free slot or somebody's, whichever is possible."""
+        """Into a free slot or a victim's, whichever is possible."""
         victim = self.victim() if self.rng.random() < 0.5 else None
         if victim is None and self.occupied >= self.view.slots:
             victim = self.victim()
@@ -41,7 +41,7 @@ class RandomMoves:
         return Move(*target, victim)
 
     def staged(self, target: ExpertId) -> Move:
-        """Used once; now and then somebody has to go all the same, which frees a slot."""
+        """Used once; now and then a victim is evicted all the same, which frees a slot."""
         victim = self.victim() if self.rng.random() < 0.2 else None
         self.occupied -= victim is not None
         return Move(*target, victim, keep=False)
@@ -95,7 +95,7 @@ class RandomBrain(Brain):
         absent = [ExpertId(*map(int, at)) for at in np.argwhere(view.resident == 0)]
         wanted = [at for at in absent if at not in taken]
         rng.shuffle(wanted)
-        if rng.random() < 0.5:  # somebody who may still be under way when wanted
+        if rng.random() < 0.5:  # an expert that may still be in flight when needed
             wanted.sort(key=lambda at: at.layer != (self._plan.layer + 1) % len(view.resident))
         limit = int(rng.integers(4)) if view.slots else 0
         moves = [self._moves.kept(at) for at in wanted[:limit]]

@@ -131,7 +131,7 @@ def test_without_a_model_the_bundled_one_is_measured() -> None:
     assert [row["test"] for row in output["rows"]] == ["pp8", "tg4"]
 
 
-def test_other_programs_at_work_are_told_of_before_measuring(
+def test_other_running_programs_are_reported_before_measuring(
     config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (7.0, 0.0, 0.0))

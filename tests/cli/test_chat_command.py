@@ -166,7 +166,7 @@ def test_a_template_may_refuse_a_conversation(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["template", "tokenizer"])
-def test_a_model_that_cannot_talk_is_refused_before_loading(
+def test_a_model_without_a_chat_template_is_refused_before_loading(
     missing: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -77,7 +77,7 @@ def test_a_system_that_cannot_run_here_is_named_and_simulated(shown: Shown) -> N
     assert len(re.findall(r"│ llama\.cpp +│ .*", shown.text)) == 2
 
 
-def test_another_text_would_be_told(
+def test_another_text_would_be_noticed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(demo_runs, "entries_here", lambda: ENTRIES[:1])

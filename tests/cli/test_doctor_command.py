@@ -147,7 +147,7 @@ def test_a_machine_that_was_never_measured(place: Place) -> None:
     assert run_json("doctor")["used"]["machine_description"] is None
 
 
-def test_a_broken_description_is_told_not_tripped_over(place: Place) -> None:
+def test_a_broken_description_is_reported(place: Place) -> None:
     place(WELL_EQUIPPED)
     machine_file().write_text(machine_file().read_text().replace("value = 54.0", "value = -54.0"))
     lack = lacks()["profile"]
@@ -168,7 +168,7 @@ def test_huge_pages_switched_off(place: Place) -> None:
 def test_a_cache_that_cannot_be_written(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    """A file stands where the folder should be: nobody can write there, not even root."""
+    """A file stands where the folder should be: even root cannot write there."""
     place(WELL_EQUIPPED)
     assert lacks() == {}
     in_the_way = tmp_path / "file"

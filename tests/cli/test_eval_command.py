@@ -192,7 +192,7 @@ def test_other_problems_under_the_same_names_are_not_mixed(
     assert "questions was" in refused(monkeypatch, capsys, *words)
 
 
-def test_answers_without_room_are_cut_and_counted(folder: Path, tmp_path: Path) -> None:
+def test_answers_at_their_limit_are_cut_and_counted(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "test.jsonl"
     file.write_text(json.dumps({"question": "1 + 1?", "answer": "#### 2"}))
     words = ("--task", "gsm8k", "--file", file, "--shots", 0, "--max-model-len", 40, "--json")

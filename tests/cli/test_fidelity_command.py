@@ -27,7 +27,7 @@ def test_both_bodies_run_the_same_routing(tmp_path: Path, monkeypatch: pytest.Mo
     for row in output["rows"]:
         assert row["measured_ms"] > 0
         assert row["error"] == pytest.approx(row["predicted_ms"] / row["measured_ms"] - 1)
-        if row["system"] == "ktransformers":  # nothing moves: who hits is known beforehand
+        if row["system"] == "ktransformers":  # nothing moves: hits are known beforehand
             assert row["predicted_hits"] == row["measured_hits"]
     parse_machine(output["machine"].encode(), "recorded")
 

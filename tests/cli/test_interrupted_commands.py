@@ -122,7 +122,7 @@ def test_other_signals_leave_what_ctrl_c_leaves(
     assert open_trace(tmp_path / "trace.moet").header.num_experts == 12
 
 
-def test_what_was_told_to_ignore_a_hangup_goes_on(endless: Path, tmp_path: Path) -> None:
+def test_a_process_that_ignores_hangups_goes_on(endless: Path, tmp_path: Path) -> None:
     """As under `nohup`, which leaves the signal ignored."""
     ignoring = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {CALL}"
     with started(tmp_path, "run", endless, "-p", "x", *ENDLESS, call=ignoring) as process:

@@ -19,7 +19,7 @@ from moesaic.models.bundled_model import default_model
 
 @pytest.fixture(autouse=True)
 def unmeasured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever runs the tests may have measured their machine; here nobody has."""
+    """The machine that runs the tests may be measured; here it is not."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 

@@ -71,7 +71,7 @@ def test_json_has_the_plan_and_stable_keys() -> None:
     assert output["main_bytes"] == sum(parts.values()) <= 64 * GB
 
 
-def test_words_show_every_part_and_the_room() -> None:
+def test_tables_show_every_part_and_the_capacity() -> None:
     said = run(*OLMOE, *EMULATED, "--gpu-memory", 6, "--memory", 64).out
     sizes = planned(64, accelerator="emulated", gpu_memory_gb=6.0)
     for name, size in sizes.items():
@@ -133,8 +133,8 @@ def test_more_slots_are_faster_and_so_is_a_faster_link() -> None:
 
 
 def test_without_an_accelerator_the_simulated_gpu_is_idle() -> None:
-    """The link moves nothing, and attention is the CPU's; of the machine we run on, `gpu` is who
-    computes attention."""
+    """The link moves nothing, and attention is the CPU's; of the machine we run on, `gpu` is
+    the device of attention."""
     spec, settings = load_model("olmoe-1b-7b"), EngineSettings()
     machine = load_machine("a6000-xeon5220r")
     plan = plan_memory(spec, settings, 64 * GB)
@@ -207,7 +207,7 @@ def test_a_mistake_is_one_line(
     assert message in refused(monkeypatch, capsys, "plan", *words)
 
 
-def test_unknown_memory_must_be_told(
+def test_unknown_memory_must_be_given(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     host = replace(this_host(), available_bytes=None)

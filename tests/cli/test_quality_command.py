@@ -35,7 +35,7 @@ def sample() -> list[int]:
 
 
 def stock_logprobs(model: Any, tokens: list[int], window: int) -> torch.Tensor:
-    """Of what comes after every token but the last; the model starts anew with every window."""
+    """Of what comes after every token but the last; the context is cleared with every window."""
     parts = torch.tensor(tokens[:-1]).split(window)
     with torch.inference_mode():
         logits = torch.cat([model(part[None]).logits[0] for part in parts])
@@ -123,7 +123,7 @@ def test_every_precision_solves_the_same_problems(
         (split, 2, 3) for split in SPLITS
     ]
     assert all(score["asked"] == 3 for score in output["rows"][1]["exact_match"])
-    assert output["window"] == 20, "room for problems changes nothing about the text"
+    assert output["window"] == 20, "the context of problems changes nothing about the text"
     said = run("quality", model, *words, "--problems", 3).out
     assert "exact match on 3 problems of each split" in said
     assert "66.7%" in said

@@ -85,7 +85,7 @@ def test_a_tensor_that_is_missing_or_misshapen(
         ({"quantization_config": {"quant_method": "gptq"}}, "quantized with 'gptq'"),
     ],
 )
-def test_a_model_nobody_here_can_run(
+def test_a_model_that_cannot_run_here(
     tmp_path: Path, config: dict[str, Any], message: str, refusal: Refusal
 ) -> None:
     assert message in refusal(copy(tmp_path, **config), *IDS)

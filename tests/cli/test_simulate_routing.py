@@ -60,7 +60,7 @@ def test_a_model_replays_what_it_has_left() -> None:
 def test_other_models_replay_synthetic_routing() -> None:
     assert usual_trace(OURS) == BUNDLED
     assert usual_trace("olmoe-1b-7b") == SYNTHETIC
-    assert usual_trace("deepseek-v2-lite") == SYNTHETIC  # its bundled trace is nobody's own
+    assert usual_trace("deepseek-v2-lite") == SYNTHETIC  # its bundled trace is synthetic
 
 
 def test_a_stripped_package_has_synthetic_routing(

@@ -192,7 +192,7 @@ def test_a_file_that_is_no_trace(tmp_path: Path) -> None:
         assert "must be a .moet trace" in str(run(*words).exception)
 
 
-def test_the_first_help_names_every_verb_of_traces() -> None:
+def test_the_first_help_names_every_trace_command() -> None:
     assert isinstance(trace, Group)
     assert all(command in COMMANDS["trace"][1] for command in trace.commands if command != "info")
 

@@ -100,8 +100,8 @@ def test_the_device_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.Monke
     assert machine.lanes["ndp"].worked_ns > 0
     assert machine.lanes["gpu"].worked_ns > 0
     assert machine.memory.located[names["dimm"]].sum() == len(placed), "they still lie there"
-    everybody = {device.name for device in machine.topology.devices}
-    assert everybody == {"gpu", "cpu", "ndp"}
+    devices = {device.name for device in machine.topology.devices}
+    assert devices == {"gpu", "cpu", "ndp"}
     for routed in islice(names["workload"](names["settings"], names["source"]), 2):
         machine.begin(routed.step, routed.layer)
         for layer in range(names["model"].num_moe_layers):

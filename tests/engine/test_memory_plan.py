@@ -1,4 +1,4 @@
-"""Does a plan give all the room there is and no more, and is what it refuses refused for a reason
+"""Does a plan use all the memory there is and no more, and is what it refuses refused for a reason
 that holds, with advice that works?"""
 
 from __future__ import annotations

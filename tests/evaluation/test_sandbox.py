@@ -65,7 +65,7 @@ HOSTILE = {
     "assert 1 == 2, 'no'": "AssertionError: no",
     "def (": "SyntaxError",
     "x = 1\x00": "null bytes",
-    "class Odd(Exception):\n  def __str__(self): 1 / 0\nraise Odd": "cannot be told",
+    "class Odd(Exception):\n  def __str__(self): 1 / 0\nraise Odd": "an error without a message",
 }
 
 

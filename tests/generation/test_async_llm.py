@@ -107,7 +107,7 @@ def test_what_is_wrong_is_said_at_once() -> None:
     asyncio.run(serve())
 
 
-def test_a_failing_step_is_told_to_everybody_in_it() -> None:
+def test_a_failing_step_reaches_every_request_in_it() -> None:
     async def serve() -> None:
         async with async_llm() as model:
             runner = model.model.runner
@@ -150,7 +150,7 @@ def test_a_client_whose_loop_is_gone_does_not_stay() -> None:
     async def abandon(model: AsyncLLM) -> None:
         chunks = model.stream([1], greedy(200))
         await anext(chunks)
-        kept.append(chunks)  # so that nobody tidies up
+        kept.append(chunks)  # so that it is not garbage-collected
 
     async def serve() -> None:
         async with async_llm() as model:

@@ -30,7 +30,7 @@ KEYS = {
 }  # fmt: skip
 
 
-def test_tests_have_the_names_people_know() -> None:
+def test_tests_are_named_as_in_llama_bench() -> None:
     cases = make_cases([512, 0], [128], [1, 4])
     assert [case.name for case in cases] == ["pp512", "tg128", "tg128@4"]
 
@@ -150,7 +150,7 @@ def test_own_routers_choose_where_no_trace_does() -> None:
 
 
 @pytest.mark.parametrize("accelerator", ["none", "emulated"])
-def test_the_last_steps_are_filmed_in_the_schema_of_timelines(accelerator: str) -> None:
+def test_the_last_steps_are_recorded_in_the_schema_of_timelines(accelerator: str) -> None:
     recorder, case = StepRecorder(), Case("decode", MAX_STEPS + 8)
     bench({"moesaic": settings(accelerator=accelerator)}, case, READ, count=1, recorder=recorder)
     assert len(recorder.reports) == MAX_STEPS
@@ -176,7 +176,7 @@ def test_a_head_ends_with_its_own_step_however_long_that_was_held_up() -> None:
     assert [(span.layer, span.end_ns) for span in recorder.timeline.spans] == [(-1, 100), (-1, 200)]
 
 
-def test_only_the_last_contender_is_filmed() -> None:
+def test_only_the_last_configuration_is_recorded() -> None:
     recorder = StepRecorder()
     how = {name: settings(name, accelerator="emulated") for name in ("moesaic", "ktransformers")}
     bench(how, WRITE, count=1, recorder=recorder)
@@ -184,7 +184,7 @@ def test_only_the_last_contender_is_filmed() -> None:
     assert "pcie" not in recorder.timeline.lanes, "kTransformers moves nothing"
 
 
-def test_room_is_made_for_the_tests_and_no_more() -> None:
+def test_capacity_is_what_the_tests_need() -> None:
     spec = tiny()[0].spec
     (one,) = plan_configs(spec, [("moesaic", settings())], (READ, TOGETHER))
     assert one.plan.capacity == (0, 3, 40)
@@ -193,7 +193,7 @@ def test_room_is_made_for_the_tests_and_no_more() -> None:
     assert longer.plan.capacity == (0, 1, 100)
 
 
-def test_what_has_no_room_is_refused_before_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_is_refused_before_loading(monkeypatch: pytest.MonkeyPatch) -> None:
     spec, how = tiny()[0].spec, settings()
     with pytest.raises(ImpossibleSetting, match="at most 256: use shorter tests"):
         plan_configs(spec, [("moesaic", how)], (Case("decode", 257),))

@@ -83,7 +83,7 @@ def test_closing_right_after_an_interruption() -> None:
 
 
 def break_token(model: LLM, token: int) -> None:
-    """As a damaged checkpoint would: whoever reads this token gets no numbers."""
+    """As a damaged checkpoint would: a request with this token gets NaN logits."""
     with torch.inference_mode():
         model.model.runner.decoder._embedding[token] = float("nan")
 

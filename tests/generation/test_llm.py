@@ -90,7 +90,7 @@ def test_an_end_of_sequence_ends_it_and_has_no_text(tmp_path: Path) -> None:
     assert len(later.tokens) > 12
 
 
-def test_a_seed_repeats_whoever_else_is_there() -> None:
+def test_a_seed_repeats_in_any_batch() -> None:
     params = SamplingParams(max_tokens=16, temperature=1.0, seed=7)
     with llm(stock.saved("olmoe").folder) as model:
         alone = model.generate([[1, 2, 3]], params)[0].tokens

@@ -198,6 +198,6 @@ def test_a_sequence_longer_than_the_cache() -> None:
     model = open_model(stock.saved("mixtral").folder)
     cache = ContiguousCache(model.architecture.spec, 1, 4, torch.float32)
     keys = torch.zeros(5, 16)
-    with pytest.raises(ImpossibleSetting, match=r"5 tokens was asked for.* room for 4"):
+    with pytest.raises(ImpossibleSetting, match=r"5 tokens was asked for.* holds 4"):
         cache.extend(0, 0, keys, keys)
     assert len(cache.extend(0, 0, keys[:4], keys[:4])[0]) == 4

@@ -92,7 +92,7 @@ def test_what_we_leave_unread_the_stock_model_does_too(name: str, tmp_path: Path
         if meaning(changed(name, tmp_path, **{field: value})) == plain:
             ignored.append(field)
             assert torch.equal(stock_answer(name, **{field: value}), answer), field
-    assert "initializer_range" in ignored, "the comparison looks at fields nobody reads"
+    assert "initializer_range" in ignored, "the comparison looks at fields that are not read"
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_all_scores_tied(name: str, tmp_path: Path) -> None:
     compare(model, tmp_path)
 
 
-def test_experts_nobody_wants_change_nothing(tmp_path: Path) -> None:
+def test_experts_without_tokens_change_nothing(tmp_path: Path) -> None:
     """A correction bias keeps all tokens away from eight of twelve experts."""
     model = stock.make("glm-4.5")
     with torch.no_grad():
@@ -90,8 +90,8 @@ def test_a_choice_has_all_that_a_trace_wants(name: str) -> None:
 
 @pytest.mark.parametrize("name", stock.FAMILIES)
 def test_a_gate_can_be_asked_early(name: str) -> None:
-    """Asked about its own layer's stream, it says what it will say; asked about an earlier one,
-    it often foresees it (random weights: better than chance is enough)."""
+    """Applied to its own layer's residual stream, it gives the layer's routing; applied to an
+    earlier one, it often predicts it (random weights: better than chance is enough)."""
     loaded = loaded_models.load(stock.saved(name).folder)
     recorder = loaded_models.Recorder(loaded.experts)
     loaded.experts = recorder

@@ -16,8 +16,8 @@ from real_runs import loaded, running, say, settings
 FAMILY = "qwen2-moe-normalized"
 
 
-class Conductor:
-    """Has a step and nothing to be conducted by: it plans a layer of its machine in its own way,
+class OwnStep:
+    """Has a step and no layer-wise interface: it plans a layer of its machine in its own way,
     here deciding and looking ahead before anything is started."""
 
     def __init__(self, machine: RealMachine) -> None:
@@ -45,9 +45,9 @@ def test_a_runner_lets_a_body_run_its_own_step() -> None:
     with running(model, how, model.slots(0.25)) as runner:
         expected = say(runner, steps=4)
         runner.free_slot(0)
-        runner.body = conductor = Conductor(runner.machine)
+        runner.body = body = OwnStep(runner.machine)
         found = say(runner, steps=4)
-    assert conductor.steps == 5
+    assert body.steps == 5
     assert found.text == expected.text
     assert torch.allclose(found.logits, expected.logits, atol=1e-4)
 

@@ -98,7 +98,7 @@ def simulated(moment: Moment) -> tuple[list[Span], LayerReport]:
 
 
 def test_what_is_compared_is_worth_comparing() -> None:
-    """Real runs in which both devices compute, experts move and the gates foresee."""
+    """Real runs in which both devices compute, experts move and the gates give forecasts."""
     _, moments = recorded(("gpu-only", "lru", "next-layer"))
     assert any(moment.plan.transfers for moment in moments)
     assert any(moment.routing.forecasts for moment in moments)

@@ -41,7 +41,7 @@ def test_a_recorded_run_is_decided_again_plan_for_plan(names: tuple[str, str, st
 
 @pytest.mark.parametrize("schedule", ["hybrid", "best-split", "threshold"])
 def test_what_another_machine_saw_is_decided_by_the_brain_that_saw_it(schedule: str) -> None:
-    """A run on a faster machine has other views, times and plans; told them, a brain with that
+    """A run on a faster machine has other views, times and plans; given them, a brain with that
     machine's belief decides as it did there, though it never met that machine."""
     names = (schedule, "mrs", "impact")
     slow, fast = recorded(names), recorded(names, twice_as_fast())

@@ -1,4 +1,4 @@
-"""One token, many lengths, every expert, nobody's expert, tied scores: on the real machine, with
+"""One token, many lengths, every expert, unused experts, tied scores: on the real machine, with
 experts moving all the time. Tolerance as in test_placements.
 """
 
@@ -27,7 +27,7 @@ EVERY_EXPERT = ("mixtral-every-expert", "qwen3-moe-every-expert")
 
 
 class Noting(RandomBrain):
-    """Keeps what it was told."""
+    """Keeps the routings it was given."""
 
     def __init__(self, spec: ModelSpec, slots: int, seed: int) -> None:
         super().__init__(spec, slots, seed)
@@ -42,7 +42,7 @@ class Noting(RandomBrain):
 def mixed(
     model: Loaded, sequences: int = 1, seed: int = 0
 ) -> Iterator[tuple[Runner, list[LayerRouting]]]:
-    """A machine on which a random brain uses both devices and the link, and what that was told."""
+    """A machine whose random brain uses both devices and the link, and that brain's routings."""
     slots = model.slots(0.3)
     brain = Noting(model.spec, slots, seed)
     with running(model, slots=slots, sequences=sequences, brain=brain) as runner:
@@ -69,8 +69,8 @@ def test_sequences_of_different_lengths_in_one_batch(name: str) -> None:
     where = {0: 2, 1: 0, 2: 1, 3: 2}  # text -> slot of the KV cache: 3 comes when 0 has left
 
     def step(runner: Runner, *texts_and_tokens: tuple[int, list[int]]) -> None:
-        feeds = [SequenceInput(where[text], tokens) for text, tokens in texts_and_tokens]
-        for (text, tokens), row in zip(texts_and_tokens, runner.step(feeds), strict=True):
+        inputs = [SequenceInput(where[text], tokens) for text, tokens in texts_and_tokens]
+        for (text, tokens), row in zip(texts_and_tokens, runner.step(inputs), strict=True):
             rows[text].append(row)
             fed[text] += tokens
 
@@ -108,7 +108,7 @@ def test_every_token_wants_every_expert_and_few_have_a_slot(
 
 @pytest.mark.parametrize("name", stock.FAMILIES)
 def test_an_expert_that_gets_no_token_is_never_computed(name: str) -> None:
-    """Experts nobody asked for become NaN, are moved about, and nobody notices."""
+    """Experts without tokens become NaN and are moved, and the logits do not change."""
     wanted = Said(*greedy(stock.saved(name).model, [7, 8], steps=3))
     model = load(name)
     with mixed(model) as (runner, routings):
@@ -116,7 +116,7 @@ def test_an_expert_that_gets_no_token_is_never_computed(name: str) -> None:
     asked = {ExpertId(at.layer, int(expert)) for at in routings for expert in at.experts.ravel()}
     layers, experts = model.spec.num_moe_layers, model.spec.num_experts
     every = {ExpertId(layer, e) for layer in range(layers) for e in range(experts)}
-    assert every - asked, "nobody was left out"
+    assert every - asked, "every expert was used"
     for layer, expert in every - asked:
         model.store.block(layer, expert).view(torch.float32).fill_(torch.nan)
     for seed in range(3):

@@ -1,5 +1,5 @@
-"""A prompt piece beside decoding sequences: does it cost what the formulas say, and does the brain
-plan the loads it really has?"""
+"""A prompt piece mixed with decoding sequences: does it cost what the formulas say, and does the
+brain plan its actual loads?"""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_a_lane_is_as_slow_as_its_scarcest_resource() -> None:
 def test_a_host_with_enough_of_everything_changes_no_layer(
     shares: tuple[float, float, float, float],
 ) -> None:
-    """Except that a layer waits for whoever thinks ahead: here that costs nothing."""
+    """Except that a layer waits for the look-ahead: here that costs nothing."""
     machine = small_machine()
     free = replace(machine.planner, lookahead_us=0.0, lookahead_per_token_us=0.0)
     machine = replace(machine, planner=free)

@@ -52,7 +52,7 @@ def with_experts_in(placement: str, *experts: int) -> SimMachine:
     return machine
 
 
-def test_a_third_device_works_beside_the_others() -> None:
+def test_a_third_device_works_in_parallel() -> None:
     """6 + 3 us on the DIMM, 18 us on the CPU: the layer takes the longer."""
     machine = with_experts_in("whole@dimm", 0)
     machine.memory.located[machine.topology.placement("whole@dimm"), 0, 1] = 1
@@ -79,7 +79,7 @@ def test_a_device_reads_from_the_nearest_placement() -> None:
 
 
 def test_links_carry_at_the_same_time() -> None:
-    """34 us over PCIe beside 60 us over the DIMM's link; each device waits for its own."""
+    """34 us over PCIe overlap with 60 us over the DIMM's link; each device waits for its own."""
     machine = machine_of(with_a_dimm())
     dimm = machine.topology.placement("whole@dimm")
     moves = (Move(0, 0), Move(0, 1, destination=dimm))

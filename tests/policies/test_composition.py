@@ -149,7 +149,7 @@ def test_what_policies_need_is_known_before_they_are_made() -> None:
 
 
 @pytest.mark.parametrize("prefetch", ["impact", "next-layer", "impact:lookahead=1"])
-def test_a_pinned_cache_has_no_room_for_prefetches_in_any_settings(prefetch: str) -> None:
+def test_a_pinned_cache_refuses_prefetches_in_any_settings(prefetch: str) -> None:
     policies = PolicySet.of(cache="pinned:pool=global", prefetch=prefetch)
     for refuse in (
         lambda: check_together(policies),

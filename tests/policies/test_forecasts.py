@@ -1,4 +1,4 @@
-"""Is the future foreseen as well as it can be, and is that known?"""
+"""Are forecasts as good as they can be, and is their accuracy known?"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_fixed_mapping_between_layers_is_learned() -> None:
         assert far.ranked[0, 0] == (start + 2) % 6
 
 
-def test_tokens_of_a_batch_are_told_apart() -> None:
+def test_tokens_of_a_batch_are_distinguished() -> None:
     predictor = Forecasting(layers=2, experts=4, top_k=1, ahead=1)
     for _ in range(20):
         predictor.observe(routing_of(0, [[0], [1]]))
@@ -53,43 +53,43 @@ def test_scores_of_a_prediction_fall_with_rank_and_are_probabilities() -> None:
 
 @pytest.mark.parametrize("right", [0, 1, 2])
 def test_trust_converges_to_the_share_of_right_predictions(right: int) -> None:
-    """Of the two experts foreseen for the next layer, `right` are chosen."""
-    foresight = Forecasting(layers=2, experts=6, top_k=2, ahead=1)
+    """Of the two experts forecast for the next layer, `right` are chosen."""
+    forecasting = Forecasting(layers=2, experts=6, top_k=2, ahead=1)
     forecast_experts = np.array([[0, 1]])
     chosen = [0, 1][:right] + [4, 5][right:]
     forecast = Forecast(1, forecast_experts, np.full((1, 2), 0.5, dtype=np.float32))
     for _ in range(400):
         for layer, row in ((0, [2, 3]), (1, chosen)):
             routing = routing_of(layer, [row], forecasts=(forecast,) if layer == 0 else ())
-            foresight.observe(routing)
-            foresight.forecast(routing)
-    assert foresight.trust[0] == pytest.approx(right / 2, abs=0.01)
+            forecasting.observe(routing)
+            forecasting.forecast(routing)
+    assert forecasting.trust[0] == pytest.approx(right / 2, abs=0.01)
 
 
 def test_trust_is_kept_per_distance() -> None:
     """One layer ahead always right, two layers ahead never."""
-    foresight = Forecasting(layers=3, experts=6, top_k=1, ahead=2)
+    forecasting = Forecasting(layers=3, experts=6, top_k=1, ahead=2)
     even = np.full((1, 1), 1.0, dtype=np.float32)
     near, far = Forecast(1, np.array([[1]]), even), Forecast(2, np.array([[5]]), even)
     nearest = Forecast(2, np.array([[2]]), even)
     for _ in range(400):
         for layer, forecasts in enumerate(((near, far), (nearest,), ())):
             routing = routing_of(layer, [[layer]], forecasts=forecasts)
-            foresight.observe(routing)
-            foresight.forecast(routing)
-    assert list(foresight.trust) == pytest.approx([1.0, 0.0], abs=0.01)
+            forecasting.observe(routing)
+            forecasting.forecast(routing)
+    assert list(forecasting.trust) == pytest.approx([1.0, 0.0], abs=0.01)
 
 
 def test_the_gates_own_forecasts_are_used_where_routing_has_them() -> None:
     """Cut to the look-ahead and to top-k, scores included."""
-    foresight = Forecasting(layers=4, experts=6, top_k=2, ahead=2)
+    forecasting = Forecasting(layers=4, experts=6, top_k=2, ahead=2)
     forecasts = tuple(
         Forecast(at, np.array([[at, 0, 5]]), np.array([[0.6, 0.3, 0.1]], dtype=np.float32))
         for at in (1, 2, 3)
     )
     routing = routing_of(0, [[0, 1]], forecasts=forecasts)
-    foresight.observe(routing)
-    ahead = foresight.forecast(routing)
+    forecasting.observe(routing)
+    ahead = forecasting.forecast(routing)
     assert [f.layer for f in ahead] == [1, 2]
     assert [f.ranked.tolist() for f in ahead] == [[[1, 0]], [[2, 0]]]
     assert [f.scores.shape for f in ahead] == [(1, 2), (1, 2)]
@@ -107,30 +107,30 @@ def test_forecasts_longer_than_top_k_are_planned_with(prefetch: str) -> None:
 
 
 def test_without_look_ahead_nothing_is_learned() -> None:
-    foresight = Forecasting(layers=2, experts=4, top_k=1, ahead=0)
-    foresight.observe(routing_of(0, [[0]]))
-    assert foresight.trust == []
+    forecasting = Forecasting(layers=2, experts=4, top_k=1, ahead=0)
+    forecasting.observe(routing_of(0, [[0]]))
+    assert forecasting.trust == []
 
 
 def test_a_forecast_is_judged_only_in_the_pass_it_speaks_about() -> None:
     """A pass that ends early leaves forecasts behind; the next pass is not judged by them."""
-    foresight = Forecasting(layers=3, experts=6, top_k=1, ahead=1)
+    forecasting = Forecasting(layers=3, experts=6, top_k=1, ahead=1)
     certain = np.full((1, 1), 1.0, dtype=np.float32)
     routing = routing_of(0, [[0]], forecasts=(Forecast(1, np.array([[5]]), certain),))
-    foresight.observe(routing)
-    foresight.forecast(routing)
-    foresight.observe(routing_of(0, [[0]]))  # the next pass
-    foresight.observe(routing_of(1, [[1]]))
-    assert foresight.trust == [1.0]
+    forecasting.observe(routing)
+    forecasting.forecast(routing)
+    forecasting.observe(routing_of(0, [[0]]))  # the next pass
+    forecasting.observe(routing_of(1, [[1]]))
+    assert forecasting.trust == [1.0]
 
 
 def test_a_forecast_may_speak_about_the_next_pass() -> None:
-    """The last layer of pass 1 foresees the first of pass 2, wrongly: that is judged there."""
-    foresight = Forecasting(layers=2, experts=6, top_k=1, ahead=1)
+    """The last layer of pass 1 forecasts the first of pass 2, wrongly: that is counted there."""
+    forecasting = Forecasting(layers=2, experts=6, top_k=1, ahead=1)
     certain = np.full((1, 1), 1.0, dtype=np.float32)
-    foresight.observe(routing_of(0, [[0]]))
+    forecasting.observe(routing_of(0, [[0]]))
     last = routing_of(1, [[1]], forecasts=(Forecast(0, np.array([[5]]), certain, step=2),))
-    foresight.observe(last)
-    foresight.forecast(last)
-    foresight.observe(routing_of(0, [[0]]))
-    assert foresight.trust[0] < 1.0
+    forecasting.observe(last)
+    forecasting.forecast(last)
+    forecasting.observe(routing_of(0, [[0]]))
+    assert forecasting.trust[0] < 1.0

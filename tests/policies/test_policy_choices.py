@@ -32,7 +32,7 @@ TRIED.register(
         Parameter("eager", bool, False, "a switch"),
         Parameter("label", str, "x", "a word"),
         Parameter("mode", str, "slow", "a choice", choices=("slow", "fast")),
-        Parameter("depth", int, None, "a whole number, or what the policy thinks right"),
+        Parameter("depth", int, None, "a whole number, or worked out by the policy"),
     ),
 )
 

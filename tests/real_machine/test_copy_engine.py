@@ -141,14 +141,14 @@ def test_halting_forgets_what_waits_and_ends_what_goes_on(link: CopyEngine) -> N
     assert not any(copy.begun for copy in waiting)
 
 
-def test_a_failed_copy_fails_who_waits_and_nobody_else(link: CopyEngine) -> None:
+def test_a_failed_copy_fails_only_its_waiter(link: CopyEngine) -> None:
     bad, good = copy_of(1), copy_of(2)
     bad.source = torch.zeros(SIZE + 1, dtype=torch.uint8)
     link.demand([bad, good])
     with pytest.raises(RuntimeError, match="size"):
         bad.wait()
     assert bad.slot is not None
-    assert bad.slot.holds is None, "nobody knows what lies there"
+    assert bad.slot.holds is None, "its content is unknown"
     good.wait()
     assert torch.equal(good.target, good.source)
 

@@ -1,4 +1,4 @@
-"""A step that is given up in the middle: is the next one right, and do the books tell the truth?"""
+"""A step that is given up in the middle: is the next one right, and is residency true?"""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_being_interrupted_while_giving_up_is_no_harm_either(name: str) -> None:
 
 
 def failing(call: Callable[..., None], at: int) -> Callable[..., None]:
-    """Fails the `at`-th time it is called, whoever calls; then works again."""
+    """Fails the `at`-th time it is called, by any caller; then works again."""
     calls, lock = [0], threading.Lock()
 
     def wrapped(*args: Any) -> None:

@@ -1,4 +1,4 @@
-"""A prompt piece fed beside decoding sequences: described as it is, planned by its majority."""
+"""A prompt piece batched with decoding sequences: described as it is, planned by its majority."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ def test_the_majority_of_tokens_chooses_the_schedule(piece: int, phase: str) -> 
     model = loaded(NAME)
     with running(model, HOW, model.slots(0.5), sequences=4) as runner:
         runner.step([SequenceInput(slot, PROMPT[: 5 + slot]) for slot in range(3)])
-        feeds = [SequenceInput(slot, [1]) for slot in range(3)] + [SequenceInput(3, PROMPT[:piece])]
-        assert runner.describe(feeds) == Step.of([(1, 5), (1, 6), (1, 7), (piece, 0)])
+        inputs = [SequenceInput(slot, [1]) for slot in range(3)] + [
+            SequenceInput(3, PROMPT[:piece])
+        ]
+        assert runner.describe(inputs) == Step.of([(1, 5), (1, 6), (1, 7), (piece, 0)])
         before = runner.bytes_moved
-        runner.step(feeds)
+        runner.step(inputs)
         assert (runner.bytes_moved > before) == (phase == "prefill")
 
 

@@ -82,7 +82,7 @@ def test_forecasts_are_made_when_looked_at_and_only_once(monkeypatch: pytest.Mon
     assert asked == [0]
 
 
-def test_without_gates_or_later_layers_nothing_is_foreseen() -> None:
+def test_without_gates_or_later_layers_there_are_no_forecasts() -> None:
     model = loaded("olmoe")
     routed, ranks = first_routed(model), ranks_of(model)
     assert len(RoutingAdapter(ranks).routing(routed).forecasts) == 0
@@ -91,7 +91,7 @@ def test_without_gates_or_later_layers_nothing_is_foreseen() -> None:
     assert len(with_gates.routing(last).forecasts) == 0
 
 
-def test_where_every_expert_is_chosen_later_layers_are_foreseen_all_the_same() -> None:
+def test_where_every_expert_is_chosen_later_layers_are_forecast_all_the_same() -> None:
     model = loaded("mixtral-every-expert")
     translator = RoutingAdapter(ranks_of(model), model.decoder.gate_bank(), lookahead=3)
     with torch.inference_mode():
@@ -155,12 +155,12 @@ def test_what_tokens_do_not_use_is_ranked_as_the_router_has_it(tied: float) -> N
     assert (untold.step, untold.used().tolist()) == (5, [1, 0, 2, 2, 0, 1])
 
 
-def test_without_slots_only_the_chosen_are_told() -> None:
+def test_without_slots_a_routing_has_only_the_chosen() -> None:
     routed = first_routed(loaded("olmoe"))
     routing = RoutingAdapter(0).routing(routed)
     assert routing.ranked is routing.experts
     np.testing.assert_array_equal(routing.experts, routed.choice.experts.numpy())
-    assert routing.weights.size == routing.scores.size == 0, "nobody asks how much they weigh"
+    assert routing.weights.size == routing.scores.size == 0, "weights are not needed"
 
 
 def assert_no_repetition(ranked: Any) -> None:

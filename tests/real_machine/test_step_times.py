@@ -1,4 +1,4 @@
-"""Is a step's time told apart as it was spent?"""
+"""Is a step's time attributed as it was spent?"""
 
 from __future__ import annotations
 

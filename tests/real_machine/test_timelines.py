@@ -1,5 +1,5 @@
 """Does a real run's timeline show what a machine may do: one thing per lane at a time, no expert
-before its weights, every expert once, and copies beside the arithmetic?"""
+before its weights, every expert once, and copies in parallel with the arithmetic?"""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_lanes_do_one_thing_at_a_time_and_every_expert_once(name: str) -> None:
         assert all(earlier[1] <= later[0] for earlier, later in pairwise(mine)), lane
 
 
-def test_no_expert_is_computed_before_its_weights_are_there_and_copies_run_beside() -> None:
+def test_no_expert_is_computed_before_its_weights_are_there_and_copies_overlap() -> None:
     """Everything has to be brought and nothing is kept, so every expert follows its own copy. The
     next one is brought meanwhile: at 2 ms per copy, at least once in all the run."""
     model, timeline = loaded("olmoe"), Timeline()

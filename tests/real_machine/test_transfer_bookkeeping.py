@@ -1,5 +1,5 @@
-"""Who is there and who is on the way: do the books agree with a naive account of what happened,
-and the memory with both, under any legal plans and any timing of the link?"""
+"""Experts resident and in flight: does residency agree with a naive account of what happened, and
+the memory with both, under any legal plans and any timing of the link?"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAYERS, EXPERTS, TOP_K = 3, 7, 3
 
 
 class World:
-    """The books under test, the link in our hand, and the naive account: a set and a list."""
+    """The residency under test, a link driven by hand, and the naive account: a set and a list."""
 
     def __init__(self, slots: int, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -126,7 +126,7 @@ def world(request: pytest.FixtureRequest, seed: int) -> Iterator[World]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_books_agree_with_what_happened(world: World, seed: int) -> None:
+def test_residency_agrees_with_what_happened(world: World, seed: int) -> None:
     brain = RandomBrain(small_model(LAYERS, EXPERTS, TOP_K), world.residency.slots, seed)
     for layer in [*range(LAYERS)] * 6:
         world.transfers.cancel_background()
@@ -145,9 +145,9 @@ def test_the_books_agree_with_what_happened(world: World, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_starting_over_keeps_who_is_really_there(world: World, seed: int) -> None:
-    """Given up after the demand, with copies under way: afterwards nobody flies, whoever is said
-    to be there is, and every slot can be used."""
+def test_a_reset_keeps_what_is_in_memory(world: World, seed: int) -> None:
+    """Given up after the demand, with copies under way: afterwards nothing is in flight, every
+    resident expert is there, and every slot can be used."""
     brain = RandomBrain(small_model(LAYERS, EXPERTS, TOP_K), world.residency.slots, seed)
     for layer in [*range(LAYERS)] * 4:
         world.transfers.cancel_background()

@@ -17,13 +17,13 @@ from moesaic.machines.real.accelerated import AcceleratedMachine
 from moesaic.policies.brain import Brain
 from real_runs import PROMPT, loaded, running, settings, truth
 
-NAME = "mixtral-every-expert"  # whoever is brought is wanted
+NAME = "mixtral-every-expert"  # every prefetched expert is used
 EMPTY = settings("best-split", "two-speed", "impact", fill="empty")
 BROUGHT, LATE = 2, 3  # experts of the second layer: one under way when it is routed, one forgotten
 
 
 class Script(Brain):
-    """Brings an expert of the second layer during the first; lets it arrive when told to."""
+    """Brings an expert of the second layer during the first; lets it arrive on demand."""
 
     schedule: Any = None  # a runner may set it; nothing is scheduled by it
 

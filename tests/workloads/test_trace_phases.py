@@ -1,4 +1,4 @@
-"""Are prompts and answers of a trace told apart, and looked at from all over it?"""
+"""Are prompts and answers of a trace separated, and sampled from all over it?"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def answered(prompt: int, answer: int, documents: int) -> MemoryTrace:
     return MemoryTrace(header, [block])
 
 
-def test_phases_are_told_apart() -> None:
+def test_phases_are_separated() -> None:
     trace = answered(3, 5, documents=4)
     assert phases_of(trace) == ("prefill", "decode")
     answers = join(list(of_phase(trace, "decode").blocks()))
