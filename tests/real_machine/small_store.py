@@ -66,7 +66,7 @@ class HandLink:
         if self.current is None and (self.demanded or self.background):
             copy = self.current = (self.demanded or self.background).popleft()
             assert copy.after is None or copy.after.is_set(), "its place is still in use"
-            copy.begun, copy.start_ns = True, perf_counter_ns()
+            copy.started, copy.start_ns = True, perf_counter_ns()
         return self.current
 
     def arrive(self) -> Copy | None:
