@@ -13,7 +13,7 @@ import pytest
 from command import refused, run, run_json
 
 import stock
-from moesaic.lab.bench import bench_configs as bench_room
+from moesaic.lab.bench import bench_configs
 from moesaic.models.bundled_model import NAME
 
 TINY: dict[str, Any] = {
@@ -209,7 +209,7 @@ def test_a_trace_of_another_model_is_refused(
 def test_too_little_memory_is_refused_before_loading(
     config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bench_room, "memory", lambda: (10**6, 10**5))
+    monkeypatch.setattr(bench_configs, "memory", lambda: (10**6, 10**5))
     said = refused(monkeypatch, capsys, "bench", "--synthetic", config, *SHORT)
     assert "tiny needs" in said
     assert "of main memory" in said

@@ -13,7 +13,7 @@ from bench_runs import ACCELERATED, INVENTED, bench, routing, settings, tiny
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.report import LayerReport, Span, StepReport
 from moesaic.core.step import Step
-from moesaic.lab.bench import bench_configs as bench_room
+from moesaic.lab.bench import bench_configs
 from moesaic.lab.bench.bench_configs import plan_configs
 from moesaic.lab.bench.bench_steps import repetitions
 from moesaic.lab.bench.cases import Case, make_cases
@@ -199,7 +199,7 @@ def test_what_does_not_fit_is_refused_before_loading(monkeypatch: pytest.MonkeyP
         plan_configs(spec, [("moesaic", how)], (Case("decode", 257),))
     with pytest.raises(ImpossibleSetting, match="--max-model-len is 30"):
         plan_configs(spec, [("moesaic", replace(how, max_model_len=30))], (READ,))
-    monkeypatch.setattr(bench_room, "memory", lambda: (10**6, 10**5))
+    monkeypatch.setattr(bench_configs, "memory", lambda: (10**6, 10**5))
     with pytest.raises(ImpossibleSetting, match="of main memory") as caught:
         plan_configs(spec, [("moesaic", how), ("hybrimoe", how)], (TOGETHER,))
     assert str(caught.value).startswith("moesaic: ")

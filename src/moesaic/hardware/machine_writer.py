@@ -1,4 +1,4 @@
-"""Writes a `MachineSpec` as the TOML that `load.py` reads, laid out like the packaged ones."""
+"""Writes a `MachineSpec` as TOML for `machine_reader.py`, laid out like the packaged ones."""
 
 from __future__ import annotations
 

@@ -44,9 +44,9 @@ def compare_large(trace: Path, tokens: int, picture: Path) -> None:
     """The systems, as if every expert had the size of LARGE's; drawn for more caches."""
     from moesaic.cli.study.compare_picture import draw_comparison
     from moesaic.cli.study.compare_tables import print_comparison
-    from moesaic.cli.study.comparison import contenders
+    from moesaic.cli.study.comparison import configurations
 
-    entries = contenders(SYSTEMS)
+    entries = configurations(SYSTEMS)
     cells = _run(_enlarged(), "int4", trace, tokens, entries, RATIOS)
     print_comparison([cell for cell in cells if cell.cache_ratio == _RATIO], _BASELINE)
     draw_comparison(str(picture), cells)

@@ -80,7 +80,7 @@ def compare(context: click.Context, /, as_json: bool, **asked: Any) -> None:
 
 
 def _entries(asked: dict[str, Any]) -> list[Configuration]:
-    from moesaic.cli.study.comparison import contenders
+    from moesaic.cli.study.comparison import configurations
 
     lists = [
         policy_list(f"--{plural}", REGISTRIES[kind], asked[plural])
@@ -89,7 +89,7 @@ def _entries(asked: dict[str, Any]) -> list[Configuration]:
     systems = names("--systems", asked["systems"])
     if not systems and not any(lists):
         systems = list(SYSTEMS)
-    return contenders(systems, *lists)
+    return configurations(systems, *lists)
 
 
 def _baseline(asked: str | None, labels: list[str]) -> str:

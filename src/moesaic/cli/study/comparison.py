@@ -56,7 +56,7 @@ class ComparisonCell:
         return None if self.result is None else float(self.result["latency_s"]["mean"])
 
 
-def contenders(
+def configurations(
     systems: Iterable[str],
     schedules: Sequence[PolicyChoice] = (),
     caches: Sequence[PolicyChoice] = (),

@@ -134,23 +134,23 @@ def _questions(folder: Path, spec: ModelSpec, problems: int) -> Sequence[Questio
     return problem_items(tokenizer, choose_form(None, CHAT, tokenizer), problems)
 
 
-def _window(settings: EngineSettings, most: int, tokens: int) -> int:
+def _window(settings: EngineSettings, max_context: int, tokens: int) -> int:
     """Of the text that is seen at once: all of it, or as much as is usual, or as the user says."""
     if settings.max_model_len is not None:
         return settings.max_model_len
-    return min(tokens, most or _WINDOW, _WINDOW)
+    return min(tokens, max_context or _WINDOW, _WINDOW)
 
 
 def _sized_for(
-    settings: EngineSettings, most: int, window: int, questions: Sequence[Question]
+    settings: EngineSettings, max_context: int, window: int, questions: Sequence[Question]
 ) -> EngineSettings:
-    """For the window and, where there are some, for several questions at once. `most` is the
+    """For the window and, where there are some, for several questions at once. `max_context` is the
     model's context, 0 if it does not say."""
     if not questions:
         return replace(settings, max_model_len=window)
     prompt = max(len(each.prompt) for each in questions)
     longest = prompt + questions[0].max_tokens
-    context = settings.max_model_len or most or longest
+    context = settings.max_model_len or max_context or longest
     if prompt >= context:
         raise ImpossibleSetting(
             f"problems have up to {prompt} tokens, and a sequence may have {context}: raise "
@@ -160,14 +160,14 @@ def _sized_for(
     return replace(settings, max_model_len=max_model_len, max_sequences=at_once)
 
 
-def _tokens(prepared: Prepared, text: str, most: int) -> list[int]:
+def _tokens(prepared: Prepared, text: str, max_tokens: int) -> list[int]:
     """One more than predictions: the first token is only read."""
     if prepared.tokenizer is None:
         raise ImpossibleSetting(
             f"{prepared.spec.name} has no tokenizer.json, so a text means nothing to it, and "
             "quality is measured on text: add the file to its directory"
         )
-    tokens = prepared.tokenizer.encode(text)[: most + 1]
+    tokens = prepared.tokenizer.encode(text)[: max_tokens + 1]
     if len(tokens) < 2:
         raise ImpossibleSetting(
             f"the text has {len(tokens)} tokens; at least two are needed, one to read and one to "

@@ -45,30 +45,30 @@ def _lengths(spec: ModelSpec, settings: EngineSettings) -> tuple[int, int]:
 def _slots(
     spec: ModelSpec, settings: EngineSettings, plan_for: PlanFor, shortest: int, longest: int
 ) -> int:
-    least = _min_slots(spec, settings)
+    minimum = _min_slots(spec, settings)
     if not settings.capabilities.moves:
         return 0
     if sized_by_memory(settings):
-        for length in (_fair_length(plan_for, least, shortest, longest), shortest):
-            slots = _max_slots(spec, settings, least, partial(plan_for, length=length))
+        for length in (_fair_length(plan_for, minimum, shortest, longest), shortest):
+            slots = _max_slots(spec, settings, minimum, partial(plan_for, length=length))
             if plan_for(slots, length).fits:
                 break
         return slots
     ratio = CACHE_RATIO if settings.cache_ratio is None else settings.cache_ratio
     slots = settings.policies.slots_at(ratio, spec.num_moe_layers, spec.num_experts)
-    if slots < least:
+    if slots < minimum:
         raise ImpossibleSetting(
             f"schedule {needing_slots(settings.policies)!r} computes every expert on the "
-            f"accelerator, but cache ratio {ratio} leaves {slots} slots for the {least} layers of "
-            f"{spec.name}: use at least {1 / spec.num_experts:.4g}, or a schedule that can use the "
+            f"accelerator, but cache ratio {ratio} leaves {slots} slots for the {minimum} layers "
+            f"of {spec.name}: use at least {1 / spec.num_experts:.4g}, or a schedule that can use the "
             "CPU"
         )
     if settings.cache_ratio and not slots:
-        least = _unit(spec, settings)
+        minimum = _unit(spec, settings)
         raise ImpossibleSetting(
             f"cache ratio {ratio:g} leaves no slot in the accelerator; the smallest cache of "
-            f"{spec.name} has {least}: use --cache-ratio {least / spec.num_expert_blocks:.4g} or "
-            "more, or 0 for none"
+            f"{spec.name} has {minimum}: use --cache-ratio "
+            f"{minimum / spec.num_expert_blocks:.4g} or more, or 0 for none"
         )
     return slots
 
@@ -83,20 +83,20 @@ def _unit(spec: ModelSpec, settings: EngineSettings) -> int:
     return spec.num_moe_layers if settings.policies.per_layer else 1
 
 
-def _fair_length(plan_for: PlanFor, least: int, shortest: int, longest: int) -> int:
+def _fair_length(plan_for: PlanFor, minimum: int, shortest: int, longest: int) -> int:
     """Sequences get half of what is left in the accelerator, up to DEFAULT_LENGTH."""
-    base = plan_for(least, shortest)
+    base = plan_for(minimum, shortest)
     assert base.accelerator_limit_bytes is not None, "slots are what fits in a limit"
     half = (base.accelerator_limit_bytes + base.accelerator_bytes) // 2
     high = min(longest, max(shortest, DEFAULT_LENGTH))
-    return largest(shortest, high, lambda n: plan_for(least, n).accelerator_bytes <= half)
+    return largest(shortest, high, lambda n: plan_for(minimum, n).accelerator_bytes <= half)
 
 
 def _max_slots(
-    spec: ModelSpec, settings: EngineSettings, least: int, plan_for: Callable[[int], MemoryPlan]
+    spec: ModelSpec, settings: EngineSettings, minimum: int, plan_for: Callable[[int], MemoryPlan]
 ) -> int:
     unit = _unit(spec, settings)
-    low, high = least // unit, spec.num_expert_blocks // unit
+    low, high = minimum // unit, spec.num_expert_blocks // unit
     return unit * largest(low, high, lambda n: plan_for(n * unit).fits)
 
 

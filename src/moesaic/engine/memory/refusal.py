@@ -29,7 +29,7 @@ class Change(NamedTuple):
 
 
 def refusal(plan: MemoryPlan, settings: EngineSettings, decide: Decide) -> str:
-    return f"{_lack(plan)}{_why(settings)}. {_advice(plan, settings, decide)}"
+    return f"{_shortage(plan)}{_why(settings)}. {_advice(plan, settings, decide)}"
 
 
 def _why(settings: EngineSettings) -> str:
@@ -49,7 +49,7 @@ def in_gb(size: float, up: bool = True) -> str:
     return f"{rounded / 100:.2f} {name}"
 
 
-def _lack(plan: MemoryPlan) -> str:
+def _shortage(plan: MemoryPlan) -> str:
     if not plan.fits_main:
         needed = f"{in_gb(plan.main_bytes)} of main memory"
         parts = _listed(part for part in plan.parts if part.main)

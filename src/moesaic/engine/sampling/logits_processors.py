@@ -21,20 +21,20 @@ def apply_repetition_penalty(scores: torch.Tensor, rows: Sequence[SamplingState]
         return
     lengths = [len(row.seen) for _, row in fined]
     tokens = np.concatenate([np.array(row.seen, dtype=np.int64) for _, row in fined])
-    places = np.repeat(np.array([i for i, _ in fined]), lengths)
+    repeated = np.repeat(np.array([i for i, _ in fined]), lengths)
     penalties = np.repeat([np.float32(row.params.repetition_penalty) for _, row in fined], lengths)
     # A model may read more tokens than it can write.
     known = tokens < scores.shape[1]
-    where = tuple(torch.from_numpy(a[known]).to(scores.device) for a in (places, tokens))
+    where = tuple(torch.from_numpy(a[known]).to(scores.device) for a in (repeated, tokens))
     penalty = torch.from_numpy(penalties[known]).to(scores.device)
     old = scores[where]
     # A token seen twice is written twice with the same value.
     scores[where] = torch.where(old < 0, old * penalty, old / penalty)
 
 
-def mask_tokens(scores: torch.Tensor, places: Sequence[int], tokens: Sequence[int]) -> None:
-    """No row of `places` may choose any of these tokens."""
+def mask_tokens(scores: torch.Tensor, rows: Sequence[int], tokens: Sequence[int]) -> None:
+    """Exclude these tokens in the given rows."""
     written = [token for token in tokens if token < scores.shape[1]]
-    if places and written:
-        rows = torch.tensor(places, device=scores.device)
-        scores[rows[:, None], torch.tensor(written, device=scores.device)] = float("-inf")
+    if rows and written:
+        at = torch.tensor(rows, device=scores.device)
+        scores[at[:, None], torch.tensor(written, device=scores.device)] = float("-inf")

@@ -145,7 +145,7 @@ class SimMachine:
 
     def offer(self, background: tuple[Move, ...]) -> None:
         lookahead_ns = self._lookahead_ns
-        self._think(lookahead_ns)
+        self._run_lookahead(lookahead_ns)
         if not background:
             return
         routed = self._routed
@@ -159,7 +159,7 @@ class SimMachine:
         else:
             decided()
 
-    def _think(self, lookahead_ns: int) -> None:
+    def _run_lookahead(self, lookahead_ns: int) -> None:
         """The look-ahead takes its share of the host, where that is scarce; the thread
         that drives the layer computes it, so the layer does not end before."""
         if PLANNER in self.lanes and lookahead_ns:

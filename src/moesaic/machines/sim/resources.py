@@ -80,12 +80,12 @@ class SharingLane(Lane):
         now, (passed, of) = self._clock.now, self._speed
         self._left_ns -= (now - self._since_ns) * passed // of
         self._since_ns, self._speed = now, speed
-        self._foresee(task)
+        self._schedule_end(task)
 
     def _begin(self, task: Task) -> None:
         self._left_ns, self._since_ns = task.duration, self._clock.now
         self._speed = self._least_speed()
-        self._foresee(task)
+        self._schedule_end(task)
         self._rebalance()
 
     def _least_speed(self) -> Speed:
@@ -102,7 +102,7 @@ class SharingLane(Lane):
         for lane in dict.fromkeys(lane for each in self._resources for lane in each.lanes):
             lane.retime()
 
-    def _foresee(self, task: Task) -> None:
+    def _schedule_end(self, task: Task) -> None:
         """When it will end at this speed; at none, never: until another lane ends."""
         self._timing += 1
         passed, of = self._speed
