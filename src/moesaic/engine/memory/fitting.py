@@ -60,8 +60,8 @@ def _slots(
         raise ImpossibleSetting(
             f"schedule {needing_slots(settings.policies)!r} computes every expert on the "
             f"accelerator, but cache ratio {ratio} leaves {slots} slots for the {minimum} layers "
-            f"of {spec.name}: use at least {1 / spec.num_experts:.4g}, or a schedule that can use the "
-            "CPU"
+            f"of {spec.name}: use at least {1 / spec.num_experts:.4g}, or a schedule that can use "
+            "the CPU"
         )
     if settings.cache_ratio and not slots:
         minimum = _unit(spec, settings)
