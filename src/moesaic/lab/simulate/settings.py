@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from moesaic.core.dtypes import weight_bytes
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.core.units import GB
-from moesaic.hardware.spec import MachineSpec
+from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.policy_checks import check_simulated, check_together, needing_slots
 from moesaic.policies.policy_set import PHASES, PolicySet
 from moesaic.policies.systems import System
 
-MOST_TOKENS = 10_000_000  # days of simulation; more is a slip of the finger
-MOST_WRONG = 1000.0  # times too slow or too fast; more is a slip of the finger
+MAX_TOKENS = 10_000_000  # days of simulation; more is a typo
+MAX_BELIEF_ERROR = 1000.0  # times too slow or too fast; more is a typo
 BELIEFS = {
     "measured": "probe the machine at a few token counts before the run (HybriMoE's warm-up)",
     "described": "compute every token count from the machine description",
@@ -54,9 +54,9 @@ class Settings:
         for name in ("warmup_steps", "profile_tokens", "context", "seed"):
             if getattr(self, name) < 0:
                 raise ImpossibleSetting(f"{name} is {getattr(self, name)}; it cannot be negative")
-        if self.tokens_needed > MOST_TOKENS:
+        if self.tokens_needed > MAX_TOKENS:
             raise ImpossibleSetting(
-                f"this run would route {self.tokens_needed} tokens; at most {MOST_TOKENS} can be "
+                f"this run would route {self.tokens_needed} tokens; at most {MAX_TOKENS} can be "
                 "simulated at once: use fewer tokens, prompts or sequences"
             )
         if not 0.0 <= self.cache_ratio <= 1.0:
@@ -103,11 +103,12 @@ class Settings:
         lanes = self.machine.topology().lanes
         for name, factor in self.belief_error.items():
             _known("device or link of belief error", name, lanes)
-            if not 1 / MOST_WRONG <= factor <= MOST_WRONG:
+            if not 1 / MAX_BELIEF_ERROR <= factor <= MAX_BELIEF_ERROR:
                 raise ImpossibleSetting(
                     f"belief error of {name} is {factor:g}; it is the believed cost over the true "
-                    f"one and must lie between {1 / MOST_WRONG:g} and {MOST_WRONG:g}: 2 believes "
-                    f"that {name} takes twice as long as it does, 0.5 half as long"
+                    f"one and must lie between {1 / MAX_BELIEF_ERROR:g} and "
+                    f"{MAX_BELIEF_ERROR:g}: 2 believes that {name} takes twice as long as it "
+                    "does, 0.5 half as long"
                 )
 
     def _check_slots(self) -> None:
@@ -132,10 +133,14 @@ class Settings:
                 "memory. Use a smaller --expert-dtype, or a machine with more memory"
             )
         dense = weight_bytes(model.resident_params, self.dense_dtype)
-        room = gpu.memory_gb * GB - dense
-        if room < self.slots * expert:
-            most = max(room, 0) / every
-            ratio = f"a cache ratio of at most {int(100 * most) / 100:.2f} or " if room > 0 else ""
+        available = gpu.memory_gb * GB - dense
+        if available < self.slots * expert:
+            limit = max(available, 0) / every
+            ratio = (
+                f"a cache ratio of at most {int(100 * limit) / 100:.2f} or "
+                if available > 0
+                else ""
+            )
             raise ImpossibleSetting(
                 f"{model.name} in {self.expert_dtype} at cache ratio {self.cache_ratio} needs "
                 f"{dense / GB:.1f} GB for dense weights ({self.dense_dtype}) and "
