@@ -70,8 +70,10 @@ def test_a_wrong_belief_changes_plans_and_not_the_machine() -> None:
     exact, wrong = run(tokens=20), run(tokens=20, belief_error={"cpu": 100.0})
     assert wrong.utilization["cpu"] < exact.utilization["cpu"]
     assert wrong.as_dict()["belief_error"] == {"cpu": 100.0}
-    static = {"schedule": "static-experts", "cache": "pinned", "prefetch": "none"}
-    unmoved = [run(**static), run(**static, belief_error={"cpu": 100.0})]
+    unmoved = [
+        run(schedule="static-experts", cache="pinned", prefetch="none", belief_error=error)
+        for error in ({}, {"cpu": 100.0})
+    ]
     assert unmoved[0].latencies_s == unmoved[1].latencies_s
 
 

@@ -19,7 +19,7 @@ from moesaic.workloads.stats.load import gini, later_window_loads, window_loads
 from moesaic.workloads.stats.sample import Sample, collect
 from moesaic.workloads.stats.summary import WINDOW, describe_sample
 from moesaic.workloads.synthetic.calibration import GPT_OSS, load_calibration
-from moesaic.workloads.synthetic.generate import Shape, synthesize
+from moesaic.workloads.synthetic.generate import TraceShape, synthesize
 from moesaic.workloads.writer import write_trace
 
 TRACES = Path(
@@ -165,7 +165,7 @@ def test_synthetic_documents_concentrate_like_real_ones_once_these_have_begun() 
     """The generator's documents have no beginning: their first tokens are like all others, and so
     more concentrated than a real answer's."""
     real = collect(open_trace(TRACES / "gpt-oss-20b_decode.npz"))
-    shape = Shape("gpt-oss-20b", real.num_layers, real.num_experts, real.top_k)
+    shape = TraceShape("gpt-oss-20b", real.num_layers, real.num_experts, real.top_k)
     made = collect(synthesize(load_calibration(GPT_OSS), shape, 20_000))
     first, later = (
         gini(of(made, WINDOW)) / gini(of(real, WINDOW)) for of in (window_loads, later_window_loads)
