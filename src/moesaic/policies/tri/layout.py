@@ -1,0 +1,114 @@
+"""Where experts lie before the first step, from a trace (TriMoE section 4.3, offline part).
+
+The most used experts are in GPU memory. Of the rest, the more used are striped for the CPU and for
+loading, the less used localized for near-data computation, each in one DIMM, balanced over them.
+Where to cut is decided by the expected makespan of the cut."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from moesaic.policies.compiled import compiled
+from moesaic.policies.tri.costs import ON_CPU, ON_GPU, ON_NDP, OPTIONS, Floats, TriCosts
+from moesaic.policies.tri.layer import ALL_DEVICES, NO_DIMM, Bools, Ints, Layer, num_resources
+
+
+class Layout(NamedTuple):
+    """One layer's, of every expert; as in `Layer`."""
+
+    resident: Bools
+    striped: Bools
+    dimm: Ints
+    span: Ints
+
+    def active(self, costs: TriCosts, loads: Ints, base: Floats | None = None) -> tuple[Ints, Layer]:
+        """The numbers of the experts in use, and their problem."""
+        used = np.flatnonzero(loads)
+        busy = np.zeros(num_resources(costs)) if base is None else base
+        return used, Layer(
+            loads[used].astype(np.int64), self.resident[used], self.striped[used],
+            self.dimm[used], self.span[used], busy,
+        )  # fmt: skip
+
+    def copy(self) -> Layout:
+        return Layout(*(array.copy() for array in self))
+
+
+@compiled
+def expected_times(costs: TriCosts, loads: Ints) -> Floats:
+    """[OPTIONS, experts] for loads [samples, experts]: on the GPU from its own memory, on the CPU
+    from a striped layout, on one NDP unit; an expert without tokens costs nothing."""
+    samples, experts = loads.shape
+    mean = np.zeros((OPTIONS, experts))
+    for s in range(samples):
+        for e in range(experts):
+            load = loads[s, e]
+            if load > 0:
+                mean[ON_GPU, e] += costs.compute[ON_GPU, load]
+                mean[ON_CPU, e] += max(costs.compute[ON_CPU, load], costs.striped_ns)
+                mean[ON_NDP, e] += max(costs.compute[ON_NDP, load], costs.internal_ns)
+    return mean / max(samples, 1)
+
+
+def offline_layout(
+    costs: TriCosts, loads: Ints, slots: int, devices: Bools = ALL_DEVICES
+) -> Layout:
+    """`loads[samples, experts]` of one layer in a trace."""
+    experts = loads.shape[1]
+    mean = expected_times(costs, loads)
+    activity = (loads > 0).mean(axis=0)
+    by_load = np.argsort(-loads.sum(axis=0), kind="stable")
+    resident = np.zeros(experts, dtype=np.bool_)
+    resident[by_load[:slots]] = True
+    rest = by_load[slots:]
+    host = _cut(costs, mean, activity, rest, float(mean[ON_GPU, resident].sum()), devices)
+    dimm = np.full(experts, NO_DIMM, dtype=np.int64)
+    # A resident expert's copy in the host lies where a missed one's would: striped.
+    if devices[ON_NDP]:
+        local = rest[host:]
+        dimm[local] = spread(mean[ON_NDP, local], costs.dimms)
+    return Layout(resident, dimm == NO_DIMM, dimm, np.ones(experts, dtype=np.int64))
+
+
+def _cut(
+    costs: TriCosts, mean: Floats, activity: Floats, rest: Ints, gpu_ns: float, devices: Bools
+) -> int:
+    """How many of `rest` (falling load) to stripe: the host processors take them, the DIMMs the
+    others, and each striped read occupies every DIMM for a while."""
+    if not devices[ON_NDP]:
+        return len(rest)
+    striped_busy = np.concatenate([[0.0], np.cumsum(costs.striped_busy_ns * activity[rest])])
+    near = mean[ON_NDP, rest]
+    dimm = (near.sum() - np.concatenate([[0.0], np.cumsum(near)])) / costs.dimms + striped_busy
+    miss = np.concatenate([[0.0], np.cumsum(activity[rest] * costs.pcie_ns)])
+    if devices[ON_CPU]:  # with the GPU's misses and the CPU in proportion to their speed
+        cpu = np.concatenate([[0.0], np.cumsum(mean[ON_CPU, rest])])
+        rate = np.divide(cpu, miss, out=np.zeros_like(cpu), where=miss > 0)
+        host = (cpu + rate * gpu_ns) / (1.0 + rate)
+        host = np.where(host < gpu_ns, np.minimum(cpu, gpu_ns), host)
+    else:
+        host = gpu_ns + miss
+    return int(np.argmin(np.maximum(host, dimm)))
+
+
+def spread(weights: Floats, dimms: int) -> Ints:
+    """The DIMM of each expert: largest first, always to the DIMM with least."""
+    total = np.zeros(dimms)
+    where = np.zeros(len(weights), dtype=np.int64)
+    for i in np.argsort(-weights, kind="stable"):
+        where[i] = np.argmin(total)
+        total[where[i]] += weights[i]
+    return where
+
+
+def shuffled(layout: Layout, share: float, seed: int) -> Layout:
+    """The same with this share of the experts in each other's places: a layout that is wrong."""
+    rng = np.random.default_rng(seed)
+    wrong = rng.permutation(len(layout.dimm))[: round(share * len(layout.dimm))]
+    other = rng.permutation(wrong)
+    changed = layout.copy()
+    for array, kept in zip(changed, layout, strict=True):
+        array[wrong] = kept[other]
+    return changed
