@@ -10,15 +10,21 @@ from numpy.typing import NDArray
 
 from moesaic.core.errors import MissingExtra
 from moesaic.policies.tri.costs import ON_CPU, ON_GPU, ON_NDP, OPTIONS, Floats, TriCosts
-from moesaic.policies.tri.layer import ALL_DEVICES, Bools, Ints, Layer, Options, layer_of, options_of
+from moesaic.policies.tri.layer import (
+    ALL_DEVICES,
+    FIRST_DIMM,
+    Bools,
+    Ints,
+    Options,
+    layer_of,
+    options_of,
+)
 
 GAP = 1e-3
 SECONDS = 20.0
 
 
-def optimal(
-    options: Options, gap: float = GAP, seconds: float = SECONDS
-) -> tuple[Ints, float]:
+def optimal(options: Options, gap: float = GAP, seconds: float = SECONDS) -> tuple[Ints, float]:
     """The best choice found and a proven lower bound on every choice."""
     n = len(options.time)
     if n == 0:
@@ -40,7 +46,11 @@ def linear_bound(options: Options) -> float:
 
 
 def free_layout_bound(
-    costs: TriCosts, loads: Ints, slots: int, devices: Bools = ALL_DEVICES, base: Floats | None = None
+    costs: TriCosts,
+    loads: Ints,
+    slots: int,
+    devices: Bools = ALL_DEVICES,
+    base: Floats | None = None,
 ) -> float:
     """No layout of these experts, with `slots` of them in GPU memory, has a smaller makespan: all
     choose freely between GPU memory, a striped read and near-data computation, which the DIMMs
@@ -62,9 +72,9 @@ def free_layout_bound(
 
 
 def _even(use: Floats, dimms: int) -> Floats:
-    first = 3  # the DIMMs' rows
+    rows = slice(FIRST_DIMM, FIRST_DIMM + dimms)
     spread = use.copy()
-    spread[:, first : first + dimms] = use[:, first : first + dimms].sum(axis=1, keepdims=True) / dimms
+    spread[:, rows] = use[:, rows].sum(axis=1, keepdims=True) / dimms
     return spread
 
 
@@ -106,7 +116,9 @@ def _solve(options: Options, integral: bool, gap: float = GAP, seconds: float = 
     assert np.isfinite(options.time).any(axis=1).all(), "an expert that no device can serve"
     columns = options.use.reshape(n * OPTIONS, resources)[possible].T / scale
     owner = np.repeat(np.arange(n), OPTIONS)[possible]
-    one_each = sparse.coo_matrix((np.ones(len(owner)), (owner, np.arange(len(owner)))), (n, len(owner)))
+    one_each = sparse.coo_matrix(
+        (np.ones(len(owner)), (owner, np.arange(len(owner)))), (n, len(owner))
+    )
     rows = sparse.bmat(
         [[sparse.csr_matrix(columns), -np.ones((resources, 1))], [one_each, np.zeros((n, 1))]]
     )

@@ -15,8 +15,8 @@ from moesaic.policies.tri.costs import OPTIONS, Floats
 from moesaic.policies.tri.layer import Ints, Options, busy_times
 from moesaic.policies.tri.refine import greedy
 
-ROUNDS = 64  # of prices
-KICKS = 12  # restarts of the local search around the best choice
+ROUNDS = 40  # of prices
+KICKS = 10  # restarts of the local search around the best choice
 CLOSE = 1.003  # times the lower bound: nothing to gain beyond
 _STEP = 8.0  # how strongly prices follow use
 _CHAINS = 64  # improvements of one local search
@@ -130,7 +130,10 @@ def pair(options: Options, choice: Ints, busy: Floats) -> bool:
                 was = choice[j]
                 takes = options.use[j, was, full]
                 for other in range(OPTIONS):
-                    if other == was or not after[full] - takes + options.use[j, other, full] < limit:
+                    if (
+                        other == was
+                        or not after[full] - takes + options.use[j, other, full] < limit
+                    ):
                         continue
                     if options.time[j, other] == np.inf:
                         continue

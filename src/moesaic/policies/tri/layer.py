@@ -98,35 +98,39 @@ def add_read(costs: TriCosts, row: Floats, striped: bool, dimm: int, span: int) 
 
 
 @compiled
-def fill_options(
-    costs: TriCosts, layer: Layer, devices: Bools, use: Floats, time: Floats
+def fill_expert(
+    costs: TriCosts, layer: Layer, i: int, devices: Bools, use: Floats, time: Floats
 ) -> None:
-    """`devices[option]`: whether this system uses it at all."""
+    """One expert's rows, `use[OPTIONS, resources]` and `time[OPTIONS]`."""
     use[:] = 0.0
     time[:] = np.inf
+    load, striped = layer.loads[i], layer.striped[i]
+    dimm, span = layer.dimm[i], layer.span[i]
+    in_host = striped or dimm >= 0
+    if devices[ON_GPU] and layer.resident[i]:
+        time[ON_GPU] = gpu_hit_ns(costs, load)
+        use[ON_GPU, GPU_TIME] = time[ON_GPU]
+    elif devices[ON_GPU] and in_host:
+        time[ON_GPU] = gpu_miss_ns(costs, load, striped, span)
+        computing = gpu_hit_ns(costs, load) if costs.pipelined else time[ON_GPU]
+        use[ON_GPU, GPU_TIME] = computing
+        use[ON_GPU, PCIE_TIME] = max(costs.pcie_ns, dram_ns(costs, striped, span))
+        add_read(costs, use[ON_GPU], striped, dimm, span)
+    if devices[ON_CPU] and in_host:
+        time[ON_CPU] = cpu_ns(costs, load, striped, span)
+        use[ON_CPU, CPU_TIME] = time[ON_CPU]
+        add_read(costs, use[ON_CPU], striped, dimm, span)
+    if devices[ON_NDP] and dimm >= 0:
+        time[ON_NDP] = ndp_ns(costs, load, span)
+        for part in range(span):
+            use[ON_NDP, FIRST_DIMM + (dimm + part) % costs.dimms] = time[ON_NDP]
+
+
+@compiled
+def fill_options(costs: TriCosts, layer: Layer, devices: Bools, use: Floats, time: Floats) -> None:
+    """`devices[option]`: whether this system uses it at all."""
     for i in range(len(layer.loads)):
-        load, striped = layer.loads[i], layer.striped[i]
-        dimm, span = layer.dimm[i], layer.span[i]
-        in_host = striped or dimm >= 0
-        if devices[ON_GPU] and (layer.resident[i] or in_host):
-            if layer.resident[i]:
-                time[i, ON_GPU] = gpu_hit_ns(costs, load)
-                use[i, ON_GPU, GPU_TIME] = time[i, ON_GPU]
-            else:
-                time[i, ON_GPU] = gpu_miss_ns(costs, load, striped, span)
-                arrival = max(costs.pcie_ns, dram_ns(costs, striped, span))
-                computing = gpu_hit_ns(costs, load) if costs.pipelined else time[i, ON_GPU]
-                use[i, ON_GPU, GPU_TIME] = computing
-                use[i, ON_GPU, PCIE_TIME] = arrival
-                add_read(costs, use[i, ON_GPU], striped, dimm, span)
-        if devices[ON_CPU] and in_host:
-            time[i, ON_CPU] = cpu_ns(costs, load, striped, span)
-            use[i, ON_CPU, CPU_TIME] = time[i, ON_CPU]
-            add_read(costs, use[i, ON_CPU], striped, dimm, span)
-        if devices[ON_NDP] and dimm >= 0:
-            time[i, ON_NDP] = ndp_ns(costs, load, span)
-            for part in range(span):
-                use[i, ON_NDP, FIRST_DIMM + (dimm + part) % costs.dimms] = time[i, ON_NDP]
+        fill_expert(costs, layer, i, devices, use[i], time[i])
 
 
 def options_of(costs: TriCosts, layer: Layer, devices: Bools = ALL_DEVICES) -> Options:

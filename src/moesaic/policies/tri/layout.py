@@ -23,7 +23,9 @@ class Layout(NamedTuple):
     dimm: Ints
     span: Ints
 
-    def active(self, costs: TriCosts, loads: Ints, base: Floats | None = None) -> tuple[Ints, Layer]:
+    def active(
+        self, costs: TriCosts, loads: Ints, base: Floats | None = None
+    ) -> tuple[Ints, Layer]:
         """The numbers of the experts in use, and their problem."""
         used = np.flatnonzero(loads)
         busy = np.zeros(num_resources(costs)) if base is None else base

@@ -66,9 +66,11 @@ def costs_from_rates(
     tokens = np.arange(max_tokens + 1)
     flops = 2.0 * expert.weights * tokens
     channel_gb_s = rates.host_gb_s / rates.channels
-    gpu = rates.gpu_launch_us * 1e3 + np.maximum(
-        expert.num_bytes / rates.gpu_gb_s, flops / (rates.gpu_tflops * 1e3)
-    ) / rates.gpu_efficiency
+    gpu = (
+        rates.gpu_launch_us * 1e3
+        + np.maximum(expert.num_bytes / rates.gpu_gb_s, flops / (rates.gpu_tflops * 1e3))
+        / rates.gpu_efficiency
+    )
     cpu = rates.cpu_launch_us * 1e3 + flops / (rates.cpu_tflops * 1e3 * rates.cpu_efficiency)
     ndp = flops / rates.ndp_gflops
     # Partial results of a split expert cross the host channel once per DIMM and token.

@@ -66,8 +66,8 @@ def inclusion(weights: NDArray[np.float64], top_k: int) -> NDArray[np.float64]:
 
 
 def fig_3_sigma(experts: int, top_k: int) -> float:
-    """The spread with which `COLD_EXPERTS` of the experts get `COLD_TOKENS` of the tokens, over many
-    drawn layers."""
+    """The spread with which `COLD_EXPERTS` of the experts get `COLD_TOKENS` of the tokens,
+    over many drawn layers."""
     normal = np.sort(np.random.default_rng(0).standard_normal((64, experts)), axis=-1)
     low, high = 0.0, 8.0
     for _ in range(20):
