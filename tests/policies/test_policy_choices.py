@@ -166,6 +166,7 @@ def test_results_record_every_policy_and_parameter() -> None:
         "cache": "mrs:alpha=1",
         "prefetch": "impact",
         "gate": "full",
+        "layout": "striped",
         "promote": True,
         "fill": "auto",
         "parameters": {
@@ -173,6 +174,7 @@ def test_results_record_every_policy_and_parameter() -> None:
             "cache": {"alpha": 1.0, "top_p": None, "pool": "per-layer", "admission": "bypass"},
             "prefetch": {"lookahead": 3},
             "gate": {},
+            "layout": {},
         },
     }
     assert own.as_dict("prefill")["schedule"] == "gpu-only"

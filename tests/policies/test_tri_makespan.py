@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tri_layers import round_costs
 
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.policies.tri.costs import (
@@ -17,7 +18,6 @@ from moesaic.policies.tri.costs import (
     ndp_ns,
 )
 from moesaic.policies.tri.layer import busy_times, layer_of, makespan, options_of
-from tri_layers import round_costs
 
 
 def test_equation_1_a_resident_expert_costs_its_computation() -> None:

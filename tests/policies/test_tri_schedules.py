@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tri_layers import drawn_layer, drawn_options, round_costs
 
 from moesaic.policies.tri.baselines import (
     GPU_NDP,
@@ -17,7 +18,6 @@ from moesaic.policies.tri.exact import free_layout_bound, linear_bound, optimal
 from moesaic.policies.tri.fast import balanced
 from moesaic.policies.tri.layer import Options, layer_of, makespan, options_of
 from moesaic.policies.tri.refine import greedy, refine, trimoe
-from tri_layers import drawn_layer, drawn_options, round_costs
 
 SEEDS = range(12)
 

@@ -15,19 +15,22 @@ from moesaic.policies.cache import caches
 from moesaic.policies.cache.base import Cache
 from moesaic.policies.gate import gates
 from moesaic.policies.gate.base import Gate
+from moesaic.policies.layout import layouts
+from moesaic.policies.layout.base import Layout
 from moesaic.policies.policy_checks import check_together
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.prefetch.base import Prefetch
 from moesaic.policies.schedule import schedules
 from moesaic.policies.schedule.base import CompiledSchedule, Schedule
-from moesaic.policies.systems import SYSTEMS
+from moesaic.policies.systems import EVERY_SYSTEM, NEAR_DATA_SYSTEMS, SYSTEMS
 
 KINDS: dict[str, tuple[Registry[Any], type[Any]]] = {
     "schedule": (schedules, Schedule),
     "cache": (caches, Cache),
     "prefetch": (prefetches, Prefetch),
     "gate": (gates, Gate),
+    "layout": (layouts, Layout),
 }
 EVERY = [(kind, name) for kind, (registry, _) in KINDS.items() for name in registry]
 
@@ -79,6 +82,24 @@ def test_an_unknown_name_lists_the_known_ones(kind: str) -> None:
     with pytest.raises(UnknownName) as caught:
         registry.load("nonesuch")
     assert all(name in str(caught.value) for name in registry)
+
+
+def test_systems_for_near_data_machines_differ_in_schedule_and_layout_only() -> None:
+    moves = "relayout=false,rebalance=false"
+    assert {name: str(system.policies) for name, system in NEAR_DATA_SYSTEMS.items()} == {
+        "klotski": f"klotski + pinned + none + trimoe:{moves},devices=gpu",
+        "enhanced-ktransformers": (
+            f"enhanced-ktransformers + pinned + none + trimoe:{moves},devices=gpu-cpu"
+        ),
+        "monde": f"monde + pinned + none + trimoe:{moves},devices=gpu-ndp",
+        "trimoe": "trimoe + pinned + none + trimoe",
+        "tri-balanced": "tri-balanced + pinned + none + trimoe:offline=joint",
+    }
+    for system in NEAR_DATA_SYSTEMS.values():
+        check_together(system.policies)
+        assert str(system.policies.prefill_schedule) == "gpu-only"
+    assert not NEAR_DATA_SYSTEMS.keys() & SYSTEMS.keys()
+    assert EVERY_SYSTEM == {**SYSTEMS, **NEAR_DATA_SYSTEMS}
 
 
 def test_known_systems_are_what_their_papers_say() -> None:

@@ -20,6 +20,8 @@ from moesaic.policies.cache import caches
 from moesaic.policies.future import Future
 from moesaic.policies.gate import gates
 from moesaic.policies.gate.base import Gate
+from moesaic.policies.layout import layouts
+from moesaic.policies.layout.base import Layout
 from moesaic.policies.placement import initial_placement
 from moesaic.policies.policy_set import AUTO_FILL, PolicySet
 from moesaic.policies.prefetch import prefetches
@@ -75,7 +77,8 @@ class Composition:
     @property
     def looks_ahead(self) -> bool:
         """Whether anything is moved in idle link time."""
-        return not self._fixed and (self.policies.promote or self.lookahead > 0)
+        adapts = layouts.load(self.policies.layout.name).adapts
+        return adapts or (not self._fixed and (self.policies.promote or self.lookahead > 0))
 
     @property
     def _fixed(self) -> bool:
@@ -87,8 +90,14 @@ class Composition:
     def gate(self) -> Gate:
         return self.policies.gate.create(gates, self.shape.top_k)
 
-    def brain(self, belief: Belief, future: Future | None = None) -> Brain:
-        """`future`: what the oracles among the policies know."""
+    def layout(self) -> Layout:
+        return self.policies.layout.create(layouts, self.shape.layers, self.shape.experts)
+
+    def brain(
+        self, belief: Belief, future: Future | None = None, layout: Layout | None = None
+    ) -> Brain:
+        """`future`: what the oracles among the policies know; `layout`: the one that has placed
+        the experts."""
         policies, shape = self.policies, self.shape
         return Brain(
             shape=shape,
@@ -102,4 +111,5 @@ class Composition:
             promote=policies.promote,
             future=future,
             checked=self.checked,
+            layout=layout or self.layout(),
         )

@@ -6,6 +6,7 @@ from moesaic.core.capabilities import Capabilities
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.policies.cache import caches
 from moesaic.policies.gate import gates
+from moesaic.policies.layout import STRIPED
 from moesaic.policies.policy_choice import PolicyChoice
 from moesaic.policies.policy_set import PHASES, PolicySet
 from moesaic.policies.prefetch import prefetches
@@ -36,6 +37,11 @@ def check_real(policies: PolicySet, able: Capabilities) -> None:
                 f"{kind} {name!r} must know the future: it works in the simulator "
                 "(moesaic simulate), not on a real run"
             )
+    if policies.layout.name != STRIPED:
+        raise ImpossibleSetting(
+            f"layout {policies.layout.name!r} places experts in DIMMs that compute: it works in "
+            f"the simulator (moesaic simulate), not on a real run. Use layout {STRIPED!r}"
+        )
     schedule = _dense_follows(policies)
     if schedule is not None and not able.dense_follows:
         raise ImpossibleSetting(

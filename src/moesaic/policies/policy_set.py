@@ -13,6 +13,7 @@ from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.core.registry import Registry
 from moesaic.policies.cache import ALWAYS, PER_LAYER, caches
 from moesaic.policies.gate import FULL, gates
+from moesaic.policies.layout import STRIPED, layouts
 from moesaic.policies.policy_choice import Choosable, PolicyChoice, choose
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
@@ -23,6 +24,7 @@ REGISTRIES: dict[str, Registry[Any]] = {
     "cache": caches,
     "prefetch": prefetches,
     "gate": gates,
+    "layout": layouts,
 }
 AUTO_FILL = "auto"
 FILLS = {
@@ -42,6 +44,7 @@ class Choices(TypedDict, total=False):
     prefetch: Choosable
     prefill_schedule: Choosable | None
     gate: Choosable
+    layout: Choosable
     promote: bool
     fill: str
 
@@ -57,11 +60,12 @@ class PolicySet:
     prefetch: PolicyChoice = field(default_factory=lambda: choose(prefetches, "impact"))
     prefill_schedule: PolicyChoice | None = None
     gate: PolicyChoice = field(default_factory=lambda: choose(gates, FULL))
+    layout: PolicyChoice = field(default_factory=lambda: choose(layouts, STRIPED))
     promote: bool = True
     fill: str = AUTO_FILL
 
     def __post_init__(self) -> None:
-        for kind in ("schedule", "cache", "prefetch", "gate"):
+        for kind in ("schedule", "cache", "prefetch", "gate", "layout"):
             assert isinstance(getattr(self, kind), PolicyChoice), f"use PolicySet.of for {kind}"
         if not isinstance(self.promote, bool):
             raise ImpossibleSetting(f"promote is {self.promote!r}; it must be True or False")
@@ -120,6 +124,7 @@ class PolicySet:
             "cache": self.cache,
             "prefetch": self.prefetch,
             "gate": self.gate,
+            "layout": self.layout,
         }
         if phase is None:
             chosen["prefill_schedule"] = self.schedule_for("prefill")
@@ -134,6 +139,8 @@ class PolicySet:
         parts = [str(self.schedule), str(self.cache), str(self.prefetch)]
         if self.gate.name != FULL:
             parts.append(str(self.gate))
+        if self.layout.name != STRIPED:
+            parts.append(str(self.layout))
         return " + ".join(parts)
 
 

@@ -18,6 +18,22 @@ class System:
 # inserted. Its averaging coefficient is not stated; 0.3 comes nearest to its figure 9.
 PAPER_MRS = "mrs:alpha=0.3,pool=global,admission=always"
 
+# All systems of TriMoE's comparison predict loads in the same way and exchange hot experts in GPU
+# memory by them; only TriMoE's own also change the layout of main memory.
+PREFETCHING = "trimoe:relayout=false,rebalance=false"
+
+
+def _three_devices(schedule: str, layout: str) -> PolicySet:
+    """Prompts are computed by the GPU alone, as in the paper."""
+    return PolicySet.of(
+        schedule=schedule,
+        prefill_schedule="gpu-only",
+        cache="pinned",
+        prefetch="none",
+        layout=layout,
+    )
+
+
 SYSTEMS: dict[str, System] = {
     "moesaic": System(
         "Moesaic's own choice: the best split, scores at two speeds, impact-driven prefetching",
@@ -47,9 +63,33 @@ SYSTEMS: dict[str, System] = {
         PolicySet.of(schedule="threshold", cache="pinned", prefetch="none"),
     ),
 }
+# For machines whose main memory is DIMMs that compute; they are compared where asked for by name.
+NEAR_DATA_SYSTEMS: dict[str, System] = {
+    "klotski": System(
+        "Klotski: GPU only, hot experts prefetched, cold ones loaded behind their computation",
+        _three_devices("klotski", f"{PREFETCHING},devices=gpu"),
+    ),
+    "enhanced-ktransformers": System(
+        "kTransformers with prefetching and on-demand loading of hot experts (TriMoE's baseline)",
+        _three_devices("enhanced-ktransformers", f"{PREFETCHING},devices=gpu-cpu"),
+    ),
+    "monde": System(
+        "MoNDE: GPU and near-data units, weights or activations moved",
+        _three_devices("monde", f"{PREFETCHING},devices=gpu-ndp"),
+    ),
+    "trimoe": System(
+        "TriMoE: GPU, AMX CPU and near-data units; relayout and rebalancing by predicted load",
+        _three_devices("trimoe", "trimoe"),
+    ),
+    "tri-balanced": System(
+        "TriMoE's machine and moves, with a near-exact schedule and a jointly optimised layout",
+        _three_devices("tri-balanced", "trimoe:offline=joint"),
+    ),
+}
+EVERY_SYSTEM = {**SYSTEMS, **NEAR_DATA_SYSTEMS}
 
 
 def load_system(name: str) -> System:
-    if name not in SYSTEMS:
-        raise UnknownName("system", name, SYSTEMS)
-    return SYSTEMS[name]
+    if name not in EVERY_SYSTEM:
+        raise UnknownName("system", name, EVERY_SYSTEM)
+    return EVERY_SYSTEM[name]

@@ -12,15 +12,17 @@ from moesaic.core.parameter import Parameter
 from moesaic.core.registry import Registry
 from moesaic.policies.cache import caches
 from moesaic.policies.gate import gates
+from moesaic.policies.layout import STRIPED, layouts
 from moesaic.policies.policy_set import FILLS
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
-from moesaic.policies.systems import SYSTEMS, System
+from moesaic.policies.systems import EVERY_SYSTEM, System
 
 _KINDS: dict[str, tuple[Registry[Any], str]] = {
     "schedules": (schedules, "which device computes which expert, and what is transferred for it"),
     "caches": (caches, "which experts are kept in GPU memory"),
     "prefetches": (prefetches, "what to transfer while the link is idle"),
+    "layouts": (layouts, "where in main memory experts lie, and which move in the background"),
     "gates": (gates, "how many experts a token uses, and whether what came of it stands"),
 }
 _COLUMNS = ("of", "parameter", "default", "allowed", "meaning")
@@ -45,7 +47,7 @@ def policies(as_json: bool) -> None:
     print_table(
         "--fill: what is in GPU memory before the first step", ("name", "what it does"), fills
     )
-    systems = [(name, system.summary, _parts(system)) for name, system in SYSTEMS.items()]
+    systems = [(name, system.summary, _parts(system)) for name, system in EVERY_SYSTEM.items()]
     print_table("--system: known combinations", ("name", "what it does", "made of"), systems)
 
 
@@ -62,7 +64,7 @@ def _listed() -> dict[str, Any]:
     }
     systems = {
         name: {"summary": system.summary, **system.policies.as_dict()}
-        for name, system in SYSTEMS.items()
+        for name, system in EVERY_SYSTEM.items()
     }
     return {**kinds, "fills": FILLS, "systems": systems}
 
@@ -86,6 +88,8 @@ def _parts(system: System) -> str:
     chosen = system.policies
     parts = [chosen.schedule, chosen.cache, chosen.prefetch]
     lines = [str(part) for part in parts]
+    if chosen.layout.name != STRIPED:
+        lines.append(f"{chosen.layout} layout")
     if chosen.prefill_schedule is not None:
         lines.append(f"{chosen.prefill_schedule} in prefill")
     return "\n".join(lines)

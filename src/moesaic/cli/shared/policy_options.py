@@ -17,11 +17,12 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.registry import Registry
 from moesaic.policies.cache import caches
 from moesaic.policies.gate import gates
+from moesaic.policies.layout import layouts
 from moesaic.policies.policy_choice import PolicyChoice
 from moesaic.policies.policy_set import POLICY_FIELDS, PolicySet
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
-from moesaic.policies.systems import SYSTEMS, load_system
+from moesaic.policies.systems import EVERY_SYSTEM, load_system
 
 FORM = "NAME[:PARAMETER=VALUE,...]"
 # A comma separates policies, unless a parameter follows it.
@@ -55,10 +56,11 @@ def policy_choices(system: str | None = None) -> Callable[[F], F]:
     default = f"  [{system}]" if system is not None else ""
     own = PolicySet()
     return stack(
-        click.option("--system", help=f"A known system: {one_of(SYSTEMS)}{default}"),
+        click.option("--system", help=f"A known system: {one_of(EVERY_SYSTEM)}{default}"),
         _policy_option("--schedule", schedules, own.schedule),
         _policy_option("--cache", caches, own.cache),
         _policy_option("--prefetch", prefetches, own.prefetch),
+        _policy_option("--layout", layouts, own.layout),
         click.option("--gate", metavar=FORM, help=f"{one_of(gates)}  [{own.gate}]"),
         promote_option,
         moved_options,

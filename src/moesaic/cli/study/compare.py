@@ -24,7 +24,7 @@ from moesaic.cli.shared.simulation_options import (
 from moesaic.cli.shared.unused_options import check_phase_options
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.policies.policy_set import REGISTRIES, PolicySet
-from moesaic.policies.systems import SYSTEMS
+from moesaic.policies.systems import EVERY_SYSTEM, SYSTEMS
 
 if TYPE_CHECKING:
     from moesaic.cli.study.comparison import ComparisonCell, Configuration
@@ -44,7 +44,7 @@ def _list_option(plural: str, more: str = "") -> Callable[[F], F]:
 @workload_options
 @click.option("--machines", default=MACHINE, show_default=True, help="A comma list.")
 @click.option("--cache-ratios", default=str(CACHE_RATIO), show_default=True, help="A comma list.")
-@click.option("--systems", help=f"A comma list of {one_of(SYSTEMS)}.  [all of them]")
+@click.option("--systems", help=f"A comma list of {one_of(EVERY_SYSTEM)}.  [{','.join(SYSTEMS)}]")
 @_list_option("schedules", "; combined with --caches and --prefetches")
 @_list_option("caches")
 @_list_option("prefetches")

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.offloading import IN_DRAM
 from moesaic.core.report import Timeline
+from moesaic.core.routing import ExpertId
 from moesaic.core.units import ns_from_us
 from moesaic.engine.described_belief import described_belief
 from moesaic.lab.simulate.floor import Floor
@@ -26,6 +28,7 @@ from moesaic.policies.brain import Brain
 from moesaic.policies.compose import Composition
 from moesaic.policies.future import Future
 from moesaic.policies.gate import gates
+from moesaic.policies.layout.base import Layout, Profile
 from moesaic.policies.policy_checks import needs_future
 from moesaic.policies.shape import Shape
 from moesaic.workloads.source import TraceSource
@@ -106,7 +109,25 @@ def assemble(
     belief = _belief(settings, machine).off_by(settings.belief_error)
     belief = replace(belief, decision_ns=decision_ns)
     future = _future(settings, steps) if needs_future(policies) else None
-    return machine, composition.brain(belief, future)
+    layout = composition.layout()
+    _lay_out(machine, layout, Profile(_profile_loads(settings, counts), belief))
+    return machine, composition.brain(belief, future, layout)
+
+
+def _lay_out(machine: SimMachine, layout: Layout, profile: Profile) -> None:
+    """Put experts where in main memory the layout wants them."""
+    where = layout.initial(profile, machine.memory.resident.astype(np.bool_))
+    for placement in np.unique(where[where != IN_DRAM]).tolist():
+        experts = np.argwhere(where == placement).tolist()
+        machine.memory.place([ExpertId(*expert) for expert in experts], placement)
+
+
+def _profile_loads(settings: Settings, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """[1, layers, experts]: what the profile's counts mean for one step."""
+    tokens = settings.tokens_per_step
+    share = counts / max(settings.profile_tokens, 1)
+    loads: NDArray[np.int64] = np.ceil(np.minimum(share, 1.0) * tokens).astype(np.int64)
+    return loads[np.newaxis]
 
 
 def _belief(settings: Settings, machine: SimMachine) -> Belief:

@@ -21,10 +21,12 @@ from moesaic.policies.brain.decide import schedule as apply_schedule
 from moesaic.policies.brain.decide import update_cache, write_plan
 from moesaic.policies.brain.forecasts import fill_forecast
 from moesaic.policies.brain.python_policies import assign_in_python, propose_in_python
+from moesaic.policies.brain.sources import from_where_they_lie
 from moesaic.policies.brain.state import Sizes, State
 from moesaic.policies.cache.base import PYTHON as PYTHON_CACHE
 from moesaic.policies.cache.base import Cache
 from moesaic.policies.future import Future
+from moesaic.policies.layout.base import Layout
 from moesaic.policies.prefetch.base import PYTHON as PYTHON_PREFETCH
 from moesaic.policies.prefetch.base import Prefetch
 from moesaic.policies.schedule.base import Assignment, CompiledSchedule, Schedule
@@ -51,6 +53,7 @@ class Brain:
         admits_always: bool = False,
         future: Future | None = None,
         checked: bool = False,
+        layout: Layout | None = None,
     ) -> None:
         if cache.fixed and prefetch.lookahead:
             raise ImpossibleSetting(
@@ -58,10 +61,12 @@ class Brain:
                 "use prefetch 'none' or another cache"
             )
         self.cache, self.prefetch = cache, prefetch
+        self.layout = layout or Layout(shape.layers, shape.experts)
         self._shape, self._future, self._checked = shape, future, checked
         self._step = -1  # passes begun
         self._assigned: Assignment | None = None  # by a schedule in Python, until its plan is made
         self._decided: tuple[LayerRouting, View | None, LayerPlan] | None = None
+        self._view: View | None = None  # the body's own, for the layout
         tokens = belief.tables.shape[1]
         sizes = Sizes(shape.layers, shape.experts, prefetch.lookahead, cache.planes, 64, tokens)
         self._use(State(sizes))
@@ -153,11 +158,14 @@ class Brain:
         if self._assigned is not None:
             queues, parts = {**plan.queues, **self._assigned.others}, self._assigned.parts
             plan, self._assigned = plan._replace(queues=queues, parts=parts), None
+        plan = plan._replace(transfers=from_where_they_lie(plan.transfers, view))
+        if self.layout.adapts:
+            self.layout.observe(routing.layer, routing.loads(self._shape.experts))
         # The body may start while the look-ahead goes on; that must not change what it sees.
         kept = view.copy() if self._checked else None
         if kept is not None:
             check(plan, routing.loads(self._shape.experts), kept)
-        self._decided = (routing, kept, plan)
+        self._decided, self._view = (routing, kept, plan), view
         return plan
 
     def _make_space(self, routing: LayerRouting) -> None:
@@ -220,11 +228,13 @@ class Brain:
             count = self._with_given_forecasts(routing)
         else:
             count = lookahead.look_ahead(s)
-        if not count:
-            return ()
+        assert self._view is not None
         end = self._background_at + count * at.MOVE_WORDS
-        background = _moves(s[self._background_at : end].tolist(), count)
-        if view is not None:
+        background = _moves(s[self._background_at : end].tolist(), count) if count else ()
+        background = from_where_they_lie(background, self._view)
+        if self.layout.adapts:
+            background += self.layout.propose(routing.layer, self._view, self._belief)
+        if background and view is not None:
             loads = routing.loads(self._shape.experts)
             check(plan._replace(background=background), loads, view)
         return background
@@ -263,6 +273,7 @@ class Brain:
         if self._decided is not None:
             start, end = report.start_ns, report.end_ns
             handle.learn(self._words, start, end, report.active, report.hits)
+            self.layout.learn(routing.layer, start, end)
 
     def _on_cpu(self, routing: LayerRouting, view: View) -> LayerPlan:
         """Without slots there is nothing to decide, to keep or to foresee, and no time is lost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from moesaic.core.parameter import Parameter
 from moesaic.core.registry import Registry
 
 if TYPE_CHECKING:  # names, summaries and parameters must cost no numpy: `--help` reads them
@@ -46,4 +47,69 @@ schedules.register(
     "optimal",
     f"{_HERE}.optimal:Optimal",
     "exact makespan by exhaustive search or MILP: a bound, not for speed",
+)
+
+
+def _tri(pipelined: bool) -> tuple[Parameter, ...]:
+    """What every schedule over three devices is to believe of the machine."""
+    return (
+        Parameter(
+            "contention",
+            str,
+            "own-share",
+            "how long a host read is believed to occupy the DIMMs it touches",
+            choices=("full", "own-share", "none"),
+        ),
+        Parameter("shared", bool, True, "CPU and GPU are believed to share the host's bandwidth"),
+        Parameter(
+            "pipelined", bool, pipelined, "loads are believed to overlap with computing on the GPU"
+        ),
+    )
+
+
+schedules.register(
+    "trimoe",
+    f"{_HERE}.trimoe:TriMoe",
+    "TriMoE: GPU, CPU and near-data units by own cost, then refined at the bottleneck",
+    (
+        Parameter("refine", int, 32, "most reassignments after the first choice", minimum=0),
+        *_tri(False),
+    ),
+)
+schedules.register(
+    "tri-balanced",
+    f"{_HERE}.tri_balanced:TriBalanced",
+    "GPU, CPU and near-data units by prices and local search: close to the exact makespan",
+    (
+        Parameter("rounds", int, 40, "times that prices are adjusted to use", minimum=1),
+        Parameter("kicks", int, 10, "restarts of the local search", minimum=0),
+        *_tri(True),
+    ),
+)
+schedules.register(
+    "tri-optimal",
+    f"{_HERE}.tri_optimal:TriOptimal",
+    "the exact makespan over GPU, CPU and near-data units by MILP: a bound, not for speed",
+    (
+        Parameter("seconds", float, 20.0, "the solver's time limit for one layer", above=0),
+        *_tri(True),
+    ),
+)
+schedules.register(
+    "klotski",
+    f"{_HERE}.tri_baselines:Klotski",
+    "Klotski: every expert on the GPU, cold ones loaded while hot ones are computed",
+    _tri(True),
+)
+schedules.register(
+    "enhanced-ktransformers",
+    f"{_HERE}.tri_baselines:EnhancedKtransformers",
+    "missing experts on the CPU, the most loaded of them loaded on demand as far as it pays",
+    _tri(True),
+)
+schedules.register(
+    "monde",
+    f"{_HERE}.tri_baselines:Monde",
+    "MoNDE: weights of loaded experts to the GPU, activations of the others to the DIMMs",
+    _tri(True),
 )

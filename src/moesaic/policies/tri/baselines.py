@@ -10,7 +10,7 @@ import numpy as np
 
 from moesaic.policies.compiled import compiled
 from moesaic.policies.tri.costs import ON_CPU, ON_GPU, ON_NDP
-from moesaic.policies.tri.layer import Ints, Options, busy_times
+from moesaic.policies.tri.layer import Bools, Ints, Options, busy_times
 
 GPU_ONLY = np.array([True, False, False])
 GPU_CPU = np.array([True, True, False])
@@ -24,7 +24,7 @@ def klotski(options: Options) -> Ints:
 
 
 @compiled
-def most_loaded_to_gpu(options: Options, loads: Ints, resident: Ints, elsewhere: int) -> Ints:
+def most_loaded_to_gpu(options: Options, loads: Ints, resident: Bools, elsewhere: int) -> Ints:
     """Resident experts on the GPU, the rest elsewhere; then the most loaded of the rest are loaded
     into the GPU, as many as make the makespan smallest."""
     n = len(loads)
@@ -49,12 +49,12 @@ def most_loaded_to_gpu(options: Options, loads: Ints, resident: Ints, elsewhere:
     return choice
 
 
-def enhanced_ktransformers(options: Options, loads: Ints, resident: Ints) -> Ints:
+def enhanced_ktransformers(options: Options, loads: Ints, resident: Bools) -> Ints:
     """kTransformers with prefetching: missed experts on the CPU, hot ones loaded on demand."""
     return most_loaded_to_gpu(options, loads, resident, ON_CPU)
 
 
-def monde(options: Options, loads: Ints, resident: Ints) -> Ints:
+def monde(options: Options, loads: Ints, resident: Bools) -> Ints:
     """MoNDE: weights of the most loaded experts go to the GPU, activations of the others to the
     DIMMs."""
     return most_loaded_to_gpu(options, loads, resident, ON_NDP)

@@ -33,7 +33,8 @@ class TriCosts(NamedTuple):
     touches. With `shared`, all host reads go through the same channels; without it, CPU and GPU
     each have the host's whole bandwidth, as in the paper. With `pipelined`, weights arrive over
     PCIe while the GPU computes other experts; without it, equation 2 holds expert by expert.
-    A split expert costs every unit `gather_ns` per token for its inputs and partial results."""
+    A split expert costs every unit `gather_ns` per token for its inputs and partial results. The
+    first `units` DIMMs have a unit that computes."""
 
     compute: Floats  # [3, tokens + 1]
     pcie_ns: float
@@ -47,6 +48,7 @@ class TriCosts(NamedTuple):
     shared: bool
     pipelined: bool
     gather_ns: float
+    units: int
 
     @property
     def tokens(self) -> int:
@@ -67,6 +69,7 @@ def tri_costs(
     shared: bool = True,
     pipelined: bool = False,
     gather_ns: float = 0.0,
+    units: int | None = None,
 ) -> TriCosts:
     """Costs under a contention rule. A DIMM's own share of a striped read is its part of the bytes
     at its channel's bandwidth: with two DIMMs per channel, half of the duration."""
@@ -76,6 +79,8 @@ def tri_costs(
         raise ImpossibleSetting(
             f"{dimms} DIMMs on {channels} channels: every channel needs the same number, at least 1"
         )
+    if units is not None and not 0 <= units <= dimms:
+        raise ImpossibleSetting(f"{units} of {dimms} DIMMs compute: expected 0 to {dimms}")
     if min(pcie_ns, striped_ns, localized_ns, internal_ns) <= 0:
         raise ImpossibleSetting("transfer and read times of an expert must be positive")
     share = {"full": 1.0, OWN_SHARE: channels / dimms, "none": 0.0}[contention]
@@ -84,6 +89,7 @@ def tri_costs(
     return TriCosts(
         table, float(pcie_ns), float(striped_ns), float(localized_ns), float(internal_ns),
         share * striped_ns, own, dimms, channels, shared, pipelined, float(gather_ns),
+        dimms if units is None else units,
     )  # fmt: skip
 
 

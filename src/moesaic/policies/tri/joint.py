@@ -102,18 +102,22 @@ def settle(
 @compiled
 def improve(
     costs: TriCosts, loads: Ints, layer: Layer, devices: Bools, use: Floats, time: Floats,
-    choice: Ints, busy: Floats,
+    choice: Ints, busy: Floats, exchange: bool,
 ) -> bool:  # fmt: skip
     """The best single change of the layout, carried out; False: none helps."""
     experts = loads.shape[1]
     rows, times = np.empty((OPTIONS, busy.shape[1])), np.empty(OPTIONS)
-    mean = np.zeros(costs.dimms)
+    mean = np.zeros(costs.units)
     for s in range(len(loads)):
-        mean += busy[s, FIRST_DIMM : FIRST_DIMM + costs.dimms]
+        mean += busy[s, FIRST_DIMM : FIRST_DIMM + costs.units]
     idle = np.argsort(mean)
     victim = -1
     for e in range(experts):
-        if layer.resident[e] and (victim < 0 or loads[:, e].sum() < loads[:, victim].sum()):
+        if (
+            exchange
+            and layer.resident[e]
+            and (victim < 0 or loads[:, e].sum() < loads[:, victim].sum())
+        ):
             victim = e
     best, expert, to = 1e-4, -1, 0
     for e in range(experts):
@@ -121,7 +125,7 @@ def improve(
             continue
         now = value_of(costs, loads, layer, devices, use, choice, busy, e, rows, times)
         striped, dimm = layer.striped[e], layer.dimm[e]
-        for number in range(IN_HBM, min(_TARGETS, costs.dimms)):  # -2, -1 (striped), DIMMs
+        for number in range(IN_HBM, min(_TARGETS, costs.units)):  # -2, -1 (striped), DIMMs
             target = number if number < 0 else idle[number]
             if target == IN_HBM and (victim < 0 or loads[:, victim].sum() >= loads[:, e].sum()):
                 continue
@@ -144,8 +148,18 @@ def improve(
 
 
 def joint_layout(costs: TriCosts, loads: Ints, slots: int, devices: Bools = ALL_DEVICES) -> Layout:
-    """`loads[samples, experts]` of one layer in a trace; `SAMPLES` of them are used."""
-    start = offline_layout(costs, loads, slots, devices)
+    """`loads[samples, experts]` of one layer in a trace."""
+    return improved_layout(costs, loads, offline_layout(costs, loads, slots, devices), devices)
+
+
+def improved_layout(
+    costs: TriCosts,
+    loads: Ints,
+    start: Layout,
+    devices: Bools = ALL_DEVICES,
+    exchange: bool = True,
+) -> Layout:
+    """`SAMPLES` of the loads are used; `exchange`: also what is in GPU memory may change."""
     picked = np.linspace(0, len(loads) - 1, min(SAMPLES, len(loads))).astype(np.int64)
     sample = np.ascontiguousarray(loads[picked], dtype=np.int64)
     shape = (len(sample), loads.shape[1], OPTIONS)
@@ -160,7 +174,9 @@ def joint_layout(costs: TriCosts, loads: Ints, slots: int, devices: Bools = ALL_
         if mean < least:
             found, least = now.copy(), mean
         changed = 0
-        while changed < MOVES and improve(costs, sample, layer, devices, use, time, choice, busy):
+        while changed < MOVES and improve(
+            costs, sample, layer, devices, use, time, choice, busy, exchange
+        ):
             changed += 1
         if not changed:
             break

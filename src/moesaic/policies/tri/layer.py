@@ -120,7 +120,7 @@ def fill_expert(
         time[ON_CPU] = cpu_ns(costs, load, striped, span)
         use[ON_CPU, CPU_TIME] = time[ON_CPU]
         add_read(costs, use[ON_CPU], striped, dimm, span)
-    if devices[ON_NDP] and dimm >= 0:
+    if devices[ON_NDP] and dimm >= 0 and dimm + span <= costs.units:
         time[ON_NDP] = ndp_ns(costs, load, span)
         for part in range(span):
             use[ON_NDP, FIRST_DIMM + (dimm + part) % costs.dimms] = time[ON_NDP]

@@ -35,7 +35,7 @@ class Layout(NamedTuple):
         )  # fmt: skip
 
     def copy(self) -> Layout:
-        return Layout(*(array.copy() for array in self))
+        return Layout(self.resident.copy(), self.striped.copy(), self.dimm.copy(), self.span.copy())
 
 
 @compiled
@@ -51,26 +51,31 @@ def expected_times(costs: TriCosts, loads: Ints) -> Floats:
                 mean[ON_GPU, e] += costs.compute[ON_GPU, load]
                 mean[ON_CPU, e] += max(costs.compute[ON_CPU, load], costs.striped_ns)
                 mean[ON_NDP, e] += max(costs.compute[ON_NDP, load], costs.internal_ns)
-    return mean / max(samples, 1)
+    mean /= max(samples, 1)
+    return mean
 
 
 def offline_layout(
-    costs: TriCosts, loads: Ints, slots: int, devices: Bools = ALL_DEVICES
+    costs: TriCosts, loads: Ints, slots: int | Bools, devices: Bools = ALL_DEVICES
 ) -> Layout:
-    """`loads[samples, experts]` of one layer in a trace."""
+    """`loads[samples, experts]` of one layer in a trace. `slots`: how many experts GPU memory has
+    for this layer, or which."""
     experts = loads.shape[1]
     mean = expected_times(costs, loads)
     activity = (loads > 0).mean(axis=0)
     by_load = np.argsort(-loads.sum(axis=0), kind="stable")
     resident = np.zeros(experts, dtype=np.bool_)
-    resident[by_load[:slots]] = True
-    rest = by_load[slots:]
+    if isinstance(slots, np.ndarray):
+        resident[:] = slots
+    else:
+        resident[by_load[:slots]] = True
+    rest = by_load[~resident[by_load]]
     host = _cut(costs, mean, activity, rest, float(mean[ON_GPU, resident].sum()), devices)
     dimm = np.full(experts, NO_DIMM, dtype=np.int64)
     # A resident expert's copy in the host lies where a missed one's would: striped.
-    if devices[ON_NDP]:
+    if devices[ON_NDP] and costs.units:
         local = rest[host:]
-        dimm[local] = spread(mean[ON_NDP, local], costs.dimms)
+        dimm[local] = spread(mean[ON_NDP, local], costs.units)
     return Layout(resident, dimm == NO_DIMM, dimm, np.ones(experts, dtype=np.int64))
 
 
@@ -79,11 +84,11 @@ def _cut(
 ) -> int:
     """How many of `rest` (falling load) to stripe: the host processors take them, the DIMMs the
     others, and each striped read occupies every DIMM for a while."""
-    if not devices[ON_NDP]:
+    if not devices[ON_NDP] or not costs.units:
         return len(rest)
     striped_busy = np.concatenate([[0.0], np.cumsum(costs.striped_busy_ns * activity[rest])])
     near = mean[ON_NDP, rest]
-    dimm = (near.sum() - np.concatenate([[0.0], np.cumsum(near)])) / costs.dimms + striped_busy
+    dimm = (near.sum() - np.concatenate([[0.0], np.cumsum(near)])) / costs.units + striped_busy
     miss = np.concatenate([[0.0], np.cumsum(activity[rest] * costs.pcie_ns)])
     if devices[ON_CPU]:  # with the GPU's misses and the CPU in proportion to their speed
         cpu = np.concatenate([[0.0], np.cumsum(mean[ON_CPU, rest])])

@@ -114,7 +114,7 @@ def destinations(
         return count
     if at >= 0 and not has_time(lanes, at + 1, lanes.link_ns):
         return count
-    if at >= 0 and kinds[RELAYOUT]:
+    if at >= 0 and kinds[RELAYOUT] and lanes.space.min() * len(lanes.space) >= 1.0:
         found[count] = STRIPED
         count += 1
     allowed = kinds[REBALANCE] if at >= 0 else kinds[RELAYOUT]
@@ -171,7 +171,7 @@ def one_move(
     nothing = np.zeros_like(busy)
     now = smooth_peak(busy, nothing, nothing, scale)
     least = now * (1 - LEAST_GAIN) ** (1 << _DOUBLINGS)
-    idle = idlest(busy, lanes.space)
+    idle = idlest(busy, lanes.space[: costs.units])
     victim = coldest_resident(layer, predicted)
     use, time = np.empty((OPTIONS, len(busy))), np.empty(OPTIONS)
     where = np.empty(3, dtype=np.int64)

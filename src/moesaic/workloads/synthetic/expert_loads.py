@@ -62,7 +62,8 @@ def inclusion(weights: NDArray[np.float64], top_k: int) -> NDArray[np.float64]:
         chosen = -np.expm1(-np.exp(middle) * weights)
         small = chosen.sum(axis=-1, keepdims=True) < top_k
         low, high = np.where(small, middle, low), np.where(small, high, middle)
-    return -np.expm1(-np.exp(high) * weights)
+    found: NDArray[np.float64] = -np.expm1(-np.exp(high) * weights)
+    return found
 
 
 def fig_3_sigma(experts: int, top_k: int) -> float:

@@ -1,0 +1,59 @@
+"""Layouts: where in main memory experts lie, and which of them move in the background.
+
+For machines whose main memory is DIMMs that compute. What is in GPU memory at first is the fill's
+business; an adaptive layout may exchange experts there as well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moesaic.core.parameter import Parameter
+from moesaic.core.registry import Registry
+
+if TYPE_CHECKING:  # names, summaries and parameters must cost no numpy: `--help` reads them
+    from moesaic.policies.layout.base import Layout
+
+layouts: Registry[Layout] = Registry("layout")
+_HERE = "moesaic.policies.layout"
+STRIPED = "striped"  # the default: what a machine does by itself
+
+_DEVICES = Parameter(
+    "devices",
+    str,
+    "all",
+    "who is to compute experts, and so what the layout is made for",
+    choices=("all", "gpu", "gpu-cpu", "gpu-ndp"),
+)
+
+layouts.register(
+    STRIPED, f"{_HERE}.striped:Striped", "everything striped over all DIMMs, nothing moves"
+)
+layouts.register(
+    "offline",
+    f"{_HERE}.offline:Offline",
+    "warm experts striped, cold ones localized and balanced by a profile; nothing moves",
+    (_DEVICES,),
+)
+layouts.register(
+    "joint",
+    f"{_HERE}.offline:Joint",
+    "the offline layout improved together with the schedule; nothing moves",
+    (_DEVICES,),
+)
+layouts.register(
+    "trimoe",
+    f"{_HERE}.trimoe:TriMoeLayout",
+    "TriMoE: an offline layout, then prefetching, relayout and rebalancing by predicted load",
+    (
+        Parameter(
+            "alpha", float, 0.3, "weight of the newest loads in the average", above=0, maximum=1
+        ),
+        Parameter("prefetch", bool, True, "exchange hot experts into GPU memory"),
+        Parameter("relayout", bool, True, "change between striped and localized"),
+        Parameter("rebalance", bool, True, "move cold experts from busy to idle DIMMs"),
+        Parameter(
+            "offline", str, "cut", "how the initial layout is made", choices=("cut", "joint")
+        ),
+        _DEVICES,
+    ),
+)

@@ -1,0 +1,46 @@
+"""Layouts from a profile: by a cut in expected load (TriMoE), or improved with the schedule."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moesaic.core.offloading import IN_DRAM
+from moesaic.policies.layout.base import Ints, Layout, Profile
+from moesaic.policies.tri.baselines import GPU_CPU, GPU_NDP, GPU_ONLY
+from moesaic.policies.tri.joint import improved_layout
+from moesaic.policies.tri.layer import ALL_DEVICES, NO_DIMM
+from moesaic.policies.tri.layout import offline_layout
+from moesaic.policies.tri.machine import DimmIndices, believed_costs
+
+DEVICES = {"all": ALL_DEVICES, "gpu": GPU_ONLY, "gpu-cpu": GPU_CPU, "gpu-ndp": GPU_NDP}
+
+
+class Offline(Layout):
+    improves = False
+
+    def __init__(self, layers: int, experts: int, devices: str = "all") -> None:
+        super().__init__(layers, experts)
+        self.devices = DEVICES[devices]
+
+    def initial(self, profile: Profile, resident: NDArray[np.bool_]) -> Ints:
+        costs = profile.belief.costs
+        assert costs is not None, "a belief about every device"
+        placements = np.array(DimmIndices.of(costs.topology).placements, dtype=np.int64)
+        found = super().initial(profile, resident)
+        if not len(placements):
+            return found
+        tri = believed_costs(costs, pipelined=True)
+        loads = np.minimum(profile.loads, tri.tokens)
+        for layer in range(self.layers):
+            of_layer = np.ascontiguousarray(loads[:, layer])
+            best = offline_layout(tri, of_layer, resident[layer], self.devices)
+            if self.improves:
+                best = improved_layout(tri, of_layer, best, self.devices, exchange=False)
+            local = best.dimm != NO_DIMM
+            found[layer] = np.where(local, placements[best.dimm], IN_DRAM)
+        return found
+
+
+class Joint(Offline):
+    improves = True

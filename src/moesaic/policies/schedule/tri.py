@@ -1,0 +1,128 @@
+"""What schedules over GPU, CPU and near-data units share: the layer as the makespan model sees it,
+and the assignment that a choice means. On a machine without such units they use GPU and CPU."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TypedDict
+
+import numpy as np
+
+from moesaic.policies.belief import Belief
+from moesaic.policies.schedule.base import Assignment, Schedule, Work, served_as
+from moesaic.policies.timelines import (
+    CPU_FIRST,
+    CPU_FREE,
+    EXPERT,
+    GPU_FREE,
+    LINK_FREE,
+    LOAD,
+    MOVED,
+    READY,
+)
+from moesaic.policies.tri.costs import ON_CPU, ON_GPU, ON_NDP, OWN_SHARE, Floats, TriCosts
+from moesaic.policies.tri.layer import (
+    ALL_DEVICES,
+    CPU_TIME,
+    FIRST_DIMM,
+    GPU_TIME,
+    NO_DIMM,
+    PCIE_TIME,
+    Bools,
+    Ints,
+    Layer,
+    Options,
+    makespan,
+    num_resources,
+    options_of,
+)
+from moesaic.policies.tri.machine import (
+    NO_DIMMS,
+    DimmIndices,
+    believed_costs,
+    offloading_costs,
+    places_of,
+)
+
+
+class Rules(TypedDict):
+    contention: str
+    shared: bool
+    pipelined: bool
+
+
+class TriSchedule(Schedule):
+    """`contention` and `shared` are how host reads are believed to disturb DIMMs and each other;
+    `pipelined`, whether loading is believed to overlap with computing on the GPU."""
+
+    needs_slots = True
+    devices: Bools = ALL_DEVICES
+
+    def __init__(self, contention: str, shared: bool, pipelined: bool) -> None:
+        self._rules = Rules(contention=contention, shared=shared, pipelined=pipelined)
+        self._known: tuple[Belief, TriCosts, DimmIndices] | None = None
+
+    @abstractmethod
+    def choose(self, options: Options, loads: Ints, resident: Bools) -> Ints:
+        """The option of every expert: ON_GPU, ON_CPU or ON_NDP."""
+
+    def assign(self, work: Work) -> Assignment:
+        costs, dimms = self._costs(work.belief)
+        layer = _layer(work, costs, dimms)
+        options = options_of(costs, layer, self.devices)
+        choice = self.choose(options, layer.loads, layer.resident)
+        if dimms.count == 0:  # GPU, CPU and a link: the timelines know when that ends
+            return served_as(work, np.where(layer.resident | (choice != ON_GPU), choice, MOVED))
+        ready, experts = work.table[READY, : work.n], work.table[EXPERT, : work.n]
+        here = np.flatnonzero((choice == ON_GPU) & layer.resident)
+        here = here[np.argsort(ready[here], kind="stable")]
+        # Highest load first, as the table is: transfers hide behind what is computed longest.
+        moved = tuple(experts[(choice == ON_GPU) & ~layer.resident].tolist())
+        near = [experts[(choice == ON_NDP) & (layer.dimm == at)] for at in range(len(dimms.units))]
+        return Assignment(
+            (*experts[here].tolist(), *moved),
+            tuple(experts[choice == ON_CPU].tolist()),
+            moved,
+            int(makespan(options, choice)),
+            {u: tuple(q.tolist()) for u, q in zip(dimms.units, near, strict=True) if len(q)},
+        )
+
+    def _costs(self, belief: Belief) -> tuple[TriCosts, DimmIndices]:
+        if self._known is None or self._known[0] is not belief:
+            if belief.costs is None:
+                tri, dimms = offloading_costs(belief, **self._rules), NO_DIMMS
+            else:
+                tri = believed_costs(belief.costs, **self._rules)
+                dimms = DimmIndices.of(belief.costs.topology)
+            self._known = belief, tri, dimms
+        return self._known[1:]
+
+
+def _layer(work: Work, costs: TriCosts, dimms: DimmIndices) -> Layer:
+    experts, loads = work.table[EXPERT, : work.n], work.table[LOAD, : work.n]
+    resident = work.table[READY, : work.n] >= 0  # or on its way
+    striped, dimm = np.ones(work.n, dtype=np.bool_), np.full(work.n, NO_DIMM)
+    if dimms.count:
+        assert work.view is not None, "where experts lie"
+        places = places_of(work.view, dimms, work.layer)
+        striped, dimm = places.striped[experts], places.dimm[experts]
+    base = busy_now(work, costs, dimms)
+    return Layer(loads.copy(), resident, striped, dimm, np.ones(work.n, dtype=np.int64), base)
+
+
+def busy_now(work: Work, costs: TriCosts, dimms: DimmIndices) -> Floats:
+    """How long each resource is busy already, what a device takes for a layer's first expert
+    included."""
+    base, lanes = np.zeros(num_resources(costs)), work.lanes
+    base[GPU_TIME], base[PCIE_TIME] = lanes[GPU_FREE], lanes[LINK_FREE]
+    base[CPU_TIME] = lanes[CPU_FREE] + lanes[CPU_FIRST]
+    if dimms.units:
+        assert work.view is not None
+        assert work.belief.costs is not None
+        for at, unit in enumerate(dimms.units):
+            lane = work.view.topology.device(unit)
+            base[FIRST_DIMM + at] = work.view.busy_ns[lane] + work.belief.costs.first_ns[lane]
+    return base
+
+
+__all__ = ["OWN_SHARE", "TriSchedule"]
