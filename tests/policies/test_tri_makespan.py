@@ -99,13 +99,16 @@ def test_what_is_busy_already_counts() -> None:
 
 
 def test_shared_host_bandwidth_makes_channels_a_resource() -> None:
-    """Both read striped: each channel is busy for both; a localized read for one of them only."""
+    """Both read striped: each channel is busy for both; a localized read for one of them only. The
+    CPU has its own 20 and 80, and waits for the GPU's 20."""
     costs = round_costs(shared=True)
     layer = layer_of(costs, np.array([6, 3, 1]), dimm=np.array([-1, -1, 3]))
     busy = busy_times(options_of(costs, layer), np.array([ON_GPU, ON_CPU, ON_CPU]))
     assert busy[7:].tolist() == [40, 40 + 80]
+    assert busy[1] == 20 + 80 + 20
     apart = busy_times(options_of(round_costs(), layer), np.array([ON_GPU, ON_CPU, ON_CPU]))
     assert apart[7:].tolist() == [0, 0]
+    assert apart[1] == 20 + 80
 
 
 def test_pipelined_loads_hide_behind_computation() -> None:

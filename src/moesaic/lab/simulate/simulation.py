@@ -120,6 +120,8 @@ def _lay_out(machine: SimMachine, layout: Layout, profile: Profile) -> None:
     for placement in np.unique(where[where != IN_DRAM]).tolist():
         experts = np.argwhere(where == placement).tolist()
         machine.memory.place([ExpertId(*expert) for expert in experts], placement)
+    copied = np.argwhere(layout.copied).tolist()
+    machine.memory.place([ExpertId(*expert) for expert in copied], IN_DRAM)
 
 
 def _profile_loads(settings: Settings, counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -24,6 +24,9 @@ _DEVICES = Parameter(
     "who is to compute experts, and so what the layout is made for",
     choices=("all", "gpu", "gpu-cpu", "gpu-ndp"),
 )
+_COPIES = Parameter(
+    "copies", int, 0, "most used localized experts per layer to keep striped as well", minimum=0
+)
 
 layouts.register(
     STRIPED, f"{_HERE}.striped:Striped", "everything striped over all DIMMs, nothing moves"
@@ -32,13 +35,13 @@ layouts.register(
     "offline",
     f"{_HERE}.offline:Offline",
     "warm experts striped, cold ones localized and balanced by a profile; nothing moves",
-    (_DEVICES,),
+    (_DEVICES, _COPIES),
 )
 layouts.register(
     "joint",
     f"{_HERE}.offline:Joint",
     "the offline layout improved together with the schedule; nothing moves",
-    (_DEVICES,),
+    (_DEVICES, _COPIES),
 )
 layouts.register(
     "trimoe",
@@ -55,5 +58,6 @@ layouts.register(
             "offline", str, "cut", "how the initial layout is made", choices=("cut", "joint")
         ),
         _DEVICES,
+        _COPIES,
     ),
 )

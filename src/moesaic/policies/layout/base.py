@@ -30,6 +30,7 @@ class Layout:
 
     def __init__(self, layers: int, experts: int) -> None:
         self.layers, self.experts = layers, experts
+        self.copied = np.zeros((layers, experts), dtype=np.bool_)  # also in main memory's own way
 
     def initial(self, profile: Profile, resident: NDArray[np.bool_]) -> Ints:
         """[layers, experts]: the placement of each expert in main memory; `resident` are also in

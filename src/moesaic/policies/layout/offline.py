@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from moesaic.core.offloading import IN_DRAM
 from moesaic.policies.layout.base import Ints, Layout, Profile
 from moesaic.policies.tri.baselines import GPU_CPU, GPU_NDP, GPU_ONLY
-from moesaic.policies.tri.joint import improved_layout
+from moesaic.policies.tri.joint import improved_layout, with_copies
 from moesaic.policies.tri.layer import ALL_DEVICES, NO_DIMM
 from moesaic.policies.tri.layout import offline_layout
 from moesaic.policies.tri.machine import DimmIndices, believed_costs
@@ -19,9 +19,9 @@ DEVICES = {"all": ALL_DEVICES, "gpu": GPU_ONLY, "gpu-cpu": GPU_CPU, "gpu-ndp": G
 class Offline(Layout):
     improves = False
 
-    def __init__(self, layers: int, experts: int, devices: str = "all") -> None:
+    def __init__(self, layers: int, experts: int, devices: str = "all", copies: int = 0) -> None:
         super().__init__(layers, experts)
-        self.devices = DEVICES[devices]
+        self.devices, self._copies = DEVICES[devices], copies
 
     def initial(self, profile: Profile, resident: NDArray[np.bool_]) -> Ints:
         costs = profile.belief.costs
@@ -38,6 +38,7 @@ class Offline(Layout):
             if self.improves:
                 best = improved_layout(tri, of_layer, best, self.devices, exchange=False)
             local = best.dimm != NO_DIMM
+            self.copied[layer] = with_copies(best, of_layer, self._copies).striped & local
             found[layer] = np.where(local, placements[best.dimm], IN_DRAM)
         return found
 

@@ -36,8 +36,9 @@ class TriMoeLayout(Offline):
         rebalance: bool = True,
         offline: str = "cut",
         devices: str = "all",
+        copies: int = 0,
     ) -> None:
-        super().__init__(layers, experts, devices)
+        super().__init__(layers, experts, devices, copies)
         self.improves = offline == "joint"
         self.predictor = LoadPredictor(layers, experts, alpha)
         self._kinds = np.array([prefetch, relayout, rebalance])

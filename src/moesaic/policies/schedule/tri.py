@@ -8,6 +8,7 @@ from typing import TypedDict
 
 import numpy as np
 
+from moesaic.core.offloading import IN_VRAM
 from moesaic.policies.belief import Belief
 from moesaic.policies.schedule.base import Assignment, Schedule, Work, served_as
 from moesaic.policies.timelines import (
@@ -70,6 +71,8 @@ class TriSchedule(Schedule):
         costs, dimms = self._costs(work.belief)
         layer = _layer(work, costs, dimms)
         options = options_of(costs, layer, self.devices)
+        if dimms.count:
+            _only_cpu_for_moving(work, layer, options)
         choice = self.choose(options, layer.loads, layer.resident)
         if dimms.count == 0:  # GPU, CPU and a link: the timelines know when that ends
             return served_as(work, np.where(layer.resident | (choice != ON_GPU), choice, MOVED))
@@ -108,6 +111,19 @@ def _layer(work: Work, costs: TriCosts, dimms: DimmIndices) -> Layer:
         striped, dimm = places.striped[experts], places.dimm[experts]
     base = busy_now(work, costs, dimms)
     return Layer(loads.copy(), resident, striped, dimm, np.ones(work.n, dtype=np.int64), base)
+
+
+def _only_cpu_for_moving(work: Work, layer: Layer, options: Options) -> None:
+    """An expert on its way between DIMMs may have left one and reached the other when its turn
+    comes: only the CPU, which reads everywhere, can be sure of it."""
+    assert work.view is not None
+    flights = work.view.in_flight
+    moving = {f.expert for f in flights if f.layer == work.layer and f.destination != IN_VRAM}
+    for i, expert in enumerate(work.table[EXPERT, : work.n].tolist()):
+        if expert in moving and np.isfinite(options.time[i, ON_CPU]):
+            options.time[i, ON_NDP] = np.inf
+            if not layer.resident[i]:
+                options.time[i, ON_GPU] = np.inf
 
 
 def busy_now(work: Work, costs: TriCosts, dimms: DimmIndices) -> Floats:

@@ -36,14 +36,14 @@ def most_loaded_to_gpu(options: Options, loads: Ints, resident: Bools, elsewhere
     best, count, taken = busy.max(), 0, 0
     order = np.argsort(-loads)
     for i in order:
-        if choice[i] == ON_GPU:
+        if choice[i] == ON_GPU or options.time[i, ON_GPU] == np.inf:
             continue
         busy += options.use[i, ON_GPU] - options.use[i, elsewhere]
         taken += 1
         if busy.max() < best:
             best, count = busy.max(), taken
     for i in order:
-        if count and choice[i] == elsewhere:
+        if count and choice[i] == elsewhere and options.time[i, ON_GPU] < np.inf:
             choice[i] = ON_GPU
             count -= 1
     return choice

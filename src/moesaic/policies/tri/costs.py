@@ -30,8 +30,9 @@ class TriCosts(NamedTuple):
     """`compute[option, tokens]` are the profiled f_calc of GPU, CPU and one NDP unit. The other
     times are of one expert's weights: over PCIe, from DRAM to the host out of a striped or a
     localized layout, and inside a DIMM. `*_busy_ns` is how long such a read occupies each DIMM it
-    touches. With `shared`, all host reads go through the same channels; without it, CPU and GPU
-    each have the host's whole bandwidth, as in the paper. With `pipelined`, weights arrive over
+    touches. With `shared`, all host reads go through the same channels, copies to the GPU first,
+    and the CPU's reads wait meanwhile; without it, CPU and GPU each have the host's whole
+    bandwidth, as in the paper. With `pipelined`, weights arrive over
     PCIe while the GPU computes other experts; without it, equation 2 holds expert by expert.
     A split expert costs every unit `gather_ns` per token for its inputs and partial results. The
     first `units` DIMMs have a unit that computes."""

@@ -114,7 +114,10 @@ def fill_expert(
         time[ON_GPU] = gpu_miss_ns(costs, load, striped, span)
         computing = gpu_hit_ns(costs, load) if costs.pipelined else time[ON_GPU]
         use[ON_GPU, GPU_TIME] = computing
-        use[ON_GPU, PCIE_TIME] = max(costs.pcie_ns, dram_ns(costs, striped, span))
+        reading = dram_ns(costs, striped, span)
+        use[ON_GPU, PCIE_TIME] = max(costs.pcie_ns, reading)
+        if costs.shared:  # stripes come as fast as the slowest channel: the CPU waits meanwhile
+            use[ON_GPU, CPU_TIME] = reading
         add_read(costs, use[ON_GPU], striped, dimm, span)
     if devices[ON_CPU] and in_host:
         time[ON_CPU] = cpu_ns(costs, load, striped, span)
