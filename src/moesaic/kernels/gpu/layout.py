@@ -1,0 +1,69 @@
+"""Where things are in a packed block, in numbers that Triton kernels take as constants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moesaic.kernels.base import ExpertShape
+
+STRIP = 16  # outputs per strip
+_INPUTS_PER_TILE = {16: 32, 8: 64, 4: 32}
+_INPUTS_PER_SCALE = {16: 0, 8: 256, 4: 32}
+BITS = {"bf16": 16, "int8": 8, "int4": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixWords:
+    """One packed matrix; sizes in 32-bit words."""
+
+    outputs: int
+    inputs: int
+    bits: int
+
+    @property
+    def strips(self) -> int:
+        return -(-self.outputs // STRIP)
+
+    @property
+    def per_word(self) -> int:
+        return 32 // self.bits
+
+    @property
+    def rows(self) -> int:
+        """Rows of 16 words in a strip, padding included."""
+        tile = _INPUTS_PER_TILE[self.bits]
+        return -(-self.inputs // tile) * tile // self.per_word
+
+    @property
+    def scale_words(self) -> int:
+        group = _INPUTS_PER_SCALE[self.bits]
+        scales = -(-self.inputs // group) * STRIP * 2 if group else 0
+        return -(-scales // 64) * 16
+
+    @property
+    def strip_words(self) -> int:
+        return self.scale_words + self.rows * STRIP
+
+
+@dataclass(frozen=True, slots=True)
+class BlockWords:
+    """A whole expert: strips of gate and up in turns, then those of down."""
+
+    shape: ExpertShape
+    dtype: str
+
+    @property
+    def up(self) -> MatrixWords:
+        return MatrixWords(self.shape.intermediate, self.shape.hidden, BITS[self.dtype])
+
+    @property
+    def down(self) -> MatrixWords:
+        return MatrixWords(self.shape.hidden, self.shape.intermediate, BITS[self.dtype])
+
+    @property
+    def down_offset(self) -> int:
+        return 2 * self.up.strips * self.up.strip_words
+
+    @property
+    def bytes(self) -> int:
+        return 4 * (self.down_offset + self.down.strips * self.down.strip_words)
