@@ -78,8 +78,7 @@ def measure(
 
 def sweep(model: str, dtype: str) -> list[dict]:
     tried = []
-    for rows, warps, strips in itertools.product((32, 64, 128, 256), (2, 4, 8), (1, 2, 4)):
-        tuning = Tuning(rows, warps, rows, warps, strips)
+    for tuning in itertools.starmap(Tuning, itertools.product((128, 256), (3, 4), (4, 8), (1, 2, 4))):
         tried.append(measure(model, dtype, 1, tuning=tuning))
     return sorted(tried, key=lambda row: row["us"])[:5]
 

@@ -70,7 +70,8 @@ def test_every_pair_gets_its_experts_result(
         for pair in pairs:
             want = expected(shape, meant[expert], x[pair // top_k])
             error = (kernel.parts[pair].cpu() - want).norm() / want.norm()
-            assert error < (0.012 if dtype == "int4" and tokens > 1 else 0.006), (expert, pair)
+            rounded = dtype == "int4" and (tokens > 1 or DEVICE == "cpu")  # weights, to bf16
+            assert error < (0.012 if rounded else 0.006), (expert, pair)
     computed = {pair for pairs in rows for pair in pairs}
     for pair in set(range(tokens * top_k)) - computed:
         assert kernel.parts[pair].isnan().all()

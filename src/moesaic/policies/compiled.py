@@ -9,7 +9,6 @@ the file a function stands in, and would go on using old code of the functions i
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -19,6 +18,8 @@ from shutil import rmtree
 from typing import Any, TypeVar
 
 import numba
+
+from moesaic.core.folders import cache_folder
 
 KEPT = 4  # folders of compiled code for other versions of the sources
 
@@ -56,8 +57,7 @@ def _cache_folder() -> str:
     digest = sha256()
     for source in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(source.read_bytes())
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "moesaic" / "compiled" / digest.hexdigest()[:16]
+    folder = cache_folder() / "compiled" / digest.hexdigest()[:16]
     _forget_old_ones(folder)
     return str(folder)
 

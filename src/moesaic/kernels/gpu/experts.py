@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 import triton.language as tl
 
 from moesaic.kernels.base import ExpertShape
-from moesaic.kernels.gpu import matrix, vector
+from moesaic.kernels.gpu import matrix
+from moesaic.kernels.gpu.driver import Function, Module, architecture
 from moesaic.kernels.gpu.layout import BITS, BlockWords
+from moesaic.kernels.gpu.nvrtc import compile_source
 from moesaic.kernels.gpu.table import TableShape
 
 _ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh"}
@@ -23,13 +26,13 @@ def supports(shape: ExpertShape, dtype: str) -> bool:
 
 
 class Tuning(NamedTuple):
-    """How the one-row kernels are cut: rows of words that are read at a time, warps, and strips
-    of the down matrix per program."""
+    """How the one-row kernels are cut: threads of a block, blocks that must fit a multiprocessor
+    together, 16-byte reads that a thread has under way per strip, strips of the down matrix that a
+    block computes."""
 
-    up_rows: int = 64
-    up_warps: int = 4
-    down_rows: int = 64
-    down_warps: int = 4
+    threads: int = 256
+    min_blocks: int = 3
+    unroll: int = 4
     down_strips: int = 2
 
 
@@ -53,34 +56,42 @@ class GpuExperts:
     def launch(self, table: torch.Tensor, x: torch.Tensor) -> None:
         """`parts[pair]` becomes the expert's result for the pair's token, not yet weighted, for
         all pairs in the table. x [tokens, hidden] bf16."""
-        if self._tokens == 1:
+        if self._tokens == 1 and x.is_cuda:
             self._vector(table, x)
         else:
             self._matrix(table, x)
 
     def _places(self) -> dict[str, int]:
         shape = self.table_shape
-        return {"FIRSTS_AT": shape.firsts_at, "ROWS_AT": shape.rows_at}
+        return {
+            "FILLS_AT": shape.fills_at, "WAITS_AT": shape.waits_at,
+            "FIRSTS_AT": shape.firsts_at, "ROWS_AT": shape.rows_at,
+        }  # fmt: skip
+
+    @cached_property
+    def _one_row(self) -> tuple[Function, Function]:
+        tuning = self._tuning
+        defines = {
+            **self._places(), "HIDDEN": self.shape.hidden, "INTERMEDIATE": self.shape.intermediate,
+            "TOP_K": self._top_k, "BITS": self.words.up.bits,
+            "ACTIVATION": list(_ACTIVATIONS).index(self.shape.activation),
+            "THREADS": tuning.threads, "MIN_BLOCKS": tuning.min_blocks,
+            "UNROLL": tuning.unroll, "DOWN_COUNT": self._down_strips,
+        }  # fmt: skip
+        module = Module(compile_source("experts", defines, architecture()))
+        return module.function("up_vector"), module.function("down_vector")
+
+    @property
+    def _down_strips(self) -> int:
+        wanted = self._tuning.down_strips
+        return wanted if self.words.down.strips % wanted == 0 else 1
 
     def _vector(self, table: torch.Tensor, x: torch.Tensor) -> None:
-        tuning = self._tuning
-        up, down, shape = self.words.up, self.words.down, self.table_shape
-        common: dict[str, Any] = {
-            **self._places(), "FILLS_AT": shape.fills_at, "BITS": up.bits,
-        }  # fmt: skip
-        vector.up_vector[(up.strips, shape.experts)](
-            table, x, self._inner, self.shape.hidden, self.shape.intermediate, self._top_k,
-            ROWS=up.rows, SCALE_WORDS=up.scale_words, STRIP_WORDS=up.strip_words,
-            ACTIVATION=_ACTIVATIONS[self.shape.activation], P=tuning.up_rows,
-            num_warps=tuning.up_warps, **common,
-        )  # fmt: skip
-        strips = tuning.down_strips if down.strips % tuning.down_strips == 0 else 1
-        vector.down_vector[(down.strips // strips, shape.experts)](
-            table, self._inner, self.parts, self.shape.hidden, self.shape.intermediate,
-            ROWS=down.rows, SCALE_WORDS=down.scale_words, STRIP_WORDS=down.strip_words,
-            DOWN_AT=self.words.down_offset, P=tuning.down_rows, STRIPS=strips,
-            num_warps=tuning.down_warps, **common,
-        )  # fmt: skip
+        up, down = self._one_row
+        experts, threads = self.table_shape.experts, self._tuning.threads
+        up((self.words.up.strips, experts), threads, table, x, self._inner)
+        grid = (self.words.down.strips // self._down_strips, experts)
+        down(grid, threads, table, self._inner, self.parts)
 
     def _matrix(self, table: torch.Tensor, x: torch.Tensor) -> None:
         up, down, shape = self.words.up, self.words.down, self.table_shape

@@ -12,13 +12,41 @@ from moesaic.kernels.gpu.unpack import activate, plane
 
 
 @triton.jit
+def _find(
+    table, expert,
+    FILLS_AT: tl.constexpr, WAITS_AT: tl.constexpr,
+):  # fmt: skip
+    """An expert's block and the slot to fill, as addresses, once its copy has ended."""
+    ticket = tl.load(table + WAITS_AT + expert)
+    if ticket != 0:
+        flag = tl.load(table + 1).to(tl.pointer_type(tl.int32))
+        while tl.load(flag, volatile=True) < ticket:
+            pass
+    return tl.load(table + 8 + expert), tl.load(table + FILLS_AT + expert)
+
+
+@triton.jit
+def _copy_scales(
+    source, fill, wanted,
+    SCALE_WORDS: tl.constexpr, STRIP_WORDS: tl.constexpr, STRIPS: tl.constexpr,
+    STEP: tl.constexpr,
+):  # fmt: skip
+    word = tl.arange(0, 16)
+    for strip in tl.static_range(STRIPS):
+        for start in range(0, SCALE_WORDS, 16):
+            at = strip * STEP * STRIP_WORDS + start + word
+            tl.store(fill + at, tl.load(source + at), mask=wanted & (word < 16))
+
+
+@triton.jit
 def _strips_dot(
-    source, x, x_rows, inside_row, inputs, width,
+    source, fill, wanted, x, x_rows, inside_row, inputs, width,
     ROWS: tl.constexpr, SCALE_WORDS: tl.constexpr, STRIP_WORDS: tl.constexpr,
     BITS: tl.constexpr, P: tl.constexpr, STRIPS: tl.constexpr, STEP: tl.constexpr,
     M: tl.constexpr, DOT: tl.constexpr,
 ):  # fmt: skip
-    """fp32 [M, 16 * STRIPS] of strips that stand STEP strips apart. `x_rows` are the rows' first
+    """fp32 [M, 16 * STRIPS] of strips that stand STEP strips apart; what is read is written to
+    `fill` where that is `wanted`. `x_rows` are the rows' first
     values in `x`; `width` inputs of them count. Triton's interpreter multiplies bf16 wrongly: DOT is
     fp32 there, and the same numbers are multiplied."""
     PER_WORD: tl.constexpr = 32 // BITS
@@ -27,10 +55,13 @@ def _strips_dot(
     lane = column % 16
     row = tl.arange(0, P)
     total = tl.zeros((M, 16 * STRIPS), dtype=tl.float32)
+    if SCALE_WORDS > 0:
+        _copy_scales(source, fill, wanted, SCALE_WORDS, STRIP_WORDS, STRIPS, STEP)
     for start in range(0, ROWS, P):
         inside = start + row < ROWS
         at = strip_at[None, :] + SCALE_WORDS + (start + row)[:, None] * 16 + lane[None, :]
         words = tl.load(source + at, mask=inside[:, None], other=0)
+        tl.store(fill + at, words, mask=inside[:, None] & wanted)
         first = (start + row) * PER_WORD
         there = inside_row[:, None] & (first < width)[None, :]
         if BITS == 4:
@@ -54,6 +85,7 @@ def _strips_dot(
 @triton.jit
 def up_matrix(
     table, x, inner, hidden, intermediate, top_k,
+    FILLS_AT: tl.constexpr, WAITS_AT: tl.constexpr,
     FIRSTS_AT: tl.constexpr, ROWS_AT: tl.constexpr,
     ROWS: tl.constexpr, SCALE_WORDS: tl.constexpr, STRIP_WORDS: tl.constexpr,
     BITS: tl.constexpr, ACTIVATION: tl.constexpr,
@@ -63,23 +95,25 @@ def up_matrix(
     expert, strip = tl.program_id(1), tl.program_id(0) * STRIPS
     if expert >= tl.load(table):
         return
-    block = tl.load(table + 8 + expert)
     first = tl.load(table + FIRSTS_AT + expert)
     end = tl.load(table + FIRSTS_AT + expert + 1)
     start = first + tl.program_id(2) * M
     if start >= end:
         return
+    block, fill = _find(table, expert, FILLS_AT, WAITS_AT)
+    wanted = (fill != 0) & (tl.program_id(2) == 0)
     gate_at = block.to(tl.pointer_type(tl.int32)) + 2 * strip * STRIP_WORDS
+    fill_at = fill.to(tl.pointer_type(tl.int32)) + 2 * strip * STRIP_WORDS
     output = strip * 16 + tl.arange(0, 16 * STRIPS)
     at = start + tl.arange(0, M)
     pair = tl.load(table + ROWS_AT + at, mask=at < end, other=0)
     x_rows = (pair // top_k) * hidden
     gate = _strips_dot(
-        gate_at, x, x_rows, at < end, hidden, hidden,
+        gate_at, fill_at, wanted, x, x_rows, at < end, hidden, hidden,
         ROWS, SCALE_WORDS, STRIP_WORDS, BITS, P, STRIPS, 2, M, DOT,
     )  # fmt: skip
     up = _strips_dot(
-        gate_at + STRIP_WORDS, x, x_rows, at < end, hidden, hidden,
+        gate_at + STRIP_WORDS, fill_at + STRIP_WORDS, wanted, x, x_rows, at < end, hidden, hidden,
         ROWS, SCALE_WORDS, STRIP_WORDS, BITS, P, STRIPS, 2, M, DOT,
     )  # fmt: skip
     value = (activate(gate, ACTIVATION) * up).to(tl.bfloat16)
@@ -90,6 +124,7 @@ def up_matrix(
 @triton.jit
 def down_matrix(
     table, inner, parts, hidden, intermediate,
+    FILLS_AT: tl.constexpr, WAITS_AT: tl.constexpr,
     FIRSTS_AT: tl.constexpr, ROWS_AT: tl.constexpr, DOWN_AT: tl.constexpr,
     ROWS: tl.constexpr, SCALE_WORDS: tl.constexpr, STRIP_WORDS: tl.constexpr,
     BITS: tl.constexpr, P: tl.constexpr, STRIPS: tl.constexpr, M: tl.constexpr,
@@ -98,18 +133,20 @@ def down_matrix(
     expert, strip = tl.program_id(1), tl.program_id(0) * STRIPS
     if expert >= tl.load(table):
         return
-    block = tl.load(table + 8 + expert)
     first = tl.load(table + FIRSTS_AT + expert)
     end = tl.load(table + FIRSTS_AT + expert + 1)
     start = first + tl.program_id(2) * M
     if start >= end:
         return
+    block, fill = _find(table, expert, FILLS_AT, WAITS_AT)
+    wanted = (fill != 0) & (tl.program_id(2) == 0)
     source = block.to(tl.pointer_type(tl.int32)) + DOWN_AT + strip * STRIP_WORDS
+    target = fill.to(tl.pointer_type(tl.int32)) + DOWN_AT + strip * STRIP_WORDS
     output = strip * 16 + tl.arange(0, 16 * STRIPS)
     at = start + tl.arange(0, M)
     pair = tl.load(table + ROWS_AT + at, mask=at < end, other=0)
     total = _strips_dot(
-        source, inner, pair * intermediate, at < end, intermediate, intermediate,
+        source, target, wanted, inner, pair * intermediate, at < end, intermediate, intermediate,
         ROWS, SCALE_WORDS, STRIP_WORDS, BITS, P, STRIPS, 1, M, DOT,
     )  # fmt: skip
     there = (at < end)[:, None] & (output < hidden)[None, :]

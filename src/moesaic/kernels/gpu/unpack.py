@@ -11,45 +11,6 @@ import triton.language as tl
 
 
 @triton.jit
-def low_half(word):
-    """The bf16 value in the lower half of a word, as fp32."""
-    return (word << 16).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def high_half(word):
-    return (word & -65536).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def dot_words(words, x, at, inside, BITS: tl.constexpr):
-    """Products of a block of words [P, N] with inputs `x` (bf16; `at` [P] is the first input of a
-    word's), summed within the word: fp32 [P, N]. Scales are not applied."""
-    if BITS == 16:
-        x0 = tl.load(x + at, mask=inside, other=0).to(tl.float32)[:, None]
-        x1 = tl.load(x + at + 1, mask=inside, other=0).to(tl.float32)[:, None]
-        return low_half(words) * x0 + high_half(words) * x1
-    elif BITS == 8:
-        total = tl.zeros(words.shape, dtype=tl.float32)
-        for i in tl.static_range(4):
-            xi = tl.load(x + at + i, mask=inside, other=0).to(tl.float32)[:, None]
-            total += ((words << (24 - 8 * i)) >> 24).to(tl.float32) * xi
-        return total
-    else:
-        # Codes are stored as code + 8. With the exponent of 128 above it, a nibble is the bf16
-        # number 128 + code + 8: no conversion, one correction by 136 times the sum of inputs.
-        total = tl.zeros(words.shape, dtype=tl.float32)
-        inputs = tl.zeros(at.shape, dtype=tl.float32)
-        for j in tl.static_range(4):
-            pair = ((words >> (4 * j)) & 0x000F000F) | 0x43004300
-            x0 = tl.load(x + at + 2 * j, mask=inside, other=0).to(tl.float32)
-            x1 = tl.load(x + at + 2 * j + 1, mask=inside, other=0).to(tl.float32)
-            total += low_half(pair) * x0[:, None] + high_half(pair) * x1[:, None]
-            inputs += x0 + x1
-        return total - 136.0 * inputs[:, None]
-
-
-@triton.jit
 def plane(words, i: tl.constexpr, BITS: tl.constexpr):
     """Value i of every word, as bf16: exact, scales are not applied."""
     if BITS == 16:
