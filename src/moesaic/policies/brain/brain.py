@@ -160,8 +160,15 @@ class Brain:
         self._decided = (routing, kept, plan)
         return plan
 
+    def reserve(self, tokens: int, ranks: int) -> None:
+        """Space for steps of so many tokens, for a body that fills the buffer itself: it must not
+        move afterwards."""
+        self._grow(tokens, tokens * ranks)
+
     def _make_space(self, routing: LayerRouting) -> None:
-        tokens, entries = len(routing.experts), max(routing.ranked.size, routing.experts.size)
+        self._grow(len(routing.experts), max(routing.ranked.size, routing.experts.size))
+
+    def _grow(self, tokens: int, entries: int) -> None:
         if tokens >= self._cost_tokens:
             self.belief = self._belief.covering(tokens)
         if entries > self._entries:
