@@ -96,7 +96,7 @@ void Conductor::run() {
     {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [this] { return state_ == State::running || state_ == State::stopping; });
-      if (state_ == State::stopping) return;
+      if (state_ == State::stopping) return release_gpu();
     }
     std::string error;
     try {

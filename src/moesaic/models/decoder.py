@@ -41,16 +41,16 @@ class Decoder:
     ) -> None:
         self.architecture = architecture
         self.layers = tuple(layers)
-        self._embedding = embedding
-        self._norm = norm
-        self._head = head
-        self._frequencies = frequencies(architecture.rope).to(embedding.device)
+        self.embedding = embedding
+        self.norm = norm
+        self.head = head
+        self.frequencies = frequencies(architecture.rope).to(embedding.device)
         blocks = (layer.feed_forward for layer in self.layers)
         self._routed = tuple(block for block in blocks if isinstance(block, RoutedBlock))
 
     @property
     def dtype(self) -> torch.dtype:
-        return self._embedding.dtype
+        return self.embedding.dtype
 
     def walk(
         self,
@@ -65,8 +65,8 @@ class Decoder:
         takes; the cache remembers the tokens only when all layers are done. `counts` [tokens] says
         how many experts each token uses (None: all of top-k). Whoever drives the walk does so in
         torch's inference mode."""
-        step = make_batch(self.architecture.rope, self._frequencies, segments, cache)
-        stream = functional.embedding(tokens, self._embedding)
+        step = make_batch(self.architecture.rope, self.frequencies, segments, cache)
+        stream = functional.embedding(tokens, self.embedding)
         for layer in self.layers:
             stream = stream + layer.attention(layer.attention_norm(stream), step)
             block = layer.feed_forward
@@ -80,7 +80,7 @@ class Decoder:
             stream = stream + total
         for slot, count in segments:
             cache.advance(slot, count)
-        return self._norm(stream)
+        return self.norm(stream)
 
     def forward(
         self,
@@ -104,7 +104,7 @@ class Decoder:
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[rows, vocabulary]; give only the rows that are wanted, the vocabulary is wide."""
         with torch.inference_mode():
-            return linear(hidden, self._head)
+            return linear(hidden, self.head)
 
     def gate(self, layer: int, stream: torch.Tensor) -> Choice:
         """A routed layer's own router applied to an earlier residual stream (`Routed.stream`):

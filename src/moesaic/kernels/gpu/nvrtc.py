@@ -41,7 +41,7 @@ def _package_folders() -> list[Path]:
     return [p for root in nvidia.__path__ for p in Path(root).glob("*/lib")]
 
 
-def compile_source(name: str, defines: Mapping[str, int], architecture: str) -> bytes:
+def compile_source(name: str, defines: Mapping[str, int | float], architecture: str) -> bytes:
     """Machine code of `source/NAME.cu` for an architecture such as "sm_90", with macros set."""
     text = (resources.files(__package__) / "source" / f"{name}.cu").read_text()
     options = [f"--gpu-architecture={architecture}", "--std=c++17"]

@@ -1,0 +1,226 @@
+// Small kernels of a decode step, fused so that a layer takes few launches. Compiled at run time for one model; every
+// constant in capitals is a macro. Rounding follows the PyTorch modules in models/: norms and sums in fp32, rounded to
+// bf16 where those round.
+
+typedef unsigned int u32;
+typedef unsigned short u16;
+typedef long long i64;
+
+#define INFINITY __int_as_float(0x7f800000)
+
+__device__ __forceinline__ float wide(u16 half) { return __uint_as_float(u32(half) << 16); }
+__device__ __forceinline__ u16 to_bf16(float value) {
+  const u32 bits = __float_as_uint(value);
+  if (value != value) return u16(bits >> 16 | 0x40);
+  return u16((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+__device__ __forceinline__ float rounded(float value) { return wide(to_bf16(value)); }
+
+// Of all threads of a block (at most 1024).
+__device__ float block_sum(float value) {
+  __shared__ float sums[32];
+  for (int step = 16; step; step /= 2) value += __shfl_xor_sync(~0u, value, step);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = threadIdx.x % 32 < blockDim.x / 32 ? sums[threadIdx.x % 32] : 0.0f;
+  for (int step = 16; step; step /= 2) value += __shfl_xor_sync(~0u, value, step);
+  return value;
+}
+
+constexpr int PER_THREAD = (HIDDEN + 255) / 256;
+
+// stream[token] holds HIDDEN values in registers: normalises them into `out`.
+__device__ void norm_into(const float (&values)[PER_THREAD], const u16* weight, u16* out) {
+  float square = 0;
+  for (int i = 0; i < PER_THREAD; ++i) square += values[i] * values[i];
+  const float scale = rsqrtf(block_sum(square) / HIDDEN + NORM_EPS);
+  for (int i = 0; i < PER_THREAD; ++i) {
+    const int at = threadIdx.x + i * 256;
+    if (at < HIDDEN) out[at] = to_bf16(wide(weight[at]) * rounded(values[i] * scale));
+  }
+}
+
+// Words from pinned memory to the GPU's: later kernels read them faster.
+extern "C" __global__ void fetch(const i64* from, i64* to, i64 words) {
+  for (i64 i = threadIdx.x; i < words; i += blockDim.x) to[i] = from[i];
+}
+
+// stream += addend (where there is one); out = norm(stream). One block of 256 threads per token.
+extern "C" __global__ void add_norm(u16* stream, const u16* addend, const u16* weight, u16* out) {
+  const i64 row = i64(blockIdx.x) * HIDDEN;
+  float values[PER_THREAD];
+  for (int i = 0; i < PER_THREAD; ++i) {
+    const int at = threadIdx.x + i * 256;
+    values[i] = at < HIDDEN ? wide(stream[row + at]) : 0.0f;
+    if (at < HIDDEN && addend) {
+      values[i] = rounded(values[i] + wide(addend[row + at]));
+      stream[row + at] = to_bf16(values[i]);
+    }
+  }
+  norm_into(values, weight, out + row);
+}
+
+// stream += the experts' sum, of the GPU's parts and the CPU's, and shared experts where there are any; then the norm
+// that comes next. `table` is the GPU's copy; `cpu_sum` is pinned memory.
+extern "C" __global__ void combine(const i64* table, const float* parts, const float* cpu_sum, const u16* shared,
+                                   u16* stream, const u16* weight, u16* out) {
+  const i64 token = blockIdx.x, row = token * HIDDEN;
+  const float* shares = reinterpret_cast<const float*>(table + SHARES_AT) + token * TOP_K;
+  const bool on_cpu = table[2] != 0;
+  float values[PER_THREAD];
+  for (int i = 0; i < PER_THREAD; ++i) {
+    const int at = threadIdx.x + i * 256;
+    values[i] = on_cpu && at < HIDDEN ? cpu_sum[row + at] : 0.0f;
+  }
+  for (int k = 0; k < TOP_K; ++k) {
+    const float share = shares[k];
+    if (share == 0.0f) continue;
+    for (int i = 0; i < PER_THREAD; ++i) {
+      const int at = threadIdx.x + i * 256;
+      if (at < HIDDEN) values[i] += share * parts[(token * TOP_K + k) * HIDDEN + at];
+    }
+  }
+  for (int i = 0; i < PER_THREAD; ++i) {
+    const int at = threadIdx.x + i * 256;
+    if (at >= HIDDEN) continue;
+    float total = rounded(values[i]);
+    if (shared) total = rounded(total + wide(shared[row + at]));
+    values[i] = rounded(wide(stream[row + at]) + total);
+    stream[row + at] = to_bf16(values[i]);
+  }
+  norm_into(values, weight, out + row);
+}
+
+#ifdef HEADS
+// Normalises (where the model does) and turns queries and keys, and writes keys and values into the cache. A block per
+// token and head, queries first, then keys, then values; HEAD_DIM threads. `qkv` [tokens, HEADS + 2 KV_HEADS, HEAD_DIM];
+// caches [slots, max_length, KV_HEADS, HEAD_DIM]; `turns` [positions, 2, ROPE_DIM / 2]: cosines and sines.
+extern "C" __global__ void rotate_store(const u16* qkv, const u16* query_norm, const u16* key_norm, const float* turns,
+                                        const i64* slots, const i64* positions, u16* queries, u16* keys, u16* values,
+                                        i64 max_length) {
+  const i64 token = blockIdx.y;
+  const int head = blockIdx.x, at = threadIdx.x;
+  const u16* from = qkv + (token * (HEADS + 2 * KV_HEADS) + head) * HEAD_DIM;
+  const i64 position = positions[token];
+  const i64 cached = ((slots[token] * max_length + position) * KV_HEADS) * HEAD_DIM;
+  if (head >= HEADS + KV_HEADS) {
+    values[cached + (head - HEADS - KV_HEADS) * HEAD_DIM + at] = from[at];
+    return;
+  }
+  __shared__ float turned[HEAD_DIM];
+  float value = wide(from[at]);
+  const u16* norm = head < HEADS ? query_norm : key_norm;
+  if (norm) {
+    const float scale = rsqrtf(block_sum(value * value) / HEAD_DIM + NORM_EPS);
+    value = rounded(wide(norm[at]) * rounded(value * scale));
+  }
+  turned[at] = value;
+  __syncthreads();
+  constexpr int half = ROPE_DIM / 2;
+  if (at < ROPE_DIM) {
+    const int pair = at % half;
+    const float cos = rounded(turns[position * ROPE_DIM + pair]), sin = rounded(turns[position * ROPE_DIM + half + pair]);
+    const float first = turned[pair], second = turned[pair + half];
+    // Products are rounded before they are added, as PyTorch's bf16 tensors are.
+    value = at < half ? rounded(rounded(first * cos) - rounded(second * sin))
+                      : rounded(rounded(second * cos) + rounded(first * sin));
+  }
+  if (head < HEADS)
+    queries[(token * HEADS + head) * HEAD_DIM + at] = to_bf16(value);
+  else
+    keys[cached + (head - HEADS) * HEAD_DIM + at] = to_bf16(value);
+}
+#endif
+
+// Logits to experts and weights, written to pinned memory with the hidden states. A block of 128 threads per token: one
+// warp chooses, the others copy. Tokens beyond `active` choose nobody. With `replay` [tokens, RANKS] the choice is
+// somebody else's: his experts in order, with their weights and scores.
+constexpr int PER_LANE = (EXPERTS + 31) / 32;
+
+__device__ void softmax_or_sigmoid(float (&scores)[PER_LANE]) {
+  const int lane = threadIdx.x;
+#if SIGMOID
+  for (int i = 0; i < PER_LANE; ++i) scores[i] = 1 / (1 + expf(-scores[i]));
+#else
+  float top = -INFINITY, sum = 0;
+  for (int i = 0; i < PER_LANE; ++i) top = fmaxf(top, scores[i]);
+  for (int step = 16; step; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
+  for (int i = 0; i < PER_LANE; ++i) sum += scores[i] = lane + 32 * i < EXPERTS ? expf(scores[i] - top) : 0.0f;
+  for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+  for (int i = 0; i < PER_LANE; ++i) scores[i] /= sum;
+#endif
+}
+
+extern "C" __global__ void route(const void* logits, const float* bias, const u16* x, const i64* active,
+                                 const i64* replay, const float* replay_scores, const float* replay_weights, u16* hidden,
+                                 i64* ids, float* weights, i64* ranked, float* ranked_scores) {
+  const i64 token = blockIdx.x;
+  if (threadIdx.x >= 32) {
+    const uint4* from = reinterpret_cast<const uint4*>(x + token * HIDDEN);
+    uint4* to = reinterpret_cast<uint4*>(hidden + token * HIDDEN);
+    for (int i = threadIdx.x - 32; i < HIDDEN / 8; i += 96) to[i] = from[i];
+    return;
+  }
+  const int lane = threadIdx.x;
+  ids += token * TOP_K, weights += token * TOP_K, ranked += token * RANKS, ranked_scores += token * RANKS;
+  if (token >= *active) {
+    for (int i = lane; i < TOP_K; i += 32) ids[i] = -1, weights[i] = 0;
+    for (int i = lane; i < RANKS; i += 32) ranked[i] = -1, ranked_scores[i] = 0;
+    return;
+  }
+  if (replay) {
+    for (int i = lane; i < RANKS; i += 32) {
+      ranked[i] = replay[token * RANKS + i], ranked_scores[i] = replay_scores[token * RANKS + i];
+      if (i < TOP_K) ids[i] = replay[token * RANKS + i], weights[i] = replay_weights[token * TOP_K + i];
+    }
+    return;
+  }
+  float scores[PER_LANE], preference[PER_LANE];
+  for (int i = 0; i < PER_LANE; ++i) {
+    const int expert = lane + 32 * i;
+    scores[i] = -INFINITY;
+    if (expert < EXPERTS)
+#if LOGITS_FP32
+      scores[i] = static_cast<const float*>(logits)[token * EXPERTS + expert];
+#else
+      scores[i] = wide(static_cast<const u16*>(logits)[token * EXPERTS + expert]);
+#endif
+  }
+  softmax_or_sigmoid(scores);
+  for (int i = 0; i < PER_LANE; ++i) {
+    const int expert = lane + 32 * i;
+    preference[i] = expert < EXPERTS ? scores[i] + (bias ? bias[expert] : 0.0f) : -INFINITY;
+  }
+  float mine = 0, total = 0;  // lane r keeps the score of rank r, as far as it is among the top k
+  for (int rank = 0; rank < RANKS; ++rank) {
+    float best = -INFINITY, score = 0;
+    int expert = EXPERTS;
+    for (int i = 0; i < PER_LANE; ++i)
+      if (preference[i] > best) best = preference[i], expert = lane + 32 * i, score = scores[i];
+    for (int step = 16; step; step /= 2) {
+      const float other = __shfl_xor_sync(~0u, best, step), other_score = __shfl_xor_sync(~0u, score, step);
+      const int other_expert = __shfl_xor_sync(~0u, expert, step);
+      if (other > best || (other == best && other_expert < expert))
+        best = other, expert = other_expert, score = other_score;
+    }
+    for (int i = 0; i < PER_LANE; ++i)
+      if (lane + 32 * i == expert) preference[i] = -INFINITY;
+    if (rank < TOP_K) {
+      total += score;
+      if (lane == rank) mine = score;
+      if (lane == 0) ids[rank] = expert;
+    }
+    if (lane == 0) ranked[rank] = expert, ranked_scores[rank] = score;
+  }
+  if (lane < TOP_K) {
+#if NORMALIZED
+    mine /= total + (SIGMOID ? 1e-20f : 0.0f);
+#endif
+    mine *= FACTOR;
+#if ROUND_WEIGHTS
+    mine = rounded(mine);
+#endif
+    weights[lane] = mine;
+  }
+}

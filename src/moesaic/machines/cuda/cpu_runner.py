@@ -1,0 +1,48 @@
+"""The native CPU kernels as C functions, for the conductor: a pool of workers and a runner on it."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_double, c_int32, c_void_p
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.kernels.base import ExpertShape
+from moesaic.kernels.native import ACTIVATIONS, DTYPES
+from moesaic.machines.cuda.conductor import CpuExperts
+
+SPIN_US = 5000.0  # workers stay awake between the layers of a step, and from token to token
+
+
+class CpuRunner:
+    """`threads` counts the conductor, which helps while it waits."""
+
+    def __init__(self, shape: ExpertShape, dtype: str, threads: int, tiles_from: int) -> None:
+        from moesaic.kernels import _native
+
+        self._library = library = ctypes.CDLL(str(_native.__file__))
+        library.moesaic_pool_create.restype = c_void_p
+        library.moesaic_pool_create.argtypes = (POINTER(c_int32), c_int32, c_double)
+        library.moesaic_runner_create.restype = c_void_p
+        library.moesaic_runner_create.argtypes = (c_void_p, *[c_int32] * 6)
+        library.moesaic_last_error.restype = c_char_p
+        workers = threads - 1
+        cores = (c_int32 * workers)(*[-1] * workers)
+        self._pool = library.moesaic_pool_create(cores, workers, SPIN_US)
+        self._runner = self._pool and library.moesaic_runner_create(
+            self._pool, DTYPES[dtype], shape.hidden, shape.intermediate,
+            ACTIVATIONS[shape.activation], 0, tiles_from,
+        )  # fmt: skip
+        if not self._runner:
+            raise ImpossibleSetting(f"no CPU kernels: {library.moesaic_last_error().decode()}")
+
+    def addresses(self) -> CpuExperts:
+        names = ("moesaic_submit", "moesaic_wait", "moesaic_last_error")
+        found = (ctypes.cast(getattr(self._library, n), c_void_p).value or 0 for n in names)
+        return CpuExperts(self._runner, *found)
+
+    def close(self) -> None:
+        library = self._library
+        library.moesaic_runner_destroy.argtypes = (c_void_p,)
+        library.moesaic_pool_destroy.argtypes = (c_void_p,)
+        library.moesaic_runner_destroy(self._runner)
+        library.moesaic_pool_destroy(self._pool)

@@ -1,0 +1,29 @@
+"""Moves a network's weights to a device: the same tree of values, other tensors."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from typing import TypeVar
+
+import torch
+
+from moesaic.models.feed_forward import RoutedBlock
+
+T = TypeVar("T")
+
+
+def placed(value: T, device: str) -> T:
+    """A tensor, or a tuple or dataclass that holds some, on a device. What computes natively on
+    the CPU is left out."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, tuple):
+        parts = (placed(each, device) for each in value)
+        named = hasattr(value, "_fields")
+        return type(value)(*parts) if named else type(value)(parts)  # type: ignore[return-value]
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    changes = {each.name: placed(getattr(value, each.name), device) for each in fields(value)}
+    if isinstance(value, RoutedBlock):
+        changes["fused"] = None
+    return replace(value, **changes)
