@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from itertools import pairwise
 from statistics import median
 from time import perf_counter
 
@@ -25,9 +26,10 @@ from moesaic.machines.cuda.decode_step import DecodeStep, Replayed
 from moesaic.machines.cuda.kv_cache import StaticCache
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
 from moesaic.machines.cuda.pinned import Pinned
+from moesaic.models.architecture import Architecture
+from moesaic.models.build import DecoderBuilder
 from moesaic.models.decoder import Decoder
-from moesaic.models.placed import placed
-from moesaic.models.synthetic import synthetic_architecture, synthetic_decoder
+from moesaic.models.synthetic import synthetic_architecture
 from moesaic.policies.belief import Belief
 from moesaic.policies.compose import Composition
 from moesaic.policies.policy_set import PolicySet
@@ -45,11 +47,23 @@ SYSTEMS = {
 }
 
 
-def on_gpu(decoder: Decoder) -> Decoder:
-    return Decoder(
-        decoder.architecture, decoder.embedding.cuda(), placed(decoder.layers, "cuda"),
-        placed(decoder.norm, "cuda"), decoder.head.cuda(),
-    )  # fmt: skip
+class GpuRandom:
+    """Weights made up where they are used: the CPU takes half a minute for them."""
+
+    def tensor(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        like = {"dtype": dtype or torch.bfloat16, "device": "cuda"}
+        if len(shape) == 1:
+            return torch.ones(shape, **like)
+        return torch.randn(shape, **like) * shape[-1] ** -0.5
+
+    def empty(self, values: int) -> torch.Tensor:
+        return torch.empty(values, dtype=torch.bfloat16, device="cuda")
+
+
+def random_decoder(architecture: Architecture) -> Decoder:
+    return DecoderBuilder(
+        architecture, GpuRandom(), lambda layer: f"model.layers.{layer}.mlp", "reference"
+    ).build()
 
 
 class Machine:
@@ -57,8 +71,8 @@ class Machine:
 
     def __init__(self, model: str, layers: int, dtype: str, threads: int, length: int) -> None:
         started = perf_counter()
-        decoder = synthetic_decoder(synthetic_architecture(model, layers), "bf16")
-        self.decoder, self.dtype, self.threads = on_gpu(decoder), dtype, threads
+        decoder = random_decoder(synthetic_architecture(model, layers))
+        self.decoder, self.dtype, self.threads = decoder, dtype, threads
         self.spec = decoder.architecture.spec
         self.store = synthetic_store(decoder, dtype)
         first = self.store.block(0, 0)
@@ -218,6 +232,11 @@ class Run:
             "submit_us": mean([(t.submitted - t.planned) / 1e3 for t in layers]),
             "ahead_us": mean([(t.looked_ahead - t.submitted) / 1e3 for t in layers]),
             "cpu_us": mean([(t.summed - t.submitted) / 1e3 for t in layers]),
+            "gap_us": mean(
+                [(b.routed - a.summed) / 1e3 for a, b in pairwise(layers) if b.routed > a.summed][
+                    : 20 * self.machine.spec.num_moe_layers
+                ]
+            ),
             "finite": bool(torch.isfinite(self.step.logits).all()),
         }  # fmt: skip
 

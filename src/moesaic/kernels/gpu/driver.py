@@ -35,25 +35,50 @@ def check(result: int, call: str) -> None:
         raise CudaFailed(f"{call} failed: {words} ({result})")
 
 
+class _Attribute(ctypes.Structure):
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int * 16))
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p), ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint),
+    )  # fmt: skip
+
+
+_EARLY = 6  # attribute: programmatic stream serialization
+
+
 class Function:
     """A kernel of a module."""
 
     def __init__(self, handle: ctypes.c_void_p) -> None:
         self._handle = handle
 
-    def __call__(self, grid: tuple[int, ...], threads: int, *arguments: torch.Tensor | int) -> None:
+    def __call__(
+        self,
+        grid: tuple[int, ...],
+        threads: int,
+        *arguments: torch.Tensor | int,
+        early: bool = False,
+    ) -> None:
         """Launch on the current stream. Arguments are tensors (their addresses) and 64-bit
-        integers."""
+        integers. `early`: may begin before the kernel in front of it has ended, and waits itself
+        where it needs its results."""
         values = [
             ctypes.c_int64(a.data_ptr() if isinstance(a, torch.Tensor) else a) for a in arguments
         ]
         given = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        sizes = (*grid, *(1,) * (3 - len(grid)))
-        result = library().cuLaunchKernel(
-            self._handle, *sizes, threads, 1, 1, 0, stream, given, None
-        )
-        check(result, "cuLaunchKernel")
+        launch = _Launch()
+        launch.grid = (*grid, *(1,) * (3 - len(grid)))
+        launch.block, launch.shared = (threads, 1, 1), 0
+        launch.stream = torch.cuda.current_stream().cuda_stream
+        attribute = _Attribute(_EARLY, 0)
+        attribute.value[0] = 1
+        launch.attributes, launch.count = ctypes.pointer(attribute), int(early)
+        result = library().cuLaunchKernelEx(ctypes.byref(launch), self._handle, given, None)
+        check(result, "cuLaunchKernelEx")
 
 
 class Module:

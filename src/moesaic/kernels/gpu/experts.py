@@ -31,7 +31,7 @@ class Tuning(NamedTuple):
     block computes."""
 
     threads: int = 256
-    min_blocks: int = 3
+    min_blocks: int = 4
     unroll: int = 4
     down_strips: int = 2
 
@@ -91,7 +91,7 @@ class GpuExperts:
         experts, threads = self.table_shape.experts, self._tuning.threads
         up((self.words.up.strips, experts), threads, table, x, self._inner)
         grid = (self.words.down.strips // self._down_strips, experts)
-        down(grid, threads, table, self._inner, self.parts)
+        down(grid, threads, table, self._inner, self.parts, early=True)
 
     def _matrix(self, table: torch.Tensor, x: torch.Tensor) -> None:
         up, down, shape = self.words.up, self.words.down, self.table_shape

@@ -115,18 +115,15 @@ __device__ __forceinline__ float word_dot(u32 word, const float* x) {
   }
 }
 
-// Adds to total[s][j] this lane's part of output 4 (lane % 4) + j of Count neighbouring strips. `fill`: null, or where
-// to write what was read.
+// A lane's reads of Count neighbouring strips: UNROLL rows of each, and their scales.
 template <int Inputs, int Count>
-__device__ __forceinline__ void strips_dot(const u32* source, u32* fill, const float* inputs, const float* corrections,
-                                           float (&total)[Count][4]) {
+struct Batch {
   using S = Strip<Inputs>;
-  constexpr int loads = divide_up(S::rows, 8);
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-  const int sub = lane / 4, first = lane % 4 * 4;
-  for (int base = warp * UNROLL; base < loads; base += warps * UNROLL) {
-    uint4 words[UNROLL][Count];
-    uint2 scales[UNROLL][Count];
+  uint4 words[UNROLL][Count];
+  uint2 scales[UNROLL][Count];
+
+  __device__ __forceinline__ void read(const u32* source, int base) {
+    const int sub = threadIdx.x % 32 / 4, first = threadIdx.x % 4 * 4;
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
       const int row = (base + u) * 8 + sub;
@@ -139,6 +136,12 @@ __device__ __forceinline__ void strips_dot(const u32* source, u32* fill, const f
           scales[u][s] = __ldg(reinterpret_cast<const uint2*>(strip + (row * PER_WORD / GROUP * 16 + first) / 2));
       }
     }
+  }
+
+  // Adds to total[s][j] this lane's part of output 4 (lane % 4) + j. `fill`: null, or where to write what was read.
+  __device__ __forceinline__ void multiply(u32* fill, int base, const float* inputs, const float* corrections,
+                                           float (&total)[Count][4]) const {
+    const int sub = threadIdx.x % 32 / 4, first = threadIdx.x % 4 * 4;
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
       const int row = (base + u) * 8 + sub;
@@ -163,6 +166,23 @@ __device__ __forceinline__ void strips_dot(const u32* source, u32* fill, const f
         }
       }
     }
+  }
+};
+
+// The first row that a warp reads, in units of eight, and how far apart its batches are.
+__device__ __forceinline__ int first_base() { return threadIdx.x / 32 * UNROLL; }
+__device__ __forceinline__ int base_step() { return blockDim.x / 32 * UNROLL; }
+
+// All of a warp's rows, of which `batch` has been read already.
+template <int Inputs, int Count>
+__device__ __forceinline__ void strips_dot(Batch<Inputs, Count>& batch, const u32* source, u32* fill,
+                                           const float* inputs, const float* corrections,
+                                           float (&total)[Count][4]) {
+  using S = Strip<Inputs>;
+  constexpr int loads = divide_up(S::rows, 8);
+  for (int base = first_base(); base < loads; base += base_step()) {
+    if (base != first_base()) batch.read(source, base);
+    batch.multiply(fill, base, inputs, corrections, total);
   }
   if constexpr (BITS != 16) {
     if (fill)
@@ -192,24 +212,32 @@ __device__ __forceinline__ float reduce(float (&total)[Count][4], float* sums) {
   return sum;
 }
 
+// Kernels that follow may be launched while this one runs; `await_previous` is where they need its results.
+__device__ __forceinline__ void release_next() { asm volatile("griddepcontrol.launch_dependents;"); }
+__device__ __forceinline__ void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
 struct Entry {
   const u32* block;
   u32* fill;
+  u32 ticket;
   i64 pair;
 };
 
+// Reads an expert's entry; false: there are fewer experts.
 __device__ __forceinline__ bool find(const i64* table, int expert, Entry& entry) {
-  if (expert >= table[0]) return false;
-  entry.block = reinterpret_cast<const u32*>(table[8 + expert]);
-  entry.fill = reinterpret_cast<u32*>(table[FILLS_AT + expert]);
-  entry.pair = table[ROWS_AT + table[FIRSTS_AT + expert]];
+  const i64 count = table[0], block = table[8 + expert], fill = table[FILLS_AT + expert];
+  const i64 ticket = table[WAITS_AT + expert], first = table[FIRSTS_AT + expert];
+  if (expert >= count) return false;
+  entry.block = reinterpret_cast<const u32*>(block);
+  entry.fill = reinterpret_cast<u32*>(fill);
+  entry.ticket = u32(ticket);
+  entry.pair = table[ROWS_AT + first];
   return true;
 }
 
-// Until the copy that brings the block has ended. Its ticket is written behind the block's bytes.
-__device__ __forceinline__ void await_copy(const i64* table, int expert) {
-  const u32 ticket = u32(table[WAITS_AT + expert]);
-  if (ticket && threadIdx.x == 0) {
+// Until the copy that brings the block has ended: its ticket is written behind the block's bytes.
+__device__ __forceinline__ void await_copy(const i64* table, u32 ticket) {
+  if (threadIdx.x == 0) {
     const volatile u32* flag = reinterpret_cast<const volatile u32*>(table[1]);
     while (int(*flag - ticket) < 0) __nanosleep(200);
     __threadfence_system();
@@ -221,14 +249,18 @@ __device__ __forceinline__ void await_copy(const i64* table, int expert) {
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) up_vector(const i64* table, const u16* x, u16* inner) {
   __shared__ __align__(16) float inputs[Up::inputs];
   __shared__ float corrections[BITS == 4 ? Up::rows : 1];
-  __shared__ float sums[THREADS / 32 * 32];
+  __shared__ float sums[THREADS];
+  await_previous();
   Entry e;
   if (!find(table, blockIdx.y, e)) return;
-  stage_inputs<HIDDEN>(x + e.pair / TOP_K * HIDDEN, HIDDEN, inputs, corrections);
-  await_copy(table, blockIdx.y);
+  if (e.ticket) await_copy(table, e.ticket);
   const i64 at = i64(2) * blockIdx.x * Up::words;
+  Batch<HIDDEN, 2> batch;
+  batch.read(e.block + at, first_base());
+  stage_inputs<HIDDEN>(x + e.pair / TOP_K * HIDDEN, HIDDEN, inputs, corrections);
   float total[2][4] = {};
-  strips_dot<HIDDEN, 2>(e.block + at, e.fill ? e.fill + at : nullptr, inputs, corrections, total);
+  strips_dot(batch, e.block + at, e.fill ? e.fill + at : nullptr, inputs, corrections, total);
+  release_next();
   const float sum = reduce<2>(total, sums);
   if (threadIdx.x < 32) {
     const float up = __shfl_down_sync(~0u, sum, 16);
@@ -237,17 +269,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) up_vector(cons
   }
 }
 
-// parts[pair] = down(inner[pair]): two strips per block. Grid [down strips / 2, experts].
-extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) down_vector(const i64* table, const u16* inner, float* parts) {
+// parts[pair] = down(inner[pair]): DOWN_COUNT strips per block. Grid [down strips / DOWN_COUNT, experts]. Weights are
+// read while `up_vector` ends; the table is complete before that begins.
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+    down_vector(const i64* table, const u16* inner, float* parts) {
   __shared__ __align__(16) float inputs[Down::inputs];
   __shared__ float corrections[BITS == 4 ? Down::rows : 1];
-  __shared__ float sums[THREADS / 32 * 16 * DOWN_COUNT];
+  __shared__ float sums[THREADS / 2 * DOWN_COUNT];
   Entry e;
   if (!find(table, blockIdx.y, e)) return;
-  stage_inputs<INTERMEDIATE>(inner + e.pair * INTERMEDIATE, INTERMEDIATE, inputs, corrections);
   const i64 at = DOWN_AT + i64(DOWN_COUNT) * blockIdx.x * Down::words;
+  Batch<INTERMEDIATE, DOWN_COUNT> batch;
+  const bool there = !e.ticket;  // else its bytes have arrived only when `up_vector` has seen them
+  if (there) batch.read(e.block + at, first_base());
+  await_previous();
+  if (!there) batch.read(e.block + at, first_base());
+  stage_inputs<INTERMEDIATE>(inner + e.pair * INTERMEDIATE, INTERMEDIATE, inputs, corrections);
   float total[DOWN_COUNT][4] = {};
-  strips_dot<INTERMEDIATE, DOWN_COUNT>(e.block + at, e.fill ? e.fill + at : nullptr, inputs, corrections, total);
+  strips_dot(batch, e.block + at, e.fill ? e.fill + at : nullptr, inputs, corrections, total);
   const float sum = reduce<DOWN_COUNT>(total, sums);
   const int output = blockIdx.x * 16 * DOWN_COUNT + threadIdx.x;
   if (threadIdx.x < 16 * DOWN_COUNT && output < HIDDEN) parts[e.pair * HIDDEN + output] = sum;
