@@ -61,8 +61,8 @@ extern "C" __global__ void add_norm(u16* stream, const u16* addend, const u16* w
   norm_into(values, weight, out + row);
 }
 
-// stream += the experts' sum, of the GPU's parts and the CPU's, and shared experts where there are any; then the norm
-// that comes next. `table` is the GPU's copy; `cpu_sum` is pinned memory.
+// stream += the experts' sum, of the GPU's parts and the CPU's, and shared experts where there are any; then, where one
+// is given, the norm that comes next. `table` is the GPU's copy; `cpu_sum` is pinned memory.
 extern "C" __global__ void combine(const i64* table, const float* parts, const float* cpu_sum, const u16* shared,
                                    u16* stream, const u16* weight, u16* out) {
   const i64 token = blockIdx.x, row = token * HIDDEN;
@@ -89,7 +89,7 @@ extern "C" __global__ void combine(const i64* table, const float* parts, const f
     values[i] = rounded(wide(stream[row + at]) + total);
     stream[row + at] = to_bf16(values[i]);
   }
-  norm_into(values, weight, out + row);
+  if (weight) norm_into(values, weight, out + row);
 }
 
 #ifdef HEADS
@@ -99,6 +99,7 @@ extern "C" __global__ void combine(const i64* table, const float* parts, const f
 extern "C" __global__ void rotate_store(const u16* qkv, const u16* query_norm, const u16* key_norm, const float* turns,
                                         const i64* slots, const i64* positions, u16* queries, u16* keys, u16* values,
                                         i64 max_length) {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
   const i64 token = blockIdx.y;
   const int head = blockIdx.x, at = threadIdx.x;
   const u16* from = qkv + (token * (HEADS + 2 * KV_HEADS) + head) * HEAD_DIM;
@@ -133,13 +134,28 @@ extern "C" __global__ void rotate_store(const u16* qkv, const u16* query_norm, c
 }
 #endif
 
-// Logits to experts and weights, written to pinned memory with the hidden states. A block of 128 threads per token: one
-// warp chooses, the others copy. Tokens beyond `active` choose nobody. With `replay` [tokens, RANKS] the choice is
-// somebody else's: his experts in order, with their weights and scores.
+// Kernels that follow may be launched while this one runs; `await_previous` is where they need its results.
+__device__ __forceinline__ void release_next() { asm volatile("griddepcontrol.launch_dependents;"); }
+__device__ __forceinline__ void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+// ---- A router's logits to experts and weights ----
+
 constexpr int PER_LANE = (EXPERTS + 31) / 32;
 
+// What a token's choice is written to: pinned memory.
+struct Choice {
+  i64* ids;         // [TOP_K]
+  float* weights;   // [TOP_K]
+  i64* ranked;      // [RANKS]
+  float* scores;    // [RANKS]
+};
+
+__device__ __forceinline__ Choice of_token(i64 token, i64* ids, float* weights, i64* ranked, float* scores) {
+  return {ids + token * TOP_K, weights + token * TOP_K, ranked + token * RANKS, scores + token * RANKS};
+}
+
 __device__ void softmax_or_sigmoid(float (&scores)[PER_LANE]) {
-  const int lane = threadIdx.x;
+  const int lane = threadIdx.x % 32;
 #if SIGMOID
   for (int i = 0; i < PER_LANE; ++i) scores[i] = 1 / (1 + expf(-scores[i]));
 #else
@@ -152,41 +168,10 @@ __device__ void softmax_or_sigmoid(float (&scores)[PER_LANE]) {
 #endif
 }
 
-extern "C" __global__ void route(const void* logits, const float* bias, const u16* x, const i64* active,
-                                 const i64* replay, const float* replay_scores, const float* replay_weights, u16* hidden,
-                                 i64* ids, float* weights, i64* ranked, float* ranked_scores) {
-  const i64 token = blockIdx.x;
-  if (threadIdx.x >= 32) {
-    const uint4* from = reinterpret_cast<const uint4*>(x + token * HIDDEN);
-    uint4* to = reinterpret_cast<uint4*>(hidden + token * HIDDEN);
-    for (int i = threadIdx.x - 32; i < HIDDEN / 8; i += 96) to[i] = from[i];
-    return;
-  }
-  const int lane = threadIdx.x;
-  ids += token * TOP_K, weights += token * TOP_K, ranked += token * RANKS, ranked_scores += token * RANKS;
-  if (token >= *active) {
-    for (int i = lane; i < TOP_K; i += 32) ids[i] = -1, weights[i] = 0;
-    for (int i = lane; i < RANKS; i += 32) ranked[i] = -1, ranked_scores[i] = 0;
-    return;
-  }
-  if (replay) {
-    for (int i = lane; i < RANKS; i += 32) {
-      ranked[i] = replay[token * RANKS + i], ranked_scores[i] = replay_scores[token * RANKS + i];
-      if (i < TOP_K) ids[i] = replay[token * RANKS + i], weights[i] = replay_weights[token * TOP_K + i];
-    }
-    return;
-  }
-  float scores[PER_LANE], preference[PER_LANE];
-  for (int i = 0; i < PER_LANE; ++i) {
-    const int expert = lane + 32 * i;
-    scores[i] = -INFINITY;
-    if (expert < EXPERTS)
-#if LOGITS_FP32
-      scores[i] = static_cast<const float*>(logits)[token * EXPERTS + expert];
-#else
-      scores[i] = wide(static_cast<const u16*>(logits)[token * EXPERTS + expert]);
-#endif
-  }
+// One warp chooses for one token: lane l has the logits of experts l, l + 32, ... (-infinity beyond the last).
+__device__ void choose(float (&scores)[PER_LANE], const float* bias, const Choice& to) {
+  const int lane = threadIdx.x % 32;
+  float preference[PER_LANE];
   softmax_or_sigmoid(scores);
   for (int i = 0; i < PER_LANE; ++i) {
     const int expert = lane + 32 * i;
@@ -209,9 +194,11 @@ extern "C" __global__ void route(const void* logits, const float* bias, const u1
     if (rank < TOP_K) {
       total += score;
       if (lane == rank) mine = score;
-      if (lane == 0) ids[rank] = expert;
     }
-    if (lane == 0) ranked[rank] = expert, ranked_scores[rank] = score;
+    if (lane == rank % 32) {
+      to.ranked[rank] = expert, to.scores[rank] = score;
+      if (rank < TOP_K) to.ids[rank] = expert;
+    }
   }
   if (lane < TOP_K) {
 #if NORMALIZED
@@ -221,6 +208,180 @@ extern "C" __global__ void route(const void* logits, const float* bias, const u1
 #if ROUND_WEIGHTS
     mine = rounded(mine);
 #endif
-    weights[lane] = mine;
+    to.weights[lane] = mine;
   }
+}
+
+// Somebody else's choice: his experts in order, with their weights and scores. One warp.
+__device__ void repeat_choice(i64 token, const i64* ranked, const float* scores, const float* weights, const Choice& to) {
+  for (int i = threadIdx.x % 32; i < RANKS; i += 32) {
+    to.ranked[i] = ranked[token * RANKS + i], to.scores[i] = scores[token * RANKS + i];
+    if (i < TOP_K) to.ids[i] = ranked[token * RANKS + i], to.weights[i] = weights[token * TOP_K + i];
+  }
+}
+
+// Experts and weights for a batch, written to pinned memory with the hidden states. A block of 128 threads per token:
+// one warp chooses, the others copy. Tokens beyond `active` choose nobody.
+extern "C" __global__ void route(const void* logits, const float* bias, const u16* x, const i64* active,
+                                 const i64* replay, const float* replay_scores, const float* replay_weights, u16* hidden,
+                                 i64* ids, float* weights, i64* ranked, float* ranked_scores) {
+  const i64 token = blockIdx.x;
+  if (threadIdx.x >= 32) {
+    const uint4* from = reinterpret_cast<const uint4*>(x + token * HIDDEN);
+    uint4* to = reinterpret_cast<uint4*>(hidden + token * HIDDEN);
+    for (int i = threadIdx.x - 32; i < HIDDEN / 8; i += 96) to[i] = from[i];
+    return;
+  }
+  const int lane = threadIdx.x;
+  const Choice to = of_token(token, ids, weights, ranked, ranked_scores);
+  if (token >= *active) {
+    for (int i = lane; i < TOP_K; i += 32) to.ids[i] = -1, to.weights[i] = 0;
+    for (int i = lane; i < RANKS; i += 32) to.ranked[i] = -1, to.scores[i] = 0;
+    return;
+  }
+  if (replay) return repeat_choice(token, replay, replay_scores, replay_weights, to);
+  float scores[PER_LANE];
+  for (int i = 0; i < PER_LANE; ++i) {
+    const int expert = lane + 32 * i;
+    scores[i] = -INFINITY;
+    if (expert < EXPERTS)
+#if LOGITS_FP32
+      scores[i] = static_cast<const float*>(logits)[token * EXPERTS + expert];
+#else
+      scores[i] = wide(static_cast<const u16*>(logits)[token * EXPERTS + expert]);
+#endif
+  }
+  choose(scores, bias, to);
+}
+
+// ---- Products with one token: weights [outputs, inputs] are read at memory speed ----
+//
+// A warp computes one output at a time. Its first reads are issued before the kernel waits for the one in front of it:
+// weights do not depend on it.
+
+template <int Inputs>
+struct RowReads {
+  static constexpr int loads = (Inputs + 255) / 256;        // of 8 values per lane
+  static constexpr int ahead = loads < 16 ? loads : 16;
+  uint4 words[ahead];
+
+  __device__ __forceinline__ void read(const u16* row) {
+#pragma unroll
+    for (int i = 0; i < ahead; ++i) {
+      const int at = (i * 32 + threadIdx.x % 32) * 8;
+      if (at < Inputs)
+        asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(words[i].x), "=r"(words[i].y), "=r"(words[i].z), "=r"(words[i].w)
+                     : "l"(row + at));
+    }
+  }
+
+  // The whole row times inputs in shared memory; every lane gets the sum.
+  __device__ __forceinline__ float dot(const u16* row, const float* inputs) const {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < loads; ++i) {
+      const int at = (i * 32 + threadIdx.x % 32) * 8;
+      if (at >= Inputs) break;
+      const uint4 w = i < ahead ? words[i < ahead ? i : 0] : *reinterpret_cast<const uint4*>(row + at);
+      const float4 low = *reinterpret_cast<const float4*>(inputs + at), high = *reinterpret_cast<const float4*>(inputs + at + 4);
+      sum += wide(u16(w.x)) * low.x + wide(u16(w.x >> 16)) * low.y + wide(u16(w.y)) * low.z + wide(u16(w.y >> 16)) * low.w;
+      sum += wide(u16(w.z)) * high.x + wide(u16(w.z >> 16)) * high.y + wide(u16(w.w)) * high.z + wide(u16(w.w >> 16)) * high.w;
+    }
+    for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+    return sum;
+  }
+};
+
+// norm(stream) in fp32 (values are bf16) in shared memory.
+__device__ void stage_normed(const u16* stream, const u16* weight, float* inputs) {
+  float values[PER_THREAD], square = 0;
+  for (int i = 0; i < PER_THREAD; ++i) {
+    const int at = threadIdx.x + i * 256;
+    values[i] = at < HIDDEN ? wide(stream[at]) : 0.0f;
+    square += values[i] * values[i];
+  }
+  const float scale = rsqrtf(block_sum(square) / HIDDEN + NORM_EPS);
+  for (int i = 0; i < PER_THREAD; ++i) {
+    const int at = threadIdx.x + i * 256;
+    if (at < HIDDEN) inputs[at] = rounded(wide(weight[at]) * rounded(values[i] * scale));
+  }
+  __syncthreads();
+}
+
+// out = norm(stream) @ weights.T + bias. 256 threads; a warp computes `each` outputs that stand side by side.
+extern "C" __global__ void __launch_bounds__(256) normed_product(const u16* stream, const u16* norm, const u16* weights,
+                                                                 const u16* bias, u16* out, i64 outputs, i64 each) {
+  __shared__ __align__(16) float inputs[HIDDEN];
+  i64 output = (i64(blockIdx.x) * 8 + threadIdx.x / 32) * each;
+  RowReads<HIDDEN> reads;
+  if (output < outputs) reads.read(weights + output * HIDDEN);
+  await_previous();
+  release_next();
+  stage_normed(stream, norm, inputs);
+  for (i64 end = output + each; output < end && output < outputs; ++output) {
+    float sum = reads.dot(weights + output * HIDDEN, inputs);
+    if (output + 1 < end && output + 1 < outputs) reads.read(weights + (output + 1) * HIDDEN);
+    if (bias) sum += wide(bias[output]);
+    if (threadIdx.x % 32 == 0) out[output] = to_bf16(sum);
+  }
+}
+
+#ifdef HEADS
+// stream += attended @ weights.T + bias: attention's output projection. 256 threads, an output per warp.
+extern "C" __global__ void __launch_bounds__(256) add_product(const u16* attended, const u16* weights, const u16* bias,
+                                                              u16* stream) {
+  constexpr int width = HEADS * HEAD_DIM;
+  __shared__ __align__(16) float inputs[width];
+  const int output = blockIdx.x * 8 + threadIdx.x / 32;
+  RowReads<width> reads;
+  if (output < HIDDEN) reads.read(weights + i64(output) * width);
+  await_previous();
+  release_next();
+  for (int i = threadIdx.x; i < width; i += 256) inputs[i] = wide(attended[i]);
+  __syncthreads();
+  if (output >= HIDDEN) return;
+  float sum = reads.dot(weights + i64(output) * width, inputs);
+  if (bias) sum += wide(bias[output]);
+  if (threadIdx.x % 32 == 0) stream[output] = to_bf16(wide(stream[output]) + rounded(sum));
+}
+#endif
+
+// The router of one token, from the residual stream to the mailbox: x = norm(stream), logits, choice. An expert per
+// warp; the block that ends last chooses. `logits` [EXPERTS] and `ended` are scratch; `ended` is 0 before and after.
+extern "C" __global__ void __launch_bounds__(256)
+    route_one(const u16* stream, const u16* norm, const u16* router, const float* bias, u16* x, float* logits, int* ended,
+              const i64* replay, const float* replay_scores, const float* replay_weights, u16* hidden, i64* ids,
+              float* weights, i64* ranked, float* ranked_scores) {
+  __shared__ __align__(16) float inputs[HIDDEN];
+  __shared__ bool last;
+  const int expert = blockIdx.x * 8 + threadIdx.x / 32;
+  RowReads<HIDDEN> reads;
+  if (expert < EXPERTS) reads.read(router + i64(expert) * HIDDEN);
+  await_previous();
+  stage_normed(stream, norm, inputs);
+  if (blockIdx.x == 0)
+    for (int i = threadIdx.x; i < HIDDEN / 2; i += 256) {
+      const u32 pair = to_bf16(inputs[2 * i]) | u32(to_bf16(inputs[2 * i + 1])) << 16;
+      reinterpret_cast<u32*>(x)[i] = pair, reinterpret_cast<u32*>(hidden)[i] = pair;
+    }
+  if (expert < EXPERTS) {
+    const float sum = reads.dot(router + i64(expert) * HIDDEN, inputs);
+    if (threadIdx.x % 32 == 0) logits[expert] = LOGITS_FP32 ? sum : rounded(sum);
+  }
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) last = atomicAdd(ended, 1) == gridDim.x - 1;
+  __syncthreads();
+  if (!last || threadIdx.x >= 32) return;
+  if (threadIdx.x == 0) *ended = 0;
+  const Choice to = of_token(0, ids, weights, ranked, ranked_scores);
+  if (replay) return repeat_choice(0, replay, replay_scores, replay_weights, to);
+  __threadfence();
+  float scores[PER_LANE];
+  for (int i = 0; i < PER_LANE; ++i) {
+    const int at = threadIdx.x + 32 * i;
+    scores[i] = at < EXPERTS ? static_cast<const volatile float*>(logits)[at] : -INFINITY;
+  }
+  choose(scores, bias, to);
 }
