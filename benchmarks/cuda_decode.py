@@ -21,15 +21,15 @@ from moesaic.kernels.gpu.table import write_table
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, choose_routing
 from moesaic.machines.cuda.conductor import Conductor, Copying, ExpertMemory
-from moesaic.machines.cuda.cpu_runner import CpuRunner
+from moesaic.machines.cuda.cpu_runner import CpuRunner, LayerCall
 from moesaic.machines.cuda.decode_step import DecodeStep, Replayed
 from moesaic.machines.cuda.kv_cache import StaticCache
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
 from moesaic.machines.cuda.pinned import Pinned
 from moesaic.models.architecture import Architecture
-from moesaic.models.build import DecoderBuilder
+from moesaic.models.decoder_builder import DecoderBuilder
 from moesaic.models.decoder import Decoder
-from moesaic.models.synthetic import synthetic_architecture
+from moesaic.models.synthetic_model import synthetic_architecture
 from moesaic.policies.belief import Belief
 from moesaic.policies.compose import Composition
 from moesaic.policies.policy_set import PolicySet
@@ -119,21 +119,29 @@ class Machine:
             times.append(start.elapsed_time(end) * 1000 / len(tables))
         return min(times)
 
-    def _cpu_us(self, count: int) -> float:
-        """Of so many experts on the workers."""
-        from moesaic.kernels.base import Blocks
-        from moesaic.kernels.native_executor import NativeExecutor
-
-        executor = NativeExecutor(self.store.kernel, self.threads)
+    def _cpu_us(self, count: int, copying: bool = False) -> float:
+        """Of so many experts on the workers, alone or while the link copies."""
         hidden = torch.randn(1, self.spec.hidden_size).to(torch.bfloat16)
         out = torch.zeros(1, self.spec.hidden_size)
         weights, times = torch.full((1, count), 0.1), []
-        for turn in range(30):
-            layer: Blocks = self.store.layer(turn % self.store.layers)
-            experts = [(turn * count + i) % self.store.experts for i in range(count)]
+        slot = torch.zeros(self.size, dtype=torch.uint8, device="cuda")
+        for turn in range(40):
+            ids = np.array([(turn * count + i) % self.store.experts for i in range(count)])
+            layer = self.store.layer(turn % self.store.layers)
+            chosen, blocks = ids.astype(np.int32), layer.addresses[ids]
+            call = LayerCall(
+                hidden.data_ptr(), 1, self.spec.hidden_size, 1, count, self.store.experts,
+                ids.ctypes.data, weights.data_ptr(), count, chosen.ctypes.data,
+                blocks.ctypes.data, out.data_ptr(), 0, 0,
+            )  # fmt: skip
+            if copying:
+                for i in range(4 * count):
+                    slot.copy_(self.store.block(turn % self.store.layers, i), non_blocking=True)
             started = perf_counter()
-            executor.layer(layer, experts, hidden, torch.tensor([experts]), weights, out)
+            self.cpu.run(call)
             times.append((perf_counter() - started) * 1e6)
+            if copying:
+                torch.cuda.synchronize()
         return median(times)
 
     def _measured(self) -> Belief:
@@ -142,7 +150,11 @@ class Machine:
         half = max(top_k // 2, 2)
         one, some = self._cpu_us(1), self._cpu_us(half)
         following = max((some - one) / (half - 1), 1.0)
-        self.rates = {"gpu": gpu, "link": link, "cpu_first": one, "cpu": following}
+        beside = self._cpu_us(half, copying=True)
+        self.rates = {
+            "gpu": gpu, "link": link, "cpu_first": one, "cpu": following,
+            "cpu_beside_copies": (beside - one) / (half - 1),
+        }  # fmt: skip
         return Belief.from_points(
             {1: int(gpu * 1000)}, {1: int(following * 1000)},
             int(max(one - following, 0) * 1000), int(link * 1000), 2,
@@ -167,7 +179,11 @@ class Run:
         self.copy_stream = torch.cuda.Stream()
         copying = Copying(_context(), self.copy_stream.cuda_stream)
         self.conductor = Conductor(
-            composition.brain(machine.belief), self.mailbox, memory, machine.cpu.addresses(), copying
+            composition.brain(machine.belief),
+            self.mailbox,
+            memory,
+            machine.cpu.addresses(),
+            copying,
         )
         counts = np.zeros((shape.layers, shape.experts), dtype=np.int64)
         for step in steps[:WARMUP]:

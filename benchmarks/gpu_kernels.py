@@ -78,7 +78,9 @@ def measure(
 
 def sweep(model: str, dtype: str) -> list[dict]:
     tried = []
-    for tuning in itertools.starmap(Tuning, itertools.product((128, 256), (3, 4), (4, 8), (1, 2, 4))):
+    for tuning in itertools.starmap(
+        Tuning, itertools.product((128, 256), (3, 4), (4, 8), (1, 2, 4))
+    ):
         tried.append(measure(model, dtype, 1, tuning=tuning))
     return sorted(tried, key=lambda row: row["us"])[:5]
 

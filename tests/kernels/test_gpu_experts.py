@@ -48,7 +48,12 @@ def expected(shape: ExpertShape, values: tuple, x: torch.Tensor) -> torch.Tensor
 @pytest.mark.parametrize("dtype", ["bf16", "int8", "int4"])
 @pytest.mark.parametrize(
     ("hidden", "intermediate", "tokens", "activation"),
-    [(64, 32, 1, "silu"), (320, 72, 1, "gelu"), (64, 48, 3, "silu"), (264, 40, 21, "gelu_pytorch_tanh")],
+    [
+        (64, 32, 1, "silu"),
+        (320, 72, 1, "gelu"),
+        (64, 48, 3, "silu"),
+        (264, 40, 21, "gelu_pytorch_tanh"),
+    ],
 )
 def test_every_pair_gets_its_experts_result(
     dtype: str, hidden: int, intermediate: int, tokens: int, activation: str
@@ -85,8 +90,6 @@ def test_a_slot_is_filled_in_passing(dtype: str) -> None:
     slot = torch.zeros_like(block)
     kernel = GpuExperts(shape, dtype, 1, 1, 1, DEVICE)
     table = torch.zeros(kernel.table_shape.words, dtype=torch.int64)
-    write_table(
-        table.numpy(), kernel.table_shape, [block.data_ptr()], [slot.data_ptr()], [[0]]
-    )
+    write_table(table.numpy(), kernel.table_shape, [block.data_ptr()], [slot.data_ptr()], [[0]])
     kernel.launch(table.to(DEVICE), torch.randn(1, 96).to(torch.bfloat16).to(DEVICE))
     assert np.array_equal(slot.cpu().numpy(), block.cpu().numpy())

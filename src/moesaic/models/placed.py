@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import torch
 
-from moesaic.models.feed_forward import RoutedBlock
+from moesaic.models.feed_forward import MoeBlock
 
 T = TypeVar("T")
 
@@ -24,6 +24,6 @@ def placed(value: T, device: str) -> T:
     if not is_dataclass(value) or isinstance(value, type):
         return value
     changes = {each.name: placed(getattr(value, each.name), device) for each in fields(value)}
-    if isinstance(value, RoutedBlock):
+    if isinstance(value, MoeBlock):
         changes["fused"] = None
     return replace(value, **changes)

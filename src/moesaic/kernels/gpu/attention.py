@@ -69,9 +69,7 @@ def _join(
     top = tl.load(tops + place, mask=there, other=float("-inf"))
     weight = tl.exp(top - tl.max(top, axis=0))
     total = tl.sum(weight * tl.load(sums + place, mask=there, other=0), axis=0)
-    parts = tl.load(
-        mixed + place[:, None] * WIDTH + column[None, :], mask=there[:, None], other=0
-    )
+    parts = tl.load(mixed + place[:, None] * WIDTH + column[None, :], mask=there[:, None], other=0)
     result = tl.sum(parts * weight[:, None], axis=0) / total
     tl.store(out + (token * HEADS + head) * WIDTH + column, result.to(tl.bfloat16))
 

@@ -10,6 +10,18 @@ from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.native import ACTIVATIONS, DTYPES
 from moesaic.machines.cuda.conductor import CpuExperts
 
+
+class LayerCall(ctypes.Structure):
+    """`moesaic_layer` of moesaic_native.h."""
+
+    _fields_ = (
+        ("hidden", c_void_p), ("hidden_type", c_int32), ("hidden_stride", ctypes.c_size_t),
+        ("tokens", c_int32), ("top_k", c_int32), ("experts_total", c_int32),
+        ("ids", c_void_p), ("weights", c_void_p), ("count", c_int32), ("experts", c_void_p),
+        ("blocks", c_void_p), ("out", c_void_p), ("out_type", c_int32), ("add", c_int32),
+    )  # fmt: skip
+
+
 SPIN_US = 5000.0  # workers stay awake between the layers of a step, and from token to token
 
 
@@ -39,6 +51,16 @@ class CpuRunner:
         names = ("moesaic_submit", "moesaic_wait", "moesaic_last_error")
         found = (ctypes.cast(getattr(self._library, n), c_void_p).value or 0 for n in names)
         return CpuExperts(self._runner, *found)
+
+    def run(self, call: LayerCall) -> None:
+        """Compute a layer and wait for it, as the conductor does."""
+        library = self._library
+        library.moesaic_submit.argtypes = (c_void_p, POINTER(LayerCall))
+        library.moesaic_wait.argtypes = (c_void_p, c_int32)
+        if library.moesaic_submit(self._runner, ctypes.byref(call)) or library.moesaic_wait(
+            self._runner, 1
+        ):
+            raise ImpossibleSetting(library.moesaic_last_error().decode())
 
     def close(self) -> None:
         library = self._library

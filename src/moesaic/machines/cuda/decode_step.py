@@ -20,11 +20,12 @@ from moesaic.kernels.reference import feed_forward
 from moesaic.machines.cuda.kv_cache import StaticCache
 from moesaic.machines.cuda.mailbox import Mailbox
 from moesaic.models.decoder import Decoder
-from moesaic.models.feed_forward import DenseBlock, RoutedBlock
+from moesaic.models.feed_forward import DenseBlock, MoeBlock
 from moesaic.models.grouped_attention import GroupedAttention
 from moesaic.models.rope import rotation
 
-_THREADS = 256  # of kernels that have a token per block
+_THREADS = 256  # of most kernels' blocks
+_WARPS = _THREADS // 32
 
 
 class Replayed(NamedTuple):
@@ -79,9 +80,9 @@ class DecodeStep:
         )
         self._table = torch.zeros_like(mailbox["table"], device="cuda")
         like = {"dtype": decoder.dtype, "device": "cuda"}
-        self._stream = torch.zeros(tokens, spec.hidden_size, **like)  # type: ignore[call-overload]
+        self._stream = torch.zeros(tokens, spec.hidden_size, **like)
         self._x = torch.zeros_like(self._stream)
-        self._queries = torch.zeros(tokens, spec.num_heads * spec.head_dim, **like)  # type: ignore[call-overload]
+        self._queries = torch.zeros(tokens, spec.num_heads * spec.head_dim, **like)
         positions = torch.arange(cache.max_length, device="cuda")
         turns = rotation(rope, decoder.frequencies, positions)
         self._turns = torch.cat((turns.cos, turns.sin), dim=1).contiguous()
@@ -91,8 +92,13 @@ class DecodeStep:
         )  # fmt: skip
         self._qkv = [_fused_projection(layer.attention) for layer in decoder.layers]
         self._module = Module(compile_source("network", self._defines(), architecture()))
-        names = ("fetch", "add_norm", "combine", "rotate_store", "route")
+        names = (
+            "fetch", "add_norm", "combine", "rotate_store", "route",
+            "normed_product", "add_product", "route_one",
+        )  # fmt: skip
         self._kernels = {name: self._module.function(name) for name in names}
+        self._router_logits = torch.zeros(spec.num_experts, device="cuda")
+        self._ended = torch.zeros(1, dtype=torch.int32, device="cuda")
         self.logits = torch.zeros(0)
 
     def _defines(self) -> dict[str, int | float]:
@@ -110,58 +116,73 @@ class DecodeStep:
 
     def launch(self) -> None:
         """The whole step on the current stream; `logits` afterwards [tokens, vocabulary]."""
-        decoder, kernels, inputs = self._decoder, self._kernels, self.inputs
-        kernels["fetch"]((1,), _THREADS, inputs.host, inputs.device, len(inputs.host))
+        decoder, inputs = self._decoder, self.inputs
+        self._fetch(inputs.host, inputs.device)
         torch.index_select(decoder.embedding, 0, inputs.part(0), out=self._stream)
-        self._normed(None, decoder.layers[0].attention_norm.weight)
+        self._pending: torch.Tensor | None = None
         for number, layer in enumerate(decoder.layers):
             assert isinstance(layer.attention, GroupedAttention), "latent attention comes later"
-            following = (
-                decoder.norm if number + 1 == len(decoder.layers)
-                else decoder.layers[number + 1].attention_norm
-            )  # fmt: skip
-            attended = self._attend(number, layer.attention)
+            self._attend(number, layer.attention, layer.attention_norm.weight)
             block = layer.feed_forward
-            self._normed(attended, block.norm.weight)
             if isinstance(block, DenseBlock):
-                self._normed(block.network(self._x), following.weight)
+                self._add(block.network(self._normed(block.norm.weight)))
             else:
-                self._routed(block, following.weight)
-        self.logits = functional.linear(self._x, decoder.head)
+                self._routed(block)
+        self.logits = self._normed_product(decoder.norm.weight, decoder.head, None, each=4)
 
-    def _normed(self, addend: torch.Tensor | None, weight: torch.Tensor) -> None:
-        given = 0 if addend is None else addend
+    def _fetch(self, pinned: torch.Tensor, copy: torch.Tensor) -> None:
+        self._kernels["fetch"]((1,), _THREADS, pinned, copy, len(copy))
+
+    def _add(self, addend: torch.Tensor) -> None:
+        """To the residual stream, together with the next norm."""
+        assert self._pending is None, "a norm comes between two additions"
+        self._pending = addend
+
+    def _normed(self, weight: torch.Tensor) -> torch.Tensor:
+        addend: torch.Tensor | int = 0 if self._pending is None else self._pending
         grid = (self.inputs.tokens,)
-        self._kernels["add_norm"](grid, _THREADS, self._stream, given, weight, self._x)
+        self._kernels["add_norm"](grid, _THREADS, self._stream, addend, weight, self._x)
+        self._pending = None
+        return self._x
 
-    def _attend(self, number: int, attention: GroupedAttention) -> torch.Tensor:
+    def _normed_product(
+        self, norm: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, each: int = 1
+    ) -> torch.Tensor:
+        """norm(stream) @ weight.T + bias; of one token, `each` outputs are computed by a warp."""
+        if self.inputs.tokens > 1 or self._pending is not None:
+            return functional.linear(self._normed(norm), weight, bias)
+        out = torch.empty(1, len(weight), dtype=weight.dtype, device="cuda")
+        grid = (-(-len(weight) // (_WARPS * each)),)
+        self._kernels["normed_product"](
+            grid, _THREADS, self._stream, norm, weight, 0 if bias is None else bias, out,
+            len(weight), each, early=True,
+        )  # fmt: skip
+        return out
+
+    def _attend(self, number: int, attention: GroupedAttention, norm: torch.Tensor) -> None:
         spec, inputs, cache = self._decoder.architecture.spec, self.inputs, self._cache
-        weight, bias = self._qkv[number]
-        qkv = functional.linear(self._x, weight, bias)
+        qkv = self._normed_product(norm, *self._qkv[number])
         keys, values = cache.first[number], cache.second[number]
         slots, positions = inputs.part(1), inputs.part(2)
         norms = [0 if n is None else n.weight for n in (attention.query_norm, attention.key_norm)]
         heads = spec.num_heads + 2 * spec.num_kv_heads
         self._kernels["rotate_store"](
             (heads, inputs.tokens), spec.head_dim, qkv, *norms, self._turns, slots, positions,
-            self._queries, keys, values, cache.max_length,
+            self._queries, keys, values, cache.max_length, early=True,
         )  # fmt: skip
         mixed = self._attention.launch(self._queries, keys, values, slots, positions)
-        return attention.output(mixed)
+        if inputs.tokens > 1:
+            self._add(attention.output(mixed))
+            return
+        weight, bias = attention.output
+        self._kernels["add_product"](
+            (-(-spec.hidden_size // _WARPS),), _THREADS, mixed, weight,
+            0 if bias is None else bias, self._stream, early=True,
+        )  # fmt: skip
 
-    def _routed(self, block: RoutedBlock, following: torch.Tensor) -> None:
+    def _routed(self, block: MoeBlock) -> None:
         box, inputs, x = self._mailbox, self.inputs, self._x
-        rule, router = block.router.rule, block.router
-        logits = (
-            functional.linear(x.float(), router.weight.float()) if rule.in_fp32
-            else functional.linear(x, router.weight)
-        )  # fmt: skip
-        replay = (0, 0, 0) if self._replayed is None else [p[block.layer] for p in self._replayed]
-        bias = 0 if router.bias is None else router.bias
-        self._kernels["route"](
-            (inputs.tokens,), 128, logits, bias, x, inputs.active, *replay,
-            box["hidden"], box["ids"], box["weights"], box["ranked"], box["scores"],
-        )  # fmt: skip
+        self._route(block)
         write_value(box["routed"].data_ptr(), block.layer + 1)
         shared: torch.Tensor | int = 0
         if block.shared is not None:
@@ -169,13 +190,34 @@ class DecodeStep:
             if block.shared_gate is not None:
                 shared = block.shared_gate(x).sigmoid() * shared
         wait_value(box["planned"].data_ptr(), block.layer + 1)
-        self._kernels["fetch"]((1,), _THREADS, box["table"], self._table, len(self._table))
+        self._fetch(box["table"], self._table)
         self._experts.launch(self._table, x)
         wait_value(box["summed"].data_ptr(), block.layer + 1)
         self._kernels["combine"](
             (inputs.tokens,), _THREADS, self._table, self._experts.parts, box["sum"], shared,
-            self._stream, following, x,
+            self._stream, 0, 0,
         )  # fmt: skip
+
+    def _route(self, block: MoeBlock) -> None:
+        """From the residual stream to the mailbox; hidden states into `_x`, too."""
+        box, inputs, router = self._mailbox, self.inputs, block.router
+        replay = (0, 0, 0) if self._replayed is None else [p[block.layer] for p in self._replayed]
+        bias = 0 if router.bias is None else router.bias
+        choice = [box[name] for name in ("hidden", "ids", "weights", "ranked", "scores")]
+        if inputs.tokens == 1 and self._pending is None:
+            grid = (-(-len(router.weight) // _WARPS),)
+            self._kernels["route_one"](
+                grid, _THREADS, self._stream, block.norm.weight, router.weight, bias, self._x,
+                self._router_logits, self._ended, *replay, *choice, early=True,
+            )  # fmt: skip
+            return
+        x = self._normed(block.norm.weight)
+        wide = router.rule.in_fp32
+        weight = router.weight.float() if wide else router.weight
+        logits = functional.linear(x.float() if wide else x, weight)
+        self._kernels["route"](
+            (inputs.tokens,), 128, logits, bias, x, inputs.active, *replay, *choice
+        )
 
 
 def _fused_projection(attention: object) -> tuple[torch.Tensor, torch.Tensor | None]:
