@@ -155,10 +155,11 @@ class Machine:
             "gpu": gpu, "link": link, "cpu_first": one, "cpu": following,
             "cpu_beside_copies": (beside - one) / (half - 1),
         }  # fmt: skip
-        return Belief.from_points(
-            {1: int(gpu * 1000)}, {1: int(following * 1000)},
-            int(max(one - following, 0) * 1000), int(link * 1000), 2,
-        )  # fmt: skip
+        first = int(max(one - following, 0) * 1000)
+        slower = int(self.rates["cpu_beside_copies"] * 1000)
+        ns = {1: int(gpu * 1000)}, int(link * 1000)
+        self.contended = Belief.from_points(ns[0], {1: slower}, first, ns[1], 2)
+        return Belief.from_points(ns[0], {1: int(following * 1000)}, first, ns[1], 2)
 
 
 class Run:
@@ -276,10 +277,13 @@ def main() -> None:
     parser.add_argument("--systems", default=",".join(SYSTEMS))
     parser.add_argument("--tokens", type=int, default=120)
     parser.add_argument("--threads", type=int, default=16)
+    parser.add_argument("--contended", action="store_true", help="believe CPU costs beside copies")
     arguments = parser.parse_args()
     torch.cuda.init()
     for dtype in arguments.dtypes.split(","):
         machine = Machine(arguments.model, arguments.layers, dtype, arguments.threads, 512)
+        if arguments.contended:
+            machine.belief = machine.contended
         print(dtype, f"loaded in {machine.loading_s:.1f} s", machine.rates, flush=True)
         case = Case("decode", arguments.tokens + WARMUP, 1)
         routing = choose_routing("synthetic", machine.spec, [case], 1)

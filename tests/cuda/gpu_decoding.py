@@ -19,7 +19,7 @@ from moesaic.machines.cuda.pinned import Pinned
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.models.architecture import Architecture
 from moesaic.models.decoder import Decoder
-from moesaic.models.expert_service import ResidentExperts
+from moesaic.models.expert_service import ResidentExperts, RoutedTokens
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.placed import placed
 from moesaic.models.synthetic_model import random_expert, synthetic_architecture, synthetic_decoder
@@ -30,6 +30,9 @@ from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.shape import Shape
 
 LENGTH = 300
+
+# Of one token, per layer: ranked experts, their scores, the weights of the first top-k.
+Chosen = list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
 
 
 def small_architecture() -> Architecture:
@@ -51,7 +54,7 @@ def small_architecture() -> Architecture:
 class DecodingScene:
     def __init__(
         self, architecture: Architecture, policies: PolicySet, dtype: str, slots: int,
-        batch: int = 1, replayed: tuple[torch.Tensor, ...] | None = None,
+        batch: int = 1, own_routers: bool = False,
     ) -> None:  # fmt: skip
         self.architecture, self.policies = architecture, policies
         spec = architecture.spec
@@ -83,13 +86,26 @@ class DecodingScene:
             placed(self.decoder.norm, "cuda"), self.decoder.head.cuda(),
         )  # fmt: skip
         cache = StaticCache(spec, batch, LENGTH, torch.bfloat16)
-        given = None if replayed is None else Replayed(*replayed)
+        ranks, layers = self.mailbox.shape.ranks, spec.num_moe_layers
+        self.replayed = Replayed(
+            torch.zeros(layers, batch, ranks, dtype=torch.int64, device="cuda"),
+            torch.zeros(layers, batch, ranks, device="cuda"),
+            torch.zeros(layers, batch, spec.top_k, device="cuda"),
+        )
+        given = None if own_routers else self.replayed
         self.step = DecodeStep(on_gpu, cache, self.mailbox, dtype, given)
         self._stream, self._graph, self._number = torch.cuda.Stream(), None, 0
 
-    def decode(self, tokens: list[int], positions: list[int]) -> torch.Tensor:
-        """Logits of one new token per sequence."""
+    def decode(
+        self, tokens: list[int], positions: list[int], choices: list[Chosen] | None = None
+    ) -> torch.Tensor:
+        """Logits of one new token per sequence, with these experts for each."""
         rows = list(range(len(tokens)))
+        for row, chosen in enumerate(choices or []):
+            for layer, (ranked, scores, weights) in enumerate(chosen):
+                self.replayed.ranked[layer, row] = ranked
+                self.replayed.scores[layer, row] = scores
+                self.replayed.weights[layer, row] = weights
         self.step.inputs.host[:] = torch.tensor([*tokens, *rows, *positions, len(tokens)])
         with torch.cuda.stream(self._stream):
             if self._number == 1:  # the first one runs as it is, and compiles
@@ -109,18 +125,37 @@ class DecodingScene:
         self.pinned.close()
 
 
-def cpu_logits(scene: DecodingScene, tokens: list[int]) -> torch.Tensor:
-    """Of every token of a sequence, by the plain network with the same packed experts."""
-    spec = scene.architecture.spec
-    cache = ContiguousCache(spec, 1, LENGTH, torch.bfloat16)
-    service = ResidentExperts(scene.store.kernel, spec.num_moe_layers, spec.num_experts)
-    for which, weights in _weights(scene.architecture):
-        service.put(which, weights)
-    rows = []
+class Recording:
+    """Computes experts and remembers who was chosen, layer by layer."""
+
+    def __init__(self, scene: DecodingScene) -> None:
+        spec = scene.architecture.spec
+        self._ranks = scene.mailbox.shape.ranks
+        self._experts = ResidentExperts(scene.store.kernel, spec.num_moe_layers, spec.num_experts)
+        for which, weights in _weights(scene.architecture):
+            self._experts.put(which, weights)
+        self.chosen: Chosen = []
+
+    def compute(self, routed: RoutedTokens) -> torch.Tensor:
+        choice = routed.choice
+        ranked = torch.topk(choice.preference, self._ranks, dim=-1).indices[0]
+        ranked[: choice.experts.shape[1]] = choice.experts[0]
+        scores = choice.scores[0, ranked]
+        self.chosen.append((ranked, scores, choice.weights[0].float()))
+        return self._experts.compute(routed)
+
+
+def cpu_logits(scene: DecodingScene, tokens: list[int]) -> tuple[torch.Tensor, list[Chosen]]:
+    """Of every token of a sequence, by the plain network with the same packed experts; and whom
+    its routers chose."""
+    cache = ContiguousCache(scene.architecture.spec, 1, LENGTH, torch.bfloat16)
+    service, rows, choices = Recording(scene), [], []
     for token in tokens:
+        service.chosen = []
         hidden = scene.decoder.forward(torch.tensor([token]), [Segment(0, 1)], cache, service)
         rows.append(scene.decoder.logits(hidden)[0])
-    return torch.stack(rows)
+        choices.append(service.chosen)
+    return torch.stack(rows), choices
 
 
 def _weights(architecture: Architecture):  # type: ignore[no-untyped-def]

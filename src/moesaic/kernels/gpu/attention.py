@@ -18,9 +18,12 @@ _BLOCK = 64
 def _attend_piece(
     queries, keys, values, slots, positions, mixed, tops, sums, max_length, scale, pieces,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr,
-    PIECE: tl.constexpr, BLOCK: tl.constexpr, DOT: tl.constexpr,
+    PIECE: tl.constexpr, BLOCK: tl.constexpr, DOT: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """One token, one KV head, one piece: all its GROUP query heads (padded to 16)."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
     piece, kv_head, token = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     length = tl.load(positions + token) + 1
     if piece * PIECE >= length:
@@ -35,21 +38,22 @@ def _attend_piece(
     total = tl.zeros((16,), dtype=tl.float32)
     result = tl.zeros((16, WIDTH), dtype=tl.float32)
     for start in tl.static_range(0, PIECE, BLOCK):
-        row = piece * PIECE + start + tl.arange(0, BLOCK)
-        there = row < length
-        cached = ((base + row) * KV_HEADS + kv_head)[:, None] * WIDTH + column[None, :]
-        key = tl.load(keys + cached, mask=there[:, None], other=0)
-        score = tl.dot(query.to(DOT), tl.trans(key).to(DOT)) * scale
-        score = tl.where(there[None, :], score, float("-inf"))
-        higher = tl.maximum(top, tl.max(score, axis=1))
-        higher = tl.where(higher == float("-inf"), 0.0, higher)
-        weight = tl.exp(score - higher[:, None])
-        shrink = tl.exp(top - higher)
-        value = tl.load(values + cached, mask=there[:, None], other=0)
-        part = tl.dot(weight.to(tl.bfloat16).to(DOT), value.to(DOT))
-        result = result * shrink[:, None] + part
-        total = total * shrink + tl.sum(weight, axis=1)
-        top = higher
+        if piece * PIECE + start < length:
+            row = piece * PIECE + start + tl.arange(0, BLOCK)
+            there = row < length
+            cached = ((base + row) * KV_HEADS + kv_head)[:, None] * WIDTH + column[None, :]
+            key = tl.load(keys + cached, mask=there[:, None], other=0)
+            score = tl.dot(query.to(DOT), tl.trans(key).to(DOT)) * scale
+            score = tl.where(there[None, :], score, float("-inf"))
+            higher = tl.maximum(top, tl.max(score, axis=1))
+            higher = tl.where(higher == float("-inf"), 0.0, higher)
+            weight = tl.exp(score - higher[:, None])
+            shrink = tl.exp(top - higher)
+            value = tl.load(values + cached, mask=there[:, None], other=0)
+            part = tl.dot(weight.to(tl.bfloat16).to(DOT), value.to(DOT))
+            result = result * shrink[:, None] + part
+            total = total * shrink + tl.sum(weight, axis=1)
+            top = higher
     place = (token * HEADS + number) * pieces + piece
     tl.store(tops + place, top, mask=real)
     tl.store(sums + place, total, mask=real)
@@ -60,7 +64,11 @@ def _attend_piece(
 def _join(
     mixed, tops, sums, positions, out, pieces,
     HEADS: tl.constexpr, WIDTH: tl.constexpr, PIECE: tl.constexpr, PIECES: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     head, token = tl.program_id(0), tl.program_id(1)
     used = tl.load(positions + token) // PIECE + 1
     piece, column = tl.arange(0, PIECES), tl.arange(0, WIDTH)
@@ -72,6 +80,13 @@ def _join(
     parts = tl.load(mixed + place[:, None] * WIDTH + column[None, :], mask=there[:, None], other=0)
     result = tl.sum(parts * weight[:, None], axis=0) / total
     tl.store(out + (token * HEADS + head) * WIDTH + column, result.to(tl.bfloat16))
+
+
+def _early(queries: torch.Tensor) -> dict[str, bool]:
+    """On GPUs that can (Hopper and later), kernels are launched before the one in front of them
+    has ended, and wait themselves."""
+    can = queries.is_cuda and torch.cuda.get_device_capability(queries.device)[0] >= 9
+    return {"EARLY": True, "launch_pdl": True} if can else {"EARLY": False}
 
 
 class DecodeAttention:
@@ -105,11 +120,12 @@ class DecodeAttention:
             queries, keys, values, slots, positions, self._mixed, self._tops, self._sums,
             self._max_length, self._scale, self._pieces,
             HEADS=heads, KV_HEADS=kv_heads, WIDTH=width, GROUP=heads // kv_heads,
-            PIECE=PIECE, BLOCK=_BLOCK, DOT=tl.bfloat16 if queries.is_cuda else tl.float32,
+            PIECE=PIECE, BLOCK=_BLOCK, DOT=tl.bfloat16 if queries.is_cuda else tl.float32, **_early(queries),
         )  # fmt: skip
         _join[(heads, self._tokens)](
             self._mixed, self._tops, self._sums, positions, self.out, self._pieces,
             HEADS=heads, WIDTH=width, PIECE=PIECE,
             PIECES=triton.next_power_of_2(self._pieces),
+            **_early(queries),
         )  # fmt: skip
         return self.out

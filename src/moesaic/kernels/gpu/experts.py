@@ -89,7 +89,7 @@ class GpuExperts:
     def _vector(self, table: torch.Tensor, x: torch.Tensor) -> None:
         up, down = self._one_row
         experts, threads = self.table_shape.experts, self._tuning.threads
-        up((self.words.up.strips, experts), threads, table, x, self._inner)
+        up((self.words.up.strips, experts), threads, table, x, self._inner, early=True)
         grid = (self.words.down.strips // self._down_strips, experts)
         down(grid, threads, table, self._inner, self.parts, early=True)
 

@@ -161,7 +161,7 @@ class DecodeStep:
 
     def _attend(self, number: int, attention: GroupedAttention, norm: torch.Tensor) -> None:
         spec, inputs, cache = self._decoder.architecture.spec, self.inputs, self._cache
-        qkv = self._normed_product(norm, *self._qkv[number])
+        qkv = self._normed_product(norm, *self._qkv[number], each=2)
         keys, values = cache.first[number], cache.second[number]
         slots, positions = inputs.part(1), inputs.part(2)
         norms = [0 if n is None else n.weight for n in (attention.query_norm, attention.key_norm)]
@@ -194,8 +194,8 @@ class DecodeStep:
         self._experts.launch(self._table, x)
         wait_value(box["summed"].data_ptr(), block.layer + 1)
         self._kernels["combine"](
-            (inputs.tokens,), _THREADS, self._table, self._experts.parts, box["sum"], shared,
-            self._stream, 0, 0,
+            (-(-x.shape[1] // _THREADS), inputs.tokens), _THREADS, self._table,
+            self._experts.parts, box["sum"], shared, self._stream,
         )  # fmt: skip
 
     def _route(self, block: MoeBlock) -> None:

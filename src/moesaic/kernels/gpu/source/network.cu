@@ -43,6 +43,7 @@ __device__ void norm_into(const float (&values)[PER_THREAD], const u16* weight, 
 
 // Words from pinned memory to the GPU's: later kernels read them faster.
 extern "C" __global__ void fetch(const i64* from, i64* to, i64 words) {
+  asm volatile("griddepcontrol.launch_dependents;");
   for (i64 i = threadIdx.x; i < words; i += blockDim.x) to[i] = from[i];
 }
 
@@ -61,35 +62,25 @@ extern "C" __global__ void add_norm(u16* stream, const u16* addend, const u16* w
   norm_into(values, weight, out + row);
 }
 
-// stream += the experts' sum, of the GPU's parts and the CPU's, and shared experts where there are any; then, where one
-// is given, the norm that comes next. `table` is the GPU's copy; `cpu_sum` is pinned memory.
+// stream += the experts' sum, of the GPU's parts and the CPU's, and shared experts where there are any. A thread per
+// value: grid [HIDDEN / 256, tokens]. `table` is the GPU's copy; `cpu_sum` is pinned memory.
 extern "C" __global__ void combine(const i64* table, const float* parts, const float* cpu_sum, const u16* shared,
-                                   u16* stream, const u16* weight, u16* out) {
-  const i64 token = blockIdx.x, row = token * HIDDEN;
+                                   u16* stream) {
+  const i64 token = blockIdx.y;
+  const int at = blockIdx.x * 256 + threadIdx.x;
+  asm volatile("griddepcontrol.launch_dependents;");
+  if (at >= HIDDEN) return;
   const float* shares = reinterpret_cast<const float*>(table + SHARES_AT) + token * TOP_K;
-  const bool on_cpu = table[2] != 0;
-  float values[PER_THREAD];
-  for (int i = 0; i < PER_THREAD; ++i) {
-    const int at = threadIdx.x + i * 256;
-    values[i] = on_cpu && at < HIDDEN ? cpu_sum[row + at] : 0.0f;
-  }
-  for (int k = 0; k < TOP_K; ++k) {
-    const float share = shares[k];
-    if (share == 0.0f) continue;
-    for (int i = 0; i < PER_THREAD; ++i) {
-      const int at = threadIdx.x + i * 256;
-      if (at < HIDDEN) values[i] += share * parts[(token * TOP_K + k) * HIDDEN + at];
-    }
-  }
-  for (int i = 0; i < PER_THREAD; ++i) {
-    const int at = threadIdx.x + i * 256;
-    if (at >= HIDDEN) continue;
-    float total = rounded(values[i]);
-    if (shared) total = rounded(total + wide(shared[row + at]));
-    values[i] = rounded(wide(stream[row + at]) + total);
-    stream[row + at] = to_bf16(values[i]);
-  }
-  if (weight) norm_into(values, weight, out + row);
+  float total = table[2] != 0 ? cpu_sum[token * HIDDEN + at] : 0.0f;
+  float values[TOP_K];
+#pragma unroll
+  for (int k = 0; k < TOP_K; ++k) values[k] = parts[(token * TOP_K + k) * HIDDEN + at];
+#pragma unroll
+  for (int k = 0; k < TOP_K; ++k)
+    if (shares[k] != 0.0f) total += shares[k] * values[k];  // others' values mean nothing
+  total = rounded(total);
+  if (shared) total = rounded(total + wide(shared[token * HIDDEN + at]));
+  stream[token * HIDDEN + at] = to_bf16(wide(stream[token * HIDDEN + at]) + total);
 }
 
 #ifdef HEADS
@@ -100,6 +91,7 @@ extern "C" __global__ void rotate_store(const u16* qkv, const u16* query_norm, c
                                         const i64* slots, const i64* positions, u16* queries, u16* keys, u16* values,
                                         i64 max_length) {
   asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;");
   const i64 token = blockIdx.y;
   const int head = blockIdx.x, at = threadIdx.x;
   const u16* from = qkv + (token * (HEADS + 2 * KV_HEADS) + head) * HEAD_DIM;
@@ -310,7 +302,7 @@ __device__ void stage_normed(const u16* stream, const u16* weight, float* inputs
 }
 
 // out = norm(stream) @ weights.T + bias. 256 threads; a warp computes `each` outputs that stand side by side.
-extern "C" __global__ void __launch_bounds__(256) normed_product(const u16* stream, const u16* norm, const u16* weights,
+extern "C" __global__ void __launch_bounds__(256, 3) normed_product(const u16* stream, const u16* norm, const u16* weights,
                                                                  const u16* bias, u16* out, i64 outputs, i64 each) {
   __shared__ __align__(16) float inputs[HIDDEN];
   i64 output = (i64(blockIdx.x) * 8 + threadIdx.x / 32) * each;
