@@ -161,7 +161,8 @@ class _Listening:
 
     def __init__(self, brain: Decider, hear: Callable[[LayerRouting], None]) -> None:
         self._brain, self._hear = brain, hear
-        self.look_ahead, self.learn = brain.look_ahead, brain.learn
+        self.wants_forecasts, self.look_ahead = brain.wants_forecasts, brain.look_ahead
+        self.learn = brain.learn
 
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
         self._hear(routing)

@@ -5,14 +5,14 @@ those, it makes the same plans, whichever body sent them."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.legality import check
 from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import LayerReport
-from moesaic.core.routing import ExpertId, LayerRouting
+from moesaic.core.routing import ExpertId, Forecast, LayerRouting
 from moesaic.core.view import View
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain import fields as at
@@ -29,8 +29,6 @@ from moesaic.policies.prefetch.base import PYTHON as PYTHON_PREFETCH
 from moesaic.policies.prefetch.base import Prefetch
 from moesaic.policies.schedule.base import Assignment, CompiledSchedule, Schedule
 from moesaic.policies.shape import Shape
-
-_NO_SCORES = np.zeros((0, 0), dtype=np.float32)
 
 
 class Brain:
@@ -59,9 +57,10 @@ class Brain:
             )
         self.cache, self.prefetch = cache, prefetch
         self._shape, self._future, self._checked = shape, future, checked
-        self._step = -1  # passes begun
         self._assigned: Assignment | None = None  # by a schedule in Python, until its plan is made
         self._decided: tuple[LayerRouting, View | None, LayerPlan] | None = None
+        self._begun = False  # the look-ahead of what was decided
+        self._reads_words = prefetch.rule != PYTHON_PREFETCH and not prefetch.needs_future
         tokens = belief.tables.shape[1]
         sizes = Sizes(shape.layers, shape.experts, prefetch.lookahead, cache.planes, 64, tokens)
         self._use(State(sizes))
@@ -141,10 +140,9 @@ class Brain:
 
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
         """What the layer has to wait for: who computes what, and which transfers it needs."""
-        if routing.layer == 0:
-            self._step += 1
-            if self._future is not None:
-                self._future.step += 1
+        self._begun = False
+        if self._future is not None:
+            self._future.step = routing.step
         if view.slots == 0:
             return self._on_cpu(routing, view)
         self._make_space(routing)
@@ -177,7 +175,7 @@ class Brain:
             first = int(s[at.FLIGHTS])
             s[first : first + 3 * len(coming)] = [n for f in coming for n in f[:3]]
         inputs = (
-            s, self._step, routing.layer, routing.experts, routing.ranked, routing.scores,
+            s, routing.step, routing.layer, routing.experts, routing.ranked, routing.scores,
             view.located, view.memory_held, view.memory_occupied, view.busy_ns,
             view.topology.units, len(view.topology.devices),
         )  # fmt: skip
@@ -208,55 +206,65 @@ class Brain:
         transfers = _moves(words[moves_at:], moved) if moved else ()
         return LayerPlan(layer, queues, transfers, (), estimated)
 
-    def look_ahead(self) -> tuple[Move, ...]:
+    def wants_forecasts(self) -> int:
+        """Of how many layers after the one decided forecasts are of use; 0: nothing could be moved
+        by them. A body that asks can forecast, so no predictions have to be learned for it."""
+        if self._decided is None:
+            return 0
+        room = self._begin_look_ahead(foretold=True)
+        return self.prefetch.lookahead if room > 0 and not self.prefetch.needs_future else 0
+
+    def _begin_look_ahead(self, foretold: bool) -> int:
+        self._begun = True
+        self._words[at.FORECASTS], self._words[at.FORETOLD] = 0, foretold
+        return lookahead.begin(self._words)
+
+    def look_ahead(self, forecasts: Sequence[Forecast] = ()) -> tuple[Move, ...]:
         """What to move in idle link time; follows `decide`, and may be thought out while the
-        body executes that decision."""
+        body executes that decision. `forecasts` are what the body knows of later layers, where
+        they were wanted."""
         if self._decided is None:
             return ()
         routing, view, plan = self._decided
-        s = self._words
-        s[at.FORECASTS], s[at.FORETOLD] = 0, bool(routing.forecasts)
-        if self.prefetch.needs_future or routing.forecasts or self.prefetch.rule == PYTHON_PREFETCH:
-            count = self._with_given_forecasts(routing)
+        if self._reads_words and not self._begun and not forecasts:
+            self._words[at.FORECASTS] = self._words[at.FORETOLD] = 0
+            count = lookahead.look_ahead(self._words)
         else:
-            count = lookahead.look_ahead(s)
+            count = self._in_stages(routing, forecasts)
         if not count:
             return ()
         end = self._background_at + count * at.MOVE_WORDS
-        background = _moves(s[self._background_at : end].tolist(), count)
+        background = _moves(self._words[self._background_at : end].tolist(), count)
         if view is not None:
             loads = routing.loads(self._shape.experts)
             check(plan._replace(background=background), loads, view)
         return background
 
-    def _with_given_forecasts(self, routing: LayerRouting) -> int:
+    def _in_stages(self, routing: LayerRouting, forecasts: Sequence[Forecast]) -> int:
         """The same, with what the body or an oracle knows, or with a prefetch policy in Python."""
-        s, room = self._words, lookahead.begin(self._words)
-        if room < 0:
-            return 0
-        if room and self.prefetch.lookahead:
-            forecasts = routing.forecasts
+        if not self._begun:
+            self._begin_look_ahead(foretold=bool(forecasts))
+        if self._words[at.MAX_BACKGROUND] > 0 and self.prefetch.lookahead:
             if self.prefetch.needs_future:
                 assert self._future is not None, "an oracle prefetch needs the future"
                 forecasts = self._future.forecasts(routing.layer, self.prefetch.lookahead)
-            given = tuple(forecasts[: self.prefetch.lookahead])
-            largest = max((forecast.ranked.size for forecast in given), default=0)
-            if largest > self.state.sizes.entries:
-                self._use(self.state.grown(2 * largest, self.state.sizes.cost_tokens))
-                s = self._words
-            for number, forecast in enumerate(given):
-                later = 0 if forecast.step is None else forecast.step - routing.step
-                ranked, scores = forecast.ranked, forecast.scores
-                fill_forecast(s, number, self._step + later, forecast.layer, ranked, scores)
-            s[at.FORECASTS] = len(given)
+            self._fill_forecasts(routing.step, forecasts)
         if self.prefetch.rule != PYTHON_PREFETCH:
-            return lookahead.finish(s)
+            return lookahead.finish(self._words)
         return propose_in_python(self.prefetch, self.state, self._belief)
 
+    def _fill_forecasts(self, step: int, forecasts: Sequence[Forecast]) -> None:
+        largest = max((forecast.ranked.size for forecast in forecasts), default=0)
+        if largest > self._entries:
+            self._use(self.state.grown(2 * largest, self.state.sizes.cost_tokens))
+        for forecast in forecasts:
+            about = step if forecast.step is None else forecast.step
+            fill_forecast(self._words, about, forecast.layer, forecast.ranked, forecast.scores)
+
     def plan(self, routing: LayerRouting, view: View) -> LayerPlan:
-        """Both at once."""
+        """Both at once, with the forecasts that came with the routing."""
         plan = self.decide(routing, view)
-        return plan._replace(background=self.look_ahead())
+        return plan._replace(background=self.look_ahead(routing.forecasts))
 
     def learn(self, routing: LayerRouting, report: LayerReport) -> None:
         """Remember how long layers and the dense parts between them take."""

@@ -64,7 +64,7 @@ def arrays(n: Sizes) -> list[Array]:
         Array(at.PLAN, INT, (at.PLAN_HEADER + 2 * experts + at.MOVE_WORDS * moves,)),
         Array(at.BACKGROUND, INT, (MAX_PROPOSED, at.MOVE_WORDS)),
         Array(at.FORECAST_SHAPES, INT, (ahead, 3)),  # layer, tokens, ranks
-        Array(at.FORECAST_STEPS, INT, (ahead,)),  # the pass each speaks about
+        Array(at.FORECAST_STEPS, INT, (ahead,)),  # the pass each is about
         Array(at.FORECAST_IDS, INT, (ahead, entries)),
         Array(at.FORECAST_SCORES, FLOAT, (ahead, entries)),
         Array(at.PAIRS, FLOAT, (ahead, layers, experts, experts)),  # [distance, layer, before, now]
@@ -77,9 +77,10 @@ def arrays(n: Sizes) -> list[Array]:
         Array(at.PENDING, INT, (ahead + 1, ahead, entries)),
         Array(at.TRUST, FLOAT, (ahead,)),
         Array(at.MISS_RATE, FLOAT, (1,)),
-        Array(at.STARTS, INT, (max(ahead, 1),)),
+        Array(at.STARTS, INT, (max(ahead, 1),)),  # by distance
         Array(at.DELAYS, INT, (MAX_PROPOSED + 1,)),
-        Array(at.LATER_TABLES, INT, (ahead, 4, experts)),
+        Array(at.LATER_TABLES, INT, (ahead, 4, experts)),  # these four by forecast
+        Array(at.LATER_STARTS, INT, (ahead,)),
         Array(at.LATER_COUNTS, INT, (ahead,)),
         Array(at.LATER_WEIGHTS, FLOAT, (ahead,)),
         Array(at.PICKS, INT, (MAX_PROPOSED, 2)),
