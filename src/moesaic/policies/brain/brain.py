@@ -10,16 +10,17 @@ from collections.abc import Sequence
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.legality import check
-from moesaic.core.offloading import CPU, GPU
+from moesaic.core.offloading import CPU, IN_VRAM
 from moesaic.core.report import LayerReport
-from moesaic.core.routing import ExpertId, Forecast, LayerRouting
-from moesaic.core.view import View
+from moesaic.core.routing import Forecast, LayerRouting
+from moesaic.core.view import Flight, View
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain import fields as at
 from moesaic.policies.brain import handle, lookahead
 from moesaic.policies.brain.decide import schedule as apply_schedule
 from moesaic.policies.brain.decide import update_cache, write_plan
 from moesaic.policies.brain.forecasts import fill_forecast
+from moesaic.policies.brain.plan_words import read_moves, read_plan
 from moesaic.policies.brain.python_policies import assign_in_python, propose_in_python
 from moesaic.policies.brain.state import Sizes, State
 from moesaic.policies.cache.base import PYTHON as PYTHON_CACHE
@@ -29,6 +30,7 @@ from moesaic.policies.prefetch.base import PYTHON as PYTHON_PREFETCH
 from moesaic.policies.prefetch.base import Prefetch
 from moesaic.policies.schedule.base import Assignment, CompiledSchedule, Schedule
 from moesaic.policies.shape import Shape
+from moesaic.policies.timelines import Ints
 
 
 class Brain:
@@ -60,6 +62,7 @@ class Brain:
         self._assigned: Assignment | None = None  # by a schedule in Python, until its plan is made
         self._decided: tuple[LayerRouting, View | None, LayerPlan] | None = None
         self._begun = False  # the look-ahead of what was decided
+        self._met: Ints | None = None  # the slots of the machine that was seen last
         self._reads_words = prefetch.rule != PYTHON_PREFETCH and not prefetch.needs_future
         tokens = belief.tables.shape[1]
         sizes = Sizes(shape.layers, shape.experts, prefetch.lookahead, cache.planes, 64, tokens)
@@ -97,8 +100,9 @@ class Brain:
         arrays = (state.of(f) for f in (at.VALUES, at.CACHE_MEMORY, at.CACHE_NUMBERS))
         self.cache.attach(*arrays)  # type: ignore[arg-type]
         self._entries = state.sizes.entries
-        self._plan_at = int(self._words[at.PLAN])
-        self._background_at = int(self._words[at.BACKGROUND])
+        self._plan_words = state.of(at.PLAN)
+        self._background_words = state.of(at.BACKGROUND).ravel()
+        self._flight_words = state.of(at.FLIGHTS).ravel()
 
     @property
     def schedule(self) -> Schedule:
@@ -143,11 +147,13 @@ class Brain:
         self._begun = False
         if self._future is not None:
             self._future.step = routing.step
-        if view.slots == 0:
+        if view.memory_slots is not self._met:
+            self._meet(view)
+        if not self._met_slots:
             return self._on_cpu(routing, view)
         self._make_space(routing)
         length = self._decide(routing, view)
-        plan = self._read_plan(routing.layer, length)
+        plan = read_plan(routing.layer, self._plan_words[:length].tolist())
         if self._assigned is not None:
             queues, parts = {**plan.queues, **self._assigned.others}, self._assigned.parts
             plan, self._assigned = plan._replace(queues=queues, parts=parts), None
@@ -158,6 +164,11 @@ class Brain:
         self._decided = (routing, kept, plan)
         return plan
 
+    def _meet(self, view: View) -> None:
+        """What stays as it is as long as the machine does."""
+        self._met, self._met_slots = view.memory_slots, view.slots
+        self._units, self._link = view.topology.units, len(view.topology.devices)
+
     def _make_space(self, routing: LayerRouting) -> None:
         tokens, entries = len(routing.experts), max(routing.ranked.size, routing.experts.size)
         if tokens >= self._cost_tokens:
@@ -167,17 +178,11 @@ class Brain:
 
     def _decide(self, routing: LayerRouting, view: View) -> int:
         s = self._words
-        s[at.NUM_FLIGHTS] = 0
-        if view.in_flight:
-            coming = view.arriving
-            assert len(coming) <= at.FLIGHT_CAPACITY, "too many transfers under way"
-            s[at.NUM_FLIGHTS] = len(coming)
-            first = int(s[at.FLIGHTS])
-            s[first : first + 3 * len(coming)] = [n for f in coming for n in f[:3]]
+        s[at.NUM_FLIGHTS] = self._fill_flights(view.in_flight) if view.in_flight else 0
         inputs = (
             s, routing.step, routing.layer, routing.experts, routing.ranked, routing.scores,
             view.located, view.memory_held, view.memory_occupied, view.busy_ns,
-            view.topology.units, len(view.topology.devices),
+            self._units, self._link,
         )  # fmt: skip
         if self._compiled:
             return handle.decide(*inputs)
@@ -194,17 +199,15 @@ class Brain:
             update_cache(s)
         return write_plan(s)
 
-    def _read_plan(self, layer: int, length: int) -> LayerPlan:
-        words = self._words[self._plan_at : self._plan_at + length].tolist()
-        on_gpu, on_cpu, moved, estimated = words[: at.PLAN_HEADER]
-        cpu_at = at.PLAN_HEADER + on_gpu
-        moves_at = cpu_at + on_cpu
-        queues = {
-            GPU: tuple(words[at.PLAN_HEADER : cpu_at]),
-            CPU: tuple(words[cpu_at:moves_at]),
-        }
-        transfers = _moves(words[moves_at:], moved) if moved else ()
-        return LayerPlan(layer, queues, transfers, (), estimated)
+    def _fill_flights(self, in_flight: tuple[Flight, ...]) -> int:
+        """What is under way to the accelerator's memory; returns how many."""
+        assert len(in_flight) <= at.FLIGHT_CAPACITY, "too many transfers under way"
+        words, end = self._flight_words, 0
+        for layer, expert, remaining_ns, destination in in_flight:
+            if destination == IN_VRAM:
+                words[end], words[end + 1], words[end + 2] = layer, expert, remaining_ns
+                end += 3
+        return end // 3
 
     def wants_forecasts(self) -> int:
         """Of how many layers after the one decided forecasts are of use; 0: nothing could be moved
@@ -233,8 +236,7 @@ class Brain:
             count = self._in_stages(routing, forecasts)
         if not count:
             return ()
-        end = self._background_at + count * at.MOVE_WORDS
-        background = _moves(self._words[self._background_at : end].tolist(), count)
+        background = read_moves(self._background_words.tolist(), count)
         if view is not None:
             loads = routing.loads(self._shape.experts)
             check(plan._replace(background=background), loads, view)
@@ -282,12 +284,3 @@ class Brain:
         if self._checked:
             check(plan, routing.loads(self._shape.experts), view)
         return plan
-
-
-def _moves(words: list[int], count: int) -> tuple[Move, ...]:
-    found = []
-    for i in range(0, count * at.MOVE_WORDS, at.MOVE_WORDS):
-        layer, expert, victim_layer, victim, keep = words[i : i + at.MOVE_WORDS]
-        evicted = ExpertId(victim_layer, victim) if victim_layer >= 0 else None
-        found.append(Move(layer, expert, evicted, bool(keep)))
-    return tuple(found)

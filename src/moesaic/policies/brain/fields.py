@@ -91,6 +91,7 @@ PLAN_HEADER = 4  # GPU experts, CPU experts, moves, estimated nanoseconds; then 
     SHIELD,
     QUOTA,
     SLOTS_HELD,
+    VICTIMS,
     PLAN,
     BACKGROUND,
     FORECAST_SHAPES,
@@ -114,8 +115,8 @@ PLAN_HEADER = 4  # GPU experts, CPU experts, moves, estimated nanoseconds; then 
     LATER_COUNTS,
     LATER_WEIGHTS,
     PICKS,
-) = range(NUM_SCALARS, NUM_SCALARS + 2 * 42, 2)
-FIRST_ARRAY_WORD = NUM_SCALARS + 2 * 42
+) = range(NUM_SCALARS, NUM_SCALARS + 2 * 43, 2)
+FIRST_ARRAY_WORD = NUM_SCALARS + 2 * 43
 
 
 @compiled

@@ -12,7 +12,7 @@ from moesaic.policies.brain import fields as at
 from moesaic.policies.brain.forecasts import distance_to, expect, observe_routing, predict
 from moesaic.policies.brain.slots import admit
 from moesaic.policies.compiled import compiled
-from moesaic.policies.prefetch.base import IMPACT, MAX_PROPOSED, NEXT_LAYER
+from moesaic.policies.prefetch.base import IMPACT, IMPACT_ROWS, MAX_PROPOSED, NEXT_LAYER
 from moesaic.policies.prefetch.impact import mark_coming, prepare_layer, rank_by_impact
 from moesaic.policies.prefetch.next_layer import propose_next_layer
 from moesaic.policies.schedule.base import SCRATCH_ROWS
@@ -59,7 +59,7 @@ def price_link(s: Ints) -> None:
         at.ints(s, at.COSTS).reshape(2, s[at.COST_TOKENS]),
         later,
         late,
-        at.ints(s, at.SCRATCH).reshape(4, experts),
+        at.ints(s, at.SCRATCH).reshape(IMPACT_ROWS, experts),
     )
     s[at.LINK_PRICE_SEEN] = min(s[at.LINK_PRICE_SEEN] + 1, _MEMORY)
     s[at.LINK_PRICE] += (delay * _UNIT // late - s[at.LINK_PRICE]) // s[at.LINK_PRICE_SEEN]
@@ -170,7 +170,7 @@ def _propose_by_impact(s: Ints) -> int:
         s[at.LINK_FREE_NS],
         at.ints(s, at.DELAYS),
         weights,
-        at.ints(s, at.SCRATCH).reshape(4, experts),
+        at.ints(s, at.SCRATCH).reshape(IMPACT_ROWS, experts),
         at.ints(s, at.PICKS).reshape(MAX_PROPOSED, 2)[: s[at.MAX_BACKGROUND]],
     )
 
