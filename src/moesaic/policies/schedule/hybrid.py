@@ -28,6 +28,20 @@ from moesaic.policies.timelines import (
 _OPEN = 3  # not decided yet
 
 
+@compiled
+def _after_arrivals(gpu_end: int, kind: Ints, ready: Ints, gpu: Ints, lanes: Ints, n: int) -> int:
+    """When the GPU ends that has done what was there: what comes is next, then what was moved."""
+    link_end = lanes[LINK_FREE]
+    for i in range(n):
+        if ready[i] > 0 and kind[i] == ON_GPU:
+            gpu_end = max(gpu_end, ready[i]) + gpu[i]
+    for i in range(n):
+        if kind[i] == MOVED:
+            link_end += lanes[TRANSFER]
+            gpu_end = max(gpu_end, link_end) + gpu[i]
+    return gpu_end
+
+
 @compiled  # in one piece: a call per turn takes longer than the turn
 def fill_timelines(  # noqa: PLR0912, PLR0915
     kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int, arrival: Ints
@@ -110,14 +124,7 @@ def fill_timelines(  # noqa: PLR0912, PLR0915
             missing -= ready[j] == ABSENT
             coming -= ready[j] > 0
             left -= 1
-    end, link_end = cached_end, lanes[LINK_FREE]
-    for i in range(first_coming, last_coming + 1):
-        if ready[i] > 0 and kind[i] == ON_GPU:
-            end = max(end, ready[i]) + gpu[i]
-    for i in range(min(next_move + 1, n)):
-        if kind[i] == MOVED:
-            link_end += lanes[TRANSFER]
-            end = max(end, link_end) + gpu[i]
+    end = _after_arrivals(cached_end, kind, ready, gpu, lanes, n)
     return int(max(end, cpu_end) if on_cpu else end)
 
 
