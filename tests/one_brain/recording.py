@@ -1,4 +1,4 @@
-"""A brain that writes down what it was told and what it answered, and one that reads it."""
+"""A brain that records its inputs and plans, and one that replays them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from closed_loop import assembled, play
-from invented import RandomStep
+from made_up import RandomStep
 from moesaic.core.body import Decider
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.report import LayerReport
@@ -67,7 +67,7 @@ def recorded_run(
 
 
 def replayed(brain: Brain, moments: Sequence[Moment]) -> list[LayerPlan]:
-    """What the brain decides when it is told the same again, by nobody in particular."""
+    """What the brain decides when it is given the same inputs again, without a machine."""
     plans = []
     for moment in moments:
         plans.append(brain.plan(moment.routing, moment.view))

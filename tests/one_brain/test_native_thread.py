@@ -11,7 +11,7 @@ import pytest
 from recording import Moment, recorded_run
 
 from closed_loop import assembled
-from invented import RandomStep, random_steps, small_machine, small_model
+from made_up import RandomStep, random_steps, small_machine, small_model
 from moesaic.core.routing import Forecast
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.brain import Brain

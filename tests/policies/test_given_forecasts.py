@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from invented import (
+from made_up import (
     exact_belief,
     make_brain,
     routing_of,

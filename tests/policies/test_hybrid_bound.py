@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from drawn_work import costs, work_of, works
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from works import costs, work_of, works
 
 from moesaic.policies.schedule.base import Work
 from moesaic.policies.schedule.gpu_only import gpu_only

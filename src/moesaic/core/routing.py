@@ -20,7 +20,7 @@ class ExpertId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Router output for a later layer, predicted now.
+    """Router output forecast for a later layer.
 
     `ranked[t, r]` is the expert at rank r for token t, `scores` its probability; ranks may go
     beyond top-k. (`step`, `layer`) is what it is about; passes are counted as
@@ -73,7 +73,7 @@ class LayerRouting:
 
 def cut(routing: LayerRouting, counts: NDArray[np.int64]) -> LayerRouting:
     """The routing if token t used its `counts[t]` best experts only. Weights stay as they are:
-    whether they would be normalised anew is the router's knowledge."""
+    whether they are renormalised is up to the router."""
     experts, weights = cut_columns(routing.experts, routing.weights, counts)
     return replace(routing, experts=experts, weights=weights, counts=counts)
 
