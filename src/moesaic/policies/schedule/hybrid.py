@@ -42,6 +42,23 @@ def _after_arrivals(gpu_end: int, kind: Ints, ready: Ints, gpu: Ints, lanes: Int
     return gpu_end
 
 
+@compiled
+def _open_lines(kind: Ints, ready: Ints, n: int, arrival: Ints) -> tuple[int, int, int, int]:
+    """Nothing is decided. Returns how many are missing, how many are coming, and the first and the
+    last of those."""
+    missing = 0
+    coming = 0
+    first, last = n, -1
+    for i in range(n):
+        kind[i] = _OPEN
+        arrival[i] = ready[i]
+        missing += ready[i] == ABSENT
+        if ready[i] > 0:
+            coming += 1
+            first, last = min(first, i), i
+    return missing, coming, first, last
+
+
 @compiled  # in one piece: a call per turn takes longer than the turn
 def fill_timelines(  # noqa: PLR0912, PLR0915
     kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int, arrival: Ints
@@ -53,17 +70,7 @@ def fill_timelines(  # noqa: PLR0912, PLR0915
     line only moves on, so the lines are followed instead of searched."""
     gpu_end, cpu_end, link_end = lanes[GPU_FREE], lanes[CPU_FREE], lanes[LINK_FREE]
     first, cached_end = lanes[CPU_FIRST], lanes[GPU_FREE]  # cached_end: with those alone
-    missing = 0
-    coming = 0
-    first_coming, last_coming = n, -1
-    for i in range(n):
-        kind[i] = _OPEN
-        arrival[i] = ready[i]
-        missing += ready[i] == ABSENT
-        if ready[i] > 0:
-            coming += 1
-            first_coming = min(first_coming, i)
-            last_coming = i
+    missing, coming, first_coming, last_coming = _open_lines(kind, ready, n, arrival)
     # Fronts of the lines. Of what was moved, the first is both the highest load and the first to
     # arrive; what was there from the beginning has arrived.
     cached, moved, next_move = 0, n, 0
