@@ -43,8 +43,7 @@ _BANK = record(
     hit_wr=NONE,  # oldest slot that writes the open row
     reads=0,  # waiting
     writes=0,  # waiting
-    active=NONE,  # entry i of the list of banks with waiting requests: of bank i no property
-    place=NONE,  # where the bank stands in that list
+    place=NONE,  # where it stands in the list of banks with waiting requests
 )
 _GROUP = record(
     act_from=0,  # by nRRD_L

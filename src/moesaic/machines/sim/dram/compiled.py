@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numba
 
@@ -15,12 +15,26 @@ F = TypeVar("F", bound=Callable[..., object])
 _FOLDER = code_cache(Path(__file__).parent, "compiled-dram")
 
 
+# References to arrays are not counted: nothing compiled here creates or keeps one, and counting
+# them on every call of a small function takes ten times as long as the function.
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False}
+
+
 def compiled(function: F) -> F:
     """Compile on first call, or load what an earlier run compiled; releases the GIL inside."""
+    return _compile(function, cache=True)
+
+
+def inlined(function: F) -> F:
+    """Becomes part of every compiled function that calls it."""
+    return _compile(function, inline="always")
+
+
+def _compile(function: F, **options: Any) -> F:
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = before or _FOLDER
     try:
-        jitted: F = numba.njit(cache=True, nogil=True, error_model="numpy", _nrt=False)(function)
+        jitted: F = numba.njit(**options, **_OPTIONS)(function)
     finally:
         numba.config.CACHE_DIR = before
     return jitted

@@ -8,7 +8,7 @@ import numpy as np
 from moesaic.machines.sim.dram import commands as at
 from moesaic.machines.sim.dram.bank_state import CLOSED, NONE, Ints, Records, record, records
 from moesaic.machines.sim.dram.commands import ACT, NO_BANK, NO_REQUEST, NO_ROW, PRE, RD, REF, WR
-from moesaic.machines.sim.dram.compiled import compiled
+from moesaic.machines.sim.dram.compiled import inlined
 from moesaic.machines.sim.dram.rules import issue_act, issue_pre, issue_rd, issue_ref, issue_wr
 from moesaic.machines.sim.dram.scheduler import age_of, is_hit
 from moesaic.machines.sim.dram.timing import Rules
@@ -37,13 +37,14 @@ def fresh_loop(slots: int) -> tuple[Records, Ints]:
     return loop, np.zeros((2, slots), np.int64)
 
 
-@compiled
+@inlined
 def issue_choice(
     banks: Records,
     groups: Records,
     ranks: Records,
     bus: Records,
     slots: Records,
+    active: Ints,
     loop: Records,
     rings: Ints,
     trace: Ints,
@@ -59,24 +60,32 @@ def issue_choice(
         if b.hit_rd != NONE and slots[b.hit_rd].request == request:
             done = issue_rd(banks, groups, ranks, bus, rules, bank, cycle, shared_bus)
             _write_down(loop, trace, cycle, RD, b.rank, bank, b.open_row, request)
-            _serve(banks, slots, loop, rings, bank, b.hit_rd, done)
+            _serve(banks, slots, active, loop, rings, bank, b.hit_rd, done)
         else:
             done = issue_wr(banks, groups, ranks, bus, rules, bank, cycle, shared_bus)
             _write_down(loop, trace, cycle, WR, b.rank, bank, b.open_row, request)
-            _serve(banks, slots, loop, rings, bank, b.hit_wr, done)
+            _serve(banks, slots, active, loop, rings, bank, b.hit_wr, done)
     elif b.open_row == CLOSED:
         slots[b.first].missed = 1
         issue_act(banks, groups, ranks, bus, rules, bank, slots[b.first].row, cycle)
-        row_opens(banks, slots, bank)
+        row_opens(banks, slots, active, bank)
         _write_down(loop, trace, cycle, ACT, b.rank, bank, b.open_row, request)
     else:
         issue_pre(banks, ranks, bus, rules, bank, cycle)
+        row_closes(banks, active, bank)
         _write_down(loop, trace, cycle, PRE, b.rank, bank, NO_ROW, request)
 
 
-@compiled
+@inlined
 def _serve(
-    banks: Records, slots: Records, loop: Records, rings: Ints, bank: int, slot: int, done: int
+    banks: Records,
+    slots: Records,
+    active: Ints,
+    loop: Records,
+    rings: Ints,
+    bank: int,
+    slot: int,
+    done: int,
 ) -> None:
     """A request's data are complete at `done`."""
     state, s = loop[0], slots[slot]
@@ -90,14 +99,15 @@ def _serve(
     state.cycles = max(state.cycles, done)
     state.latency += done - s.arrived
     state.hits += 1 - s.missed
-    remove_hit(banks, slots, loop, bank, slot)
+    remove_hit(banks, slots, active, loop, bank, slot)
 
 
-@compiled
+@inlined
 def issue_refresh(
     banks: Records,
     ranks: Records,
     bus: Records,
+    active: Ints,
     loop: Records,
     trace: Ints,
     rules: Rules,
@@ -108,7 +118,7 @@ def issue_refresh(
     """PRE of an open bank, or REF where all are closed."""
     if bank != NONE:
         issue_pre(banks, ranks, bus, rules, bank, cycle)
-        row_closes(banks, bank)
+        row_closes(banks, active, bank)
         _write_down(loop, trace, cycle, PRE, rank, bank, NO_ROW, NO_REQUEST)
         return
     issue_ref(ranks, bus, rules, rank, cycle)
@@ -116,7 +126,7 @@ def issue_refresh(
     _write_down(loop, trace, cycle, REF, rank, NO_BANK, NO_ROW, NO_REQUEST)
 
 
-@compiled
+@inlined
 def _write_down(
     loop: Records,
     trace: Ints,

@@ -9,7 +9,7 @@ writes, so two rings hold the completions to come.
 from __future__ import annotations
 
 from moesaic.machines.sim.dram.bank_state import NONE, Ints, Records
-from moesaic.machines.sim.dram.compiled import compiled
+from moesaic.machines.sim.dram.compiled import compiled, inlined
 from moesaic.machines.sim.dram.issue import issue_choice, issue_refresh
 from moesaic.machines.sim.dram.refresh import NEVER, choose_refresh, next_due, ranks_due
 from moesaic.machines.sim.dram.scheduler import WAIT_SHIFT, choice_of_bank, choose, wait_of
@@ -26,6 +26,7 @@ def run(
     ranks: Records,
     bus: Records,
     slots: Records,
+    active: Ints,
     loop: Records,
     rings: Ints,
     requests: Ints,
@@ -35,7 +36,7 @@ def run(
 ) -> None:
     """Serve all requests; the results stand in `loop`."""
     for _ in range(rings.shape[1]):
-        _arrive(banks, slots, loop, requests, 0)
+        _arrive(banks, slots, active, loop, requests, 0)
     refreshing, due = 0, next_due(ranks, 0)
     now = bus[0].command_from
     while loop[0].served < len(requests):
@@ -47,30 +48,33 @@ def run(
             refresh_cycle, rank, to_close = choose_refresh(banks, ranks, refreshing, now)
         horizon = min(due, refresh_cycle)
         choice, bank, now = _choose_with_arrivals(
-            banks, groups, ranks, slots, loop, rings, requests, refreshing, now, horizon
+            banks, groups, ranks, slots, active, loop, rings, requests, refreshing, now, horizon
         )
         cycle = now + wait_of(choice)
         if due <= min(cycle, refresh_cycle):
             now = due
             continue
         if refresh_cycle <= cycle:
-            issue_refresh(banks, ranks, bus, loop, trace, rules, rank, to_close, refresh_cycle)
+            issue_refresh(
+                banks, ranks, bus, active, loop, trace, rules, rank, to_close, refresh_cycle
+            )
             refreshing = ranks_due(ranks, refresh_cycle)
             due = next_due(ranks, refreshing)
         else:
             issue_choice(
-                banks, groups, ranks, bus, slots, loop, rings, trace, rules, shared_bus,
+                banks, groups, ranks, bus, slots, active, loop, rings, trace, rules, shared_bus,
                 choice, bank, cycle,
             )  # fmt: skip
         now = bus[0].command_from
 
 
-@compiled
+@inlined
 def _choose_with_arrivals(
     banks: Records,
     groups: Records,
     ranks: Records,
     slots: Records,
+    active: Ints,
     loop: Records,
     rings: Ints,
     requests: Ints,
@@ -82,14 +86,16 @@ def _choose_with_arrivals(
     it. Only the newcomer's bank is looked at again: no other bank's command comes sooner."""
     arrival = _next_arrival(loop, rings, requests)
     while arrival < now:
-        _replace(banks, slots, loop, rings, requests, arrival)
+        _replace(banks, slots, active, loop, rings, requests, arrival)
         arrival = _next_arrival(loop, rings, requests)
-    choice, bank = choose(banks, groups, ranks, slots, loop[0].active, refreshing, now)
+    choice, bank = choose(banks, groups, ranks, slots, active, loop[0].active, refreshing, now)
     while arrival < min(now + wait_of(choice), horizon):
-        newcomer = _replace(banks, slots, loop, rings, requests, arrival)
+        newcomer = _replace(banks, slots, active, loop, rings, requests, arrival)
         if newcomer == bank:
             now = arrival + 1
-            choice, bank = choose(banks, groups, ranks, slots, loop[0].active, refreshing, now)
+            choice, bank = choose(
+                banks, groups, ranks, slots, active, loop[0].active, refreshing, now
+            )
         elif not (refreshing >> banks[newcomer].rank) & 1:
             other = choice_of_bank(banks, groups, ranks, slots, newcomer, arrival + 1)
             other += (arrival + 1 - now) << WAIT_SHIFT
@@ -99,7 +105,7 @@ def _choose_with_arrivals(
     return choice, bank, now
 
 
-@compiled
+@inlined
 def _next_arrival(loop: Records, rings: Ints, requests: Ints) -> int:
     """The next completion that lets a request in; NEVER when all have arrived."""
     state = loop[0]
@@ -112,9 +118,15 @@ def _next_arrival(loop: Records, rings: Ints, requests: Ints) -> int:
     return soonest
 
 
-@compiled
+@inlined
 def _replace(
-    banks: Records, slots: Records, loop: Records, rings: Ints, requests: Ints, cycle: int
+    banks: Records,
+    slots: Records,
+    active: Ints,
+    loop: Records,
+    rings: Ints,
+    requests: Ints,
+    cycle: int,
 ) -> int:
     """One request completes and the next arrives; returns the newcomer's bank."""
     state = loop[0]
@@ -124,16 +136,18 @@ def _replace(
     else:
         state.writing -= 1
         state.write_head = (state.write_head + 1) % rings.shape[1]
-    return _arrive(banks, slots, loop, requests, cycle)
+    return _arrive(banks, slots, active, loop, requests, cycle)
 
 
-@compiled
-def _arrive(banks: Records, slots: Records, loop: Records, requests: Ints, cycle: int) -> int:
+@inlined
+def _arrive(
+    banks: Records, slots: Records, active: Ints, loop: Records, requests: Ints, cycle: int
+) -> int:
     request = loop[0].arrived
     loop[0].arrived += 1
     bank = requests[request, BANK]
     slot = append(
-        banks, slots, loop, bank, request, requests[request, ROW], requests[request, WRITE]
+        banks, slots, active, loop, bank, request, requests[request, ROW], requests[request, WRITE]
     )
     slots[slot].arrived = cycle
     return bank

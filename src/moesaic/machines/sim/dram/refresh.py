@@ -7,12 +7,12 @@ one by one as their rules allow, then REF follows. Other ranks go on.
 from __future__ import annotations
 
 from moesaic.machines.sim.dram.bank_state import CLOSED, NONE, Records
-from moesaic.machines.sim.dram.compiled import compiled
+from moesaic.machines.sim.dram.compiled import inlined
 
 NEVER = 1 << 62
 
 
-@compiled
+@inlined
 def next_due(ranks: Records, refreshing: int) -> int:
     """The first cycle at which another rank's refresh falls due."""
     soonest = NEVER
@@ -22,7 +22,7 @@ def next_due(ranks: Records, refreshing: int) -> int:
     return soonest
 
 
-@compiled
+@inlined
 def ranks_due(ranks: Records, now: int) -> int:
     """A bit for each rank whose refresh is due."""
     found = 0
@@ -32,7 +32,7 @@ def ranks_due(ranks: Records, now: int) -> int:
     return found
 
 
-@compiled
+@inlined
 def choose_refresh(
     banks: Records, ranks: Records, refreshing: int, now: int
 ) -> tuple[int, int, int]:

@@ -7,29 +7,29 @@ the cycle is allowed. Issue cycles never decrease, so "from" values only grow.
 from __future__ import annotations
 
 from moesaic.machines.sim.dram.bank_state import CLOSED, Records
-from moesaic.machines.sim.dram.compiled import compiled
+from moesaic.machines.sim.dram.compiled import inlined
 from moesaic.machines.sim.dram.timing import Rules
 
 
-@compiled
+@inlined
 def act_from(banks: Records, groups: Records, ranks: Records, bank: int) -> int:
     b = banks[bank]
-    return max(b.act_from, max(groups[b.group].act_from, ranks[b.rank].act_from))
+    return max(b.act_from, groups[b.group].act_from, ranks[b.rank].act_from)
 
 
-@compiled
+@inlined
 def rd_from(banks: Records, groups: Records, ranks: Records, bank: int) -> int:
     b = banks[bank]
-    return max(b.column_from, max(groups[b.group].rd_from, ranks[b.rank].rd_from))
+    return max(b.column_from, groups[b.group].rd_from, ranks[b.rank].rd_from)
 
 
-@compiled
+@inlined
 def wr_from(banks: Records, groups: Records, ranks: Records, bank: int) -> int:
     b = banks[bank]
-    return max(b.column_from, max(groups[b.group].wr_from, ranks[b.rank].wr_from))
+    return max(b.column_from, groups[b.group].wr_from, ranks[b.rank].wr_from)
 
 
-@compiled
+@inlined
 def issue_act(
     banks: Records,
     groups: Records,
@@ -54,7 +54,7 @@ def issue_act(
     bus[0].command_from = cycle + rules.command_act
 
 
-@compiled
+@inlined
 def issue_pre(
     banks: Records, ranks: Records, bus: Records, rules: Rules, bank: int, cycle: int
 ) -> None:
@@ -67,7 +67,7 @@ def issue_pre(
     bus[0].command_from = cycle + rules.command_pre
 
 
-@compiled
+@inlined
 def issue_ref(ranks: Records, bus: Records, rules: Rules, rank: int, cycle: int) -> None:
     r = ranks[rank]
     r.act_from = max(r.act_from, cycle + rules.nrfc)
@@ -75,7 +75,7 @@ def issue_ref(ranks: Records, bus: Records, rules: Rules, rank: int, cycle: int)
     bus[0].command_from = cycle + rules.command_ref
 
 
-@compiled
+@inlined
 def issue_rd(
     banks: Records,
     groups: Records,
@@ -100,7 +100,7 @@ def issue_rd(
     return done
 
 
-@compiled
+@inlined
 def issue_wr(
     banks: Records,
     groups: Records,
@@ -126,7 +126,7 @@ def issue_wr(
     return done
 
 
-@compiled
+@inlined
 def _switch_ranks(ranks: Records, rules: Rules, rank: int, done: int) -> None:
     """Another rank's burst begins after this one and a gap."""
     begin = done + rules.rank_switch

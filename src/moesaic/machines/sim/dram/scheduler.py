@@ -7,9 +7,10 @@ waiting hits is not closed.
 
 from __future__ import annotations
 
-from moesaic.machines.sim.dram.bank_state import CLOSED, NONE, Records
-from moesaic.machines.sim.dram.compiled import compiled
+from moesaic.machines.sim.dram.bank_state import CLOSED, NONE, Ints, Records
+from moesaic.machines.sim.dram.compiled import inlined
 from moesaic.machines.sim.dram.rules import act_from, rd_from, wr_from
+from moesaic.machines.sim.dram.waiting import ACTIVE_BANK, BOUND
 
 # A choice is one number, the smaller the sooner: cycles to wait, then hits first, then age.
 AGE_BITS = 40
@@ -18,22 +19,22 @@ WAIT_SHIFT = AGE_BITS + 1
 NOTHING = (1 << 62) - 1  # waits longer than any command
 
 
-@compiled
+@inlined
 def wait_of(choice: int) -> int:
     return choice >> WAIT_SHIFT
 
 
-@compiled
+@inlined
 def is_hit(choice: int) -> bool:
     return (choice & MISS) == 0
 
 
-@compiled
+@inlined
 def age_of(choice: int) -> int:
     return choice & (MISS - 1)
 
 
-@compiled
+@inlined
 def choice_of_bank(
     banks: Records, groups: Records, ranks: Records, slots: Records, bank: int, now: int
 ) -> int:
@@ -55,24 +56,28 @@ def choice_of_bank(
     return choice
 
 
-@compiled
+@inlined
 def choose(
     banks: Records,
     groups: Records,
     ranks: Records,
     slots: Records,
-    active: int,
+    active: Ints,
+    count: int,
     refreshing: int,
     now: int,
 ) -> tuple[int, int]:
-    """The best choice over the `active` banks with its bank. `refreshing` has a bit for each rank
-    whose refresh is due: it takes no requests."""
-    best, best_bank = NOTHING, NONE
-    for i in range(active):
-        bank = banks[i].active
+    """The best choice over the first `count` active banks, with its bank. `refreshing` has a bit
+    for each rank whose refresh is due: it takes no requests."""
+    best, best_bank, best_cycle = NOTHING, NONE, now + wait_of(NOTHING)
+    for i in range(count):
+        if active[i, BOUND] > best_cycle:
+            continue
+        bank = active[i, ACTIVE_BANK]
         if refreshing and (refreshing >> banks[bank].rank) & 1:
             continue
         choice = choice_of_bank(banks, groups, ranks, slots, bank, now)
+        active[i, BOUND] = now + wait_of(choice)
         if choice < best:
-            best, best_bank = choice, bank
+            best, best_bank, best_cycle = choice, bank, now + wait_of(choice)
     return best, best_bank

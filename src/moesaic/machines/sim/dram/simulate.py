@@ -13,7 +13,7 @@ from moesaic.machines.sim.dram.pattern import Pattern, check_pattern
 from moesaic.machines.sim.dram.refresh import NEVER
 from moesaic.machines.sim.dram.result import DramResult
 from moesaic.machines.sim.dram.timing import Timing
-from moesaic.machines.sim.dram.waiting import free_slots
+from moesaic.machines.sim.dram.waiting import free_slots, nobody_waiting
 
 IN_FLIGHT = 32
 
@@ -71,7 +71,17 @@ def _run(
     loop, rings = fresh_loop(slots)
     requests = np.stack([pattern.global_bank(geometry), pattern.row, pattern.write], axis=1)
     trace = np.zeros((trace_room, TRACE_COLUMNS), np.int64)
-    run(*state, free_slots(slots), loop, rings, requests, trace, timing.rules, shared_bus)
+    run(
+        *state,
+        free_slots(slots),
+        nobody_waiting(len(state.banks)),
+        loop,
+        rings,
+        requests,
+        trace,
+        timing.rules,
+        shared_bus,
+    )
     return loop[0], trace
 
 

@@ -3,14 +3,17 @@
 Slots (as many as requests may be in flight) form one doubly linked list per bank. A bank also
 knows its hits, the oldest waiting read and write of its open row, so that choosing a command looks
 at banks, not at requests.
+
+`active` lists the banks with waiting requests, each with a bound: a cycle before which it can have
+no command. Rules only ever forbid, so a bound holds until the bank's own row or requests change.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from moesaic.machines.sim.dram.bank_state import NONE, Records, record, records
-from moesaic.machines.sim.dram.compiled import compiled
+from moesaic.machines.sim.dram.bank_state import NONE, Ints, Records, record, records
+from moesaic.machines.sim.dram.compiled import inlined
 
 _SLOT = record(
     request=NONE,  # its place in the pattern, which is its age
@@ -24,15 +27,29 @@ _SLOT = record(
 )
 
 
+ACTIVE_BANK, BOUND = range(2)  # columns of `active`
+
+
+def nobody_waiting(banks: int) -> Ints:
+    return np.zeros((banks, 2), np.int64)
+
+
 def free_slots(count: int) -> Records:
     slots = records(count, _SLOT)
     slots["free"] = np.arange(count)
     return slots
 
 
-@compiled
+@inlined
 def append(
-    banks: Records, slots: Records, loop: Records, bank: int, request: int, row: int, write: int
+    banks: Records,
+    slots: Records,
+    active: Ints,
+    loop: Records,
+    bank: int,
+    request: int,
+    row: int,
+    write: int,
 ) -> int:
     """A request arrives; returns its slot."""
     b, sizes = banks[bank], loop[0]
@@ -43,11 +60,12 @@ def append(
     s.after, s.before = NONE, b.last
     if b.last == NONE:
         b.first, b.place = slot, sizes.active
-        banks[sizes.active].active = bank
+        active[b.place, ACTIVE_BANK] = bank
         sizes.active += 1
     else:
         slots[b.last].after = slot
     b.last = slot
+    active[b.place, BOUND] = 0
     if write:
         b.writes += 1
         if row == b.open_row and b.hit_wr == NONE:
@@ -59,8 +77,10 @@ def append(
     return slot
 
 
-@compiled
-def remove_hit(banks: Records, slots: Records, loop: Records, bank: int, slot: int) -> None:
+@inlined
+def remove_hit(
+    banks: Records, slots: Records, active: Ints, loop: Records, bank: int, slot: int
+) -> None:
     """The oldest hit of its kind is served: the next one takes its place."""
     b, s, sizes = banks[bank], slots[slot], loop[0]
     if s.write:
@@ -79,24 +99,31 @@ def remove_hit(banks: Records, slots: Records, loop: Records, bank: int, slot: i
         slots[s.after].before = s.before
     slots[sizes.free].free = slot
     sizes.free += 1
+    active[b.place, BOUND] = 0
     if b.first == NONE:
-        _rest(banks, loop, bank)
+        _rest(banks, active, loop, bank)
 
 
-@compiled
-def row_opens(banks: Records, slots: Records, bank: int) -> None:
+@inlined
+def row_opens(banks: Records, slots: Records, active: Ints, bank: int) -> None:
+    """For a waiting request."""
     b = banks[bank]
+    active[b.place, BOUND] = 0
     b.hit_rd = _next_of_row(slots, b.reads, b.first, b.open_row, 0)
     b.hit_wr = _next_of_row(slots, b.writes, b.first, b.open_row, 1)
 
 
-@compiled
-def row_closes(banks: Records, bank: int) -> None:
-    banks[bank].hit_rd = NONE
-    banks[bank].hit_wr = NONE
+@inlined
+def row_closes(banks: Records, active: Ints, bank: int) -> None:
+    """For a waiting request, or for a refresh."""
+    b = banks[bank]
+    b.hit_rd = NONE
+    b.hit_wr = NONE
+    if b.first != NONE:
+        active[b.place, BOUND] = 0
 
 
-@compiled
+@inlined
 def _next_of_row(slots: Records, waiting: int, slot: int, row: int, write: int) -> int:
     """From `slot` on, the first of this row and kind; `waiting` of the kind are in the bank."""
     if waiting == 0:
@@ -106,10 +133,12 @@ def _next_of_row(slots: Records, waiting: int, slot: int, row: int, write: int) 
     return slot
 
 
-@compiled
-def _rest(banks: Records, loop: Records, bank: int) -> None:
+@inlined
+def _rest(banks: Records, active: Ints, loop: Records, bank: int) -> None:
     """The bank leaves the list of active ones; the last of them takes its place."""
     loop[0].active -= 1
-    moved, place = banks[loop[0].active].active, banks[bank].place
-    banks[place].active = moved
+    last, place = loop[0].active, banks[bank].place
+    moved = active[last, ACTIVE_BANK]
+    active[place, ACTIVE_BANK] = moved
+    active[place, BOUND] = active[last, BOUND]
     banks[moved].place = place
