@@ -36,24 +36,16 @@ _BANK = record(
     column_from=0,  # by nRCD
     pre_from=0,  # by nRAS, nRTP, nWR
     rank=0,
-    group=0,
+    group_gate=0,  # where its bank group's gates begin
+    rank_gate=0,  # where its rank's gates begin
     first=NONE,  # its waiting requests: oldest slot
     last=NONE,  # youngest slot
     hit_rd=NONE,  # oldest slot that reads the open row
     hit_wr=NONE,  # oldest slot that writes the open row
     reads=0,  # waiting
     writes=0,  # waiting
-    place=NONE,  # where it stands in the list of banks with waiting requests
-)
-_GROUP = record(
-    act_from=0,  # by nRRD_L
-    rd_from=0,  # by nCCD_L, nWTR_L
-    wr_from=0,  # by nCCD_L_WR
 )
 _RANK = record(
-    act_from=0,  # by nRRD_S, nFAW, nRFC
-    rd_from=0,  # by nCCD_S, nWTR_S, rank switch
-    wr_from=0,  # by nCCD_S, nRTW, rank switch
     ref_from=0,  # by nRP, nRC, nRFC
     last_act=LONG_AGO,
     second_act=LONG_AGO,  # the one before the last
@@ -63,11 +55,16 @@ _RANK = record(
 )
 _BUS = record(command_from=FIRST_CYCLE)
 
+# Gates: what groups and ranks forbid, one number per command, so that choosing needs no branches.
+# A group's ACT, RD, WR by nRRD_L, by nCCD_L and nWTR_L, by nCCD_L_WR; a rank's by nRRD_S, nFAW and
+# nRFC, by nCCD_S, nWTR_S and rank switch, by nCCD_S, nRTW and rank switch. Nothing gates PRE.
+GATES = 4  # ACT, RD, WR, PRE, as numbered in commands.py
+
 
 class SubChannelState(NamedTuple):
     banks: Records
-    groups: Records
     ranks: Records
+    gates: Ints  # GATES of each group, then of each rank
     bus: Records  # [1]
 
 
@@ -76,13 +73,14 @@ def fresh_state(geometry: Geometry) -> SubChannelState:
     groups = geometry.ranks * geometry.bank_groups
     state = SubChannelState(
         banks=records(groups * geometry.banks, _BANK),
-        groups=records(groups, _GROUP),
         ranks=records(geometry.ranks, _RANK),
+        gates=np.zeros((groups + geometry.ranks) * GATES, np.int64),
         bus=records(1, _BUS),
     )
     numbers = np.arange(len(state.banks))
     state.banks["rank"] = numbers // geometry.banks_per_rank
-    state.banks["group"] = numbers // geometry.banks
+    state.banks["group_gate"] = numbers // geometry.banks * GATES
+    state.banks["rank_gate"] = (groups + state.banks["rank"]) * GATES
     return state
 
 

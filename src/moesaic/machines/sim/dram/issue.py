@@ -6,11 +6,10 @@ from __future__ import annotations
 import numpy as np
 
 from moesaic.machines.sim.dram import commands as at
-from moesaic.machines.sim.dram.bank_state import CLOSED, NONE, Ints, Records, record, records
-from moesaic.machines.sim.dram.commands import ACT, NO_BANK, NO_REQUEST, NO_ROW, PRE, RD, REF, WR
+from moesaic.machines.sim.dram.bank_state import NONE, Ints, Records, record, records
+from moesaic.machines.sim.dram.commands import ACT, NO_BANK, NO_REQUEST, NO_ROW, PRE, RD, REF
 from moesaic.machines.sim.dram.compiled import inlined
 from moesaic.machines.sim.dram.rules import issue_act, issue_pre, issue_rd, issue_ref, issue_wr
-from moesaic.machines.sim.dram.scheduler import age_of, is_hit
 from moesaic.machines.sim.dram.timing import Rules
 from moesaic.machines.sim.dram.waiting import remove_hit, row_closes, row_opens
 
@@ -18,7 +17,7 @@ _LOOP = record(
     arrived=0,  # requests
     served=0,  # requests whose RD or WR is issued
     free=0,  # slots
-    active=0,  # banks with waiting requests
+    candidates=0,  # commands that waiting requests want next
     read_head=0,  # where the ring of reads' completions begins
     reading=0,  # reads whose data are under way
     write_head=0,
@@ -40,47 +39,45 @@ def fresh_loop(slots: int) -> tuple[Records, Ints]:
 @inlined
 def issue_choice(
     banks: Records,
-    groups: Records,
     ranks: Records,
+    gates: Ints,
     bus: Records,
     slots: Records,
-    active: Ints,
     loop: Records,
     rings: Ints,
     trace: Ints,
     rules: Rules,
     shared_bus: bool,
-    choice: int,
     bank: int,
+    command: int,
     cycle: int,
 ) -> None:
-    """The chosen bank's command: a column command for a hit, else ACT or PRE."""
-    b, request = banks[bank], age_of(choice)
-    if is_hit(choice):
-        if b.hit_rd != NONE and slots[b.hit_rd].request == request:
-            done = issue_rd(banks, groups, ranks, bus, rules, bank, cycle, shared_bus)
-            _write_down(loop, trace, cycle, RD, b.rank, bank, b.open_row, request)
-            _serve(banks, slots, active, loop, rings, bank, b.hit_rd, done)
-        else:
-            done = issue_wr(banks, groups, ranks, bus, rules, bank, cycle, shared_bus)
-            _write_down(loop, trace, cycle, WR, b.rank, bank, b.open_row, request)
-            _serve(banks, slots, active, loop, rings, bank, b.hit_wr, done)
-    elif b.open_row == CLOSED:
-        slots[b.first].missed = 1
-        issue_act(banks, groups, ranks, bus, rules, bank, slots[b.first].row, cycle)
-        row_opens(banks, slots, active, bank)
-        _write_down(loop, trace, cycle, ACT, b.rank, bank, b.open_row, request)
-    else:
+    """The chosen candidate."""
+    b = banks[bank]
+    slot, row = b.first, b.open_row
+    if command == ACT:
+        row = slots[slot].row
+        slots[slot].missed = 1
+        issue_act(banks, ranks, gates, bus, rules, bank, row, cycle)
+        row_opens(banks, slots, bank)
+    elif command == PRE:
+        row = NO_ROW
         issue_pre(banks, ranks, bus, rules, bank, cycle)
-        row_closes(banks, active, bank)
-        _write_down(loop, trace, cycle, PRE, b.rank, bank, NO_ROW, request)
+    elif command == RD:
+        slot = b.hit_rd
+        done = issue_rd(banks, ranks, gates, bus, rules, bank, cycle, shared_bus)
+        _serve(banks, slots, loop, rings, bank, slot, done)
+    else:
+        slot = b.hit_wr
+        done = issue_wr(banks, ranks, gates, bus, rules, bank, cycle, shared_bus)
+        _serve(banks, slots, loop, rings, bank, slot, done)
+    _write_down(loop, trace, cycle, command, b.rank, bank, row, slots[slot].request)
 
 
 @inlined
 def _serve(
     banks: Records,
     slots: Records,
-    active: Ints,
     loop: Records,
     rings: Ints,
     bank: int,
@@ -99,15 +96,15 @@ def _serve(
     state.cycles = max(state.cycles, done)
     state.latency += done - s.arrived
     state.hits += 1 - s.missed
-    remove_hit(banks, slots, active, loop, bank, slot)
+    remove_hit(banks, slots, loop, bank, slot)
 
 
 @inlined
 def issue_refresh(
     banks: Records,
     ranks: Records,
+    gates: Ints,
     bus: Records,
-    active: Ints,
     loop: Records,
     trace: Ints,
     rules: Rules,
@@ -118,10 +115,10 @@ def issue_refresh(
     """PRE of an open bank, or REF where all are closed."""
     if bank != NONE:
         issue_pre(banks, ranks, bus, rules, bank, cycle)
-        row_closes(banks, active, bank)
+        row_closes(banks, bank)
         _write_down(loop, trace, cycle, PRE, rank, bank, NO_ROW, NO_REQUEST)
         return
-    issue_ref(ranks, bus, rules, rank, cycle)
+    issue_ref(ranks, gates, bus, rules, rank, cycle)
     ranks[rank].due += rules.nrefi
     _write_down(loop, trace, cycle, REF, rank, NO_BANK, NO_ROW, NO_REQUEST)
 

@@ -9,10 +9,11 @@ writes, so two rings hold the completions to come.
 from __future__ import annotations
 
 from moesaic.machines.sim.dram.bank_state import NONE, Ints, Records
+from moesaic.machines.sim.dram.candidates import COMMAND as CANDIDATE_COMMAND
+from moesaic.machines.sim.dram.candidates import WAIT_SHIFT, choice_at, choose, update, wait_of
 from moesaic.machines.sim.dram.compiled import compiled, inlined
 from moesaic.machines.sim.dram.issue import issue_choice, issue_refresh
 from moesaic.machines.sim.dram.refresh import NEVER, choose_refresh, next_due, ranks_due
-from moesaic.machines.sim.dram.scheduler import WAIT_SHIFT, choice_of_bank, choose, wait_of
 from moesaic.machines.sim.dram.timing import Rules
 from moesaic.machines.sim.dram.waiting import append
 
@@ -22,11 +23,12 @@ BANK, ROW, WRITE = range(3)  # columns of the requests; banks count over the who
 @compiled
 def run(
     banks: Records,
-    groups: Records,
     ranks: Records,
+    gates: Ints,
     bus: Records,
     slots: Records,
-    active: Ints,
+    table: Ints,
+    places: Ints,
     loop: Records,
     rings: Ints,
     requests: Ints,
@@ -36,7 +38,7 @@ def run(
 ) -> None:
     """Serve all requests; the results stand in `loop`."""
     for _ in range(rings.shape[1]):
-        _arrive(banks, slots, active, loop, requests, 0)
+        _arrive(banks, slots, table, places, loop, requests, 0)
     refreshing, due = 0, next_due(ranks, 0)
     now = bus[0].command_from
     while loop[0].served < len(requests):
@@ -47,62 +49,64 @@ def run(
         if refreshing:
             refresh_cycle, rank, to_close = choose_refresh(banks, ranks, refreshing, now)
         horizon = min(due, refresh_cycle)
-        choice, bank, now = _choose_with_arrivals(
-            banks, groups, ranks, slots, active, loop, rings, requests, refreshing, now, horizon
+        choice, bank, command, now = _choose_with_arrivals(
+            banks, gates, slots, table, places, loop, rings, requests, refreshing, now, horizon
         )
         cycle = now + wait_of(choice)
         if due <= min(cycle, refresh_cycle):
             now = due
             continue
         if refresh_cycle <= cycle:
-            issue_refresh(
-                banks, ranks, bus, active, loop, trace, rules, rank, to_close, refresh_cycle
-            )
+            bank = to_close
+            issue_refresh(banks, ranks, gates, bus, loop, trace, rules, rank, bank, refresh_cycle)
             refreshing = ranks_due(ranks, refresh_cycle)
             due = next_due(ranks, refreshing)
         else:
             issue_choice(
-                banks, groups, ranks, bus, slots, active, loop, rings, trace, rules, shared_bus,
-                choice, bank, cycle,
+                banks, ranks, gates, bus, slots, loop, rings, trace, rules, shared_bus,
+                bank, command, cycle,
             )  # fmt: skip
+        if bank != NONE:
+            update(banks, slots, table, places, loop, bank)
         now = bus[0].command_from
 
 
 @inlined
 def _choose_with_arrivals(
     banks: Records,
-    groups: Records,
-    ranks: Records,
+    gates: Ints,
     slots: Records,
-    active: Ints,
+    table: Ints,
+    places: Ints,
     loop: Records,
     rings: Ints,
     requests: Ints,
     refreshing: int,
     now: int,
     horizon: int,
-) -> tuple[int, int, int]:
-    """(choice, its bank, the cycle its wait counts from), after every arrival that could change
-    it. Only the newcomer's bank is looked at again: no other bank's command comes sooner."""
+) -> tuple[int, int, int, int]:
+    """(choice, bank, command, the cycle the choice's wait counts from), after every arrival that
+    could change it. Only the newcomer's bank is looked at again: no other comes sooner."""
     arrival = _next_arrival(loop, rings, requests)
     while arrival < now:
-        _replace(banks, slots, active, loop, rings, requests, arrival)
+        _replace(banks, slots, table, places, loop, rings, requests, arrival)
         arrival = _next_arrival(loop, rings, requests)
-    choice, bank = choose(banks, groups, ranks, slots, active, loop[0].active, refreshing, now)
+    choice, bank, command = choose(banks, gates, table, loop[0].candidates, refreshing, now)
     while arrival < min(now + wait_of(choice), horizon):
-        newcomer = _replace(banks, slots, active, loop, rings, requests, arrival)
-        if newcomer == bank:
+        newcomer = _replace(banks, slots, table, places, loop, rings, requests, arrival)
+        if newcomer == bank:  # what it wanted may no longer be wanted
             now = arrival + 1
-            choice, bank = choose(
-                banks, groups, ranks, slots, active, loop[0].active, refreshing, now
-            )
+            choice, bank, command = choose(banks, gates, table, loop[0].candidates, refreshing, now)
         elif not (refreshing >> banks[newcomer].rank) & 1:
-            other = choice_of_bank(banks, groups, ranks, slots, newcomer, arrival + 1)
-            other += (arrival + 1 - now) << WAIT_SHIFT
-            if other < choice:
-                choice, bank = other, newcomer
+            for which in range(2):
+                place = places[newcomer, which]
+                if place != NONE:
+                    other = choice_at(table, gates, place, arrival + 1)
+                    other += (arrival + 1 - now) << WAIT_SHIFT
+                    if other < choice:
+                        choice, bank, command = other, newcomer, table[place, CANDIDATE_COMMAND]
         arrival = _next_arrival(loop, rings, requests)
-    return choice, bank, now
+    return choice, bank, command, now
 
 
 @inlined
@@ -122,7 +126,8 @@ def _next_arrival(loop: Records, rings: Ints, requests: Ints) -> int:
 def _replace(
     banks: Records,
     slots: Records,
-    active: Ints,
+    table: Ints,
+    places: Ints,
     loop: Records,
     rings: Ints,
     requests: Ints,
@@ -136,18 +141,25 @@ def _replace(
     else:
         state.writing -= 1
         state.write_head = (state.write_head + 1) % rings.shape[1]
-    return _arrive(banks, slots, active, loop, requests, cycle)
+    return _arrive(banks, slots, table, places, loop, requests, cycle)
 
 
 @inlined
 def _arrive(
-    banks: Records, slots: Records, active: Ints, loop: Records, requests: Ints, cycle: int
+    banks: Records,
+    slots: Records,
+    table: Ints,
+    places: Ints,
+    loop: Records,
+    requests: Ints,
+    cycle: int,
 ) -> int:
     request = loop[0].arrived
     loop[0].arrived += 1
     bank = requests[request, BANK]
     slot = append(
-        banks, slots, active, loop, bank, request, requests[request, ROW], requests[request, WRITE]
+        banks, slots, loop, bank, request, requests[request, ROW], requests[request, WRITE]
     )
     slots[slot].arrived = cycle
+    update(banks, slots, table, places, loop, bank)
     return bank

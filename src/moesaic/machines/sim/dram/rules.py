@@ -6,34 +6,30 @@ the cycle is allowed. Issue cycles never decrease, so "from" values only grow.
 
 from __future__ import annotations
 
-from moesaic.machines.sim.dram.bank_state import CLOSED, Records
+from moesaic.machines.sim.dram.bank_state import CLOSED, GATES, Ints, Records
+from moesaic.machines.sim.dram.commands import ACT, RD, WR
 from moesaic.machines.sim.dram.compiled import inlined
 from moesaic.machines.sim.dram.timing import Rules
 
 
 @inlined
-def act_from(banks: Records, groups: Records, ranks: Records, bank: int) -> int:
+def act_from(banks: Records, gates: Ints, bank: int) -> int:
     b = banks[bank]
-    return max(b.act_from, groups[b.group].act_from, ranks[b.rank].act_from)
+    return max(b.act_from, gates[b.group_gate + ACT], gates[b.rank_gate + ACT])
 
 
 @inlined
-def rd_from(banks: Records, groups: Records, ranks: Records, bank: int) -> int:
+def column_from(banks: Records, gates: Ints, bank: int, command: int) -> int:
+    """Of RD or WR, for an open row."""
     b = banks[bank]
-    return max(b.column_from, groups[b.group].rd_from, ranks[b.rank].rd_from)
-
-
-@inlined
-def wr_from(banks: Records, groups: Records, ranks: Records, bank: int) -> int:
-    b = banks[bank]
-    return max(b.column_from, groups[b.group].wr_from, ranks[b.rank].wr_from)
+    return max(b.column_from, gates[b.group_gate + command], gates[b.rank_gate + command])
 
 
 @inlined
 def issue_act(
     banks: Records,
-    groups: Records,
     ranks: Records,
+    gates: Ints,
     bus: Records,
     rules: Rules,
     bank: int,
@@ -45,10 +41,12 @@ def issue_act(
     b.act_from = cycle + rules.nrc
     b.column_from = cycle + rules.nrcd
     b.pre_from = cycle + rules.nras
-    groups[b.group].act_from = cycle + rules.nrrd_l
     r = ranks[b.rank]
+    gates[b.group_gate + ACT] = cycle + rules.nrrd_l
+    gates[b.rank_gate + ACT] = max(
+        cycle + rules.nrrd_s, r.third_act + rules.nfaw
+    )  # a fifth in the window
     r.open_banks += 1
-    r.act_from = max(cycle + rules.nrrd_s, r.third_act + rules.nfaw)  # a fifth in the window
     r.third_act, r.second_act, r.last_act = r.second_act, r.last_act, cycle
     r.ref_from = max(r.ref_from, cycle + rules.nrc)
     bus[0].command_from = cycle + rules.command_act
@@ -68,18 +66,20 @@ def issue_pre(
 
 
 @inlined
-def issue_ref(ranks: Records, bus: Records, rules: Rules, rank: int, cycle: int) -> None:
-    r = ranks[rank]
-    r.act_from = max(r.act_from, cycle + rules.nrfc)
-    r.ref_from = cycle + rules.nrfc
+def issue_ref(
+    ranks: Records, gates: Ints, bus: Records, rules: Rules, rank: int, cycle: int
+) -> None:
+    gate = len(gates) - (len(ranks) - rank) * GATES + ACT
+    gates[gate] = max(gates[gate], cycle + rules.nrfc)
+    ranks[rank].ref_from = cycle + rules.nrfc
     bus[0].command_from = cycle + rules.command_ref
 
 
 @inlined
 def issue_rd(
     banks: Records,
-    groups: Records,
     ranks: Records,
+    gates: Ints,
     bus: Records,
     rules: Rules,
     bank: int,
@@ -90,12 +90,11 @@ def issue_rd(
     b = banks[bank]
     done = cycle + rules.ncl + rules.nbl
     b.pre_from = max(b.pre_from, cycle + rules.nrtp)
-    groups[b.group].rd_from = cycle + rules.nccd_l
-    r = ranks[b.rank]
-    r.rd_from = cycle + rules.nccd_s
-    r.wr_from = max(r.wr_from, cycle + rules.nrtw)
+    gates[b.group_gate + RD] = cycle + rules.nccd_l
+    gates[b.rank_gate + RD] = cycle + rules.nccd_s
+    gates[b.rank_gate + WR] = max(gates[b.rank_gate + WR], cycle + rules.nrtw)
     if shared_bus:
-        _switch_ranks(ranks, rules, b.rank, done)
+        _switch_ranks(ranks, gates, rules, b.rank_gate, done)
     bus[0].command_from = cycle + rules.command_rd
     return done
 
@@ -103,8 +102,8 @@ def issue_rd(
 @inlined
 def issue_wr(
     banks: Records,
-    groups: Records,
     ranks: Records,
+    gates: Ints,
     bus: Records,
     rules: Rules,
     bank: int,
@@ -115,23 +114,21 @@ def issue_wr(
     b = banks[bank]
     done = cycle + rules.ncwl + rules.nbl
     b.pre_from = max(b.pre_from, done + rules.nwr)
-    g, r = groups[b.group], ranks[b.rank]
-    g.wr_from = cycle + rules.nccd_l_wr
-    g.rd_from = max(g.rd_from, done + rules.nwtr_l)
-    r.wr_from = max(r.wr_from, cycle + rules.nccd_s)
-    r.rd_from = max(r.rd_from, done + rules.nwtr_s)
+    gates[b.group_gate + WR] = cycle + rules.nccd_l_wr
+    gates[b.group_gate + RD] = max(gates[b.group_gate + RD], done + rules.nwtr_l)
+    gates[b.rank_gate + WR] = cycle + rules.nccd_s
+    gates[b.rank_gate + RD] = max(gates[b.rank_gate + RD], done + rules.nwtr_s)
     if shared_bus:
-        _switch_ranks(ranks, rules, b.rank, done)
+        _switch_ranks(ranks, gates, rules, b.rank_gate, done)
     bus[0].command_from = cycle + rules.command_wr
     return done
 
 
 @inlined
-def _switch_ranks(ranks: Records, rules: Rules, rank: int, done: int) -> None:
+def _switch_ranks(ranks: Records, gates: Ints, rules: Rules, own_gate: int, done: int) -> None:
     """Another rank's burst begins after this one and a gap."""
     begin = done + rules.rank_switch
-    for other in range(len(ranks)):
-        if other != rank:
-            r = ranks[other]
-            r.rd_from = max(r.rd_from, begin - rules.ncl)
-            r.wr_from = max(r.wr_from, begin - rules.ncwl)
+    for gate in range(len(gates) - len(ranks) * GATES, len(gates), GATES):
+        if gate != own_gate:
+            gates[gate + RD] = max(gates[gate + RD], begin - rules.ncl)
+            gates[gate + WR] = max(gates[gate + WR], begin - rules.ncwl)

@@ -6,6 +6,7 @@ import numpy as np
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.machines.sim.dram.bank_state import Ints, Records, fresh_state
+from moesaic.machines.sim.dram.candidates import no_candidates
 from moesaic.machines.sim.dram.commands import TRACE_COLUMNS
 from moesaic.machines.sim.dram.issue import fresh_loop
 from moesaic.machines.sim.dram.loop import run
@@ -13,7 +14,7 @@ from moesaic.machines.sim.dram.pattern import Pattern, check_pattern
 from moesaic.machines.sim.dram.refresh import NEVER
 from moesaic.machines.sim.dram.result import DramResult
 from moesaic.machines.sim.dram.timing import Timing
-from moesaic.machines.sim.dram.waiting import free_slots, nobody_waiting
+from moesaic.machines.sim.dram.waiting import free_slots
 
 IN_FLIGHT = 32
 
@@ -69,12 +70,14 @@ def _run(
     state.ranks["due"] = timing.rules.nrefi if refresh else NEVER
     slots = min(in_flight, len(pattern))
     loop, rings = fresh_loop(slots)
+    table, places = no_candidates(len(state.banks))
     requests = np.stack([pattern.global_bank(geometry), pattern.row, pattern.write], axis=1)
     trace = np.zeros((trace_room, TRACE_COLUMNS), np.int64)
     run(
         *state,
         free_slots(slots),
-        nobody_waiting(len(state.banks)),
+        table,
+        places,
         loop,
         rings,
         requests,

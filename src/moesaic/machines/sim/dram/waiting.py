@@ -3,16 +3,13 @@
 Slots (as many as requests may be in flight) form one doubly linked list per bank. A bank also
 knows its hits, the oldest waiting read and write of its open row, so that choosing a command looks
 at banks, not at requests.
-
-`active` lists the banks with waiting requests, each with a bound: a cycle before which it can have
-no command. Rules only ever forbid, so a bound holds until the bank's own row or requests change.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from moesaic.machines.sim.dram.bank_state import NONE, Ints, Records, record, records
+from moesaic.machines.sim.dram.bank_state import NONE, Records, record, records
 from moesaic.machines.sim.dram.compiled import inlined
 
 _SLOT = record(
@@ -27,13 +24,6 @@ _SLOT = record(
 )
 
 
-ACTIVE_BANK, BOUND = range(2)  # columns of `active`
-
-
-def nobody_waiting(banks: int) -> Ints:
-    return np.zeros((banks, 2), np.int64)
-
-
 def free_slots(count: int) -> Records:
     slots = records(count, _SLOT)
     slots["free"] = np.arange(count)
@@ -44,7 +34,6 @@ def free_slots(count: int) -> Records:
 def append(
     banks: Records,
     slots: Records,
-    active: Ints,
     loop: Records,
     bank: int,
     request: int,
@@ -59,13 +48,10 @@ def append(
     s.request, s.row, s.write, s.missed = request, row, write, 0
     s.after, s.before = NONE, b.last
     if b.last == NONE:
-        b.first, b.place = slot, sizes.active
-        active[b.place, ACTIVE_BANK] = bank
-        sizes.active += 1
+        b.first = slot
     else:
         slots[b.last].after = slot
     b.last = slot
-    active[b.place, BOUND] = 0
     if write:
         b.writes += 1
         if row == b.open_row and b.hit_wr == NONE:
@@ -78,9 +64,7 @@ def append(
 
 
 @inlined
-def remove_hit(
-    banks: Records, slots: Records, active: Ints, loop: Records, bank: int, slot: int
-) -> None:
+def remove_hit(banks: Records, slots: Records, loop: Records, bank: int, slot: int) -> None:
     """The oldest hit of its kind is served: the next one takes its place."""
     b, s, sizes = banks[bank], slots[slot], loop[0]
     if s.write:
@@ -99,28 +83,19 @@ def remove_hit(
         slots[s.after].before = s.before
     slots[sizes.free].free = slot
     sizes.free += 1
-    active[b.place, BOUND] = 0
-    if b.first == NONE:
-        _rest(banks, active, loop, bank)
 
 
 @inlined
-def row_opens(banks: Records, slots: Records, active: Ints, bank: int) -> None:
-    """For a waiting request."""
+def row_opens(banks: Records, slots: Records, bank: int) -> None:
     b = banks[bank]
-    active[b.place, BOUND] = 0
     b.hit_rd = _next_of_row(slots, b.reads, b.first, b.open_row, 0)
     b.hit_wr = _next_of_row(slots, b.writes, b.first, b.open_row, 1)
 
 
 @inlined
-def row_closes(banks: Records, active: Ints, bank: int) -> None:
-    """For a waiting request, or for a refresh."""
-    b = banks[bank]
-    b.hit_rd = NONE
-    b.hit_wr = NONE
-    if b.first != NONE:
-        active[b.place, BOUND] = 0
+def row_closes(banks: Records, bank: int) -> None:
+    banks[bank].hit_rd = NONE
+    banks[bank].hit_wr = NONE
 
 
 @inlined
@@ -131,14 +106,3 @@ def _next_of_row(slots: Records, waiting: int, slot: int, row: int, write: int) 
     while slot != NONE and (slots[slot].row != row or slots[slot].write != write):
         slot = slots[slot].after
     return slot
-
-
-@inlined
-def _rest(banks: Records, active: Ints, loop: Records, bank: int) -> None:
-    """The bank leaves the list of active ones; the last of them takes its place."""
-    loop[0].active -= 1
-    last, place = loop[0].active, banks[bank].place
-    moved = active[last, ACTIVE_BANK]
-    active[place, ACTIVE_BANK] = moved
-    active[place, BOUND] = active[last, BOUND]
-    banks[moved].place = place
