@@ -22,7 +22,7 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False
 
 def compiled(function: F) -> F:
     """Compile on first call, or load what an earlier run compiled; releases the GIL inside."""
-    return _compile(function, cache=True)
+    return _compile(function)
 
 
 def inlined(function: F) -> F:
@@ -34,7 +34,7 @@ def _compile(function: F, **options: Any) -> F:
     before = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = before or _FOLDER
     try:
-        jitted: F = numba.njit(**options, **_OPTIONS)(function)
+        jitted: F = numba.njit(cache=True, **options, **_OPTIONS)(function)
     finally:
         numba.config.CACHE_DIR = before
     return jitted

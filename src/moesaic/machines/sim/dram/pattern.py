@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,9 @@ class Pattern:
         """The requests that an index or mask chooses, in order."""
         return Pattern(*(values[chosen] for values in self._values()))
 
+    def on_rank(self, rank: int) -> Pattern:
+        return replace(self, rank=np.full_like(self.rank, rank))
+
     def _values(self) -> tuple[Ints, ...]:
         return (self.write, self.rank, self.bg, self.bank, self.row, self.col)
 
@@ -56,7 +59,7 @@ def pattern(geometry: Geometry, **parts: Any) -> Pattern:
     unknown = parts.keys() - {"write", *ADDRESS}
     assert not unknown, f"no part of an address: {unknown}"
     given = [np.asarray(parts.get(name, 0), np.int64) for name in ("write", *ADDRESS)]
-    made = Pattern(*(np.ascontiguousarray(a) for a in np.broadcast_arrays(*given)))
+    made = Pattern(*(np.array(a, ndmin=1) for a in np.broadcast_arrays(*given)))
     check_pattern(made, geometry)
     return made
 
