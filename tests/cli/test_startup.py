@@ -10,7 +10,7 @@ import pytest
 
 HEAVY = ("numpy", "numba", "rich", "matplotlib", "multiprocessing", "torch")
 CALL = "from moesaic.cli.main import main; main()"
-VERBS = ("simulate", "compare", "run", "chat", "quality")
+VERBS = ("simulate", "compare", "run", "chat", "quality", "dram")
 HELPS = [("--help",), *((verb, "--help") for verb in VERBS)]
 
 
