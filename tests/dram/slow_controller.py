@@ -83,9 +83,11 @@ class SlowController:
                 if self._try(Command("ACT", cycle, *r.where, r.row, r.number)):
                     r.missed = True
                     return
-            elif not any(hit.where == r.where for hit in hits):
-                if self._try(Command("PRE", cycle, *r.where, -1, r.number)):
-                    return
+                continue
+            if any(hit.where == r.where for hit in hits):
+                continue
+            if self._try(Command("PRE", cycle, *r.where, -1, r.number)):
+                return
 
     def _refresh(self, cycle: int) -> bool:
         for rank, due in enumerate(self.due):

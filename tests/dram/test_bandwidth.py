@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.machines.sim.dram.bandwidth import bandwidth_table, stream_bandwidth
 from moesaic.machines.sim.dram.memory_system import simulate_all, split_by_rank
 from moesaic.machines.sim.dram.named_patterns import named_pattern
+from moesaic.machines.sim.dram.pattern import pattern
 from moesaic.machines.sim.dram.simulate import simulate
 from moesaic.machines.sim.dram.timing_file import known_timings, load_timing
 
@@ -29,9 +31,9 @@ def test_a_stream_reaches_the_bus_limit(name: str) -> None:
 
 
 def test_one_bank_group_is_held_back_by_its_column_gap() -> None:
-    made = named_pattern("same-bank-group", TIMING.geometry, 50_000)
-    share = simulate(TIMING, made, 32, refresh=False).bandwidth_gb_s / TIMING.peak_gb_s
-    assert share == pytest.approx(8 / 12, rel=0.005)
+    """Four rows, one in each bank: after the first RD one every nCCD_L."""
+    made = named_pattern("same-bank-group", TIMING.geometry, 4 * 128)
+    assert simulate(TIMING, made, 32, refresh=False).cycles == 83 + 511 * 12
 
 
 def test_row_conflicts_cost_a_row_cycle_each() -> None:
@@ -42,9 +44,17 @@ def test_row_conflicts_cost_a_row_cycle_each() -> None:
 
 
 def test_changing_ranks_costs_the_switch() -> None:
+    """Hits of one bank in each of two ranks: within a rank nCCD_L, so they alternate."""
+    made = pattern(TIMING.geometry, rank=np.arange(200) % 2)
+    assert simulate(TIMING, made, 32, refresh=False).cycles == 83 + 199 * (8 + 2)
+
+
+def test_the_controller_groups_requests_by_rank() -> None:
+    """A rank's next hit is ready before another rank's: the switch is paid now and then."""
     made = named_pattern("stream-ranks", TIMING.geometry, 50_000)
-    share = simulate(TIMING, made, 32, refresh=False).bandwidth_gb_s / TIMING.peak_gb_s
-    assert share == pytest.approx(8 / 10, rel=0.005)
+    for in_flight, least, most in ((2, 0.0, 0.4), (32, 0.98, 0.99)):
+        result = simulate(TIMING, made, in_flight, refresh=False)
+        assert least < result.bandwidth_gb_s / TIMING.peak_gb_s < most
 
 
 def test_sub_channels_run_side_by_side() -> None:

@@ -58,7 +58,7 @@ def test_a_share_of_requests_writes() -> None:
 )
 def test_impossible_wants_are_refused(name: str, more: dict[str, int], complaint: str) -> None:
     with pytest.raises(ImpossibleSetting, match=complaint):
-        named_pattern(name, GEOMETRY, **{"requests": 5, **more})  # type: ignore[arg-type]
+        named_pattern(name, GEOMETRY, **{"requests": 5, **more})
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:

@@ -89,10 +89,11 @@ def prepared(name: str, probe: Probe) -> tuple[Timing, list[Command], Command]:
     before = []
     for words in probe.before.split(";"):
         command, cycle, where = words.split()
-        before.append(Command(command, START + value(timing, cycle), *map(int, where), row=7))
+        issued = Command(command, START + value(timing, cycle), *map(int, where))
+        before.append(issued._replace(row=7))
     command, where = probe.probed.split()
     on_time = START + value(timing, probe.gap)
-    return timing, before, Command(command, on_time, *map(int, where), row=7)
+    return timing, before, Command(command, on_time, *map(int, where))._replace(row=7)
 
 
 @pytest.mark.parametrize("probe", PROBES, ids=lambda p: p.rule)

@@ -71,7 +71,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         (
             "nREFI = { value = 9360",
             "nREFI = { value = 900",
-            "nREFI: refreshing would leave no time",
+            "nREFI: refreshing would leave",
         ),
         ("ranks = { value = 4", "ranks = { value = -1", "ranks: expected a whole number of 1 or"),
         ('source = "TriMoE Table 1: RP"', 'source = ""', "nck.nRP.source: expected where"),

@@ -17,19 +17,19 @@ from moesaic.machines.sim.dram.timing_file import known_timings, load_timing
 @pytest.mark.parametrize("name", known_timings())
 def test_every_command_is_legal(name: str, pattern: str, shared_bus: bool) -> None:
     timing = load_timing(name)
-    requests = named_pattern(pattern, timing.geometry, 1500, seed=1, write_share=0.2)
+    requests = named_pattern(pattern, timing.geometry, 600, seed=1, write_share=0.2)
     result, trace = command_trace(timing, requests, 48, shared_bus=shared_bus)
     commands = commands_of(trace, timing)
     check(commands, timing, shared_bus)
     columns = [c for c in commands if c.name in ("RD", "WR")]
-    assert sorted(c.request for c in columns) == list(range(1500))
+    assert sorted(c.request for c in columns) == list(range(600))
     for c in columns:
         i = c.request
         asked = (requests.rank[i], requests.bg[i], requests.bank[i], requests.row[i])
         assert (c.rank, c.bg, c.bank, c.row) == asked
         assert (c.name == "WR") == requests.write[i]
     opened = {c.request for c in commands if c.name == "ACT"}
-    assert result.hit_rate == 1 - len(opened) / 1500
+    assert result.hit_rate == 1 - len(opened) / 600
     assert result == simulate(timing, requests, 48, shared_bus=shared_bus), "a trace is free"
 
 

@@ -99,7 +99,8 @@ def choice_at(table: Ints, gates: Ints, place: int, now: int) -> int:
     """One candidate, from cycle `now` on."""
     shared = max(gates[table[place, GROUP_GATE]], gates[table[place, RANK_GATE]])
     cycle = max(table[place, OWN_FROM], shared, now)
-    return ((cycle - now) << WAIT_SHIFT) | table[place, ORDER]
+    choice: int = ((cycle - now) << WAIT_SHIFT) | table[place, ORDER]
+    return choice
 
 
 @inlined

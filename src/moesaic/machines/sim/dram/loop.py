@@ -156,7 +156,7 @@ def _arrive(
 ) -> int:
     request = loop[0].arrived
     loop[0].arrived += 1
-    bank = requests[request, BANK]
+    bank: int = requests[request, BANK]
     slot = append(
         banks, slots, loop, bank, request, requests[request, ROW], requests[request, WRITE]
     )

@@ -15,14 +15,17 @@ from moesaic.machines.sim.dram.timing import Rules
 @inlined
 def act_from(banks: Records, gates: Ints, bank: int) -> int:
     b = banks[bank]
-    return max(b.act_from, gates[b.group_gate + ACT], gates[b.rank_gate + ACT])
+    allowed: int = max(b.act_from, gates[b.group_gate + ACT], gates[b.rank_gate + ACT])
+    return allowed
 
 
 @inlined
 def column_from(banks: Records, gates: Ints, bank: int, command: int) -> int:
     """Of RD or WR, for an open row."""
     b = banks[bank]
-    return max(b.column_from, gates[b.group_gate + command], gates[b.rank_gate + command])
+    shared = max(gates[b.group_gate + command], gates[b.rank_gate + command])
+    allowed: int = max(b.column_from, shared)
+    return allowed
 
 
 @inlined

@@ -123,8 +123,8 @@ def _check_rules(geometry: Geometry, rules: Rules) -> None:
     if geometry.request_bytes * 8 != geometry.data_bits * 2 * rules.nbl:
         carried = geometry.data_bits * 2 * rules.nbl // 8
         raise BadTiming("nbl", f"{rules.nbl} cycles carry {carried} B, not one request")
-    pairs = (("nccd_s", "nbl"), ("nccd_l", "nccd_s"), ("nccd_l_wr", "nccd_s"))
-    pairs += (("nrrd_l", "nrrd_s"), ("nwtr_l", "nwtr_s"), ("nrc", "nras"))
+    pairs = [("nccd_s", "nbl"), ("nccd_l", "nccd_s"), ("nccd_l_wr", "nccd_s")]
+    pairs += [("nrrd_l", "nrrd_s"), ("nwtr_l", "nwtr_s"), ("nrc", "nras")]
     for larger, smaller in pairs:
         low = getattr(rules, smaller)
         if getattr(rules, larger) < low:

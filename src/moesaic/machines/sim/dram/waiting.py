@@ -43,7 +43,7 @@ def append(
     """A request arrives; returns its slot."""
     b, sizes = banks[bank], loop[0]
     sizes.free -= 1
-    slot = slots[sizes.free].free
+    slot: int = slots[sizes.free].free
     s = slots[slot]
     s.request, s.row, s.write, s.missed = request, row, write, 0
     s.after, s.before = NONE, b.last
