@@ -46,9 +46,8 @@ def issue_act(
     b.pre_from = cycle + rules.nras
     r = ranks[b.rank]
     gates[b.group_gate + ACT] = cycle + rules.nrrd_l
-    gates[b.rank_gate + ACT] = max(
-        cycle + rules.nrrd_s, r.third_act + rules.nfaw
-    )  # a fifth in the window
+    fifth_from = r.third_act + rules.nfaw  # this ACT is the fourth since third_act
+    gates[b.rank_gate + ACT] = max(cycle + rules.nrrd_s, fifth_from)
     r.open_banks += 1
     r.third_act, r.second_act, r.last_act = r.second_act, r.last_act, cycle
     r.ref_from = max(r.ref_from, cycle + rules.nrc)
