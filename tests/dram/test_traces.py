@@ -29,7 +29,7 @@ def test_every_command_is_legal(name: str, pattern: str, shared_bus: bool) -> No
         assert (c.rank, c.bg, c.bank, c.row) == asked
         assert (c.name == "WR") == requests.write[i]
     opened = {c.request for c in commands if c.name == "ACT"}
-    assert result.hit_rate == 1 - len(opened) / 600
+    assert result.hit_rate == (600 - len(opened)) / 600
     assert result == simulate(timing, requests, 48, shared_bus=shared_bus), "a trace is free"
 
 
