@@ -1,4 +1,4 @@
-"""Decoding on the GPU beside the CPU, whole tokens: `python -m benchmarks.cuda_decode` (needs CUDA).
+"""Whole tokens decoded by GPU and CPU: `python -m benchmarks.cuda_decode` (needs CUDA).
 
 Random weights of a real architecture, routing replayed from a trace. Prints tokens per second per
 system and cache ratio, where the time of a layer goes, and the floor: bytes that CPU, link and GPU
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,20 +22,21 @@ from moesaic.kernels.gpu.experts import GpuExperts
 from moesaic.kernels.gpu.table import write_table
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, choose_routing
-from moesaic.machines.cuda.conductor import Conductor, Copying, ExpertMemory
+from moesaic.machines.cuda.conductor import Conductor, Copying, ExpertMemory, LayerTimes
 from moesaic.machines.cuda.cpu_runner import CpuRunner, LayerCall
 from moesaic.machines.cuda.decode_step import DecodeStep, Replayed
 from moesaic.machines.cuda.kv_cache import StaticCache
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
 from moesaic.machines.cuda.pinned import Pinned
 from moesaic.models.architecture import Architecture
-from moesaic.models.decoder_builder import DecoderBuilder
 from moesaic.models.decoder import Decoder
+from moesaic.models.decoder_builder import DecoderBuilder
 from moesaic.models.synthetic_model import synthetic_architecture
 from moesaic.policies.belief import Belief
 from moesaic.policies.compose import Composition
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.shape import Shape
+from moesaic.workloads.step_routing import StepRouting
 from moesaic.workloads.steps import decode_steps
 
 WARMUP = 24
@@ -117,7 +120,7 @@ class Machine:
             end.record()
             torch.cuda.synchronize()
             times.append(start.elapsed_time(end) * 1000 / len(tables))
-        return min(times)
+        return float(min(times))
 
     def _cpu_us(self, count: int, copying: bool = False) -> float:
         """Of so many experts on the workers, alone or while the link copies."""
@@ -165,7 +168,9 @@ class Machine:
 class Run:
     """One system with one cache ratio."""
 
-    def __init__(self, machine: Machine, policies: PolicySet, ratio: float, steps: list) -> None:
+    def __init__(
+        self, machine: Machine, policies: PolicySet, ratio: float, steps: list[StepRouting]
+    ) -> None:
         spec = machine.spec
         self.machine, self.steps = machine, steps
         slots = int(ratio * spec.num_moe_layers * spec.num_experts)
@@ -223,7 +228,7 @@ class Run:
         self.done.record()
         self.done.synchronize()
 
-    def measure(self) -> dict:
+    def measure(self) -> dict[str, Any]:
         seconds, layers = [], []
         with torch.cuda.stream(self.stream):
             for number in range(1, len(self.steps)):
@@ -234,8 +239,8 @@ class Run:
                     layers += self.conductor.times
         return self._row(seconds, layers)
 
-    def _row(self, seconds: list[float], layers: list) -> dict:
-        def mean(values: list) -> float:
+    def _row(self, seconds: list[float], layers: list[LayerTimes]) -> dict[str, Any]:
+        def mean(values: Sequence[float]) -> float:
             return round(float(np.mean(values)), 2)
 
         active = sum(t.on_gpu + t.on_cpu for t in layers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+from typing import Any
 
 import torch
 
@@ -66,7 +67,7 @@ class Case:
 
 def measure(
     model: str, dtype: str, tokens: int, where: str = "hbm", tuning: Tuning | None = None
-) -> dict:
+) -> dict[str, Any]:
     tuning = Tuning() if tuning is None else tuning
     case = Case(model, dtype, tokens, tuning, where)
     us = case.us()
@@ -76,7 +77,7 @@ def measure(
     }  # fmt: skip
 
 
-def sweep(model: str, dtype: str) -> list[dict]:
+def sweep(model: str, dtype: str) -> list[dict[str, Any]]:
     tried = []
     for tuning in itertools.starmap(
         Tuning, itertools.product((128, 256), (3, 4), (4, 8), (1, 2, 4))

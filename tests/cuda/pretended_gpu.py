@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from time import monotonic
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,7 +50,7 @@ class PretendedCpu:
             text(lambda: ctypes.addressof(self._message)),
         )  # fmt: skip
 
-    def _submit(self, runner: int, layer: ctypes._Pointer) -> int:
+    def _submit(self, runner: int, layer: Any) -> int:
         call = layer.contents
         given = {call.experts[i]: call.blocks[i] for i in range(call.count)}
         self.layers.append({e: ctypes.string_at(block, BLOCK) for e, block in given.items()})

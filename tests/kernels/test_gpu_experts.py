@@ -4,6 +4,8 @@ no GPU."""
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,25 +23,29 @@ from moesaic.kernels.gpu.layout import BITS, BlockWords
 from moesaic.kernels.gpu.table import write_table
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": functional.silu,
     "gelu": functional.gelu,
-    "gelu_pytorch_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "gelu_pytorch_tanh": partial(functional.gelu, approximate="tanh"),
 }
+Matrices = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
-def experts_of(shape: ExpertShape, count: int, dtype: str) -> tuple[list, list]:
+def experts_of(
+    shape: ExpertShape, count: int, dtype: str
+) -> tuple[list[torch.Tensor], list[Matrices]]:
     blocks, meant = [], []
     for _ in range(count):
         sizes = ((shape.intermediate, shape.hidden),) * 2 + ((shape.hidden, shape.intermediate),)
-        block, values = pack_expert(*(torch.randn(s) / s[1] ** 0.5 for s in sizes), BITS[dtype])
+        gate, up, down = (torch.randn(size) / size[1] ** 0.5 for size in sizes)
+        block, values = pack_expert(gate, up, down, BITS[dtype])
         assert len(block) == BlockWords(shape, dtype).bytes
         blocks.append(block.to(DEVICE))
         meant.append(values)
     return blocks, meant
 
 
-def expected(shape: ExpertShape, values: tuple, x: torch.Tensor) -> torch.Tensor:
+def expected(shape: ExpertShape, values: Matrices, x: torch.Tensor) -> torch.Tensor:
     gate, up, down = (v.double() for v in values)
     inner = ACTIVATIONS[shape.activation](x.double() @ gate.T) * (x.double() @ up.T)
     return inner @ down.T

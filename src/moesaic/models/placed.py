@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass, replace
-from typing import TypeVar
+from typing import Any
 
 import torch
 
 from moesaic.models.feed_forward import MoeBlock
 
-T = TypeVar("T")
 
-
-def placed(value: T, device: str) -> T:
+def placed(value: Any, device: str) -> Any:
     """A tensor, or a tuple or dataclass that holds some, on a device. What computes natively on
     the CPU is left out."""
     if isinstance(value, torch.Tensor):
         return value.to(device)
     if isinstance(value, tuple):
         parts = (placed(each, device) for each in value)
-        named = hasattr(value, "_fields")
-        return type(value)(*parts) if named else type(value)(parts)  # type: ignore[return-value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     if not is_dataclass(value) or isinstance(value, type):
         return value
     changes = {each.name: placed(getattr(value, each.name), device) for each in fields(value)}

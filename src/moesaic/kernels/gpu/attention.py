@@ -120,7 +120,8 @@ class DecodeAttention:
             queries, keys, values, slots, positions, self._mixed, self._tops, self._sums,
             self._max_length, self._scale, self._pieces,
             HEADS=heads, KV_HEADS=kv_heads, WIDTH=width, GROUP=heads // kv_heads,
-            PIECE=PIECE, BLOCK=_BLOCK, DOT=tl.bfloat16 if queries.is_cuda else tl.float32, **_early(queries),
+            PIECE=PIECE, BLOCK=_BLOCK,
+            DOT=tl.bfloat16 if queries.is_cuda else tl.float32, **_early(queries),
         )  # fmt: skip
         _join[(heads, self._tokens)](
             self._mixed, self._tops, self._sums, positions, self.out, self._pieces,

@@ -107,9 +107,9 @@ def has_memory_operations() -> bool:
     value, device = ctypes.c_int(), ctypes.c_int()
     check(library().cuCtxGetDevice(ctypes.byref(device)), "cuCtxGetDevice")
     for attribute in (_MEMORY_OPS_V2, _MEMORY_OPS_V1):
-        if not library().cuDeviceGetAttribute(ctypes.byref(value), attribute, device):
-            if value.value:
-                return True
+        known = library().cuDeviceGetAttribute(ctypes.byref(value), attribute, device) == 0
+        if known and value.value:
+            return True
     return False
 
 

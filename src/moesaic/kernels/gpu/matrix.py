@@ -46,9 +46,9 @@ def _strips_dot(
     M: tl.constexpr, DOT: tl.constexpr,
 ):  # fmt: skip
     """fp32 [M, 16 * STRIPS] of strips that stand STEP strips apart; what is read is written to
-    `fill` where that is `wanted`. `x_rows` are the rows' first
-    values in `x`; `width` inputs of them count. Triton's interpreter multiplies bf16 wrongly: DOT is
-    fp32 there, and the same numbers are multiplied."""
+    `fill` where that is `wanted`. `x_rows` are the rows' first values in `x`; `width` inputs of
+    them count. Triton's interpreter multiplies bf16 wrongly: DOT is fp32 there, and the same
+    numbers are multiplied."""
     PER_WORD: tl.constexpr = 32 // BITS
     column = tl.arange(0, 16 * STRIPS)
     strip_at = (column // 16) * (STEP * STRIP_WORDS)

@@ -1,4 +1,4 @@
-"""The native CPU kernels as C functions, for the conductor: a pool of workers and a runner on it."""
+"""The native CPU kernels as C functions, for the conductor: a worker pool and a runner on it."""
 
 from __future__ import annotations
 

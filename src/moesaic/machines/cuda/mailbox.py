@@ -36,7 +36,7 @@ class Mailbox:
     def __init__(self, shape: MailboxShape, pinned: bool = True) -> None:
         self.shape = shape
         parts: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
-            **{name: (torch.int32, (1,)) for name in ("routed", "planned", "summed", "arrived")},
+            **dict.fromkeys(("routed", "planned", "summed", "arrived"), (torch.int32, (1,))),
             "hidden": (torch.bfloat16, (shape.tokens, shape.hidden)),
             "ids": (torch.int64, (shape.tokens, shape.top_k)),
             "weights": (torch.float32, (shape.tokens, shape.top_k)),
