@@ -33,6 +33,7 @@ from moesaic.models.decoder import Decoder
 from moesaic.models.decoder_builder import DecoderBuilder
 from moesaic.models.synthetic_model import synthetic_architecture
 from moesaic.policies.belief import Belief
+from moesaic.policies.brain.c_functions import native_brain
 from moesaic.policies.compose import Composition
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.shape import Shape
@@ -185,7 +186,7 @@ class Run:
         self.copy_stream = torch.cuda.Stream()
         copying = Copying(_context(), self.copy_stream.cuda_stream)
         self.conductor = Conductor(
-            composition.brain(machine.belief),
+            native_brain(composition.brain(machine.belief), 1, ranks),
             self.mailbox,
             memory,
             machine.cpu.addresses(),

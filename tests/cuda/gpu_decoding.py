@@ -25,6 +25,7 @@ from moesaic.models.placed import placed
 from moesaic.models.synthetic_model import random_expert, synthetic_architecture, synthetic_decoder
 from moesaic.models.token_batch import Segment
 from moesaic.policies.belief import Belief
+from moesaic.policies.brain.c_functions import native_brain
 from moesaic.policies.compose import Composition
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.shape import Shape
@@ -73,7 +74,7 @@ class DecodingScene:
         context = ctypes.c_void_p()
         check(library().cuCtxGetCurrent(ctypes.byref(context)), "cuCtxGetCurrent")
         self.conductor = Conductor(
-            composition.brain(belief), self.mailbox,
+            native_brain(composition.brain(belief), batch, composition.ranks), self.mailbox,
             ExpertMemory(self.pinned.address, self.slab.data_ptr(), slots, size),
             self.cpu.addresses(), Copying(context.value or 0, self._copies.cuda_stream),
         )  # fmt: skip

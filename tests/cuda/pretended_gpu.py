@@ -14,6 +14,7 @@ from moesaic.kernels.gpu.table import ON_CPU
 from moesaic.machines.cuda.conductor import Conductor, Copying, CpuExperts, ExpertMemory
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
 from moesaic.policies.belief import Belief
+from moesaic.policies.brain.c_functions import native_brain
 from moesaic.policies.compose import Composition
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.shape import Shape
@@ -78,7 +79,8 @@ class Scene:
         self.cpu = PretendedCpu()
         memory = ExpertMemory(self.store.data_ptr(), self.slab.data_ptr(), slots, BLOCK)
         self.conductor = Conductor(
-            self.brain, self.mailbox, memory, self.cpu.addresses(), Copying(host_copy_ns=copy_ns),
+            native_brain(self.brain, tokens, EXPERTS), self.mailbox, memory,
+            self.cpu.addresses(), Copying(host_copy_ns=copy_ns),
             watchdog_ns,
         )  # fmt: skip
         first = [i % LAYERS * EXPERTS + i // LAYERS for i in range(slots)]

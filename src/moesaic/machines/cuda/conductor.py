@@ -5,20 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from moesaic.core.native_brain import NativeBrain
 from moesaic.machines.cuda import _conductor
 from moesaic.machines.cuda.mailbox import Mailbox
-from moesaic.policies.brain import Brain
-from moesaic.policies.brain import fields as at
-from moesaic.policies.brain.c_functions import addresses
 
 WATCHDOG_NS = 10_000_000_000
-_FIELDS = (
-    "layers", "experts", "slots", "step", "layer", "tokens", "used_ranks", "ranks", "forecasts",
-    "foretold", "occupied", "num_flights", "gpu_busy_ns", "cpu_busy_ns", "link_busy_ns",
-    "transfer_ns", "report_start_ns", "report_end_ns", "report_active", "report_hits", "expert_ids",
-    "ranked_ids", "scores", "resident", "held", "flights", "plan", "background", "plan_header",
-    "move_words", "flight_capacity",
-)  # fmt: skip
 
 
 class LayerTimes(NamedTuple):
@@ -67,11 +58,11 @@ class ExpertMemory:
 
 
 class Conductor:
-    """Conducts the decode steps of one brain. The brain belongs to it from here on."""
+    """Conducts the decode steps of one brain."""
 
     def __init__(
         self,
-        brain: Brain,
+        brain: NativeBrain,
         mailbox: Mailbox,
         memory: ExpertMemory,
         cpu: CpuExperts,
@@ -79,20 +70,17 @@ class Conductor:
         watchdog_ns: int = WATCHDOG_NS,
         core: int = -1,
     ) -> None:
-        shape, words = mailbox.shape, brain.state.words
-        brain.reserve(shape.tokens, max(shape.ranks, shape.top_k))
-        words = brain.state.words
+        shape = mailbox.shape
         self._kept = brain, mailbox, cpu
         sizes = {
-            "layers": int(words[at.LAYERS]), "experts": shape.experts, "top_k": shape.top_k,
+            "layers": brain.layers, "experts": shape.experts, "top_k": shape.top_k,
             "ranks": shape.ranks, "hidden": shape.hidden, "hidden_type": 1, "slots": memory.slots,
             "block_bytes": memory.block_bytes, "store": memory.store, "slab": memory.slab,
             "watchdog_ns": watchdog_ns, "core": core,
         }  # fmt: skip
-        entry = addresses()
         functions = {
-            "words": words.ctypes.data, "decide": entry.decide,
-            "look_ahead": entry.look_ahead, "learn": entry.learn,
+            "words": brain.words, "decide": brain.decide,
+            "look_ahead": brain.look_ahead, "learn": brain.learn,
         }  # fmt: skip
         table = shape.table
         places = {
@@ -102,7 +90,7 @@ class Conductor:
             )
         }  # fmt: skip
         self._native = _conductor.Conductor(
-            sizes, functions, {name: getattr(at, name.upper()) for name in _FIELDS},
+            sizes, functions, dict(brain.fields),
             mailbox.addresses(), places, cpu._asdict(), mailbox["arrived"].data_ptr(),
             copying.context, copying.stream, copying.host_copy_ns,
         )  # fmt: skip
