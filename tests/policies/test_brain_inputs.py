@@ -49,7 +49,7 @@ def test_the_cache_in_a_brain_sees_what_a_cache_alone_sees(
     assert brain.cache.values.tolist() == alone.values.tolist()
 
 
-def _plan(schedule: str, remaining_ns: int = 60) -> LayerPlan:
+def _plan(schedule: str, remaining_ns: int = 60, wanted: tuple[int, ...] = (0, 2, 4)) -> LayerPlan:
     """Layer 1 wants 0 (there), 2 (under way) and 4 (missing). Lanes are busy for 30 (GPU), 20
     (CPU) and 160 (link, with an expert of layer 0 behind); deciding takes 5 of that."""
     resident = np.zeros((3, 6), dtype=np.uint8)
@@ -57,7 +57,7 @@ def _plan(schedule: str, remaining_ns: int = 60) -> LayerPlan:
     flights = (Flight(0, 3, 160), Flight(1, 2, remaining_ns))
     view = offloading_view(resident, 18, flights, gpu_busy_ns=30, cpu_busy_ns=20, pcie_busy_ns=160)
     brain = make_brain(MODEL, replace(BELIEF, decision_ns=5), slots=18, schedule=schedule)
-    return brain.decide(routing_of(1, [[0], [2], [4]]), view)
+    return brain.decide(routing_of(1, [[expert] for expert in wanted]), view)
 
 
 def test_the_gpus_queue_begins_when_gpu_and_link_are_free() -> None:
@@ -65,6 +65,11 @@ def test_the_gpus_queue_begins_when_gpu_and_link_are_free() -> None:
     plan = _plan("gpu-only")
     assert plan.queues["gpu"] == (0, 2, 4)
     assert plan.believed_ns == 265
+
+
+def test_the_layer_waits_for_the_move_of_its_own_expert() -> None:
+    """2 is the second of two moves under way, and arrives 55 after the decision."""
+    assert _plan("gpu-only", wanted=(0, 2)).believed_ns == 65
 
 
 def test_what_arrives_while_the_brain_decides_is_there_at_once() -> None:
