@@ -99,13 +99,15 @@ def test_no_more_moves_than_can_start_before_the_next_layer(cpu_ns: int, count: 
 def test_a_promotion_may_cost_the_next_layer_a_twentieth_of_its_transfer(
     found: int, delays: tuple[int, ...], promoted: int
 ) -> None:
-    """Three moves could start; four experts ran on the CPU, all with a free slot."""
+    """Three moves could start; of four experts on the CPU one is resident, and the others have a
+    free slot each."""
     state = state_of(LAYERS, EXPERTS)
     s = state.words
     s[at.PROMOTE], s[at.MAX_BACKGROUND], s[at.TRANSFER_NS] = 1, 3, 100
     s[at.LAYER], s[at.SLOTS], s[at.GLOBAL_POOL] = 1, 18, 1
     state.of(at.DELAYS)[: len(delays)] = delays
-    state.of(at.ASSIGNED)[1, :4] = [5, 2, 3, 0]
+    state.of(at.ASSIGNED)[1, :4] = [5, 2, 3, 4]
+    state.of(at.RESIDENT)[1, 4] = 1
     state.of(at.ASSIGNED)[3, 1] = 4
     state.of(at.VALUES)[1] = [1, 9, 2, 3, 9, 5]
     assert promote(s, found) == found + promoted
