@@ -65,3 +65,10 @@ def test_the_shortest_transfer_has_a_price_too() -> None:
     """Half of one nanosecond is counted as one."""
     work = work_of([1], [ABSENT], lambda t: 10, lambda t: 130, transfer=1)
     assert LinkPrice([work], GPU_ONLY).delays(30, 100, 50) == [0, 80]
+
+
+def test_from_the_33rd_layer_on_the_newest_weighs_one_in_32() -> None:
+    """32 layers that do not care, then one that pays everything: 3199 late at 1/32, rounded down
+    twice."""
+    price = LinkPrice([none_missing()] * 32 + [one_missing()], GPU_ONLY)
+    assert price.delays(0, 3200, 1) == [0, 99]
