@@ -19,7 +19,7 @@ from typing import Any
 
 from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.offloading import CPU, GPU
-from moesaic.hardware.load import load_machine
+from moesaic.hardware.machine_reader import load_machine
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import assemble, workload
 from moesaic.lab.simulate.workload import choose_workload
@@ -60,7 +60,7 @@ def plan_values(plan: LayerPlan) -> list[object]:
     ]
 
 
-class _Listening:
+class _RecordingBrain:
     """A brain that writes down what it decides."""
 
     def __init__(self, brain: Brain) -> None:
@@ -86,7 +86,7 @@ def digest(settings: Settings) -> dict[str, object]:
     counts = popularity(source, settings.profile_tokens or 1)
     steps = workload(settings, source)
     machine, brain = assemble(settings, counts, steps, None)
-    listening, times = _Listening(brain), []
+    listening, times = _RecordingBrain(brain), []
     for routed in islice(steps, settings.warmup_steps + settings.steps):
         report = machine.step(routed, listening)
         times.append([report.start_ns, report.end_ns])
@@ -155,14 +155,14 @@ def recorded_by(commit: str) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("verb", choices=["record", "compare", "against"])
+    parser.add_argument("action", choices=["record", "compare", "against"])
     parser.add_argument("names", nargs="+")
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
-    if arguments.verb == "record":
+    if arguments.action == "record":
         Path(arguments.names[0]).write_text(json.dumps(record(arguments.quick), indent=1))
         return
-    if arguments.verb == "compare":
+    if arguments.action == "compare":
         before, after = (json.loads(Path(name).read_text()) for name in arguments.names)
     else:
         before, after = recorded_by(arguments.names[0]), record(arguments.quick)

@@ -9,7 +9,7 @@ import numpy as np
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.routing import LayerRouting
 from moesaic.core.view import View
-from moesaic.hardware.load import load_machine
+from moesaic.hardware.machine_reader import load_machine
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import assemble, workload
 from moesaic.lab.simulate.workload import choose_workload
@@ -61,7 +61,7 @@ def decision_times_us(model: str, batch: int, steps: int) -> tuple[list[float], 
 
 
 class _Timed:
-    """A brain that notes how long it thinks."""
+    """A brain that records its decision times."""
 
     def __init__(self, brain: Brain) -> None:
         self._brain, self.learn = brain, brain.learn

@@ -1,4 +1,4 @@
-"""What the kernel benchmark computes: expert shapes of real models, and who gets which tokens.
+"""Cases of the kernel benchmark: expert shapes of real models, and which expert gets which tokens.
 
 Every expert in play computes all tokens, as one decoded token or a batch that agrees would have it;
 one case has the skewed loads of a prompt."""

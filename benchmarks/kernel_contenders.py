@@ -17,7 +17,7 @@ from moesaic.kernels.base import ExpertKernel, ExpertShape, ExpertWeights
 from moesaic.kernels.native import NativeKernel
 from moesaic.kernels.native_executor import NativeExecutor
 from moesaic.kernels.reference import ReferenceKernel, block_views
-from moesaic.machines.real.store import ExpertStore
+from moesaic.machines.real.expert_store import ExpertStore
 
 Call = Callable[[], Any]  # returns the result, [tokens, hidden]
 

@@ -1,6 +1,6 @@
-"""What the native kernels were asked to reach, beside what the rows say.
+"""What the native kernels were asked to reach, compared with the rows.
 
-A goal is judged by its worst point's median; the best round stands beside it, since on a shared
+A goal is judged by its worst point's median; the best round is printed with it, since on a shared
 machine the median also measures the neighbours."""
 
 from __future__ import annotations

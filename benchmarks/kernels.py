@@ -1,6 +1,6 @@
 """How fast the CPU's experts are: `python -m benchmarks.kernels` (or `make bench-kernels`).
 
-Time, GB/s and TFLOP/s of whole layer calls, beside this machine's streaming bandwidth and matrix
+Time, GB/s and TFLOP/s of whole layer calls, next to this machine's streaming bandwidth and matrix
 peak (measured in between, by the same workers), PyTorch's bf16 linear layers on as many threads,
 and kt-kernel where it is installed. The last table holds the results against the goals."""
 

@@ -25,7 +25,7 @@ from moesaic.core.errors import ImpossibleSetting, MoesaicError
 from moesaic.engine.completion import Completion
 from moesaic.engine.llm import LLM
 from moesaic.engine.sampling.sampling_params import SamplingParams
-from moesaic.models.bundled import model_path
+from moesaic.models.bundled_model import model_path
 from moesaic.workloads.domains import with_domains
 from moesaic.workloads.mixture import introduced, mixture, without_repeated_weights
 from moesaic.workloads.source import LazyTrace, TraceSource, open_trace

@@ -19,10 +19,10 @@ NAMES = ("best-split", "hybrid", "threshold", "gpu-only", "static-experts")
 
 
 def random_layer(rng: np.random.Generator) -> Work:
-    n, most = int(rng.integers(1, 11)), int(rng.choice([1, 8, 60]))
-    loads = -np.sort(-rng.integers(1, most + 1, n))
+    n, max_load = int(rng.integers(1, 11)), int(rng.choice([1, 8, 60]))
+    loads = -np.sort(-rng.integers(1, max_load + 1, n))
     ready = np.where(rng.random(n) < rng.random(), 0, -1)
-    belief = random_belief(rng, most)
+    belief = random_belief(rng, max_load)
     if rng.random() < 0.5:
         ready[rng.integers(n)] = rng.integers(1, belief.transfer_ns + 1)
     link = max(int(ready.max()), 0)  # the link is busy with what is under way
@@ -34,9 +34,9 @@ def random_layer(rng: np.random.Generator) -> Work:
     return Work(0, n, np.stack([rng.permutation(n), loads, ready]).astype(np.int64), lanes, belief)
 
 
-def random_belief(rng: np.random.Generator, most: int) -> Belief:
+def random_belief(rng: np.random.Generator, max_load: int) -> Belief:
     """Costs of a real machine's kind, or anything: fixed parts and slopes that no machine has."""
-    tokens = np.arange(most + 1)
+    tokens = np.arange(max_load + 1)
     if rng.random() < 0.5:
         transfer, cpu = (
             int(rng.choice([60_000, 300_000, 600_000])),

@@ -9,7 +9,7 @@ import argparse
 import json
 import time
 
-from moesaic.hardware.load import load_machine
+from moesaic.hardware.machine_reader import load_machine
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
 from moesaic.lab.simulate.workload import choose_workload

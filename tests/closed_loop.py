@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from invented import RandomStep, future_of
+from made_up import RandomStep, future_of
 from moesaic.core.body import Decider
 from moesaic.core.report import StepReport, Timeline
 from moesaic.machines.sim import SimMachine

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from invented import small_machine
+from made_up import small_machine
+from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.hardware.parts import MemorySpec, PlacementSpec, RouteSpec
 from moesaic.hardware.processors import DeviceSpec
-from moesaic.hardware.spec import MachineSpec
 
 
 def near_data() -> DeviceSpec:

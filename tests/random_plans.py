@@ -19,8 +19,8 @@ from moesaic.policies.brain import Brain
 
 
 @dataclass
-class Books:
-    """What is free and who may still go, while one plan is made."""
+class RandomMoves:
+    """Free slots and possible victims, while one plan is made."""
 
     rng: np.random.Generator
     view: View
@@ -31,7 +31,7 @@ class Books:
         self.occupied = self.view.occupied
 
     def kept(self, target: ExpertId) -> Move | None:
-        """Into a free slot or somebody's, whichever is possible."""
+        """Into a free slot or a victim's, whichever is possible."""
         victim = self.victim() if self.rng.random() < 0.5 else None
         if victim is None and self.occupied >= self.view.slots:
             victim = self.victim()
@@ -41,7 +41,7 @@ class Books:
         return Move(*target, victim)
 
     def staged(self, target: ExpertId) -> Move:
-        """Used once; now and then somebody has to go all the same, which frees a slot."""
+        """Used once; now and then a victim is evicted all the same, which frees a slot."""
         victim = self.victim() if self.rng.random() < 0.2 else None
         self.occupied -= victim is not None
         return Move(*target, victim, keep=False)
@@ -79,7 +79,7 @@ class RandomBrain(Brain):
             missing = []
         self._loads = routing.loads(self._spec.num_experts)
         self._view = view.copy()
-        self._books = Books(rng, self._view, {ExpertId(layer, e) for e in there})
+        self._moves = RandomMoves(rng, self._view, {ExpertId(layer, e) for e in there})
         transfers = tuple(self._demanded(ExpertId(layer, e)) for e in missing)
         queue = self._shuffled_in(there, missing)
         on_cpu = tuple(e for e in active if e not in queue)
@@ -93,12 +93,12 @@ class RandomBrain(Brain):
         taken = {ExpertId(f.layer, f.expert) for f in view.in_flight}
         taken |= {ExpertId(t.layer, t.expert) for t in self._plan.transfers}
         absent = [ExpertId(*map(int, at)) for at in np.argwhere(view.resident == 0)]
-        wishes = [at for at in absent if at not in taken]
-        rng.shuffle(wishes)
-        if rng.random() < 0.5:  # somebody who may still be under way when wanted
-            wishes.sort(key=lambda at: at.layer != (self._plan.layer + 1) % len(view.resident))
-        most = int(rng.integers(4)) if view.slots else 0
-        moves = [self._books.kept(at) for at in wishes[:most]]
+        wanted = [at for at in absent if at not in taken]
+        rng.shuffle(wanted)
+        if rng.random() < 0.5:  # an expert that may still be in flight when needed
+            wanted.sort(key=lambda at: at.layer != (self._plan.layer + 1) % len(view.resident))
+        limit = int(rng.integers(4)) if view.slots else 0
+        moves = [self._moves.kept(at) for at in wanted[:limit]]
         background = tuple(move for move in moves if move is not None)
         check(self._plan._replace(background=background), self._loads, view)
         self.done["background"] += len(background)
@@ -108,8 +108,8 @@ class RandomBrain(Brain):
         assert report.active == len(np.unique(routing.experts))
 
     def _demanded(self, target: ExpertId) -> Move:
-        kept = self._books.kept(target) if self._rng.random() < 0.5 else None
-        return kept if kept is not None else self._books.staged(target)
+        kept = self._moves.kept(target) if self._rng.random() < 0.5 else None
+        return kept if kept is not None else self._moves.staged(target)
 
     def _shuffled_in(self, there: list[int], missing: list[int]) -> tuple[int, ...]:
         """In any order, but for the demanded ones, which keep theirs."""

@@ -14,12 +14,12 @@ import stock
 from moesaic.core.report import Timeline
 from moesaic.engine.assemble import load_store, on_store
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory.capacity import Room
-from moesaic.engine.runner import Feed, Runner
-from moesaic.machines.real.store import ExpertStore
+from moesaic.engine.memory.capacity import Capacity
+from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.decoder import Decoder
-from moesaic.models.load import load_decoder, open_model
+from moesaic.models.open_model import load_decoder, open_model
 from moesaic.policies.brain import Brain
 from moesaic.policies.cache import caches
 from moesaic.policies.policy_set import with_options
@@ -105,8 +105,8 @@ def running(
     timeline: Timeline | None = None,
 ) -> Iterator[Runner]:
     """`brain` takes the place of the one that the settings name."""
-    room = Room(slots, sequences, 128)
-    runner = on_store(model.decoder, model.store, how, room, timeline=timeline)
+    capacity = Capacity(slots, sequences, 128)
+    runner = on_store(model.decoder, model.store, how, capacity, timeline=timeline)
     runner.brain = brain or runner.brain
     try:
         yield runner
@@ -116,9 +116,9 @@ def running(
 
 def say(runner: Runner, tokens: list[int] = PROMPT, steps: int = STEPS, slot: int = 0) -> Said:
     """Greedily, as the stock model is asked in `truth`."""
-    seen = [runner.step([Feed(slot, tokens, all_logits=True)])]
+    seen = [runner.step([SequenceInput(slot, tokens, all_logits=True)])]
     text = [int(seen[-1][-1].argmax())]
     for _ in range(steps):
-        seen.append(runner.step([Feed(slot, text[-1:])]))
+        seen.append(runner.step([SequenceInput(slot, text[-1:])]))
         text.append(int(seen[-1][-1].argmax()))
     return Said(torch.cat(seen), text)

@@ -1,4 +1,4 @@
-"""Attention inside documents: who may look at whom, and how it is computed."""
+"""Attention inside documents: the mask, and how attention is computed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Attention(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """Works everywhere. `mask` [rows, 1, length, length] says who sees whom."""
+    """Works everywhere. `mask` [rows, 1, length, length] is True where a token may attend."""
 
     mask: torch.Tensor
 

@@ -122,8 +122,8 @@ def _continuations(found: Sequence[Mapping[str, str]]) -> Iterator[str]:
 
 
 def write_cards(model: Path, docs: Path, known: Mapping[str, str]) -> None:
-    beside = os.path.relpath(model / PICTURE, docs.parent)
-    for path, picture in ((model / "README.md", PICTURE), (docs, Path(beside).as_posix())):
+    relative = os.path.relpath(model / PICTURE, docs.parent)
+    for path, picture in ((model / "README.md", PICTURE), (docs, Path(relative).as_posix())):
         with whole_file(path) as stream:
             stream.write(card(known, picture).encode())
 

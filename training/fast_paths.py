@@ -45,7 +45,7 @@ def _trouble(trial: Callable[[], None]) -> str | None:
 
 
 def _try_grouped(device: torch.device, dtype: torch.dtype) -> None:
-    """With an expert that nobody chose: its group is all spare slots."""
+    """With an expert that no token chose: its group is all spare slots."""
     random = torch.Generator().manual_seed(0)
     chosen = torch.randint(1, 8, (200, 2), generator=random).to(device)
     layout = lay_out(chosen, 8)

@@ -12,7 +12,7 @@ from training.attention import masked_attention
 from training.network import Network
 from training.tokenizer import END_ID
 
-# Not cuDNN's attention: it prepares itself for every length anew, and here each step has another.
+# Not cuDNN's attention: it recompiles for every length, and here each step has another.
 _QUICK_TO_START = [
     SDPBackend.FLASH_ATTENTION,
     SDPBackend.EFFICIENT_ATTENTION,
@@ -36,12 +36,12 @@ class _Memory:
         return _LayerMemory(self, layer)
 
     def add(self, tokens: int) -> torch.Tensor:
-        """Make room; the new tokens' positions."""
+        """Extend the cache; the new tokens' positions."""
         self.length, self.end = self.end, self.end + tokens
         places = torch.arange(self.end, device=self.real.device)
         new = places[self.length :]
         earlier = places.unsqueeze(0) <= new.unsqueeze(1)
-        # Filling sees itself, since it must see something; nobody else does.
+        # Filling sees itself, since it must see something; other tokens do not see it.
         own = places.unsqueeze(0) == new.unsqueeze(1)
         self.mask = ((earlier & self.real[:, None, : self.end]) | own).unsqueeze(1)
         return new

@@ -22,7 +22,7 @@ class Losses(NamedTuple):
 
 
 def surprise(logits: torch.Tensor, tokens: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-    """Mean over tokens, each as much as it counts ([rows, length]; the first foretells nothing:
+    """Mean over tokens, each as much as it counts ([rows, length]; the first is not predicted:
     every position is asked for the next one)."""
     flat = logits[:, :-1].flatten(0, 1).float()
     each = functional.cross_entropy(flat, tokens[:, 1:].flatten(), reduction="none")

@@ -18,7 +18,9 @@ from training.products import Product, looped
 from training.recipe import Shape
 from training.routing import Combine, Dispatch, lay_out
 
-_EMBEDDING_SIZE = 0.02  # standard deviation; being tied, larger tokens foretell themselves at first
+_EMBEDDING_SIZE = (
+    0.02  # standard deviation; being tied, larger embeddings predict themselves at first
+)
 
 
 class Routing(NamedTuple):

@@ -34,17 +34,17 @@ def pack(documents: Sequence[Encoded], length: int) -> Rows:
     """Longest first, each into the fullest row that still takes it; what is longer than a row
     is left out. Rows come in the order they were opened."""
     rows: list[list[Encoded]] = []
-    free: list[tuple[int, int]] = []  # (room, row), sorted
+    free: list[tuple[int, int]] = []  # (free tokens, row), sorted
     fitting = [document for document in documents if len(document.tokens) <= length]
     for document in sorted(fitting, key=lambda one: len(one.tokens), reverse=True):
-        place = bisect_left(free, (len(document.tokens), -1))
-        if place == len(free):
+        index = bisect_left(free, (len(document.tokens), -1))
+        if index == len(free):
             rows.append([])
-            room, row = length, len(rows) - 1
+            free_tokens, row = length, len(rows) - 1
         else:
-            room, row = free.pop(place)
+            free_tokens, row = free.pop(index)
         rows[row].append(document)
-        insort(free, (room - len(document.tokens), row))
+        insort(free, (free_tokens - len(document.tokens), row))
     return _arrays(rows, length)
 
 
@@ -59,11 +59,11 @@ def _arrays(rows: Sequence[Sequence[Encoded]], length: int) -> Rows:
             end = at + len(document.tokens)
             made.tokens[index, at:end] = document.tokens
             made.percent[index, at:end] = document.percent
-            made.percent[index, at] = 0  # nothing comes before the first token to foretell it
+            made.percent[index, at] = 0  # the first token has no context to be predicted from
             made.starts[index, at] = True
             at = end
         if at < length:
-            made.starts[index, at] = True  # the filling is nobody's continuation
+            made.starts[index, at] = True  # padding continues no document
     return made
 
 

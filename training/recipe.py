@@ -55,12 +55,12 @@ class Shape:
 @dataclass(frozen=True, slots=True)
 class Data:
     prose_share: float = 0.35  # of the rows of a step; the rest are problems
-    # Questions are mostly drawn names and numbers, which nobody can foresee: they count a little,
+    # Questions are mostly drawn names and numbers, which cannot be predicted: they count a little,
     # so that their wording is learned, and do not drown what follows from them.
     question_weight: float = 0.1
     rows: int = 128  # per step, each `context` tokens long
     shard_problems: int = 4000  # problems a worker makes and packs at a time
-    documents_per_row: int = 16  # room for boundaries, on average; see batches.boundaries
+    documents_per_row: int = 16  # boundaries per row, on average; see batches.boundaries
 
     def __post_init__(self) -> None:
         if not 0 <= self.prose_share <= 1:

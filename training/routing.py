@@ -3,7 +3,7 @@
 Every (token, chosen expert) pair gets a slot; an expert's slots stand together, and their number
 is padded to whole blocks, at least one: grouped products want aligned groups, and an empty one
 has been seen to hang their backward pass. Nothing here asks the device for a number, so that the
-host can run ahead. Spare slots compute token 0 once more; nobody reads the result.
+host can run ahead. Spare slots compute token 0 once more; the result is not used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Layout(NamedTuple):
     slots: torch.Tensor  # [tokens, k]: where each pair is computed
     token_of: torch.Tensor  # [slots]: which token a slot computes, 0 for a spare one
     pair_of: torch.Tensor  # [slots]: which pair (token * k + place), 0 for a spare one
-    spare: torch.Tensor  # [slots]: nobody asked for this slot
+    spare: torch.Tensor  # [slots]: this slot has no token
     ends: torch.Tensor  # [experts], int32: where each expert's slots end
 
 
@@ -43,7 +43,7 @@ def lay_out(chosen: torch.Tensor, experts: int) -> Layout:
     pair_of[slot_of_sorted] = order
     spare = pair_of == pairs
     pair_of = pair_of.masked_fill(spare, 0)
-    # The last expert takes what is left over, so that every slot is somebody's.
+    # The last expert takes what is left over, so that every slot has an expert.
     padded_ends = torch.where(numbers == experts - 1, total, padded_ends)
     return Layout(slots.view(-1, k), pair_of // k, pair_of, spare, padded_ends.to(torch.int32))
 

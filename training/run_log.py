@@ -1,4 +1,4 @@
-"""A run's log: one JSON object per line, appended, and a short form for whoever watches."""
+"""A run's log: one JSON object per line, appended, and a short form for the terminal."""
 
 from __future__ import annotations
 

@@ -90,4 +90,4 @@ def _pool(workers: int) -> ProcessPoolExecutor:
 
 def _quiet() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there are as many workers as cores
-    os.nice(5)  # whoever feeds the GPU comes first
+    os.nice(5)  # the process that feeds the GPU has priority

@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 # cost next to nothing. Read once, when torch is loaded; whoever has set it is not overruled.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-_HOMES = {
+_MODULES = {
     "LLM": "engine.llm",
     "AsyncLLM": "engine.async_llm",
     "SamplingParams": "engine.sampling.sampling_params",
@@ -28,10 +28,10 @@ __all__ = ["LLM", "AsyncLLM", "EngineSettings", "SamplingParams"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     except ModuleNotFoundError as error:
         if error.name not in _EXTRA:
             raise

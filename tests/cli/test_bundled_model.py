@@ -11,7 +11,7 @@ from command import run, run_json
 
 from moesaic import LLM, SamplingParams
 from moesaic.cli.main import app
-from moesaic.models.bundled import NAME, default_model
+from moesaic.models.bundled_model import NAME, default_model
 from moesaic.models.tokenizer import Tokenizer
 
 QUESTION = "Ann has 5 pens and buys 7 more. How many pens does she have?"
@@ -39,8 +39,11 @@ def test_run_puts_a_question_to_it(answer: Any, tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize("named", [NAME, default_model()], ids=["by name", "by directory"])
 def test_named_it_answers_the_same(named: object, answer: Any) -> None:
-    told = run_json("run", named, "-p", QUESTION, *SHORT)
-    assert (told["prompt_tokens"], told["tokens"]) == (answer["prompt_tokens"], answer["tokens"])
+    output = run_json("run", named, "-p", QUESTION, *SHORT)
+    assert (output["prompt_tokens"], output["tokens"]) == (
+        answer["prompt_tokens"],
+        answer["tokens"],
+    )
 
 
 def test_it_takes_the_likeliest_tokens_unless_chance_is_asked_for(answer: Any) -> None:
@@ -54,9 +57,9 @@ def test_it_takes_the_likeliest_tokens_unless_chance_is_asked_for(answer: Any) -
 
 
 def test_a_text_can_be_gone_on_with(tokenizer: Tokenizer) -> None:
-    told = run_json("run", "--no-chat", "-p", QUESTION, *SHORT)
-    assert told["prompt_tokens"] == tokenizer.encode(QUESTION)
-    assert "--no-chat" in told["command"]
+    output = run_json("run", "--no-chat", "-p", QUESTION, *SHORT)
+    assert output["prompt_tokens"] == tokenizer.encode(QUESTION)
+    assert "--no-chat" in output["command"]
 
 
 def test_ids_are_no_question() -> None:
@@ -89,12 +92,12 @@ def test_it_is_planned() -> None:
 
 
 def test_it_is_simulated_by_name() -> None:
-    told = run_json("simulate", "--model", NAME, "--tokens", 8, "--warmup", 2)
-    assert told["model"] == NAME
+    output = run_json("simulate", "--model", NAME, "--tokens", 8, "--warmup", 2)
+    assert output["model"] == NAME
 
 
-@pytest.mark.parametrize("verb", ["run", "chat", "bench", "plan"])
-def test_help_says_so(verb: str) -> None:
-    said = " ".join(run(verb, "--help").out.split())
+@pytest.mark.parametrize("command", ["run", "chat", "bench", "plan"])
+def test_help_says_so(command: str) -> None:
+    said = " ".join(run(command, "--help").out.split())
     assert "[MODEL]" in said
     assert f"the bundled {NAME}" in said

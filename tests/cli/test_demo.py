@@ -15,11 +15,11 @@ from command import refused, run
 from moesaic.cli.main import app
 from moesaic.cli.run import demo, demo_runs, demo_simulations
 from moesaic.cli.run.demo_policies import ENTRIES, entries_here, refused_here
-from moesaic.models.bundled import NAME, default_model
+from moesaic.models.bundled_model import NAME, default_model
 from moesaic.policies.systems import SYSTEMS
 from moesaic.workloads.source import open_trace
 
-ANSWER = 10  # tokens: enough to be filmed, recorded and replayed
+ANSWER = 10  # tokens: enough to be drawn, recorded and replayed
 
 
 class Shown(NamedTuple):
@@ -45,8 +45,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
 
 def test_it_says_what_the_model_is(shown: Shown) -> None:
     layers = json.loads((default_model() / "config.json").read_text())["num_hidden_layers"]
-    told = rf"{NAME} comes with the package: [\d.]+ million weights, {layers} layers of"
-    assert re.match(told, shown.text)
+    output = rf"{NAME} comes with the package: [\d.]+ million weights, {layers} layers of"
+    assert re.match(output, shown.text)
 
 
 def test_its_answer_is_what_its_command_says(shown: Shown) -> None:
@@ -77,7 +77,7 @@ def test_a_system_that_cannot_run_here_is_named_and_simulated(shown: Shown) -> N
     assert len(re.findall(r"│ llama\.cpp +│ .*", shown.text)) == 2
 
 
-def test_another_text_would_be_told(
+def test_another_text_would_be_noticed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(demo_runs, "entries_here", lambda: ENTRIES[:1])
@@ -114,13 +114,13 @@ def test_the_trace_is_of_the_answers_steps(shown: Shown) -> None:
 
 def test_what_to_try_next_can_be_typed(shown: Shown) -> None:
     """Verbs and options exist; that they work is their own tests' business."""
-    verbs = []
-    for _, verb, *options in shown.commands()[1:]:
-        command = app.get_command(app.make_context("moesaic", [verb]), verb)
+    commands = []
+    for _, name, *options in shown.commands()[1:]:
+        command = app.get_command(app.make_context("moesaic", [name]), name)
         assert command is not None
-        command.make_context(verb, options)
-        verbs.append(verb)
-    assert verbs[:2] == ["run", "chat"]
+        command.make_context(name, options)
+        commands.append(name)
+    assert commands[:2] == ["run", "chat"]
 
 
 def test_the_recorded_routing_can_be_simulated_as_it_says(shown: Shown, tmp_path: Path) -> None:

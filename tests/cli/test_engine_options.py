@@ -24,14 +24,14 @@ from moesaic.policies.systems import load_system
 @click.command()
 @engine_options
 @click.pass_context
-def verb(context: click.Context, /, **asked: Any) -> None:
+def command(context: click.Context, /, **asked: Any) -> None:
     """Does nothing but understand its options."""
     context.obj.append(engine_settings(asked))
 
 
 def understood(*words: object) -> EngineSettings:
     found: list[EngineSettings] = []
-    CliRunner().invoke(verb, [str(word) for word in words], obj=found, catch_exceptions=False)
+    CliRunner().invoke(command, [str(word) for word in words], obj=found, catch_exceptions=False)
     return found[0]
 
 
@@ -126,7 +126,7 @@ def test_help_says_the_choices_and_defaults_that_count() -> None:
     assert default["link_gb_s"] == options_module.LINK_GB_S
     assert default["max_sequences"] == options_module.MAX_SEQUENCES
     assert CACHE_RATIO == options_module.CACHE_RATIO
-    shown = " ".join(CliRunner().invoke(verb, ["--help"]).output.split()).replace("- ", "-")
+    shown = " ".join(CliRunner().invoke(command, ["--help"]).output.split()).replace("- ", "-")
     choices = " | ".join(("auto", *EngineSettings().capabilities.expert_dtypes))
     for part in ("[moesaic]", "[two-speed, or", "else 0.25]", "[4]", "[8]", choices, "10^9 bytes"):
         assert part in shown

@@ -11,8 +11,8 @@ from command import refused
 
 import small_tokenizers
 import stock
+from chat_models import talking
 from moesaic.engine import loading
-from talking_models import talking
 
 GSM8K = ("--task", "gsm8k", "--file")
 LINES = [{"question": f"{n}?", "answer": f"#### {n}"} for n in range(3)]

@@ -11,15 +11,15 @@ import pytest
 from click.testing import CliRunner
 
 from moesaic.cli.main import app, main
-from moesaic.hardware.load import known_machines, load_machine, machine_file
-from moesaic.hardware.write import save_machine
+from moesaic.hardware.machine_reader import known_machines, load_machine, machine_file
+from moesaic.hardware.machine_writer import save_machine
 from moesaic.model_info.model_zoo import known_models
-from moesaic.models.bundled import default_model
+from moesaic.models.bundled_model import default_model
 
 
 @pytest.fixture(autouse=True)
 def unmeasured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever runs the tests may have measured their machine; here nobody has."""
+    """The machine that runs the tests may be measured; here it is not."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 

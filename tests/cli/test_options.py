@@ -36,15 +36,15 @@ def test_an_option_without_effect_is_refused(
     assert "none of these can run" not in said
 
 
-@pytest.mark.parametrize("verb", ["simulate", "compare", "run", "chat", "bench", "plan", "eval"])
+@pytest.mark.parametrize("command", ["simulate", "compare", "run", "chat", "bench", "plan", "eval"])
 def test_an_option_that_became_a_parameter_names_its_new_form(
-    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = refused(monkeypatch, capsys, verb, "--alpha", 0.2)
+    said = refused(monkeypatch, capsys, command, "--alpha", 0.2)
     assert "No such option: --alpha" in said
     assert "--cache mrs:alpha=0.2" in said
-    assert "--cache lru:pool=global" in refused(monkeypatch, capsys, verb, "--slots", "global")
-    shown = run(verb, "--help").out
+    assert "--cache lru:pool=global" in refused(monkeypatch, capsys, command, "--slots", "global")
+    shown = run(command, "--help").out
     assert "--alpha" not in shown
     assert "--slots" not in shown
 
@@ -68,13 +68,13 @@ def test_help_says_the_defaults_that_count() -> None:
     assert (defaults["expert_dtype"], defaults["dense_dtype"]) == (DTYPE, DTYPE)
 
 
-@pytest.mark.parametrize("verb", ["simulate", "compare", "run", "bench"])
-def test_help_shows_defaults_and_choices(verb: str) -> None:
-    shown = " ".join(run(verb, "--help").out.split()).replace("- ", "-")
+@pytest.mark.parametrize("command", ["simulate", "compare", "run", "bench"])
+def test_help_shows_defaults_and_choices(command: str) -> None:
+    shown = " ".join(run(command, "--help").out.split()).replace("- ", "-")
     own = PolicySet()
     for default in (str(own.schedule), str(own.cache), str(own.prefetch), "promote"):
         assert f"[{default}" in shown
-    if verb in ("simulate", "compare"):
+    if command in ("simulate", "compare"):
         assert shown.count(" | ".join(BITS_PER_WEIGHT)) == 2
 
 

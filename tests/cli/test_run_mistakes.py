@@ -16,10 +16,10 @@ from safetensors.torch import load_file, save_file
 
 import small_tokenizers
 import stock
+from chat_models import talking
 from moesaic.cli.shared import model_folder
 from moesaic.engine import loading
-from moesaic.models import bundled
-from talking_models import talking
+from moesaic.models import bundled_model
 
 IDS = ("--prompt-ids", "1,2,3")
 Refusal = Callable[..., str]
@@ -85,7 +85,7 @@ def test_a_tensor_that_is_missing_or_misshapen(
         ({"quantization_config": {"quant_method": "gptq"}}, "quantized with 'gptq'"),
     ],
 )
-def test_a_model_nobody_here_can_run(
+def test_a_model_that_cannot_run_here(
     tmp_path: Path, config: dict[str, Any], message: str, refusal: Refusal
 ) -> None:
     assert message in refusal(copy(tmp_path, **config), *IDS)
@@ -100,7 +100,7 @@ OPTIONS = [
     ((*IDS, "--chat"), "--prompt-ids and --chat were given"),
     (("-p", "text"), "has no tokenizer.json"),
     ((*IDS, "--stop", "x"), "has no tokenizer.json"),
-    ((*IDS, "--max-model-len", 1000), "was made for at most 256"),
+    ((*IDS, "--max-model-len", 1000), "can run at most 256"),
     (
         (*IDS, "--accelerator", "emulated", "--gpu-memory", 0.00001),
         "in the accelerator: dense weights",
@@ -151,7 +151,7 @@ def test_a_prompt_where_the_model_is_named(prompt: str, refusal: Refusal) -> Non
 def test_a_stripped_installation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Refusal
 ) -> None:
-    monkeypatch.setattr(bundled, "_FOLDER", tmp_path)
+    monkeypatch.setattr(bundled_model, "_FOLDER", tmp_path)
     assert "install the package again" in refusal("-p", "Hello")
 
 

@@ -60,7 +60,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(
 def test_a_trace_must_be_of_the_model_and_long_enough(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from moesaic.workloads.bundled import bundled_trace
+    from moesaic.workloads.bundled_traces import bundled_trace
 
     trace = bundled_trace("deepseek-v2-lite")
     other = refused(monkeypatch, capsys, "simulate", "--trace", trace, "--model", "qwen2-57b-a14b")

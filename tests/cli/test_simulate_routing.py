@@ -10,13 +10,13 @@ import pytest
 from command import SMALL, refused, run, run_json
 
 from moesaic.cli.shared.simulation_options import MACHINE
-from moesaic.hardware.load import load_machine
+from moesaic.hardware.machine_reader import load_machine
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.workload import SYNTHETIC, playable, usual_trace
 from moesaic.model_info.model_zoo import load_model
-from moesaic.workloads import bundled
+from moesaic.workloads import bundled_traces
 from moesaic.workloads.block import DECODE, RoutingBlock
-from moesaic.workloads.bundled import BUNDLED, DEFAULT_MODEL, bundled_trace, recorded_trace
+from moesaic.workloads.bundled_traces import BUNDLED, DEFAULT_MODEL, bundled_trace, recorded_trace
 from moesaic.workloads.domains import domains_of
 from moesaic.workloads.header import TraceHeader
 from moesaic.workloads.source import open_trace
@@ -41,7 +41,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     path = tmp_path / "moesaic-20m.moet"
     write_trace(path, header, [block])
-    monkeypatch.setattr(bundled, "_FOLDER", tmp_path)
+    monkeypatch.setattr(bundled_traces, "_FOLDER", tmp_path)
     return path
 
 
@@ -60,13 +60,13 @@ def test_a_model_replays_what_it_has_left() -> None:
 def test_other_models_replay_synthetic_routing() -> None:
     assert usual_trace(OURS) == BUNDLED
     assert usual_trace("olmoe-1b-7b") == SYNTHETIC
-    assert usual_trace("deepseek-v2-lite") == SYNTHETIC  # its bundled trace is nobody's own
+    assert usual_trace("deepseek-v2-lite") == SYNTHETIC  # its bundled trace is synthetic
 
 
 def test_a_stripped_package_has_synthetic_routing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundled, "_FOLDER", tmp_path)
+    monkeypatch.setattr(bundled_traces, "_FOLDER", tmp_path)
     assert recorded_trace(OURS) is None
     assert usual_trace(OURS) == SYNTHETIC
 
@@ -89,8 +89,8 @@ def test_what_a_recording_cannot_give_is_refused_with_the_way_out(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for verb in ("simulate", "compare"):
-        said = refused(monkeypatch, capsys, verb, *SMALL, "--model", OURS, *words)
+    for command in ("simulate", "compare"):
+        said = refused(monkeypatch, capsys, command, *SMALL, "--model", OURS, *words)
         assert message in said
 
 
@@ -102,8 +102,8 @@ def test_small_experts_are_remarked_upon_and_large_ones_are_not() -> None:
 
 def test_the_default_stands_in_one_place() -> None:
     assert bundled_trace(DEFAULT_MODEL) is not None
-    for verb in ("simulate", "compare"):
-        assert f"[default: {DEFAULT_MODEL}]" in " ".join(run(verb, "--help").out.split())
+    for command in ("simulate", "compare"):
+        assert f"[default: {DEFAULT_MODEL}]" in " ".join(run(command, "--help").out.split())
     assert run_json("simulate", *SMALL)["model"] == DEFAULT_MODEL
 
 

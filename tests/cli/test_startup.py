@@ -10,8 +10,8 @@ import pytest
 
 HEAVY = ("numpy", "numba", "rich", "matplotlib", "multiprocessing", "torch")
 CALL = "from moesaic.cli.main import main; main()"
-VERBS = ("simulate", "compare", "run", "chat", "quality")
-HELPS = [("--help",), *((verb, "--help") for verb in VERBS)]
+COMMANDS = ("simulate", "compare", "run", "chat", "quality")
+HELPS = [("--help",), *((command, "--help") for command in COMMANDS)]
 
 
 @pytest.mark.parametrize("words", HELPS, ids=" ".join)

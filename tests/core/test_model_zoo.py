@@ -12,8 +12,8 @@ from moesaic.core.errors import BadConfig, UnknownName
 from moesaic.model_info.model_config import read_model_config
 from moesaic.model_info.model_families import FAMILIES
 from moesaic.model_info.model_zoo import known_models, load_model
-from moesaic.models.bundled import NAME as OWN
-from moesaic.models.bundled import default_model
+from moesaic.models.bundled_model import NAME as OWN
+from moesaic.models.bundled_model import default_model
 
 CONFIGS = Path(__file__).parents[3] / "shared" / "data" / "configs"
 

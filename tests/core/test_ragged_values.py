@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from invented import routing_of, view_of
+from made_up import routing_of, view_of
 from moesaic.core.errors import IllegalPlan
 from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.legality import check

@@ -55,7 +55,7 @@ def test_the_majority_of_tokens_says_how_a_mixture_is_planned(
     assert step.phase == phase
 
 
-def test_one_token_is_planned_as_one_token_whoever_brings_it() -> None:
+def test_one_token_is_planned_as_one_token_also_of_a_prompt() -> None:
     assert Step.prompt(1).phase == Step.decode(1).phase == "decode"
     assert Step.prompt(2).phase == "prefill"
 

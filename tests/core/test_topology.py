@@ -75,7 +75,7 @@ def test_what_cannot_be_is_refused(changes: dict[str, tuple[object, ...]], compl
         replace(OFFLOADING, **changes)  # type: ignore[arg-type]
 
 
-def books(topology: Topology, slots: int) -> Residency:
+def residency(topology: Topology, slots: int) -> Residency:
     return Residency(topology, 2, 3, [slots] * len(topology.memories))
 
 
@@ -89,7 +89,7 @@ def test_a_home_holds_every_expert_and_is_never_full() -> None:
 
 def test_a_stripe_takes_a_part_of_a_slot_in_each_memory() -> None:
     """Slots are counted in quarters of an expert: a whole one takes four."""
-    memory = books(DIMMS, 1)
+    memory = residency(DIMMS, 1)
     dimms = [DIMMS.memory(f"dimm{at}") for at in range(4)]
     memory.place([ExpertId(0, 0), ExpertId(1, 1)], STRIPES)
     assert memory.memory_occupied[dimms].tolist() == [2, 2, 2, 2]
@@ -100,11 +100,11 @@ def test_a_stripe_takes_a_part_of_a_slot_in_each_memory() -> None:
 
 
 def test_a_relayout_takes_its_slots_at_once_and_leaves_its_source_on_arrival() -> None:
-    memory = books(DIMMS, 1)
+    memory = residency(DIMMS, 1)
     memory.place([ExpertId(0, 0)], STRIPES)
     move = Move(0, 0, source=STRIPES, destination=SECOND, leaves=True)
     dimms = [DIMMS.memory(f"dimm{at}") for at in range(4)]
-    full = books(DIMMS, 2)
+    full = residency(DIMMS, 2)
     full.place([ExpertId(0, 0)], STRIPES)
     full.start(move)
     assert full.memory_occupied[dimms].tolist() == [1, 5, 1, 1]
@@ -117,7 +117,7 @@ def test_a_relayout_takes_its_slots_at_once_and_leaves_its_source_on_arrival() -
 
 
 def test_a_victim_leaves_the_destination() -> None:
-    memory = books(DIMMS, 1)
+    memory = residency(DIMMS, 1)
     memory.place([ExpertId(0, 0), ExpertId(0, 1)], STRIPES)
     memory.place([ExpertId(0, 1)], VRAM)
     memory.start(Move(0, 0, ExpertId(0, 1), source=STRIPES, destination=VRAM))

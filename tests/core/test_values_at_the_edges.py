@@ -6,11 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from invented import view_of
+from made_up import view_of
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.legality import violations
 from moesaic.core.offloading import CPU, IN_DRAM, IN_VRAM, OFFLOADING
-from moesaic.core.routing import Forecast, Foreseen
+from moesaic.core.routing import Forecast, LazyForecasts
 from more_devices import with_four_dimms
 
 
@@ -38,8 +38,8 @@ def test_forecasts_that_cost_something_are_made_once_and_only_when_looked_at() -
         one = Forecast(1, np.array([[0]]), np.ones((1, 1), dtype=np.float32))
         return one, Forecast(2, one.ranked, one.scores)
 
-    foreseen = Foreseen(2, make)
-    assert (len(foreseen), bool(foreseen), made) == (2, True, [])
-    assert foreseen[0].layer == 1
-    assert [forecast.layer for forecast in foreseen[:2]] == [1, 2]
+    forecasts = LazyForecasts(2, make)
+    assert (len(forecasts), bool(forecasts), made) == (2, True, [])
+    assert forecasts[0].layer == 1
+    assert [forecast.layer for forecast in forecasts[:2]] == [1, 2]
     assert made == [1]

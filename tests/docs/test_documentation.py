@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from moesaic.cli.main import VERBS, app
+from chat_models import talking
+from moesaic.cli.main import COMMANDS, app
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.parameter import Parameter
 from moesaic.core.registry import Registry
 from moesaic.core.routing import ExpertId
-from moesaic.hardware.load import load_machine
+from moesaic.hardware.machine_reader import load_machine
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
 from moesaic.lab.simulate.workload import choose_workload
@@ -28,7 +29,6 @@ from moesaic.policies.cache import caches
 from moesaic.policies.policy_choice import policy
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.schedule import schedules
-from talking_models import talking
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -49,7 +49,7 @@ def test_commands_exist(page: Path) -> None:
     for block in blocks(page, ""):
         for line in block.splitlines():
             words = shlex.split(line, comments=True) if line.startswith("moesaic ") else []
-            assert not words or words[1] in VERBS, line
+            assert not words or words[1] in COMMANDS, line
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_the_device_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.Monke
     assert machine.lanes["ndp"].worked_ns > 0
     assert machine.lanes["gpu"].worked_ns > 0
     assert machine.memory.located[names["dimm"]].sum() == len(placed), "they still lie there"
-    everybody = {device.name for device in machine.topology.devices}
-    assert everybody == {"gpu", "cpu", "ndp"}
+    devices = {device.name for device in machine.topology.devices}
+    assert devices == {"gpu", "cpu", "ndp"}
     for routed in islice(names["workload"](names["settings"], names["source"]), 2):
         machine.begin(routed.step, routed.layer)
         for layer in range(names["model"].num_moe_layers):

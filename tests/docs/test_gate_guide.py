@@ -13,7 +13,7 @@ import stock
 from moesaic import LLM, SamplingParams
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.parameter import Parameter
-from moesaic.hardware.load import load_machine
+from moesaic.hardware.machine_reader import load_machine
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
 from moesaic.lab.simulate.workload import choose_workload

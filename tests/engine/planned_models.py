@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from moesaic.model_info.config_reader import ConfigReader
-from moesaic.model_info.model_spec import LatentAttention, ModelSpec
+from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
 from moesaic.models.architecture import Architecture
 from moesaic.models.config import architecture_of
 
@@ -36,7 +36,7 @@ LATENT = replace(
     dense_intermediate=512,
     num_kv_heads=8,
     head_dim=48,
-    latent_attention=LatentAttention(64, 16, 32, 32, None),
+    latent_attention=LatentAttentionSpec(64, 16, 32, 32, None),
 )
 BOTH = (GROUPED, LATENT)
 _RULES = {

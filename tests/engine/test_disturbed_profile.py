@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from moesaic.hardware.host import this_host
-from moesaic.hardware.write import machine_toml
+from moesaic.hardware.machine_writer import machine_toml
 from moesaic.lab.profile.engine_times import EngineTimes
 from moesaic.lab.profile.expert_times import ExpertTimes
-from moesaic.lab.profile.machine_profile import Device, Profile, contradictions, describe
+from moesaic.lab.profile.machine_profile import (
+    DeviceTimes,
+    MachineProfile,
+    contradictions,
+    describe,
+)
 from moesaic.lab.profile.memory_times import LinkTimes
 
 TIMES = {1: 1200.0, 256: 4700.0}
@@ -19,10 +24,10 @@ EXPERTS = ExpertTimes(
     first_us=40.0,
     tflops={"bf16": 0.7, "int8": 0.4, "int4": 0.35},
 )
-DEVICE = Device(1, 15.0, EXPERTS)
+DEVICE = DeviceTimes(1, 15.0, EXPERTS)
 LINK = LinkTimes(120.0, 2.0, 1.9, 1.2, 0.3)
 ENGINE = EngineTimes(5500.0, 34_000_000, 900.0, 60.0, 400.0, 30.0, {"gpu": 1900.0, "cpu": 1900.0})
-QUIET = Profile("emulated", 2, DEVICE, DEVICE, LINK, ENGINE, {})
+QUIET = MachineProfile("emulated", 2, DEVICE, DEVICE, LINK, ENGINE, {})
 
 
 def test_a_quiet_measurement_is_believed() -> None:

@@ -1,4 +1,4 @@
-"""Does a plan give all the room there is and no more, and is what it refuses refused for a reason
+"""Does a plan use all the memory there is and no more, and is what it refuses refused for a reason
 that holds, with advice that works?"""
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planned_models import GROUPED, LATENT, architecture
 
-from invented import small_machine
+from made_up import small_machine
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.core.units import GB
 from moesaic.engine.assemble import on_store, synthetic_store
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory.fitting import SHORTEST
+from moesaic.engine.memory.fitting import MIN_LENGTH
 from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
 from moesaic.engine.memory.sizes import Sizes
 from moesaic.lab.simulate.settings import Settings
 from moesaic.model_info.model_zoo import load_model
-from moesaic.models.synthetic import synthetic_decoder
+from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.policies.policy_set import PolicySet, with_options
 
 torch.set_num_threads(1)
@@ -52,7 +52,7 @@ def size_of(found: MemoryPlan) -> dict[str, int]:
 
 def test_without_an_accelerator_everything_is_in_main_memory() -> None:
     found = plan(available=25 * GB)
-    assert found.room == (0, 8, 4096)
+    assert found.capacity == (0, 8, 4096)
     assert [part.name for part in found.parts if part.main] == [
         *("routed experts", "dense weights", "KV cache", "workspace", "left free")
     ]
@@ -65,9 +65,9 @@ def test_an_emulated_accelerator_counts_in_both_memories() -> None:
     assert all(part.main for part in found.parts)
     others = [part.name for part in found.parts if not part.accelerator]
     assert others == ["routed experts", "left free"]
-    assert found.room.slots == OLMOE.num_expert_blocks // 4
+    assert found.capacity.slots == OLMOE.num_expert_blocks // 4
     block = OLMOE.expert_bytes("bf16")
-    assert size_of(found)["slots"] == (found.room.slots + 2) * block
+    assert size_of(found)["slots"] == (found.capacity.slots + 2) * block
 
 
 @pytest.mark.parametrize("per_layer", [True, False])
@@ -76,9 +76,9 @@ def test_a_cache_ratio_means_what_it_means_in_the_simulator(ratio: float, per_la
     policies = PolicySet.of(cache=pooled(per_layer))
     simulated = Settings(GROUPED, small_machine(), cache_ratio=ratio, policies=policies)
     found = plan(GROUPED, **EMULATED, cache_ratio=ratio, cache=pooled(per_layer))
-    assert found.room.slots == simulated.slots
+    assert found.capacity.slots == simulated.slots
     again = replace(simulated, cache_ratio=found.cache_ratio)
-    assert again.slots == found.room.slots, "a plan can be simulated"
+    assert again.slots == found.capacity.slots, "a plan can be simulated"
 
 
 def test_the_gate_bank_is_there_only_for_prefetching_into_slots() -> None:
@@ -93,7 +93,7 @@ def test_what_is_planned_is_what_is_allocated() -> None:
     found = plan_memory(LATENT, settings, GB)
     decoder = synthetic_decoder(architecture(LATENT), found.dtype)
     store = synthetic_store(decoder, found.expert_dtype)
-    runner = on_store(decoder, store, settings, found.room)
+    runner = on_store(decoder, store, settings, found.capacity)
     try:
         machine: Any = runner.machine
         arena = machine.accelerator.staging().untyped_storage()
@@ -106,24 +106,24 @@ def test_what_is_planned_is_what_is_allocated() -> None:
 
 
 def test_a_longer_sequence_than_the_model_knows_is_refused() -> None:
-    assert plan(max_model_len=4096).room.length == 4096
+    assert plan(max_model_len=4096).capacity.length == 4096
     said = refused(max_model_len=5000)
     assert "5000" in said
-    assert "at most 4096" in said
-    assert plan(replace(OLMOE, max_context=0), max_model_len=5000).room.length == 5000
+    assert "at most 4096 (its context length or sliding window)" in said
+    assert plan(replace(OLMOE, max_context=0), max_model_len=5000).capacity.length == 5000
 
 
 def test_the_length_is_all_that_fits() -> None:
     available = 16.5 * GB
     found = plan(available=available)
-    length = found.room.length
-    assert SHORTEST < length < OLMOE.max_context
+    length = found.capacity.length
+    assert MIN_LENGTH < length < OLMOE.max_context
     assert plan(available=available, max_model_len=length).fits
     refused(available=available, max_model_len=length + 1)
 
 
 def test_a_model_with_less_context_than_the_shortest_sequence() -> None:
-    assert plan(replace(OLMOE, max_context=100)).room.length == 100
+    assert plan(replace(OLMOE, max_context=100)).capacity.length == 100
 
 
 @pytest.mark.parametrize("per_layer", [True, False])
@@ -134,9 +134,9 @@ def test_slots_and_sequences_share_what_the_accelerator_may_use(
     found = plan(**EMULATED, gpu_memory_gb=limit_gb, cache=pooled(per_layer))
     assert found.accelerator_bytes <= limit_gb * GB
     layers = OLMOE.num_moe_layers
-    assert found.room.slots >= layers
-    assert found.room.slots % (layers if per_layer else 1) == 0
-    assert found.room.length > SHORTEST
+    assert found.capacity.slots >= layers
+    assert found.capacity.slots % (layers if per_layer else 1) == 0
+    assert found.capacity.length > MIN_LENGTH
     left = limit_gb * GB - found.accelerator_bytes
     step = layers if per_layer else 1
     assert left < step * OLMOE.expert_bytes("bf16") + 8 * 8 * 2**20, "nothing lies idle"
@@ -144,22 +144,22 @@ def test_slots_and_sequences_share_what_the_accelerator_may_use(
 
 def test_a_large_accelerator_holds_every_expert_and_no_more() -> None:
     found = plan(**EMULATED, gpu_memory_gb=100)
-    assert found.room == (OLMOE.num_expert_blocks, 8, OLMOE.max_context)
+    assert found.capacity == (OLMOE.num_expert_blocks, 8, OLMOE.max_context)
 
 
 @pytest.mark.parametrize(("per_layer", "smallest"), [(True, OLMOE.num_moe_layers), (False, 1)])
 def test_an_accelerator_without_slots_must_be_asked_for(per_layer: bool, smallest: int) -> None:
     fields: dict[str, Any] = {**EMULATED, "max_model_len": 1024, "cache": pooled(per_layer)}
     network = plan(**fields, cache_ratio=0.0)
-    assert network.room.slots == 0
+    assert network.capacity.slots == 0
     limit = {"gpu_memory_gb": network.accelerator_bytes / GB}
     said = refused(**fields, **limit)
     assert "with the smallest cache there is" in said
     options = check_advice(said, OLMOE, PLENTY, {**fields, **limit})
     assert {"--cache-ratio", "--gpu-memory"} <= set(options)
-    assert plan(**fields, **limit, cache_ratio=0.0).room.slots == 0
+    assert plan(**fields, **limit, cache_ratio=0.0).capacity.slots == 0
     enough = float(re.search(r"--gpu-memory ([\d.]+)$", said)[1])  # type: ignore[index]
-    assert plan(**fields, gpu_memory_gb=enough).room.slots >= smallest
+    assert plan(**fields, gpu_memory_gb=enough).capacity.slots >= smallest
 
 
 @pytest.mark.parametrize(("per_layer", "smallest"), [(True, OLMOE.num_moe_layers), (False, 1)])
@@ -168,13 +168,13 @@ def test_a_share_of_no_expert_at_all_is_refused(per_layer: bool, smallest: int) 
     said = refused(**fields, cache_ratio=0.0001)
     assert "cache ratio 0.0001 leaves no slot" in said
     least = float(re.search(r"--cache-ratio ([\d.]+) or more", said)[1])  # type: ignore[index]
-    assert plan(**fields, cache_ratio=least).room.slots == smallest
+    assert plan(**fields, cache_ratio=least).capacity.slots == smallest
 
 
 def test_slots_must_fit_in_main_memory_too() -> None:
     """An emulated accelerator that may use more than there is."""
     found = plan(available=20 * GB, **EMULATED, gpu_memory_gb=100)
-    assert 0 < found.room.slots < OLMOE.num_expert_blocks
+    assert 0 < found.capacity.slots < OLMOE.num_expert_blocks
     assert found.main_bytes <= 20 * GB
 
 
@@ -182,11 +182,11 @@ def test_slots_must_fit_in_main_memory_too() -> None:
 def test_a_schedule_that_needs_an_accelerator(phase: str) -> None:
     named: dict[str, Any] = {f"{phase}schedule": "gpu-only"}
     assert "there is none: add --accelerator emulated" in refused(**named)
-    assert plan(**EMULATED, **named).room.slots >= OLMOE.num_moe_layers
+    assert plan(**EMULATED, **named).capacity.slots >= OLMOE.num_moe_layers
     said = refused(**EMULATED, **named, cache_ratio=0.001)
     assert "leaves 0 slots" in said
     least = float(re.search(r"at least ([\d.]+)", said)[1])  # type: ignore[index]
-    assert plan(**EMULATED, **named, cache_ratio=least).room.slots == OLMOE.num_moe_layers
+    assert plan(**EMULATED, **named, cache_ratio=least).capacity.slots == OLMOE.num_moe_layers
 
 
 def test_a_budget_too_small_for_a_slot_in_every_layer() -> None:
@@ -314,14 +314,14 @@ def test_a_plan_fits_or_is_refused(
         return
     assert found.main_bytes <= found.available_bytes
     assert limit_gb is None or found.accelerator_bytes <= limit_gb * GB + 1
-    assert 0 <= found.room.slots <= OLMOE.num_expert_blocks
-    assert found.room.sequences == sequences
-    assert length in (None, found.room.length)
+    assert 0 <= found.capacity.slots <= OLMOE.num_expert_blocks
+    assert found.capacity.sequences == sequences
+    assert length in (None, found.capacity.length)
     if ratio is not None:
         unit = OLMOE.num_moe_layers if per_layer else 1
-        assert found.room.slots == unit * round(ratio * OLMOE.num_expert_blocks / unit)
+        assert found.capacity.slots == unit * round(ratio * OLMOE.num_expert_blocks / unit)
     sizes = Sizes.of(OLMOE, with_options(EngineSettings(), fields))
-    assert size_of(found)["KV cache"] == sizes.kv_cache(found.room.length)
+    assert size_of(found)["KV cache"] == sizes.kv_cache(found.capacity.length)
 
 
 def test_an_expert_precision_is_checked_with_the_settings() -> None:

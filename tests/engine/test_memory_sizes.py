@@ -20,13 +20,13 @@ from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.dtypes import torch_dtype
 from moesaic.kernels.instruction_sets import REFERENCE, choose
 from moesaic.machines.real import accelerator
-from moesaic.machines.real.store import ExpertStore
+from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.model_info.expert_workspace import native_workspace
 from moesaic.model_info.model_spec import ModelSpec
-from moesaic.models.build import DecoderBuilder
-from moesaic.models.experts import ResidentExperts
+from moesaic.models.decoder_builder import DecoderBuilder
+from moesaic.models.expert_service import ResidentExperts
 from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.synthetic import random_expert, synthetic_decoder
+from moesaic.models.synthetic_model import random_expert, synthetic_decoder
 from moesaic.models.token_batch import Segment
 
 torch.set_num_threads(1)
@@ -124,11 +124,11 @@ def peak_bytes(work: Callable[[], object]) -> int:
         work()
     events = profile.profiler.kineto_results.events()
     changes = [event for event in events if event.name() == "[memory]"]
-    held = most = 0
+    held = peak = 0
     for change in sorted(changes, key=lambda event: event.start_ns()):
         held += change.nbytes()
-        most = max(most, held)
-    return most
+        peak = max(peak, held)
+    return peak
 
 
 @pytest.mark.parametrize("spec", BOTH, ids=lambda spec: spec.name)

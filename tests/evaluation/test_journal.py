@@ -9,20 +9,23 @@ import pytest
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.lab.evaluation.journal import Journal
-from moesaic.lab.evaluation.results import Result
+from moesaic.lab.evaluation.results import ItemResult
 
 SETTINGS = {"limit": 3, "splits": ("a", "b"), "form": None}
-ONE, TWO = Result("problems", "1", right=True, answer="é"), Result("problems", "2", right=False)
+ONE, TWO = (
+    ItemResult("problems", "1", right=True, answer="é"),
+    ItemResult("problems", "2", right=False),
+)
 
 
-def kept(folder: Path, *results: Result) -> None:
+def kept(folder: Path, *results: ItemResult) -> None:
     journal = Journal(folder, SETTINGS)
     for result in results:
         journal.add(result)
     journal.close()
 
 
-def found(folder: Path, **changes: object) -> list[Result]:
+def found(folder: Path, **changes: object) -> list[ItemResult]:
     journal = Journal(folder, SETTINGS | changes)
     journal.close()
     return list(journal.done.values())
@@ -44,7 +47,7 @@ def test_a_torn_line_is_dropped(tmp_path: Path) -> None:
 
 
 def test_line_breaks_of_other_scripts_do_not_end_a_line(tmp_path: Path) -> None:
-    answer = Result("problems", "3", right=False, answer="a\u2028b\u2029c\x85d\r\n")
+    answer = ItemResult("problems", "3", right=False, answer="a\u2028b\u2029c\x85d\r\n")
     kept(tmp_path, answer, ONE)
     assert found(tmp_path) == [answer, ONE]
 
@@ -53,9 +56,9 @@ def test_a_full_disk_is_named_and_costs_one_line(tmp_path: Path) -> None:
     kept(tmp_path, ONE)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     journal = Journal(tmp_path, SETTINGS)
-    room = (tmp_path / "results.jsonl").stat().st_size + 20
+    limit = (tmp_path / "results.jsonl").stat().st_size + 20
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limits[1]))
         with pytest.raises(OSError, match=r"too large: .*results\.jsonl"):
             journal.add(TWO)
         journal.close()

@@ -10,7 +10,7 @@ import pytest
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.lab.evaluation import sandbox
-from moesaic.lab.evaluation.sandbox import Limits, Outcome, run_program
+from moesaic.lab.evaluation.sandbox import Limits, ProgramResult, run_program
 
 SHORT_S, PLENTY_S = 0.4, 10.0
 FORKING = """
@@ -65,11 +65,11 @@ HOSTILE = {
     "assert 1 == 2, 'no'": "AssertionError: no",
     "def (": "SyntaxError",
     "x = 1\x00": "null bytes",
-    "class Odd(Exception):\n  def __str__(self): 1 / 0\nraise Odd": "cannot be told",
+    "class Odd(Exception):\n  def __str__(self): 1 / 0\nraise Odd": "an error without a message",
 }
 
 
-def ran(source: str, separate: bool, seconds: float = PLENTY_S) -> Outcome:
+def ran(source: str, separate: bool, seconds: float = PLENTY_S) -> ProgramResult:
     limits = Limits(seconds=seconds, memory_bytes=1 << 28, separate=separate)
     return run_program(source, limits)
 
@@ -103,7 +103,7 @@ def test_a_good_program_passes(separate: bool) -> None:
         "if __name__ == '__main__': print(1 / int(input()))",  # a script's part is no test
         "import atexit; atexit.register(lambda: 1 / 0)",
     )
-    assert ran("\n".join(lines), separate) == Outcome(True, "", ran("", separate).separated)
+    assert ran("\n".join(lines), separate) == ProgramResult(True, "", ran("", separate).separated)
 
 
 @pytest.mark.parametrize("separate", [True, False])
@@ -171,7 +171,7 @@ def test_a_guard_that_fails_fails_its_program_alone(
     broken = tmp_path / "guard.py"
     broken.write_text("raise SystemExit('no memory')")
     monkeypatch.setattr(sandbox, "_CHILD", broken)
-    assert ran("", True) == Outcome(False, "its guard ended with status 1: no memory", ())
+    assert ran("", True) == ProgramResult(False, "its guard ended with status 1: no memory", ())
     with pytest.raises(ImpossibleSetting, match=r"cannot be run here: .* no memory"):
         sandbox.walls()
 

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from moesaic.lab.evaluation.results import Result, from_line
-from moesaic.lab.evaluation.scores import Reading, Score, scores, wilson
+from moesaic.lab.evaluation.results import ItemResult, from_line
+from moesaic.lab.evaluation.scores import Score, TextScore, scores, wilson
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ def test_intervals(right: int, asked: int, low: float, high: float) -> None:
     assert wilson(right, asked) == pytest.approx((low, high), abs=2e-4)
 
 
-def answer(item: str, group: str, kind: str, right: bool | None) -> Result:
-    return Result("problems", item, group, kind, right, tokens=10, seconds=0.5)
+def answer(item: str, group: str, kind: str, right: bool | None) -> ItemResult:
+    return ItemResult("problems", item, group, kind, right, tokens=10, seconds=0.5)
 
 
 def test_groups_kinds_and_what_was_left_out() -> None:
@@ -34,13 +34,13 @@ def test_groups_kinds_and_what_was_left_out() -> None:
             answer("1", "a", "word", True),
             answer("2", "a", "list", False),
             answer("3", "a", "word", False),
-            Result("problems", "4", "a", why="its field is missing"),
+            ItemResult("problems", "4", "a", why="its field is missing"),
             answer("5", "b", "word", True),
         ]
     )
     assert all(isinstance(score, Score) for score in found)
-    told = [(s.group, s.kind, s.right, s.asked, s.left_out) for s in found if isinstance(s, Score)]
-    assert told == [
+    rows = [(s.group, s.kind, s.right, s.asked, s.left_out) for s in found if isinstance(s, Score)]
+    assert rows == [
         ("a", "", 1, 3, 1),
         ("a", "list", 0, 1, 0),
         ("a", "word", 1, 2, 0),
@@ -52,7 +52,7 @@ def test_groups_kinds_and_what_was_left_out() -> None:
 
 
 def test_nothing_asked_has_no_share() -> None:
-    (score,) = scores([Result("gsm8k", "line 1", why="no")])
+    (score,) = scores([ItemResult("gsm8k", "line 1", why="no")])
     assert isinstance(score, Score)
     assert (score.share, score.low, score.asked, score.left_out) == (None, None, 0, 1)
 
@@ -60,11 +60,11 @@ def test_nothing_asked_has_no_share() -> None:
 def test_perplexity_is_of_all_windows_together() -> None:
     parts = [(3, 6.0, 12.0, 2.0), (1, 4.0, 4.0, 1.0)]
     results = [
-        Result("perplexity", str(n), tokens=t, seconds=1.0, loss=loss, bytes=size, words=words)
+        ItemResult("perplexity", str(n), tokens=t, seconds=1.0, loss=loss, bytes=size, words=words)
         for n, (t, loss, size, words) in enumerate(parts)
     ]
     (reading,) = scores(results)
-    assert isinstance(reading, Reading)
+    assert isinstance(reading, TextScore)
     assert reading.token_perplexity == pytest.approx(math.exp(10 / 4))
     assert reading.byte_perplexity == pytest.approx(math.exp(10 / 16))
     assert reading.word_perplexity == pytest.approx(math.exp(10 / 3))
@@ -73,7 +73,9 @@ def test_perplexity_is_of_all_windows_together() -> None:
 
 
 def test_a_line_gives_the_result_back() -> None:
-    result = Result("gsm8k", "line 3", right=False, answer="é\n\u2028 72", expected="72", tokens=3)
+    result = ItemResult(
+        "gsm8k", "line 3", right=False, answer="é\n\u2028 72", expected="72", tokens=3
+    )
     assert "\n" not in result.line()
     assert from_line(result.line()) == result
     for broken in ("[]", "{}", '{"task": "a", "item": "b", "colour": 1}', "3", "{"):

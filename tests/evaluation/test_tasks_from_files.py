@@ -11,6 +11,7 @@ from small_files import exercise, sum_of, write_lines
 from training.documents import plain_prompt
 from training.problems import generate
 
+from chat_models import talking
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.lab.evaluation.gsm8k_task import gsm8k_items, number_in, read_gsm8k
 from moesaic.lab.evaluation.humaneval_task import completed, humaneval_items
@@ -19,7 +20,6 @@ from moesaic.lab.evaluation.items import Question, Unusable
 from moesaic.lab.evaluation.problem_task import problem_items
 from moesaic.lab.evaluation.sandbox import Limits
 from moesaic.models.tokenizer import Tokenizer
-from talking_models import talking
 
 LIMITS = Limits(seconds=2.0)
 

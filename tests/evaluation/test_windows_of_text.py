@@ -9,18 +9,18 @@ import torch
 from small_files import write_lines
 from torch.nn import functional
 
+from chat_models import talking
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.loading import load
-from moesaic.lab.evaluation.items import Unusable, Window
-from moesaic.lab.evaluation.reading import read_window
+from moesaic.lab.evaluation.items import TextWindow, Unusable
+from moesaic.lab.evaluation.text_loss import score_window
 from moesaic.lab.evaluation.text_task import text_items, windows
 from moesaic.models.tokenizer import Tokenizer
-from talking_models import talking
 
 TEXT = "The router of a mixture of experts sends every token to a few experts. Café! " * 3
 
 
-def made(window: int, stride: int, text: str = TEXT) -> list[Window]:
+def made(window: int, stride: int, text: str = TEXT) -> list[TextWindow]:
     return list(windows("text", text, Tokenizer.open(talking().folder), window, stride))
 
 
@@ -66,7 +66,7 @@ def test_the_surprise_is_the_stock_models(options: dict[str, object]) -> None:
     model = load(talking().folder, _with(settings, options))
     try:
         for each in made(32, 12):
-            result = read_window(model, each)
+            result = score_window(model, each)
             with torch.inference_mode():
                 logits = talking().model(torch.tensor([each.reads])).logits[0]
             wanted = logits[-len(each.targets) :].double()
@@ -91,7 +91,7 @@ def test_lines_are_texts_of_their_own(tmp_path: Path) -> None:
     unusable = [item for item in items if isinstance(item, Unusable)]
     assert [item.why for item in unusable] == [f"{file}, line 2: the field 'text' is missing"]
     last = items[-1]
-    assert isinstance(last, Window)
+    assert isinstance(last, TextWindow)
     assert list(last.targets) == tokenizer.encode("short", special=False)
     few = text_items(file, tokenizer, 32, 16, limit=2)
     assert [item.item for item in few] == [item.item for item in items[:2]]

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 
 from moesaic.engine.engine_settings import EngineSettings
+from moesaic.lab.bench.bench_configs import plan_configs
+from moesaic.lab.bench.bench_model import BenchModel, Loaded, load_bench_model, random_model
+from moesaic.lab.bench.bench_row import BenchRow
 from moesaic.lab.bench.cases import Case
-from moesaic.lab.bench.contenders import plan_contenders
 from moesaic.lab.bench.grid import run_bench
-from moesaic.lab.bench.last_steps import Film
-from moesaic.lab.bench.loaded import BenchModel, Loaded, load_model, made_up
 from moesaic.lab.bench.rates import MeasuredRates, Rates
-from moesaic.lab.bench.replayed_routing import Routing, choose_routing
-from moesaic.lab.bench.row import Row
+from moesaic.lab.bench.replayed_routing import BenchRouting, choose_routing
+from moesaic.lab.bench.step_recorder import StepRecorder
 from moesaic.policies.systems import load_system
 
 torch.set_num_threads(1)
@@ -60,8 +60,8 @@ def tiny() -> tuple[BenchModel, Loaded]:
     """Loaded once for all tests of a process."""
     folder = Path(mkdtemp(prefix="moesaic-bench-"))
     atexit.register(rmtree, folder, ignore_errors=True)
-    model = made_up(str(write_config(folder)))
-    return model, load_model(model, "bf16", "bf16")
+    model = random_model(str(write_config(folder)))
+    return model, load_bench_model(model, "bf16", "bf16")
 
 
 def settings(system: str = "moesaic", **changes: Any) -> EngineSettings:
@@ -69,7 +69,7 @@ def settings(system: str = "moesaic", **changes: Any) -> EngineSettings:
     return EngineSettings(**usual).with_system(load_system(system))
 
 
-def routing(*cases: Case, trace: str = "synthetic", repetitions: int = 2) -> Routing:
+def routing(*cases: Case, trace: str = "synthetic", repetitions: int = 2) -> BenchRouting:
     return choose_routing(trace, tiny()[0].spec, cases, repetitions)
 
 
@@ -78,10 +78,10 @@ def bench(
     *cases: Case,
     trace: str = "synthetic",
     count: int = 2,
-    film: Film | None = None,
-) -> list[Row]:
+    recorder: StepRecorder | None = None,
+) -> list[BenchRow]:
     model, loaded = tiny()
-    contenders = plan_contenders(model.spec, list(how.items()), cases)
+    configs = plan_configs(model.spec, list(how.items()), cases)
     return list(
-        run_bench(loaded, contenders, cases, routing(*cases, trace=trace), count, film=film)
+        run_bench(loaded, configs, cases, routing(*cases, trace=trace), count, recorder=recorder)
     )

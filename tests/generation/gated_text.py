@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 import stock
 from moesaic import SamplingParams
 from moesaic.core.confidence import Confidence
-from moesaic.engine.sampling.row_state import RowState
 from moesaic.engine.sampling.sampled import Sampled
 from moesaic.engine.sampling.sampler import Sampler
+from moesaic.engine.sampling.sampling_state import SamplingState
 from moesaic.models.decoder import Decoder
-from moesaic.models.experts import ResidentExperts
+from moesaic.models.expert_service import ResidentExperts
 from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.load import (
+from moesaic.models.open_model import (
     load_decoder,
     load_resident_experts,
     open_model,
@@ -78,7 +78,7 @@ class TwoModels:
 
     def write(self, prompt: list[int], params: SamplingParams, sure_above: float) -> ByHand:
         memory = ContiguousCache(self.whole.architecture.spec, 1, 128, torch.float32)
-        sampler, row = Sampler(), RowState.start(params, prompt)
+        sampler, row = Sampler(), SamplingState.start(params, prompt)
         made = ByHand(sure_above)
         logits = self._feed(self.whole, prompt, memory)
         made.counts += [self.top_k] * len(prompt)

@@ -8,10 +8,10 @@ from dataclasses import replace
 import torch
 
 from moesaic.engine.sampling.candidates import candidates
-from moesaic.engine.sampling.row_state import RowState
+from moesaic.engine.sampling.logits_processors import apply_repetition_penalty
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_params import SamplingParams
-from moesaic.engine.sampling.score_edits import penalise_repeats
+from moesaic.engine.sampling.sampling_state import SamplingState
 
 torch.set_num_threads(1)
 
@@ -45,7 +45,7 @@ def probabilities(
 ) -> torch.Tensor:
     """What the sampler draws from, [rows, vocabulary]."""
     scores = logits.clone()
-    penalise_repeats(scores, [RowState.start(p, seen) for p in params])
+    apply_repetition_penalty(scores, [SamplingState.start(p, seen) for p in params])
     dense = torch.full(scores.shape, float("nan"), dtype=torch.float64)
     for group in candidates(scores, params):
         shares = group.weights.double() / group.weights.sum(-1, keepdim=True, dtype=torch.float64)
@@ -62,7 +62,7 @@ def draws(logits: torch.Tensor, params: SamplingParams, count: int, prompt: int 
     found = []
     for start in range(0, count, 1000):
         rows = [
-            RowState.start(replace(params, seed=seed), [prompt])
+            SamplingState.start(replace(params, seed=seed), [prompt])
             for seed in range(start, start + 1000)
         ]
         sampled = Sampler().sample(logits.expand(len(rows), -1), rows)

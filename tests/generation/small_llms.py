@@ -1,4 +1,4 @@
-"""Small models to generate with, in little room, and what stock ones say."""
+"""Small models to generate with, with little capacity, and the text of stock ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from moesaic import LLM, SamplingParams
 
-# So small a step that prompts are cut, and less room than prompts: requests come and go.
+# So small a step that prompts are cut, and fewer slots than prompts: requests join and leave.
 TIGHT: dict[str, Any] = {"threads": 1, "max_step_tokens": 7, "max_sequences": 3}
 MACHINES: dict[str, dict[str, Any]] = {
     "cpu": {},

@@ -1,4 +1,4 @@
-"""The same wishes as stock transformers serves them, in fp64: what sampling is compared with."""
+"""Sampling parameters as stock transformers applies them, in fp64, to compare with."""
 
 from __future__ import annotations
 

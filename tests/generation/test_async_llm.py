@@ -10,9 +10,9 @@ import pytest
 from small_llms import MACHINES, TIGHT, greedy, prompts, stock_greedy
 
 import stock
+from chat_models import talking
 from moesaic import AsyncLLM, SamplingParams
 from moesaic.core.errors import ImpossibleSetting
-from talking_models import talking
 
 LENGTHS = (3, 20, 1, 9, 12, 2, 7, 5)
 TOKENS = 12
@@ -107,13 +107,13 @@ def test_what_is_wrong_is_said_at_once() -> None:
     asyncio.run(serve())
 
 
-def test_a_failing_step_is_told_to_everybody_in_it() -> None:
+def test_a_failing_step_reaches_every_request_in_it() -> None:
     async def serve() -> None:
         async with async_llm() as model:
             runner = model.model.runner
             whole = runner.step
 
-            def fail(feeds: Any, replay: Any = None) -> Any:
+            def fail(inputs: Any, replay: Any = None) -> Any:
                 runner.step = whole  # type: ignore[method-assign]
                 raise OSError("the disk is gone")
 
@@ -150,7 +150,7 @@ def test_a_client_whose_loop_is_gone_does_not_stay() -> None:
     async def abandon(model: AsyncLLM) -> None:
         chunks = model.stream([1], greedy(200))
         await anext(chunks)
-        kept.append(chunks)  # so that nobody tidies up
+        kept.append(chunks)  # so that it is not garbage-collected
 
     async def serve() -> None:
         async with async_llm() as model:

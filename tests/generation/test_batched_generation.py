@@ -1,4 +1,4 @@
-"""Does everybody in a batch get the stock model's text, whoever else comes and goes?"""
+"""Does every request of a batch get the stock model's text, as others join and leave?"""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def test_steps_are_shared() -> None:
         seen: list[int] = []
         forward = model.model.runner.step
 
-        def spy(feeds, replay=None):  # type: ignore[no-untyped-def]
-            seen.append(sum(len(feed.tokens) for feed in feeds))
-            return forward(feeds, replay)
+        def spy(inputs, replay=None):  # type: ignore[no-untyped-def]
+            seen.append(sum(len(each.tokens) for each in inputs))
+            return forward(inputs, replay)
 
         model.model.runner.step = spy  # type: ignore[method-assign]
         model.generate(prompts(), greedy(TOKENS))
@@ -54,16 +54,16 @@ def test_steps_are_shared() -> None:
     assert len(seen) < total / 2
 
 
-def test_a_long_prompt_keeps_nobody_from_writing() -> None:
+def test_a_long_prompt_does_not_stall_decoding() -> None:
     """While it is read, the one that writes gets a token in every step."""
     saved = stock.saved("mixtral")
     with llm(saved.folder, max_step_tokens=4) as model:
-        batcher, intake = model.model.batcher, model.model.intake
-        writer = intake.request([1], greedy(30))
+        batcher, processor = model.model.batcher, model.model.input_processor
+        writer = processor.request([1], greedy(30))
         batcher.submit(writer)
         batcher.step()
-        reader = intake.request(prompts((40,))[0], greedy(1))
-        later = intake.request([2, 3], greedy(1))
+        reader = processor.request(prompts((40,))[0], greedy(1))
+        later = processor.request([2, 3], greedy(1))
         batcher.submit(reader)
         batcher.submit(later)
         order = []
@@ -75,7 +75,7 @@ def test_a_long_prompt_keeps_nobody_from_writing() -> None:
     assert len(writer.sampled) == 1 + 14  # 40 prompt tokens, three per step, then two more
 
 
-def test_more_room_than_tokens_in_a_step() -> None:
+def test_more_sequences_than_tokens_in_a_step() -> None:
     """Everybody gets on even where a step has fewer tokens than there are places."""
     saved = stock.saved("mixtral")
     with llm(saved.folder, max_step_tokens=2, max_sequences=5) as model:
@@ -84,11 +84,11 @@ def test_more_room_than_tokens_in_a_step() -> None:
     assert [list(one.tokens) for one in said] == expected
 
 
-def test_a_cancelled_request_makes_room() -> None:
+def test_a_cancelled_request_frees_its_slot() -> None:
     saved = stock.saved("mixtral")
     with llm(saved.folder, max_sequences=1) as model:
-        batcher, intake = model.model.batcher, model.model.intake
-        first, second, third = (intake.request([n], greedy(5)) for n in (1, 2, 3))
+        batcher, processor = model.model.batcher, model.model.input_processor
+        first, second, third = (processor.request([n], greedy(5)) for n in (1, 2, 3))
         for request in (first, second, third):
             batcher.submit(request)
         batcher.step()

@@ -13,12 +13,12 @@ from bench_runs import ACCELERATED, INVENTED, bench, routing, settings, tiny
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.report import LayerReport, Span, StepReport
 from moesaic.core.step import Step
-from moesaic.lab.bench import contenders as bench_room
+from moesaic.lab.bench import bench_configs
+from moesaic.lab.bench.bench_configs import plan_configs
+from moesaic.lab.bench.bench_steps import repetitions
 from moesaic.lab.bench.cases import Case, make_cases
-from moesaic.lab.bench.contenders import plan_contenders
-from moesaic.lab.bench.last_steps import MOST_STEPS, Film
 from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, WARMUP_STEPS
-from moesaic.lab.bench.steps import repetitions
+from moesaic.lab.bench.step_recorder import MAX_STEPS, StepRecorder
 from moesaic.policies.placement import initial_placement
 from moesaic.workloads.steps import decode_steps, popularity, prefill_steps
 
@@ -30,7 +30,7 @@ KEYS = {
 }  # fmt: skip
 
 
-def test_tests_have_the_names_people_know() -> None:
+def test_tests_are_named_as_in_llama_bench() -> None:
     cases = make_cases([512, 0], [128], [1, 4])
     assert [case.name for case in cases] == ["pp512", "tg128", "tg128@4"]
 
@@ -52,7 +52,7 @@ def test_impossible_tests_are_refused(lists: tuple[list[int], ...], words: str) 
 def test_every_test_is_run_under_every_system() -> None:
     how = {name: settings(name, accelerator="emulated") for name in ("moesaic", "ktransformers")}
     rows = bench(how, READ, WRITE, TOGETHER)
-    said = [(row.contender.system, row.case.name) for row in rows]
+    said = [(row.config.system, row.case.name) for row in rows]
     assert said == [(name, test) for name in how for test in ("pp40", "tg12", "tg6@3")]
     for row in rows:
         described = row.as_dict(ACCELERATED)
@@ -71,22 +71,22 @@ def load_schedule(system: str, phase: str) -> str:
 def test_numbers_of_a_row_fit_together() -> None:
     (row,) = bench({"moesaic": settings()}, TOGETHER, count=3)
     said = row.as_dict(INVENTED)
-    rates = [18 / seconds for seconds in row.taken.seconds]
+    rates = [18 / seconds for seconds in row.runs.seconds]
     assert len(rates) == said["repetitions"] == 3
     assert said["stdev"] == pytest.approx(stdev(rates))
     assert min(rates) <= said["tokens_per_s"] <= max(rates)
     assert said["ms_per_token"] == pytest.approx(1000 / said["tokens_per_s"])
     assert said["hit_rate"] is None
     assert said["bytes"] == 0
-    measured = row.taken.measured
-    for cost, report in zip(measured.costs, measured.reports, strict=True):
-        told = cost.replay_ns
-        assert cost.network_ns + cost.experts_ns + cost.overhead_ns + told == report.latency_ns
+    measured = row.runs.measured
+    for cost, report in zip(measured.times, measured.reports, strict=True):
+        replayed = cost.replay_ns
+        assert cost.network_ns + cost.experts_ns + cost.overhead_ns + replayed == report.latency_ns
         assert min(cost.network_ns, cost.experts_ns, cost.overhead_ns) > 0
-    own = [cost.overhead_ns for cost in measured.costs]
+    own = [cost.overhead_ns for cost in measured.times]
     assert said["overhead_us_per_layer"] == pytest.approx(median(own) / 3 / 1e3)
-    told = sum(cost.replay_ns for cost in measured.costs)
-    parts = said["network_ms"] + said["experts_ms"] + (sum(own) + told) / 54 / 1e6
+    replayed = sum(cost.replay_ns for cost in measured.times)
+    parts = said["network_ms"] + said["experts_ms"] + (sum(own) + replayed) / 54 / 1e6
     assert parts == pytest.approx(said["ms_per_token"])
     assert said["around_experts_us"] == said["overhead_us_per_layer"] + said["router_us"]
 
@@ -98,13 +98,13 @@ def test_one_repetition_has_no_spread() -> None:
 
 def test_every_repetition_begins_with_an_empty_context() -> None:
     (row,) = bench({"moesaic": settings()}, TOGETHER)
-    assert row.taken.steps == 2 * [Step.decode(3, context) for context in range(6)]
+    assert row.runs.steps == 2 * [Step.decode(3, context) for context in range(6)]
 
 
 def test_long_prompts_are_read_in_pieces() -> None:
     (row,) = bench({"moesaic": settings(max_step_tokens=16)}, READ)
     pieces = [Step.prompt(16), Step.prompt(16, 16), Step.prompt(8, 32)]
-    assert row.taken.steps == 2 * pieces
+    assert row.runs.steps == 2 * pieces
 
 
 def test_pieces_are_routed_as_the_whole_prompt() -> None:
@@ -125,7 +125,7 @@ def test_hits_are_those_of_the_trace() -> None:
     (row,) = bench({"ktransformers": settings("ktransformers", accelerator="emulated")}, WRITE)
     source = routing(WRITE).of(WRITE)
     assert source is not None
-    counts, slots = popularity(source, PROFILE_TOKENS), row.contender.plan.room.slots
+    counts, slots = popularity(source, PROFILE_TOKENS), row.config.plan.capacity.slots
     placed = set(initial_placement("popular", counts, slots, per_layer=True))
     steps = decode_steps(source, 1, skip_tokens=PROFILE_TOKENS, wrap=True)
     # A warm-up takes what it needs from a repetition of its own.
@@ -138,7 +138,7 @@ def test_hits_are_those_of_the_trace() -> None:
     ]
     expected = sum(expert in placed for expert in used) / len(used)
     assert row.as_dict(ACCELERATED)["hit_rate"] == pytest.approx(expected)
-    assert row.taken.measured.bytes_moved == 0
+    assert row.runs.measured.bytes_moved == 0
 
 
 def test_own_routers_choose_where_no_trace_does() -> None:
@@ -146,23 +146,21 @@ def test_own_routers_choose_where_no_trace_does() -> None:
     assert found.of(WRITE) is None
     assert found.counts() is None
     (row,) = bench({"moesaic": settings()}, WRITE, trace="none")
-    assert all(
-        layer.active == 2 for report in row.taken.measured.reports for layer in report.layers
-    )
+    assert all(layer.active == 2 for report in row.runs.measured.reports for layer in report.layers)
 
 
 @pytest.mark.parametrize("accelerator", ["none", "emulated"])
-def test_the_last_steps_are_filmed_in_the_schema_of_timelines(accelerator: str) -> None:
-    film, case = Film(), Case("decode", MOST_STEPS + 8)
-    bench({"moesaic": settings(accelerator=accelerator)}, case, READ, count=1, film=film)
-    assert len(film.reports) == MOST_STEPS
-    spans = film.timeline.spans
+def test_the_last_steps_are_recorded_in_the_schema_of_timelines(accelerator: str) -> None:
+    recorder, case = StepRecorder(), Case("decode", MAX_STEPS + 8)
+    bench({"moesaic": settings(accelerator=accelerator)}, case, READ, count=1, recorder=recorder)
+    assert len(recorder.reports) == MAX_STEPS
+    spans = recorder.timeline.spans
     assert {span.layer for span in spans} == {-1, 0, 1, 2}
     heads = [span for span in spans if span.layer == -1]
-    assert [span.end_ns for span in heads] == [report.end_ns for report in film.reports]
+    assert [span.end_ns for span in heads] == [report.end_ns for report in recorder.reports]
     lanes = {"cpu"} if accelerator == "none" else {"gpu", "cpu", "pcie"}
     assert {span.lane for span in spans} <= lanes
-    for report in film.reports:
+    for report in recorder.reports:
         inside = [s for s in spans if report.start_ns <= s.start_ns < report.end_ns]
         computed = [s for s in inside if s.kind == "expert"]
         active = sum(layer.active for layer in report.layers)
@@ -171,38 +169,38 @@ def test_the_last_steps_are_filmed_in_the_schema_of_timelines(accelerator: str) 
 
 
 def test_a_head_ends_with_its_own_step_however_long_that_was_held_up() -> None:
-    film, layer = Film(), (LayerReport(0, 0, 0, 1, 0, 0),)
-    film.reports = [StepReport(0, 100, 1, layer), StepReport(110, 200, 1, layer)]
-    film.timeline.spans += [Span("cpu", "dense", at, at + 5, 1, -1, 1) for at in (90, 115)]
-    film._name_heads()
-    assert [(span.layer, span.end_ns) for span in film.timeline.spans] == [(-1, 100), (-1, 200)]
+    recorder, layer = StepRecorder(), (LayerReport(0, 0, 0, 1, 0, 0),)
+    recorder.reports = [StepReport(0, 100, 1, layer), StepReport(110, 200, 1, layer)]
+    recorder.timeline.spans += [Span("cpu", "dense", at, at + 5, 1, -1, 1) for at in (90, 115)]
+    recorder._name_heads()
+    assert [(span.layer, span.end_ns) for span in recorder.timeline.spans] == [(-1, 100), (-1, 200)]
 
 
-def test_only_the_last_contender_is_filmed() -> None:
-    film = Film()
+def test_only_the_last_configuration_is_recorded() -> None:
+    recorder = StepRecorder()
     how = {name: settings(name, accelerator="emulated") for name in ("moesaic", "ktransformers")}
-    bench(how, WRITE, count=1, film=film)
-    assert len(film.reports) == 12
-    assert "pcie" not in film.timeline.lanes, "kTransformers moves nothing"
+    bench(how, WRITE, count=1, recorder=recorder)
+    assert len(recorder.reports) == 12
+    assert "pcie" not in recorder.timeline.lanes, "kTransformers moves nothing"
 
 
-def test_room_is_made_for_the_tests_and_no_more() -> None:
+def test_capacity_is_what_the_tests_need() -> None:
     spec = tiny()[0].spec
-    (one,) = plan_contenders(spec, [("moesaic", settings())], (READ, TOGETHER))
-    assert one.plan.room == (0, 3, 40)
+    (one,) = plan_configs(spec, [("moesaic", settings())], (READ, TOGETHER))
+    assert one.plan.capacity == (0, 3, 40)
     assert one.settings.max_step_tokens == 40
-    (longer,) = plan_contenders(spec, [("moesaic", settings(max_model_len=100))], (READ,))
-    assert longer.plan.room == (0, 1, 100)
+    (longer,) = plan_configs(spec, [("moesaic", settings(max_model_len=100))], (READ,))
+    assert longer.plan.capacity == (0, 1, 100)
 
 
-def test_what_has_no_room_is_refused_before_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_is_refused_before_loading(monkeypatch: pytest.MonkeyPatch) -> None:
     spec, how = tiny()[0].spec, settings()
-    with pytest.raises(ImpossibleSetting, match="at most 256: use shorter tests"):
-        plan_contenders(spec, [("moesaic", how)], (Case("decode", 257),))
+    with pytest.raises(ImpossibleSetting, match=r"at most 256 .*: use shorter tests"):
+        plan_configs(spec, [("moesaic", how)], (Case("decode", 257),))
     with pytest.raises(ImpossibleSetting, match="--max-model-len is 30"):
-        plan_contenders(spec, [("moesaic", replace(how, max_model_len=30))], (READ,))
-    monkeypatch.setattr(bench_room, "memory", lambda: (10**6, 10**5))
+        plan_configs(spec, [("moesaic", replace(how, max_model_len=30))], (READ,))
+    monkeypatch.setattr(bench_configs, "memory", lambda: (10**6, 10**5))
     with pytest.raises(ImpossibleSetting, match="of main memory") as caught:
-        plan_contenders(spec, [("moesaic", how), ("hybrimoe", how)], (TOGETHER,))
+        plan_configs(spec, [("moesaic", how), ("hybrimoe", how)], (TOGETHER,))
     assert str(caught.value).startswith("moesaic: ")
     assert "--max-sequences" not in str(caught.value)

@@ -15,11 +15,11 @@ import stock
 from moesaic.core.report import LayerReport, StepReport
 from moesaic.core.step import Step
 from moesaic.engine.assemble import on_store
-from moesaic.engine.memory.capacity import Room
-from moesaic.engine.runner import Feed
+from moesaic.engine.memory.capacity import Capacity
+from moesaic.engine.runner import SequenceInput
 from moesaic.lab.bench import rates
+from moesaic.lab.bench.bench_model import load_bench_model, random_model
 from moesaic.lab.bench.cases import Case
-from moesaic.lab.bench.loaded import load_model, made_up
 from moesaic.lab.bench.rates import MeasuredRates, Rates, measure_rates
 from moesaic.lab.bench.real_floor import CpuFloor, make_floor, run_floor_s
 
@@ -56,13 +56,13 @@ def test_a_steps_bytes_and_products_are_those_that_torch_sees(
     monkeypatch.setenv("MOESAIC_KERNEL", "reference")  # native kernels are not torch's
     config = tmp_path / "shape.json"
     config.write_text(json.dumps(SHAPES[shape]))
-    model = made_up(str(config))
-    loaded = load_model(model, "bf16", "bf16")
-    runner = on_store(loaded.decoder, loaded.store, settings(), Room(0, 2, 64))
+    model = random_model(str(config))
+    loaded = load_bench_model(model, "bf16", "bf16")
+    runner = on_store(loaded.decoder, loaded.store, settings(), Capacity(0, 2, 64))
     floor = CpuFloor(model.spec, "bf16", "bf16", INVENTED.cpu)
-    runner.step([Feed(0, [1, 2, 3, 4, 5]), Feed(1, [5, 4, 3, 2, 1])])
+    runner.step([SequenceInput(0, [1, 2, 3, 4, 5]), SequenceInput(1, [5, 4, 3, 2, 1])])
     with Watched() as seen:
-        runner.step([Feed(0, [6]), Feed(1, [7])])
+        runner.step([SequenceInput(0, [6]), SequenceInput(1, [7])])
     assert runner.report is not None
     step = Step.decode(2, 5)
     assert floor.flops(step) == seen.flops
@@ -105,9 +105,9 @@ def test_what_crossed_the_link_takes_its_time_too() -> None:
 def test_a_row_says_the_floor_per_token() -> None:
     case = Case("decode", 8, batch=2)
     (row,) = bench({"moesaic": settings()}, case)
-    floor = make_floor(INVENTED, row.contender.spec, "bf16", "bf16")
-    reports = row.taken.measured.reports
-    total = sum(map(floor.step_s, row.taken.steps, reports))
+    floor = make_floor(INVENTED, row.config.spec, "bf16", "bf16")
+    reports = row.runs.measured.reports
+    total = sum(map(floor.step_s, row.runs.steps, reports))
     said = row.as_dict(INVENTED)
     assert said["floor_ms"] == pytest.approx(1e3 * total / (2 * 8 * 2))
     assert said["floor_ratio"] == pytest.approx(said["ms_per_token"] / said["floor_ms"])

@@ -1,4 +1,4 @@
-"""Whatever fails while many share a model: is everybody told, and nobody left waiting?"""
+"""An error while several clients share a model: does each get it, and does none wait for ever?"""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_client_who_leaves_a_full_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("full_disk")
-def test_an_error_nobody_hears_is_raised_on_closing(tmp_path: Path) -> None:
+def test_an_error_without_a_callback_is_raised_on_closing(tmp_path: Path) -> None:
     before = threading.enumerate()
 
     async def serve() -> None:
@@ -81,7 +81,7 @@ def test_an_error_nobody_hears_is_raised_on_closing(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("full_disk")
-def test_a_full_disk_while_closing_is_told_to_those_who_wait(tmp_path: Path) -> None:
+def test_a_full_disk_while_closing_reaches_the_waiting_clients(tmp_path: Path) -> None:
     async def serve() -> None:
         model = recording_llm(tmp_path)
         call = await begun(model, 1)
@@ -92,7 +92,7 @@ def test_a_full_disk_while_closing_is_told_to_those_who_wait(tmp_path: Path) -> 
     soon(serve())
 
 
-def test_a_thread_that_cannot_go_on_leaves_nobody_waiting(
+def test_a_thread_that_dies_leaves_no_client_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even those whose orders it had not heard."""

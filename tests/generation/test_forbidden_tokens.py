@@ -9,9 +9,9 @@ import torch
 from sampling_examples import EVERYTHING, GREEDY, draws, logits_of
 
 from moesaic.core.errors import BrokenModel
-from moesaic.engine.sampling.row_state import RowState
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_params import SamplingParams
+from moesaic.engine.sampling.sampling_state import SamplingState
 
 
 @pytest.mark.parametrize("params", [GREEDY, SamplingParams(), EVERYTHING])
@@ -23,13 +23,15 @@ def test_a_broken_model_is_reported(
     logits = logits_of(11, 100, 3).to(dtype)
     logits[1, 40] = value
     with pytest.raises(BrokenModel, match="1 of 3 sequences") as caught:
-        Sampler().sample(logits, [RowState.start(params, [1]) for _ in range(3)])
+        Sampler().sample(logits, [SamplingState.start(params, [1]) for _ in range(3)])
     assert caught.value.rows == (1,)
 
 
 def test_logits_that_allow_nothing_are_broken_too() -> None:
     with pytest.raises(BrokenModel):
-        Sampler().sample(torch.full((1, 9), float("-inf")), [RowState.start(SamplingParams(), [])])
+        Sampler().sample(
+            torch.full((1, 9), float("-inf")), [SamplingState.start(SamplingParams(), [])]
+        )
 
 
 @pytest.mark.parametrize("params", [SamplingParams(), SamplingParams(top_k=50), EVERYTHING])
@@ -43,7 +45,7 @@ def test_what_the_model_rules_out_is_never_drawn(params: SamplingParams) -> None
 def test_the_end_must_wait_for_min_tokens(params: SamplingParams) -> None:
     logits = torch.tensor([[0.0, 1.0, 9.0, 40.0, 50.0]])
     sampler = Sampler([4, 3, 900])
-    row = RowState.start(replace(params, min_tokens=3), [4, 4, 4, 4])
+    row = SamplingState.start(replace(params, min_tokens=3), [4, 4, 4, 4])
     tokens = []
     for _ in range(4):
         row.append(sampler.sample(logits, [row])[0].token)

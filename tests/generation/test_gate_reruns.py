@@ -98,10 +98,10 @@ class FirstTwice(Halves):
         return np.array([number == 0 for number in range(len(step.tokens))])
 
 
-def test_nobody_waits_for_anothers_second_attempt() -> None:
+def test_no_request_waits_for_anothers_second_attempt() -> None:
     with gated("olmoe") as model:
         model.model.runner.gate = FirstTwice(5, 0.0)
-        first, other = (model.model.intake.request([n], greedy(20)) for n in (1, 2))
+        first, other = (model.model.input_processor.request([n], greedy(20)) for n in (1, 2))
         batcher = model.model.batcher
         batcher.submit(first)
         batcher.submit(other)
@@ -121,7 +121,7 @@ class Alternate(Gate):
 
 
 def test_fewer_experts_without_second_attempts_are_the_narrow_model() -> None:
-    """Also for prompts; nobody computes how sure the model is."""
+    """Also for prompts; the confidence is not computed."""
     with llm(stock.saved("olmoe").folder, dtype="fp32", experts_per_token=2) as model:
         expected = [list(one.tokens) for one in model.generate(prompts(), greedy(TOKENS))]
     with llm(stock.saved("olmoe").folder, dtype="fp32") as model:
@@ -133,7 +133,7 @@ def test_fewer_experts_without_second_attempts_are_the_narrow_model() -> None:
 
 def test_the_whole_model_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object) -> Confidence:
-        raise AssertionError("nobody needs to know")
+        raise AssertionError("the confidence is not needed")
 
     monkeypatch.setattr(batching, "confidence_of", never)
     with llm(stock.saved("olmoe").folder, gate="full") as model:

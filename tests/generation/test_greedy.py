@@ -10,17 +10,20 @@ import torch
 from sampling_examples import EVERYTHING, GREEDY, logits_of
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from moesaic.engine.sampling.row_state import RowState
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_params import SamplingParams
+from moesaic.engine.sampling.sampling_state import SamplingState
 
 
 def test_greedy_takes_the_first_of_equals_and_leaves_the_logits_alone() -> None:
     logits = torch.tensor([[0.0, 5.0, 5.0, 1.0], [-3.0, -1.0, -2.0, -1.0]]).bfloat16()
-    rows = [RowState.start(GREEDY, [1]), RowState.start(GREEDY, [])]
+    rows = [SamplingState.start(GREEDY, [1]), SamplingState.start(GREEDY, [])]
     assert [one.token for one in Sampler().sample(logits, rows)] == [1, 1]
     before = logits.clone()
-    mixed = [RowState.start(EVERYTHING, [1]), RowState.start(replace(GREEDY, min_tokens=1), [])]
+    mixed = [
+        SamplingState.start(EVERYTHING, [1]),
+        SamplingState.start(replace(GREEDY, min_tokens=1), []),
+    ]
     Sampler([1]).sample(logits, mixed)
     assert torch.equal(logits, before)
 
@@ -29,7 +32,7 @@ def test_greedy_with_a_penalty_is_the_argmax_of_the_stock_scores() -> None:
     logits, params = logits_of(8, 500), replace(GREEDY, repetition_penalty=1.5)
     best = logits[0].topk(3).indices.tolist()
     seen = [*best, 499, 600]  # the last is a token that the model can read but not write
-    sampled = Sampler().sample(logits, [RowState.start(params, seen)])[0].token
+    sampled = Sampler().sample(logits, [SamplingState.start(params, seen)])[0].token
     assert sampled not in best
     penalty = stock.processors(replace(params, temperature=1.0), 1)
     assert sampled == int(penalty(torch.tensor([seen]), logits.clone()).argmax())
@@ -39,7 +42,7 @@ def test_the_coldest_sampling_is_greedy() -> None:
     logits = logits_of(9, 50, 2)
     logits[:, 3] = float("-inf")
     for params in (SamplingParams(temperature=5e-324), SamplingParams(top_k=5, temperature=1e-30)):
-        sampled = Sampler().sample(logits, [RowState.start(params, []) for _ in range(2)])
+        sampled = Sampler().sample(logits, [SamplingState.start(params, []) for _ in range(2)])
         assert [one.token for one in sampled] == logits.argmax(-1).tolist()
 
 
@@ -67,7 +70,7 @@ def watch(params: SamplingParams) -> Watched:
     logits = logits_of(10, 150_000)
     seen = Watched(150_000)
     with seen:
-        Sampler().sample(logits, [RowState.start(params, [1])])
+        Sampler().sample(logits, [SamplingState.start(params, [1])])
     return seen
 
 

@@ -57,15 +57,15 @@ def test_the_model_goes_on(machine: str, method: str, calls: int, error: BaseExc
     assert threading.enumerate() == before
 
 
-@pytest.mark.parametrize("place", ["sampling", "keeping the books"])
-def test_after_the_network_too(place: str) -> None:
+@pytest.mark.parametrize("during", ["sampling", "bookkeeping"])
+def test_after_the_network_too(during: str) -> None:
     saved = stock.saved("mixtral")
     with llm(saved.folder) as model:
         batcher = model.model.batcher
-        if place == "sampling":
+        if during == "sampling":
             fail_once(batcher._sampler, "sample", KeyboardInterrupt(), 3)
         else:
-            fail_once(batcher, "_leave", KeyboardInterrupt(), 1)
+            fail_once(batcher, "_finish", KeyboardInterrupt(), 1)
         with pytest.raises(KeyboardInterrupt):
             model.generate(prompts(), greedy(TOKENS))
         said = model.generate(prompts(), greedy(TOKENS))
@@ -83,7 +83,7 @@ def test_closing_right_after_an_interruption() -> None:
 
 
 def break_token(model: LLM, token: int) -> None:
-    """As a damaged checkpoint would: whoever reads this token gets no numbers."""
+    """As a damaged checkpoint would: a request with this token gets NaN logits."""
     with torch.inference_mode():
         model.model.runner.decoder._embedding[token] = float("nan")
 
@@ -93,8 +93,8 @@ def test_a_broken_row_fails_alone() -> None:
     fine = [[1, 2, 3], [4, 5]]
     with llm(saved.folder) as model:
         break_token(model, 96)
-        intake, batcher = model.model.intake, model.model.batcher
-        requests = [intake.request(prompt, greedy(4)) for prompt in (fine[0], [96], fine[1])]
+        processor, batcher = model.model.input_processor, model.model.batcher
+        requests = [processor.request(prompt, greedy(4)) for prompt in (fine[0], [96], fine[1])]
         for request in requests:
             batcher.submit(request)
         while not batcher.idle:

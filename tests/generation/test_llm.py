@@ -15,10 +15,10 @@ from small_llms import MACHINES, TEXTS, TIGHT, greedy, llm, prompts, stock_greed
 
 import small_tokenizers
 import stock
+from chat_models import talking
 from moesaic import LLM, SamplingParams
 from moesaic.core.errors import BadConfig, ImpossibleSetting, UnknownName
 from stock_text import stock_logits
-from talking_models import talking
 
 KINDS = list(small_tokenizers.KINDS)
 TOKENS = 24
@@ -57,9 +57,9 @@ def test_text_ends_where_a_stop_string_begins() -> None:
         middle = len(whole.text) // 2
         stop = whole.text[middle : middle + 3]
         expected = whole.text[: whole.text.index(stop)]
-        wishes = greedy(TOKENS, ignore_eos=True, stop=stop)
-        (cut,) = model.generate(TEXTS[0], wishes)
-        chunks = list(model.stream(TEXTS[0], wishes))
+        params = greedy(TOKENS, ignore_eos=True, stop=stop)
+        (cut,) = model.generate(TEXTS[0], params)
+        chunks = list(model.stream(TEXTS[0], params))
     assert cut.text == expected
     assert cut.finish_reason == "stop"
     assert len(cut.tokens) < len(whole.tokens)
@@ -90,12 +90,12 @@ def test_an_end_of_sequence_ends_it_and_has_no_text(tmp_path: Path) -> None:
     assert len(later.tokens) > 12
 
 
-def test_a_seed_repeats_whoever_else_is_there() -> None:
-    wishes = SamplingParams(max_tokens=16, temperature=1.0, seed=7)
+def test_a_seed_repeats_in_any_batch() -> None:
+    params = SamplingParams(max_tokens=16, temperature=1.0, seed=7)
     with llm(stock.saved("olmoe").folder) as model:
-        alone = model.generate([[1, 2, 3]], wishes)[0].tokens
+        alone = model.generate([[1, 2, 3]], params)[0].tokens
         others = [SamplingParams(max_tokens=9, temperature=1.2)] * 3
-        among = model.generate([[4], [5, 6], [9] * 10, [1, 2, 3]], [*others, wishes])[3].tokens
+        among = model.generate([[4], [5, 6], [9] * 10, [1, 2, 3]], [*others, params])[3].tokens
         (other,) = model.generate([[1, 2, 3]], SamplingParams(max_tokens=16, seed=8))
     assert among == alone
     assert other.tokens != alone
@@ -263,9 +263,9 @@ def test_no_model_there(tmp_path: Path) -> None:
 
 
 def test_loading_tells_how_far_it_is() -> None:
-    told: list[tuple[int, int]] = []
-    LLM(stock.saved("olmoe").folder, progress=lambda *far: told.append(far), **TIGHT).close()
-    assert told == [(done, 36) for done in range(1, 37)]  # three layers of twelve experts
+    reported: list[tuple[int, int]] = []
+    LLM(stock.saved("olmoe").folder, progress=lambda *far: reported.append(far), **TIGHT).close()
+    assert reported == [(done, 36) for done in range(1, 37)]  # three layers of twelve experts
 
 
 def test_options_come_before_systems_and_settings() -> None:

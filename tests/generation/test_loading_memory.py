@@ -14,15 +14,15 @@ import pytest
 import torch
 from large_checkpoints import EXPERTS, HIDDEN, INNER, LAYERS, VOCABULARY, write_checkpoint
 
-from moesaic.hardware.process import process_memory
+from moesaic.hardware.process_memory import process_memory
 
 MOST = 1.15  # times what is taken in the end
 SCRIPT = """
 import json, sys
 from moesaic import LLM
-from moesaic.hardware.process import forget_peak, process_memory
+from moesaic.hardware.process_memory import reset_peak, process_memory
 
-forget_peak()
+reset_peak()
 before = process_memory().now
 llm = LLM(sys.argv[1], threads=1, max_model_len=64, max_sequences=1, expert_dtype=sys.argv[2])
 now, peak = process_memory()

@@ -49,14 +49,14 @@ def test_public_names_are_what_they_are_at_home() -> None:
         moesaic.LMM  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_without_torch_one_is_told_what_to_install() -> None:
+def test_without_torch_the_error_says_what_to_install() -> None:
     said = python(WITHOUT_TORCH)
     assert said.startswith("MissingExtra")
     assert "pip install 'moesaic[engine]'" in said
 
 
 @pytest.mark.parametrize(("set_to", "found"), [(None, "passive"), ("active", "active")])
-def test_threads_sleep_at_barriers_unless_told_otherwise(set_to: str | None, found: str) -> None:
+def test_threads_sleep_at_barriers_by_default(set_to: str | None, found: str) -> None:
     """Spinning ones collapse as soon as another program wants a core."""
     environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
     if set_to is not None:

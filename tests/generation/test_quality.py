@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.lab.quality.compared_logits import QualityTally, compare
+from moesaic.lab.quality.compared_logits import LogitsComparison, compare
 
 torch.set_num_threads(1)
 
@@ -114,7 +114,7 @@ def test_nan_is_not_hidden() -> None:
 def test_chunks_add_up_to_the_whole(precision: torch.dtype) -> None:
     reference, other = (logits(200, 50, seed).to(precision) for seed in (3, 4))
     targets = torch.arange(200) % 50
-    tally = QualityTally()
+    tally = LogitsComparison()
     for start, end in ((0, 1), (1, 130), (130, 130), (130, 200)):
         tally.add(reference[start:end], other[start:end], targets[start:end])
     got, whole = tally.result(), compare(reference, other, targets)
@@ -125,7 +125,7 @@ def test_chunks_add_up_to_the_whole(precision: torch.dtype) -> None:
 
 def test_nothing_to_compare_is_said() -> None:
     with pytest.raises(ImpossibleSetting, match="longer"):
-        QualityTally().result()
+        LogitsComparison().result()
     none = torch.empty(0, 5)
     with pytest.raises(ImpossibleSetting, match="longer"):
         compare(none, none, torch.empty(0, dtype=torch.int64))

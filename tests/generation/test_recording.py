@@ -14,7 +14,7 @@ from small_llms import MACHINES, TIGHT, greedy, llm, prompts
 import stock
 from moesaic import AsyncLLM
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.hardware.load import load_machine
+from moesaic.hardware.machine_reader import load_machine
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
 from moesaic.workloads.block import DECODE, PREFILL, RoutingBlock

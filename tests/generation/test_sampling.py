@@ -25,7 +25,7 @@ def assert_same_distribution(ours: torch.Tensor, theirs: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("vocabulary", [7, 300, 5000])
-def test_a_batch_of_assorted_wishes_has_the_stock_distributions(vocabulary: int) -> None:
+def test_a_batch_of_mixed_params_has_the_stock_distributions(vocabulary: int) -> None:
     drawing = [params for params in ASSORTED if not params.greedy]
     logits = logits_of(1, vocabulary, len(drawing))
     seen = [1, 2, 2, 6, 1, 4]
@@ -46,7 +46,7 @@ def test_a_batch_of_assorted_wishes_has_the_stock_distributions(vocabulary: int)
         repetition_penalty=st.sampled_from([1.0]) | st.floats(0.5, 2.0),
     ),
 )
-def test_any_wishes_have_the_stock_distribution(
+def test_any_params_have_the_stock_distribution(
     seed: int, vocabulary: int, params: SamplingParams
 ) -> None:
     logits = logits_of(seed, vocabulary)
@@ -114,5 +114,5 @@ def test_top_p_stops_where_the_probability_is_just_reached(top_p: float) -> None
 
 def test_a_draw_at_the_very_edge_is_a_token_with_weight() -> None:
     weights = torch.tensor([[0.0, 1.0, 0.0, 1.0, 0.0]])
-    for luck, token in ((0.0, 1), (0.49, 1), (0.5, 3), (1 - 2**-53, 3)):
-        assert Candidates([0], None, weights).draw([luck]) == [token]
+    for uniform, token in ((0.0, 1), (0.49, 1), (0.5, 3), (1 - 2**-53, 3)):
+        assert Candidates([0], None, weights).draw([uniform]) == [token]

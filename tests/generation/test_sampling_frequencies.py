@@ -8,9 +8,9 @@ import torch
 from sampling_examples import EVERYTHING, draws, logits_of
 from scipy.stats import chi2
 
-from moesaic.engine.sampling.row_state import RowState
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_params import SamplingParams
+from moesaic.engine.sampling.sampling_state import SamplingState
 
 
 def chi_square(tokens: list[int], expected: torch.Tensor) -> tuple[float, float]:
@@ -49,7 +49,7 @@ def test_the_bound_would_see_a_temperature_that_is_a_tenth_off() -> None:
 
 def test_successive_tokens_of_one_request_have_these_frequencies_too() -> None:
     logits = logits_of(5, 30, scale=1.0)
-    row, sampler = RowState.start(SamplingParams(seed=1), []), Sampler()
+    row, sampler = SamplingState.start(SamplingParams(seed=1), []), Sampler()
     tokens = [sampler.sample(logits, [row])[0].token for _ in range(5000)]
     statistic, bound = chi_square(tokens, stock.probabilities(logits[0], row.params))
     assert statistic < bound

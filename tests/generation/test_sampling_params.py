@@ -1,4 +1,4 @@
-"""Are a request's wishes understood, and slips refused with what would be possible?"""
+"""Are sampling parameters validated, and mistakes refused with what is possible?"""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_numbers_are_kept_as_plain_ones() -> None:
     assert hash(params) == hash(SamplingParams(temperature=0.5, top_k=3))
 
 
-def test_wishes_do_not_change() -> None:
+def test_params_are_frozen() -> None:
     with pytest.raises(FrozenInstanceError):
         SamplingParams().seed = 3  # type: ignore[misc]
 

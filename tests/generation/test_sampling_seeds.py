@@ -9,15 +9,15 @@ import pytest
 import torch
 from sampling_examples import ASSORTED, EVERYTHING, logits_of, probabilities
 
-from moesaic.engine.sampling.row_state import RowState
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_params import SamplingParams
+from moesaic.engine.sampling.sampling_state import SamplingState
 
 
 def generate(batch: Sequence[SamplingParams], steps: int, mine: int) -> list[int]:
     """Tokens of one request of a batch; its logits depend on the step only."""
     sampler = Sampler()
-    rows = [RowState.start(params, [1, 2, 3]) for params in batch]
+    rows = [SamplingState.start(params, [1, 2, 3]) for params in batch]
     for step in range(steps):
         logits = logits_of(100 + step, 2000, len(rows), scale=2.0)
         logits[mine] = logits_of(step, 2000, scale=2.0)[0]

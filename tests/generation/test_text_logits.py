@@ -15,13 +15,15 @@ from moesaic.lab.quality.text_logits import logits_on_disk, text_logits
 from stock_text import prompt, stock_logits
 
 
-@pytest.mark.parametrize(("window", "most"), [(100, 100), (100, 7), (16, 7), (16, 16), (1, 5)])
-def test_pieces_are_the_stock_models_logits(window: int, most: int) -> None:
+@pytest.mark.parametrize(
+    ("window", "max_step_tokens"), [(100, 100), (100, 7), (16, 7), (16, 16), (1, 5)]
+)
+def test_pieces_are_the_stock_models_logits(window: int, max_step_tokens: int) -> None:
     saved, tokens = stock.saved("olmoe"), prompt(42)
     with llm(saved.folder, max_sequences=1) as model:
-        pieces = list(text_logits(model.model.runner, tokens, window, most))
+        pieces = list(text_logits(model.model.runner, tokens, window, max_step_tokens))
         assert model.model.runner.cache.length(0) == 0
-    assert max(len(piece.logits) for piece in pieces) <= most
+    assert max(len(piece.logits) for piece in pieces) <= max_step_tokens
     starts = [piece.start for piece in pieces]
     assert starts == [sum(len(p.logits) for p in pieces[:i]) for i in range(len(pieces))]
     assert torch.cat([piece.targets for piece in pieces]).tolist() == tokens[1:]

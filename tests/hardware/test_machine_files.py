@@ -13,9 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moesaic.core.errors import BadMachine, UnknownName
-from moesaic.hardware.load import known_machines, load_machine, machine_file, parse_machine
-from moesaic.hardware.spec import MachineSpec
-from moesaic.hardware.write import machine_toml, save_machine
+from moesaic.hardware.machine_reader import (
+    known_machines,
+    load_machine,
+    machine_file,
+    parse_machine,
+)
+from moesaic.hardware.machine_spec import MachineSpec
+from moesaic.hardware.machine_writer import machine_toml, save_machine
 
 REFERENCE = load_machine("h200-emr16")
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from moesaic.core.errors import BadMachine, ImpossibleSetting, UnknownName
-from moesaic.hardware.load import known_machines, load_machine
+from moesaic.hardware.machine_reader import known_machines, load_machine
 
 MACHINES = (
     "a6000-xeon5220r",

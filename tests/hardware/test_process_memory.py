@@ -6,7 +6,7 @@ import mmap
 
 import pytest
 
-from moesaic.hardware.process import forget_peak, process_memory
+from moesaic.hardware.process_memory import process_memory, reset_peak
 
 SIZE = 64 << 20
 
@@ -43,7 +43,7 @@ def test_a_forgotten_peak_begins_anew() -> None:
     taken = take_memory()
     before = process_memory().peak
     taken.close()
-    forget_peak()
+    reset_peak()
     now, peak = process_memory()
     assert before is not None
     assert now is not None

@@ -9,9 +9,9 @@ import pytest
 
 from moesaic.core.errors import BadMachine, ImpossibleSetting
 from moesaic.core.report import Timeline
-from moesaic.hardware.load import load_machine, parse_machine
-from moesaic.hardware.spec import MachineSpec
-from moesaic.hardware.write import machine_toml
+from moesaic.hardware.machine_reader import load_machine, parse_machine
+from moesaic.hardware.machine_spec import MachineSpec
+from moesaic.hardware.machine_writer import machine_toml
 from moesaic.machines.sim.clock import Clock
 from moesaic.machines.sim.lane import Task
 from moesaic.machines.sim.wiring import lanes_of
@@ -147,7 +147,7 @@ def test_where_stripes_are_main_memory_cpu_and_link_read_them() -> None:
 
 
 def test_the_reference_machine_reads_and_copies_at_once_as_measured() -> None:
-    """84 GB/s are left beside a copy at 50 GB/s, and the copy does not feel it."""
+    """84 GB/s are left during a copy at 50 GB/s, and the copy is not slowed."""
     machine = load_machine("h200-emr16")
     slower = replace(machine.resources["dram"], draws_gb_s={"cpu": 110.5, "pcie": 50.0})
     machine = replace(machine, resources={"dram": slower})

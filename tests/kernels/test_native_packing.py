@@ -152,7 +152,7 @@ def test_bf16_keeps_weights_that_are_no_numbers() -> None:
 @every_way
 @every_dtype
 def test_every_instruction_set_reads_the_same_block(way: Way, dtype: str) -> None:
-    """Blocks outlive the setting that chose who fills them."""
+    """Blocks outlive the setting that chose the kernel that fills them."""
     shape = ExpertShape(131, 77)
     mine, theirs = way.kernel(shape, dtype), kernel_for(shape, dtype)
     assert torch.equal(packed(mine, random_expert(shape)), packed(theirs, random_expert(shape)))

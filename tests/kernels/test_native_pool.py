@@ -86,7 +86,7 @@ def test_a_core_that_is_not_there_is_not_insisted_on() -> None:
     assert torch.equal(out, layer.computed(NativeExecutor(layer.kernel, 1)))
 
 
-def test_pools_of_several_threads_beside_each_other() -> None:
+def test_pools_of_several_threads_in_parallel() -> None:
     """Each thread its own; and all threads one, each with its own runner."""
     layer = some_layer(5)
     expected = layer.computed(NativeExecutor(layer.kernel, 1))

@@ -245,8 +245,8 @@ def test_pieces_change_rounding_only(dtype: str) -> None:
     assert torch.allclose(results[1], results[2], rtol=0, atol=1e-6 * largest)
 
 
-@pytest.mark.parametrize(("dtype", "least", "most"), [("int8", 0.005, 0.015), ("int4", 0.1, 0.2)])
-def test_an_expert_is_wrong_by_its_weights_errors(dtype: str, least: float, most: float) -> None:
+@pytest.mark.parametrize(("dtype", "low", "high"), [("int8", 0.005, 0.015), ("int4", 0.1, 0.2)])
+def test_an_expert_is_wrong_by_its_weights_errors(dtype: str, low: float, high: float) -> None:
     """Three matrices with independent errors of the documented size: times the root of 3."""
     shape = ExpertShape(256, 256)
     weights, hidden = expert(shape), normal(32, 256, seed=9)
@@ -256,7 +256,7 @@ def test_an_expert_is_wrong_by_its_weights_errors(dtype: str, least: float, most
         kernel.pack(weights, block)
         kernel.compute(block, hidden, None, torch.ones(32, 1), out)
         outs.append(out)
-    assert least < (outs[1] - outs[0]).norm() / outs[0].norm() < most
+    assert low < (outs[1] - outs[0]).norm() / outs[0].norm() < high
 
 
 @by_dtype

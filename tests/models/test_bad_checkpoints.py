@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 import stock
 from moesaic.core.errors import BadCheckpoint, BadConfig, ImpossibleSetting, UnknownName
 from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.load import load_decoder, open_model
+from moesaic.models.open_model import load_decoder, open_model
 
 Tensors = dict[str, torch.Tensor]
 ROUTER = "model.layers.1.block_sparse_moe.gate.weight"
@@ -162,11 +162,15 @@ def test_quantized_weights(folder: Path) -> None:
         ),
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope_theta: is missing"),
         ({"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4}}, "factor: is missing"),
+        (
+            {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1.0, "factor": 4.0}},
+            "rope_theta: expected a number above 1 with YaRN, not 1.0",
+        ),
         ({"hidden_act": "relu6"}, "hidden_act: expected one of silu"),
         ({"rms_norm_eps": "small"}, "rms_norm_eps: expected a number"),
     ],
 )
-def test_a_config_nobody_can_compute(folder: Path, fields: dict[str, Any], said: str) -> None:
+def test_a_config_that_cannot_be_computed(folder: Path, fields: dict[str, Any], said: str) -> None:
     change_config(folder, **fields)
     assert said in complaint(folder, BadConfig)
 
@@ -194,6 +198,6 @@ def test_a_sequence_longer_than_the_cache() -> None:
     model = open_model(stock.saved("mixtral").folder)
     cache = ContiguousCache(model.architecture.spec, 1, 4, torch.float32)
     keys = torch.zeros(5, 16)
-    with pytest.raises(ImpossibleSetting, match=r"5 tokens was asked for.* room for 4"):
+    with pytest.raises(ImpossibleSetting, match=r"5 tokens was asked for.* holds 4"):
         cache.extend(0, 0, keys, keys)
     assert len(cache.extend(0, 0, keys[:4], keys[:4])[0]) == 4

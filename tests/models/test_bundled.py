@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from moesaic.core.errors import BadCheckpoint
-from moesaic.models import bundled
-from moesaic.models.bundled import NAME, default_model, model_path
-from moesaic.workloads.bundled import DEFAULT_MODEL
+from moesaic.models import bundled_model
+from moesaic.models.bundled_model import NAME, default_model, model_path
+from moesaic.workloads.bundled_traces import DEFAULT_MODEL
 
 MOST_BYTES = 40e6  # what a repository can carry
 
@@ -36,13 +36,13 @@ def test_a_stripped_installation_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config.json").write_text("{}")
-    monkeypatch.setattr(bundled, "_FOLDER", tmp_path)
+    monkeypatch.setattr(bundled_model, "_FOLDER", tmp_path)
     with pytest.raises(BadCheckpoint, match=r"model\.safetensors: is missing.*install"):
         default_model()
 
 
 def test_finding_it_takes_no_torch() -> None:
-    words = "import sys; from moesaic.models.bundled import default_model; default_model()"
+    words = "import sys; from moesaic.models.bundled_model import default_model; default_model()"
     check = f"{words}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", check], check=True)
 

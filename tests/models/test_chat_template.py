@@ -133,7 +133,7 @@ def test_there_is_one_bos(tmp_path: Path) -> None:
     assert tokenizer.encode_chat(said("Hello")).count(1) == 1
 
 
-def test_the_answer_is_asked_for_unless_told_otherwise(tmp_path: Path) -> None:
+def test_a_generation_prompt_is_added_by_default(tmp_path: Path) -> None:
     tokenizer = Tokenizer.open(save(tmp_path, "byte-level", chat_template=CHATML))
     assert tokenizer.render_chat(said("Hi")).endswith("<|im_start|>assistant\n")
     assert tokenizer.render_chat(said("Hi"), add_generation_prompt=False).endswith("<|im_end|>\n")

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import ours
+import loaded_models
 import pytest
 import torch
 
 import stock
 from moesaic.core.routing import ExpertId
-from moesaic.models.load import load_decoder, open_model
+from moesaic.models.open_model import load_decoder, open_model
 from moesaic.models.shard import Shard
 
 TOKENS = list(range(3, 30, 2))
 
 
 def logits(folder: Path) -> torch.Tensor:
-    return ours.load(folder).logits([TOKENS])[0]
+    return loaded_models.load(folder).logits([TOKENS])[0]
 
 
 @pytest.mark.parametrize("name", stock.FAMILIES)

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import ours
+import loaded_models
 import pytest
 import torch
 import transformers
@@ -92,7 +92,7 @@ def test_what_we_leave_unread_the_stock_model_does_too(name: str, tmp_path: Path
         if meaning(changed(name, tmp_path, **{field: value})) == plain:
             ignored.append(field)
             assert torch.equal(stock_answer(name, **{field: value}), answer), field
-    assert "initializer_range" in ignored, "the comparison looks at fields nobody reads"
+    assert "initializer_range" in ignored, "the comparison looks at fields that are not read"
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ WINDOWED: dict[str, dict[str, Any]] = {
 def test_a_sliding_window_ends_the_context(name: str, tmp_path: Path) -> None:
     """Up to there it hides nothing; one token further the stock model's answer differs."""
     model = stock.make(name, **WINDOWED[name])
-    mine = ours.load(stock.save(model, tmp_path))
+    mine = loaded_models.load(stock.save(model, tmp_path))
     context = mine.decoder.architecture.spec.max_context
     assert context == WINDOW
     tokens = prompt(context + 1)

@@ -13,7 +13,7 @@ import stock
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.models.architecture import Architecture
 from moesaic.models.config import read_architecture
-from moesaic.models.load import open_model, with_experts_per_token
+from moesaic.models.open_model import open_model, with_experts_per_token
 
 
 def read(name: str, folder: Path, without: tuple[str, ...] = (), **changes: Any) -> Architecture:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from invented import small_model
+from made_up import small_model
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.models.kv_cache import ContiguousCache, cache_widths
 
@@ -52,7 +52,7 @@ def test_the_last_place_can_be_used_and_no_further_one() -> None:
     cache.extend(0, 0, *vectors(3, 1.0))
     cache.advance(0, 3)
     cache.extend(0, 0, *vectors(2, 1.0))
-    with pytest.raises(ImpossibleSetting, match=r"of 6 tokens .* room for 5"):
+    with pytest.raises(ImpossibleSetting, match=r"of 6 tokens .* holds 5"):
         cache.extend(0, 0, *vectors(3, 1.0))
 
 
@@ -64,5 +64,5 @@ def test_what_lies_beyond_is_forgotten() -> None:
     assert cache.length(0) == 1
     first, _ = cache.extend(0, 0, *vectors(1, 7.0))
     assert first[:, 0].tolist() == [1.0, 7.0]
-    with pytest.raises(AssertionError, match="never saw"):
+    with pytest.raises(AssertionError, match="more than it holds"):
         cache.truncate(0, 2)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import ours
+import loaded_models
 import pytest
 import torch
 
 import stock
-from moesaic.model_info.model_spec import LatentAttention as LatentShape
+from moesaic.model_info.model_spec import LatentAttentionSpec as LatentShape
 from moesaic.models.latent_attention import LatentAttention
-from moesaic.models.load import load_decoder, open_model
+from moesaic.models.open_model import load_decoder, open_model
 
 
 @pytest.mark.parametrize(("new", "cached"), [(1, 1), (1, 30), (5, 30), (30, 30)])
@@ -34,7 +34,7 @@ def test_the_cheaper_order_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of DeepSeek-V2's shapes, per head and cached token: a new token costs 2 x 512 + 64 products
     when absorbed; when expanded 128 + 64 + 128, and all of them together 512 x (128 + 128) once.
     So up to 170 are absorbed."""
-    model = ours.load(stock.saved("deepseek-v2").folder)
+    model = loaded_models.load(stock.saved("deepseek-v2").folder)
     attention = model.decoder.layers[1].attention
     assert isinstance(attention, LatentAttention)
     large = replace(attention, shape=LatentShape(512, 64, 128, 128, None))

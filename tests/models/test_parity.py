@@ -17,7 +17,7 @@ import json
 import shutil
 from pathlib import Path
 
-import ours
+import loaded_models
 import pytest
 import torch
 
@@ -27,7 +27,7 @@ from stock_text import STEPS, greedy, prompt, stock_logits
 FP32_TOLERANCE = 1e-4
 
 
-def our_greedy(model: ours.Ours, tokens: list[int]) -> tuple[torch.Tensor, list[int]]:
+def our_greedy(model: loaded_models.Ours, tokens: list[int]) -> tuple[torch.Tensor, list[int]]:
     seen = model.logits([tokens])
     chosen = [int(seen[0][-1].argmax())]
     for _ in range(STEPS):
@@ -41,7 +41,7 @@ def test_fp32_logits_and_greedy_text_are_the_stock_models(name: str) -> None:
     model, folder = stock.saved(name)
     tokens = prompt(40)
     theirs, their_text = greedy(model, tokens)
-    mine, text = our_greedy(ours.load(folder), tokens)
+    mine, text = our_greedy(loaded_models.load(folder), tokens)
     assert theirs.std() > 0.5, "the comparison would say nothing about logits that are all alike"
     assert len(set(their_text)) > 1
     assert (theirs - mine).abs().max() < FP32_TOLERANCE
@@ -55,7 +55,7 @@ def bf16_errors(name: str) -> tuple[torch.Tensor, torch.Tensor]:
     truth, text = greedy(model, prompt(40))
     tokens = prompt(40) + text[:-1]
     theirs, _ = stock_logits(stock.reload(folder, torch.bfloat16), tokens)
-    (mine,) = ours.load(folder, "bf16").logits([tokens])
+    (mine,) = loaded_models.load(folder, "bf16").logits([tokens])
     assert mine.dtype == torch.bfloat16
     return (theirs.float() - truth).abs(), (mine.float() - truth).abs()
 
@@ -79,7 +79,7 @@ def test_sequences_of_different_lengths_share_a_batch(name: str) -> None:
     """Prefilled together, decoded together, one joined late and one fed in two pieces."""
     model, folder = stock.saved(name)
     prompts = [prompt(1, seed=2), prompt(17, seed=3), prompt(9, seed=4)]
-    batch = ours.load(folder, slots=3)
+    batch = loaded_models.load(folder, slots=3)
     got = [[logits] for logits in batch.logits(prompts[:2], slots=[2, 0])]
     first, second = batch.logits([[5], prompts[2][:4]], slots=[0, 1])
     got[1].append(first)
@@ -98,7 +98,7 @@ def test_the_shortest_prompts(name: str) -> None:
     model, folder = stock.saved(name)
     theirs, _ = stock_logits(model, prompt(5))
     for length in (1, 2, 3):
-        loaded = ours.load(folder)
+        loaded = loaded_models.load(folder)
         mine = torch.cat(
             [*loaded.logits([prompt(5)[:length]]), *loaded.logits([prompt(5)[length:]])]
         )
@@ -107,7 +107,7 @@ def test_the_shortest_prompts(name: str) -> None:
 
 def test_a_slot_is_free_again_after_truncation() -> None:
     _, folder = stock.saved("qwen3-moe")
-    model = ours.load(folder)
+    model = loaded_models.load(folder)
     (before,) = model.logits([prompt(9)])
     model.cache.truncate(0, 4)
     (again,) = model.logits([prompt(9)[4:]])
@@ -124,4 +124,6 @@ def test_old_and_new_rope_fields_are_read_alike(tmp_path: Path) -> None:
     config["rope_scaling"] = {"type": rope.pop("rope_type"), **rope}
     (tmp_path / "config.json").write_text(json.dumps(config))
     theirs, _ = stock_logits(model, prompt(12))
-    assert (theirs - ours.load(tmp_path).logits([prompt(12)])[0]).abs().max() < FP32_TOLERANCE
+    assert (
+        theirs - loaded_models.load(tmp_path).logits([prompt(12)])[0]
+    ).abs().max() < FP32_TOLERANCE

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
-import ours
+import loaded_models
 import pytest
 import torch
 
@@ -14,7 +14,7 @@ import stock
 from moesaic.kernels.instruction_sets import VARIABLE
 from moesaic.kernels.quantize import FORMATS, GroupFormat, dequantize, pack_codes, quantize
 from moesaic.lab.quality.compared_logits import Quality, compare
-from moesaic.models.load import load_decoder, load_resident_experts, open_model
+from moesaic.models.open_model import load_decoder, load_resident_experts, open_model
 
 TOKENS = torch.randint(0, 97, (100,), generator=torch.Generator().manual_seed(5)).tolist()
 
@@ -34,7 +34,7 @@ def our_logits(
     monkeypatch.setenv(VARIABLE, kernel)
     model = open_model(folder)
     experts = load_resident_experts(model, expert_dtype)
-    (logits,) = ours.Ours(load_decoder(model, "fp32"), experts).logits([TOKENS])
+    (logits,) = loaded_models.Ours(load_decoder(model, "fp32"), experts).logits([TOKENS])
     return logits
 
 

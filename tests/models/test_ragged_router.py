@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import ours
+import loaded_models
 import pytest
 import torch
 
@@ -68,14 +68,14 @@ def test_all_of_top_k_is_the_plain_choice() -> None:
 def test_a_model_is_narrow_for_some_tokens_and_whole_for_others(name: str) -> None:
     """Two sequences in one pass: one with two experts per token, one with all."""
     folder, tokens = stock.saved(name).folder, [list(range(3, 20)), list(range(40, 51))]
-    both = ours.load(folder, slots=2)
-    whole, narrow = ours.load(folder), ours.load(folder, top_k=2)
+    both = loaded_models.load(folder, slots=2)
+    whole, narrow = loaded_models.load(folder), loaded_models.load(folder, top_k=2)
     k = both.decoder.architecture.spec.top_k
     got = both.logits(tokens, counts=[2] * 17 + [k] * 11)
     expected = [narrow.logits(tokens[:1])[0], whole.logits(tokens[1:])[0]]
     for ragged, plain in zip(got, expected, strict=True):
         assert (ragged - plain).abs().max() < 1e-4
-    other = ours.load(folder).logits(tokens[:1])[0]
+    other = loaded_models.load(folder).logits(tokens[:1])[0]
     assert (got[0] - other).abs().max() > 1e-2, "the comparison would say nothing"
 
 
@@ -83,7 +83,7 @@ def test_a_model_is_narrow_for_some_tokens_and_whole_for_others(name: str) -> No
 def test_a_single_token(count: int) -> None:
     """Decoding one sequence takes other paths."""
     folder = stock.saved("olmoe").folder
-    ragged, narrow = ours.load(folder), ours.load(folder, top_k=count)
+    ragged, narrow = loaded_models.load(folder), loaded_models.load(folder, top_k=count)
     for token in (7, 90, 33):
         (got,), (expected,) = ragged.logits([[token]], counts=[count]), narrow.logits([[token]])
         assert (got - expected).abs().max() < 1e-4

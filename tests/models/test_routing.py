@@ -5,24 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import ours
+import loaded_models
 import pytest
 import torch
 
 import stock
 from moesaic.models.architecture import RouterRule
-from moesaic.models.feed_forward import RoutedBlock
-from moesaic.models.load import load_decoder, open_model
+from moesaic.models.feed_forward import MoeBlock
+from moesaic.models.open_model import load_decoder, open_model
 from moesaic.models.router import Router, choose
 
 TOLERANCE = 1e-4  # as in test_parity
 TOKENS = list(range(3, 40, 2))
 
 
-def compare(model: Any, folder: Path) -> ours.Recorder:
+def compare(model: Any, folder: Path) -> loaded_models.Recorder:
     """Equal logits, and what the experts were asked on the way."""
-    loaded = ours.load(stock.save(model, folder))
-    recorder = ours.Recorder(loaded.experts)
+    loaded = loaded_models.load(stock.save(model, folder))
+    recorder = loaded_models.Recorder(loaded.experts)
     loaded.experts = recorder
     with torch.inference_mode():
         theirs = model(torch.tensor([TOKENS])).logits[0]
@@ -55,7 +55,7 @@ def test_all_scores_tied(name: str, tmp_path: Path) -> None:
     compare(model, tmp_path)
 
 
-def test_experts_nobody_wants_change_nothing(tmp_path: Path) -> None:
+def test_experts_without_tokens_change_nothing(tmp_path: Path) -> None:
     """A correction bias keeps all tokens away from eight of twelve experts."""
     model = stock.make("glm-4.5")
     with torch.no_grad():
@@ -68,8 +68,8 @@ def test_experts_nobody_wants_change_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", stock.ALL)
 def test_a_choice_has_all_that_a_trace_wants(name: str) -> None:
-    loaded = ours.load(stock.saved(name).folder)
-    recorder = ours.Recorder(loaded.experts)
+    loaded = loaded_models.load(stock.saved(name).folder)
+    recorder = loaded_models.Recorder(loaded.experts)
     loaded.experts = recorder
     loaded.logits([TOKENS])
     spec, rule = loaded.decoder.architecture.spec, loaded.decoder.architecture.router
@@ -90,18 +90,18 @@ def test_a_choice_has_all_that_a_trace_wants(name: str) -> None:
 
 @pytest.mark.parametrize("name", stock.FAMILIES)
 def test_a_gate_can_be_asked_early(name: str) -> None:
-    """Asked about its own layer's stream, it says what it will say; asked about an earlier one,
-    it often foresees it (random weights: better than chance is enough)."""
-    loaded = ours.load(stock.saved(name).folder)
-    recorder = ours.Recorder(loaded.experts)
+    """Applied to its own layer's residual stream, it gives the layer's routing; applied to an
+    earlier one, it often predicts it (random weights: better than chance is enough)."""
+    loaded = loaded_models.load(stock.saved(name).folder)
+    recorder = loaded_models.Recorder(loaded.experts)
     loaded.experts = recorder
     loaded.logits([TOKENS])
     for routed in recorder.seen:
-        again = loaded.decoder.gate(routed.layer, routed.stream)
+        again = loaded.decoder.gate(routed.layer, routed.residual)
         assert torch.equal(again.experts, routed.choice.experts)
         assert torch.equal(again.weights, routed.choice.weights)
     here, there = recorder.seen[0], recorder.seen[1]
-    early = loaded.decoder.gate(there.layer, here.stream).experts.tolist()
+    early = loaded.decoder.gate(there.layer, here.residual).experts.tolist()
     late = there.choice.experts.tolist()
     spec = loaded.decoder.architecture.spec
     found = sum(len(set(a) & set(b)) for a, b in zip(early, late, strict=True))
@@ -133,7 +133,7 @@ def test_in_bf16_a_router_rounds_where_the_stock_router_does(name: str) -> None:
     layer = decoder.architecture.spec.moe_layers[-1]
     theirs = stock.reload(folder, torch.bfloat16).model.layers[layer].mlp.gate
     block = decoder.layers[layer].feed_forward
-    assert isinstance(block, RoutedBlock)
+    assert isinstance(block, MoeBlock)
     hidden = torch.randn(64, 32, generator=torch.Generator().manual_seed(3)).bfloat16()
     with torch.inference_mode():
         logits, weights, experts = theirs(hidden)

@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import ours
+import loaded_models
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 import stock
 from moesaic.core.errors import BadCheckpoint
-from moesaic.models.load import load_decoder, open_model
+from moesaic.models.open_model import load_decoder, open_model
 
 TOKENS = list(range(3, 30, 2))
 LAYER = "model.layers.1"
@@ -36,7 +36,7 @@ def complaint(folder: Path) -> str:
 
 
 def logits(folder: Path) -> torch.Tensor:
-    return ours.load(folder).logits([TOKENS])[0]
+    return loaded_models.load(folder).logits([TOKENS])[0]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A brain that writes down what it was told and what it answered, and one that reads it."""
+"""A brain that records its inputs and plans, and one that replays them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from closed_loop import assembled, play
-from invented import RandomStep
+from made_up import RandomStep
 from moesaic.core.body import Decider
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.report import LayerReport
@@ -46,8 +46,8 @@ class Listener:
         return background
 
     def learn(self, routing: LayerRouting, report: LayerReport) -> None:
-        told = replace(routing, forecasts=tuple(routing.forecasts))
-        self.moments.append(Moment(told, self._view, self._plan, report))
+        complete = replace(routing, forecasts=tuple(routing.forecasts))
+        self.moments.append(Moment(complete, self._view, self._plan, report))
         self._brain.learn(routing, report)
 
 
@@ -62,7 +62,7 @@ def recorded_run(
 
 
 def replayed(brain: Brain, moments: Sequence[Moment]) -> list[LayerPlan]:
-    """What the brain decides when it is told the same again, by nobody in particular."""
+    """What the brain decides when it is given the same inputs again, without a machine."""
     plans = []
     for moment in moments:
         plans.append(brain.plan(moment.routing, moment.view))

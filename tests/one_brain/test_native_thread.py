@@ -10,7 +10,7 @@ import pytest
 from recording import Moment, recorded_run
 
 from closed_loop import assembled
-from invented import random_steps, small_machine, small_model
+from made_up import random_steps, small_machine, small_model
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.brain import Brain
 from moesaic.policies.brain import fields as at

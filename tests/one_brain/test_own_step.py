@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from closed_loop import assembled, chosen
-from invented import random_steps, small_machine, small_model
+from made_up import random_steps, small_machine, small_model
 from moesaic.core.body import Decider
 from moesaic.core.report import StepReport
-from moesaic.machines.real.machine import NetworkPass, RealMachine
+from moesaic.machines.real.real_machine import ForwardPass, RealMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.machines.sim.planning_cost import PlanningCost
 from real_runs import loaded, running, say, settings
@@ -16,8 +16,8 @@ from real_runs import loaded, running, say, settings
 FAMILY = "qwen2-moe-normalized"
 
 
-class Conductor:
-    """Has a step and nothing to be conducted by: it plans a layer of its machine in its own way,
+class OwnStep:
+    """Has a step and no layer-wise interface: it plans a layer of its machine in its own way,
     here deciding and looking ahead before anything is started."""
 
     def __init__(self, machine: RealMachine) -> None:
@@ -26,7 +26,7 @@ class Conductor:
         self.capabilities = machine.capabilities
         self.steps = 0
 
-    def step(self, work: NetworkPass, brain: Decider) -> StepReport:
+    def step(self, work: ForwardPass, brain: Decider) -> StepReport:
         machine = self._machine
         machine.begin(work)
         for layer in range(machine.store.layers):
@@ -44,10 +44,10 @@ def test_a_runner_lets_a_body_run_its_own_step() -> None:
     model, how = loaded(FAMILY), settings("best-split", "two-speed", "impact")
     with running(model, how, model.slots(0.25)) as runner:
         expected = say(runner, steps=4)
-        runner.forget(0)
-        runner.body = conductor = Conductor(runner.machine)
+        runner.free_slot(0)
+        runner.body = body = OwnStep(runner.machine)
         found = say(runner, steps=4)
-    assert conductor.steps == 5
+    assert body.steps == 5
     assert found.text == expected.text
     assert torch.allclose(found.logits, expected.logits, atol=1e-4)
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from recording import Listener, Moment, replayed
 
-from invented import make_brain, policy_combinations, small_machine
+from made_up import make_brain, policy_combinations, small_machine
 from moesaic.core.body import Body, Decider
 from moesaic.core.layer_plan import Move
 from moesaic.core.legality import check
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.routing import ExpertId
 from moesaic.core.step import Step
-from moesaic.machines.real.machine import NetworkPass
+from moesaic.machines.real.real_machine import ForwardPass
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.belief import Belief
@@ -32,13 +32,13 @@ COMBINATIONS = [names for names in policy_combinations() if can_run(names)]
 class ListenedTo:
     """A body whose brain is listened to."""
 
-    def __init__(self, body: Body[NetworkPass]) -> None:
+    def __init__(self, body: Body[ForwardPass]) -> None:
         self._body = body
         self.probe, self.probe_transfer = body.probe, body.probe_transfer
         self.capabilities = body.capabilities
         self.moments: list[Moment] = []
 
-    def step(self, work: NetworkPass, brain: Decider) -> StepReport:
+    def step(self, work: ForwardPass, brain: Decider) -> StepReport:
         listener = Listener(brain)
         report = self._body.step(work, listener)
         self.moments += listener.moments
@@ -98,7 +98,7 @@ def simulated(moment: Moment) -> tuple[list[Span], LayerReport]:
 
 
 def test_what_is_compared_is_worth_comparing() -> None:
-    """Real runs in which both devices compute, experts move and the gates foresee."""
+    """Real runs in which both devices compute, experts move and the gates give forecasts."""
     _, moments = recorded(("gpu-only", "lru", "next-layer"))
     assert any(moment.plan.transfers for moment in moments)
     assert any(moment.routing.forecasts for moment in moments)

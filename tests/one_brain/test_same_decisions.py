@@ -8,8 +8,8 @@ import pytest
 from recording import Moment, recorded_run, replayed
 
 from closed_loop import assembled, chosen
-from invented import policy_combinations, random_steps, small_machine, small_model
-from moesaic.hardware.spec import MachineSpec
+from made_up import policy_combinations, random_steps, small_machine, small_model
+from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.machines.sim.physics import Physics
 
 MODEL = small_model(layers=4, experts=8, top_k=2)
@@ -41,7 +41,7 @@ def test_a_recorded_run_is_decided_again_plan_for_plan(names: tuple[str, str, st
 
 @pytest.mark.parametrize("schedule", ["hybrid", "best-split", "threshold"])
 def test_what_another_machine_saw_is_decided_by_the_brain_that_saw_it(schedule: str) -> None:
-    """A run on a faster machine has other views, times and plans; told them, a brain with that
+    """A run on a faster machine has other views, times and plans; given them, a brain with that
     machine's belief decides as it did there, though it never met that machine."""
     names = (schedule, "mrs", "impact")
     slow, fast = recorded(names), recorded(names, twice_as_fast())

@@ -12,9 +12,9 @@ from training.problems import generate
 
 import stock
 from moesaic import LLM, SamplingParams
-from moesaic.models.bundled import default_model
+from moesaic.models.bundled_model import default_model
 from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.load import load_decoder, load_resident_experts, open_model
+from moesaic.models.open_model import load_decoder, load_resident_experts, open_model
 from moesaic.models.token_batch import Segment
 from moesaic.models.tokenizer import Tokenizer
 from stock_text import stock_logits

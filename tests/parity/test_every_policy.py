@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 import stock
-from invented import policy_combinations
+from made_up import policy_combinations
 from moesaic.core.errors import ImpossibleSetting
 from real_runs import can_run, loaded, running, say, settings, truth
 

@@ -1,4 +1,4 @@
-"""One token, many lengths, every expert, nobody's expert, tied scores: on the real machine, with
+"""One token, many lengths, every expert, unused experts, tied scores: on the real machine, with
 experts moving all the time. Tolerance as in test_placements.
 """
 
@@ -16,7 +16,7 @@ import stock
 from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.routing import ExpertId, LayerRouting
 from moesaic.core.view import View
-from moesaic.engine.runner import Feed, Runner
+from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.model_info.model_spec import ModelSpec
 from random_plans import RandomBrain
 from real_runs import PROMPT, Loaded, Said, load, loaded, opened, running, say, settings, truth
@@ -27,14 +27,14 @@ EVERY_EXPERT = ("mixtral-every-expert", "qwen3-moe-every-expert")
 
 
 class Noting(RandomBrain):
-    """Keeps what it was told."""
+    """Keeps the routings it was given."""
 
     def __init__(self, spec: ModelSpec, slots: int, seed: int) -> None:
         super().__init__(spec, slots, seed)
-        self.told: list[LayerRouting] = []
+        self.routings: list[LayerRouting] = []
 
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
-        self.told.append(routing)
+        self.routings.append(routing)
         return super().decide(routing, view)
 
 
@@ -42,11 +42,11 @@ class Noting(RandomBrain):
 def mixed(
     model: Loaded, sequences: int = 1, seed: int = 0
 ) -> Iterator[tuple[Runner, list[LayerRouting]]]:
-    """A machine on which a random brain uses both devices and the link, and what that was told."""
+    """A machine whose random brain uses both devices and the link, and that brain's routings."""
     slots = model.slots(0.3)
     brain = Noting(model.spec, slots, seed)
     with running(model, slots=slots, sequences=sequences, brain=brain) as runner:
-        yield runner, brain.told
+        yield runner, brain.routings
 
 
 def assert_same(got: Said, wanted: Said) -> None:
@@ -69,8 +69,8 @@ def test_sequences_of_different_lengths_in_one_batch(name: str) -> None:
     where = {0: 2, 1: 0, 2: 1, 3: 2}  # text -> slot of the KV cache: 3 comes when 0 has left
 
     def step(runner: Runner, *texts_and_tokens: tuple[int, list[int]]) -> None:
-        feeds = [Feed(where[text], tokens) for text, tokens in texts_and_tokens]
-        for (text, tokens), row in zip(texts_and_tokens, runner.step(feeds), strict=True):
+        inputs = [SequenceInput(where[text], tokens) for text, tokens in texts_and_tokens]
+        for (text, tokens), row in zip(texts_and_tokens, runner.step(inputs), strict=True):
             rows[text].append(row)
             fed[text] += tokens
 
@@ -79,7 +79,7 @@ def test_sequences_of_different_lengths_in_one_batch(name: str) -> None:
         step(runner, (0, texts[0]), (1, texts[1]))
         step(runner, (1, [3]), (2, texts[2]), (0, [4]))
         step(runner, (0, [5]), (1, [6]), (2, [8]))
-        runner.forget(where[0])
+        runner.free_slot(where[0])
         step(runner, (3, texts[3]), (2, [9, 10]), (1, [11]))
         step(runner, (2, [12]), (3, [13]))
     for tokens, got in zip(fed, rows, strict=True):
@@ -108,15 +108,15 @@ def test_every_token_wants_every_expert_and_few_have_a_slot(
 
 @pytest.mark.parametrize("name", stock.FAMILIES)
 def test_an_expert_that_gets_no_token_is_never_computed(name: str) -> None:
-    """Experts nobody asked for become NaN, are moved about, and nobody notices."""
+    """Experts without tokens become NaN and are moved, and the logits do not change."""
     wanted = Said(*greedy(stock.saved(name).model, [7, 8], steps=3))
     model = load(name)
-    with mixed(model) as (runner, told):
+    with mixed(model) as (runner, routings):
         assert_same(say(runner, [7, 8], steps=3), wanted)
-    asked = {ExpertId(at.layer, int(expert)) for at in told for expert in at.experts.ravel()}
+    asked = {ExpertId(at.layer, int(expert)) for at in routings for expert in at.experts.ravel()}
     layers, experts = model.spec.num_moe_layers, model.spec.num_experts
     every = {ExpertId(layer, e) for layer in range(layers) for e in range(experts)}
-    assert every - asked, "nobody was left out"
+    assert every - asked, "every expert was used"
     for layer, expert in every - asked:
         model.store.block(layer, expert).view(torch.float32).fill_(torch.nan)
     for seed in range(3):
@@ -150,9 +150,9 @@ def test_tied_scores_lose_no_expert_and_compute_none_twice(name: str, tmp_path: 
     model = with_tied_gates(name)
     wanted = Said(*greedy(model, PROMPT))
     mine = opened(stock.save(model, tmp_path))
-    with mixed(mine) as (runner, told):
+    with mixed(mine) as (runner, routings):
         assert_same(say(runner), wanted)
-    assert any(is_tied_where_it_is_cut(routing) for routing in told)
+    assert any(is_tied_where_it_is_cut(routing) for routing in routings)
     for names in (("gpu-only", "lru", "next-layer"), ("best-split", "two-speed", "impact")):
         with running(mine, settings(*names), mine.slots(0.25)) as runner:
             assert_same(say(runner), wanted)

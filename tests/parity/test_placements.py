@@ -24,7 +24,7 @@ def assert_same(got: Said, wanted: Said) -> None:
     assert got.text == wanted.text
 
 
-def places(runner: Runner) -> set[str]:
+def lanes_used(runner: Runner) -> set[str]:
     """Where experts were computed, and whether any moved."""
     timeline = runner.machine.timeline
     return {span.lane for span in timeline.spans if span.kind != "dense"}
@@ -35,7 +35,7 @@ def test_the_cpu_alone(name: str) -> None:
     how = settings("best-split", "two-speed", "impact", accelerator="none")
     with running(loaded(name), how, timeline=Timeline()) as runner:
         assert_same(say(runner), truth(name))
-        assert places(runner) == {CPU}
+        assert lanes_used(runner) == {CPU}
 
 
 @pytest.mark.parametrize("name", stock.FAMILIES)
@@ -44,7 +44,7 @@ def test_every_expert_in_the_accelerator(name: str) -> None:
     how = settings("gpu-only", "lru", "none")
     with running(model, how, model.slots(1.0), timeline=Timeline()) as runner:
         assert_same(say(runner), truth(name))
-        assert places(runner) == {GPU}
+        assert lanes_used(runner) == {GPU}
 
 
 @pytest.mark.parametrize("name", stock.FAMILIES)
@@ -52,7 +52,7 @@ def test_no_expert_in_the_accelerator(name: str) -> None:
     """It is there all the same, and computes the shared experts."""
     with running(loaded(name), slots=0, timeline=Timeline()) as runner:
         assert_same(say(runner), truth(name))
-        assert places(runner) == {CPU}
+        assert lanes_used(runner) == {CPU}
 
 
 @pytest.mark.parametrize("share", [0.15, 0.3, 0.7])
@@ -64,6 +64,6 @@ def test_a_random_mix_that_changes_every_step(name: str, share: float) -> None:
     how = settings("best-split", "two-speed", "impact", link_latency_us=600.0)
     with running(model, how, slots, brain=brain, timeline=Timeline()) as runner:
         assert_same(say(runner), truth(name))
-        assert places(runner) == {CPU, GPU, PCIE}
+        assert lanes_used(runner) == {CPU, GPU, PCIE}
     if share < 0.5:  # else hardly anybody is missing
         assert all(brain.done[kind] for kind in ("cpu", "gpu", "kept", "staged", "background"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from invented import StatedPhysics, routing_of_loads, small_model, stated_physics
+from made_up import StatedPhysics, routing_of_loads, small_model, stated_physics
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import LayerReport, Span, Timeline

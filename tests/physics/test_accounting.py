@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closed_loop import assembled, chosen, play
-from invented import policy_combinations, random_steps, small_machine, small_model
+from made_up import policy_combinations, random_steps, small_machine, small_model
 from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.offloading import GPU, PCIE
 from moesaic.core.report import LayerReport, Span, busy_ns

@@ -92,7 +92,7 @@ def test_an_expert_under_way_is_computed_when_it_arrives() -> None:
     report = run_layer(machine, gpu=(0,), layer=1)
     assert report.end_ns - report.start_ns == (MOVE_NS - ONE_CPU_EXPERT - 10) + GPU_NS
     assert report.hits == 0, "it was not complete when the layer was planned"
-    assert report.bytes_moved == 0, "it is nobody's demand"
+    assert report.bytes_moved == 0, "no layer demanded it"
 
 
 def test_an_expert_that_arrives_during_planning_is_not_waited_for() -> None:

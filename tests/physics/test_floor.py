@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from closed_loop import assembled, chosen, play
-from invented import policy_combinations, random_steps, routing_of, small_machine, small_model
+from made_up import policy_combinations, random_steps, routing_of, small_machine, small_model
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.offloading import GPU
 from moesaic.core.report import LayerReport, StepReport
 from moesaic.core.routing import ExpertId
 from moesaic.core.step import Step
 from moesaic.core.units import NS_PER_S
-from moesaic.hardware.spec import MachineSpec
+from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.lab.simulate.floor import Floor
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 from simple_runs import MOVE_NS, begin, machine_with, plain_physics, run_layer, spans
 
-from invented import routing_of, small_machine, small_model
+from made_up import routing_of, small_machine, small_model
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.routing import LayerRouting
 from moesaic.core.step import Step
 from moesaic.core.view import PLANNER, View
-from moesaic.hardware.spec import HostSpec, PlannerSpec
+from moesaic.hardware.machine_spec import HostSpec, PlannerSpec
 from moesaic.machines.loop import run_layers
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
@@ -78,8 +78,8 @@ def test_attention_and_shared_experts_say_how_many_tokens_they_serve() -> None:
     assert [(s.layer, s.tokens) for s in spans(machine, "dense")] == [(0, 3), (0, 3)]
 
 
-def test_a_layer_waits_for_whoever_thinks_ahead() -> None:
-    """Where the planner needs a share of the host it has a lane: 300 of thinking, 57 of layer."""
+def test_a_layer_waits_for_the_look_ahead() -> None:
+    """Where the planner needs a share of the host it has a lane: 300 of look-ahead, 57 of layer."""
     shared = replace(small_machine(), host=HostSpec(0.1, 0.1, 0.1, 0.1))
     machine = SimMachine(replace(plain_physics(), machine=shared), 6, Timeline())
     begin(machine, [[1], [1]])
@@ -167,7 +167,7 @@ class _Noting:
         self.heard.append(("learn", routing.layer, report.layer))
 
 
-def test_the_loop_asks_and_tells_in_order_for_every_layer() -> None:
+def test_the_loop_makes_its_calls_in_order_for_every_layer() -> None:
     noting = _Noting()
     assert run_layers(noting, noting, 2) == StepReport(0, 7, 1, ())
     layers = [

@@ -1,12 +1,12 @@
-"""A prompt piece beside decoding sequences: does it cost what the formulas say, and does the brain
-plan the loads it really has?"""
+"""A prompt piece mixed with decoding sequences: does it cost what the formulas say, and does the
+brain plan its actual loads?"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from closed_loop import assembled, chosen
-from invented import RandomStep, random_steps, small_machine, small_model
+from made_up import RandomStep, random_steps, small_machine, small_model
 from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import LayerReport

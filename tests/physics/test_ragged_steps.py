@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from invented import exact_belief, make_brain, small_model, stated_physics
+from made_up import exact_belief, make_brain, small_model, stated_physics
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.registry import Entry
 from moesaic.core.routing import LayerRouting
-from moesaic.hardware.load import load_machine
+from moesaic.hardware.machine_reader import load_machine
 from moesaic.lab.simulate.result import Result
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
@@ -25,7 +25,7 @@ from moesaic.workloads.block import join
 from moesaic.workloads.source import MemoryTrace, TraceSource
 from moesaic.workloads.steps import decode_steps
 from moesaic.workloads.synthetic.calibration import default_calibration
-from moesaic.workloads.synthetic.generate import Shape, synthesize
+from moesaic.workloads.synthetic.generate import TraceShape, synthesize
 
 WIDE = load_model("olmoe-1b-7b")  # top-8
 MACHINE = load_machine("a6000-xeon5220r")
@@ -56,7 +56,7 @@ def more_gates(monkeypatch: pytest.MonkeyPatch) -> None:
 def some_trace() -> TraceSource:
     """Its first tokens, which decide the placement, use half of the experts."""
     calibration = default_calibration(WIDE.name, WIDE.num_experts)
-    whole = synthesize(calibration, Shape.of(WIDE), 800, seed=3, ranks=16)
+    whole = synthesize(calibration, TraceShape.of(WIDE), 800, seed=3, ranks=16)
     block = join(list(whole.blocks()))
     used = np.where(np.arange(800) < PROFILE, WIDE.top_k // 2, WIDE.top_k).astype(np.uint16)
     return MemoryTrace(replace(whole.header, has_counts=True), [replace(block, counts=used)])
@@ -117,7 +117,7 @@ def test_a_step_may_be_run_again_with_more_experts() -> None:
     physics = stated_physics(lambda t: 10, lambda t: 50 * t, transfer=100, model=model)
     machine = SimMachine(physics, slots=9)
     brain = make_brain(model, exact_belief(physics), 9)
-    shape = Shape("small", 3, 12, 4)
+    shape = TraceShape("small", 3, 12, 4)
     source = synthesize(default_calibration("small", 12), shape, 64, seed=1)
     seen: list[LayerRouting] = []
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from invented import small_machine, small_model
+from made_up import small_machine, small_model
 from moesaic.core.report import Timeline
 from moesaic.lab.simulate.result import Result
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
 from moesaic.policies.policy_set import PolicySet, with_options
 from moesaic.workloads.synthetic.calibration import default_calibration
-from moesaic.workloads.synthetic.generate import Shape, synthesize
+from moesaic.workloads.synthetic.generate import TraceShape, synthesize
 
 MODEL = small_model(layers=3, experts=8, top_k=2)
 
@@ -28,7 +28,7 @@ def run(
         MODEL, machine, policies=policies, cache_ratio=0.5, profile_tokens=8, tokens=4, warmup=2
     )
     calibration = default_calibration(MODEL.name, MODEL.num_experts)
-    trace = synthesize(calibration, Shape.of(MODEL), 100, seed=seed, phase="decode")
+    trace = synthesize(calibration, TraceShape.of(MODEL), 100, seed=seed, phase="decode")
     return simulate(with_options(settings, changes), trace, timeline)
 
 

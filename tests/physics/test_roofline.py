@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from invented import RandomStep, random_steps, small_machine, small_model
+from made_up import RandomStep, random_steps, small_machine, small_model
 from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import Timeline, busy_ns

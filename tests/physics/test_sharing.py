@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from invented import small_machine, small_model
+from made_up import small_machine, small_model
 from moesaic.core.report import Timeline
-from moesaic.hardware.spec import HostSpec
+from moesaic.hardware.machine_spec import HostSpec
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
 from moesaic.lab.simulate.workload import choose_workload
@@ -125,7 +125,7 @@ def test_a_lane_is_as_slow_as_its_scarcest_resource() -> None:
 def test_a_host_with_enough_of_everything_changes_no_layer(
     shares: tuple[float, float, float, float],
 ) -> None:
-    """Except that a layer waits for whoever thinks ahead: here that costs nothing."""
+    """Except that a layer waits for the look-ahead: here that costs nothing."""
     machine = small_machine()
     free = replace(machine.planner, lookahead_us=0.0, lookahead_per_token_us=0.0)
     machine = replace(machine, planner=free)

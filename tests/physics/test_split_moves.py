@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from invented import routing_of, small_model
+from made_up import routing_of, small_model
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.report import Timeline
 from moesaic.core.routing import ExpertId
@@ -32,7 +32,7 @@ def test_the_second_piece_follows_though_it_had_not_started() -> None:
         Move(1, 0, source=stripes, destination=first),
     )
     machine.run(LayerPlan(0, {"cpu": (0,)}, (), background))
-    machine.moves.recall()
+    machine.moves.cancel_background()
     machine.clock.advance(1000 * US)
     pieces = [s for s in machine.timeline.spans if s.kind == "prefetch" and s.expert == 0]
     assert sorted((s.end_ns - s.start_ns) // US for s in pieces) == [80, 80]

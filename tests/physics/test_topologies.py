@@ -8,14 +8,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from invented import random_steps, routing_of, small_model
+from made_up import random_steps, routing_of, small_model
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.legality import check, violations
 from moesaic.core.report import LayerReport, Timeline
 from moesaic.core.routing import ExpertId
 from moesaic.core.step import Step
 from moesaic.core.view import Flight
-from moesaic.hardware.spec import MachineSpec
+from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.belief import warm_up
@@ -52,7 +52,7 @@ def with_experts_in(placement: str, *experts: int) -> SimMachine:
     return machine
 
 
-def test_a_third_device_works_beside_the_others() -> None:
+def test_a_third_device_works_in_parallel() -> None:
     """6 + 3 us on the DIMM, 18 us on the CPU: the layer takes the longer."""
     machine = with_experts_in("whole@dimm", 0)
     machine.memory.located[machine.topology.placement("whole@dimm"), 0, 1] = 1
@@ -79,7 +79,7 @@ def test_a_device_reads_from_the_nearest_placement() -> None:
 
 
 def test_links_carry_at_the_same_time() -> None:
-    """34 us over PCIe beside 60 us over the DIMM's link; each device waits for its own."""
+    """34 us over PCIe overlap with 60 us over the DIMM's link; each device waits for its own."""
     machine = machine_of(with_a_dimm())
     dimm = machine.topology.placement("whole@dimm")
     moves = (Move(0, 0), Move(0, 1, destination=dimm))
@@ -95,7 +95,7 @@ def test_the_view_shows_every_move_under_way_and_every_lane() -> None:
     dimm = machine.topology.placement("whole@dimm")
     background = (Move(1, 0), Move(1, 1, destination=dimm), Move(1, 2, destination=dimm))
     run(machine, 0, LayerPlan(0, {"cpu": (0,)}, (), background))
-    machine.moves.recall()
+    machine.moves.cancel_background()
     view = machine.view(0)
     assert view.in_flight == (Flight(1, 0, 16 * US), Flight(1, 1, 42 * US, dimm))
     lanes = dict(zip(machine.topology.lanes, view.busy_ns.tolist(), strict=True))
@@ -128,7 +128,7 @@ def test_a_relayout_arrives_when_its_last_piece_has_and_is_not_half_forgotten() 
         Move(1, 0, source=stripes, destination=first, leaves=True),
     )
     run(machine, 0, LayerPlan(0, {"cpu": (0,)}, (), background))
-    machine.moves.recall()
+    machine.moves.cancel_background()
     machine.clock.advance(290 * US - machine.clock.now)
     assert not machine.memory.located[first, 1, 0]
     assert machine.memory.located[stripes, 1, 0], "it can still be read there"

@@ -46,7 +46,7 @@ class Slots:
         slots.shield(self._state.words, layer, expert)
 
     def admit(self, layer: int, expert: int, worth: float) -> ExpertId | str | None:
-        """Who has to go, "free" where nobody has to, or None where there is no slot."""
+        """The victim, "free" where a slot is free, or None where there is no slot."""
         move = np.zeros(at.MOVE_WORDS, dtype=np.int64)
         if not slots.admit(self._state.words, layer, expert, worth, move):
             return None
@@ -56,7 +56,7 @@ class Slots:
 
 
 class Forecasting:
-    """What the brain foresees and how far it trusts that; `ahead` layers."""
+    """The brain's forecasts and its trust in them; `ahead` layers."""
 
     def __init__(self, layers: int, experts: int, top_k: int, ahead: int) -> None:
         self._state = state_of(layers, experts, ahead)

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from invented import exact_belief, make_brain, routing_of, routing_of_loads, stated_physics, view_of
+from made_up import exact_belief, make_brain, routing_of, routing_of_loads, stated_physics, view_of
 from moesaic.core.offloading import CPU, GPU
 from moesaic.machines.sim import SimMachine
 from moesaic.policies.belief import Belief, warm_up
@@ -42,12 +42,12 @@ def test_few_points_are_continued_in_a_straight_line() -> None:
     assert belief.tables[1].tolist() == [0, 7, 7, 7, 7, 7, 7]
 
 
-@pytest.mark.parametrize("most", [1, 2, 3, 64])
-def test_tables_reach_the_largest_batch(most: int) -> None:
+@pytest.mark.parametrize("max_tokens", [1, 2, 3, 64])
+def test_tables_reach_the_largest_batch(max_tokens: int) -> None:
     physics = stated_physics(lambda t: 10 + t, lambda t: 20 + t, transfer=5)
-    belief = warm_up(SimMachine(physics, slots=4), most)
-    assert belief.tables.shape == (2, most + 1)
-    assert belief.tables[0, most] == 10 + most
+    belief = warm_up(SimMachine(physics, slots=4), max_tokens)
+    assert belief.tables.shape == (2, max_tokens + 1)
+    assert belief.tables[0, max_tokens] == 10 + max_tokens
 
 
 @pytest.mark.parametrize(("cpu_cost", "device"), [(1, CPU), (1000, GPU)])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from invented import (
+from made_up import (
     StatedPhysics,
     exact_belief,
     make_brain,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from invented import (
+from made_up import (
     exact_belief,
     make_brain,
     random_steps,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from invented import RandomStep, future_of, random_steps, routing_of, small_model
+from made_up import RandomStep, future_of, random_steps, routing_of, small_model
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.cache import caches
@@ -19,7 +19,7 @@ from moesaic.workloads.stats.cache import lru_curve
 from moesaic.workloads.stats.sample import collect
 from moesaic.workloads.steps import decode_steps
 from moesaic.workloads.synthetic.calibration import default_calibration
-from moesaic.workloads.synthetic.generate import Shape, synthesize
+from moesaic.workloads.synthetic.generate import TraceShape, synthesize
 
 LEARNING = [name for name in caches if not caches.load(name).fixed and name != "belady"]
 
@@ -108,7 +108,7 @@ def test_belady_equals_the_best_of_all_choices(seed: int, top_k: int, slots: int
 def test_on_a_calibrated_trace_belady_bounds_all_and_lru_is_the_statistics_lru() -> None:
     model = load_model("deepseek-v2-lite")
     calibration = default_calibration(model.name, model.num_experts)
-    trace = synthesize(calibration, Shape.of(model), 250, seed=1, phase="decode")
+    trace = synthesize(calibration, TraceShape.of(model), 250, seed=1, phase="decode")
     steps = list(decode_steps(trace, 1))
     layers, experts = range(model.num_moe_layers), model.num_experts
     loads = [[s.layer(at).loads(experts) for at in layers] for s in steps]

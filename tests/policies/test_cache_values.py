@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from invented import exact_belief, routing_of, small_model, stated_physics, view_of
+from made_up import exact_belief, routing_of, small_model, stated_physics, view_of
 from moesaic.core.routing import ExpertId
 from moesaic.policies.cache import caches
 from moesaic.policies.cache.mrs import Mrs

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from brain_parts import Slots
 
-from invented import exact_belief, routing_of, small_model, stated_physics, view_of
+from made_up import exact_belief, routing_of, small_model, stated_physics, view_of
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.routing import ExpertId
 from moesaic.core.view import Flight

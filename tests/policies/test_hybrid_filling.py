@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from drawn_work import costs, work_of, works
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from works import costs, work_of, works
 
 from moesaic.policies.schedule import schedules
 from moesaic.policies.schedule.base import CompiledSchedule, Work, served_as

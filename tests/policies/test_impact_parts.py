@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from works import work_of
+from drawn_work import work_of
 
 from moesaic.policies.prefetch.impact import (
     CANDIDATE,
@@ -19,7 +19,7 @@ from moesaic.policies.timelines import ABSENT, EXPERT, LOAD, READY, Ints
 def _prepared(
     trust: float, miss_rate: float, missing: tuple[int, ...] = (), experts: int = 12
 ) -> tuple[Ints, float]:
-    """Experts 0 to 3 are foreseen with 3, 2, 1 and 1 tokens, one place is padding."""
+    """Experts 0 to 3 are forecast with 3, 2, 1 and 1 tokens, one place is padding."""
     chosen = np.array([0, 1, 2, -1, 0, 1, 3, 0])
     resident = np.ones(experts, dtype=np.uint8)
     resident[list(missing)] = 0
@@ -58,7 +58,7 @@ def test_what_is_missing_is_a_candidate_and_no_surprise() -> None:
 def test_an_impact_counts_as_predictions_are_right_less_who_has_to_go(
     trust: float, experts: int, weight: float
 ) -> None:
-    """The wrong ones are shared among the experts that were not foreseen, at least one."""
+    """The wrong ones are shared among the experts that were not forecast, at least one."""
     assert _prepared(trust, 0.0, experts=experts)[1] == weight
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from invented import exact_belief, make_brain, routing_of, small_model, stated_physics, view_of
+from made_up import exact_belief, make_brain, routing_of, small_model, stated_physics, view_of
 from moesaic.core.report import LayerReport
 from moesaic.policies.brain import Brain
 from moesaic.policies.brain import fields as at

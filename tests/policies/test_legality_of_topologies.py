@@ -68,7 +68,7 @@ BROKEN = {
         {"parts": {1: {"cpu": 1000, "ndp0": 0}}},
         "the parts of expert 1",
     ),
-    "a part that nobody computes": (
+    "a part that no device computes": (
         queues(ndp0=(2,)),
         {},
         "expert 1 has parts for ['cpu', 'ndp0'], but is queued for ['cpu']",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from invented import view_of
+from made_up import view_of
 from moesaic.core.errors import IllegalPlan
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.legality import check, violations
@@ -58,7 +58,7 @@ BROKEN = {
     ),
     "a demanded expert is not computed on the GPU": (
         LEGAL._replace(queues={GPU: (1, 2), CPU: (4, 0, 3)}),
-        "expert 3 is demanded, and nobody computes it where it is moved to",
+        "expert 3 is demanded, but not computed where it is moved to",
     ),
     "a resident expert is moved": (
         LEGAL._replace(background=(Move(2, 5, ExpertId(1, 0)),)),

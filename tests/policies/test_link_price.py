@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from brain_parts import LinkPrice
-from works import work_of
+from drawn_work import work_of
 
 from moesaic.policies.prefetch.base import MAX_PROPOSED
 from moesaic.policies.schedule.base import GPU_ONLY, HYBRID, STATIC, Work
@@ -29,7 +29,7 @@ def test_a_layer_that_waits_for_a_transfer_pays_the_whole_lateness() -> None:
 @pytest.mark.parametrize(
     ("work", "rule"), [(one_missing(), STATIC), (none_missing(), GPU_ONLY)], ids=["cpu", "hit"]
 )
-def test_lateness_is_free_where_nobody_wants_the_link(work: Work, rule: int) -> None:
+def test_lateness_is_free_where_the_link_is_idle(work: Work, rule: int) -> None:
     delays = LinkPrice([work], rule).delays(30, 100, 50)
     assert delays == [0, 0]
 

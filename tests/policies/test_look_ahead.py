@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from brain_parts import state_of
 
-from invented import exact_belief, future_of, random_steps, routing_of, small_model, stated_physics
+from made_up import exact_belief, future_of, random_steps, routing_of, small_model, stated_physics
 from moesaic.core.layer_plan import Move
 from moesaic.core.routing import ExpertId, Forecast
 from moesaic.core.view import Flight, View, offloading_view
@@ -122,7 +122,7 @@ def _forecast(layer: int, *experts: int) -> Forecast:
 
 @pytest.mark.parametrize("prefetch", ["next-layer", "impact"])
 def test_a_prefetch_evicts_nobody_the_forecast_names(prefetch: str) -> None:
-    """Layer 1 has two slots. 0 is worth nothing but foreseen, so 1 has to go."""
+    """Layer 1 has two slots. 0 is worth nothing but is forecast, so 1 has to go."""
     brain = _brain(slots=6, prefetch=prefetch, promote=False)
     _worth(brain, 1, [0, 5, 0, 0, 0, 0])
     routing = routing_of(0, [[2, 3]], forecasts=(_forecast(1, 0, 4),))
@@ -132,7 +132,7 @@ def test_a_prefetch_evicts_nobody_the_forecast_names(prefetch: str) -> None:
 
 @pytest.mark.parametrize("prefetch", ["next-layer", "impact"])
 def test_proposals_without_a_slot_are_dropped(prefetch: str) -> None:
-    """All that lies in layer 1 is foreseen, too: nobody can go."""
+    """All that lies in layer 1 is forecast, too: nobody can go."""
     brain = _brain(slots=3, prefetch=prefetch, promote=False)
     routing = routing_of(0, [[2, 3]], forecasts=(_forecast(1, 0, 4),))
     assert brain.plan(routing, _view([(1, 0)], 3)).background == ()
@@ -159,7 +159,7 @@ def test_an_oracle_prefetches_the_truth_and_is_not_judged() -> None:
 
 
 def test_forecasts_of_a_body_are_judged() -> None:
-    """One of two foreseen experts came: a fiftieth of the way from 1 to 1/2."""
+    """One of two forecast experts came: a fiftieth of the way from 1 to 1/2."""
     brain = _brain(18, prefetch="impact:lookahead=1")
     brain.plan(routing_of(0, [[2, 3]], forecasts=(_forecast(1, 0, 4),)), _view([], 18))
     assert brain.forecast_accuracy == ()

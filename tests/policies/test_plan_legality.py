@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from invented import (
+from made_up import (
     RandomStep,
     exact_belief,
     future_of,

@@ -27,12 +27,12 @@ TRIED.register(
     "builtins:dict",
     "has one parameter of each type",
     (
-        Parameter("count", int, 2, "a whole number", least=1, most=9),
-        Parameter("share", float, 0.5, "a number", above=0.0, most=1.0),
+        Parameter("count", int, 2, "a whole number", minimum=1, maximum=9),
+        Parameter("share", float, 0.5, "a number", above=0.0, maximum=1.0),
         Parameter("eager", bool, False, "a switch"),
         Parameter("label", str, "x", "a word"),
         Parameter("mode", str, "slow", "a choice", choices=("slow", "fast")),
-        Parameter("depth", int, None, "a whole number, or what the policy thinks right"),
+        Parameter("depth", int, None, "a whole number, or worked out by the policy"),
     ),
 )
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from drawn_work import work_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from works import work_of
 
-from invented import exact_belief, routing_of, stated_physics
+from made_up import exact_belief, routing_of, stated_physics
 from moesaic.core.routing import ExpertId, Forecast
 from moesaic.policies.belief import Belief
 from moesaic.policies.future import Future
@@ -94,7 +94,7 @@ def test_nothing_is_proposed_when_nothing_is_missing() -> None:
 
 
 def test_impact_proposes_nothing_that_does_not_shorten_a_layer() -> None:
-    """A CPU so fast that nobody misses a missing expert."""
+    """A CPU so fast that a missing expert costs nothing."""
     fast = belief_of(gpu=5, cpu=1, transfer=100)
     assert prefetches.create("impact").propose(outlook_of([[[0]]], belief=fast)) == []
 
@@ -122,7 +122,7 @@ def test_impact_counts_the_time_until_the_link_is_free() -> None:
 
 
 def test_impact_discounts_what_is_seldom_predicted_right() -> None:
-    """Layer 2 would gain twice as much as layer 1, but is foreseen right a quarter of the time."""
+    """Layer 2 would gain twice as much as layer 1, but is forecast right a quarter of the time."""
     predicted = [[[0], [0]], [[1], [1], [1], [1]]]
     prefetch = prefetches.create("impact")
     slow = belief_of(cpu=10, transfer=500)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from brain_parts import Forecasting
 
-from invented import RandomStep, random_steps, routing_of, small_model
+from made_up import RandomStep, random_steps, routing_of, small_model
 from moesaic.core.routing import LayerRouting, cut
 from moesaic.policies.cache import caches
 from moesaic.policies.hit_rate_replay import replay_hit_rates

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from drawn_work import costs, naive_best, work_of, works
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from works import costs, naive_best, work_of, works
 
 from moesaic.policies.schedule import schedules
 from moesaic.policies.schedule.base import Work

@@ -17,7 +17,7 @@ cannot arrive, and the CPU has 2 units left beside D, enough for E only."""
 from __future__ import annotations
 
 import pytest
-from works import naive_best, work_of
+from drawn_work import naive_best, work_of
 
 from moesaic.policies.schedule import schedules
 from moesaic.policies.schedule.base import Work

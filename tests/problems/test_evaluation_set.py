@@ -28,7 +28,7 @@ def test_the_file_is_what_the_generator_gives() -> None:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-@pytest.mark.parametrize("count", [0, 1, eval_options.PROBLEMS, eval_options.MOST_PROBLEMS])
+@pytest.mark.parametrize("count", [0, 1, eval_options.PROBLEMS, eval_options.MAX_PROBLEMS])
 def test_smaller_counts_are_the_first_of_a_split(split: str, count: int) -> None:
     problems = held_out_problems(split, count)
     made = list(generate(split, evaluation.SEED, count))
@@ -44,7 +44,7 @@ def test_the_command_writes_the_file(tmp_path: Path) -> None:
 
 def test_options_know_the_set() -> None:
     """They name it without reading it, for `--help`."""
-    assert eval_options.MOST_PROBLEMS == evaluation_set.PER_SPLIT
+    assert eval_options.MAX_PROBLEMS == evaluation_set.PER_SPLIT
     assert eval_options.SPLITS == SPLITS == evaluation.HELD_OUT
     assert eval_options.PROBLEMS <= evaluation_set.PER_SPLIT
 

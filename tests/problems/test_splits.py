@@ -128,7 +128,7 @@ def test_kinds_can_be_chosen() -> None:
     assert {p.kind for p in TRAIN} == set(KINDS)
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_reported() -> None:
     with pytest.raises(UnknownName, match="held_out_numbers"):
         generate("test", 1, 1)
     with pytest.raises(UnknownName, match="passage"):

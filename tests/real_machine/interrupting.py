@@ -1,4 +1,4 @@
-"""A person who presses Ctrl-C at the worst moment: before any chosen line of the real machine."""
+"""Raises KeyboardInterrupt before any chosen line of the real machine."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ import torch
 from moesaic.core.routing import ExpertId
 from moesaic.kernels.base import ExpertShape, ExpertWeights
 from moesaic.kernels.choose import make_kernel
-from moesaic.machines.real.copies import Copy, LinkSpeed
-from moesaic.machines.real.store import ExpertStore
+from moesaic.machines.real.copy_engine import Copy, LinkSpeed
+from moesaic.machines.real.expert_store import ExpertStore
 
 SHAPE = ExpertShape(hidden=8, intermediate=5)
 FAST = LinkSpeed(bandwidth_gb_s=1000.0, latency_us=0.0)
@@ -49,7 +49,7 @@ class HandLink:
     def offer(self, copies: Sequence[Copy]) -> None:
         self.background.extend(copies)
 
-    def recall(self) -> None:
+    def cancel_background(self) -> None:
         self.just_before_recall()
         self.background.clear()
 
@@ -66,7 +66,7 @@ class HandLink:
         if self.current is None and (self.demanded or self.background):
             copy = self.current = (self.demanded or self.background).popleft()
             assert copy.after is None or copy.after.is_set(), "its place is still in use"
-            copy.begun, copy.start_ns = True, perf_counter_ns()
+            copy.started, copy.start_ns = True, perf_counter_ns()
         return self.current
 
     def arrive(self) -> Copy | None:

@@ -26,20 +26,20 @@ def test_a_machine_does_what_it_states(accelerator: str) -> None:
     model, timeline = loaded(NAME), Timeline()
     how = settings("best-split", "lru", "impact", accelerator=accelerator, checked=False)
     slots = model.slots(0.5) if how.capabilities.moves else 0
-    heard: list[tuple[LayerRouting, View]] = []
+    recorded: list[tuple[LayerRouting, View]] = []
     with running(model, how, slots, timeline=timeline) as runner:
         stated, decide = runner.machine.capabilities, runner.brain.decide
 
         def listening(routing: LayerRouting, view: View):  # type: ignore[no-untyped-def]
-            heard.append((routing, view))
+            recorded.append((routing, view))
             return decide(routing, view)
 
         runner.brain.decide = listening  # type: ignore[method-assign]
         say(runner, steps=20)
     assert stated is ACCELERATORS[accelerator].capabilities is how.capabilities
     assert {s.lane for s in timeline.spans if s.kind == "expert"} <= set(stated.devices)
-    assert any(len(routing.forecasts) for routing, _ in heard) == stated.true_gates
-    assert any(view.slots for _, view in heard) == stated.moves
+    assert any(len(routing.forecasts) for routing, _ in recorded) == stated.true_gates
+    assert any(view.slots for _, view in recorded) == stated.moves
     assert any(s.lane == PCIE for s in timeline.spans) == stated.moves
     assert any(s.kind == "prefetch" for s in timeline.spans) == stated.prefetch
     assert bool(timeline.spans) == stated.timeline

@@ -12,7 +12,7 @@ import torch
 
 from moesaic.core.layer_plan import Move
 from moesaic.core.routing import ExpertId
-from moesaic.machines.real.copies import Copy, CopyEngine, LinkSpeed, Slot
+from moesaic.machines.real.copy_engine import Copy, CopyEngine, LinkSpeed, Slot
 
 SIZE = 64
 SLOW_NS = 2_000_000
@@ -36,7 +36,7 @@ def held_up(link: CopyEngine) -> tuple[Copy, threading.Event]:
     go_on = threading.Event()
     first = copy_of(100, after=go_on)
     link.demand([first])
-    while not first.begun:
+    while not first.started:
         sleep(0.0005)
     return first, go_on
 
@@ -86,11 +86,11 @@ def test_recalled_copies_that_have_not_begun_never_do(link: CopyEngine) -> None:
     first, go_on = held_up(link)
     background, demanded = [copy_of(1), copy_of(2)], copy_of(3)
     link.offer(background)
-    link.recall()
+    link.cancel_background()
     link.demand([demanded])
     go_on.set()
     assert order([first, demanded]) == [100, 3]
-    assert not any(copy.begun or copy.arrived.is_set() for copy in background)
+    assert not any(copy.started or copy.arrived.is_set() for copy in background)
     assert not any(copy.target.any() for copy in background)
 
 
@@ -98,15 +98,15 @@ def test_a_background_copy_that_has_begun_is_never_interrupted(link: CopyEngine)
     go_on = threading.Event()
     begun, later = copy_of(1, after=go_on), copy_of(2)
     link.offer([begun, later])
-    while not begun.begun:
+    while not begun.started:
         sleep(0.0005)
     demanded = copy_of(3)
     link.demand([demanded])
-    link.recall()
+    link.cancel_background()
     go_on.set()
     assert order([begun, demanded]) == [1, 3]
     assert torch.equal(begun.target, begun.source)
-    assert not later.begun
+    assert not later.started
 
 
 def test_a_copy_waits_until_its_place_is_free(link: CopyEngine) -> None:
@@ -138,17 +138,17 @@ def test_halting_forgets_what_waits_and_ends_what_goes_on(link: CopyEngine) -> N
     last = copy_of(3)
     link.demand([last])
     last.wait()
-    assert not any(copy.begun for copy in waiting)
+    assert not any(copy.started for copy in waiting)
 
 
-def test_a_failed_copy_fails_who_waits_and_nobody_else(link: CopyEngine) -> None:
+def test_a_failed_copy_fails_only_its_waiter(link: CopyEngine) -> None:
     bad, good = copy_of(1), copy_of(2)
     bad.source = torch.zeros(SIZE + 1, dtype=torch.uint8)
     link.demand([bad, good])
     with pytest.raises(RuntimeError, match="size"):
         bad.wait()
     assert bad.slot is not None
-    assert bad.slot.holds is None, "nobody knows what lies there"
+    assert bad.slot.holds is None, "its content is unknown"
     good.wait()
     assert torch.equal(good.target, good.source)
 
@@ -162,4 +162,4 @@ def test_closing_ends_the_thread_and_begins_nothing_new() -> None:
     engine.close()
     assert not engine._thread.is_alive()
     assert first.arrived.is_set()
-    assert not waiting.begun
+    assert not waiting.started

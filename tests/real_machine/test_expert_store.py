@@ -14,7 +14,7 @@ from moesaic.core.routing import ExpertId
 from moesaic.kernels.base import ALIGNMENT, ExpertShape
 from moesaic.kernels.choose import EXPERT_DTYPES, make_kernel
 from moesaic.kernels.grouping import routed_sum
-from moesaic.machines.real.store import ExpertStore
+from moesaic.machines.real.expert_store import ExpertStore
 
 LAYERS, EXPERTS = 3, 5
 EVERY = [(layer, expert) for layer in range(LAYERS) for expert in range(EXPERTS)]

@@ -1,4 +1,4 @@
-"""A step that is given up in the middle: is the next one right, and do the books tell the truth?"""
+"""A step that is given up in the middle: is the next one right, and is residency true?"""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 import torch
 from interrupting import Interrupt
 
-from moesaic.engine.runner import Feed, Runner
+from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.machines.real.accelerated import AcceleratedMachine
-from moesaic.machines.real.copies import Copy
+from moesaic.machines.real.copy_engine import Copy
 from random_plans import RandomBrain
 from real_runs import PROMPT, load, loaded, running, settings, truth
 
@@ -27,20 +27,20 @@ def assert_books_are_true(runner: Runner) -> None:
     """Whoever is said to be there has the right weights there, and no slot is lost."""
     machine = runner.machine
     assert isinstance(machine, AcceleratedMachine)
-    machine.transfers.recall()
+    machine.transfers.cancel_background()
     machine.accelerator.link.halt()
-    machine.transfers.settle()
-    books = machine.residency
-    for layer, expert in zip(*books.resident.nonzero(), strict=True):
+    machine.transfers.poll()
+    residency = machine.residency
+    for layer, expert in zip(*residency.resident.nonzero(), strict=True):
         there = machine.accelerator.block(int(layer), int(expert))
         assert torch.equal(there, machine.store.block(int(layer), int(expert)))
-    assert books.occupied == books.held.sum() == books.resident.sum()
-    assert len(machine.accelerator._free) == books.slots - books.occupied
+    assert residency.occupied == residency.held.sum() == residency.resident.sum()
+    assert len(machine.accelerator._free) == residency.slots - residency.occupied
 
 
 def decoded(runner: Runner, name: str, step: int) -> None:
     """A decode step of the stock model's text, which must be right."""
-    (logits,) = runner.step([Feed(0, truth(name).text[step : step + 1])])
+    (logits,) = runner.step([SequenceInput(0, truth(name).text[step : step + 1])])
     assert (logits - truth(name).logits[len(PROMPT) + step]).abs().max() < TOLERANCE
 
 
@@ -50,7 +50,7 @@ def all_decoded(runner: Runner, name: str, steps: range) -> None:
 
 
 def prefilled(runner: Runner, name: str) -> None:
-    logits = runner.step([Feed(0, PROMPT, all_logits=True)])
+    logits = runner.step([SequenceInput(0, PROMPT, all_logits=True)])
     assert (logits - truth(name).logits[: len(PROMPT)]).abs().max() < TOLERANCE
 
 
@@ -70,7 +70,7 @@ def test_an_interruption_before_any_line_leaves_nothing_behind(name: str, stride
             length = runner.cache.length(0)
             try:
                 with Interrupt(at):
-                    runner.step([Feed(0, truth(name).text[1:2])])
+                    runner.step([SequenceInput(0, truth(name).text[1:2])])
             except KeyboardInterrupt:
                 interrupted += 1
                 assert runner.cache.length(0) == length, at
@@ -92,10 +92,10 @@ def test_being_interrupted_while_giving_up_is_no_harm_either(name: str) -> None:
         length = runner.cache.length(0)
         for at in range(1, 60):
             with suppress(KeyboardInterrupt), Interrupt(150):
-                runner.step([Feed(0, truth(name).text[:1])])
+                runner.step([SequenceInput(0, truth(name).text[:1])])
             runner.cache.truncate(0, length)
             with suppress(KeyboardInterrupt), Interrupt(at):
-                runner.step([Feed(0, truth(name).text[:1])])
+                runner.step([SequenceInput(0, truth(name).text[:1])])
             runner.cache.truncate(0, length)
             decoded(runner, name, 0)
             runner.cache.truncate(0, length)
@@ -103,7 +103,7 @@ def test_being_interrupted_while_giving_up_is_no_harm_either(name: str) -> None:
 
 
 def failing(call: Callable[..., None], at: int) -> Callable[..., None]:
-    """Fails the `at`-th time it is called, whoever calls; then works again."""
+    """Fails the `at`-th time it is called, by any caller; then works again."""
     calls, lock = [0], threading.Lock()
 
     def wrapped(*args: Any) -> None:
@@ -134,7 +134,7 @@ def test_a_failing_kernel_fails_its_step_and_no_other(
             with monkeypatch.context() as patched:
                 patched.setattr(model.store.kernel, "compute", failing(compute, at))
                 with pytest.raises(RuntimeError, match="this time it fails"):
-                    runner.step([Feed(0, truth(name).text[at - 1 : at])])
+                    runner.step([SequenceInput(0, truth(name).text[at - 1 : at])])
             decoded(runner, name, at - 1)
         if slots:
             assert_books_are_true(runner)
@@ -190,7 +190,7 @@ def test_closing_in_the_middle_of_a_step_stops_every_thread_too() -> None:
             suppress(KeyboardInterrupt),
             Interrupt(at),
         ):
-            runner.step([Feed(0, PROMPT)])
+            runner.step([SequenceInput(0, PROMPT)])
         assert our_threads() <= before
 
 

@@ -10,8 +10,8 @@ from moesaic.kernels.base import ExpertShape, ExpertWeights
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.cores import all_cores
 from moesaic.kernels.instruction_sets import REFERENCE, choose
+from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.node_memory import prefer_node
-from moesaic.machines.real.store import ExpertStore
 
 SHAPE, EXPERTS = ExpertShape(96, 48), 7
 needs_native = pytest.mark.skipif(choose() == REFERENCE, reason="needs the native kernels")

@@ -1,5 +1,5 @@
 """Does a real run's timeline show what a machine may do: one thing per lane at a time, no expert
-before its weights, every expert once, and copies beside the arithmetic?"""
+before its weights, every expert once, and copies in parallel with the arithmetic?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.report import Span, Timeline
-from moesaic.engine.runner import Feed, Runner
+from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.kernels.base import LayerExecutor
 from random_plans import RandomBrain
 from real_runs import PROMPT, loaded, running, settings, truth
@@ -32,7 +32,7 @@ def play(runner: Runner, timeline: Timeline, name: str) -> list[list[Span]]:
     for step in range(STEPS):
         before = len(timeline.spans)
         tokens = truth(name).text[step - 1 : step] if step else PROMPT
-        runner.step([Feed(0, tokens)])
+        runner.step([SequenceInput(0, tokens)])
         found.append(timeline.spans[before:])
     return found
 
@@ -58,14 +58,14 @@ def test_lanes_do_one_thing_at_a_time_and_every_expert_once(name: str) -> None:
         assert all(earlier[1] <= later[0] for earlier, later in pairwise(mine)), lane
 
 
-def test_no_expert_is_computed_before_its_weights_are_there_and_copies_run_beside() -> None:
+def test_no_expert_is_computed_before_its_weights_are_there_and_copies_overlap() -> None:
     """Everything has to be brought and nothing is kept, so every expert follows its own copy. The
     next one is brought meanwhile: at 2 ms per copy, at least once in all the run."""
     model, timeline = loaded("olmoe"), Timeline()
     how = settings("gpu-only", "pinned", "none", link_latency_us=2000.0, fill="empty")
     with running(model, how, slots=1, timeline=timeline) as runner:
         steps = play(runner, timeline, "olmoe")
-    beside = 0
+    overlaps = 0
     for spans in steps:
         copies = {(s.layer, s.expert): s for s in spans if s.kind == "transfer"}
         computed = experts(spans)
@@ -73,11 +73,11 @@ def test_no_expert_is_computed_before_its_weights_are_there_and_copies_run_besid
         for span in computed:
             assert span.lane == GPU
             assert copies[span.layer, span.expert].end_ns <= span.start_ns
-            beside += any(
+            overlaps += any(
                 copy.start_ns < span.end_ns and span.start_ns < copy.end_ns
                 for copy in copies.values()
             )
-    assert beside > 0, "nothing was ever copied while something was computed"
+    assert overlaps > 0, "nothing was ever copied while something was computed"
 
 
 class Noting:
@@ -106,8 +106,8 @@ def noted(accelerator: str, timeline: Timeline) -> tuple[torch.Tensor, list[Call
             machine.executor, machine._token = Noting(machine.executor, calls, CPU), None
         else:
             machine._executors = {d: Noting(c, calls, d) for d, c in machine._executors.items()}
-        answered = [runner.step([Feed(0, PROMPT)])]
-        answered += [runner.step([Feed(0, [token])]) for token in truth("olmoe").text[:3]]
+        answered = [runner.step([SequenceInput(0, PROMPT)])]
+        answered += [runner.step([SequenceInput(0, [token])]) for token in truth("olmoe").text[:3]]
     return torch.cat(answered), sorted(calls, key=lambda call: call[0])
 
 

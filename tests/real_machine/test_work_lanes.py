@@ -1,4 +1,4 @@
-"""Do lanes work in order, one job at a time, and does what goes wrong reach whoever waits?"""
+"""Do lanes work in order, one job at a time, and do errors reach the caller that waits?"""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def test_jobs_are_done_in_order(lane: Lane) -> None:
 
 
 def test_the_caller_does_inline_work_and_a_thread_the_other(thread_lane: ThreadLane) -> None:
-    who: list[int] = []
+    thread_ids: list[int] = []
     for each in (InlineLane(), thread_lane):
-        each.submit(lambda: who.append(threading.get_ident()))
+        each.submit(lambda: thread_ids.append(threading.get_ident()))
         each.join()
-    assert who[0] == threading.get_ident()
-    assert who[1] != threading.get_ident()
+    assert thread_ids[0] == threading.get_ident()
+    assert thread_ids[1] != threading.get_ident()
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -32,7 +32,7 @@ def _has_name(node: ast.AST) -> bool:
     return any(isinstance(n, ast.Constant) and n.value in ACCELERATORS for n in ast.walk(node))
 
 
-def test_nobody_but_the_factory_asks_for_a_name() -> None:
+def test_only_the_factory_compares_accelerator_names() -> None:
     found = {s.module for s in sources() if list(comparisons(s.tree))}
     assert found == {FACTORY}
 

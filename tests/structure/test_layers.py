@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sources import Source, sources
 
-# Layer -> the layers it may import. A folder that is not here is a layer nobody has placed.
+# Layer -> the layers it may import. A folder that is not here is an unknown layer.
 MACHINES = {"machines.sim", "machines.real"}
 BELOW_ENGINE = {
     "core",
@@ -84,7 +84,7 @@ def test_core_rests_on_the_standard_library_and_numpy() -> None:
             assert outside <= sys.stdlib_module_names, f"{source.path} imports {outside}"
 
 
-def test_only_machines_are_conducted_layer_by_layer() -> None:
+def test_only_machines_are_driven_layer_by_layer() -> None:
     """Everybody else gives a body a step: another body may run it without this loop."""
     loop = "moesaic.machines.loop"
     users = {layer_of(s.module) for s in sources() if any(i.startswith(loop) for i in s.imports())}
@@ -102,7 +102,11 @@ def test_torch_is_named_only_where_tensors_are() -> None:
     ("path", "text", "complaint"),
     [
         ("core/a.py", "from moesaic.policies.brain import Brain", "(core) imports"),
-        ("policies/a.py", "def f():\n    import moesaic.hardware.spec", "(policies) imports"),
+        (
+            "policies/a.py",
+            "def f():\n    import moesaic.hardware.machine_spec",
+            "(policies) imports",
+        ),
         ("policies/a.py", "from moesaic import machines", "(policies) imports"),
         (
             "machines/sim/a.py",

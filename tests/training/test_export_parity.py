@@ -19,7 +19,7 @@ from training.network import Network
 from moesaic import LLM, SamplingParams
 from moesaic.core.errors import BadCheckpoint, BadConfig, ImpossibleSetting
 from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.load import load_decoder, load_resident_experts, open_model
+from moesaic.models.open_model import load_decoder, load_resident_experts, open_model
 from moesaic.models.token_batch import Segment
 from moesaic.models.tokenizer import Tokenizer
 

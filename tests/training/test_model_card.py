@@ -10,7 +10,7 @@ from training.card import PICTURE, _continuations, _own_rows, card, facts, inter
 from training.load_picture import draw_loads
 from training.recipe import Recipe
 
-from moesaic.models.bundled import default_model
+from moesaic.models.bundled_model import default_model
 from training import card as cards
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -24,8 +24,8 @@ def test_the_card_beside_the_weights_is_the_one_in_the_docs() -> None:
     seen_from_docs = f"../src/moesaic/models/data/{model.name}/{PICTURE}"
     assert (DOCS / seen_from_docs).is_file()
     assert here.count(seen_from_docs) == 1
-    beside = (model / "README.md").read_text(encoding="utf-8")
-    assert beside == here.replace(seen_from_docs, PICTURE)
+    packaged = (model / "README.md").read_text(encoding="utf-8")
+    assert packaged == here.replace(seen_from_docs, PICTURE)
 
 
 def test_the_card_describes_the_model_that_is_there() -> None:

@@ -108,12 +108,12 @@ def test_only_answers_count_in_full() -> None:
 
 def test_all_problems_are_told_each_once() -> None:
     problems = list(generate("train", 5, 300))
-    told = list(mixed(iter(problems), Random(1)))
-    text = "".join(piece.text for document in told for piece in document)
+    documents = list(mixed(iter(problems), Random(1)))
+    text = "".join(piece.text for document in documents for piece in document)
     assert text.count(END) == 300
     assert all(problem.worked in text for problem in problems)
-    assert any(len(document) > 2 for document in told)
-    assert plain(problems[0]) in told or talk(problems[:1]) in [list(one) for one in told]
+    assert any(len(document) > 2 for document in documents)
+    assert plain(problems[0]) in documents or talk(problems[:1]) in [list(one) for one in documents]
 
 
 def test_boundaries_have_one_shape_and_end_with_all() -> None:

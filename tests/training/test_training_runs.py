@@ -1,4 +1,4 @@
-"""Does a run learn, stop when told, and go on as if it had not stopped?"""
+"""Does a run learn, stop on request, and resume as if it had not stopped?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompt pieces beside decoding sequences: whose tokens are in a step, and with which context?"""
+"""Prompt pieces mixed with decoding sequences: which tokens are in a step, with which context?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moesaic.workloads.block import join
 from moesaic.workloads.steps import mixed_steps
 
 
-def test_pieces_are_read_beside_tokens_that_are_decoded() -> None:
+def test_prompt_pieces_are_batched_with_decoded_tokens() -> None:
     """Documents 0 and 1 are decoded; 2 is read as a prompt, then 3, from where the piece before
     it ended."""
     trace = example_trace([3, 4, 5, 6])
@@ -44,7 +44,7 @@ def test_a_step_is_planned_by_its_majority() -> None:
 
 def test_asking_for_too_much_says_what_there_is() -> None:
     trace = example_trace([3, 4, 5, 6])
-    with pytest.raises(ImpossibleSetting, match="3 steps of 4 prompt tokens beside 2 sequences"):
+    with pytest.raises(ImpossibleSetting, match="3 steps of 4 prompt tokens with 2 decoding"):
         list(mixed_steps(trace, 4, 2, steps=3))
     with pytest.raises(ImpossibleSetting, match="decoding must be at least 1"):
         list(mixed_steps(trace, 4, 0))

@@ -13,7 +13,7 @@ import pytest
 from moesaic.core.errors import BadTrace
 from moesaic.workloads.block import DECODE, PREFILL, join
 from moesaic.workloads.domains import domains_of
-from moesaic.workloads.real import load_counts, load_shares, open_npz
+from moesaic.workloads.npz_trace import load_counts, load_shares, open_npz
 from moesaic.workloads.source import open_trace
 from moesaic.workloads.stats.sample import Sample, collect
 from moesaic.workloads.stats.summary import describe_sample

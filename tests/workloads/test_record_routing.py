@@ -14,11 +14,11 @@ from benchmarks.record_routing_docs import main as write_docs
 from benchmarks.record_routing_docs import put
 from benchmarks.record_routing_prompts import BadPrompts, Prompt, name_of, read_prompts
 
+from chat_models import talking
 from moesaic.lab.simulate.settings import Settings
 from moesaic.workloads.domains import domains_of
 from moesaic.workloads.source import open_trace
 from moesaic.workloads.stats.totals import totals
-from talking_models import talking
 
 RECORDS = [
     ({"question": "How many?", "answer": "3"}, Prompt("How many?", "some")),

@@ -11,7 +11,7 @@ import pytest
 from moesaic.core.errors import BadTrace, ImpossibleSetting, UnknownName
 from moesaic.model_info.model_zoo import load_model
 from moesaic.workloads.block import RoutingBlock, check_block, check_order, join
-from moesaic.workloads.bundled import bundled_trace
+from moesaic.workloads.bundled_traces import bundled_trace
 from moesaic.workloads.source import LazyTrace, open_trace
 from moesaic.workloads.stats.sample import collect
 from moesaic.workloads.stats.summary import describe, describe_sample
@@ -25,14 +25,16 @@ from moesaic.workloads.synthetic.calibration import (
     load_calibration,
 )
 from moesaic.workloads.synthetic.fit import PARTS, fit
-from moesaic.workloads.synthetic.generate import Shape, synthesize
+from moesaic.workloads.synthetic.generate import TraceShape, synthesize
 from moesaic.workloads.synthetic.latent import LatentModel
 from moesaic.workloads.synthetic.search import START, Trial, search, to_logits
 
-SMALL = Shape("small", 4, 16, 2)
+SMALL = TraceShape("small", 4, 16, 2)
 
 
-def make(seed: int = 0, tokens: int = 700, shape: Shape = SMALL, **settings: object) -> LazyTrace:
+def make(
+    seed: int = 0, tokens: int = 700, shape: TraceShape = SMALL, **settings: object
+) -> LazyTrace:
     calibration = load_calibration("deepseek-v2-lite-prefill")
     return synthesize(calibration, shape, tokens, seed=seed, **settings)  # type: ignore[arg-type]
 
@@ -103,7 +105,7 @@ def test_built_in_calibrations_match_the_real_statistics_they_carry(name: str) -
     """Fresh random numbers, not those of the fit."""
     calibration = load_calibration(name)
     origin = calibration.provenance
-    shape = Shape(
+    shape = TraceShape(
         "twin", origin["layers"], origin["experts"], origin["top_k"], name.startswith("gpt")
     )
     found = describe(synthesize(calibration, shape, 6000, seed=77, ranks=shape.top_k))
@@ -189,7 +191,7 @@ def test_the_bundled_trace_is_what_its_command_makes() -> None:
     stored = join(list(source.blocks()))
     assert len(stored) >= 1200
     assert header.seed is not None
-    shape = Shape.of(load_model("deepseek-v2-lite"))
+    shape = TraceShape.of(load_model("deepseek-v2-lite"))
     made = whole(make(header.seed, 200, shape))
     # Rounding differs between machines, so a near tie may fall the other way.
     assert (made.experts == stored.experts[:200]).mean() > 0.995

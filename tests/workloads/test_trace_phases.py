@@ -1,4 +1,4 @@
-"""Are prompts and answers of a trace told apart, and looked at from all over it?"""
+"""Are prompts and answers of a trace separated, and sampled from all over it?"""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from trace_examples import example_block, example_header
 from moesaic.workloads.block import DECODE, PREFILL, join
 from moesaic.workloads.source import MemoryTrace
 from moesaic.workloads.stats.phases import of_phase, phases_of
-from moesaic.workloads.stats.profile import PARTS, profile
 from moesaic.workloads.stats.sample import beginnings, collect, spread
+from moesaic.workloads.stats.trace_profile import PARTS, profile_trace
 
 
 def answered(prompt: int, answer: int, documents: int) -> MemoryTrace:
@@ -20,7 +20,7 @@ def answered(prompt: int, answer: int, documents: int) -> MemoryTrace:
     return MemoryTrace(header, [block])
 
 
-def test_phases_are_told_apart() -> None:
+def test_phases_are_separated() -> None:
     trace = answered(3, 5, documents=4)
     assert phases_of(trace) == ("prefill", "decode")
     answers = join(list(of_phase(trace, "decode").blocks()))
@@ -32,7 +32,7 @@ def test_phases_are_told_apart() -> None:
 
 def test_a_profile_is_of_one_phase_and_counts_its_parts() -> None:
     calls: list[int] = []
-    found = profile(answered(3, 40, documents=6), "decode", 1000, lambda: calls.append(1))
+    found = profile_trace(answered(3, 40, documents=6), "decode", 1000, lambda: calls.append(1))
     assert len(calls) == PARTS
     assert (found.documents, found.tokens, found.phase) == (6, 240, "decode")
     assert found.statistics["overlap_uniform"] == pytest.approx(2 / 8)
@@ -66,5 +66,5 @@ def test_beginnings_are_cut_from_every_document() -> None:
     assert cut.lengths.tolist() == [4, 4, 4]
     assert np.array_equal(cut.ranked[4:8], whole.ranked[10:14])
     assert beginnings(whole, 99).lengths.tolist() == [10, 10, 10]
-    found = profile(answered(2, 10, documents=3), "decode", 1000, first=5)
+    found = profile_trace(answered(2, 10, documents=3), "decode", 1000, first=5)
     assert (found.tokens, found.documents) == (15, 3)

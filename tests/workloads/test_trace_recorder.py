@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from trace_examples import example_block, example_header
 
-from invented import routing_of
+from made_up import routing_of
 from moesaic.core.confidence import Confidence
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.routing import Forecast, cut

@@ -103,7 +103,7 @@ def test_lru_by_hand() -> None:
     assert lru_curve(sample, (0.1,), cold=True) == [0.0]
 
 
-def test_a_copied_layer_is_foretold_and_a_random_one_is_not() -> None:
+def test_a_copied_layer_is_predicted_and_a_random_one_is_not() -> None:
     rng = np.random.default_rng(0)
     first = rng.random((2000, 16)).argsort(axis=1)[:, :2]
     shifted = (first + 5) % 16

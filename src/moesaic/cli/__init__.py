@@ -1,1 +1,1 @@
-"""The command line: one file per verb, each imported only when it is called."""
+"""The command line: one file per command, each imported only when it is called."""

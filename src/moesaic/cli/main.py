@@ -1,4 +1,4 @@
-"""The `moesaic` command: finds verbs, runs one, turns a user's mistake into one clear message."""
+"""The `moesaic` command: runs a subcommand, turns a user's mistake into one clear message."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import click
 from moesaic import __version__
 from moesaic.core.errors import MoesaicError, UnknownName
 
-# verb -> (module with a click command of the same name, one line for --help)
-VERBS: dict[str, tuple[str, str]] = {
+# command -> (module with a click command of the same name, one line for --help)
+COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("moesaic.cli.run.run", "Let a model answer or go on with a text."),
     "chat": ("moesaic.cli.run.chat", "Talk with a model."),
     "bench": ("moesaic.cli.study.bench", "How fast a model reads and writes on this machine."),
@@ -47,21 +47,21 @@ VERBS: dict[str, tuple[str, str]] = {
 
 
 class LazyGroup(click.Group):
-    """Lists verbs from a table, imports a verb's module only when it runs."""
+    """Lists commands from a table, imports a command's module only when it runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
-            raise UnknownName("command", cmd_name, VERBS)
-        command = getattr(import_module(VERBS[cmd_name][0]), cmd_name)
+        if cmd_name not in COMMANDS:
+            raise UnknownName("command", cmd_name, COMMANDS)
+        command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
         assert isinstance(command, click.Command), f"{cmd_name} is not a command"
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(verb, summary) for verb, (_, summary) in VERBS.items()])
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -95,15 +95,15 @@ def main() -> None:
 
 @contextmanager
 def _orderly_end() -> Iterator[None]:
-    """SIGTERM and SIGHUP tidy up as Ctrl-C does: temporary files go, a recording is written."""
+    """SIGTERM and SIGHUP clean up as Ctrl-C does: temporary files go, a recording is written."""
     here = threading.current_thread() is threading.main_thread()
     names = [name for name in ("SIGTERM", "SIGHUP") if here and hasattr(signal, name)]
     caught = [getattr(signal, name) for name in names]
-    # What is ignored stays ignored, as `nohup` wishes.
+    # What is ignored stays ignored, as `nohup` requires.
     caught = [number for number in caught if signal.getsignal(number) is signal.SIG_DFL]
 
     def end(number: int, frame: FrameType | None) -> None:
-        for each in caught:  # shells like to say it twice: tidying up goes on
+        for each in caught:  # shells may signal twice: cleanup continues
             signal.signal(each, signal.SIG_IGN)
         raise _Ended(128 + number)
 
@@ -117,7 +117,7 @@ def _orderly_end() -> Iterator[None]:
 
 
 def _in_words(error: Exception) -> str:
-    """One line, whoever found the mistake."""
+    """One line, also for click's own errors."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, click.ClickException):
@@ -128,7 +128,7 @@ def _in_words(error: Exception) -> str:
 
 
 def _advice(words: str, context: click.Context) -> str:
-    """What to do next; some verbs take the model as an argument, others as an option."""
+    """What to do next; some commands take the model as an argument, others as an option."""
     named = any("--model" in each.opts for each in context.command.params)
     option = ": a model is named with --model" if named and "extra argument" in words else ""
     return f"{option}; see {context.command_path} --help"

@@ -1,8 +1,8 @@
 """The contract between a brain and a body that executes its plans.
 
 A `Body` runs one whole forward pass and asks the brain on the way. How is its own business: a
-`LayerwiseBody` is conducted layer by layer from Python (`machines/loop.py`), a machine with a
-native conductor need not be."""
+`LayerwiseBody` is driven layer by layer from Python (`machines/loop.py`), a machine with a
+native loop need not be."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Work_contra = TypeVar("Work_contra", contravariant=True)
 
 
 class Decider(Protocol):
-    """What a body asks of a brain, in this order, for every layer. One that passes everything on
-    to another and notes what it hears listens to a step layer by layer."""
+    """What a body asks of a brain, in this order, for every layer. A wrapper that
+    forwards every call can record a step layer by layer."""
 
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan: ...
 
@@ -55,7 +55,7 @@ class Body(Probed, Protocol[Work_contra]):
 
 
 class LayerwiseBody(Protocol):
-    """A body whose step is conducted from outside: after it was begun in the body's own way, for
+    """A body whose step is driven from outside: after it was begun in the body's own way, for
     every MoE layer in order `route`, `view`, `start`, `offer` and `wait`; at the end `finish`."""
 
     def route(self, layer: int) -> LayerRouting:
@@ -74,7 +74,7 @@ class LayerwiseBody(Protocol):
 
     def offer(self, background: tuple[Move, ...]) -> None:
         """Transfers for idle link time, decided while the layer runs: they may begin when the
-        look-ahead that chose them is over. Forgotten when the next layer is routed."""
+        look-ahead that chose them is over. Dropped when the next layer is routed."""
         ...
 
     def wait(self) -> LayerReport:

@@ -1,4 +1,4 @@
-"""What a body can do, as a value: everybody asks it instead of asking which body it is."""
+"""What a body can do, as a value: callers check it instead of which body it is."""
 
 from __future__ import annotations
 

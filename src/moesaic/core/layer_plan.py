@@ -1,4 +1,4 @@
-"""A plan: who computes which expert, in which order, and what moves. A value, nothing more."""
+"""A plan: the device of every expert, in order, and what moves. A plain value."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class LayerPlan(NamedTuple):
     off in order. Or its parts stand in several: then `parts` says how much of its intermediate
     width each of those devices computes, in thousandths, for all its tokens. `transfers` are needed
     by this layer and run in order, before any `background` move; those use links only while they
-    are idle, and the ones that have not started when the next layer is routed are forgotten."""
+    are idle, and the ones that have not started when the next layer is routed are dropped."""
 
     layer: int
     queues: Mapping[str, tuple[int, ...]]  # device -> experts, in order
     transfers: tuple[Move, ...] = ()
     background: tuple[Move, ...] = ()
-    believed_ns: int = 0  # how long the planner thinks the layer takes, for comparison
+    believed_ns: int = 0  # the planner's estimate of the layer's time, for comparison
     parts: Mapping[int, Mapping[str, int]] = {}  # expert -> device -> thousandths

@@ -51,7 +51,7 @@ def _ends(moves: tuple[Move, ...], view: View) -> Iterator[str]:
 
 
 def _departures(plan: LayerPlan, moves: tuple[Move, ...], view: View) -> Iterator[str]:
-    """What goes was there, goes once, is in nobody's use and is not the last copy."""
+    """What goes was there, goes once, is not in use and is not the last copy."""
     gone: set[Located] = set()
     everywhere = range(len(view.topology.placements))
     sources = {(move.source, move.layer, move.expert) for move in moves}

@@ -82,4 +82,4 @@ def _supply(plan: LayerPlan, view: View) -> Iterator[str]:
             yield f"the {device} must compute demanded experts in the order of their moves"
     for move in plan.transfers:
         if move.expert not in awaited:
-            yield f"expert {move.expert} is demanded, and nobody computes it where it is moved to"
+            yield f"expert {move.expert} is demanded, but not computed where it is moved to"

@@ -22,7 +22,7 @@ _WORD = re.compile(r"[^\s,;:=]+")  # what can be written inside name:parameter=v
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """`type` is bool, int, float or str; a string may be one of `choices`. Numbers lie above
-    `above`, at or above `least`, at or below `most`. A `default` of None is worked out by the
+    `above`, at or above `minimum`, at or below `maximum`. A `default` of None is worked out by the
     policy, as `meaning` says."""
 
     name: str
@@ -31,8 +31,8 @@ class Parameter:
     meaning: str
     choices: tuple[str, ...] = ()
     above: float | None = None
-    least: float | None = None
-    most: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
 
     @property
     def kind(self) -> str:
@@ -40,14 +40,14 @@ class Parameter:
 
     @property
     def allowed(self) -> str:
-        """In words: `a number above 0 and at most 1`."""
+        """In words: `a number above 0 and at maximum 1`."""
         words = " | ".join(self.choices) or _KINDS[self.type]
         limits = [
             f"{limit} {bound:g}"
             for limit, bound in (
                 ("above", self.above),
-                ("at least", self.least),
-                ("at most", self.most),
+                ("at least", self.minimum),
+                ("at most", self.maximum),
             )
             if bound is not None
         ]
@@ -108,8 +108,8 @@ class Parameter:
         return (
             math.isfinite(value)
             and (self.above is None or value > self.above)
-            and (self.least is None or value >= self.least)
-            and (self.most is None or value <= self.most)
+            and (self.minimum is None or value >= self.minimum)
+            and (self.maximum is None or value <= self.maximum)
         )
 
 

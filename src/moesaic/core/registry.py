@@ -28,8 +28,8 @@ class Entry:
 
 
 class Registry(Generic[T]):
-    """`shared` are parameters that every entry has beside its own. They concern who composes a
-    brain, not the implementation, whose constructor does not get them."""
+    """`shared` are parameters that every entry has in addition to its own. They concern the
+    composition of a brain, not the implementation, whose constructor does not get them."""
 
     def __init__(self, kind: str, shared: tuple[Parameter, ...] = ()) -> None:
         self.kind, self.shared = kind, shared

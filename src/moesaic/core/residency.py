@@ -1,5 +1,5 @@
-"""Memories as expert slots: who lies where, who is on the way, how much is taken. Bookkeeping that
-all bodies share; the bytes are theirs."""
+"""Memories as expert slots: which experts are where, which are in flight, how many slots are taken.
+Bookkeeping that all bodies share; the bytes are theirs."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class ExpertId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Router output for a later layer, foreseen now.
+    """Router output forecast for a later layer.
 
     `ranked[t, r]` is the expert at rank r for token t, `scores` its probability; ranks may go
     beyond top-k. `step` is the forward pass it speaks about, counted as `LayerRouting.step`."""
@@ -32,7 +32,7 @@ class Forecast:
     step: int | None = None  # None: the pass in which the forecast was made
 
 
-class Foreseen(Sequence[Forecast]):
+class LazyForecasts(Sequence[Forecast]):
     """Forecasts that cost something: made when first looked at. How many there will be is known."""
 
     __slots__ = ("_count", "_made", "_make")
@@ -96,7 +96,7 @@ class LayerRouting:
 
 def cut(routing: LayerRouting, counts: NDArray[np.int64]) -> LayerRouting:
     """The routing if token t used its `counts[t]` best experts only. Weights stay as they are:
-    whether they would be normalised anew is the router's knowledge."""
+    whether they are renormalised is up to the router."""
     experts, weights = cut_columns(routing.experts, routing.weights, counts)
     return replace(routing, experts=experts, weights=weights, counts=counts)
 

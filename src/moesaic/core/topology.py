@@ -1,5 +1,5 @@
 """A machine's shape: devices that compute, memories, links between memories, and the placements in
-which an expert can lie. Values with names; everybody works with indices that are resolved once.
+which an expert can lie. Values with names; users resolve them to indices once.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def _complaints(topology: Topology) -> Iterator[str]:
 
 
 def _references(topology: Topology) -> Iterator[tuple[str, str, str, list[str]]]:
-    """(who, whom it names, of which kind, who could be named)."""
+    """(owner, referenced name, its kind, known names)."""
     memories = [memory.name for memory in topology.memories]
     devices = [device.name for device in topology.devices]
     placements = [placement.name for placement in topology.placements]

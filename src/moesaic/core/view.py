@@ -39,8 +39,8 @@ class View(AcceleratorMemory):
 
     `located[p, l, e]` is 1 where expert e of layer l lies complete in placement p. `in_flight` are
     moves under way: they hold slots too. `busy_ns` says for how long a lane still works on what it
-    was given earlier. The arrays are the machine's own and go on changing: whoever keeps a view
-    beyond the plan copies them. What policies of offloading ask for has short names: `resident`,
+    was given earlier. The arrays are the machine's own and go on changing: copy a view to
+    keep it beyond the plan. What policies of offloading ask for has short names: `resident`,
     `slots`, `held` and `occupied` of the accelerator's memory, and `gpu_busy_ns` and its like."""
 
     topology: Topology

@@ -1,1 +1,1 @@
-"""The loop that joins a brain and a body, and what is built from it."""
+"""The inference engine: loads a model, plans its memory, batches requests, samples tokens."""

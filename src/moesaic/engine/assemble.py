@@ -1,5 +1,5 @@
-"""Puts a runner together: loads the network and the experts, places some of them, and lets a brain
-get to know the machine.
+"""Builds a runner: loads the network and the experts, places some of them in the accelerator, and
+measures the machine for the brain.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from moesaic.core.view import offloading_view
 from moesaic.engine.described_belief import described_belief
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.expert_kernel import expert_kernel
-from moesaic.engine.memory.capacity import Room
+from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import Runner
 from moesaic.hardware.host import usable_cores, usable_nodes
-from moesaic.hardware.load import load_machine
+from moesaic.hardware.machine_reader import load_machine
 from moesaic.kernels.base import ExpertWeights
 from moesaic.machines.accelerators import ACCELERATORS
 from moesaic.machines.real.accelerated import AcceleratedMachine
 from moesaic.machines.real.accelerator import EmulatedAccelerator
-from moesaic.machines.real.copies import LinkSpeed
+from moesaic.machines.real.copy_engine import LinkSpeed
 from moesaic.machines.real.cpu_machine import CpuMachine
-from moesaic.machines.real.machine import RealMachine
-from moesaic.machines.real.routing import Translator
-from moesaic.machines.real.store import ExpertStore
+from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.machines.real.real_machine import RealMachine
+from moesaic.machines.real.routing_adapter import RoutingAdapter
 from moesaic.machines.sim.physics import Physics
 from moesaic.models.decoder import Decoder
 from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.synthetic import random_expert
+from moesaic.models.synthetic_model import random_expert
 from moesaic.policies.belief import Belief, warm_up
 from moesaic.policies.brain import Brain
 from moesaic.policies.compose import Composition
@@ -49,17 +49,17 @@ def assemble(
     experts: Experts,
     expert_dtype: str,
     settings: EngineSettings,
-    room: Room,
+    capacity: Capacity,
     counts: NDArray[np.int64] | None = None,
     timeline: Timeline | None = None,
     advance: Callable[[int], None] = lambda experts: None,
     scores: bool = False,
 ) -> Runner:
     """`counts[layer, expert]` are uses in a profile, for the initial placement; `advance(1)` is
-    called for every expert loaded; `scores` makes routings tell of experts beyond the chosen ones
-    even where nobody needs it to decide."""
+    called for every expert loaded; `scores` adds the ranks beyond top-k to the routing even
+    where no policy needs them."""
     store = load_store(decoder, experts, expert_dtype, advance, settings.kernel)
-    return on_store(decoder, store, settings, room, counts, timeline, scores)
+    return on_store(decoder, store, settings, capacity, counts, timeline, scores)
 
 
 def load_store(
@@ -84,8 +84,8 @@ def synthetic_store(
     advance: Callable[[int], None] = lambda experts: None,
     kernel_name: str = "auto",
 ) -> ExpertStore:
-    """Random experts: one is made and packed, the others are copies of it. They lie in memory of
-    their own, and that is what speed depends on."""
+    """Random experts: one is made and packed, the others are copies of it in memory of their own:
+    speed depends on the bytes read, not on their values."""
     spec = decoder.architecture.spec
     kernel = expert_kernel(decoder.architecture.expert_shape, dtype, kernel_name)
     store = ExpertStore(kernel, spec.num_moe_layers, spec.num_experts, usable_nodes())
@@ -101,7 +101,7 @@ def on_store(
     decoder: Decoder,
     store: ExpertStore,
     settings: EngineSettings,
-    room: Room,
+    capacity: Capacity,
     counts: NDArray[np.int64] | None = None,
     timeline: Timeline | None = None,
     scores: bool = False,
@@ -109,13 +109,13 @@ def on_store(
     """A runner on experts that are loaded already: several may share a store, one after another."""
     spec = decoder.architecture.spec
     shape = Shape(spec.num_moe_layers, spec.num_experts, spec.top_k)
-    policies = settings.policies.given_slots(room.slots)
-    composition = Composition(policies, shape, room.slots, settings.checked)
-    ranks = composition.ranks if room.slots or scores else 0
-    machine = _machine(decoder, store, settings, room, ranks, composition.lookahead, timeline)
+    policies = settings.policies.given_slots(capacity.slots)
+    composition = Composition(policies, shape, capacity.slots, settings.checked)
+    ranks = composition.ranks if capacity.slots or scores else 0
+    machine = _machine(decoder, store, settings, capacity, ranks, composition.lookahead, timeline)
     try:
-        return _on_machine(machine, decoder, settings, room, composition, counts)
-    except BaseException:  # its threads would outlive whoever gave up here
+        return _on_machine(machine, decoder, settings, capacity, composition, counts)
+    except BaseException:  # its threads must not outlive this call
         machine.close()
         raise
 
@@ -124,7 +124,7 @@ def _on_machine(
     machine: RealMachine,
     decoder: Decoder,
     settings: EngineSettings,
-    room: Room,
+    capacity: Capacity,
     composition: Composition,
     counts: NDArray[np.int64] | None,
 ) -> Runner:
@@ -134,13 +134,13 @@ def _on_machine(
     else:
         with torch.inference_mode():
             belief = warm_up(machine, settings.max_step_tokens)
-    decision_ns = _time_decisions(composition.brain(belief), composition.shape, room.slots)
+    decision_ns = _time_decisions(composition.brain(belief), composition.shape, capacity.slots)
     spec = decoder.architecture.spec
     return Runner(
         decoder,
         machine,
         composition.brain(replace(belief, decision_ns=decision_ns)),
-        ContiguousCache(spec, room.sequences, room.length, decoder.dtype),
+        ContiguousCache(spec, capacity.sequences, capacity.length, decoder.dtype),
         {phase: composition.schedule_for(phase) for phase in PHASES},
         composition.gate(),
     )
@@ -156,7 +156,7 @@ def _machine(
     decoder: Decoder,
     store: ExpertStore,
     settings: EngineSettings,
-    room: Room,
+    capacity: Capacity,
     ranks: int,
     lookahead: int,
     timeline: Timeline | None,
@@ -164,20 +164,20 @@ def _machine(
     """The only place where an accelerator's name decides what is built."""
     cores = settings.threads or usable_cores()
     gates = decoder.gate_bank() if lookahead and settings.capabilities.true_gates else None
-    translator = Translator(ranks, gates, lookahead)
+    adapter = RoutingAdapter(ranks, gates, lookahead)
     if settings.accelerator == "none":
         torch.set_num_threads(cores)  # every operation may use all of them
-        return CpuMachine(store, translator, decoder.dtype, cores, timeline)
-    assert settings.accelerator == "emulated", f"nobody builds {settings.accelerator!r}"
+        return CpuMachine(store, adapter, decoder.dtype, cores, timeline)
+    assert settings.accelerator == "emulated", f"no machine for {settings.accelerator!r}"
     torch.set_num_threads(1)  # the accelerator works on one core, the CPU's experts on the others
     link = LinkSpeed(settings.link_gb_s, settings.link_latency_us)
-    accelerator = EmulatedAccelerator(room.slots, store.kernel.block_bytes, link)
+    accelerator = EmulatedAccelerator(capacity.slots, store.kernel.block_bytes, link)
     threads = max(cores - 1, 1)
-    return AcceleratedMachine(store, translator, decoder.dtype, accelerator, threads, timeline)
+    return AcceleratedMachine(store, adapter, decoder.dtype, accelerator, threads, timeline)
 
 
 def _time_decisions(brain: Brain, shape: Shape, slots: int) -> int:
-    """How long one decision takes here. What thinks ahead is called as well, so that everything is
+    """How long one decision takes here. The look-ahead is called as well, so that everything is
     compiled before the first request."""
     random = np.random.default_rng(0)
     empty = np.zeros((shape.layers, shape.experts), dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""`AsyncLLM`: many clients of one event loop share a model, and its batches."""
+"""`AsyncLLM`: many clients of one event loop share a model and its batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from moesaic.engine.completion import Chunk, Completion
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.intake import Params, Prompt, Prompts
+from moesaic.engine.input_processor import Params, Prompt, Prompts
 from moesaic.engine.loading import Progress, load, settings_from
 from moesaic.engine.preparation import PathLike
 from moesaic.engine.request import Request
@@ -20,8 +20,8 @@ from moesaic.models.tokenizer import Messages
 
 
 class AsyncLLM:
-    """An asynchronous context manager; what it is made from is as with `LLM`. Loading blocks, so
-    load before serving. Cancelling a task, or leaving a stream, cancels the requests in it."""
+    """An asynchronous context manager with the arguments of `LLM`. Loading blocks, so load before
+    serving. Cancelling a task, or closing a stream, cancels its requests."""
 
     def __init__(
         self,
@@ -38,25 +38,25 @@ class AsyncLLM:
         self._worker = Worker(self.model)
 
     async def generate(self, prompts: Prompts, params: Params = None) -> list[Completion]:
-        return await self._finish(self.model.intake.requests(prompts, params))
+        return await self._finish(self.model.input_processor.requests(prompts, params))
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> AsyncIterator[Chunk]:
-        return self._chunks([self.model.intake.request(prompt, params)])
+        return self._chunks([self.model.input_processor.request(prompt, params)])
 
     async def chat(self, messages: Messages, params: SamplingParams | None = None) -> Completion:
-        (answer,) = await self._finish([self.model.intake.conversation(messages, params)])
+        (answer,) = await self._finish([self.model.input_processor.conversation(messages, params)])
         return answer
 
     def stream_chat(
         self, messages: Messages, params: SamplingParams | None = None
     ) -> AsyncIterator[Chunk]:
-        return self._chunks([self.model.intake.conversation(messages, params)])
+        return self._chunks([self.model.input_processor.conversation(messages, params)])
 
     def stats(self) -> RunStats:
-        return self.model.batcher.tally.stats()
+        return self.model.batcher.counter.stats()
 
     async def close(self) -> None:
-        """Requests that go on are cancelled, threads stop, and a recording is written."""
+        """Cancel running requests, stop the threads, write the recording."""
         await self._close(None)
 
     async def __aenter__(self) -> AsyncLLM:
@@ -82,23 +82,23 @@ class AsyncLLM:
         return [request.completion() for request in requests]
 
     async def _chunks(self, requests: Sequence[Request]) -> AsyncIterator[Chunk]:
-        """Of all the requests, as they come, until the last has ended."""
-        inbox: asyncio.Queue[Chunk | BaseException] = asyncio.Queue()
+        """Chunks of all requests in order of arrival, until the last request has finished."""
+        events: asyncio.Queue[Chunk | BaseException] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
-        def tell(news: Chunk | BaseException) -> None:
-            loop.call_soon_threadsafe(inbox.put_nowait, news)
+        def callback(event: Chunk | BaseException) -> None:
+            loop.call_soon_threadsafe(events.put_nowait, event)
 
-        going_on = len(requests)
+        unfinished = len(requests)
         try:
             for request in requests:
-                self._worker.submit(request, tell)
-            while going_on:
-                news = await inbox.get()
-                if isinstance(news, BaseException):
-                    raise news
-                yield news
-                going_on -= news.finish_reason is not None
+                self._worker.submit(request, callback)
+            while unfinished:
+                event = await events.get()
+                if isinstance(event, BaseException):
+                    raise event
+                yield event
+                unfinished -= event.finish_reason is not None
             for request in requests:
                 if request.failure is not None:
                     raise request.failure

@@ -1,4 +1,4 @@
-"""What a request gives back: pieces while it runs, and the whole at the end."""
+"""The output of a request: chunks while it runs, the completion at the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FinishReason = Literal["stop", "length", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What one step brought one request. All texts together are the completion's text."""
+    """The output of one step for one request. All texts together are the completion's text."""
 
     text: str  # new text, perhaps none: half a character or a possible stop string is held back
     token: int | None  # None: the request ended without one

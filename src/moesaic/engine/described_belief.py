@@ -7,9 +7,9 @@ from moesaic.policies.belief import Belief
 from moesaic.policies.costs import Costs
 
 
-def described_belief(physics: Physics, most: int) -> Belief:
+def described_belief(physics: Physics, max_tokens: int) -> Belief:
     """What a machine description says of up to so many tokens per expert."""
-    topology, counts = physics.topology, range(1, most + 1)
+    topology, counts = physics.topology, range(1, max_tokens + 1)
 
     def points(device: int, placement: int) -> dict[int, int]:
         name, where = topology.devices[device].name, topology.placements[placement].name
@@ -18,7 +18,7 @@ def described_belief(physics: Physics, most: int) -> Belief:
     return Belief.of(
         Costs.stated(
             topology,
-            most,
+            max_tokens,
             points,
             lambda device: physics.first_ns(topology.devices[device].name),
             lambda link: physics.move_ns(topology.links[link].name),

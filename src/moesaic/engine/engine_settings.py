@@ -29,7 +29,7 @@ _THREADS_PER_CORE = 4  # more only wait for each other, and thousands end the pr
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Policies, precision and room; what fits is the memory plan's business."""
+    """Policies, precision and capacity; whether it fits is checked by the memory plan."""
 
     policies: PolicySet = field(default_factory=PolicySet)
     dtype: str = "auto"  # what everything but the experts is computed in; auto: as published
@@ -45,8 +45,8 @@ class EngineSettings:
     max_sequences: int = 8  # at once
     max_step_tokens: int = 512  # longer prompts are fed in pieces
     threads: int | None = None  # None: every core
-    belief: str = "measured"  # what the brain thinks things cost
-    checked: bool = False  # prove every plan legal while running
+    belief: str = "measured"  # where the brain's cost estimates come from
+    checked: bool = False  # check every plan while running
 
     def __post_init__(self) -> None:
         for kind, name, known in (
@@ -66,7 +66,7 @@ class EngineSettings:
         self._check_threads()
         check_together(self.policies)
         check_real(self.policies, self.capabilities)
-        self._check_room()
+        self._check_memory()
 
     def with_system(self, system: System) -> EngineSettings:
         return replace(self, policies=system.policies)
@@ -100,15 +100,15 @@ class EngineSettings:
         if self.threads is None:
             return
         cores = usable_cores()
-        most = _THREADS_PER_CORE * cores
-        if self.threads > most:
+        limit = _THREADS_PER_CORE * cores
+        if self.threads > limit:
             there = "1 core" if cores == 1 else f"{cores} cores"
             raise ImpossibleSetting(
-                f"threads is {self.threads}; this process may use {there}, and more than {most} "
-                f"threads would only wait for each other: use {most} or fewer, or leave it out"
+                f"threads is {self.threads}; this process may use {there}, and more than {limit} "
+                f"threads would only wait for each other: use {limit} or fewer, or leave it out"
             )
 
-    def _check_room(self) -> None:
+    def _check_memory(self) -> None:
         if self.cache_ratio is not None and not 0.0 <= self.cache_ratio <= 1.0:
             raise ImpossibleSetting(
                 f"cache ratio is {self.cache_ratio}; it is the share of all routed experts kept in "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moesaic.core.errors import MoesaicError
-from moesaic.hardware.load import THIS, load_machine, machine_file
+from moesaic.hardware.machine_reader import THIS, load_machine, machine_file
 from moesaic.kernels.base import ExpertKernel, ExpertShape
 from moesaic.kernels.choose import make_kernel
 
@@ -18,6 +18,6 @@ def _tiles_from(dtype: str) -> int | None:
         return None
     try:
         measured = load_machine(THIS).cpu.tiles_from.get(dtype)
-    except MoesaicError:  # a damaged description is reported by whoever needs it
+    except MoesaicError:  # a damaged description is reported where it is needed
         return None
     return None if measured is None else round(measured)

@@ -1,4 +1,4 @@
-"""The engine's side of a gate policy: what it says is checked here, and how sure a model is."""
+"""The engine's side of a gate policy: checks its answers, computes the model's confidence."""
 
 from __future__ import annotations
 

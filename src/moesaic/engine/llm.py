@@ -1,4 +1,4 @@
-"""`LLM`: a model directory in, text out. One thread's; `AsyncLLM` serves many clients."""
+"""`LLM`: a model directory in, text out. Not thread-safe; `AsyncLLM` serves many clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from moesaic.engine.completion import Chunk, Completion
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.intake import Params, Prompt, Prompts
+from moesaic.engine.input_processor import Params, Prompt, Prompts
 from moesaic.engine.loading import Progress, load, settings_from
 from moesaic.engine.preparation import PathLike
 from moesaic.engine.request import Request
@@ -36,37 +36,37 @@ class LLM:
         """`model` is a directory in Hugging Face layout; without it, the bundled one is loaded.
         `options` are fields of the settings (`accelerator="emulated", cache_ratio=0.25`) or of
         their policies (`cache="mrs:alpha=0.2"`), `system` a named set of policies. `record` is the
-        file that gets a trace of the routing when the model is closed; `progress` is told how many
-        experts are loaded, and of how many."""
+        file for a routing trace, written when the model is closed; `progress` is called with the
+        number of experts loaded and the total."""
         chosen = settings_from(settings, system, options)
         self.model = load(model, chosen, record, progress)
         weakref.finalize(self, self.model.close)
         self._streams: dict[Request, deque[Chunk]] = {}
 
     def generate(self, prompts: Prompts, params: Params = None) -> list[Completion]:
-        """All prompts together, as many at once as there is room for; the answers in their order.
+        """All prompts in batches of at most `max_sequences`; the completions in their order.
         A prompt is text or a list of token ids; `params` are for all, or one for each."""
-        return self._finish(self.model.intake.requests(prompts, params))
+        return self._finish(self.model.input_processor.requests(prompts, params))
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Chunk]:
-        """The answer piece by piece. Whoever stops listening cancels the request."""
-        return self._chunks(self.model.intake.request(prompt, params))
+        """The completion chunk by chunk. Closing the iterator cancels the request."""
+        return self._chunks(self.model.input_processor.request(prompt, params))
 
     def chat(self, messages: Messages, params: SamplingParams | None = None) -> Completion:
         """The answer to a conversation: messages with role and content, the latest last."""
-        (answer,) = self._finish([self.model.intake.conversation(messages, params)])
+        (answer,) = self._finish([self.model.input_processor.conversation(messages, params)])
         return answer
 
     def stream_chat(
         self, messages: Messages, params: SamplingParams | None = None
     ) -> Iterator[Chunk]:
-        return self._chunks(self.model.intake.conversation(messages, params))
+        return self._chunks(self.model.input_processor.conversation(messages, params))
 
     def stats(self) -> RunStats:
-        return self.model.batcher.tally.stats()
+        return self.model.batcher.counter.stats()
 
     def close(self) -> None:
-        """Streams end, threads stop, and a recording is written."""
+        """End streams, stop the threads, write the recording."""
         self.model.close()
 
     def __enter__(self) -> LLM:
@@ -97,7 +97,7 @@ class LLM:
         return [request.completion() for request in requests]
 
     def _chunks(self, request: Request) -> Iterator[Chunk]:
-        """Others may step in between: what they bring this request waits for it."""
+        """Other streams may step the batcher in between: chunks of this request are queued."""
         self.model.refuse_if(self.model.closed)
         arrived = self._streams[request] = deque()
         self.model.batcher.submit(request)

@@ -15,14 +15,14 @@ from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.engine.assemble import assemble
 from moesaic.engine.batcher import Batcher
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.intake import Intake
+from moesaic.engine.input_processor import InputProcessor
 from moesaic.engine.memory.memory_plan import MemoryPlan
 from moesaic.engine.preparation import PathLike, Prepared, prepare
-from moesaic.engine.recording import RecordingBody, check_place
+from moesaic.engine.recording import RecordingBody, check_writable
 from moesaic.engine.runner import Runner
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.model_info.model_spec import ModelSpec
-from moesaic.models.load import load_decoder
+from moesaic.models.open_model import load_decoder
 from moesaic.models.tokenizer import Tokenizer
 from moesaic.policies.policy_set import POLICY_FIELDS, with_options
 from moesaic.policies.systems import load_system
@@ -39,7 +39,7 @@ class LoadedModel:
     plan: MemoryPlan
     tokenizer: Tokenizer | None
     runner: Runner
-    intake: Intake
+    input_processor: InputProcessor
     batcher: Batcher
     recording: RecordingBody | None
     threads: int  # torch's, in the thread that drives the batcher
@@ -77,7 +77,7 @@ def load_prepared(
     prepared: Prepared, record: PathLike | None = None, progress: Progress | None = None
 ) -> LoadedModel:
     if record is not None:
-        check_place(record)
+        check_writable(record)
     settings, plan, spec = prepared.settings, prepared.plan, prepared.spec
     decoder = load_decoder(prepared.opened, plan.dtype, kernel=settings.kernel)
     advance = _counting(progress, spec.num_expert_blocks)
@@ -86,20 +86,20 @@ def load_prepared(
         prepared.opened.experts,
         plan.expert_dtype,
         settings,
-        plan.room,
+        plan.capacity,
         advance=advance,
         scores=record is not None,
     )
     recording = None if record is None else RecordingBody(runner.body, record, spec)
     sampler = Sampler(prepared.eos_ids)
-    batcher = Batcher(runner, sampler, plan.room.sequences, settings.max_step_tokens, recording)
+    batcher = Batcher(runner, sampler, plan.capacity.sequences, settings.max_step_tokens, recording)
     return LoadedModel(
         spec=spec,
         settings=settings,
         plan=plan,
         tokenizer=prepared.tokenizer,
         runner=runner,
-        intake=prepared.intake,
+        input_processor=prepared.input_processor,
         batcher=batcher,
         recording=recording,
         threads=torch.get_num_threads(),

@@ -1,4 +1,4 @@
-"""The text of one request while it is generated: from tokens to what may be shown."""
+"""The text of one request while it is generated: detokenizing and stop strings."""
 
 from __future__ import annotations
 

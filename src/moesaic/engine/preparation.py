@@ -8,17 +8,17 @@ import os
 from dataclasses import dataclass
 
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.intake import Intake
+from moesaic.engine.input_processor import InputProcessor
 from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
 from moesaic.hardware.host import memory
 from moesaic.model_info.model_spec import ModelSpec
-from moesaic.models.bundled import model_path
-from moesaic.models.load import OpenModel, open_model, with_experts_per_token
+from moesaic.models.bundled_model import model_path
+from moesaic.models.open_model import OpenModel, open_model, with_experts_per_token
 from moesaic.models.tokenizer import Tokenizer, has_tokenizer
 from moesaic.models.tokenizer_files import read_eos_ids
 
 PathLike = str | os.PathLike[str]
-_UNKNOWN_MEMORY = 1 << 62  # where the system does not tell, nothing is refused
+_UNKNOWN_MEMORY = 1 << 62  # where the system does not say, nothing is refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Prepared:
     plan: MemoryPlan
     tokenizer: Tokenizer | None
     eos_ids: frozenset[int]
-    intake: Intake
+    input_processor: InputProcessor
 
     @property
     def spec(self) -> ModelSpec:
@@ -54,5 +54,5 @@ def prepare(model: PathLike | None, settings: EngineSettings) -> Prepared:
         plan=plan,
         tokenizer=tokenizer,
         eos_ids=eos_ids,
-        intake=Intake(spec, tokenizer, eos_ids, plan.room.length),
+        input_processor=InputProcessor(spec, tokenizer, eos_ids, plan.capacity.length),
     )

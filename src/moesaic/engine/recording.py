@@ -1,4 +1,4 @@
-"""Leaves a routing trace of a run behind: listens to what a brain hears of the routers.
+"""Records a routing trace of a run: a wrapper around the body sees every layer's routing.
 
 Every request is a document. The trace has whole steps only, and holds what the routing carries:
 the chosen experts and their weights, and the next best with their scores.
@@ -21,13 +21,13 @@ from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.report import StepReport
 from moesaic.core.routing import LayerRouting
 from moesaic.core.view import View
-from moesaic.machines.real.machine import NetworkPass
+from moesaic.machines.real.real_machine import ForwardPass
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.workloads.header import TraceHeader
 from moesaic.workloads.recorder import Recorder
 
 
-def check_place(path: str | os.PathLike[str]) -> None:
+def check_writable(path: str | os.PathLike[str]) -> None:
     """Raise `ImpossibleSetting` unless a file can be written there."""
     target = Path(path)
     if target.is_dir():
@@ -43,12 +43,12 @@ def check_place(path: str | os.PathLike[str]) -> None:
 
 
 class RecordingBody:
-    """A body that does what `body` does, and listens to what its brain is asked. Say what a step's
-    tokens are with `begin`; tell of a request's end with `end`. The file appears with `close`,
-    unless something failed before."""
+    """Forwards everything to `body` and records the routing its brain is given. `begin` names the
+    tokens of the next step, `end` closes a request's document. `close` writes the file, unless
+    something failed before."""
 
     def __init__(
-        self, body: Body[NetworkPass], path: str | os.PathLike[str], spec: ModelSpec
+        self, body: Body[ForwardPass], path: str | os.PathLike[str], spec: ModelSpec
     ) -> None:
         self._body, self._path, self._spec = body, path, spec
         self._recorder: Recorder | None = None  # opened when the first routing shows its shape
@@ -90,8 +90,8 @@ class RecordingBody:
             raise
 
     def abandon(self, error: BaseException) -> None:
-        """The step will not be finished. An interruption is no failure: what came before it is
-        as true as ever."""
+        """The step will not be finished. An interruption is no failure: earlier steps stay
+        recorded."""
         if isinstance(error, Exception):
             self.discard(error)
         elif self._recorder is not None:
@@ -115,8 +115,8 @@ class RecordingBody:
     def capabilities(self) -> Capabilities:
         return self._body.capabilities
 
-    def step(self, work: NetworkPass, brain: Decider) -> StepReport:
-        return self._body.step(work, _Listening(brain, self._hear))
+    def step(self, work: ForwardPass, brain: Decider) -> StepReport:
+        return self._body.step(work, _RecordingBrain(brain, self._on_routing))
 
     def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
         return self._body.probe(device, tokens, experts, placement)
@@ -124,7 +124,7 @@ class RecordingBody:
     def probe_transfer(self, link: str | None = None) -> int:
         return self._body.probe_transfer(link)
 
-    def _hear(self, routing: LayerRouting) -> None:
+    def _on_routing(self, routing: LayerRouting) -> None:
         if self._closed:
             return
         if self._recorder is None:
@@ -156,13 +156,13 @@ class RecordingBody:
         )
 
 
-class _Listening:
-    """A brain that passes everything on, and lets `hear` know of every routing first."""
+class _RecordingBrain:
+    """A brain that forwards everything, after calling `on_routing` with every routing."""
 
-    def __init__(self, brain: Decider, hear: Callable[[LayerRouting], None]) -> None:
-        self._brain, self._hear = brain, hear
+    def __init__(self, brain: Decider, on_routing: Callable[[LayerRouting], None]) -> None:
+        self._brain, self._on_routing = brain, on_routing
         self.look_ahead, self.learn = brain.look_ahead, brain.learn
 
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
-        self._hear(routing)
+        self._on_routing(routing)
         return self._brain.decide(routing, view)

@@ -1,6 +1,6 @@
-"""One request from asking to its end: its tokens, its place in the KV cache, its text, its times.
+"""One request from submission to its end: its tokens, its KV cache slot, its text, its times.
 
-Knows nothing of other requests; the batcher feeds it to the model and hands it the tokens.
+Knows nothing of other requests; the batcher schedules its tokens and passes the sampled ones on.
 """
 
 from __future__ import annotations
@@ -12,52 +12,52 @@ from moesaic.core.errors import MoesaicError
 from moesaic.core.units import NS_PER_S
 from moesaic.engine.completion import Chunk, Completion, FinishReason, Timings
 from moesaic.engine.output_text import OutputText
-from moesaic.engine.sampling.row_state import RowState
 from moesaic.engine.sampling.sampled import Sampled
 from moesaic.engine.sampling.sampling_params import SamplingParams
+from moesaic.engine.sampling.sampling_state import SamplingState
 
 
 @dataclass(slots=True, eq=False)
 class Request:
     id: int
     prompt: tuple[int, ...]
-    row: RowState
-    most: int  # tokens that may be generated: what was asked for, or what the context leaves
+    sampling: SamplingState
+    max_new_tokens: int  # params.max_tokens, or what the context leaves
     eos: frozenset[int]  # tokens that end it
     output: OutputText
     slot: int | None = None  # of the KV cache, while it runs
-    fed: int = 0  # tokens the KV cache remembers
-    attempt: int = 0  # how often the gate had the next token run again
+    computed_tokens: int = 0  # tokens in the KV cache
+    attempt: int = 0  # how often the gate rejected the next token
     sampled: list[Sampled] = field(default_factory=list)
     finish_reason: FinishReason | None = None
-    failure: MoesaicError | None = None  # why it was cancelled, if for a reason of its own
+    failure: MoesaicError | None = None  # why it was cancelled, unless by its client
     submitted_ns: int = field(default_factory=perf_counter_ns)
     first_token_ns: int | None = None
     finished_ns: int | None = None
 
     @property
     def params(self) -> SamplingParams:
-        return self.row.params
+        return self.sampling.params
 
     @property
-    def reading(self) -> bool:
-        """Whether some of the prompt is still to be fed."""
-        return self.fed < len(self.prompt)
+    def prefilling(self) -> bool:
+        """Whether some of the prompt is not computed yet."""
+        return self.computed_tokens < len(self.prompt)
 
     @property
-    def unfed(self) -> int:
-        """Tokens the model has not seen: of the prompt, or the last one generated."""
-        return len(self.row.seen) - self.fed
+    def pending_tokens(self) -> int:
+        """Tokens not computed yet: of the prompt, or the last one generated."""
+        return len(self.sampling.seen) - self.computed_tokens
 
     def next_tokens(self, count: int) -> list[int]:
-        return self.row.seen[self.fed : self.fed + count].tolist()
+        return self.sampling.seen[self.computed_tokens : self.computed_tokens + count].tolist()
 
     def accept(self, sampled: Sampled) -> Chunk:
-        """The next token, and what follows from it."""
+        """Append the next token; the chunk to output."""
         now = perf_counter_ns()
         if self.first_token_ns is None:
             self.first_token_ns = now
-        self.row.append(sampled.token)
+        self.sampling.append(sampled.token)
         self.sampled.append(sampled)
         text = self._advance(sampled.token)
         if self.finish_reason is not None:
@@ -66,14 +66,14 @@ class Request:
         return Chunk(text, sampled.token, self.finish_reason, wanted)
 
     def cancel(self, failure: MoesaicError | None = None) -> Chunk:
-        """It ends here."""
-        assert self.finish_reason is None, "only what goes on can be cancelled"
+        """End the request now."""
+        assert self.finish_reason is None, "a finished request cannot be cancelled"
         self.finish_reason, self.failure = "cancelled", failure
         self.finished_ns = perf_counter_ns()
         return Chunk("", None, "cancelled")
 
     def completion(self) -> Completion:
-        assert self.finish_reason is not None, "the request goes on"
+        assert self.finish_reason is not None, "the request is still running"
         return Completion(
             prompt_tokens=self.prompt,
             tokens=tuple(sampled.token for sampled in self.sampled),
@@ -84,7 +84,7 @@ class Request:
         )
 
     def _advance(self, token: int) -> str:
-        """Sets the finish reason, if there is one; returns the text to show."""
+        """Sets the finish reason, if there is one; returns the text to output."""
         if token in self.eos:  # it has no text
             self.finish_reason = "stop"
             return self.output.finish().text
@@ -92,14 +92,14 @@ class Request:
         if shown.stopped:
             self.finish_reason = "stop"
             return shown.text
-        if self.row.generated < self.most:
+        if self.sampling.generated < self.max_new_tokens:
             return shown.text
         last = self.output.finish()  # a stop string may come to light with it
         self.finish_reason = "stop" if last.stopped else "length"
         return shown.text + last.text
 
     def _timings(self) -> Timings:
-        assert self.finished_ns is not None, "a request that has finished did so at some time"
+        assert self.finished_ns is not None, "a finished request has a finish time"
         total_s = (self.finished_ns - self.submitted_ns) / NS_PER_S
         if self.first_token_ns is None:
             return Timings(None, None, total_s)

@@ -25,7 +25,7 @@ class RunStats:
     rerun_tokens: int = 0  # rejected by the gate and run again
 
 
-class Tally:
+class StatsCounter:
     """Adds up a runner's steps."""
 
     def __init__(self, runner: Runner) -> None:
@@ -37,16 +37,16 @@ class Tally:
 
     def add_step(self, prompt_tokens: int) -> None:
         """The one just done; `prompt_tokens` of its tokens belong to prompts."""
-        report, costs = self._runner.report, self._runner.machine.costs
+        report, times = self._runner.report, self._runner.machine.times
         assert report is not None, "a step has been done"
         self._steps += 1
-        self._step_ns += costs.step_ns
+        self._step_ns += times.step_ns
         self._prompt_tokens += prompt_tokens
         self._hits += sum(layer.hits for layer in report.layers)
         self._active += sum(layer.active for layer in report.layers)
         if not prompt_tokens:
             self._decode_steps += 1
-            self._overhead_ns += costs.overhead_ns
+            self._overhead_ns += times.overhead_ns
             self._decode_layers += len(report.layers)
 
     def add_generated(self, tokens: int) -> None:

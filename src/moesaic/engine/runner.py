@@ -14,8 +14,8 @@ from moesaic.core.confidence import Confidence
 from moesaic.core.report import StepReport
 from moesaic.core.step import Step
 from moesaic.engine.gating import expert_counts, rejected
-from moesaic.machines.real.machine import NetworkPass, RealMachine, Replay
-from moesaic.models.decoder import Decoder, Walk
+from moesaic.machines.real.real_machine import ForwardPass, RealMachine, Replay
+from moesaic.models.decoder import Decoder, ForwardGenerator
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.token_batch import Segment
 from moesaic.policies.brain import Brain
@@ -25,10 +25,10 @@ from moesaic.policies.schedule.base import Schedule
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class SequenceInput:
     """New tokens of the sequence in one slot of the KV cache. Logits are wanted for the last one,
-    or for `all_logits` of them. `prompt`: whether they are a piece of a prompt, which several
-    tokens are taken for unless it is said; `attempt`: how often they were run and rejected."""
+    or for `all_logits` of them. `prompt`: whether they are a piece of a prompt, by default
+    true of several tokens; `attempt`: how often they were run and rejected."""
 
     slot: int
     tokens: Sequence[int]
@@ -52,47 +52,49 @@ class Runner:
         gate: Gate | None = None,
     ) -> None:
         self.decoder, self.machine, self.brain, self.cache = decoder, machine, brain, cache
-        self.body: Body[NetworkPass] = machine  # or something that listens to it
+        self.body: Body[ForwardPass] = machine  # or a wrapper that records it
         self._schedules = schedules  # by phase
         self.gate = Full(decoder.architecture.spec.top_k) if gate is None else gate
         self._counts: NDArray[np.int64] | None = None  # experts per token of the last step
         self.report: StepReport | None = None  # of the last step
 
-    def step(self, feeds: Sequence[Feed], replay: Replay | None = None) -> torch.Tensor:
-        """One pass; returns the wanted logits [rows, vocabulary], in the order of the feeds. A step
-        that fails or is interrupted leaves the sequences as they were."""
-        described = self.describe(feeds)
+    def step(self, inputs: Sequence[SequenceInput], replay: Replay | None = None) -> torch.Tensor:
+        """One pass; returns the wanted logits [rows, vocabulary], in the order of the inputs. A
+        step that fails or is interrupted leaves the sequences as they were."""
+        described = self.describe(inputs)
         self.brain.schedule = self._schedules[described.phase]
-        self._counts = expert_counts(self.gate, _gate_step(feeds))
-        lengths = [self.cache.length(feed.slot) for feed in feeds]
+        self._counts = expert_counts(self.gate, _gate_step(inputs))
+        lengths = [self.cache.length(sequence.slot) for sequence in inputs]
         try:
             with torch.inference_mode():
-                work = NetworkPass(described, self._walk(feeds, self._counts), replay)
+                work = ForwardPass(described, self._forward(inputs, self._counts), replay)
                 self.report = self.body.step(work, self.brain)
             return self.machine.output
         except BaseException:
-            for feed, length in zip(feeds, lengths, strict=True):
-                self.cache.truncate(feed.slot, length)
+            for sequence, length in zip(inputs, lengths, strict=True):
+                self.cache.truncate(sequence.slot, length)
             raise
 
-    def describe(self, feeds: Sequence[Feed]) -> Step:
-        """What a step with these feeds would be, as the sequences stand now."""
-        return Step.of((len(feed.tokens), self.cache.length(feed.slot)) for feed in feeds)
+    def describe(self, inputs: Sequence[SequenceInput]) -> Step:
+        """What a step with these inputs would be, as the sequences stand now."""
+        return Step.of(
+            (len(sequence.tokens), self.cache.length(sequence.slot)) for sequence in inputs
+        )
 
-    def take_back(
-        self, feeds: Sequence[Feed], which: list[int], confidence: Confidence
+    def roll_back(
+        self, inputs: Sequence[SequenceInput], which: list[int], confidence: Confidence
     ) -> list[int]:
         """Which of the sequences `which` of the last step must run their last token again, by the
-        gate; `confidence` is of all. The KV cache forgets those tokens."""
+        gate; `confidence` is of all. Those tokens are removed from the KV cache."""
         if not self.gate.reruns or self._counts is None:
             return []
-        last = self._counts[np.cumsum([len(feed.tokens) for feed in feeds]) - 1]
+        last = self._counts[np.cumsum([len(sequence.tokens) for sequence in inputs]) - 1]
         asked = [i for i in which if last[i] < self.gate.top_k]  # with all experts it stands
-        step = _gate_step(feeds).sequences(asked)
+        step = _gate_step(inputs).sequences(asked)
         judged = rejected(self.gate, step, confidence.rows(asked))
         again = [i for i, rejects in zip(asked, judged, strict=True) if rejects]
         for number in again:
-            slot = feeds[number].slot
+            slot = inputs[number].slot
             self.cache.truncate(slot, self.cache.length(slot) - 1)
         return again
 
@@ -101,36 +103,38 @@ class Runner:
         """Over the link, since the beginning."""
         return self.machine.bytes_moved
 
-    def forget(self, slot: int) -> None:
+    def free_slot(self, slot: int) -> None:
         """The sequence in this slot has ended."""
         self.cache.truncate(slot, 0)
 
     def close(self) -> None:
         self.machine.close()
 
-    def _walk(self, feeds: Sequence[Feed], counts: NDArray[np.int64] | None) -> Walk:
-        tokens = torch.tensor([token for feed in feeds for token in feed.tokens])
-        segments = [Segment(feed.slot, len(feed.tokens)) for feed in feeds]
+    def _forward(
+        self, inputs: Sequence[SequenceInput], counts: NDArray[np.int64] | None
+    ) -> ForwardGenerator:
+        tokens = torch.tensor([token for sequence in inputs for token in sequence.tokens])
+        segments = [Segment(sequence.slot, len(sequence.tokens)) for sequence in inputs]
         used = None if counts is None else torch.from_numpy(counts)
-        hidden = yield from self.decoder.walk(tokens, segments, self.cache, used)
-        if len(hidden) > len(feeds):
-            hidden = hidden[_wanted_rows(feeds)]
+        hidden = yield from self.decoder.forward_by_layer(tokens, segments, self.cache, used)
+        if len(hidden) > len(inputs):
+            hidden = hidden[_wanted_rows(inputs)]
         return self.decoder.logits(hidden)
 
 
-def _gate_step(feeds: Sequence[Feed]) -> GateStep:
+def _gate_step(inputs: Sequence[SequenceInput]) -> GateStep:
     return GateStep(
-        tuple(len(feed.tokens) for feed in feeds),
-        tuple(feed.of_prompt for feed in feeds),
-        tuple(feed.attempt for feed in feeds),
+        tuple(len(sequence.tokens) for sequence in inputs),
+        tuple(sequence.of_prompt for sequence in inputs),
+        tuple(sequence.attempt for sequence in inputs),
     )
 
 
-def _wanted_rows(feeds: Sequence[Feed]) -> list[int]:
+def _wanted_rows(inputs: Sequence[SequenceInput]) -> list[int]:
     rows: list[int] = []
     start = 0
-    for feed in feeds:
-        end = start + len(feed.tokens)
-        rows += range(start, end) if feed.all_logits else [end - 1]
+    for sequence in inputs:
+        end = start + len(sequence.tokens)
+        rows += range(start, end) if sequence.all_logits else [end - 1]
         start = end
     return rows

@@ -1,4 +1,4 @@
-"""A thread that drives a batcher for others: they leave orders and are told what comes of them."""
+"""A thread that drives a batcher: clients queue commands and get results through callbacks."""
 
 from __future__ import annotations
 
@@ -12,106 +12,106 @@ from moesaic.engine.completion import Chunk
 from moesaic.engine.loading import LoadedModel
 from moesaic.engine.request import Request
 
-Tell = Callable[[Chunk | BaseException], None]  # called in the worker's thread
-_Order = Callable[[], None]
+Callback = Callable[[Chunk | BaseException], None]  # called in the worker's thread
+_Command = Callable[[], None]
 
 
 class Worker:
-    """Orders are carried out between steps, in order. Every request is told of its end: by a chunk
-    with a finish reason, or by the error that ended it. `tell` raises `RuntimeError` where nobody
-    listens any more, which cancels the request."""
+    """Commands run between steps, in order. The last event of every request is a chunk with a
+    finish reason, or the error that ended it. A callback that raises `RuntimeError` (its event loop
+    is closed) cancels the request."""
 
     def __init__(self, model: LoadedModel) -> None:
         self._model, self._batcher = model, model.batcher
-        self._listeners: dict[Request, Tell] = {}
-        self._orders: SimpleQueue[_Order | None] = SimpleQueue()  # None: the last one
-        self._lock = threading.Lock()  # nothing is ordered after the last order
+        self._callbacks: dict[Request, Callback] = {}
+        self._commands: SimpleQueue[_Command | None] = SimpleQueue()  # None: shut down
+        self._lock = threading.Lock()  # no command follows the shutdown
         self._closed = False
-        self._untold: BaseException | None = None  # an error that came while nobody listened
+        self._unreported: BaseException | None = None  # an error while there were no requests
         self._thread = threading.Thread(target=self._work, name="moesaic-batcher", daemon=True)
         self._thread.start()
 
-    def submit(self, request: Request, tell: Tell) -> None:
+    def submit(self, request: Request, callback: Callback) -> None:
         with self._lock:
             self._model.refuse_if(self._closed)
-            self._orders.put(lambda: self._accept(request, tell))
+            self._commands.put(lambda: self._accept(request, callback))
 
     def cancel(self, request: Request) -> None:
-        """Nobody listens to it any more."""
+        """No event of it is reported any more."""
         with self._lock:
             if not self._closed:
-                self._orders.put(lambda: self._drop(request))
+                self._commands.put(lambda: self._drop(request))
 
     def close(self) -> None:
-        """Cancels what goes on, and waits for the thread. Raises what nobody was told of."""
+        """Cancels running requests and joins the thread. Raises an error that no callback got."""
         with self._lock:
             if not self._closed:
                 self._closed = True
-                self._orders.put(None)
+                self._commands.put(None)
         self._thread.join()
-        untold, self._untold = self._untold, None
-        if untold is not None:
-            raise untold
+        unreported, self._unreported = self._unreported, None
+        if unreported is not None:
+            raise unreported
 
     def _work(self) -> None:
-        news: Chunk | BaseException = Chunk("", None, "cancelled")
+        event: Chunk | BaseException = Chunk("", None, "cancelled")
         try:
             torch.set_num_threads(self._model.threads)  # of this thread only
             while self._advance():
                 pass
             self._batcher.cancel_all()
         except BaseException as error:
-            news = error
+            event = error
         with self._lock:
             self._closed = True
-        while not self._orders.empty():  # after an error: those who were not heard yet
-            if (order := self._orders.get()) is not None:
-                order()
-        self._tell_all(news)
+        while not self._commands.empty():  # after an error: commands still queued
+            if (command := self._commands.get()) is not None:
+                command()
+        self._notify_all(event)
 
     def _advance(self) -> bool:
-        """Orders, then a step. What fails ends all requests, not the thread: a client who leaves
-        ends a recorded document, too. False: there was the last order."""
+        """Commands, then a step. An error ends all requests, not the thread. A command can fail:
+        cancelling a request writes its recorded document. False: shut down."""
         try:
-            if not self._carry_out_orders():
+            if not self._process_commands():
                 return False
             for request, chunk in self._batcher.step():
-                self._tell(request, chunk)
+                self._notify(request, chunk)
         except BaseException as error:
             self._batcher.cancel_all()
-            self._tell_all(error)
+            self._notify_all(error)
         return True
 
-    def _carry_out_orders(self) -> bool:
-        """Waits for one if there is nothing else to do. False: that was the last one."""
-        while self._batcher.idle or not self._orders.empty():
-            order = self._orders.get()
-            if order is None:
+    def _process_commands(self) -> bool:
+        """Blocks while there are no requests. False: shut down."""
+        while self._batcher.idle or not self._commands.empty():
+            command = self._commands.get()
+            if command is None:
                 return False
-            order()
+            command()
         return True
 
-    def _accept(self, request: Request, tell: Tell) -> None:
-        self._listeners[request] = tell
+    def _accept(self, request: Request, callback: Callback) -> None:
+        self._callbacks[request] = callback
         self._batcher.submit(request)
 
     def _drop(self, request: Request) -> None:
-        self._listeners.pop(request, None)
+        self._callbacks.pop(request, None)
         self._batcher.cancel(request)
 
-    def _tell(self, request: Request, news: Chunk | BaseException) -> None:
-        tell = self._listeners.get(request)
-        if tell is None:
+    def _notify(self, request: Request, event: Chunk | BaseException) -> None:
+        callback = self._callbacks.get(request)
+        if callback is None:
             return
-        if isinstance(news, BaseException) or news.finish_reason is not None:
-            del self._listeners[request]
+        if isinstance(event, BaseException) or event.finish_reason is not None:
+            del self._callbacks[request]
         try:
-            tell(news)
+            callback(event)
         except RuntimeError:
             self._drop(request)
 
-    def _tell_all(self, news: Chunk | BaseException) -> None:
-        if isinstance(news, BaseException) and not self._listeners:
-            self._untold = news
-        for request in list(self._listeners):
-            self._tell(request, news)
+    def _notify_all(self, event: Chunk | BaseException) -> None:
+        if isinstance(event, BaseException) and not self._callbacks:
+            self._unreported = event
+        for request in list(self._callbacks):
+            self._notify(request, event)

@@ -1,4 +1,4 @@
-"""What this computer has, as its kernel tells: processor, memory, huge pages, GPUs.
+"""What this computer has, as its kernel reports: processor, memory, huge pages, GPUs.
 
 Needs no other package and measures nothing. Every function reads below `root`; what is missing
 or may not be read is None or empty, never an error: on a system without /proc little is known,
@@ -103,7 +103,7 @@ def huge_pages(root: Path = ROOT) -> str | None:
 
 
 def huge_pages_on_request(root: Path = ROOT) -> bool:
-    """The system's setting, unless whoever started this process switched them off for it."""
+    """The system's setting, unless the parent process switched them off for it."""
     off = fields(read(root / "proc/self/status")).get("THP_enabled") == "0"
     return huge_pages(root) in ("always", "madvise") and not off
 

@@ -45,7 +45,7 @@ class PlacementSpec(Checked):
 class ResourceSpec(Checked):
     """Bandwidth that several lanes (devices and links) draw on while they work; each number says
     how much one draws at full speed. Where all of them want more than there is, `proportional`
-    slows everybody alike, and `priority` serves the lanes in `first` before the others."""
+    slows all of them alike, and `priority` serves the lanes in `first` before the others."""
 
     rule: str
     bandwidth_gb_s: Positive

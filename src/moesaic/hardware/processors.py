@@ -1,4 +1,4 @@
-"""What computes: the GPU, the CPU, and any other device with units that multiply."""
+"""Processors: the GPU, the CPU, and any other device with compute units."""
 
 from __future__ import annotations
 

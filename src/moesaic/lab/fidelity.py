@@ -10,16 +10,16 @@ from statistics import median
 
 from moesaic.engine.assemble import on_store
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory.capacity import Room
+from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.memory.memory_plan import plan_memory
 from moesaic.hardware.host import memory
-from moesaic.hardware.spec import MachineSpec
+from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.lab.replayed_run import replay_steps
 from moesaic.lab.simulate.result import Result
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate, workload
 from moesaic.lab.simulate.workload import choose_workload
-from moesaic.machines.real.store import ExpertStore
+from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.decoder import Decoder
 from moesaic.policies.systems import load_system
@@ -57,7 +57,7 @@ def needed_memory(spec: ModelSpec, settings: EngineSettings, ratios: Sequence[fl
 
 
 def routing(spec: ModelSpec, machine: MachineSpec, steps: int) -> TraceSource:
-    """Synthetic routing for the model, long enough; the same whoever asks."""
+    """Synthetic routing for the model, long enough; the same for both bodies."""
     return choose_workload(None, Settings(spec, machine, tokens=steps, warmup=WARMUP)).source
 
 
@@ -85,15 +85,15 @@ def compare_bodies(
     systems: Sequence[str] = SYSTEMS,
     ratios: Sequence[float] = RATIOS,
     steps: int = 48,
-    tell: Callable[[Comparison], None] = lambda row: None,
+    report: Callable[[Comparison], None] = lambda row: None,
 ) -> list[Comparison]:
-    """Every system at every cache ratio; `tell` is told each row when it is there."""
+    """Every system at every cache ratio; `report` is called with each row."""
     rows = []
     for ratio in ratios:
         for system in systems:
             row = _compare(decoder, store, machine, source, base, system, ratio, steps)
             rows.append(row)
-            tell(row)
+            report(row)
     return rows
 
 
@@ -112,7 +112,7 @@ def _compare(
     engine = replace(base, max_step_tokens=8).with_system(load_system(system))
     length = settings.warmup_steps + settings.steps
     counts = popularity(source, settings.profile_tokens)
-    runner = on_store(decoder, store, engine, Room(settings.slots, 1, length), counts)
+    runner = on_store(decoder, store, engine, Capacity(settings.slots, 1, length), counts)
     try:
         measured = replay_steps(runner, workload(settings, source), settings.warmup_steps)
     finally:

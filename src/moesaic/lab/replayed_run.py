@@ -10,8 +10,8 @@ from statistics import median
 
 from moesaic.core.report import StepReport
 from moesaic.core.units import NS_PER_S
-from moesaic.engine.runner import Feed, Runner
-from moesaic.machines.real.machine import Costs
+from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.machines.real.real_machine import StepTimes
 from moesaic.workloads.steps import StepRouting
 
 
@@ -20,7 +20,7 @@ class Measured:
     """Steps of a real run: what each reported, and where its time went."""
 
     reports: list[StepReport] = field(default_factory=list)
-    costs: list[Costs] = field(default_factory=list)
+    times: list[StepTimes] = field(default_factory=list)
     bytes_moved: int = 0
 
     @property
@@ -38,11 +38,11 @@ class Measured:
 
     def overhead_us(self, layers: int) -> float:
         """The engine's own time per routed layer: the median step's."""
-        return median(cost.overhead_ns for cost in self.costs) / layers / 1000
+        return median(cost.overhead_ns for cost in self.times) / layers / 1000
 
     def router_us(self, layers: int) -> float:
         """Norms and routers, the same way."""
-        return median(cost.router_ns for cost in self.costs) / layers / 1000
+        return median(cost.router_ns for cost in self.times) / layers / 1000
 
 
 def replay_steps(
@@ -57,25 +57,25 @@ def replay_steps(
     for number, routed in enumerate(steps):
         if number == warmup:
             before = runner.bytes_moved
-        feeds = _feeds(runner, routed, number)
-        runner.step(feeds, routed.layer)
+        inputs = _inputs(runner, routed, number)
+        runner.step(inputs, routed.layer)
         if number >= warmup:
             assert runner.report is not None, "a step was just done"
             measured.reports.append(runner.report)
-            measured.costs.append(runner.machine.costs)
+            measured.times.append(runner.machine.times)
         advance(1)
     measured.bytes_moved = runner.bytes_moved - before
     for slot in range(runner.cache.slots):
-        runner.forget(slot)
+        runner.free_slot(slot)
     return measured
 
 
-def _feeds(runner: Runner, routed: StepRouting, number: int) -> list[Feed]:
+def _inputs(runner: Runner, routed: StepRouting, number: int) -> list[SequenceInput]:
     vocabulary = runner.decoder.architecture.spec.vocab_size
-    feeds = []
+    inputs = []
     for slot, (count, _) in enumerate(routed.step.sequences):
         if count > 1 or runner.cache.length(slot) + count > runner.cache.max_length:
-            runner.forget(slot)
+            runner.free_slot(slot)
         first = 31 * number + 7 * slot
-        feeds.append(Feed(slot, [(first + i) % vocabulary for i in range(count)]))
-    return feeds
+        inputs.append(SequenceInput(slot, [(first + i) % vocabulary for i in range(count)]))
+    return inputs

@@ -9,7 +9,7 @@ from typing import Any
 
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.memory_plan import MemoryPlan
-from moesaic.hardware.spec import MachineSpec
+from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.lab.simulate.result import Result
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
@@ -24,24 +24,24 @@ _PROFILE_TOKENS = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class SpeedEstimate:
     decode: Result  # one sequence
     prefill: Result  # one prompt, as long as a step takes
 
 
-def predict(
+def estimate_speed(
     spec: ModelSpec,
     settings: EngineSettings,
     plan: MemoryPlan,
     machine: MachineSpec,
     measured: bool = False,
-) -> Prediction:
-    """`measured`: the description is of a machine without a GPU, where `gpu` is who computes
+) -> SpeedEstimate:
+    """`measured`: the description is of a machine without a GPU, where `gpu` is the device of
     attention. Raises ImpossibleSetting where the machine is too small or a rate is not stated."""
     decode, prefill = (
         simulated(spec, settings, plan, machine, phase, measured) for phase in ("decode", "prefill")
     )
-    return Prediction(_run(decode), _run(prefill))
+    return SpeedEstimate(_run(decode), _run(prefill))
 
 
 def simulated(
@@ -60,9 +60,9 @@ def simulated(
         policies = PolicySet.of(schedule=schedule, cache="pinned", prefetch="none")
         cache_ratio = 0.0
     else:
-        policies = settings.policies.given_slots(plan.room.slots)
+        policies = settings.policies.given_slots(plan.capacity.slots)
         cache_ratio = plan.cache_ratio
-    length = min(settings.max_step_tokens, plan.room.length)
+    length = min(settings.max_step_tokens, plan.capacity.length)
     return Settings(
         spec,
         machine,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from moesaic.core.capabilities import Capabilities
 from moesaic.core.offloading import CPU, GPU
-from moesaic.hardware import load as machine_files
+from moesaic.hardware import machine_reader as machine_files
 from moesaic.kernels.instruction_sets import KERNELS
 
 NONE = Capabilities(

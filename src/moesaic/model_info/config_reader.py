@@ -2,7 +2,7 @@
 
 Knows JSON values, not architectures. Nothing is filled in silently: what may be absent is
 asked for by an explicit method. Nothing is skipped silently either: `unread` has the fields that
-no method was asked for.
+no method has read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ConfigReader:
         return self._fields.get(field)
 
     def unread(self) -> dict[str, Any]:
-        """The fields nobody has asked for until now."""
+        """The fields not read so far."""
         return {name: value for name, value in self._fields.items() if name not in self._read}
 
     def count(self, field: str, minimum: int = 1) -> int:

@@ -58,13 +58,13 @@ def lay_out(form: GroupFormat, hidden: int, intermediate: int) -> BlockLayout:
     for rows, columns in sizes:
         scales_at.append(end)
         end = aligned(end + rows * form.groups(columns) * SCALE_BYTES)
-    places = zip(sizes, codes_at, scales_at, strict=True)
-    gate_up, down = (MatrixPlace(*size, codes, scales) for size, codes, scales in places)
+    layouts = zip(sizes, codes_at, scales_at, strict=True)
+    gate_up, down = (MatrixPlace(*size, codes, scales) for size, codes, scales in layouts)
     return BlockLayout(gate_up, down, end)
 
 
 def block_bytes(dtype: str, hidden: int, intermediate: int) -> int:
-    """Of one packed expert, in any precision: room for whichever kernel fills it."""
+    """Of one packed expert, in any precision: enough for any kernel that fills it."""
     if dtype in FORMATS:
         rows = lay_out(FORMATS[dtype], hidden, intermediate).bytes
     else:

@@ -1,4 +1,4 @@
-"""How much memory the native kernels need beside an expert's block, for plans made in advance. The
+"""How much memory the native kernels need in addition to an expert's block, for memory plans. The
 same sums as native/layer/buffer_sizes.h, which a test compares.
 """
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 from moesaic.model_info.expert_block import FORMATS, STRIP, TILES, aligned
 
 _WAVE_ROWS, _CHUNK_TOKENS = 8192, 256
-_MOST_STRIPS, _SCRATCH = 32, 32 * 1024
+_MAX_STRIPS, _SCRATCH = 32, 32 * 1024
 _FEW_ROWS, _FEW_TOKENS = 1024, 32
 _ROW_BYTES = 64  # one token's share of a tile
 
@@ -20,7 +20,7 @@ def native_workspace(
     if dtype in FORMATS:  # what becomes codes is kept in fp32 until then
         row += _up(intermediate, STRIP) * STRIP * 4
     result = _up(hidden, STRIP) * STRIP * 4  # of a token
-    strips = min(_MOST_STRIPS, max(2 * _up(intermediate, STRIP), _up(hidden, STRIP)))
+    strips = min(_MAX_STRIPS, max(2 * _up(intermediate, STRIP), _up(hidden, STRIP)))
 
     def in_rows(rows: int, chunk: int) -> int:
         tokens_at_once = max(min(rows, chunk), 1)
@@ -28,10 +28,10 @@ def native_workspace(
         own = aligned(strips * tokens_at_once * STRIP * 4) + inputs + _SCRATCH
         return rows * row + threads * own
 
-    everybody = tokens * top_k
-    few = min(everybody, _FEW_ROWS)  # what each adds to the result waits until it can be added
+    pairs = tokens * top_k
+    few = min(pairs, _FEW_ROWS)  # what each adds to the result waits until it can be added
     needed = tokens * result + max(
-        in_rows(min(everybody, _WAVE_ROWS + _CHUNK_TOKENS), _CHUNK_TOKENS),
+        in_rows(min(pairs, _WAVE_ROWS + _CHUNK_TOKENS), _CHUNK_TOKENS),
         in_rows(few, _FEW_TOKENS) + few * result,
     )
     return needed + needed // 4 + 32 * 64

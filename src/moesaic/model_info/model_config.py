@@ -14,7 +14,7 @@ from typing import Any
 from moesaic.core.errors import BadConfig
 from moesaic.model_info.config_reader import ConfigReader
 from moesaic.model_info.model_families import FAMILIES, Family
-from moesaic.model_info.model_spec import LatentAttention, ModelSpec
+from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
 
 _TORCH_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 # Quantized checkpoints, by the precision of ours that takes about as many bytes.
@@ -121,7 +121,7 @@ def _kv_heads(config: ConfigReader) -> int:
     return kv_heads
 
 
-def _head_dim(config: ConfigReader, family: Family, latent: LatentAttention | None) -> int:
+def _head_dim(config: ConfigReader, family: Family, latent: LatentAttentionSpec | None) -> int:
     """Width of a query head: stated, or by convention hidden_size / num_attention_heads."""
     if latent is not None:
         return latent.qk_nope_head_dim + latent.qk_rope_head_dim
@@ -133,8 +133,8 @@ def _head_dim(config: ConfigReader, family: Family, latent: LatentAttention | No
     return hidden // heads
 
 
-def _latent_attention(config: ConfigReader) -> LatentAttention:
-    return LatentAttention(
+def _latent_attention(config: ConfigReader) -> LatentAttentionSpec:
+    return LatentAttentionSpec(
         kv_lora_rank=config.count("kv_lora_rank"),
         qk_rope_head_dim=config.count("qk_rope_head_dim"),
         qk_nope_head_dim=config.count("qk_nope_head_dim"),

@@ -8,7 +8,7 @@ from moesaic.core.dtypes import weight_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class LatentAttention:
+class LatentAttentionSpec:
     """Multi-head latent attention (DeepSeek-V2/V3): keys and values from one compressed vector."""
 
     kv_lora_rank: int
@@ -37,7 +37,7 @@ class ModelSpec:
     num_heads: int
     num_kv_heads: int
     head_dim: int
-    latent_attention: LatentAttention | None = None
+    latent_attention: LatentAttentionSpec | None = None
     scoring: str = "softmax"  # "softmax" | "sigmoid" | "softmax-after-topk"
     normalized_topk: bool = False
     tied_embeddings: bool = False

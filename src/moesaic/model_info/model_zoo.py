@@ -1,4 +1,4 @@
-"""Models known by name, and the one door through which a user's model comes in.
+"""Models known by name, and loading a user's model by name or path.
 
 The shapes are data (`model_zoo.toml`); reading a user's own config.json is `model_config`.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from moesaic.core.errors import BadConfig, UnknownName
 from moesaic.model_info.model_config import read_model_config
-from moesaic.model_info.model_spec import LatentAttention, ModelSpec
+from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
 
 
 def known_models() -> tuple[str, ...]:
@@ -52,5 +52,5 @@ def _spec(name: str, table: dict[str, Any]) -> ModelSpec:
     moe_layers = tuple(i for i in range(fields["num_layers"]) if i not in dense)
     latent = fields.pop("latent_attention", None)
     if latent is not None:  # TOML has no null: an absent q_lora_rank means direct queries
-        latent = LatentAttention(**{"q_lora_rank": None, **latent})
+        latent = LatentAttentionSpec(**{"q_lora_rank": None, **latent})
     return ModelSpec(name=name, moe_layers=moe_layers, latent_attention=latent, **fields)

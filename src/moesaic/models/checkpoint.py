@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from moesaic.core.errors import BadCheckpoint
-from moesaic.models.shard import DTYPES, Entry, Shard
+from moesaic.models.shard import DTYPES, Shard, TensorEntry
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
@@ -55,13 +55,13 @@ class Checkpoint:
         return self._shards[name].read(name, index)
 
     def unread(self) -> list[str]:
-        """The tensors nobody has asked for until now, in the order of the files."""
+        """The tensors not read so far, in the order of the files."""
         return [name for name in self._shards if name not in self._expected]
 
     def file_of(self, name: str) -> Path:
         return self._shards[name].path
 
-    def _find(self, name: str) -> tuple[Shard, Entry]:
+    def _find(self, name: str) -> tuple[Shard, TensorEntry]:
         if name not in self._shards:
             raise BadCheckpoint(self._source, name, "the tensor is missing")
         shard = self._shards[name]
@@ -82,8 +82,8 @@ def _files(folder: Path) -> tuple[Path, list[Path]]:
 
 def _indexed(folder: Path, index: Path) -> list[Path]:
     try:
-        places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        counts = Counter(places.values())
+        files = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        counts = Counter(files.values())
         names = sorted(str(name) for name in counts)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise BadCheckpoint(index, "weight_map", "expected file names by tensor name") from None

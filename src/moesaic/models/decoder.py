@@ -11,8 +11,8 @@ from torch.nn import functional
 from moesaic.kernels.products import linear
 from moesaic.models.architecture import Architecture
 from moesaic.models.attention import Attention
-from moesaic.models.experts import ExpertService, Routed
-from moesaic.models.feed_forward import DenseBlock, RoutedBlock
+from moesaic.models.expert_service import ExpertService, RoutedTokens
+from moesaic.models.feed_forward import DenseBlock, MoeBlock
 from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import KVCache
 from moesaic.models.norm import RmsNorm
@@ -20,14 +20,14 @@ from moesaic.models.rope import frequencies
 from moesaic.models.router import Choice
 from moesaic.models.token_batch import Segment, make_batch
 
-Walk = Generator[Routed, torch.Tensor, torch.Tensor]
+ForwardGenerator = Generator[RoutedTokens, torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
     attention_norm: RmsNorm
     attention: Attention
-    feed_forward: DenseBlock | RoutedBlock
+    feed_forward: DenseBlock | MoeBlock
 
 
 class Decoder:
@@ -46,41 +46,41 @@ class Decoder:
         self._head = head
         self._frequencies = frequencies(architecture.rope).to(embedding.device)
         blocks = (layer.feed_forward for layer in self.layers)
-        self._routed = tuple(block for block in blocks if isinstance(block, RoutedBlock))
+        self._routed = tuple(block for block in blocks if isinstance(block, MoeBlock))
 
     @property
     def dtype(self) -> torch.dtype:
         return self._embedding.dtype
 
-    def walk(
+    def forward_by_layer(
         self,
         tokens: torch.Tensor,
         segments: Sequence[Segment],
         cache: KVCache,
         counts: torch.Tensor | None = None,
-    ) -> Walk:
+    ) -> ForwardGenerator:
         """One pass over the new tokens of some sequences, which stand one after the other in
-        `tokens`. It stops at every routed layer: yields what the tokens want there and must be
-        sent the sum of their experts. Returns the hidden states [tokens, hidden] that `logits`
-        takes; the cache remembers the tokens only when all layers are done. `counts` [tokens] says
-        how many experts each token uses (None: all of top-k). Whoever drives the walk does so in
-        torch's inference mode."""
+        `tokens`. It stops at every MoE layer: yields the routed tokens and must be sent the
+        sum of their experts. Returns the hidden states [tokens, hidden] that `logits`
+        takes; the tokens count as cached only when all layers are done. `counts` [tokens] says
+        how many experts each token uses (None: all of top-k). Drive the generator in torch's
+        inference mode."""
         step = make_batch(self.architecture.rope, self._frequencies, segments, cache)
-        stream = functional.embedding(tokens, self._embedding)
+        residual = functional.embedding(tokens, self._embedding)
         for layer in self.layers:
-            stream = stream + layer.attention(layer.attention_norm(stream), step)
+            residual = residual + layer.attention(layer.attention_norm(residual), step)
             block = layer.feed_forward
             if isinstance(block, DenseBlock):
-                stream = stream + block(stream)
+                residual = residual + block(residual)
                 continue
-            routed = block.route(stream, counts)
+            routed = block.route(residual, counts)
             total = yield routed
-            if routed.beside is not None:
-                total = total + routed.beside.result()
-            stream = stream + total
+            if routed.shared_experts is not None:
+                total = total + routed.shared_experts.result()
+            residual = residual + total
         for slot, count in segments:
             cache.advance(slot, count)
-        return self._norm(stream)
+        return self._norm(residual)
 
     def forward(
         self,
@@ -90,13 +90,13 @@ class Decoder:
         experts: ExpertService,
         counts: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """A whole walk, with a service that computes the experts."""
+        """A whole forward pass, with a service that computes the experts."""
         with torch.inference_mode():
-            walk = self.walk(tokens, segments, cache, counts)
+            forward_by_layer = self.forward_by_layer(tokens, segments, cache, counts)
             try:
-                routed = next(walk)
+                routed = next(forward_by_layer)
                 while True:
-                    routed = walk.send(experts.compute(routed))
+                    routed = forward_by_layer.send(experts.compute(routed))
             except StopIteration as end:
                 hidden: torch.Tensor = end.value
                 return hidden
@@ -106,11 +106,11 @@ class Decoder:
         with torch.inference_mode():
             return linear(hidden, self._head)
 
-    def gate(self, layer: int, stream: torch.Tensor) -> Choice:
-        """A routed layer's own router applied to an earlier residual stream (`Routed.stream`):
-        what it would choose if nothing happened in between (HybriMoE section IV-C)."""
+    def gate(self, layer: int, residual: torch.Tensor) -> Choice:
+        """A MoE layer's router applied to the residual stream of an earlier layer
+        (`RoutedTokens.residual`): a forecast of its choice (HybriMoE section IV-C)."""
         with torch.inference_mode():
-            return self._routed[layer].gate(stream)
+            return self._routed[layer].gate(residual)
 
     def gate_bank(self) -> GateBank:
         """All routers together, for looking ahead."""

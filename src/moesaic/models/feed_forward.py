@@ -11,7 +11,7 @@ import torch
 
 from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.reference import feed_forward
-from moesaic.models.experts import Beside, Routed
+from moesaic.models.expert_service import RoutedTokens, SharedExperts
 from moesaic.models.linear import Linear
 from moesaic.models.norm import RmsNorm
 from moesaic.models.router import Choice, Router
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class GatedNetwork:
-    """A feed-forward every token goes through: of a dense layer, or shared beside the experts."""
+class GatedMlp:
+    """A feed-forward every token goes through: a dense layer's, or the shared experts."""
 
     shape: ExpertShape
     block: torch.Tensor  # packed as the reference kernel packs an expert
@@ -34,42 +34,42 @@ class GatedNetwork:
 @dataclass(frozen=True, slots=True)
 class DenseBlock:
     norm: RmsNorm
-    network: GatedNetwork
+    network: GatedMlp
 
-    def __call__(self, stream: torch.Tensor) -> torch.Tensor:
-        return self.network(self.norm(stream))
+    def __call__(self, residual: torch.Tensor) -> torch.Tensor:
+        return self.network(self.norm(residual))
 
 
 @dataclass(frozen=True, slots=True)
-class RoutedBlock:
-    """The router and the shared experts; the routed ones are somebody else's."""
+class MoeBlock:
+    """The router and the shared experts; the routed ones are computed by an `ExpertService`."""
 
-    layer: int  # among the routed layers
+    layer: int  # counted among the MoE layers
     norm: RmsNorm
     router: Router
-    shared: GatedNetwork | None = None
+    shared: GatedMlp | None = None
     shared_gate: Linear | None = None
     fused: NativeRouter[Choice] | None = None  # norm and router of a few tokens at once
 
-    def route(self, stream: torch.Tensor, counts: torch.Tensor | None = None) -> Routed:
+    def route(self, residual: torch.Tensor, counts: torch.Tensor | None = None) -> RoutedTokens:
         """`counts` [tokens]: how many experts each token uses; None: all of top-k."""
         began, native = perf_counter_ns(), None
-        if self.fused is not None and self.fused.takes(stream, counts):
-            native = self.fused(stream, None if counts is None else int(counts[0]))
+        if self.fused is not None and self.fused.takes(residual, counts):
+            native = self.fused(residual, None if counts is None else int(counts[0]))
             hidden, choice = native.hidden, native.choice
         else:
-            hidden = self.norm(stream)
+            hidden = self.norm(residual)
             choice = self.router(hidden, counts)
-        beside = None
+        shared_experts = None
         if self.shared is not None:
-            beside = Beside(partial(self._shared, self.shared, hidden))
-        return Routed(self.layer, hidden, stream, choice, beside, native, began)
+            shared_experts = SharedExperts(partial(self._shared, self.shared, hidden))
+        return RoutedTokens(self.layer, hidden, residual, choice, shared_experts, native, began)
 
-    def gate(self, stream: torch.Tensor) -> Choice:
-        """What this router would say if the residual stream were already this."""
-        return self.router(self.norm(stream))
+    def gate(self, residual: torch.Tensor) -> Choice:
+        """This router applied to the residual stream of an earlier layer."""
+        return self.router(self.norm(residual))
 
-    def _shared(self, network: GatedNetwork, hidden: torch.Tensor) -> torch.Tensor:
+    def _shared(self, network: GatedMlp, hidden: torch.Tensor) -> torch.Tensor:
         shared = network(hidden)
         if self.shared_gate is not None:
             shared = self.shared_gate(hidden).sigmoid() * shared

@@ -14,12 +14,12 @@ import torch
 
 from moesaic.core.routing import Forecast
 from moesaic.kernels.products import linear
-from moesaic.models.feed_forward import RoutedBlock
+from moesaic.models.feed_forward import MoeBlock
 from moesaic.models.router import choose
 
 
 class GateBank:
-    def __init__(self, blocks: Sequence[RoutedBlock]) -> None:
+    def __init__(self, blocks: Sequence[MoeBlock]) -> None:
         first = blocks[0]
         self._rule, self._eps = first.router.rule, first.norm.eps
         self._layers, self._experts = len(blocks), len(first.router.weight)
@@ -32,15 +32,15 @@ class GateBank:
         """How many of the wanted later layers there are."""
         return max(min(wanted, self._layers - layer - 1), 0)
 
-    def foresee(
-        self, layer: int, depth: int, ranks: int, stream: torch.Tensor
+    def forecast(
+        self, layer: int, depth: int, ranks: int, residual: torch.Tensor
     ) -> tuple[Forecast, ...]:
         """What the routers of the next `depth` layers would say, nearest layer first."""
         later = slice(layer + 1, layer + 1 + depth)
-        wide = stream.float()
+        wide = residual.float()
         scaled = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self._eps)
         gates = self._gates[later.start * self._experts : later.stop * self._experts]
-        logits = linear(scaled.to(stream.dtype), gates).unflatten(-1, (depth, -1))
+        logits = linear(scaled.to(residual.dtype), gates).unflatten(-1, (depth, -1))
         bias = None if self._biases is None else self._biases[later]
         choice = choose(self._rule, logits, bias)
         ranked = torch.topk(choice.preference, ranks, dim=-1).indices

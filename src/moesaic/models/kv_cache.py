@@ -1,4 +1,4 @@
-"""What attention remembers of earlier tokens.
+"""The KV cache: keys and values of earlier tokens.
 
 A cache has slots, one per running sequence. Per layer and token it keeps two vectors, whatever
 they mean to the attention: keys and values, or the latent and its rotary key.
@@ -40,7 +40,7 @@ def cache_widths(spec: ModelSpec) -> tuple[int, int]:
 
 
 class ContiguousCache:
-    """Every slot has room for the longest sequence, allocated at once."""
+    """Every slot holds the longest sequence, allocated at once."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class ContiguousCache:
         device: str = "cpu",
     ) -> None:
         first, second = cache_widths(spec)
-        room = (spec.num_layers, slots, max_length)
-        self._first = torch.zeros((*room, first), dtype=dtype, device=device)
-        self._second = torch.zeros((*room, second), dtype=dtype, device=device)
+        shape = (spec.num_layers, slots, max_length)
+        self._first = torch.zeros((*shape, first), dtype=dtype, device=device)
+        self._second = torch.zeros((*shape, second), dtype=dtype, device=device)
         self._lengths = [0] * slots
         self.slots, self.max_length = slots, max_length
 
@@ -67,7 +67,7 @@ class ContiguousCache:
         end = start + len(first)
         if end > self.max_length:
             raise ImpossibleSetting(
-                f"a sequence of {end} tokens was asked for, but the KV cache has room for "
+                f"a sequence of {end} tokens was asked for, but the KV cache holds "
                 f"{self.max_length} per sequence: shorten it or allow longer sequences."
             )
         all_first, all_second = self._first[layer, slot, :end], self._second[layer, slot, :end]
@@ -79,5 +79,5 @@ class ContiguousCache:
         self._lengths[slot] += tokens
 
     def truncate(self, slot: int, length: int) -> None:
-        assert length <= self._lengths[slot], "a cache cannot remember what it never saw"
+        assert length <= self._lengths[slot], "a cache cannot be truncated to more than it holds"
         self._lengths[slot] = length

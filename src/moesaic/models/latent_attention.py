@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from moesaic.kernels.products import linear
-from moesaic.model_info.model_spec import LatentAttention as LatentShape
+from moesaic.model_info.model_spec import LatentAttentionSpec
 from moesaic.models.architecture import Architecture
 from moesaic.models.attention import attend, attend_shared
 from moesaic.models.linear import Linear
@@ -38,7 +38,7 @@ class QueryProjection:
 @dataclass(frozen=True, slots=True)
 class LatentAttention:
     architecture: Architecture
-    shape: LatentShape
+    shape: LatentAttentionSpec
     layer: int
     query: QueryProjection
     compress: Linear  # to the latent and the one rotary key all heads share

@@ -1,5 +1,5 @@
-"""Reads how positions turn from a config.json: today's `rope_parameters`, or the older
-`rope_theta` with `rope_scaling` beside it.
+"""Reads the rotary embedding from a config.json: today's `rope_parameters`, or the older
+`rope_theta` and `rope_scaling`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from moesaic.models.config_fields import refuse_rope_not_understood
 from moesaic.models.families import RunnableFamily
 
 Kind = Literal["default", "linear", "yarn"]
-_OUTSIDE = ("rope_theta", "partial_rotary_factor")  # may stand beside the table
+_OUTSIDE = ("rope_theta", "partial_rotary_factor")  # may be given outside the table
 _KINDS: dict[str, Kind] = {"default": "default", "linear": "linear", "yarn": "yarn"}
 
 
@@ -34,6 +34,8 @@ def _rope(fields: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> Rope
     if kind == "linear":
         factor = fields.number("factor", minimum=1.0)
         return Rope(kind, theta, dim, factor, interleaved=family.interleaved_rope)
+    if theta == 1.0:
+        fields.fail("rope_theta", "expected a number above 1 with YaRN, not 1.0")
     original = _original_context(fields, spec)
     factor = _yarn_factor(fields, spec, original)
     return Rope(

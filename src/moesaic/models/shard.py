@@ -22,7 +22,7 @@ _LONGEST_HEADER = 100_000_000  # the format's own limit
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TensorEntry:
     dtype: str  # as the format calls it
     shape: tuple[int, ...]
     start: int  # in the file
@@ -57,7 +57,7 @@ def _fill(file: Any, buffer: memoryview, path: Path, name: str) -> None:
         done += count
 
 
-def _contents(path: Path) -> dict[str, Entry]:
+def _contents(path: Path) -> dict[str, TensorEntry]:
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
@@ -87,7 +87,7 @@ def _parse(path: Path, header: bytes) -> dict[str, Any]:
     return content
 
 
-def _entry(path: Path, name: str, fields: Any, data_start: int) -> Entry:
+def _entry(path: Path, name: str, fields: Any, data_start: int) -> TensorEntry:
     try:
         start, end = (int(offset) for offset in fields["data_offsets"])
         shape = tuple(int(size) for size in fields["shape"])
@@ -98,7 +98,7 @@ def _entry(path: Path, name: str, fields: Any, data_start: int) -> Entry:
     if start < 0 or end - start != size:
         what = f"{dtype} {list(shape)} takes {size} bytes, the header gives it {end - start}"
         raise BadCheckpoint(path, name, what)
-    return Entry(dtype, shape, data_start + start, data_start + end)
+    return TensorEntry(dtype, shape, data_start + start, data_start + end)
 
 
 def _truncated(path: Path, name: str, size: int, expected: int) -> BadCheckpoint:

@@ -50,19 +50,19 @@ class Tokenizer:
     @classmethod
     def open(cls, folder: str | os.PathLike[str], vocab_size: int | None = None) -> Tokenizer:
         """The tokenizer of a model directory; it must not know more than `vocab_size` tokens."""
-        place = Path(folder)
-        backend = _read_backend(place)
-        config = read_config(place)
-        mark_special(backend, config, place, vocab_size)
+        path = Path(folder)
+        backend = _read_backend(path)
+        config = read_config(path)
+        mark_special(backend, config, path, vocab_size)
         names = token_names(config)
         ids = {name: backend.token_to_id(content) for name, content in names.items()}
-        template = read_template(place, config)
+        template = read_template(path, config)
         return cls(
             backend,
-            place,
-            vocabulary=_vocabulary(backend, place, vocab_size),
+            path,
+            vocabulary=_vocabulary(backend, path, vocab_size),
             bos_id=ids.get("bos_token"),
-            eos_ids=read_eos_ids(place, ids.get("eos_token")),
+            eos_ids=read_eos_ids(path, ids.get("eos_token")),
             template=None if template is None else ChatTemplate(*template, names),
         )
 

@@ -22,7 +22,7 @@ class Belief:
     """`tables[0, t]` is what one expert with t tokens costs on the GPU, `tables[1, t]` on the
     CPU, up to the largest batch; the first CPU expert of a layer costs `cpu_first_ns` more.
     `decision_ns` passes between a view and the start of the plan made from it. `costs` is the
-    same of every device, placement and link, where somebody has measured that."""
+    same of every device, placement and link, where it was measured."""
 
     tables: Ints  # [2, max tokens + 1]
     cpu_first_ns: int

@@ -1,4 +1,4 @@
-"""A cache alone: no machine, no time, only who would have been there.
+"""A cache alone: no machine, no time, only hits and misses.
 
 Every layer has its own slots, or all layers compete for one pool; empty at first. A step asks for
 the active experts of a layer all at once, as a router does: those in a slot hit. Then each missed

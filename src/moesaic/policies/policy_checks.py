@@ -26,7 +26,7 @@ def check_together(policies: PolicySet) -> None:
 
 
 def check_real(policies: PolicySet, able: Capabilities) -> None:
-    """A real body, with what it is able to do, refuses what it could not follow to the letter."""
+    """Refuse policies that a real body with these capabilities could not execute exactly."""
     for kind, name, policy in (
         ("cache", policies.cache.name, caches.load(policies.cache.name)),
         ("prefetch", policies.prefetch.name, prefetches.load(policies.prefetch.name)),
@@ -40,7 +40,7 @@ def check_real(policies: PolicySet, able: Capabilities) -> None:
     if schedule is not None and not able.dense_follows:
         raise ImpossibleSetting(
             f"schedule {schedule.name!r} (llama.cpp) puts whole layers, with attention and shared "
-            "experts, on one device, but the emulated accelerator computes those of every layer "
+            "experts, on one device, but this machine's accelerator computes those of every layer "
             "itself, so this would not be that rule. Use `moesaic simulate --system llama.cpp`, "
             "where layers move whole, or another schedule or system"
         )

@@ -75,7 +75,7 @@ class PolicySet:
         return cls().but(**choices)
 
     def but(self, **choices: Unpack[Choices]) -> PolicySet:
-        """The same with other choices. A policy that is chosen anew starts from its own defaults.
+        """The same with other choices. A policy that is chosen again starts from its own defaults.
         A schedule is for both phases, unless `prefill_schedule` is given with it."""
         for name in choices:
             if name not in POLICY_FIELDS:

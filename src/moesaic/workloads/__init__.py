@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from moesaic.workloads.block import RoutingBlock
-    from moesaic.workloads.bundled import bundled_trace
+    from moesaic.workloads.bundled_traces import bundled_trace
     from moesaic.workloads.header import TraceHeader
     from moesaic.workloads.reader import TraceReader
     from moesaic.workloads.recorder import Recorder
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
         load_calibration,
     )
     from moesaic.workloads.synthetic.fit import fit
-    from moesaic.workloads.synthetic.generate import Shape, synthesize
+    from moesaic.workloads.synthetic.generate import TraceShape, synthesize
     from moesaic.workloads.writer import TraceWriter, write_trace
 
-_HOMES = {
+_MODULES = {
     "RoutingBlock": "block",
-    "bundled_trace": "bundled",
+    "bundled_trace": "bundled_traces",
     "TraceHeader": "header",
     "TraceReader": "reader",
     "Recorder": "recorder",
@@ -49,7 +49,7 @@ _HOMES = {
     "Calibration": "synthetic.calibration",
     "default_calibration": "synthetic.calibration",
     "load_calibration": "synthetic.calibration",
-    "Shape": "synthetic.generate",
+    "TraceShape": "synthetic.generate",
     "synthesize": "synthetic.generate",
     "fit": "synthetic.fit",
     "describe": "stats.summary",
@@ -57,7 +57,7 @@ _HOMES = {
     "write_trace": "writer",
 }
 
-__all__ = [  # noqa: RUF022 (in the order of _HOMES)
+__all__ = [  # noqa: RUF022 (in the order of _MODULES)
     "RoutingBlock",
     "bundled_trace",
     "TraceHeader",
@@ -74,7 +74,7 @@ __all__ = [  # noqa: RUF022 (in the order of _HOMES)
     "Calibration",
     "default_calibration",
     "load_calibration",
-    "Shape",
+    "TraceShape",
     "synthesize",
     "fit",
     "describe",
@@ -84,6 +84,6 @@ __all__ = [  # noqa: RUF022 (in the order of _HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -126,16 +126,18 @@ def _check_values(block: RoutingBlock, header: TraceHeader, path: object) -> Non
 
 
 def _check_tokens(block: RoutingBlock, header: TraceHeader, path: object) -> None:
-    """What tokens have beside their routing."""
+    """The columns of tokens other than their routing."""
     counts = block.counts
     if counts is not None and counts.size and not 1 <= counts.min() <= counts.max() <= header.top_k:
         found = f"found {counts.min()} to {counts.max()}"
         raise BadTrace(path, "counts", f"must be from 1 to {header.top_k}, {found}")
     for name in CONFIDENCE:
         values = getattr(block, name)
-        most = np.inf if name == "entropy" else 1.0
-        if values is not None and ((values < 0) | (values > most) | np.isinf(values)).any():
-            raise BadTrace(path, name, "must be a probability" if most == 1.0 else "must be finite")
+        maximum = np.inf if name == "entropy" else 1.0
+        if values is not None and ((values < 0) | (values > maximum) | np.isinf(values)).any():
+            raise BadTrace(
+                path, name, "must be a probability" if maximum == 1.0 else "must be finite"
+            )
 
 
 def token_keys(block: RoutingBlock) -> NDArray[np.uint64]:

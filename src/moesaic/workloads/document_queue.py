@@ -1,4 +1,4 @@
-"""The documents of a trace one after another, and who takes tokens from them."""
+"""The documents of a trace one after another, and the readers that take tokens from them."""
 
 from __future__ import annotations
 

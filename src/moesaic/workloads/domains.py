@@ -11,9 +11,9 @@ DOMAINS = "domains"
 
 
 def domains_of(header: TraceHeader) -> tuple[str, ...]:
-    """One per document, in their order; none where the trace does not tell."""
-    told = header.metadata.get(DOMAINS)
-    return tuple(map(str, told)) if isinstance(told, list | tuple) else ()
+    """One per document, in their order; none where the trace does not say."""
+    stated = header.metadata.get(DOMAINS)
+    return tuple(map(str, stated)) if isinstance(stated, list | tuple) else ()
 
 
 def with_domains(header: TraceHeader, domains: Sequence[str]) -> TraceHeader:

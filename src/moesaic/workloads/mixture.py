@@ -56,9 +56,9 @@ def introduced(trace: TraceSource, sources: Sequence[TraceSource], tokens: int) 
 
 
 def _domain(header: TraceHeader, number: int) -> str:
-    """What a document is about; empty where its trace does not tell."""
-    told = domains_of(header)
-    return told[number] if number < len(told) else ""
+    """What a document is about; empty where its trace does not say."""
+    domains = domains_of(header)
+    return domains[number] if number < len(domains) else ""
 
 
 def _ends(source: TraceSource, tokens: int) -> Iterator[tuple[int, RoutingBlock]]:

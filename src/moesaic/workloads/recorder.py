@@ -1,4 +1,4 @@
-"""What an engine calls to leave a trace of its routing behind.
+"""Records an engine's routing as a trace.
 
 The engine works in steps of many documents; a trace holds documents one after another. So the
 recorder keeps each document's tokens until `end_document` (or `close`) and then writes them:
@@ -136,7 +136,7 @@ class Recorder:
         self._step = None
 
     def end_document(self, document: int) -> None:
-        """The document gets no more tokens: write it and forget it."""
+        """The document gets no more tokens: write it out."""
         whole = join(self._open.pop(document))
         whole.documents[:] = self._written
         self._written += 1

@@ -25,7 +25,7 @@ class TraceSource(Protocol):
 
 
 class TraceFile:
-    """A .moet file: holds one chunk at a time, opens the file anew for every pass."""
+    """A .moet file: holds one chunk at a time, reopens the file for every pass."""
 
     def __init__(self, path: PathLike) -> None:
         self.path = Path(path)
@@ -49,7 +49,7 @@ class MemoryTrace:
 
 
 class LazyTrace:
-    """Blocks made anew on every pass by a function without arguments."""
+    """Blocks generated on every pass by a function without arguments."""
 
     def __init__(self, header: TraceHeader, make: Callable[[], Iterable[RoutingBlock]]) -> None:
         self.header = header
@@ -64,7 +64,7 @@ def open_trace(path: PathLike) -> TraceSource:
     with open(path, "rb") as stream:
         start = stream.read(len(MAGIC))
     if start.startswith(ZIP_MAGIC):
-        from moesaic.workloads.real import open_npz
+        from moesaic.workloads.npz_trace import open_npz
 
         return open_npz(path)
     if start == MAGIC:

@@ -60,7 +60,7 @@ class StepRouting:
 
     def cut(self, counts: NDArray[np.int64]) -> StepRouting:
         """The step if token t used its `counts[t]` best experts only, or as many as the trace has
-        of it. Weights are not normalised anew."""
+        of it. Weights are not renormalised."""
         fewer = counts if self.counts is None else np.minimum(counts, self.counts)
         experts, weights = cut_columns(self.experts, self.weights, fewer)
         return replace(self, experts=experts, weights=weights, counts=fewer)
@@ -81,8 +81,8 @@ class StepRouting:
         ranked = _layer_major(block.experts, np.int64)
         experts = ranked if header.ranks == k else np.ascontiguousarray(ranked[..., :k])
         weights, scores = _gate_values(block, experts)
-        foreseen = _forecast_major(block.forecast_experts, np.int64)
-        foreseen_scores = _forecast_major(block.forecast_scores, np.float32)
+        forecasts = _forecast_major(block.forecast_experts, np.int64)
+        forecast_scores = _forecast_major(block.forecast_scores, np.float32)
         whole = StepRouting(
             step,
             documents,
@@ -90,8 +90,8 @@ class StepRouting:
             weights,
             ranked,
             scores,
-            foreseen,
-            foreseen_scores,
+            forecasts,
+            forecast_scores,
             confidence=_confidence(block),
         )
         if block.counts is None or (block.counts == k).all():

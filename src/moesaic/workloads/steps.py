@@ -1,4 +1,4 @@
-"""Traces as work for the loop: who routes where in every step of a decode or prefill run.
+"""Traces as steps: the routing of every step of a decode or prefill run.
 
 Knows nothing of machines or policies. Only the documents that are being played are in memory.
 """
@@ -29,7 +29,7 @@ def decode_steps(
     skip_tokens: int = 0,
     wrap: bool = False,
 ) -> Iterator[StepRouting]:
-    """Steps of `batch` documents in parallel, one token each; a finished document makes room for
+    """Steps of `batch` documents in parallel, one token each; a finished document is replaced by
     the next one. All look back equally far, on the mean of their positions. Stops when the trace
     cannot fill the batch any more, or, where `steps` were asked for, raises `ImpossibleSetting`;
     with `wrap` the trace begins again instead."""
@@ -94,9 +94,9 @@ def mixed_steps(
     skip_tokens: int = 0,
     wrap: bool = False,
 ) -> Iterator[StepRouting]:
-    """Steps in which pieces of prompts, `prompt_tokens` in all, are read beside `decoding`
+    """Steps in which pieces of prompts, `prompt_tokens` in all, are mixed with `decoding`
     sequences that bring one token each. Prompts are read one after another: a piece that ends one
-    goes on with the next, which is a sequence of its own. Everybody has the context that its
+    goes on with the next, which is a sequence of its own. Every sequence has the context that its
     document gives it, and no document is decoded and read as a prompt at once. Ends like
     `decode_steps`."""
     _check_positive(
@@ -112,7 +112,9 @@ def mixed_steps(
         if any(part is None for part in parts) or sum(map(len, pieces)) < prompt_tokens:
             if steps is None:
                 return
-            asked = f"{steps} steps of {prompt_tokens} prompt tokens beside {decoding} sequences"
+            asked = (
+                f"{steps} steps of {prompt_tokens} prompt tokens with {decoding} decoding sequences"
+            )
             raise _too_short(source, asked, f"{done} steps", skip_tokens)
         blocks = [part for part in parts if part is not None]
         step = Step.of((len(block), int(block.positions[0])) for block in blocks)

@@ -1,1 +1,1 @@
-"""Verbs that list what there is."""
+"""Commands that list models, machines and policies, or inspect this machine."""

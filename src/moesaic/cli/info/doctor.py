@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from moesaic.cli.info.surroundings import PACKAGES, Surroundings, look_around
+from moesaic.cli.info.environment import PACKAGES, Environment, inspect_environment
 from moesaic.cli.shared.output import print_json
 from moesaic.hardware.host import Host, this_host
 from moesaic.kernels.instruction_sets import REFERENCE, VARIABLE, kernel_description, native
@@ -21,7 +21,7 @@ _HUGE_PAGES_MEAN = {
 }
 
 
-class Lack(NamedTuple):
+class MissingItem(NamedTuple):
     """Something missing; `about` is a word that stays the same from version to version."""
 
     about: str
@@ -35,77 +35,81 @@ def doctor(as_json: bool) -> None:
     """Say what this machine has, what will be used of it, and what is missing.
 
     Measures nothing and changes nothing; things that are missing are no error."""
-    host, around = this_host(), look_around()
-    used, missing = what_is_used(host, around), list(what_is_missing(host, around))
+    host, environment = this_host(), inspect_environment()
+    used, missing = what_is_used(host, environment), list(what_is_missing(host, environment))
     if as_json:
-        lacks = [lack._asdict() for lack in missing]
-        print_json({"machine": asdict(host), "used": used, "missing": lacks})
+        items = [item._asdict() for item in missing]
+        print_json({"machine": asdict(host), "used": used, "missing": items})
         return
     _section("What this machine has", _host_in_words(host))
     click.echo()
     _section("What will be used", _use_in_words(host, used))
     click.echo("\nWhat is missing")
-    for lack in missing:
-        click.echo(f"  {lack.what}\n    -> {lack.remedy}")
+    for item in missing:
+        click.echo(f"  {item.what}\n    -> {item.remedy}")
     if not missing:
         click.echo("  nothing")
 
 
-def what_is_used(host: Host, around: Surroundings) -> dict[str, Any]:
-    usable = around.measured and around.machine_problem is None
+def what_is_used(host: Host, environment: Environment) -> dict[str, Any]:
+    usable = environment.measured and environment.machine_problem is None
     return {
-        "cpu_kernel": around.kernel if around.packages["torch"] else None,
+        "cpu_kernel": environment.kernel if environment.packages["torch"] else None,
         "accelerator": None,  # for now the engine has no other than the emulated one
         "expert_memory_bytes": host.available_bytes,
         "huge_pages": host.huge_pages_on_request,
-        "machine_description": str(around.machine_file) if usable else None,
-        "packages": around.packages,
+        "machine_description": str(environment.machine_file) if usable else None,
+        "packages": environment.packages,
     }
 
 
-def what_is_missing(host: Host, around: Surroundings) -> Iterator[Lack]:
-    for name, found in around.packages.items():
+def what_is_missing(host: Host, environment: Environment) -> Iterator[MissingItem]:
+    for name, found in environment.packages.items():
         package = PACKAGES[name]
         if found is None and package.without is not None:
-            yield Lack(name, f"{name} is not installed: {package.without}", package.install)
-    if around.kernel == REFERENCE:
-        yield _kernel_lack(host)
-    yield from _machine_lacks(around)
-    yield from _huge_page_lacks(host)
-    if not around.cache_writable:
-        what = f"compiled policies cannot be kept in {around.cache_folder}"
+            yield MissingItem(name, f"{name} is not installed: {package.without}", package.install)
+    if environment.kernel == REFERENCE:
+        yield _missing_kernel(host)
+    yield from _missing_profile(environment)
+    yield from _missing_huge_pages(host)
+    if not environment.cache_writable:
+        what = f"compiled policies cannot be kept in {environment.cache_folder}"
         remedy = "make it a folder you may write to, or set XDG_CACHE_HOME to another one"
-        yield Lack("compiled-cache", f"{what}: runs may begin with seconds of compiling", remedy)
+        yield MissingItem(
+            "compiled-cache", f"{what}: runs may begin with seconds of compiling", remedy
+        )
 
 
-def _kernel_lack(host: Host) -> Lack:
+def _missing_kernel(host: Host) -> MissingItem:
     what = "experts are computed by PyTorch, several times slower than by the native kernels"
     if "avx2" not in host.isa:
-        return Lack("kernels", f"{what}: this CPU has no AVX2", "use another CPU")
+        return MissingItem("kernels", f"{what}: this CPU has no AVX2", "use another CPU")
     if native() is None:
-        return Lack(
-            "kernels", f"{what}: they were not built", "install a C++20 compiler, then Moesaic anew"
+        return MissingItem(
+            "kernels",
+            f"{what}: they were not built",
+            "install a C++20 compiler, then reinstall Moesaic",
         )
-    return Lack("kernels", f"{what}, as {VARIABLE} asks", f"unset {VARIABLE}")
+    return MissingItem("kernels", f"{what}, as {VARIABLE} asks", f"unset {VARIABLE}")
 
 
-def _machine_lacks(around: Surroundings) -> Iterator[Lack]:
-    if not around.measured:
+def _missing_profile(environment: Environment) -> Iterator[MissingItem]:
+    if not environment.measured:
         what = "this machine is not measured: predictions for it cannot be made"
-        yield Lack("profile", what, "run `moesaic profile`")
-    elif around.machine_problem is not None:
-        remedy = "correct the file, or run `moesaic profile` to write it anew"
-        yield Lack("profile", around.machine_problem, remedy)
+        yield MissingItem("profile", what, "run `moesaic profile`")
+    elif environment.machine_problem is not None:
+        remedy = "correct the file, or run `moesaic profile` to write it again"
+        yield MissingItem("profile", environment.machine_problem, remedy)
 
 
-def _huge_page_lacks(host: Host) -> Iterator[Lack]:
+def _missing_huge_pages(host: Host) -> Iterator[MissingItem]:
     if host.huge_pages == "never":
         what = "huge pages are switched off: experts in memory are read more slowly"
         remedy = f"echo madvise | sudo tee {_HUGE_PAGES} (until the next start of the system)"
-        yield Lack("huge-pages", what, remedy)
+        yield MissingItem("huge-pages", what, remedy)
     elif host.huge_pages is not None and not host.huge_pages_on_request:
         what = "huge pages are switched off for this process by the program that started it"
-        yield Lack("huge-pages", what, "start it from another shell, or change that program")
+        yield MissingItem("huge-pages", what, "start it from another shell, or change that program")
 
 
 def _host_in_words(host: Host) -> Iterator[tuple[str, str]]:

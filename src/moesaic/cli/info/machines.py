@@ -12,13 +12,13 @@ import click
 
 from moesaic.cli.shared.output import print_json, print_table
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.hardware.load import (
+from moesaic.hardware.machine_reader import (
     known_machines,
     load_machine,
     machine_file,
     measured_machines,
 )
-from moesaic.hardware.spec import MachineSpec
+from moesaic.hardware.machine_spec import MachineSpec
 
 # Ending of a field's name -> unit; the first that fits counts.
 _UNITS = {"_gb_s": "GB/s", "_gb": "GB", "_us": "us", "_tflops": "TFLOP/s"}
@@ -102,7 +102,7 @@ def _topology(spec: MachineSpec) -> dict[str, Any]:
 
 
 def _further_parts(spec: MachineSpec) -> Iterator[str]:
-    """Sentences on what a machine has beside GPU, CPU and their link."""
+    """Sentences on what a machine has in addition to GPU, CPU and their link."""
     shape = _topology(spec)
     for name, device in spec.devices.items():
         reads = ", ".join(shape["devices"][name]["reads"]) or "nothing yet"

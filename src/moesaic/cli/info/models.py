@@ -10,7 +10,7 @@ import click
 from moesaic.cli.shared.output import print_json, print_table
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.model_info.model_zoo import known_models, load_model
-from moesaic.models.bundled import NAME, default_model
+from moesaic.models.bundled_model import NAME, default_model
 
 _DTYPES = ("bf16", "int8", "int4")
 

@@ -18,9 +18,9 @@ from moesaic.policies.schedule import schedules
 from moesaic.policies.systems import SYSTEMS, System
 
 _KINDS: dict[str, tuple[Registry[Any], str]] = {
-    "schedules": (schedules, "who computes which expert, and what is transferred for it"),
-    "caches": (caches, "which experts deserve GPU memory"),
-    "prefetches": (prefetches, "what to bring while the link is idle"),
+    "schedules": (schedules, "which device computes which expert, and what is transferred for it"),
+    "caches": (caches, "which experts are kept in GPU memory"),
+    "prefetches": (prefetches, "what to transfer while the link is idle"),
     "gates": (gates, "how many experts a token uses, and whether what came of it stands"),
 }
 _COLUMNS = ("of", "parameter", "default", "allowed", "meaning")

@@ -1,1 +1,1 @@
-"""Verbs that generate text."""
+"""Commands that generate text."""

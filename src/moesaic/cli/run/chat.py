@@ -34,7 +34,7 @@ MAX_TOKENS = 1024
 @one_text_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per answer.")
 def chat(model: str | None, as_json: bool, **asked: Any) -> None:
-    """Talk with a model; it remembers what was said.
+    """Chat with a model in one conversation.
 
     MODEL is a directory in Hugging Face layout, with a chat template; without it, the bundled
     moesaic-20m answers. Piped lines are answered one by one. /help lists commands, Ctrl-C ends an
@@ -51,33 +51,33 @@ def chat(model: str | None, as_json: bool, **asked: Any) -> None:
     from moesaic.engine.preparation import prepare
 
     prepared = prepare(folder, settings)
-    _refuse_if_mute(prepared, params)
+    _check_chat_template(prepared, params)
     with loaded(prepared, asked["record"]) as engine:
         all_answered = _talk(Conversation(engine, params), as_json)
     if not (all_answered or _on_terminal()):
         sys.exit(2)
 
 
-def _refuse_if_mute(prepared: Prepared, params: SamplingParams) -> None:
+def _check_chat_template(prepared: Prepared, params: SamplingParams) -> None:
     """Without a tokenizer or a template, which the first question would find out too late."""
     if prepared.tokenizer is None:
         raise ImpossibleSetting(
             f"{prepared.spec.name} has no tokenizer.json, so words mean nothing to it: give token "
             "ids to `moesaic run --prompt-ids 1,2,3`, or add the file to its directory"
         )
-    prepared.intake.conversation([{"role": "user", "content": "Hello"}], params)
+    prepared.input_processor.conversation([{"role": "user", "content": "Hello"}], params)
 
 
 def _talk(conversation: Conversation, as_json: bool) -> bool:
     """Until the user leaves. False if something could not be done."""
-    from moesaic.cli.run.chat_commands import obey
+    from moesaic.cli.run.chat_commands import run_command
 
     answer = _answer_in_json if as_json else _answer
     fine = True
     for line in _lines():
         try:
             if line.startswith("/"):
-                if not obey(line, conversation):
+                if not run_command(line, conversation):
                     break
             elif line.strip():
                 answer(conversation, line.strip())
@@ -90,26 +90,26 @@ def _talk(conversation: Conversation, as_json: bool) -> bool:
 
 
 def _answer(conversation: Conversation, text: str) -> None:
-    from moesaic.cli.run.answer_words import ending, fills
+    from moesaic.cli.run.answer_output import ending, fills
 
     completion = conversation.answer(text, _show)
     if not (completion.text or "").endswith("\n"):
         click.echo()
     if completion.finish_reason != "stop":
-        context = conversation.model.plan.room.length
+        context = conversation.model.plan.capacity.length
         advice = "; /reset begins a new one" if fills(completion, context) else ""
         click.echo(f"({ending(completion, context)}{advice})", err=True)
 
 
 def _answer_in_json(conversation: Conversation, text: str) -> None:
-    from moesaic.cli.run.answer_words import answer_fields
+    from moesaic.cli.run.answer_output import answer_fields
 
     try:
         completion = conversation.answer(text, lambda chunk: None)
     except MoesaicError as error:
         click.echo(json.dumps({"error": str(error)}, ensure_ascii=False))
         raise
-    stats = asdict(conversation.model.batcher.tally.stats())
+    stats = asdict(conversation.model.batcher.counter.stats())
     click.echo(json.dumps({**answer_fields(completion), "stats": stats}, ensure_ascii=False))
 
 

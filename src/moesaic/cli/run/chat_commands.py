@@ -1,4 +1,4 @@
-"""What a user of `chat` can say to the command itself: lines that begin with a slash."""
+"""The slash commands of `chat`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from moesaic.cli.run.answer_words import answer_lines, cost_lines, print_lines
-from moesaic.cli.shared.out_files import check_place
+from moesaic.cli.run.answer_output import answer_lines, cost_lines, print_lines
+from moesaic.cli.shared.out_files import check_writable
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 
 if TYPE_CHECKING:
     from moesaic.cli.run.conversation import Conversation
 
 
-def obey(line: str, conversation: Conversation) -> bool:
-    """Do what the line says; False: leave."""
+def run_command(line: str, conversation: Conversation) -> bool:
+    """Run the command; False: quit."""
     name, _, rest = line.partition(" ")
     if name == "/quit":
         return False
@@ -35,11 +35,11 @@ def _help(conversation: Conversation, rest: str) -> None:
 
 
 def _stats(conversation: Conversation, rest: str) -> None:
-    stats, latest = conversation.model.batcher.tally.stats(), conversation.latest
+    stats, latest = conversation.model.batcher.counter.stats(), conversation.latest
     if latest is None:
         click.echo("there was no answer yet", err=True)
         return
-    print_lines(answer_lines(latest, conversation.model.plan.room.length), cost_lines(stats))
+    print_lines(answer_lines(latest, conversation.model.plan.capacity.length), cost_lines(stats))
     total = f"{stats.prompt_tokens} tokens read, {stats.generated_tokens} written"
     print_lines(iter([("so far", f"{total}, in {stats.step_s:.1f} s")]))
 
@@ -52,13 +52,13 @@ def _reset(conversation: Conversation, rest: str) -> None:
 
 def _system(conversation: Conversation, rest: str) -> None:
     conversation.system = rest or None
-    click.echo("from the next answer on" if rest else "there is no /system text any more", err=True)
+    click.echo("from the next answer on" if rest else "the system message is removed", err=True)
 
 
 def _save(conversation: Conversation, rest: str) -> None:
     if not rest:
         raise ImpossibleSetting("/save needs the name of a file, as in /save talk.json")
-    check_place("/save", rest)
+    check_writable("/save", rest)
     try:
         conversation.save(rest)
     except OSError as error:
@@ -66,11 +66,11 @@ def _save(conversation: Conversation, rest: str) -> None:
     click.echo(f"wrote {rest}", err=True)
 
 
-# command -> (what it does, who does it)
+# command -> (description, function)
 COMMANDS: dict[str, tuple[str, Callable[[Conversation, str], None]]] = {
     "/help": ("these lines.", _help),
     "/stats": ("what the last answer cost, and all of them.", _stats),
-    "/system": ("TEXT: tell the model before everything else; without TEXT, no more.", _system),
-    "/reset": ("forget what was said.", _reset),
+    "/system": ("TEXT: set the system message; without TEXT, remove it.", _system),
+    "/reset": ("begin a new conversation.", _reset),
     "/save": ("FILE: write the conversation as JSON.", _save),
 }

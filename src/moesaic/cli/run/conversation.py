@@ -1,8 +1,8 @@
-"""A conversation with a model: what was said so far, and the next answer.
+"""A conversation with a model: its messages so far, and the next answer.
 
-Every turn reads the whole conversation anew. Reading only what is new is a matter of the batcher:
-it would keep a slot's tokens when a request leaves, and give the next one the slot with the longest
-common beginning, cut to that, with `fed` set accordingly.
+Every turn prefills the whole conversation again. Prefix caching would belong in the batcher: it
+would keep a slot's tokens when a request ends and give the next one the slot with the longest
+common prefix, truncated to it, with `computed_tokens` set accordingly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Message = dict[str, str]
 class Conversation:
     def __init__(self, model: LoadedModel, params: SamplingParams) -> None:
         self.model = model
-        self.system: str | None = None  # what the model is told before everything else
+        self.system: str | None = None  # the system message
         self.latest: Completion | None = None  # the last answer
         self._params = params
         self._said: list[Message] = []
@@ -37,9 +37,11 @@ class Conversation:
         return [*before, *self._said]
 
     def answer(self, text: str, show: Callable[[Chunk], None]) -> Completion:
-        """Kept as far as it was shown; where nothing was, the question is forgotten too."""
+        """Kept as far as it was shown; where nothing was, the question is dropped too."""
         question = _message("user", text)
-        request = self.model.intake.request(self._tokens([*self.messages, question]), self._params)
+        request = self.model.input_processor.request(
+            self._tokens([*self.messages, question]), self._params
+        )
         self.latest = follow(self.model, request, show)
         if self.latest.text:
             self._said += [question, _message("assistant", self.latest.text)]
@@ -56,11 +58,13 @@ class Conversation:
 
     def _tokens(self, messages: list[Message]) -> list[int]:
         assert self.model.tokenizer is not None, "models without one are refused before"
-        tokens, room = self.model.tokenizer.encode_chat(messages), self.model.plan.room.length
-        if len(tokens) >= room:
+        tokens = self.model.tokenizer.encode_chat(messages)
+        context = self.model.plan.capacity.length
+        if len(tokens) >= context:
             raise ImpossibleSetting(
-                f"the conversation has {len(tokens)} tokens and the context is full with {room}: "
-                "/reset begins a new one (/save FILE keeps this one), or ask more briefly"
+                f"the conversation has {len(tokens)} tokens and the context is full with "
+                f"{context}: /reset begins a new one (/save FILE keeps this one), or "
+                "ask more briefly"
             )
         return tokens
 

@@ -90,7 +90,7 @@ def demo(question: str | None, out: str, tokens: int) -> None:
 
 def _introduce() -> None:
     from moesaic.model_info.model_config import read_model_config
-    from moesaic.models.bundled import default_model
+    from moesaic.models.bundled_model import default_model
 
     spec = read_model_config(default_model())
     click.echo(

@@ -13,14 +13,14 @@ OWN = "moesaic"
 _OTHER_CACHES = ("lru", "lfu", "mrs")
 
 
-class Entry(NamedTuple):
+class DemoRun(NamedTuple):
     label: str
     options: dict[str, Any]
 
 
 ENTRIES = (  # of the simulated machine
-    *(Entry(system, {"system": system}) for system in SYSTEMS),
-    *(Entry(f"{OWN}+{cache}", {"system": OWN, "cache": cache}) for cache in _OTHER_CACHES),
+    *(DemoRun(system, {"system": system}) for system in SYSTEMS),
+    *(DemoRun(f"{OWN}+{cache}", {"system": OWN, "cache": cache}) for cache in _OTHER_CACHES),
 )
 
 
@@ -30,7 +30,7 @@ def refused_here() -> dict[str, str]:
     return {name: why for name, why in found.items() if why is not None}
 
 
-def entries_here() -> list[Entry]:
+def entries_here() -> list[DemoRun]:
     refused = refused_here()
     return [entry for entry in ENTRIES if entry.options["system"] not in refused]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from moesaic.cli.run.demo_policies import Entry, entries_here
+from moesaic.cli.run.demo_policies import DemoRun, entries_here
 from moesaic.cli.shared.engine_options import engine_settings, one_text_settings
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class _Measured(NamedTuple):
 
 def first_answer(question: str) -> Completion:
     """Show the command, the answer while it is generated, and what it cost."""
-    from moesaic.cli.run.answer_words import answer_lines, cost_lines
+    from moesaic.cli.run.answer_output import answer_lines, cost_lines
     from moesaic.cli.run.generating import follow, loaded
     from moesaic.cli.run.prompt import prompt_tokens
     from moesaic.engine.preparation import prepare
@@ -45,18 +45,18 @@ def first_answer(question: str) -> Completion:
     prepared = prepare(None, one_text_settings(EMULATED))
     tokens = prompt_tokens(question, True, prepared)
     params = SamplingParams(ANSWER_TOKENS, temperature=0.0)
-    prepared.intake.request(tokens, params)  # what cannot be asked is refused now
+    prepared.input_processor.request(tokens, params)  # what cannot be asked is refused now
     _compile_planners(tokens)
     click.echo(f"{_command(question)}\n")
     with loaded(prepared) as engine:
         click.secho(question, bold=True)
-        request = engine.intake.request(tokens, params)  # its clock starts here
+        request = engine.input_processor.request(tokens, params)  # its clock starts here
         completion = follow(engine, request, lambda chunk: click.echo(chunk.text, nl=False))
-        stats = engine.batcher.tally.stats()
+        stats = engine.batcher.counter.stats()
     click.echo("\n")
     if completion.finish_reason == "cancelled":
         raise click.Abort
-    context = prepared.plan.room.length
+    context = prepared.plan.capacity.length
     for name, value in chain(answer_lines(completion, context), cost_lines(stats)):
         click.echo(f"{name:<10}{value}")
     click.echo()
@@ -99,7 +99,7 @@ def record_questions(file: Path) -> int:
 
 
 def _compile_planners(tokens: list[int]) -> None:
-    """In a run that nobody times: each is compiled, or read, where it is used first."""
+    """In a run that is not timed: policies are compiled, or loaded, on first use."""
     from moesaic.cli.study.simulate_recording import announce_compilation
     from moesaic.engine.llm import LLM
     from moesaic.engine.sampling.sampling_params import SamplingParams
@@ -126,7 +126,7 @@ def _rows(expected: Completion) -> Iterator[tuple[object, ...]]:
             advance()
 
 
-def _measure(entry: Entry, expected: Completion) -> _Measured:
+def _measure(entry: DemoRun, expected: Completion) -> _Measured:
     from moesaic.engine.llm import LLM
     from moesaic.engine.sampling.sampling_params import SamplingParams
 
@@ -146,7 +146,7 @@ def _measure(entry: Entry, expected: Completion) -> _Measured:
     )
 
 
-def _row(entry: Entry, measured: _Measured, expected: Completion) -> tuple[object, ...]:
+def _row(entry: DemoRun, measured: _Measured, expected: Completion) -> tuple[object, ...]:
     rate, stats = measured.tokens_per_s, measured.stats
     return (
         entry.label,

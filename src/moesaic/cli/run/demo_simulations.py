@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from moesaic.cli.run.demo_policies import ENTRIES
 from moesaic.cli.shared.simulation_options import MACHINE, build_settings
 from moesaic.model_info.model_zoo import load_model
-from moesaic.models.bundled import NAME
+from moesaic.models.bundled_model import NAME
 from moesaic.policies.systems import SYSTEMS
 
 if TYPE_CHECKING:
-    from moesaic.cli.study.comparison import Contender, Outcome
+    from moesaic.cli.study.comparison import ComparisonCell, Configuration
     from moesaic.lab.simulate.settings import Settings
     from moesaic.model_info.model_spec import ModelSpec
 
@@ -27,16 +27,16 @@ _PROFILE, _WARMUP = 128, 32
 
 
 def check(tokens: int) -> None:
-    """So many steps can be simulated, or the user is told why not before anything runs."""
+    """So many steps can be simulated, or the error says why not before anything runs."""
     _settings(load_model(NAME), "bf16", tokens, {"cache_ratio": _RATIO})
 
 
 def compare_small(trace: Path, tokens: int) -> None:
     """All that ran here, on the simulated machine."""
     from moesaic.cli.study.compare_tables import print_comparison
-    from moesaic.cli.study.comparison import Contender
+    from moesaic.cli.study.comparison import Configuration
 
-    entries = [Contender(*entry) for entry in ENTRIES]
+    entries = [Configuration(*entry) for entry in ENTRIES]
     print_comparison(_run(load_model(NAME), "bf16", trace, tokens, entries, [_RATIO]), _BASELINE)
 
 
@@ -44,9 +44,9 @@ def compare_large(trace: Path, tokens: int, picture: Path) -> None:
     """The systems, as if every expert had the size of LARGE's; drawn for more caches."""
     from moesaic.cli.study.compare_picture import draw_comparison
     from moesaic.cli.study.compare_tables import print_comparison
-    from moesaic.cli.study.comparison import contenders
+    from moesaic.cli.study.comparison import configurations
 
-    entries = contenders(SYSTEMS)
+    entries = configurations(SYSTEMS)
     cells = _run(_enlarged(), "int4", trace, tokens, entries, RATIOS)
     print_comparison([cell for cell in cells if cell.cache_ratio == _RATIO], _BASELINE)
     draw_comparison(str(picture), cells)
@@ -70,9 +70,9 @@ def _run(
     dtype: str,
     trace: Path,
     tokens: int,
-    entries: Sequence[Contender],
+    entries: Sequence[Configuration],
     ratios: Sequence[float],
-) -> list[Outcome]:
+) -> list[ComparisonCell]:
     from moesaic.cli.study.comparison import plan_grid, run_grid
     from moesaic.lab.simulate.workload import shortened
 

@@ -1,4 +1,4 @@
-"""The demo's answer step by step: the same tokens once more, with everything that works filmed."""
+"""The demo's answer step by step: the same tokens once more, with a recorded timeline."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from moesaic.cli.shared.engine_options import one_text_settings
 if TYPE_CHECKING:
     from moesaic.engine.completion import Completion
     from moesaic.engine.preparation import Prepared
-    from moesaic.lab.bench.last_steps import Film
+    from moesaic.lab.bench.step_recorder import StepRecorder
 
 
 def draw_answer(answer: Completion, picture: Path, trace: Path) -> None:
     """A typical decode step as a picture, the last ones as a Chrome trace."""
     from moesaic.cli.shared.perfetto import write_perfetto
-    from moesaic.cli.shared.recorded_scene import film_recording, film_scene
+    from moesaic.cli.shared.recorded_timeline import recorded_info, recording_of
     from moesaic.cli.shared.timeline_picture import draw_timeline
     from moesaic.engine.preparation import prepare
 
     prepared = prepare(None, one_text_settings(EMULATED))
-    film = _filmed(prepared, answer)
-    scene = film_scene(film, prepared.settings, prepared.plan, "own routing")
-    recording = film_recording(film)
-    draw_timeline(str(picture), scene, recording)
-    write_perfetto(str(trace), scene, recording, "moesaic demo")
+    recorder = _recorded(prepared, answer)
+    info = recorded_info(recorder, prepared.settings, prepared.plan, "own routing")
+    recording = recording_of(recorder)
+    draw_timeline(str(picture), info, recording)
+    write_perfetto(str(trace), info, recording, "moesaic demo")
 
 
-def _filmed(prepared: Prepared, answer: Completion) -> Film:
+def _recorded(prepared: Prepared, answer: Completion) -> StepRecorder:
     from moesaic.engine.assemble import assemble
-    from moesaic.engine.runner import Feed
-    from moesaic.lab.bench.last_steps import Film
-    from moesaic.lab.bench.steps import Taken, Work, run_steps
-    from moesaic.models.load import load_decoder
+    from moesaic.engine.runner import SequenceInput
+    from moesaic.lab.bench.bench_steps import BenchStep, CaseRuns, run_steps
+    from moesaic.lab.bench.step_recorder import StepRecorder
+    from moesaic.models.open_model import load_decoder
 
-    settings, plan, film = prepared.settings, prepared.plan, Film()
+    settings, plan, recorder = prepared.settings, prepared.plan, StepRecorder()
     prompt, piece = list(answer.prompt_tokens), settings.max_step_tokens
     pieces = [prompt[start : start + piece] for start in range(0, len(prompt), piece)]
     runner = assemble(
@@ -44,12 +44,16 @@ def _filmed(prepared: Prepared, answer: Completion) -> Film:
         prepared.opened.experts,
         plan.expert_dtype,
         settings,
-        plan.room,
-        timeline=film.timeline,
+        plan.capacity,
+        timeline=recorder.timeline,
     )
     try:
-        run_steps(runner, [Work([Feed(0, tokens)], None) for tokens in pieces], Taken())
-        film.record(runner, [Work([Feed(0, [token])], None) for token in answer.tokens])
+        run_steps(
+            runner, [BenchStep([SequenceInput(0, tokens)], None) for tokens in pieces], CaseRuns()
+        )
+        recorder.record(
+            runner, [BenchStep([SequenceInput(0, [token])], None) for token in answer.tokens]
+        )
     finally:
         runner.close()
-    return film
+    return recorder

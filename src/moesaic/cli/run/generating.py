@@ -1,5 +1,5 @@
-"""A model at work for the command line: what it will use in words, its loading with a bar, and an
-answer that Ctrl-C ends early."""
+"""Running a model from the command line: a line on what it will use, loading with a progress bar,
+and an answer that Ctrl-C ends early."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def what_runs(prepared: Prepared) -> str:
     how = f"{_kernel_in_words(settings.kernel, plan.expert_dtype)}, {plan.dtype}{experts}, {cores}"
     if not settings.capabilities.moves:
         return f"no accelerator: the CPU computes everything with {how}"
-    slots = f"{plan.room.slots} of {prepared.spec.num_expert_blocks} experts"
+    slots = f"{plan.capacity.slots} of {prepared.spec.num_expert_blocks} experts"
     return (
         f"{settings.accelerator} accelerator: it holds {slots} ({plan.cache_ratio:.0%}), copies at "
         f"{settings.link_gb_s:g} GB/s, {settings.policies}; {how}"

@@ -1,4 +1,4 @@
-"""What `run` goes on with: text from an option or standard input, or token ids."""
+"""The prompt of `run`: text from an option or standard input, or token ids."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def prompt_tokens(prompt: Prompt, chat: bool | None, prepared: Prepared) -> list
         )
     if chat:
         return prepared.tokenizer.encode_chat([{"role": "user", "content": prompt}])
-    return list(prepared.intake.request(prompt).prompt)
+    return list(prepared.input_processor.request(prompt).prompt)
 
 
 def _ids(commas: str) -> list[int]:

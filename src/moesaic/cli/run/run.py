@@ -56,11 +56,13 @@ def run(context: click.Context, /, model: str | None, as_json: bool, **asked: An
 
     prepared = prepare(folder, settings)
     tokens = prompt_tokens(prompt, asked["chat"], prepared)
-    prepared.intake.request(tokens, params)  # what cannot be asked is refused before loading
+    prepared.input_processor.request(
+        tokens, params
+    )  # what cannot be asked is refused before loading
     with loaded(prepared, asked["record"]) as engine:
         show = _silent if as_json else _printer(engine)
-        completion = follow(engine, engine.intake.request(tokens, params), show)
-        stats = engine.batcher.tally.stats()
+        completion = follow(engine, engine.input_processor.request(tokens, params), show)
+        stats = engine.batcher.counter.stats()
     if as_json:
         _print_json(prepared, completion, stats, command_line(context))
     else:
@@ -81,15 +83,15 @@ def _printer(model: LoadedModel) -> Callable[[Chunk], None]:
 
 
 def _end(prepared: Prepared, completion: Completion, stats: RunStats) -> None:
-    from moesaic.cli.run.answer_words import answer_lines, cost_lines, print_lines
+    from moesaic.cli.run.answer_output import answer_lines, cost_lines, print_lines
 
     if completion.tokens and not (completion.text or "").endswith("\n"):
         click.echo()
-    print_lines(answer_lines(completion, prepared.plan.room.length), cost_lines(stats))
+    print_lines(answer_lines(completion, prepared.plan.capacity.length), cost_lines(stats))
 
 
 def _print_json(prepared: Prepared, completion: Completion, stats: RunStats, command: str) -> None:
-    from moesaic.cli.run.answer_words import answer_fields
+    from moesaic.cli.run.answer_output import answer_fields
     from moesaic.cli.shared.output import print_json
     from moesaic.cli.study.plan import describe
 

@@ -1,1 +1,1 @@
-"""What several verbs share: options, output, pictures."""
+"""What several commands share: options, output, pictures."""

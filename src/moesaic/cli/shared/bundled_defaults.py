@@ -1,6 +1,6 @@
 """What `run` and `chat` mean, where nothing else is said, when the bundled model answers.
 
-It was taught to answer questions, and is so small that a token drawn by chance easily spoils a
+It was taught to answer questions, and is so small that a sampled token easily spoils a
 calculation: a prompt is put to it as a question, and the likeliest tokens are taken."""
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from moesaic.models.bundled import is_bundled
+from moesaic.models.bundled_model import is_bundled
 
-_DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")  # whoever gives one wants chance
+_DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")  # any of these asks for sampling
 
 
 def with_bundled_defaults(asked: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ def warn_if_busy() -> None:
     load = os.getloadavg()[0]
     if load > _NOTICEABLE:
         click.echo(
-            f"this machine was busy in the last minute (load average {load:.1f}): whatever still "
-            "runs beside this disturbs the times measured now",
+            f"this machine was busy in the last minute (load average {load:.1f}): other "
+            "running programs disturb the times measured now",
             err=True,
         )

@@ -1,4 +1,4 @@
-"""The options of every verb that runs a model, and the settings they mean together.
+"""The options of every command that runs a model, and the settings they make.
 
 An option that was not given is None; what it then means, `--help` says. Names are checked by
 `EngineSettings`, so that a mistake gets the nearest match; policies: policy_options.py."""
@@ -25,11 +25,11 @@ ACCELERATORS = ("none", "emulated")
 DTYPES = ("auto", "bf16", "fp16", "fp32")
 CACHE_RATIO, LINK_GB_S, MAX_SEQUENCES = 0.25, 4.0, 8
 
-_room_options = stack(
+_capacity_options = stack(
     click.option(
         "--accelerator",
         metavar="KIND",
-        help=f"What computes beside the CPU: {one_of(ACCELERATORS)}  [{ACCELERATORS[0]}]",
+        help=f"The device in addition to the CPU: {one_of(ACCELERATORS)}  [{ACCELERATORS[0]}]",
     ),
     click.option(
         "--cache-ratio",
@@ -88,14 +88,14 @@ _other_options = stack(
         help="What the planner knows of costs: measured now | described by `moesaic profile`  "
         "[measured]",
     ),
-    click.option("--check", is_flag=True, help="Prove every plan legal while running."),
+    click.option("--check", is_flag=True, help="Check every plan while running."),
 )
 
-# Of verbs that work on one text at a time, which then has all the room.
+# For commands that work on one text at a time: it then has the whole KV cache.
 one_text_options = stack(
     policy_choices(SYSTEM),
     _other_options,
-    _room_options,
+    _capacity_options,
 )
 engine_options = stack(one_text_options, _sequences_option)
 
@@ -133,7 +133,7 @@ def one_text_settings(asked: Mapping[str, Any]) -> EngineSettings:
 
 
 def _check_link(asked: Mapping[str, Any], settings: EngineSettings) -> None:
-    """An option that would change nothing is refused: whoever gives it believes that it does."""
+    """An option that would change nothing is refused, not ignored."""
     speed = asked.get("link_bandwidth")
     if speed is not None and not settings.capabilities.moves:
         raise ImpossibleSetting(

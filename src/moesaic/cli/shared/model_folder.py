@@ -1,4 +1,4 @@
-"""The MODEL of verbs that need weights: a directory, or one clear word why it cannot be run."""
+"""The MODEL of commands that need weights: a directory, or a clear message why it cannot be run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from moesaic.core.errors import ImpossibleSetting, MissingExtra
-from moesaic.models.bundled import NAME, model_path
+from moesaic.models.bundled_model import NAME, model_path
 
 _PACKAGES = ("torch", "tokenizers", "jinja2")  # of the engine extra
 
@@ -22,8 +22,8 @@ def model_folder(model: str | None) -> Path:
     if model is None or path.is_dir():
         return path
     if path.exists():
-        beside = f"; is it {str(path.parent)!r}?" if path.name == "config.json" else ""
-        raise ImpossibleSetting(f"{model!r} is a file; a model that runs is {_LAYOUT}{beside}")
+        hint = f"; is it {str(path.parent)!r}?" if path.name == "config.json" else ""
+        raise ImpossibleSetting(f"{model!r} is a file; a model that runs is {_LAYOUT}{hint}")
 
     from moesaic.model_info.model_zoo import known_models
 

@@ -1,4 +1,4 @@
-"""Files a verb is asked to write: refused before any work where they could not be written."""
+"""Output files of commands: refused before any work where they could not be written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_file(option: str, path: str | None, endings: Sequence[str]) -> None:
         return
     if Path(path).suffix.lower() not in endings:
         raise ImpossibleSetting(f"{option} {path!r}: the name must end in {' or '.join(endings)}")
-    check_place(option, path)
+    check_writable(option, path)
 
 
 def check_routing(option: str, path: str) -> None:
@@ -36,10 +36,10 @@ def check_routing(option: str, path: str) -> None:
         raise ImpossibleSetting(
             f"{option} {path!r}: traces are written as {ROUTING}: give a name that ends in it"
         )
-    check_place(option, path)
+    check_writable(option, path)
 
 
-def check_place(option: str, path: str) -> None:
+def check_writable(option: str, path: str) -> None:
     target = Path(path)
     if target.is_dir():
         raise ImpossibleSetting(f"{option} {path!r} is a directory: give the name of a file")

@@ -17,19 +17,21 @@ def print_json(value: Any) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table on standard output; columns of numbers (and gaps) are right-aligned."""
+    """A table on standard output; columns of numbers (and gaps) are right-aligned. Brackets
+    are text, not rich's markup."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.measure import Measurement
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table(title=escape(title), title_justify="left", title_style="bold")
     for index, column in enumerate(columns):
         cells = [row[index] for row in rows if row[index] is not None]
         numeric = bool(cells) and all(_is_number(value) for value in cells)
         one_word = all(" " not in cell(value) for value in cells)  # names stay whole
-        table.add_column(column, justify="right" if numeric else "left", no_wrap=one_word)
+        table.add_column(escape(column), justify="right" if numeric else "left", no_wrap=one_word)
     for row in rows:
-        table.add_row(*(cell(value) for value in row))
+        table.add_row(*(escape(cell(value)) for value in row))
     console = Console()
     any_width = console.options.update(max_width=_ANY_WIDTH)
     least = Measurement.get(console, any_width, table).minimum

@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from moesaic.cli.shared.scene import Scene, as_scene
-from moesaic.cli.study.simulate_recording import Recorded, Recording
+from moesaic.cli.shared.timeline_info import TimelineInfo, timeline_info
+from moesaic.cli.study.simulate_recording import RecordedStep, Recording
 from moesaic.core.files import whole_file
 from moesaic.core.report import Span
 from moesaic.core.units import NS_PER_US
@@ -17,28 +17,30 @@ from moesaic.lab.simulate.result import Result
 _PROCESS = 1
 
 
-def write_perfetto(path: str, run: Result | Scene, recording: Recording, command: str) -> None:
-    scene = as_scene(run)
+def write_perfetto(
+    path: str, run: Result | TimelineInfo, recording: Recording, command: str
+) -> None:
+    info = timeline_info(run)
     trace = {
-        "traceEvents": events(scene, recording),
+        "traceEvents": events(info, recording),
         "displayTimeUnit": "ms",
-        "otherData": {"command": command, "model": scene.model},
+        "otherData": {"command": command, "model": info.model},
     }
     with whole_file(path, "w") as stream:
         json.dump(trace, stream, separators=(",", ":"))
 
 
-def events(scene: Scene, recording: Recording) -> list[dict[str, Any]]:
+def events(info: TimelineInfo, recording: Recording) -> list[dict[str, Any]]:
     """Metadata first, then complete events in order of their start."""
-    lanes = list(dict.fromkeys(("step", *scene.lanes, *recording.timeline.lanes)))
+    lanes = list(dict.fromkeys(("step", *info.lanes, *recording.timeline.lanes)))
     origin = recording.steps[0].start_ns
     work = [span for span in recording.timeline.spans if span.end_ns > origin]
     heads = {step.end_ns for step in recording.steps}
     names = dense_names(work, heads)
-    complete = [_step(step, scene.tokens_per_step, origin) for step in recording.steps]
+    complete = [_step(step, info.tokens_per_step, origin) for step in recording.steps]
     complete += [_event(span, names.get(span), lanes, origin) for span in work]
     complete.sort(key=lambda event: (event["ts"], event["tid"]))
-    title = f"{scene.model} on {scene.machine}, {scene.phase} ({scene.kind})"
+    title = f"{info.model} on {info.machine}, {info.phase} ({info.kind})"
     return [*_metadata(title, lanes), *complete]
 
 
@@ -56,7 +58,7 @@ def dense_names(spans: list[Span], heads: set[int]) -> dict[Span, str]:
     return names
 
 
-def _step(step: Recorded, tokens: int, origin: int) -> dict[str, Any]:
+def _step(step: RecordedStep, tokens: int, origin: int) -> dict[str, Any]:
     args = {"step": step.number, "tokens": tokens}
     extent = (step.start_ns - origin, step.end_ns - origin)
     return _complete(f"step {step.number}", "step", 0, extent, args)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moesaic.cli.shared.idle_options import check_phase_options
 from moesaic.cli.shared.option_stack import one_of, stack
 from moesaic.cli.shared.policy_options import chosen_policies, policy_choices
+from moesaic.cli.shared.unused_options import check_phase_options
 from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.workloads.bundled import DEFAULT_MODEL
+from moesaic.workloads.bundled_traces import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from moesaic.lab.simulate.settings import Settings
@@ -78,7 +78,7 @@ setup_options = stack(
     ),
     click.option("--fill", help="Initial GPU content, see `moesaic policies`.  [auto]"),
     click.option("--belief", help="Costs the planner knows: measured | described  [measured]"),
-    click.option("--check", is_flag=True, help="Prove every plan legal while running."),
+    click.option("--check", is_flag=True, help="Check every plan while running."),
 )
 
 policy_options = policy_choices()
@@ -94,7 +94,7 @@ _PLAIN = (
 def build_settings(asked: dict[str, Any]) -> Settings:
     """Settings from options; what was not asked for comes from the system, then from defaults."""
     check_phase_options(asked)
-    from moesaic.hardware.load import load_machine
+    from moesaic.hardware.machine_reader import load_machine
     from moesaic.lab.simulate.settings import Settings
     from moesaic.model_info.model_zoo import load_model
 

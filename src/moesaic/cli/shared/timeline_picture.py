@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from moesaic.cli.shared.pictures import FAINT, GRID, INK, new_figure, plain, save
-from moesaic.cli.shared.scene import Scene, as_scene
-from moesaic.cli.study.simulate_recording import Recorded, Recording
+from moesaic.cli.shared.timeline_info import TimelineInfo, timeline_info
+from moesaic.cli.study.simulate_recording import RecordedStep, Recording
 from moesaic.cli.study.simulate_summary import in_time
 from moesaic.core.report import Span
 from moesaic.core.units import NS_PER_MS, NS_PER_US
@@ -35,7 +35,7 @@ WIDTH_IN = 13.0
 DIGIT_SHARE = 0.005  # of the width of the picture that one digit takes
 
 
-class Window(NamedTuple):
+class TimeWindow(NamedTuple):
     start_ns: int
     end_ns: int
 
@@ -43,28 +43,28 @@ class Window(NamedTuple):
         return span.start_ns < self.end_ns and span.end_ns > self.start_ns
 
 
-def draw_timeline(path: str, run: Result | Scene, recording: Recording) -> None:
+def draw_timeline(path: str, run: Result | TimelineInfo, recording: Recording) -> None:
     """A step that is like most."""
-    scene = as_scene(run)
-    step = recording.typical(scene.latencies_s)
+    info = timeline_info(run)
+    step = recording.typical(info.latencies_s)
     spans = recording.spans_of(step)
     starts = layer_starts(spans, step.start_ns)
-    whole = Window(step.start_ns, step.end_ns)
-    zoom, layers = zoom_window(starts, whole, scene.phase)
+    whole = TimeWindow(step.start_ns, step.end_ns)
+    zoom, layers = zoom_window(starts, whole, info.phase)
     figure = new_figure(WIDTH_IN, 6.8)
     above, below = figure.subplots(2, 1, gridspec_kw={"height_ratios": (1, 1.35)})
-    _panel(above, scene.lanes, spans, starts, whole, whole.start_ns, numbers=False)
+    _panel(above, info.lanes, spans, starts, whole, whole.start_ns, numbers=False)
     above.axvspan(*_scaled(zoom, whole), color="#fff3c4", zorder=0)
-    above.set_title(step_label(step, scene), loc="left", fontsize=9, color=FAINT)
-    _panel(below, scene.lanes, spans, starts, zoom, whole.start_ns, numbers=True)
+    above.set_title(step_label(step, info), loc="left", fontsize=9, color=FAINT)
+    _panel(below, info.lanes, spans, starts, zoom, whole.start_ns, numbers=True)
     below.set_title(f"MoE layers {layers[0]} to {layers[-1]}", loc="left", fontsize=9, color=FAINT)
-    _dress(figure, scene)
+    _dress(figure, info)
     save(figure, path)
 
 
-def step_label(step: Recorded, scene: Scene) -> str:
-    unit = "step" if scene.phase == "decode" else "prompt"
-    own, mean = in_time(scene.latencies_s[step.number]), in_time(scene.mean_s)
+def step_label(step: RecordedStep, info: TimelineInfo) -> str:
+    unit = "step" if info.phase == "decode" else "prompt"
+    own, mean = in_time(info.latencies_s[step.number]), in_time(info.mean_s)
     return f"{unit} {step.number}: {own} (mean {mean})"
 
 
@@ -77,7 +77,9 @@ def layer_starts(spans: Sequence[Span], not_before: int) -> dict[int, int]:
     return starts
 
 
-def zoom_window(starts: dict[int, int], whole: Window, phase: str) -> tuple[Window, list[int]]:
+def zoom_window(
+    starts: dict[int, int], whole: TimeWindow, phase: str
+) -> tuple[TimeWindow, list[int]]:
     """Layers from the middle of a decode step, the first of a prompt."""
     layers = sorted(starts)
     count = ZOOMED_LAYERS if phase == "decode" else 2
@@ -85,7 +87,7 @@ def zoom_window(starts: dict[int, int], whole: Window, phase: str) -> tuple[Wind
     shown = layers[first : first + count]
     after = layers[first + count : first + count + 1]
     end = starts[after[0]] if after else whole.end_ns
-    return Window(starts[shown[0]], end), shown
+    return TimeWindow(starts[shown[0]], end), shown
 
 
 def _panel(
@@ -93,7 +95,7 @@ def _panel(
     lanes: Sequence[str],
     spans: Sequence[Span],
     starts: dict[int, int],
-    window: Window,
+    window: TimeWindow,
     origin: int,
     numbers: bool,
 ) -> None:
@@ -118,7 +120,7 @@ def _panel(
     plain(axes)
 
 
-def _edge(lengths: Sequence[int], colour: str, window: Window, numbers: bool) -> dict[str, Any]:
+def _edge(lengths: Sequence[int], colour: str, window: TimeWindow, numbers: bool) -> dict[str, Any]:
     """White between bars, but not around bars so short that white would be all one sees."""
     short = max(lengths, default=0) < 0.005 * (window.end_ns - window.start_ns)
     if short:
@@ -127,7 +129,7 @@ def _edge(lengths: Sequence[int], colour: str, window: Window, numbers: bool) ->
 
 
 def _layer_lines(
-    axes: Any, starts: dict[int, int], window: Window, origin: int, named: bool
+    axes: Any, starts: dict[int, int], window: TimeWindow, origin: int, named: bool
 ) -> None:
     scale, _ = _unit(window)
     for layer, start in starts.items():
@@ -139,7 +141,7 @@ def _layer_lines(
             axes.text(x, -0.52, f" layer {layer}", fontsize=8, color=FAINT, va="bottom")
 
 
-def _label_bars(axes: Any, bars: Sequence[Span], row: int, window: Window, origin: int) -> None:
+def _label_bars(axes: Any, bars: Sequence[Span], row: int, window: TimeWindow, origin: int) -> None:
     """The longest of a bar's names that fits inside it."""
     scale, _ = _unit(window)
     digit = DIGIT_SHARE * (window.end_ns - window.start_ns)
@@ -162,22 +164,22 @@ def _names(span: Span) -> tuple[str, ...]:
     return (f"{number} of layer {span.layer}", number) if span.kind == "prefetch" else (number,)
 
 
-def _unit(window: Window) -> tuple[int, str]:
+def _unit(window: TimeWindow) -> tuple[int, str]:
     return (NS_PER_MS, "ms") if window.end_ns - window.start_ns > NS_PER_MS else (NS_PER_US, "us")
 
 
-def _scaled(zoom: Window, whole: Window) -> tuple[float, float]:
+def _scaled(zoom: TimeWindow, whole: TimeWindow) -> tuple[float, float]:
     scale, _ = _unit(whole)
     return (zoom.start_ns - whole.start_ns) / scale, (zoom.end_ns - whole.start_ns) / scale
 
 
-def _dress(figure: Any, scene: Scene) -> None:
+def _dress(figure: Any, info: TimelineInfo) -> None:
     """Title and legend, outside the panels."""
     from matplotlib.patches import Patch
 
-    kind = scene.kind[0].upper() + scene.kind[1:]
+    kind = info.kind[0].upper() + info.kind[1:]
     figure.suptitle(
-        f"{kind}: {scene.model} on {scene.machine}, {scene.phase}\n{scene.setting}",
+        f"{kind}: {info.model} on {info.machine}, {info.phase}\n{info.setting}",
         fontsize=11, color=INK,
     )  # fmt: skip
     handles = [Patch(color=COLOURS[kind], label=MEANINGS[kind]) for kind in COLOURS]

@@ -1,1 +1,1 @@
-"""Verbs that measure or simulate."""
+"""Commands that measure or simulate."""

@@ -16,8 +16,8 @@ from moesaic.policies.systems import SYSTEMS
 
 if TYPE_CHECKING:
     from moesaic.engine.engine_settings import EngineSettings
+    from moesaic.lab.bench.bench_model import BenchModel
     from moesaic.lab.bench.cases import Case
-    from moesaic.lab.bench.loaded import BenchModel
 
 
 @click.command()
@@ -66,32 +66,32 @@ def bench(context: click.Context, /, model: str | None, as_json: bool, **asked: 
     """Measure how fast a model reads and writes on this machine.
 
     MODEL is a directory in Hugging Face layout; without it, the bundled moesaic-20m is measured.
-    Rows are named as in llama-bench; each says the physical floor beside it, at rates measured in
+    Rows are named as in llama-bench; each has its physical floor, at rates measured in
     the same run. Several systems and cache ratios share one loaded model."""
     if find_spec("torch") is None:
         raise MissingExtra("bench", "engine")
     cases, settings = _cases(asked), _grid(asked)
-    filmed = _filmed(asked, cases)
+    recorded = _recorded(asked, cases)
     found = _open(model, asked)
 
     from moesaic.cli.shared.output import print_json
     from moesaic.cli.study.bench_runs import run_with_progress
     from moesaic.cli.study.bench_tables import described, print_bench
-    from moesaic.lab.bench.contenders import plan_contenders
+    from moesaic.lab.bench.bench_configs import plan_configs
     from moesaic.lab.bench.replayed_routing import OWN, SYNTHETIC, choose_routing
 
-    contenders = plan_contenders(found.spec, settings, cases)
+    configs = plan_configs(found.spec, settings, cases)
     trace = asked["trace"] or (SYNTHETIC if asked["synthetic"] else OWN)
     routing = choose_routing(trace, found.spec, cases, asked["repetitions"])
     click.echo(f"routing: {routing.words}", err=True)
     warn_if_busy()
-    done = run_with_progress(found, contenders, cases, routing, asked["repetitions"], filmed)
+    done = run_with_progress(found, configs, cases, routing, asked["repetitions"], recorded)
     result = described(done, routing.words, command_line(context))
     if as_json:
         print_json(result)
     else:
         print_bench(result)
-    if done.film is not None:
+    if done.recorder is not None:
         from moesaic.cli.study.bench_pictures import write_pictures
 
         write_pictures(asked["timeline"], asked["perfetto"], done, routing, result["command"])
@@ -135,7 +135,7 @@ def _grid(asked: dict[str, Any]) -> list[tuple[str, EngineSettings]]:
     ]
 
 
-def _filmed(asked: dict[str, Any], cases: tuple[Case, ...]) -> bool:
+def _recorded(asked: dict[str, Any], cases: tuple[Case, ...]) -> bool:
     """Whether pictures are wanted; what could not be written is refused now."""
     from moesaic.cli.shared.out_files import TRACES, check_file, check_picture
 
@@ -158,8 +158,8 @@ def _open(model: str | None, asked: dict[str, Any]) -> BenchModel:
             f"--layers {layers} cuts a model with random weights: give --synthetic SPEC, too"
         )
     from moesaic.cli.shared.model_folder import model_folder
-    from moesaic.lab.bench.loaded import from_folder, made_up
+    from moesaic.lab.bench.bench_model import from_folder, random_model
 
     if synthetic is not None:
-        return made_up(synthetic, layers)
+        return random_model(synthetic, layers)
     return from_folder(model_folder(model))

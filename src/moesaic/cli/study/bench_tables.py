@@ -21,7 +21,7 @@ COLUMNS = ("test", "system", "cache", "tok/s", "+-", "ms", "hits", "MB", "floor"
 def described(done: Done, routing: str, command: str) -> dict[str, Any]:
     """What `bench --json` prints."""
     host, loaded = this_host(), done.loaded
-    first = done.rows[0].contender
+    first = done.rows[0].config
     return {
         "command": command,
         "model": done.model.spec.name,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moesaic.cli.shared.idle_options import check_phase_options
 from moesaic.cli.shared.option_stack import F, one_of
 from moesaic.cli.shared.policy_options import moved_options, policy_list, promote_option
 from moesaic.cli.shared.simulation_options import (
@@ -22,12 +21,13 @@ from moesaic.cli.shared.simulation_options import (
     setup_options,
     workload_options,
 )
+from moesaic.cli.shared.unused_options import check_phase_options
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.policies.policy_set import REGISTRIES, PolicySet
 from moesaic.policies.systems import SYSTEMS
 
 if TYPE_CHECKING:
-    from moesaic.cli.study.comparison import Contender, Outcome
+    from moesaic.cli.study.comparison import ComparisonCell, Configuration
 
 _BASELINE = "ktransformers"
 _LISTS = {"schedules": "schedule", "caches": "cache", "prefetches": "prefetch"}
@@ -79,8 +79,8 @@ def compare(context: click.Context, /, as_json: bool, **asked: Any) -> None:
         click.echo(f"wrote {asked['plot']}", err=True)
 
 
-def _entries(asked: dict[str, Any]) -> list[Contender]:
-    from moesaic.cli.study.comparison import contenders
+def _entries(asked: dict[str, Any]) -> list[Configuration]:
+    from moesaic.cli.study.comparison import configurations
 
     lists = [
         policy_list(f"--{plural}", REGISTRIES[kind], asked[plural])
@@ -89,7 +89,7 @@ def _entries(asked: dict[str, Any]) -> list[Contender]:
     systems = names("--systems", asked["systems"])
     if not systems and not any(lists):
         systems = list(SYSTEMS)
-    return contenders(systems, *lists)
+    return configurations(systems, *lists)
 
 
 def _baseline(asked: str | None, labels: list[str]) -> str:
@@ -100,7 +100,7 @@ def _baseline(asked: str | None, labels: list[str]) -> str:
     return asked
 
 
-def _run(asked: dict[str, Any], entries: list[Contender]) -> list[Outcome]:
+def _run(asked: dict[str, Any], entries: list[Configuration]) -> list[ComparisonCell]:
     from moesaic.cli.study.comparison import plan_grid, run_grid
     from moesaic.cli.study.simulate_recording import (
         announce_compilation,
@@ -125,7 +125,7 @@ def _run(asked: dict[str, Any], entries: list[Contender]) -> list[Outcome]:
     return run_grid(cells, trace, jobs)
 
 
-def _report(cells: list[Outcome], baseline: str, as_json: bool, command: str) -> None:
+def _report(cells: list[ComparisonCell], baseline: str, as_json: bool, command: str) -> None:
     from moesaic.cli.shared.output import print_json
     from moesaic.cli.study.compare_tables import as_rows, print_comparison
 

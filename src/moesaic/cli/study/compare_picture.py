@@ -6,31 +6,31 @@ from collections.abc import Sequence
 from typing import Any
 
 from moesaic.cli.shared.pictures import FAINT, GRID, INK, new_figure, plain, save
-from moesaic.cli.study.comparison import Outcome
+from moesaic.cli.study.comparison import ComparisonCell
 
 _PALETTE = (
     "#3b7dc4", "#d9662b", "#5b9e5b", "#8c6bb1", "#c9a227", "#4aa5a5", "#b0547a", "#7a7a7a",
     "#1f4e79", "#8a3d13",
 )  # fmt: skip
 _HATCHES = (None, "////", "....", "xxxx")  # one per round of the palette
-_MOST_COLUMNS = 2
+_MAX_COLUMNS = 2
 GROUP = 0.84  # share of a group's room that its bars take
-MOST_NUMBERS = 18  # bars in a panel whose values still fit above them
+MAX_NUMBERS = 18  # bars in a panel whose values still fit above them
 MANY_BARS = 12  # more of them have values in small print
-BAR_IN, MOST_IN = 0.16, 13.0  # room for "skipped" upright; the widest panel
+BAR_IN, MAX_IN = 0.16, 13.0  # room for "skipped" upright; the widest panel
 LEGEND_LETTERS = 11  # per inch; a handle takes as much as eight
 LEGEND_LINE_IN = 0.2
 FLOOR = "physical floor"
 MS = 1e3
 
 
-def draw_comparison(path: str, cells: Sequence[Outcome]) -> None:
+def draw_comparison(path: str, cells: Sequence[ComparisonCell]) -> None:
     machines = list(dict.fromkeys(cell.machine for cell in cells))
     labels = list(dict.fromkeys(cell.label for cell in cells))
-    columns = min(_MOST_COLUMNS, len(machines))
+    columns = min(_MAX_COLUMNS, len(machines))
     rows = -(-len(machines) // columns)
     bars = len(cells) // len(machines)
-    width = max(7.0, columns * min(MOST_IN, max(5.6, BAR_IN * bars)))
+    width = max(7.0, columns * min(MAX_IN, max(5.6, BAR_IN * bars)))
     legend = legend_columns(labels, width)
     lines = -(-(len(labels) + 1) // legend)
     figure = new_figure(width, 1.2 + LEGEND_LINE_IN * lines + 3.2 * rows)
@@ -53,14 +53,14 @@ def _title(result: dict[str, Any]) -> str:
     return f"Simulated {what}: {model}, {experts}, {kind} routing"
 
 
-def _panel(axes: Any, cells: Sequence[Outcome], labels: Sequence[str]) -> None:
+def _panel(axes: Any, cells: Sequence[ComparisonCell], labels: Sequence[str]) -> None:
     ratios = list(dict.fromkeys(cell.cache_ratio for cell in cells))
     width = GROUP / len(labels)
     highest = max(cell.mean_s or 0.0 for cell in cells) * MS
     for cell in cells:
-        place = labels.index(cell.label)
-        x = ratios.index(cell.cache_ratio) - GROUP / 2 + (place + 0.5) * width
-        _bar(axes, cell, x, 0.92 * width, look(place))
+        index = labels.index(cell.label)
+        x = ratios.index(cell.cache_ratio) - GROUP / 2 + (index + 0.5) * width
+        _bar(axes, cell, x, 0.92 * width, style(index))
         _number(axes, cell, x, len(cells), highest)
     axes.set_xticks(range(len(ratios)), [f"{ratio:.0%} in GPU memory" for ratio in ratios])
     axes.set_xlim(-0.5, len(ratios) - 0.5)  # room for a group without a bar, too
@@ -70,14 +70,14 @@ def _panel(axes: Any, cells: Sequence[Outcome], labels: Sequence[str]) -> None:
     plain(axes)
 
 
-def look(place: int) -> dict[str, Any]:
+def style(index: int) -> dict[str, Any]:
     """Colour, and from the second round of the palette on a pattern too."""
-    rounds, colour = divmod(place, len(_PALETTE))
+    rounds, colour = divmod(index, len(_PALETTE))
     hatch = _HATCHES[rounds % len(_HATCHES)]
     return {"facecolor": _PALETTE[colour], "hatch": hatch, "edgecolor": "white", "linewidth": 0}
 
 
-def _bar(axes: Any, cell: Outcome, x: float, width: float, drawn: dict[str, Any]) -> None:
+def _bar(axes: Any, cell: ComparisonCell, x: float, width: float, drawn: dict[str, Any]) -> None:
     """The mean as a bar, the physical floor as a line across it."""
     if cell.result is None or cell.mean_s is None:
         return
@@ -86,12 +86,12 @@ def _bar(axes: Any, cell: Outcome, x: float, width: float, drawn: dict[str, Any]
     axes.hlines(floor, x - width / 2, x + width / 2, color=INK, linewidth=1.2, zorder=3)
 
 
-def _number(axes: Any, cell: Outcome, x: float, bars: int, highest: float) -> None:
+def _number(axes: Any, cell: ComparisonCell, x: float, bars: int, highest: float) -> None:
     """The value above its bar, where there is room for it; a missing bar says so."""
     text = {"ha": "center", "va": "bottom"}
     if cell.mean_s is None:
         axes.text(x, 0.01 * highest, "skipped", rotation=90, fontsize=7, color=FAINT, **text)
-    elif bars <= MOST_NUMBERS:
+    elif bars <= MAX_NUMBERS:
         height = cell.mean_s * MS
         digits = f"{height:.0f}" if height >= 100 else f"{height:#.3g}"
         size = 7.5 if bars <= MANY_BARS else 6.0
@@ -100,15 +100,15 @@ def _number(axes: Any, cell: Outcome, x: float, bars: int, highest: float) -> No
 
 def legend_columns(labels: Sequence[str], width: float) -> int:
     longest = max(len(label) for label in (*labels, FLOOR))
-    most = max(1, int(width * LEGEND_LETTERS) // (longest + 8))
-    return min(len(labels) + 1, most)
+    columns = max(1, int(width * LEGEND_LETTERS) // (longest + 8))
+    return min(len(labels) + 1, columns)
 
 
 def _legend(figure: Any, labels: Sequence[str], columns: int) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles: list[Any] = [Patch(label=label, **look(place)) for place, label in enumerate(labels)]
+    handles: list[Any] = [Patch(label=label, **style(index)) for index, label in enumerate(labels)]
     handles.append(Line2D([], [], color=INK, linewidth=1.2, label=FLOOR))
-    place = {"loc": "outside lower center", "frameon": False}
-    figure.legend(handles=handles, ncols=columns, fontsize=9, **place)
+    index = {"loc": "outside lower center", "frameon": False}
+    figure.legend(handles=handles, ncols=columns, fontsize=9, **index)

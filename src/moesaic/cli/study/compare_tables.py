@@ -7,13 +7,13 @@ from itertools import groupby
 from typing import Any
 
 from moesaic.cli.shared.output import print_table
-from moesaic.cli.study.comparison import Outcome, speedups
+from moesaic.cli.study.comparison import ComparisonCell, speedups
 
 # Narrow: ms and MB are per step, floor says how many times the physical floor.
 COLUMNS = ("cache", "system", "ms", "speedup", "tok/s", "hits", "MB", "floor")
 
 
-def as_rows(cells: Sequence[Outcome], baseline: str, command: str) -> list[dict[str, Any]]:
+def as_rows(cells: Sequence[ComparisonCell], baseline: str, command: str) -> list[dict[str, Any]]:
     """What `simulate --json` says of each run, with its label; a skipped one says why."""
     rows = []
     for cell, speedup in zip(cells, speedups(cells, baseline), strict=True):
@@ -35,7 +35,7 @@ def as_rows(cells: Sequence[Outcome], baseline: str, command: str) -> list[dict[
     return rows
 
 
-def print_comparison(cells: Sequence[Outcome], baseline: str) -> None:
+def print_comparison(cells: Sequence[ComparisonCell], baseline: str) -> None:
     rated = list(zip(cells, speedups(cells, baseline), strict=True))
     for machine, group in groupby(rated, key=lambda pair: pair[0].machine):
         rows = [_row(cell, speedup) for cell, speedup in group]
@@ -50,7 +50,7 @@ def print_comparison(cells: Sequence[Outcome], baseline: str) -> None:
         print_table("Skipped", ("what", "why"), rows)
 
 
-def _title(cells: Sequence[Outcome], machine: str, baseline: str) -> str:
+def _title(cells: Sequence[ComparisonCell], machine: str, baseline: str) -> str:
     result = next(cell.result for cell in cells if cell.result is not None)
     unit = "prompt" if result["phase"] == "prefill" else "step"
     return (
@@ -60,7 +60,7 @@ def _title(cells: Sequence[Outcome], machine: str, baseline: str) -> str:
     )
 
 
-def _row(cell: Outcome, speedup: float | None) -> tuple[object, ...]:
+def _row(cell: ComparisonCell, speedup: float | None) -> tuple[object, ...]:
     result, share = cell.result, f"{cell.cache_ratio:.0%}"
     if result is None:
         return (share, cell.label, *[None] * (len(COLUMNS) - 2))

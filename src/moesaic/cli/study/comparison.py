@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from moesaic.cli.shared.output import progress
 from moesaic.core.errors import ImpossibleSetting, MissingExtra
-from moesaic.hardware.load import load_machine
+from moesaic.hardware.machine_reader import load_machine
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
 from moesaic.lab.simulate.workload import choose_workload
@@ -28,7 +28,7 @@ from moesaic.policies.policy_set import PolicySet
 Build = Callable[[dict[str, Any]], Settings]
 
 
-class Contender(NamedTuple):
+class Configuration(NamedTuple):
     """A named set of policies: a known system, or schedule+cache+prefetch."""
 
     label: str
@@ -36,7 +36,7 @@ class Contender(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ComparisonCell:
     """One cell of the grid; exactly one of `result` (as `simulate --json`) and `skipped`."""
 
     label: str
@@ -47,7 +47,7 @@ class Outcome:
     settings: Settings | None = None
 
     @property
-    def place(self) -> tuple[str, float]:
+    def conditions(self) -> tuple[str, float]:
         """Runs in the same place can be compared."""
         return self.machine, self.cache_ratio
 
@@ -56,14 +56,14 @@ class Outcome:
         return None if self.result is None else float(self.result["latency_s"]["mean"])
 
 
-def contenders(
+def configurations(
     systems: Iterable[str],
     schedules: Sequence[PolicyChoice] = (),
     caches: Sequence[PolicyChoice] = (),
     prefetches: Sequence[PolicyChoice] = (),
-) -> list[Contender]:
+) -> list[Configuration]:
     """The systems by name, then every combination of the policies that were listed."""
-    found = [Contender(name, {"system": name}) for name in systems]
+    found = [Configuration(name, {"system": name}) for name in systems]
     if schedules or caches or prefetches:
         own = PolicySet()
         lists = (
@@ -73,21 +73,21 @@ def contenders(
         )
         for chosen in product(*lists):
             options = dict(zip(("schedule", "cache", "prefetch"), chosen, strict=True))
-            found.append(Contender("+".join(map(str, chosen)), options))
+            found.append(Configuration("+".join(map(str, chosen)), options))
     return found
 
 
 def plan_grid(
     build: Build,
-    entries: Sequence[Contender],
+    entries: Sequence[Configuration],
     machines: Sequence[str],
     ratios: Sequence[float],
-) -> list[Outcome]:
+) -> list[ComparisonCell]:
     """Every cell with its settings, or with the reason why there are none."""
     cells = []
     titles = _titles(machines)
     for machine, ratio, entry in product(machines, ratios, entries):
-        cell = Outcome(entry.label, titles[machine], ratio)
+        cell = ComparisonCell(entry.label, titles[machine], ratio)
         asked = {**entry.options, "machine": machine, "cache_ratio": ratio}
         try:
             cells.append(replace(cell, settings=build(asked)))
@@ -106,8 +106,8 @@ def _titles(machines: Sequence[str]) -> dict[str, str]:
     }
 
 
-def run_grid(cells: Sequence[Outcome], trace: str | None, jobs: int) -> list[Outcome]:
-    """Run what can run, on `jobs` processes; the order is the one given, whoever ends first."""
+def run_grid(cells: Sequence[ComparisonCell], trace: str | None, jobs: int) -> list[ComparisonCell]:
+    """Run what can run, on `jobs` processes; the order is the one given."""
     done = list(cells)
     waiting = [index for index, cell in enumerate(cells) if cell.settings is not None]
     with progress("comparing", len(waiting), quiet=not sys.stderr.isatty()) as advance:
@@ -126,7 +126,7 @@ def run_grid(cells: Sequence[Outcome], trace: str | None, jobs: int) -> list[Out
 
 @contextmanager
 def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Started anew rather than forked: the progress bar has a thread, and a fork copies locks.
+    """Spawned rather than forked: the progress bar has a thread, and a fork copies locks.
     Ctrl-C reaches this process only, and ends what has not begun."""
     context = multiprocessing.get_context("spawn")
     ignore = (signal.SIGINT, signal.SIG_IGN)
@@ -137,13 +137,13 @@ def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(cancel_futures=True)
 
 
-def _some_left(cells: list[Outcome]) -> list[Outcome]:
+def _some_left(cells: list[ComparisonCell]) -> list[ComparisonCell]:
     if all(cell.skipped is not None for cell in cells):
         raise ImpossibleSetting(f"none of these can run. The first: {cells[0].skipped}")
     return cells
 
 
-def run_cell(cell: Outcome, trace: str | None) -> Outcome:
+def run_cell(cell: ComparisonCell, trace: str | None) -> ComparisonCell:
     """One run; in another process it makes the same trace from the same settings."""
     assert cell.settings is not None, "a skipped cell has nothing to run"
     try:
@@ -153,10 +153,10 @@ def run_cell(cell: Outcome, trace: str | None) -> Outcome:
         return replace(cell, skipped=str(error))
 
 
-def speedups(cells: Sequence[Outcome], baseline: str) -> list[float | None]:
+def speedups(cells: Sequence[ComparisonCell], baseline: str) -> list[float | None]:
     """How many times faster than the baseline in the same place."""
-    base = {cell.place: cell.mean_s for cell in cells if cell.label == baseline}
-    return [_ratio(base.get(cell.place), cell.mean_s) for cell in cells]
+    base = {cell.conditions: cell.mean_s for cell in cells if cell.label == baseline}
+    return [_ratio(base.get(cell.conditions), cell.mean_s) for cell in cells]
 
 
 def _ratio(base: float | None, own: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""`moesaic eval`: how many questions a model answers right, and how well it foresees a text."""
+"""`moesaic eval`: how many questions a model answers right, and the perplexity of a text."""
 
 from __future__ import annotations
 
@@ -42,13 +42,17 @@ def eval(context: click.Context, /, model: str | None, as_json: bool, **options:
     folder = model_folder(model)
 
     from moesaic.cli.shared.output import print_json
-    from moesaic.cli.study.eval_runs import run_evaluation, warn_about_room, warn_about_sandbox
+    from moesaic.cli.study.eval_runs import (
+        run_evaluation,
+        warn_about_answer_length,
+        warn_about_sandbox,
+    )
     from moesaic.cli.study.eval_tables import describe, print_evaluation
 
     prepared, items = _prepare(folder, settings, asked)
     known = _identity(folder, prepared, asked, items)
     journal = _journal(options["out"], known, options["restart"])
-    warn_about_room(items, prepared.plan.room.length, _advice(asked))
+    warn_about_answer_length(items, prepared.plan.capacity.length, _advice(asked))
     if "humaneval" in asked.tasks:
         warn_about_sandbox()
     try:
@@ -72,7 +76,7 @@ def eval(context: click.Context, /, model: str | None, as_json: bool, **options:
 def _prepare(
     folder: Path, settings: EngineSettings, asked: Asked
 ) -> tuple[Prepared, Sequence[Item]]:
-    """Sequences get the room that the longest item needs, unless the user says how much."""
+    """`max_model_len` is what the longest item needs, unless the user sets it."""
     from moesaic.cli.study.eval_items import (
         make_items,
         open_tokenizer,
@@ -91,7 +95,7 @@ def _prepare(
     questions = sum(isinstance(item, Question) for item in items)
     settings = replace(settings, max_sequences=min(settings.max_sequences, max(questions, 1)))
     prepared = prepare(folder, settings)
-    items = fitting(items, prepared.plan.room.length, _advice(asked))
+    items = fitting(items, prepared.plan.capacity.length, _advice(asked))
     refuse_if_nothing_can_be_asked(items)
     return prepared, items
 
@@ -111,14 +115,14 @@ def _identity(
 
     weights = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors"))
     settings = prepared.settings
-    told = asdict(asked) | asdict(settings) | {"policies": settings.policies.as_dict()}
-    told["files"] = {task: _named(path) for task, path in asked.files.items()}
-    told["shots_file"] = asked.shots_file and _named(asked.shots_file)
+    identity = asdict(asked) | asdict(settings) | {"policies": settings.policies.as_dict()}
+    identity["files"] = {task: _named(path) for task, path in asked.files.items()}
+    identity["shots_file"] = asked.shots_file and _named(asked.shots_file)
     return {
         "model": prepared.spec.name,
         "model_files": {path.name: digest(path) for path in weights},
         "questions": digest_of_items(items),
-        **told,
+        **identity,
     }
 
 

@@ -30,7 +30,7 @@ def open_tokenizer(folder: Path, spec: ModelSpec) -> Tokenizer:
 
 
 def make_items(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:
-    """Of all tasks; `context` is the most tokens a sequence may have, 0 if nobody says."""
+    """Of all tasks; `context` is the most tokens a sequence may have, 0 if unknown."""
     makers = {
         "problems": _problems,
         "perplexity": _text,
@@ -57,8 +57,8 @@ def refuse_if_nothing_can_be_asked(items: Sequence[Item]) -> None:
 def _problems(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:
     form = choose_form(asked.form, CHAT, tokenizer)
     count = PROBLEMS if asked.limit is None else asked.limit
-    most = _most("problems", asked)
-    return list(problem_items(tokenizer, form, count, asked.splits, most))
+    max_tokens = _max_tokens("problems", asked)
+    return list(problem_items(tokenizer, form, count, asked.splits, max_tokens))
 
 
 def _text(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:
@@ -78,19 +78,19 @@ def _gsm8k(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:
     file, form = asked.files["gsm8k"], choose_form(asked.form, PLAIN, tokenizer)
     parts = read_gsm8k(file, asked.shots_file, asked.shots)
     parts = parts._replace(lines=parts.lines[: asked.limit])
-    return gsm8k_items(parts, file, tokenizer, form, _most("gsm8k", asked))
+    return gsm8k_items(parts, file, tokenizer, form, _max_tokens("gsm8k", asked))
 
 
 def _humaneval(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:
     form = choose_form(asked.form, PLAIN, tokenizer)
     limits = Limits(seconds=asked.time_limit)
     items = humaneval_items(
-        asked.files["humaneval"], tokenizer, form, limits, _most("humaneval", asked)
+        asked.files["humaneval"], tokenizer, form, limits, _max_tokens("humaneval", asked)
     )
     return items[: asked.limit]
 
 
-def _most(task: str, asked: Asked) -> int:
+def _max_tokens(task: str, asked: Asked) -> int:
     return asked.max_tokens or MAX_TOKENS[task]
 
 

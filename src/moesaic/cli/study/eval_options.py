@@ -24,7 +24,7 @@ TASKS = ("problems", "perplexity", "gsm8k", "humaneval")
 SPLITS = ("held_out_numbers", "held_out_templates")
 FORMS = ("chat", "plain")
 PROBLEMS, SEQUENCES, SHOTS, TIME_LIMIT_S, WINDOW = 250, 32, 8, 10.0, 1024
-MOST_PROBLEMS = 1000  # that the package has of each split
+MAX_PROBLEMS = 1000  # that the package has of each split
 MAX_TOKENS = {"problems": 160, "gsm8k": 256, "humaneval": 512}
 _NEEDS_FILE = ("gsm8k", "humaneval")
 # option -> the tasks it changes
@@ -38,7 +38,7 @@ _BELONGS = {
     "stride": ("perplexity",),
     "time_limit": ("humaneval",),
 }
-_LEAST = {"limit": 1, "max_tokens": 1, "shots": 0, "window": 1, "stride": 1, "top_k": 1}
+_MINIMUM = {"limit": 1, "max_tokens": 1, "shots": 0, "window": 1, "stride": 1, "top_k": 1}
 
 _task_options = stack(
     click.option(
@@ -61,7 +61,7 @@ _task_options = stack(
         type=int,
         metavar="N",
         help="Ask so many: problems of each split, questions, windows of text.  "
-        f"[{PROBLEMS} problems of {MOST_PROBLEMS}, all of a file]",
+        f"[{PROBLEMS} problems of {MAX_PROBLEMS}, all of a file]",
     ),
     click.option("--split", metavar="NAMES", help=f"Of problems: {one_of(SPLITS)}  [both]"),
     click.option(
@@ -147,7 +147,7 @@ class Asked:
 
 def what_is_asked(options: Mapping[str, Any]) -> Asked:
     tasks = _known("task", names("--task", options["task"]), TASKS)
-    _check_idle(options, tasks)
+    _check_unused(options, tasks)
     _check_numbers(options)
     plain = ("limit", "shots", "max_tokens", "window", "stride", "time_limit")
     given = {name: options[name] for name in plain if options[name] is not None}
@@ -175,7 +175,7 @@ def _known(kind: str, asked: list[str], known: tuple[str, ...]) -> tuple[str, ..
     return tuple(asked)
 
 
-def _check_idle(options: Mapping[str, Any], tasks: tuple[str, ...]) -> None:
+def _check_unused(options: Mapping[str, Any], tasks: tuple[str, ...]) -> None:
     """An option that would change nothing is refused: whoever gives it believes that it does."""
     for name, belongs in _BELONGS.items():
         if options[name] is not None and not set(belongs) & set(tasks):
@@ -188,10 +188,10 @@ def _check_idle(options: Mapping[str, Any], tasks: tuple[str, ...]) -> None:
 
 
 def _check_numbers(options: Mapping[str, Any]) -> None:
-    for name, least in _LEAST.items():
-        if options[name] is not None and options[name] < least:
+    for name, minimum in _MINIMUM.items():
+        if options[name] is not None and options[name] < minimum:
             option = f"--{name.replace('_', '-')}"
-            raise ImpossibleSetting(f"{option} is {options[name]}; it must be at least {least}")
+            raise ImpossibleSetting(f"{option} is {options[name]}; it must be at least {minimum}")
     seconds = options["time_limit"]
     if seconds is not None and not 0 < seconds <= 3600:
         raise ImpossibleSetting(f"--time-limit is {seconds:g}; it must lie between 0 and 3600")
@@ -230,12 +230,12 @@ def _whose(words: str, tasks: list[str]) -> str:
 
 
 def _existing(option: str, path: str) -> Path:
-    place = Path(path)
-    if place.is_dir():
+    file = Path(path)
+    if file.is_dir():
         raise ImpossibleSetting(f"{option} {path!r} is a directory: give the name of a file")
-    place.open("rb").close()  # says why not, where it cannot be read
-    if not place.is_file():
+    file.open("rb").close()  # says why not, where it cannot be read
+    if not file.is_file():
         raise ImpossibleSetting(
             f"{option} {path!r} is no file that can be read twice: write what it gives to one"
         )
-    return place
+    return file

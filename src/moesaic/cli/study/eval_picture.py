@@ -18,8 +18,8 @@ def draw_scores(path: str, described: Mapping[str, Any]) -> None:
         return _draw_texts(path, described, read)
     figure = new_figure(_WIDTH_IN, 1.5 + _ROW_IN * max(len(drawn), 1))
     axes = figure.subplots()
-    for place, score in enumerate(drawn):
-        _bar(axes, place, score)
+    for position, score in enumerate(drawn):
+        _bar(axes, position, score)
     axes.set_yticks(range(len(drawn)), [_name(score) for score in drawn])
     axes.set_ylim(max(len(drawn), 1) - 0.4, -0.6)  # the first on top
     axes.set_xlim(0, 100)
@@ -46,11 +46,11 @@ def _draw_texts(
     save(figure, path)
 
 
-def _bar(axes: Any, place: int, score: Mapping[str, Any]) -> None:
+def _bar(axes: Any, position: int, score: Mapping[str, Any]) -> None:
     share, low, high = (100 * score[name] for name in ("share", "low", "high"))
     colour = _PART if score["kind"] else _WHOLE
-    axes.barh(place, share, 0.7, color=colour, zorder=2)
-    axes.hlines(place, low, high, color=INK, linewidth=1.2, zorder=3)
+    axes.barh(position, share, 0.7, color=colour, zorder=2)
+    axes.hlines(position, low, high, color=INK, linewidth=1.2, zorder=3)
 
 
 def _name(score: Mapping[str, Any]) -> str:

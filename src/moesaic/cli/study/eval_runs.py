@@ -1,4 +1,4 @@
-"""An evaluation at work: what it goes on with, progress on standard error, an end by Ctrl-C that
+"""Running an evaluation: resuming, progress on standard error, and an interruption by Ctrl-C that
 loses nothing."""
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from moesaic.lab.evaluation.items import Item, Question, Unusable, room_for_answers
+from moesaic.lab.evaluation.items import Item, Question, Unusable, answer_tokens_left
 from moesaic.lab.evaluation.journal import Journal
-from moesaic.lab.evaluation.results import Result
+from moesaic.lab.evaluation.results import ItemResult
 
 if TYPE_CHECKING:
     from moesaic.engine.preparation import Prepared
 
 _SHOWN = 5  # items that cannot be asked
-_TELL_EVERY_S = 30.0
+_PRINT_EVERY_S = 30.0
 
 
 def run_evaluation(
     prepared: Prepared, items: Sequence[Item], journal: Journal | None
-) -> list[Result]:
+) -> list[ItemResult]:
     """In the items' order. A model is loaded only if there is something left to ask."""
     known = {} if journal is None else journal.done
     found = {(item.task, item.item): known.get((item.task, item.item)) for item in items}
@@ -48,13 +48,13 @@ def run_evaluation(
     return [result for result in found.values() if result is not None]
 
 
-def warn_about_room(items: Sequence[Item], length: int, advice: Mapping[str, str]) -> None:
+def warn_about_answer_length(items: Sequence[Item], length: int, advice: Mapping[str, str]) -> None:
     """A prompt that fills the context leaves nothing to answer in: wrong, but not the model's."""
     for task in dict.fromkeys(item.task for item in items):
         questions = [item for item in items if isinstance(item, Question) and item.task == task]
-        if questions and (room := room_for_answers(questions, length)) < questions[0].max_tokens:
+        if questions and (left := answer_tokens_left(questions, length)) < questions[0].max_tokens:
             click.echo(
-                f"{task}: beside its prompt, an answer may have {room} tokens instead of "
+                f"{task}: after its prompt, an answer may have {left} tokens instead of "
                 f"{questions[0].max_tokens}, and is cut there: {advice[task]}",
                 err=True,
             )
@@ -75,8 +75,8 @@ def warn_about_sandbox() -> None:
 
 
 def _new_results(
-    prepared: Prepared, items: Sequence[Item], done: dict[tuple[str, str], Result]
-) -> Generator[Result]:
+    prepared: Prepared, items: Sequence[Item], done: dict[tuple[str, str], ItemResult]
+) -> Generator[ItemResult]:
     if len(done) == len(items):
         return
     from moesaic.cli.run.generating import loaded
@@ -98,16 +98,16 @@ def _progress(total: int, done: int) -> Iterator[Callable[[], None]]:
             advance(done)
             yield advance
         return
-    told = monotonic()
+    printed = monotonic()
 
-    def tell() -> None:
-        nonlocal done, told
+    def print_progress() -> None:
+        nonlocal done, printed
         done += 1
-        if monotonic() - told > _TELL_EVERY_S:
-            told = monotonic()
+        if monotonic() - printed > _PRINT_EVERY_S:
+            printed = monotonic()
             click.echo(f"evaluated {done} of {total}", err=True)
 
-    yield tell
+    yield print_progress
 
 
 def _name_unusable(items: Sequence[Item]) -> None:

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from moesaic.cli.shared.output import print_table
-from moesaic.lab.evaluation.results import Result
-from moesaic.lab.evaluation.scores import Reading, Score, scores
+from moesaic.lab.evaluation.results import ItemResult
+from moesaic.lab.evaluation.scores import Score, TextScore, scores
 
 _MISTAKES = 5  # shown of every group
 _SCORES = ("task", "kind", "right", "asked", "score", "95 %", "tokens/s", "left out")
@@ -16,13 +16,13 @@ _TEXTS = ("tokens", "per token", "per word", "per byte", "bits per byte", "token
 
 
 def describe(
-    model: str, results: Sequence[Result], settings: Mapping[str, Any], command: str
+    model: str, results: Sequence[ItemResult], settings: Mapping[str, Any], command: str
 ) -> dict[str, Any]:
     found = scores(results)
     return {
         "model": model,
         "scores": [asdict(score) for score in found if isinstance(score, Score)],
-        "texts": [asdict(score) for score in found if isinstance(score, Reading)],
+        "texts": [asdict(score) for score in found if isinstance(score, TextScore)],
         "left_out": [
             {"task": each.task, "item": each.item, "why": each.why}
             for each in results
@@ -72,13 +72,13 @@ def _text(text: Mapping[str, Any]) -> tuple[object, ...]:
     )
 
 
-def _mistakes(results: Sequence[Result]) -> list[dict[str, Any]]:
+def _mistakes(results: Sequence[ItemResult]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     counts: dict[tuple[str, str], int] = {}
     for each in results:
-        place = each.task, each.group
-        if each.right is False and counts.get(place, 0) < _MISTAKES:
-            counts[place] = counts.get(place, 0) + 1
+        group = each.task, each.group
+        if each.right is False and counts.get(group, 0) < _MISTAKES:
+            counts[group] = counts.get(group, 0) + 1
             shown = ("task", "item", "kind", "answer", "expected", "why")
             found.append({name: getattr(each, name) for name in shown})
     return found

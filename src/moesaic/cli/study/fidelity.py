@@ -12,7 +12,7 @@ from moesaic.cli.shared.simulation_options import command_line, json_option, nam
 from moesaic.core.errors import ImpossibleSetting
 
 if TYPE_CHECKING:
-    from moesaic.hardware.spec import MachineSpec
+    from moesaic.hardware.machine_spec import MachineSpec
     from moesaic.lab.fidelity import Comparison
 
 TOLERANCE = 0.2
@@ -80,9 +80,9 @@ def _compare(asked: dict[str, Any]) -> tuple[MachineSpec, list[Comparison]]:
     from moesaic.cli.shared.output import progress
     from moesaic.engine.assemble import synthetic_store
     from moesaic.engine.engine_settings import EngineSettings
-    from moesaic.hardware.load import load_machine
+    from moesaic.hardware.machine_reader import load_machine
     from moesaic.lab.fidelity import compare_bodies, needed_memory, routing
-    from moesaic.models.synthetic import synthetic_architecture, synthetic_decoder
+    from moesaic.models.synthetic_model import synthetic_architecture, synthetic_decoder
     from moesaic.policies.systems import load_system
 
     systems = names("--systems", asked["systems"])
@@ -104,14 +104,14 @@ def _compare(asked: dict[str, Any]) -> tuple[MachineSpec, list[Comparison]]:
     with progress("measuring and predicting", len(systems) * len(cached)) as advance:
         rows = compare_bodies(
             decoder, store, machine, source, settings, systems, cached, asked["tokens"],
-            tell=lambda row: advance(1),
+            report=lambda row: advance(1),
         )  # fmt: skip
     return machine, rows
 
 
 def _measured(settings: Any) -> MachineSpec:
     from moesaic.hardware.host import this_host, usable_cores
-    from moesaic.hardware.load import EMULATED
+    from moesaic.hardware.machine_reader import EMULATED
     from moesaic.lab.profile.machine_profile import describe, measure
 
     click.echo("measuring this machine", err=True)
@@ -123,7 +123,7 @@ def _measured(settings: Any) -> MachineSpec:
 def _described(
     machine: MachineSpec, rows: list[Comparison], asked: dict[str, Any], command: str
 ) -> dict[str, Any]:
-    from moesaic.hardware.write import machine_toml
+    from moesaic.hardware.machine_writer import machine_toml
 
     return {
         "model": asked["synthetic"],

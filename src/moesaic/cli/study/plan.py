@@ -11,16 +11,16 @@ from moesaic.cli.shared.engine_options import engine_options, engine_settings
 from moesaic.cli.shared.simulation_options import json_option
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.units import GB
-from moesaic.models.bundled import NAME
+from moesaic.models.bundled_model import NAME
 
 if TYPE_CHECKING:
     from moesaic.engine.engine_settings import EngineSettings
     from moesaic.engine.memory.memory_plan import MemoryPlan
-    from moesaic.hardware.spec import MachineSpec
+    from moesaic.hardware.machine_spec import MachineSpec
     from moesaic.model_info.model_spec import ModelSpec
 
 
-class Memory(NamedTuple):
+class AvailableMemory(NamedTuple):
     bytes: int
     words: str  # whose it is
 
@@ -77,7 +77,7 @@ def describe(plan: MemoryPlan, settings: EngineSettings) -> dict[str, Any]:
         "expert_dtype": plan.expert_dtype,
         "accelerator": settings.accelerator,
         "policies": settings.policies.as_dict(),
-        "room": {**plan.room._asdict(), "cache_ratio": plan.cache_ratio},
+        "capacity": {**plan.capacity._asdict(), "cache_ratio": plan.cache_ratio},
         "parts": [part._asdict() for part in plan.parts],
         "main_bytes": plan.main_bytes,
         "available_bytes": plan.available_bytes,
@@ -88,7 +88,7 @@ def describe(plan: MemoryPlan, settings: EngineSettings) -> dict[str, Any]:
 
 def _machine(name: str | None, settings: EngineSettings) -> MachineSpec | None:
     """The named machine, or this one if it was measured."""
-    from moesaic.hardware.load import load_machine, measured_machines
+    from moesaic.hardware.machine_reader import load_machine, measured_machines
     from moesaic.machines.accelerators import ACCELERATORS
 
     here = ACCELERATORS[settings.accelerator].described_as
@@ -98,7 +98,7 @@ def _machine(name: str | None, settings: EngineSettings) -> MachineSpec | None:
 
 
 def _is_here(name: str | None) -> bool:
-    from moesaic.hardware.load import EMULATED, THIS
+    from moesaic.hardware.machine_reader import EMULATED, THIS
 
     return name is None or name.lower() in (THIS, EMULATED)
 
@@ -111,21 +111,21 @@ def _within(settings: EngineSettings, elsewhere: MachineSpec | None) -> EngineSe
     return replace(settings, gpu_memory_gb=elsewhere.gpu.memory_gb)
 
 
-def _memory(gigabytes: float | None, elsewhere: MachineSpec | None) -> Memory:
+def _memory(gigabytes: float | None, elsewhere: MachineSpec | None) -> AvailableMemory:
     from moesaic.hardware.host import this_host
 
     if gigabytes is not None:
         if not 0 < gigabytes < float("inf"):
             raise ImpossibleSetting(f"--memory is {gigabytes:g} GB; it must be finite and above 0")
-        return Memory(round(gigabytes * GB), "given by --memory")
+        return AvailableMemory(round(gigabytes * GB), "given by --memory")
     if elsewhere is not None:
-        return Memory(round(elsewhere.cpu.memory_gb * GB), f"in {elsewhere.name}")
+        return AvailableMemory(round(elsewhere.cpu.memory_gb * GB), f"in {elsewhere.name}")
     available = this_host().available_bytes
     if available is None:
         raise ImpossibleSetting(
             "how much memory is available here cannot be found out: say it with --memory GB"
         )
-    return Memory(available, "available here")
+    return AvailableMemory(available, "available here")
 
 
 def _speed(
@@ -143,11 +143,13 @@ def _speed(
         )
         return {"machine": None, "reason": reason}
     from moesaic.cli.study.simulate_recording import announce_compilation
-    from moesaic.lab.speed_estimate import predict
+    from moesaic.lab.speed_estimate import estimate_speed
 
     announce_compilation()
     try:
-        found = predict(spec, settings, plan, _linked(machine, asked), _is_here(asked["machine"]))
+        found = estimate_speed(
+            spec, settings, plan, _linked(machine, asked), _is_here(asked["machine"])
+        )
     except ImpossibleSetting as error:
         return {"machine": machine.name, "reason": str(error)}
     runs = {"decode": found.decode, "prefill": found.prefill}

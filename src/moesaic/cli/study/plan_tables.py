@@ -19,7 +19,7 @@ def print_plan(described: dict[str, Any]) -> None:
     precisions = f"{described['expert_dtype']} experts, {described['dtype']} elsewhere"
     title = f"{described['model']}: {precisions}"
     print_table(title, ("part", "what", "memory", "GB"), list(_memory(described)))
-    print_table("Room", ("what", "value"), list(_room(described)))
+    print_table("Capacity", ("what", "value"), list(_capacity(described)))
     speed = described["speed"]
     if "reason" in speed:
         click.echo(f"Speed is not predicted: {speed['reason']}")
@@ -40,21 +40,21 @@ def _memory(described: dict[str, Any]) -> Iterator[Row]:
 
 
 def _where(part: dict[str, Any]) -> str:
-    places = {"main": part["main"], "accelerator": part["accelerator"]}
-    return " + ".join(place for place, there in places.items() if there)
+    memories = {"main": part["main"], "accelerator": part["accelerator"]}
+    return " + ".join(memory for memory, there in memories.items() if there)
 
 
-def _room(described: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    room, policies = described["room"], described["policies"]
+def _capacity(described: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    capacity, policies = described["capacity"], described["policies"]
     if has_slots(described["accelerator"]):
-        share = f"{room['slots']} experts, {room['cache_ratio']:.1%} of them all"
+        share = f"{capacity['slots']} experts, {capacity['cache_ratio']:.1%} of them all"
         yield "slots", f"{share}, {policies['parameters']['cache']['pool']}"
         names = (policies[kind] for kind in ("schedule", "cache", "prefetch"))
         yield "policies", " + ".join(names)
     else:
         yield "experts", "all computed by the CPU: there is no accelerator"
-    yield "sequences", f"{room['sequences']} at once"
-    yield "length", f"{room['length']} tokens each, prompt and answer together"
+    yield "sequences", f"{capacity['sequences']} at once"
+    yield "length", f"{capacity['length']} tokens each, prompt and answer together"
 
 
 def _speed(speed: dict[str, Any], accelerator: str) -> Iterator[tuple[str, str]]:

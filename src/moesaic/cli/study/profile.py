@@ -13,7 +13,7 @@ from moesaic.cli.shared.option_stack import one_of
 from moesaic.cli.shared.simulation_options import command_line, json_option
 
 if TYPE_CHECKING:
-    from moesaic.lab.profile.machine_profile import Profile
+    from moesaic.lab.profile.machine_profile import MachineProfile
 
 
 @click.command()
@@ -86,10 +86,10 @@ def _kinds(accelerator: str | None, output: str | None) -> tuple[str, ...]:
     return tuple(ACCELERATORS) if accelerator is None else (accelerator,)
 
 
-def _measure(settings: Any, output: str | None) -> tuple[Profile, Path]:
+def _measure(settings: Any, output: str | None) -> tuple[MachineProfile, Path]:
     from moesaic.hardware.host import this_host, usable_cores
-    from moesaic.hardware.load import machine_file
-    from moesaic.hardware.write import save_machine
+    from moesaic.hardware.machine_reader import machine_file
+    from moesaic.hardware.machine_writer import save_machine
     from moesaic.lab.profile.machine_profile import contradictions, describe, measure
     from moesaic.machines.accelerators import ACCELERATORS
 
@@ -105,7 +105,7 @@ def _measure(settings: Any, output: str | None) -> tuple[Profile, Path]:
     return measured, path
 
 
-def _as_dict(measured: Profile) -> dict[str, Any]:
+def _as_dict(measured: MachineProfile) -> dict[str, Any]:
     from dataclasses import asdict
 
     return asdict(measured)

@@ -38,10 +38,10 @@ def print_profile(profile: dict[str, Any]) -> None:
     if has_slots(profile["accelerator"]):
         click.echo(
             f"link: {link['bandwidth_gb_s']:.1f} GB/s after {link['latency_us']:.0f} us, "
-            f"{link['overlapped_gb_s']:.1f} GB/s beside CPU experts, which then take "
-            f"{link['beside']:.2f} times as long"
+            f"{link['overlapped_gb_s']:.1f} GB/s overlapped with CPU experts, which then take "
+            f"{link['cpu_slowdown']:.2f} times as long"
         )
     click.echo(
         f"engine: {engine['decision_us']:.0f} us around a layer's experts, "
-        f"{engine['lookahead_us']:.0f} us of looking ahead beside them"
+        f"{engine['lookahead_us']:.0f} us of look-ahead in parallel with them"
     )

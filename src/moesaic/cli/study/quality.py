@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 DTYPES, TOKENS = "int8,int4", 512
 _SAMPLE = "quality_text.txt"
-_WINDOW = 2048  # tokens the model sees at once, if nobody says otherwise
+_WINDOW = 2048  # default context of a prediction, in tokens
 BUNDLED_PROBLEMS, _AT_ONCE = 50, 16
 
 
@@ -71,9 +71,9 @@ def quality(context: click.Context, /, model: str | None, as_json: bool, **asked
     both expect the same token most. With --problems, all solve the same ones. MODEL is a directory
     in Hugging Face layout; without it, the bundled one is measured."""
     settings, wanted = one_text_settings(asked), _dtypes(asked["expert_dtypes"])
-    for name, least in (("tokens", 1), ("problems", 0)):
-        if asked[name] is not None and asked[name] < least:
-            raise ImpossibleSetting(f"--{name} is {asked[name]}; it must be at least {least}")
+    for name, minimum in (("tokens", 1), ("problems", 0)):
+        if asked[name] is not None and asked[name] < minimum:
+            raise ImpossibleSetting(f"--{name} is {asked[name]}; it must be at least {minimum}")
     folder = model_folder(model)
     text, problems = _text(asked["text"]), _problems(asked["problems"], folder)
 
@@ -86,7 +86,7 @@ def quality(context: click.Context, /, model: str | None, as_json: bool, **asked
     spec = read_model_config(folder)
     questions = _questions(folder, spec, problems)
     window = _window(settings, spec.max_context, asked["tokens"])
-    settings = _with_room(settings, spec.max_context, window, questions)
+    settings = _sized_for(settings, spec.max_context, window, questions)
     precisions = prepare_precisions(folder, settings, wanted)
     tokens = _tokens(precisions[0], text, asked["tokens"])
     announce_compilation()
@@ -116,7 +116,7 @@ def _text(path: str | None) -> str:
 
 
 def _problems(asked: int | None, folder: Path) -> int:
-    from moesaic.models.bundled import is_bundled
+    from moesaic.models.bundled_model import is_bundled
 
     if asked is not None:
         return asked
@@ -134,40 +134,40 @@ def _questions(folder: Path, spec: ModelSpec, problems: int) -> Sequence[Questio
     return problem_items(tokenizer, choose_form(None, CHAT, tokenizer), problems)
 
 
-def _window(settings: EngineSettings, most: int, tokens: int) -> int:
+def _window(settings: EngineSettings, max_context: int, tokens: int) -> int:
     """Of the text that is seen at once: all of it, or as much as is usual, or as the user says."""
     if settings.max_model_len is not None:
         return settings.max_model_len
-    return min(tokens, most or _WINDOW, _WINDOW)
+    return min(tokens, max_context or _WINDOW, _WINDOW)
 
 
-def _with_room(
-    settings: EngineSettings, most: int, window: int, questions: Sequence[Question]
+def _sized_for(
+    settings: EngineSettings, max_context: int, window: int, questions: Sequence[Question]
 ) -> EngineSettings:
-    """For the window and, where there are some, for several questions at once. `most` is what the
-    model was made for, 0 if it does not say."""
+    """For the window and, where there are some, for several questions at once. `max_context` is the
+    model's context, 0 if it does not say."""
     if not questions:
         return replace(settings, max_model_len=window)
     prompt = max(len(each.prompt) for each in questions)
     longest = prompt + questions[0].max_tokens
-    context = settings.max_model_len or most or longest
+    context = settings.max_model_len or max_context or longest
     if prompt >= context:
         raise ImpossibleSetting(
             f"problems have up to {prompt} tokens, and a sequence may have {context}: raise "
             "--max-model-len, if the model allows more, or leave --problems out"
         )
-    room, at_once = min(max(window, longest), context), min(_AT_ONCE, len(questions))
-    return replace(settings, max_model_len=room, max_sequences=at_once)
+    max_model_len, at_once = min(max(window, longest), context), min(_AT_ONCE, len(questions))
+    return replace(settings, max_model_len=max_model_len, max_sequences=at_once)
 
 
-def _tokens(prepared: Prepared, text: str, most: int) -> list[int]:
+def _tokens(prepared: Prepared, text: str, max_tokens: int) -> list[int]:
     """One more than predictions: the first token is only read."""
     if prepared.tokenizer is None:
         raise ImpossibleSetting(
             f"{prepared.spec.name} has no tokenizer.json, so a text means nothing to it, and "
             "quality is measured on text: add the file to its directory"
         )
-    tokens = prepared.tokenizer.encode(text)[: most + 1]
+    tokens = prepared.tokenizer.encode(text)[: max_tokens + 1]
     if len(tokens) < 2:
         raise ImpossibleSetting(
             f"the text has {len(tokens)} tokens; at least two are needed, one to read and one to "

@@ -11,7 +11,7 @@ from moesaic.core.units import GB
 
 if TYPE_CHECKING:
     from moesaic.engine.preparation import Prepared
-    from moesaic.lab.evaluation.results import Result
+    from moesaic.lab.evaluation.results import ItemResult
     from moesaic.lab.quality.expert_quality import ExpertQuality
 
 _COLUMNS = ("experts", "GB", "load s", "mean KL", "p99 KL", "same top-1", "perplexity")
@@ -81,14 +81,14 @@ def _row(each: ExpertQuality) -> dict[str, Any]:
     }
 
 
-def _exact_match(answers: Sequence[Result]) -> list[dict[str, Any]]:
+def _exact_match(answers: Sequence[ItemResult]) -> list[dict[str, Any]]:
     """Of each split of the problems; nothing where none were asked."""
     from moesaic.lab.evaluation.scores import Score, scores
 
     found = [score for score in scores(answers) if isinstance(score, Score) and not score.kind]
     names = ("group", "right", "asked", "share", "low", "high")
-    told = [{name: getattr(score, name) for name in names} for score in found]
-    return sorted(told, key=lambda score: str(score["group"]))
+    rows = [{name: getattr(score, name) for name in names} for score in found]
+    return sorted(rows, key=lambda score: str(score["group"]))
 
 
 def _or_null(value: float) -> float | None:

@@ -79,7 +79,7 @@ def simulate(context: click.Context, /, as_json: bool, **asked: Any) -> None:
 def _fitted(settings: Settings, trace: str, asked: dict[str, Any]) -> Settings:
     """A short recording is played as far as it goes, unless a length was asked for."""
     from moesaic.lab.simulate.workload import SYNTHETIC, shortened
-    from moesaic.workloads.bundled import BUNDLED
+    from moesaic.workloads.bundled_traces import BUNDLED
 
     lengths = ("tokens", "warmup", "prompts")
     if trace in (SYNTHETIC, BUNDLED) or any(asked[name] is not None for name in lengths):

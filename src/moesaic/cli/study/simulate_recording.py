@@ -23,10 +23,10 @@ from moesaic.policies.compiled import compiled_before
 from moesaic.workloads.source import TraceSource
 
 LARGE_MODEL = "qwen3-30b-a3b"  # to try instead of a small one
-MOST_STEPS = 100  # kept for a trace: beyond that, viewers get slow and say nothing new
+MAX_STEPS = 100  # kept for a trace: beyond that, viewers get slow and say nothing new
 
 
-class Recorded(NamedTuple):
+class RecordedStep(NamedTuple):
     """One step as it happened; transfers may reach over its edges."""
 
     number: int  # of the measured steps, from 0
@@ -41,7 +41,7 @@ class Recording:
 
     warmup: int
     timeline: Timeline = field(default_factory=Timeline)
-    steps: list[Recorded] = field(default_factory=list)
+    steps: list[RecordedStep] = field(default_factory=list)
     _done: int = 0
     _edge_ns: int = 0
 
@@ -51,19 +51,19 @@ class Recording:
             return
         end = self.timeline.spans[-1].end_ns
         if self._done >= self.warmup:
-            self.steps.append(Recorded(self._done - self.warmup, self._edge_ns, end))
+            self.steps.append(RecordedStep(self._done - self.warmup, self._edge_ns, end))
         else:
             self.timeline.spans.clear()
         self._done, self._edge_ns = self._done + count, end
-        self.timeline.enabled = len(self.steps) < MOST_STEPS
+        self.timeline.enabled = len(self.steps) < MAX_STEPS
 
-    def typical(self, latencies_s: Sequence[float]) -> Recorded:
+    def typical(self, latencies_s: Sequence[float]) -> RecordedStep:
         """The step whose latency is nearest to the median of all measured ones, the first of
         several: one from the middle may be far from what a run is like."""
         middle = median(latencies_s)
         return min(self.steps, key=lambda step: abs(latencies_s[step.number] - middle))
 
-    def spans_of(self, step: Recorded) -> list[Span]:
+    def spans_of(self, step: RecordedStep) -> list[Span]:
         spans = self.timeline.spans
         return [s for s in spans if s.start_ns < step.end_ns and s.end_ns > step.start_ns]
 

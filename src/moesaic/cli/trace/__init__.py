@@ -1,1 +1,1 @@
-"""Verbs on routing traces."""
+"""Commands on routing traces."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moesaic.cli.shared.out_files import check_place, check_routing
+from moesaic.cli.shared.out_files import check_routing, check_writable
 from moesaic.cli.shared.output import print_json, progress
 from moesaic.cli.shared.simulation_options import json_option
 from moesaic.cli.trace.trace_compare import compare
@@ -15,7 +15,7 @@ from moesaic.core.errors import ImpossibleSetting
 
 if TYPE_CHECKING:
     from moesaic.workloads.synthetic.calibration import Calibration
-    from moesaic.workloads.synthetic.generate import Shape
+    from moesaic.workloads.synthetic.generate import TraceShape
 
 _max_tokens = click.option(
     "--max-tokens",
@@ -79,7 +79,7 @@ def fit(file: str, output: str, name: str | None, seed: int, as_json: bool) -> N
     from moesaic.workloads.synthetic.fit import PARTS
     from moesaic.workloads.synthetic.fit import fit as fit_calibration
 
-    check_place("--output", output)
+    check_writable("--output", output)
     source = open_named(file)
     provenance = {
         "command": f"moesaic trace fit {Path(file).name} -o {Path(output).name} --seed {seed}",
@@ -117,7 +117,7 @@ def fit(file: str, output: str, name: str | None, seed: int, as_json: bool) -> N
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="How many later layers each layer foretells.",
+    help="How many later layers each layer forecasts.",
 )
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("-o", "--output", required=True, help="The trace, .moet.")
@@ -183,22 +183,22 @@ def convert(source: str, output: str, as_json: bool) -> None:
         click.echo(f"wrote {output}: {writer.tokens} tokens")
 
 
-def _shape(asked: dict[str, Any]) -> Shape:
+def _shape(asked: dict[str, Any]) -> TraceShape:
     from moesaic.model_info.model_zoo import load_model
-    from moesaic.workloads.synthetic.generate import Shape
+    from moesaic.workloads.synthetic.generate import TraceShape
 
     sizes = [asked[name] for name in ("layers", "experts", "top_k")]
     if asked["model"] is not None and not any(sizes):
-        return Shape.of(load_model(asked["model"]))
+        return TraceShape.of(load_model(asked["model"]))
     if asked["model"] is None and all(sizes):
         layers, experts, top_k = sizes
-        return Shape(f"{layers}x{experts}-top{top_k}", layers, experts, top_k)
+        return TraceShape(f"{layers}x{experts}-top{top_k}", layers, experts, top_k)
     raise ImpossibleSetting(
         "say which model: either --model, or all of --layers, --experts and --top-k."
     )
 
 
-def _calibration(name: str | None, shape: Shape) -> Calibration:
+def _calibration(name: str | None, shape: TraceShape) -> Calibration:
     from moesaic.workloads.synthetic.calibration import default_calibration, load_calibration
 
     if name is None:
@@ -214,11 +214,11 @@ def _command(asked: dict[str, Any], calibration: str) -> str:
 
 
 def _pattern(calibration: Calibration) -> str:
-    """What the statistics beside the synthetic ones are of, as a column's name."""
+    """The column name of the statistics that the synthetic ones are compared with."""
     return "fitted to" if calibration.source.startswith("synthetic") else "real"
 
 
-def _note_other_shape(calibration: Calibration, shape: Shape) -> None:
+def _note_other_shape(calibration: Calibration, shape: TraceShape) -> None:
     keys = ("layers", "experts", "top_k")
     real = tuple(calibration.provenance.get(key) for key in keys)
     made = (shape.num_layers, shape.num_experts, shape.top_k)

@@ -12,9 +12,9 @@ from moesaic.cli.trace.trace_hits import CACHES, CAPACITIES, HitRates, hit_rates
 from moesaic.cli.trace.trace_hits import PARTS as HIT_PARTS
 from moesaic.workloads.source import TraceSource
 from moesaic.workloads.stats.phases import phases_of
-from moesaic.workloads.stats.profile import PARTS as PROFILE_PARTS
-from moesaic.workloads.stats.profile import Profile, profile
 from moesaic.workloads.stats.summary import WINDOW
+from moesaic.workloads.stats.trace_profile import PARTS as PROFILE_PARTS
+from moesaic.workloads.stats.trace_profile import TraceProfile, profile_trace
 
 PARTS = PROFILE_PARTS + HIT_PARTS  # of the work for one column
 
@@ -38,7 +38,7 @@ REUSE = {
     "reuse_rank_4": "fourth best chosen again",
 }
 LAYERS = {
-    "predict_1": "next layer's experts foretold by this layer's",
+    "predict_1": "next layer's experts predicted by this layer's",
     "predict_popular": "by popularity alone",
 }
 BATCHES = {
@@ -58,7 +58,7 @@ ROWS = LOAD | REUSE | LAYERS | BATCHES | HITS
 class Column:
     label: str  # "gpt-oss-20b decode"
     file: str
-    profile: Profile
+    profile: TraceProfile
     hits: HitRates
 
     def value(self, row: str) -> float | None:
@@ -104,7 +104,7 @@ def columns(
 ) -> Iterator[Column]:
     """Calls `advance` `PARTS` times for each."""
     for (file, source, phase), label in zip(work, labels(work), strict=True):
-        about = profile(source, phase, max_tokens, advance, first)
+        about = profile_trace(source, phase, max_tokens, advance, first)
         yield Column(label, file, about, hit_rates(about.sample, advance))
 
 

@@ -38,7 +38,7 @@ MAX_TOKENS = 20_000
 @click.option("--plot", metavar="FILE", help="Draw load, reuse and hits: .png, .svg or .pdf")
 @json_option
 def compare(as_json: bool, files: tuple[str, ...], **asked: Any) -> None:
-    """Show traces side by side: load, reuse, foretelling, batches, caches.
+    """Show traces side by side: load, reuse, prediction, batches, caches.
 
     Prompts and answers of a trace have a column each. FILES are traces as for `trace info`, which
     also says what the statistics are; lru_25, mrs_25 and belady_25 are hits of a cache per layer

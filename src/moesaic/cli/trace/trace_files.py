@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def open_named(file: str) -> TraceSource:
-    from moesaic.workloads.bundled import BUNDLED, DEFAULT_MODEL, bundled_trace
+    from moesaic.workloads.bundled_traces import BUNDLED, DEFAULT_MODEL, bundled_trace
     from moesaic.workloads.source import open_trace
 
     found = bundled_trace(DEFAULT_MODEL) if file == BUNDLED else None

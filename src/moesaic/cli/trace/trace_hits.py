@@ -15,7 +15,7 @@ from moesaic.workloads.stats.sample import Sample, spread
 
 CACHES = ("lru", "mrs", "belady")
 CAPACITIES = (12.5, 25.0, 50.0, 75.0)  # per cent of a layer's experts
-MOST_TOKENS = 4096  # replayed: enough for two digits, and seconds rather than minutes
+MAX_TOKENS = 4096  # replayed: enough for two digits, and seconds rather than minutes
 PARTS = len(CACHES) * len(CAPACITIES)
 
 HitRates = dict[str, float]
@@ -23,7 +23,7 @@ HitRates = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """Of scores, only those of the chosen experts are told: some traces know no others, and MRS
+    """Only the scores of the chosen experts are used: some traces have no others, and MRS
     must see the same of all."""
 
     sample: Sample
@@ -44,7 +44,7 @@ class _Token:
 def hit_rates(sample: Sample, advance: Callable[[], object] = lambda: None) -> HitRates:
     """`lru_12.5` and so on; every layer has its own slots, empty at first and kept between
     documents. Calls `advance` `PARTS` times."""
-    some = spread(sample, MOST_TOKENS)
+    some = spread(sample, MAX_TOKENS)
     layers, experts = some.num_layers, some.num_experts
     tokens = [_Token(some, row) for row in range(len(some.ranked))]
     loads = np.zeros((len(tokens), layers, experts), np.uint32)

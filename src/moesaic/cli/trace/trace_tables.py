@@ -11,18 +11,18 @@ from moesaic.workloads.domains import DOMAINS, domains_of
 from moesaic.workloads.header import TraceHeader
 from moesaic.workloads.stats.summary import GROUPS, group_of
 
-_MOST_DOMAINS = 12  # listed: real traces have a hundred
+_MAX_DOMAINS = 12  # listed: real traces have a hundred
 
 
 def print_header(file: str, header: TraceHeader, totals: Mapping[str, object]) -> None:
     rows = [(key, value) for key, value in asdict(header).items() if key != "metadata"]
     rows += list(totals.items())
-    told = {key: value for key, value in header.metadata.items() if key != DOMAINS}
-    rows += [(f"metadata: {key}", value) for key, value in told.items()]
+    metadata = {key: value for key, value in header.metadata.items() if key != DOMAINS}
+    rows += [(f"metadata: {key}", value) for key, value in metadata.items()]
     domains = Counter(domains_of(header)).most_common()
     if domains:
-        shown = [f"{name} ({count})" for name, count in domains[:_MOST_DOMAINS]]
-        more = [f"{len(domains) - _MOST_DOMAINS} more"] if len(domains) > _MOST_DOMAINS else []
+        shown = [f"{name} ({count})" for name, count in domains[:_MAX_DOMAINS]]
+        more = [f"{len(domains) - _MAX_DOMAINS} more"] if len(domains) > _MAX_DOMAINS else []
         rows.append((DOMAINS, ", ".join([*shown, *more])))
     print_table(file, ("field", "value"), [(key, str(value)) for key, value in rows])
 

@@ -1,1 +1,1 @@
-"""The memory plan: what will lie where, decided before anything is allocated."""
+"""The memory plan: how much of which memory everything takes, before anything is allocated."""

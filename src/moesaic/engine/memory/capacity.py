@@ -1,13 +1,13 @@
-"""What was decided about memory before anything is allocated."""
+"""The engine's capacity, decided before anything is allocated."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 
-class Room(NamedTuple):
-    """What was decided about memory: how many experts the accelerator holds, how many sequences
-    of which length the KV cache has room for."""
+class Capacity(NamedTuple):
+    """How many experts the accelerator holds, and how many sequences of which length the KV cache
+    holds."""
 
     slots: int
     sequences: int

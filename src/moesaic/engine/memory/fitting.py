@@ -8,67 +8,67 @@ from functools import partial
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory.draft import Draft, MemoryPlan, make_draft
+from moesaic.engine.memory.plan_parts import MemoryPlan, PlanFor, make_plan
 from moesaic.engine.memory.sizes import Sizes
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.policy_checks import lookahead, needing_slots
 
 CACHE_RATIO = 0.25  # where neither it nor the accelerator's memory is given
-SHORTEST = 256  # tokens: less than that is no use to anybody
-USUAL = 4096  # tokens: no more before there are slots, where both are open
+MIN_LENGTH = 256  # tokens: shorter sequences are of no use
+DEFAULT_LENGTH = 4096  # tokens: no more before there are slots, where both are open
 
 
 def decide(spec: ModelSpec, settings: EngineSettings, available: int) -> MemoryPlan:
-    """The plan with the most room that fits, or the smallest, which then does not."""
+    """The plan with the largest capacity that fits, or the smallest, which then does not."""
     sizes = Sizes.of(spec, settings)
     shortest, longest = _lengths(spec, settings)
-    foresees = lookahead(settings.policies) > 0
-    draft = partial(make_draft, sizes, settings, available, foresees)
-    slots = _slots(spec, settings, draft, shortest, longest)
-    return draft(slots, largest(shortest, longest, lambda length: draft(slots, length).fits))
+    needs_gate_bank = lookahead(settings.policies) > 0
+    plan_for = partial(make_plan, sizes, settings, available, needs_gate_bank)
+    slots = _slots(spec, settings, plan_for, shortest, longest)
+    return plan_for(slots, largest(shortest, longest, lambda length: plan_for(slots, length).fits))
 
 
 def _lengths(spec: ModelSpec, settings: EngineSettings) -> tuple[int, int]:
     """The least and the most tokens a sequence may have."""
-    asked, most = settings.max_model_len, spec.max_context
+    asked, context = settings.max_model_len, spec.max_context
     if asked is None:
-        longest = most or USUAL
-        return min(SHORTEST, longest), longest
-    if most and asked > most:
+        longest = context or DEFAULT_LENGTH
+        return min(MIN_LENGTH, longest), longest
+    if context and asked > context:
         raise ImpossibleSetting(
-            f"sequences of {asked} tokens were asked for; {spec.name} was made for at most "
-            f"{most}: use --max-model-len {most} or less"
+            f"sequences of {asked} tokens were asked for; {spec.name} can run at most {context} "
+            f"(its context length or sliding window): use --max-model-len {context} or less"
         )
     return asked, asked
 
 
 def _slots(
-    spec: ModelSpec, settings: EngineSettings, draft: Draft, shortest: int, longest: int
+    spec: ModelSpec, settings: EngineSettings, plan_for: PlanFor, shortest: int, longest: int
 ) -> int:
-    least = _least_slots(spec, settings)
+    minimum = _min_slots(spec, settings)
     if not settings.capabilities.moves:
         return 0
     if sized_by_memory(settings):
-        for length in (_fair_length(draft, least, shortest, longest), shortest):
-            slots = _most_slots(spec, settings, least, partial(draft, length=length))
-            if draft(slots, length).fits:
+        for length in (_fair_length(plan_for, minimum, shortest, longest), shortest):
+            slots = _max_slots(spec, settings, minimum, partial(plan_for, length=length))
+            if plan_for(slots, length).fits:
                 break
         return slots
     ratio = CACHE_RATIO if settings.cache_ratio is None else settings.cache_ratio
     slots = settings.policies.slots_at(ratio, spec.num_moe_layers, spec.num_experts)
-    if slots < least:
+    if slots < minimum:
         raise ImpossibleSetting(
             f"schedule {needing_slots(settings.policies)!r} computes every expert on the "
-            f"accelerator, but cache ratio {ratio} leaves {slots} slots for the {least} layers of "
-            f"{spec.name}: use at least {1 / spec.num_experts:.4g}, or a schedule that can use the "
-            "CPU"
+            f"accelerator, but cache ratio {ratio} leaves {slots} slots for the {minimum} layers "
+            f"of {spec.name}: use at least {1 / spec.num_experts:.4g}, or a schedule that can use "
+            "the CPU"
         )
     if settings.cache_ratio and not slots:
-        least = _unit(spec, settings)
+        minimum = _unit(spec, settings)
         raise ImpossibleSetting(
             f"cache ratio {ratio:g} leaves no slot in the accelerator; the smallest cache of "
-            f"{spec.name} has {least}: use --cache-ratio {least / spec.num_expert_blocks:.4g} or "
-            "more, or 0 for none"
+            f"{spec.name} has {minimum}: use --cache-ratio "
+            f"{minimum / spec.num_expert_blocks:.4g} or more, or 0 for none"
         )
     return slots
 
@@ -83,24 +83,24 @@ def _unit(spec: ModelSpec, settings: EngineSettings) -> int:
     return spec.num_moe_layers if settings.policies.per_layer else 1
 
 
-def _fair_length(draft: Draft, least: int, shortest: int, longest: int) -> int:
-    """Sequences get half of what is left in the accelerator, but not more than is usual."""
-    base = draft(least, shortest)
+def _fair_length(plan_for: PlanFor, minimum: int, shortest: int, longest: int) -> int:
+    """Sequences get half of what is left in the accelerator, up to DEFAULT_LENGTH."""
+    base = plan_for(minimum, shortest)
     assert base.accelerator_limit_bytes is not None, "slots are what fits in a limit"
     half = (base.accelerator_limit_bytes + base.accelerator_bytes) // 2
-    high = min(longest, max(shortest, USUAL))
-    return largest(shortest, high, lambda n: draft(least, n).accelerator_bytes <= half)
+    high = min(longest, max(shortest, DEFAULT_LENGTH))
+    return largest(shortest, high, lambda n: plan_for(minimum, n).accelerator_bytes <= half)
 
 
-def _most_slots(
-    spec: ModelSpec, settings: EngineSettings, least: int, draft: Callable[[int], MemoryPlan]
+def _max_slots(
+    spec: ModelSpec, settings: EngineSettings, minimum: int, plan_for: Callable[[int], MemoryPlan]
 ) -> int:
     unit = _unit(spec, settings)
-    low, high = least // unit, spec.num_expert_blocks // unit
-    return unit * largest(low, high, lambda n: draft(n * unit).fits)
+    low, high = minimum // unit, spec.num_expert_blocks // unit
+    return unit * largest(low, high, lambda n: plan_for(n * unit).fits)
 
 
-def _least_slots(spec: ModelSpec, settings: EngineSettings) -> int:
+def _min_slots(spec: ModelSpec, settings: EngineSettings) -> int:
     schedule = needing_slots(settings.policies)
     if schedule is None:
         return _unit(spec, settings) if sized_by_memory(settings) else 0

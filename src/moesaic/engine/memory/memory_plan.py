@@ -1,4 +1,4 @@
-"""The memory plan: what will lie where, decided before anything is allocated.
+"""The memory plan: how much of which memory everything takes, before anything is allocated.
 
 Slots and the length of sequences are chosen where the settings leave them open; what does not fit
 is refused with the numbers and with changes that would make it fit.
@@ -10,8 +10,8 @@ from functools import partial
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory.draft import MemoryPlan, Part
 from moesaic.engine.memory.fitting import decide
+from moesaic.engine.memory.plan_parts import MemoryPlan, Part
 from moesaic.engine.memory.refusal import refusal
 from moesaic.model_info.model_spec import ModelSpec
 

@@ -13,8 +13,8 @@ from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import MoesaicError
 from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory.draft import SPARE, MemoryPlan, Part
-from moesaic.engine.memory.fitting import SHORTEST, largest, sized_by_memory
+from moesaic.engine.memory.fitting import MIN_LENGTH, largest, sized_by_memory
+from moesaic.engine.memory.plan_parts import SPARE, MemoryPlan, Part
 from moesaic.policies.policy_checks import needing_slots
 from moesaic.policies.policy_set import with_options
 
@@ -29,7 +29,7 @@ class Change(NamedTuple):
 
 
 def refusal(plan: MemoryPlan, settings: EngineSettings, decide: Decide) -> str:
-    return f"{_lack(plan)}{_why(settings)}. {_advice(plan, settings, decide)}"
+    return f"{_shortage(plan)}{_why(settings)}. {_advice(plan, settings, decide)}"
 
 
 def _why(settings: EngineSettings) -> str:
@@ -49,7 +49,7 @@ def in_gb(size: float, up: bool = True) -> str:
     return f"{rounded / 100:.2f} {name}"
 
 
-def _lack(plan: MemoryPlan) -> str:
+def _shortage(plan: MemoryPlan) -> str:
     if not plan.fits_main:
         needed = f"{in_gb(plan.main_bytes)} of main memory"
         parts = _listed(part for part in plan.parts if part.main)
@@ -87,9 +87,9 @@ def _changes(plan: MemoryPlan, settings: EngineSettings, fits: Fits) -> Iterator
     if settings.max_sequences > 1:
         sequences = largest(1, settings.max_sequences - 1, lambda n: fits(max_sequences=n))
         yield Change(f"--max-sequences {sequences}", {"max_sequences": sequences})
-    if settings.max_model_len is not None and settings.max_model_len > SHORTEST:
+    if settings.max_model_len is not None and settings.max_model_len > MIN_LENGTH:
         high = settings.max_model_len - 1
-        length = largest(SHORTEST, high, lambda n: fits(max_model_len=n))
+        length = largest(MIN_LENGTH, high, lambda n: fits(max_model_len=n))
         yield Change(f"--max-model-len {length}", {"max_model_len": length})
     if settings.capabilities.moves:
         ratios = (percent / 100 for percent in range(99, -1, -1))
@@ -108,7 +108,7 @@ def _changes(plan: MemoryPlan, settings: EngineSettings, fits: Fits) -> Iterator
 
 def _smallest(plan: MemoryPlan, settings: EngineSettings) -> Change:
     """Everything together, as small as it goes."""
-    length = min(plan.room.length, SHORTEST)  # the model's own, if that is shorter
+    length = min(plan.capacity.length, MIN_LENGTH)  # the model's own, if that is shorter
     changes = [Change("--expert-dtype int4", {"expert_dtype": "int4"})]
     if settings.max_sequences > 1:
         changes.append(Change("--max-sequences 1", {"max_sequences": 1}))

@@ -12,9 +12,9 @@ from moesaic.engine.engine_settings import DTYPES, EngineSettings
 from moesaic.hardware.host import usable_cores
 from moesaic.model_info.expert_block import FORMATS, TILES, block_bytes
 from moesaic.model_info.expert_workspace import native_workspace
-from moesaic.model_info.model_spec import LatentAttention, ModelSpec
+from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
 
-STAGING = 2  # places of an accelerator for experts used once
+STAGING = 2  # staging slots of an accelerator, for experts used once
 _PIECE = 1 << 22  # weights of a quantised expert that are unpacked at a time
 
 
@@ -93,7 +93,7 @@ class Sizes:
         return projected + copies + 5 * new * length  # a mask as bools and as numbers
 
     def _experts(self, tokens: int) -> int:
-        """The router's scores, and beside each other a lane's expert and the shared ones; or a
+        """The router's scores, and at once a lane's expert and the shared ones; or a
         dense layer."""
         spec = self.spec
         scores = 4 * tokens * spec.num_experts * 6
@@ -127,7 +127,7 @@ class Sizes:
         return self.sequences * self.spec.vocab_size * 4 * 7
 
 
-def _latent_bytes(latent: LatentAttention, heads: int, new: int) -> int:
+def _latent_bytes(latent: LatentAttentionSpec, heads: int, new: int) -> int:
     """Per cached token: scores and their softmax in fp32; for many new tokens, keys of all heads
     twice and values once in fp32, made from the latents; for few, the one key they share."""
     rank, rope = latent.kv_lora_rank, latent.qk_rope_head_dim

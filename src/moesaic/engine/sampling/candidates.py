@@ -4,9 +4,9 @@ The order is that of stock transformers, and so is what each filter keeps: all t
 the k-th for top-k, always the likeliest for top-p. Weights are probabilities but for a factor: a
 row's likeliest token weighs 1.
 
-Filters keep only the likeliest tokens, so a row is looked at through a window of its best ones,
-already in order. Where the last token of the window is still kept there may be more, and the row
-is looked at again through a wider one; otherwise nothing beyond it could have been kept.
+Filters keep only the likeliest tokens, so only a window of a row's best ones is sorted. Where the
+last token of the window is still kept there may be more, and the row is filtered again with a wider
+window; otherwise nothing beyond it could have been kept.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import torch
 from moesaic.engine.sampling.sampling_params import SamplingParams
 
 SMALLEST_WINDOW = 64
-# Without top-k nobody knows how many are kept: a guess, whose look says if it was too small.
+# Without top-k the number kept is unknown: a first guess, widened if it was too small.
 USUAL_WINDOW = 1024
 WIDER = 8  # times, at the next look; still far cheaper than sorting the vocabulary
 # The smallest divisor of fp32: below it a temperature would count as 0, and 0 / 0 is nothing.
-_COLDEST = torch.finfo(torch.float32).tiny
+_MIN_TEMPERATURE = torch.finfo(torch.float32).tiny
 
 
 class Candidates(NamedTuple):
@@ -34,20 +34,20 @@ class Candidates(NamedTuple):
     ids: torch.Tensor | None  # [these rows, width]; None: all tokens, in the order of their ids
     weights: torch.Tensor  # [these rows, width], 0 for a token that may not be drawn
 
-    def draw(self, luck: Sequence[float]) -> list[int]:
+    def draw(self, uniform: Sequence[float]) -> list[int]:
         """One token per row, from one number in [0, 1) per row."""
         # fp64, so that also the unlikely tokens of a large vocabulary keep their share.
         reached = self.weights.cumsum(-1, dtype=torch.float64)
-        aim = reached[:, -1:] * _column(luck, reached)
+        aim = reached[:, -1:] * _column(uniform, reached)
         # To the right of equals: a token without weight does not move on, so nothing ends at it.
-        place = torch.searchsorted(reached, aim, right=True)
-        tokens = place if self.ids is None else self.ids.gather(1, place)
+        index = torch.searchsorted(reached, aim, right=True)
+        tokens = index if self.ids is None else self.ids.gather(1, index)
         drawn: list[int] = tokens[:, 0].tolist()
         return drawn
 
 
 class _Kind(NamedTuple):
-    """Rows that can be computed together. Depends on a row's own wishes only, so that its
+    """Rows that can be computed together. Depends on a row's own parameters only, so that its
     arithmetic is the same to the bit whatever else is in the batch."""
 
     filtered: bool
@@ -58,20 +58,20 @@ class _Kind(NamedTuple):
 def candidates(scores: torch.Tensor, params: Sequence[SamplingParams]) -> Iterator[Candidates]:
     """Every row once, in groups. Scores are fp32, [rows, vocabulary], and finite at the best."""
     groups: dict[_Kind, list[int]] = defaultdict(list)
-    for row, wishes in enumerate(params):
-        groups[_kind(wishes, scores.shape[1])].append(row)
+    for row, each in enumerate(params):
+        groups[_kind(each, scores.shape[1])].append(row)
     for kind, rows in groups.items():
         mine = scores if len(rows) == len(scores) else scores[rows]
-        wishes_of = [params[row] for row in rows]
+        row_params = [params[row] for row in rows]
         if kind.filtered:
-            yield from _filtered(mine, wishes_of, rows, kind)
+            yield from _filtered(mine, row_params, rows, kind)
         else:
-            yield Candidates(rows, None, _weights(mine, mine.amax(-1, keepdim=True), wishes_of))
+            yield Candidates(rows, None, _weights(mine, mine.amax(-1, keepdim=True), row_params))
 
 
 def _kind(params: SamplingParams, vocabulary: int) -> _Kind:
     if params.top_k:
-        beyond_k = 1 << params.top_k.bit_length()  # room to see that no more are tied
+        beyond_k = 1 << params.top_k.bit_length()  # wide enough to see whether more are tied
         return _Kind(True, True, min(vocabulary, max(SMALLEST_WINDOW, beyond_k)))
     filtered = params.top_p < 1.0 or params.min_p > 0.0
     return _Kind(filtered, False, min(vocabulary, USUAL_WINDOW) if filtered else vocabulary)
@@ -114,7 +114,7 @@ def _filtered(
 def _weights(
     scores: torch.Tensor, best: torch.Tensor, params: Sequence[SamplingParams]
 ) -> torch.Tensor:
-    temperature = [max(p.temperature, _COLDEST) for p in params]
+    temperature = [max(p.temperature, _MIN_TEMPERATURE) for p in params]
     return (scores - best).div_(_column(temperature, scores, scores.dtype)).exp_()
 
 

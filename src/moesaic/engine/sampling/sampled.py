@@ -1,4 +1,4 @@
-"""What choosing a token returns, and the log-probabilities people may ask for with it."""
+"""A sampled token and its log-probabilities."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Sampled:
 def with_logprobs(
     logits: torch.Tensor, tokens: Sequence[int], params: Sequence[SamplingParams]
 ) -> list[Sampled]:
-    """Each row's token with what its request wants to know about it."""
+    """Each row's token, with log-probabilities where its request asks for them."""
     done = [Sampled(token) for token in tokens]
-    asked = [row for row, wishes in enumerate(params) if wishes.logprobs is not None]
+    asked = [row for row, each in enumerate(params) if each.logprobs is not None]
     if not asked:
         return done
     logprobs = logits[asked].float().log_softmax(-1)

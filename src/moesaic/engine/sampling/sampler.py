@@ -1,4 +1,4 @@
-"""From logits to tokens: every row of a batch by its own request's wishes.
+"""From logits to tokens: every row of a batch by its own request's parameters.
 
 In the order of stock transformers: repetition penalty, no end before `min_tokens`, then argmax
 (greedy) or temperature, top-k, top-p, min-p and a draw. Does not know when a request is done.
@@ -13,9 +13,9 @@ import torch
 
 from moesaic.core.errors import BrokenModel
 from moesaic.engine.sampling.candidates import candidates
-from moesaic.engine.sampling.row_state import RowState
+from moesaic.engine.sampling.logits_processors import apply_repetition_penalty, mask_tokens
 from moesaic.engine.sampling.sampled import Sampled, with_logprobs
-from moesaic.engine.sampling.score_edits import forbid, penalise_repeats
+from moesaic.engine.sampling.sampling_state import SamplingState
 
 
 class Sampler:
@@ -23,39 +23,39 @@ class Sampler:
         """`eos`: the tokens that end a sequence, which `min_tokens` forbids for a while."""
         self._eos = tuple(sorted(set(eos)))
 
-    def sample(self, logits: torch.Tensor, rows: Sequence[RowState]) -> list[Sampled]:
+    def sample(self, logits: torch.Tensor, rows: Sequence[SamplingState]) -> list[Sampled]:
         """One token per row of `logits` [rows, vocabulary], which stay as they are. Advances the
         generators of the rows that draw; the caller appends the tokens to the rows."""
         assert len(logits) == len(rows), "every row of logits belongs to a request"
         with torch.inference_mode():
             tokens = _checked_argmax(logits)
-            others = [place for place, row in enumerate(rows) if not self._plain(row)]
+            others = [index for index, row in enumerate(rows) if not self._plain(row)]
             if others:
-                chosen = self._choose(logits[others].float(), [rows[place] for place in others])
-                for place, token in zip(others, chosen, strict=True):
-                    tokens[place] = token
+                chosen = self._choose(logits[others].float(), [rows[index] for index in others])
+                for index, token in zip(others, chosen, strict=True):
+                    tokens[index] = token
             return with_logprobs(logits, tokens, [row.params for row in rows])
 
-    def _plain(self, row: RowState) -> bool:
+    def _plain(self, row: SamplingState) -> bool:
         """Whether the row takes the argmax of the logits as they are."""
         params = row.params
         return params.greedy and params.repetition_penalty == 1.0 and not row.too_short
 
-    def _choose(self, scores: torch.Tensor, rows: Sequence[RowState]) -> list[int]:
+    def _choose(self, scores: torch.Tensor, rows: Sequence[SamplingState]) -> list[int]:
         """May change the scores."""
-        penalise_repeats(scores, rows)
-        forbid(scores, [place for place, row in enumerate(rows) if row.too_short], self._eos)
+        apply_repetition_penalty(scores, rows)
+        mask_tokens(scores, [index for index, row in enumerate(rows) if row.too_short], self._eos)
         best = _argmax(scores)
         assert best.scores.isfinite().all(), "a token must be left that does not end the sequence"
         tokens: list[int] = best.tokens.tolist()
-        draws = [place for place, row in enumerate(rows) if not row.params.greedy]
+        draws = [index for index, row in enumerate(rows) if not row.params.greedy]
         if draws:
             drawing = scores if len(draws) == len(rows) else scores[draws]
-            for group in candidates(drawing, [rows[place].params for place in draws]):
-                places = [draws[i] for i in group.rows]
-                luck = [rows[place].random.random() for place in places]
-                for place, token in zip(places, group.draw(luck), strict=True):
-                    tokens[place] = token
+            for group in candidates(drawing, [rows[index].params for index in draws]):
+                indices = [draws[i] for i in group.rows]
+                uniform = [rows[index].random.random() for index in indices]
+                for index, token in zip(indices, group.draw(uniform), strict=True):
+                    tokens[index] = token
         return tokens
 
 

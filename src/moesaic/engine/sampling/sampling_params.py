@@ -44,8 +44,8 @@ class SamplingParams:
     min_tokens: int = 0  # so many tokens come before an end of sequence
 
     def __post_init__(self) -> None:
-        for name, (least, why) in _AT_LEAST.items():
-            self._keep(name, self._whole(name, least, why))
+        for name, (minimum, why) in _AT_LEAST.items():
+            self._keep(name, self._whole(name, minimum, why))
         for name, (low, high, meaning) in _BETWEEN.items():
             self._keep(name, self._real(name, low, high, meaning))
         if not isinstance(self.ignore_eos, bool):
@@ -66,14 +66,14 @@ class SamplingParams:
     def _keep(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
-    def _whole(self, name: str, least: float, why: str) -> int | None:
+    def _whole(self, name: str, minimum: float, why: str) -> int | None:
         value = getattr(self, name)
         if value is None and name in _MAY_BE_NONE:
             return None
         if not _is_number(value, Integral):
             raise ImpossibleSetting(f"{name} is {value!r}; it must be a whole number ({why})")
-        if value < least:
-            raise ImpossibleSetting(f"{name} is {value}; it must be at least {least} ({why})")
+        if value < minimum:
+            raise ImpossibleSetting(f"{name} is {value}; it must be at least {minimum} ({why})")
         return int(value)
 
     def _real(self, name: str, low: float, high: float, meaning: str) -> float:

@@ -25,36 +25,36 @@ class StopChecker:
     def feed(self, piece: str) -> Shown:
         assert not self._stopped, "after a stop string no more text is wanted"
         text = self._held + piece
-        found, begun = self._found(text), self._begun(text)
-        if found is None or (begun is not None and begun < found):
+        found, partial = self._found(text), self._partial_match(text)
+        if found is None or (partial is not None and partial < found):
             # A longer stop string may begin before one that is complete: the earlier decides.
-            shown, self._held = text[:begun], text[begun:] if begun is not None else ""
+            shown, self._held = text[:partial], text[partial:] if partial is not None else ""
             return Shown(shown, False)
         return self._stop_at(text, found)
 
     def finish(self) -> Shown:
-        """No more text comes: what was held back is no beginning of anything."""
+        """No more text comes: what was held back is output."""
         text, found = self._held, self._found(self._held)
         if found is not None:
             return self._stop_at(text, found)
         self._held = ""
         return Shown(text, self._stopped)
 
-    def _stop_at(self, text: str, place: int) -> Shown:
+    def _stop_at(self, text: str, start: int) -> Shown:
         self._held, self._stopped = "", True
-        return Shown(text[:place], True)
+        return Shown(text[:start], True)
 
     def _found(self, text: str) -> int | None:
         """Where the first stop string begins."""
-        places = [place for stop in self._stop if (place := text.find(stop)) >= 0]
-        return min(places, default=None)
+        starts = [start for stop in self._stop if (start := text.find(stop)) >= 0]
+        return min(starts, default=None)
 
-    def _begun(self, text: str) -> int | None:
-        """The first place from which the text may go on to become a stop string."""
-        places = [
+    def _partial_match(self, text: str) -> int | None:
+        """Where a suffix begins that may become a stop string."""
+        starts = [
             len(text) - length
             for stop in self._stop
             for length in range(1, min(len(stop), len(text) + 1))
             if text.endswith(stop[:length])
         ]
-        return min(places, default=None)
+        return min(starts, default=None)

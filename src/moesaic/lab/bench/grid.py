@@ -6,45 +6,45 @@ from collections.abc import Callable, Iterator, Sequence
 
 from moesaic.engine.assemble import on_store
 from moesaic.engine.runner import Runner
-from moesaic.hardware.process import process_memory
+from moesaic.hardware.process_memory import process_memory
+from moesaic.lab.bench.bench_model import Loaded
+from moesaic.lab.bench.bench_row import BenchConfig, BenchRow
+from moesaic.lab.bench.bench_steps import Repetition, measure_case, repetitions
 from moesaic.lab.bench.cases import Case
-from moesaic.lab.bench.last_steps import Film
-from moesaic.lab.bench.loaded import Loaded
-from moesaic.lab.bench.replayed_routing import Routing
-from moesaic.lab.bench.row import Contender, Row
-from moesaic.lab.bench.steps import Repetition, repetitions, take
+from moesaic.lab.bench.replayed_routing import BenchRouting
+from moesaic.lab.bench.step_recorder import StepRecorder
 
 
 def run_bench(
     loaded: Loaded,
-    contenders: Sequence[Contender],
+    configs: Sequence[BenchConfig],
     cases: Sequence[Case],
-    routing: Routing,
+    routing: BenchRouting,
     count: int,
     advance: Callable[[int], None] = lambda steps: None,
-    film: Film | None = None,
-) -> Iterator[Row]:
-    """Every contender in every test, `count` times; each row when it is there. `advance(1)` is
-    called after every step that counts; `film` records the last decode test."""
+    recorder: StepRecorder | None = None,
+) -> Iterator[BenchRow]:
+    """Every configuration in every test, `count` times; each row when it is there. `advance(1)` is
+    called after every step that counts; `recorder` records the last decode test."""
     counts = routing.counts()
-    for contender in contenders:
-        filmed = film if contender is contenders[-1] else None
-        timeline = None if filmed is None else filmed.timeline
-        settings, room = contender.settings, contender.plan.room
-        runner = on_store(loaded.decoder, loaded.store, settings, room, counts, timeline)
+    for config in configs:
+        recording = recorder if config is configs[-1] else None
+        timeline = None if recording is None else recording.timeline
+        settings, capacity = config.settings, config.plan.capacity
+        runner = on_store(loaded.decoder, loaded.store, settings, capacity, counts, timeline)
         try:
             for case in cases:
                 work = _work(runner, case, routing, settings.max_step_tokens)
-                taken = take(runner, work, count, advance)
-                if filmed is not None and case == _last_decode(cases):
-                    filmed.record(runner, next(work))
+                runs = measure_case(runner, work, count, advance)
+                if recording is not None and case == _last_decode(cases):
+                    recording.record(runner, next(work))
                 peak = process_memory().peak
-                yield Row(contender, case, taken, loaded.seconds, peak)
+                yield BenchRow(config, case, runs, loaded.seconds, peak)
         finally:
             runner.close()
 
 
-def _work(runner: Runner, case: Case, routing: Routing, piece: int) -> Iterator[Repetition]:
+def _work(runner: Runner, case: Case, routing: BenchRouting, piece: int) -> Iterator[Repetition]:
     vocabulary = runner.decoder.architecture.spec.vocab_size
     return repetitions(case, routing.of(case), piece, vocabulary)
 

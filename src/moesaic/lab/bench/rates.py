@@ -18,8 +18,8 @@ from moesaic.kernels.dtypes import torch_dtype
 from moesaic.kernels.instruction_sets import REFERENCE, available, choose, native
 from moesaic.kernels.products import linear
 from moesaic.lab.profile.memory_times import stream_gb_s
-from moesaic.lab.profile.timing import least_ns, on_lane
-from moesaic.machines.real.copies import Copy, CopyEngine, LinkSpeed
+from moesaic.lab.profile.timing import min_ns, on_lane
+from moesaic.machines.real.copy_engine import Copy, CopyEngine, LinkSpeed
 from moesaic.machines.real.lane import InlineLane, Lane, ThreadLane
 
 _PRODUCT = (512, 2048, 2048)  # large enough for the full rate
@@ -113,7 +113,7 @@ def _tflops(lane: Lane, dtype: str) -> float:
         linear(left, right)
 
     work = on_lane(lane, lambda attempt: multiply)
-    best = min(least_ns(work, times=1) for _ in range(_ATTEMPTS))
+    best = min(min_ns(work, times=1) for _ in range(_ATTEMPTS))
     return 2.0 * rows * inner * columns / best / 1e3
 
 
@@ -121,13 +121,13 @@ def _link_gb_s(nominal: float) -> float:
     """What copies reach, their fixed latency apart."""
     engine = CopyEngine(LinkSpeed(nominal, 0.0))
     source, target = (torch.ones(_COPY_BYTES, dtype=torch.uint8) for _ in range(2))
-    taken = []
+    runs = []
     try:
         for _ in range(_ATTEMPTS):
             copy = Copy(Move(0, 0), source, target, "transfer")
             engine.demand([copy])
             copy.wait()
-            taken.append(copy.end_ns - copy.start_ns)
+            runs.append(copy.end_ns - copy.start_ns)
     finally:
         engine.close()
-    return _COPY_BYTES / min(taken) * NS_PER_S / GB
+    return _COPY_BYTES / min(runs) * NS_PER_S / GB

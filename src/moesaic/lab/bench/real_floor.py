@@ -12,7 +12,7 @@ from moesaic.core.dtypes import BITS_PER_WEIGHT, weight_bytes
 from moesaic.core.report import StepReport
 from moesaic.core.step import Step
 from moesaic.core.units import GB
-from moesaic.hardware.spec import CpuSpec, GpuSpec, LinkSpec, MachineSpec, PlannerSpec
+from moesaic.hardware.machine_spec import CpuSpec, GpuSpec, LinkSpec, MachineSpec, PlannerSpec
 from moesaic.lab.bench.rates import MeasuredRates, Rates
 from moesaic.lab.simulate.floor import Floor
 from moesaic.machines.sim.physics import Physics

@@ -1,7 +1,7 @@
 """Whose routing a bench measures under: the model's own routers', or a trace's.
 
 A trace is replayed over and over where it is too short: repetitions go on where the last one
-ended, so that no cache can learn a test by heart.
+ended, so that no cache sees the same tokens twice in a row.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.hardware.load import load_machine
-from moesaic.hardware.spec import MachineSpec
+from moesaic.hardware.machine_reader import load_machine
+from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.workload import choose_workload
@@ -22,13 +22,13 @@ from moesaic.model_info.model_spec import ModelSpec
 from moesaic.workloads.source import MemoryTrace, TraceSource
 from moesaic.workloads.steps import popularity
 
-OWN, SYNTHETIC = "none", "synthetic"  # what `trace` may be beside a file and `bundled`
+OWN, SYNTHETIC = "none", "synthetic"  # values of `trace` other than a file and `bundled`
 PROFILE_TOKENS = 256  # the first ones decide the initial placement
 WARMUP_STEPS = 16  # before a test is measured
 
 
 @dataclass(frozen=True, slots=True)
-class Routing:
+class BenchRouting:
     words: str  # where it comes from, for the user
     sources: dict[Case, TraceSource]  # none: the model's own routers
 
@@ -49,10 +49,12 @@ class Routing:
         return None if first is None else popularity(first, PROFILE_TOKENS)
 
 
-def choose_routing(trace: str, spec: ModelSpec, cases: Sequence[Case], repetitions: int) -> Routing:
+def choose_routing(
+    trace: str, spec: ModelSpec, cases: Sequence[Case], repetitions: int
+) -> BenchRouting:
     """Refuses a trace of another model, or one with hardly a token, before anything is loaded."""
     if trace == OWN:
-        return Routing("the model's own routers, on random tokens", {})
+        return BenchRouting("the model's own routers, on random tokens", {})
     sources, words = {}, ""
     for case in cases:
         settings = _settings(spec, case, repetitions if trace == SYNTHETIC else 0)
@@ -61,12 +63,14 @@ def choose_routing(trace: str, spec: ModelSpec, cases: Sequence[Case], repetitio
         if trace == SYNTHETIC:  # made while it is read: once is enough
             source = MemoryTrace(source.header, list(source.blocks()))
         sources[case] = source
-    return Routing(words, sources)
+    return BenchRouting(words, sources)
 
 
 def _settings(spec: ModelSpec, case: Case, repetitions: int) -> Settings:
     """A run as long as the test; without repetitions, as short as can be."""
-    base = Settings(spec, _roomy(), profile_tokens=PROFILE_TOKENS, cache_ratio=1.0, warmup=0)
+    base = Settings(
+        spec, _unlimited_machine(), profile_tokens=PROFILE_TOKENS, cache_ratio=1.0, warmup=0
+    )
     if not repetitions:
         return replace(base, phase=case.phase, tokens=1, prompts=1)
     if case.phase == "prefill":
@@ -75,7 +79,7 @@ def _settings(spec: ModelSpec, case: Case, repetitions: int) -> Settings:
     return replace(base, tokens=steps, batch=case.batch)
 
 
-def _roomy() -> MachineSpec:
+def _unlimited_machine() -> MachineSpec:
     """Which routing is replayed depends on no machine: on this one everything fits."""
     some = load_machine("h200-emr16")
     return replace(some, gpu=replace(some.gpu, memory_gb=inf), cpu=replace(some.cpu, memory_gb=inf))

@@ -1,5 +1,5 @@
-"""Puts questions to a loaded model, as many at once as it has room for, and has the answers judged
-as they come. Needs torch."""
+"""Answers questions with a loaded model, batched up to its capacity, and judges the answers as they
+finish. Needs torch."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from moesaic.engine.loading import LoadedModel
 from moesaic.engine.request import Request
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.lab.evaluation.items import Question, Verdict
-from moesaic.lab.evaluation.results import Result
+from moesaic.lab.evaluation.results import ItemResult
 
 
-def answers(model: LoadedModel, questions: Iterable[Question]) -> Iterator[Result]:
-    """In the order in which they are finished. Whoever stops listening cancels the others."""
-    batcher, room = model.batcher, model.plan.room.sequences
+def answers(model: LoadedModel, questions: Iterable[Question]) -> Iterator[ItemResult]:
+    """In the order in which they are finished. Closing the iterator cancels the others."""
+    batcher, max_running = model.batcher, model.plan.capacity.sequences
     waiting = iter(questions)
     running: dict[Request, Question] = {}
     seconds = 0.0
     try:
         while True:
-            while len(running) < room and (question := next(waiting, None)) is not None:
+            while len(running) < max_running and (question := next(waiting, None)) is not None:
                 request = _request(model, question)
                 running[request] = question
                 batcher.submit(request)
@@ -41,16 +41,16 @@ def answers(model: LoadedModel, questions: Iterable[Question]) -> Iterator[Resul
 
 def _request(model: LoadedModel, question: Question) -> Request:
     params = SamplingParams(max_tokens=question.max_tokens, temperature=0.0, stop=question.stop)
-    return model.intake.request(question.prompt, params)
+    return model.input_processor.request(question.prompt, params)
 
 
-def _result(question: Question, request: Request, seconds: float) -> Result:
+def _result(question: Question, request: Request, seconds: float) -> ItemResult:
     text = request.completion().text or ""
     if request.failure is not None:
         verdict = Verdict(False, str(request.failure))
     else:
         verdict = question.judge(text)
-    return Result(
+    return ItemResult(
         task=question.task,
         item=question.item,
         group=question.group,

@@ -26,18 +26,18 @@ _NUMBER = re.compile(r"(-?) ?(\d+(?:\.\d+)?|\.\d+)(\s*[/^*]\s*\d)?")
 _PLAIN = str.maketrans({",": None, "$": None, "\N{MINUS SIGN}": "-"})
 
 
-class Parts(NamedTuple):
+class Gsm8kData(NamedTuple):
     """What is asked, and the examples before it."""
 
     lines: list[Line]
     shots: list[Shot]
 
 
-def read_gsm8k(file: Path, shots_file: Path | None, shots: int) -> Parts:
+def read_gsm8k(file: Path, shots_file: Path | None, shots: int) -> Gsm8kData:
     """Without a file for them, the examples are the last lines, which are then not asked."""
     lines = list(read_lines(file))
     if not lines:
-        return Parts([], [])
+        return Gsm8kData([], [])
     examples = list(read_lines(shots_file)) if shots_file is not None else lines[::-1]
     chosen: list[Shot] = []
     taken: set[int] = set()
@@ -59,11 +59,11 @@ def read_gsm8k(file: Path, shots_file: Path | None, shots: int) -> Parts:
     if shots_file is None:
         lines = [line for line in lines if line.number not in taken]
         chosen.reverse()
-    return Parts(lines, chosen)
+    return Gsm8kData(lines, chosen)
 
 
 def gsm8k_items(
-    parts: Parts, file: Path, tokenizer: Tokenizer, form: str, max_tokens: int = MAX_TOKENS
+    parts: Gsm8kData, file: Path, tokenizer: Tokenizer, form: str, max_tokens: int = MAX_TOKENS
 ) -> list[Item]:
     return [_item(line, parts.shots, file, tokenizer, form, max_tokens) for line in parts.lines]
 

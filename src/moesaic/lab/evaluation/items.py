@@ -15,7 +15,7 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Tokens to go on with, greedily, and who judges the text that comes."""
+    """A prompt to complete greedily, and the function that judges the completion."""
 
     task: str
     item: str  # unique within the task
@@ -29,7 +29,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TextWindow:
     """A piece of text to read: the last tokens, as many as there are targets, are followed by
     these."""
 
@@ -51,11 +51,11 @@ class Unusable:
     group: str = ""
 
 
-Item = Question | Window | Unusable
+Item = Question | TextWindow | Unusable
 
 
 def digest_of_items(items: Sequence[Item]) -> str:
-    """Changes with everything that is asked, whoever made it: a file, a template, a generator."""
+    """Changes with everything that is asked: its file, its template, its generator."""
     found = sha256()
     for item in items:
         found.update(repr((item.task, item.item, _content(item))).encode(errors="replace"))
@@ -65,7 +65,7 @@ def digest_of_items(items: Sequence[Item]) -> str:
 def _content(item: Item) -> tuple[object, ...]:
     if isinstance(item, Question):
         return (*item.prompt, item.expected, item.stop)
-    return (*item.reads, *item.targets) if isinstance(item, Window) else ()
+    return (*item.reads, *item.targets) if isinstance(item, TextWindow) else ()
 
 
 def length_needed(items: Sequence[Item]) -> int:
@@ -78,7 +78,7 @@ def fitting(items: Sequence[Item], length: int, advice: Mapping[str, str]) -> li
     return [item if _least(item) <= length else _too_long(item, length, advice) for item in items]
 
 
-def room_for_answers(questions: Sequence[Question], length: int) -> int:
+def answer_tokens_left(questions: Sequence[Question], length: int) -> int:
     """Tokens that are left to the answer of the longest."""
     return length - max(len(question.prompt) for question in questions)
 
@@ -86,7 +86,7 @@ def room_for_answers(questions: Sequence[Question], length: int) -> int:
 def _length(item: Item) -> int:
     if isinstance(item, Question):
         return len(item.prompt) + item.max_tokens
-    return len(item.reads) if isinstance(item, Window) else 1
+    return len(item.reads) if isinstance(item, TextWindow) else 1
 
 
 def _least(item: Item) -> int:
@@ -95,7 +95,7 @@ def _least(item: Item) -> int:
 
 
 def _too_long(item: Item, length: int, advice: Mapping[str, str]) -> Unusable:
-    group = "" if isinstance(item, Window) else item.group
+    group = "" if isinstance(item, TextWindow) else item.group
     why = f"{item.item} has {_least(item) - 1} tokens and a sequence may have {length}"
     why += f": {advice[item.task]}"
     return Unusable(item.task, item.item, why, group)

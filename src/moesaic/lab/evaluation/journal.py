@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.files import whole_file
-from moesaic.lab.evaluation.results import Result, from_line
+from moesaic.lab.evaluation.results import ItemResult, from_line
 
 SETTINGS, RESULTS, SUMMARY = "settings.json", "results.jsonl", "summary.json"
 
@@ -22,7 +22,7 @@ class Journal:
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], restart: bool = False) -> None:
         self.folder = folder
-        self.done: dict[tuple[str, str], Result] = {}
+        self.done: dict[tuple[str, str], ItemResult] = {}
         folder.mkdir(parents=True, exist_ok=True)
         self._file = _locked(folder / RESULTS)
         try:
@@ -31,7 +31,7 @@ class Journal:
             self._file.close()
             raise
 
-    def add(self, result: Result) -> None:
+    def add(self, result: ItemResult) -> None:
         try:
             self._file.write(f"{result.line()}\n".encode("utf-8", "surrogateescape"))
             self._file.flush()

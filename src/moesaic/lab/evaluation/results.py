@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ItemResult:
     task: str
     item: str
     group: str = ""
@@ -17,7 +17,7 @@ class Result:
     why: str = ""
     answer: str | None = None
     expected: str | None = None
-    cut: bool = False  # the answer, where its room ended
+    cut: bool = False  # the answer, at its token limit
     prompt_tokens: int = 0
     tokens: int = 0  # generated; of a text: predicted
     seconds: float = 0.0  # of the model's time since the result before
@@ -35,19 +35,19 @@ class Result:
 
     def line(self) -> str:
         """Without what says nothing."""
-        told = {name: value for name, value in asdict(self).items() if value != _DEFAULTS[name]}
-        return json.dumps(told, ensure_ascii=False)
+        fields = {name: value for name, value in asdict(self).items() if value != _DEFAULTS[name]}
+        return json.dumps(fields, ensure_ascii=False)
 
 
 _DEFAULTS = {
-    field.name: None if field.default is MISSING else field.default for field in fields(Result)
+    field.name: None if field.default is MISSING else field.default for field in fields(ItemResult)
 }
 
 
-def from_line(line: str) -> Result:
+def from_line(line: str) -> ItemResult:
     """ValueError for anything that `line` has not made."""
-    told: Any = json.loads(line)
+    fields: Any = json.loads(line)
     try:
-        return Result(**told)
+        return ItemResult(**fields)
     except TypeError as error:
         raise ValueError(str(error)) from None

@@ -1,4 +1,4 @@
-"""Runs a generated program in a process of its own, with little time, memory and room to write.
+"""Runs a generated program in a process of its own, with limited time, memory and disk space.
 
 Made against accidents, not against attackers: see docs/evaluation.md for what it is not. The other
 half, `sandbox_child`, sets the limits and runs the program.
@@ -33,7 +33,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ProgramResult:
     """How a program ended. `separated` are the things of the system it could not even reach."""
 
     passed: bool
@@ -41,7 +41,7 @@ class Outcome:
     separated: tuple[str, ...]
 
 
-def run_program(source: str, limits: Limits) -> Outcome:
+def run_program(source: str, limits: Limits) -> ProgramResult:
     """It has passed if it reached its end. Nothing it wrote or started is left afterwards."""
     with tempfile.TemporaryDirectory(prefix="moesaic-program-") as folder:
         command = [sys.executable, "-I", str(_CHILD), folder, json.dumps(asdict(limits))]
@@ -57,7 +57,7 @@ def run_program(source: str, limits: Limits) -> Outcome:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return Outcome(False, "out of time", ())
+            return ProgramResult(False, "out of time", ())
     return _outcome(done)
 
 
@@ -71,11 +71,11 @@ def walls() -> tuple[str, ...]:
     return tried.separated
 
 
-def _outcome(done: subprocess.CompletedProcess[bytes]) -> Outcome:
+def _outcome(done: subprocess.CompletedProcess[bytes]) -> ProgramResult:
     try:
-        told = json.loads(done.stdout)
-        return Outcome(told["passed"], told["why"], tuple(told["separated"]))
+        outcome = json.loads(done.stdout)
+        return ProgramResult(outcome["passed"], outcome["why"], tuple(outcome["separated"]))
     except (ValueError, KeyError, TypeError):
         said = done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"]
         why = f"its guard ended with status {done.returncode}: {said[-1][:200]}"
-        return Outcome(False, why, ())
+        return ProgramResult(False, why, ())

@@ -46,7 +46,7 @@ def main() -> None:
     libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     separated: list[str] = []
     if libc is not None:
-        libc.prctl(_REAPER, 1, 0, 0, 0)  # who is orphaned becomes our child
+        libc.prctl(_REAPER, 1, 0, 0, 0)  # orphans become our children
         if limits["separate"]:
             separated = _separate(libc, folder, limits["folder_bytes"])
     reading, writing = os.pipe()
@@ -63,7 +63,7 @@ def main() -> None:
     json.dump({"passed": passed, "why": why, "separated": separated}, sys.stdout)
 
 
-def _separate(libc: Any, folder: str, room: int) -> list[str]:
+def _separate(libc: Any, folder: str, limit_bytes: int) -> list[str]:
     """A system of its own for the program, where the kernel allows it: no network, no other
     processes, nothing writable but an empty folder in memory."""
     user, group = os.getuid(), os.getgid()
@@ -80,15 +80,15 @@ def _separate(libc: Any, folder: str, room: int) -> list[str]:
                 file.write(value)
     except OSError:
         return separated
-    if _only_folder_is_writable(libc, folder.encode(), room):
+    if _only_folder_is_writable(libc, folder.encode(), limit_bytes):
         separated.append("files")
     return separated
 
 
-def _only_folder_is_writable(libc: Any, folder: bytes, room: int) -> bool:
+def _only_folder_is_writable(libc: Any, folder: bytes, limit_bytes: int) -> bool:
     read_only = (ctypes.c_uint64 * 4)(_READ_ONLY, 0, 0, 0)
     size = ctypes.c_size_t(ctypes.sizeof(read_only))
-    options = f"size={room},nr_inodes=1000,mode=700".encode()
+    options = f"size={limit_bytes},nr_inodes=1000,mode=700".encode()
     steps: tuple[Callable[[], int], ...] = (
         lambda: int(libc.mount(None, b"/", None, ctypes.c_ulong(_PRIVATE), None)),
         lambda: int(
@@ -102,7 +102,7 @@ def _only_folder_is_writable(libc: Any, folder: bytes, room: int) -> bool:
 
 
 def _hide_processes(libc: Any) -> None:
-    """Of the system: /proc tells their command lines and environments. The guard keeps its own."""
+    """Of the system: /proc shows their command lines and environments. The guard keeps its own."""
     flags = ctypes.c_ulong(_READ_ONLY | _NO_SUID | _NO_DEV | _NO_EXEC)
     if libc.unshare(_NEW_NS) == 0 and libc.mount(b"proc", b"/proc", b"proc", flags, None) != 0:
         libc.mount(b"tmpfs", b"/proc", b"tmpfs", flags, None)  # containers refuse the former
@@ -124,8 +124,8 @@ def _become_program(
     said = b"passed"
     try:
         code = compile(source, "program.py", "exec", dont_inherit=True)  # no `annotations` of ours
-        most = limits["folder_bytes"] // limits["file_bytes"]
-        sys.addaudithook(_guard(folder, most))
+        maximum = limits["folder_bytes"] // limits["file_bytes"]
+        sys.addaudithook(_guard(folder, maximum))
         # A module like any other: what stands under `if __name__ == "__main__"` is no test.
         module = sys.modules["program"] = ModuleType("program")
         exec(code, module.__dict__)
@@ -139,7 +139,7 @@ def _become_program(
 
 def _limit(limits: dict[str, Any]) -> None:
     seconds = math.ceil(limits["seconds"])
-    for name, most in (
+    for name, maximum in (
         ("RLIMIT_CPU", seconds),
         ("RLIMIT_AS", limits["memory_bytes"]),
         ("RLIMIT_FSIZE", limits["file_bytes"]),
@@ -149,10 +149,10 @@ def _limit(limits: dict[str, Any]) -> None:
     ):
         which = getattr(resource, name, None)
         if which is not None:
-            resource.setrlimit(which, (most, most))
+            resource.setrlimit(which, (maximum, maximum))
 
 
-def _guard(folder: str, most: int) -> Callable[[str, tuple[Any, ...]], None]:
+def _guard(folder: str, maximum: int) -> Callable[[str, tuple[Any, ...]], None]:
     """Refuses what the interpreter announces and no exercise needs. It holds wherever Python does,
     for programs that do not set out to get around it. At most so many files are written."""
     inside = folder + os.sep
@@ -167,8 +167,8 @@ def _guard(folder: str, most: int) -> Callable[[str, tuple[Any, ...]], None]:
             if isinstance(flags, int) and flags & _WRITING:
                 refuse_outside(path)
                 written.add(str(path))
-                if len(written) > most:
-                    raise PermissionError(f"more than {most} files are not allowed here")
+                if len(written) > maximum:
+                    raise PermissionError(f"more than {maximum} files are not allowed here")
         elif first == "os" and second in _CHANGES:
             base = arguments[-1] if second in _WITH_BASE else -1
             for path in arguments[: 2 if second in ("link", "rename", "symlink") else 1]:
@@ -242,7 +242,7 @@ def _in_words(error: BaseException) -> bytes:
     try:
         words = f"{type(error).__name__}: {error}".rstrip(": ")
     except BaseException:  # the error is the program's own
-        words = "an error that cannot be told"
+        words = "an error without a message"
     return words[:300].encode(errors="replace")
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from moesaic.lab.evaluation.results import Result
+from moesaic.lab.evaluation.results import ItemResult
 
 _Z = 1.959964  # 95 % of a normal distribution lie within so many standard deviations
 
@@ -20,7 +20,7 @@ class Score:
     kind: str  # empty: all kinds together
     right: int
     asked: int
-    cut: int  # answers that ended where their room did
+    cut: int  # answers that reached their token limit
     left_out: int  # could not be asked
     share: float | None  # None: nothing was asked
     low: float | None  # 95 % interval
@@ -29,7 +29,7 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TextScore:
     """Of a text. What is predicted are tokens; per byte and word it does not depend on them."""
 
     task: str
@@ -51,22 +51,22 @@ def wilson(right: int, asked: int) -> tuple[float, float]:
     return max(0.0, middle - width), min(1.0, middle + width)
 
 
-def scores(results: Iterable[Result]) -> list[Score | Reading]:
+def scores(results: Iterable[ItemResult]) -> list[Score | TextScore]:
     """One per group of each task, then those of its kinds, where there are several."""
-    tasks: dict[str, dict[str, list[Result]]] = {}
+    tasks: dict[str, dict[str, list[ItemResult]]] = {}
     for result in results:
         tasks.setdefault(result.task, {}).setdefault(result.group, []).append(result)
-    found: list[Score | Reading] = []
+    found: list[Score | TextScore] = []
     for groups in tasks.values():
         for several in groups.values():
             found += _group(several)
     return found
 
 
-def _group(results: Sequence[Result]) -> list[Score | Reading]:
+def _group(results: Sequence[ItemResult]) -> list[Score | TextScore]:
     if any(result.loss is not None for result in results):
         return [_reading(results)]
-    kinds: dict[str, list[Result]] = {}
+    kinds: dict[str, list[ItemResult]] = {}
     for result in results:
         if not result.left_out:
             kinds.setdefault(result.kind, []).append(result)
@@ -74,7 +74,7 @@ def _group(results: Sequence[Result]) -> list[Score | Reading]:
     return [whole, *(_score(kind, kinds[kind]) for kind in sorted(kinds) if len(kinds) > 1)]
 
 
-def _score(kind: str, results: Sequence[Result]) -> Score:
+def _score(kind: str, results: Sequence[ItemResult]) -> Score:
     asked = [result for result in results if not result.left_out]
     right = sum(result.right is True for result in asked)
     low, high = wilson(right, len(asked)) if asked else (None, None)
@@ -93,12 +93,12 @@ def _score(kind: str, results: Sequence[Result]) -> Score:
     )
 
 
-def _reading(results: Sequence[Result]) -> Reading:
+def _reading(results: Sequence[ItemResult]) -> TextScore:
     read = [result for result in results if result.loss is not None]
     loss = math.fsum(result.loss or 0.0 for result in read)
     tokens = sum(result.tokens for result in read)
     size, words = (math.fsum(getattr(each, name) for each in read) for name in ("bytes", "words"))
-    return Reading(
+    return TextScore(
         task=results[0].task,
         windows=len(read),
         left_out=len(results) - len(read),
@@ -111,7 +111,7 @@ def _reading(results: Sequence[Result]) -> Reading:
     )
 
 
-def _rate(results: Sequence[Result]) -> float | None:
+def _rate(results: Sequence[ItemResult]) -> float | None:
     seconds = math.fsum(result.seconds for result in results)
     return sum(result.tokens for result in results) / seconds if seconds else None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.lab.evaluation.input_files import Line, Unfit, is_lines, read_lines, read_text
-from moesaic.lab.evaluation.items import Item, Unusable, Window
+from moesaic.lab.evaluation.items import Item, TextWindow, Unusable
 from moesaic.models.tokenizer import Tokenizer
 
 NAME = "perplexity"
@@ -52,13 +52,13 @@ def windows(
     window: int,
     stride: int,
     limit: int | None = None,
-) -> Iterator[Window]:
+) -> Iterator[TextWindow]:
     begin = (
         tokenizer.bos_id if tokenizer.bos_id is not None else min(tokenizer.eos_ids, default=None)
     )
     written = tokenizer.encode(text, special=False)
-    if limit is not None and (most := window + (limit - 1) * stride) < len(written):
-        written = written[: most + (begin is None)]
+    if limit is not None and (end := window + (limit - 1) * stride) < len(written):
+        written = written[: end + (begin is None)]
         text = tokenizer.decode(written, skip_special=False)
     tokens = written if begin is None else [begin, *written]
     predicted = len(tokens) - 1
@@ -71,7 +71,7 @@ def windows(
     while known < predicted:
         end = min(known + (stride if known else window), predicted)
         targets = tokens[known + 1 : end + 1]
-        yield Window(
+        yield TextWindow(
             task=NAME,
             item=f"{name}, tokens {known + 1} to {end}",
             reads=tokens[max(0, end - window) : end],

@@ -1,5 +1,5 @@
 """What the engine itself costs, and how fast experts are inside it: steps of a small random model,
-taken apart. Twice: with experts that stay where they are, and with all that moving and thinking.
+taken apart. Twice: with static experts, and with transfers and look-ahead.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from moesaic.core.report import Timeline
 from moesaic.core.units import NS_PER_S
 from moesaic.engine.assemble import on_store, synthetic_store
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory.capacity import Room
-from moesaic.engine.runner import Feed, Runner
-from moesaic.models.synthetic import synthetic_architecture, synthetic_decoder
+from moesaic.engine.memory.capacity import Capacity
+from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.models.synthetic_model import synthetic_architecture, synthetic_decoder
 from moesaic.policies.systems import load_system
 
 # Large enough that no cache holds what a step reads: 0.6 GB of 4 GB.
@@ -30,8 +30,8 @@ _US = 1e6 / NS_PER_S
 @dataclass(frozen=True, slots=True)
 class EngineTimes:
     """Microseconds per layer, one token: `attention_us` is attention and router, which read so
-    many bytes of weights; `decision_us` everything the conductor does around the experts of a
-    layer, the look-ahead apart. `expert_us` is one expert on each lane, while the other lane
+    many bytes of weights; `decision_us` the engine's work around the experts of a layer,
+    without the look-ahead. `expert_us` is one expert on each lane, while the other lane
     works, too."""
 
     attention_us: float
@@ -53,7 +53,7 @@ def measure_engine(settings: EngineSettings) -> EngineTimes:
     def measured(system: str, batches: tuple[int, ...], slots: int) -> list[_PerLayer]:
         chosen = settings.with_system(load_system(system))
         chosen = replace(chosen, max_step_tokens=_BATCH)
-        runner = on_store(decoder, store, chosen, Room(slots, _BATCH, 64), timeline=Timeline())
+        runner = on_store(decoder, store, chosen, Capacity(slots, _BATCH, 64), timeline=Timeline())
         try:
             return [_measure(runner, batch) for batch in batches]
         finally:
@@ -85,12 +85,12 @@ class _PerLayer:
 
 def _measure(runner: Runner, batch: int) -> _PerLayer:
     looking: list[int] = []
-    think = runner.brain.look_ahead
+    look_ahead = runner.brain.look_ahead
 
     def timed() -> tuple[Move, ...]:
         started = perf_counter_ns()
         try:
-            return think()
+            return look_ahead()
         finally:
             looking.append(perf_counter_ns() - started)
 
@@ -102,14 +102,14 @@ def _measure(runner: Runner, batch: int) -> _PerLayer:
             looking.clear()
             runner.machine.timeline.spans.clear()
         tokens = [(977 * step + 131 * slot) % vocabulary for slot in range(batch)]
-        runner.step([Feed(slot, [token]) for slot, token in enumerate(tokens)])
-        costs, report = runner.machine.costs, runner.report
+        runner.step([SequenceInput(slot, [token]) for slot, token in enumerate(tokens)])
+        times, report = runner.machine.times, runner.report
         assert report is not None, "a step was just done"
-        overhead.append(costs.overhead_ns / LAYERS)
+        overhead.append(times.overhead_ns / LAYERS)
         active.append(sum(layer.active for layer in report.layers) / LAYERS)
     for slot in range(batch):
-        runner.forget(slot)
-    runner.brain.look_ahead = think  # type: ignore[method-assign]
+        runner.free_slot(slot)
+    runner.brain.look_ahead = look_ahead  # type: ignore[method-assign]
     return _PerLayer(
         _attention_us(runner.machine.timeline),
         median(overhead[_WARMUP:]) * _US,

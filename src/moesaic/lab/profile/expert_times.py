@@ -10,10 +10,10 @@ from moesaic.core.units import GB, NS_PER_S
 from moesaic.kernels.base import Blocks, ExpertKernel, ExpertShape, LayerExecutor
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.dtypes import TORCH_DTYPES
-from moesaic.lab.profile.timing import least_ns, line_through, on_lane
+from moesaic.lab.profile.timing import line_through, min_ns, on_lane
+from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.lane import Job, Lane
-from moesaic.machines.real.store import ExpertStore
-from moesaic.models.synthetic import random_expert
+from moesaic.models.synthetic_model import random_expert
 
 DTYPES = ("bf16", "fp32", "int8", "int4")
 TOKENS = (1, 2, 4, 16, 64, 256)
@@ -99,4 +99,4 @@ def _lane_us(
 
         return compute
 
-    return least_ns(on_lane(lane, make)) / NS_PER_S * 1e6
+    return min_ns(on_lane(lane, make)) / NS_PER_S * 1e6

@@ -1,5 +1,5 @@
-"""This machine, measured and described like any other: what `simulate`, `plan` and a brain's belief
-can be made of.
+"""This machine, measured and described like any other: the input of `simulate`, `plan` and of a
+brain's belief.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from moesaic.core.offloading import CPU, GPU
 from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.hardware.host import Host
-from moesaic.hardware.spec import CpuSpec, GpuSpec, HostSpec, LinkSpec, MachineSpec, PlannerSpec
+from moesaic.hardware.machine_spec import (
+    CpuSpec,
+    GpuSpec,
+    HostSpec,
+    LinkSpec,
+    MachineSpec,
+    PlannerSpec,
+)
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.instruction_sets import choose, kernel_description
 from moesaic.lab.profile.crossover_times import measure_crossovers
@@ -21,17 +28,17 @@ from moesaic.lab.profile.engine_times import EngineTimes, measure_engine
 from moesaic.lab.profile.expert_times import LARGE, TOKENS, ExpertTimes, measure_experts
 from moesaic.lab.profile.memory_times import LinkTimes, measure_link, stream_gb_s
 from moesaic.machines.accelerators import has_slots
-from moesaic.machines.real.copies import LinkSpeed
+from moesaic.machines.real.copy_engine import LinkSpeed
 from moesaic.machines.real.lane import InlineLane, Lane, ThreadLane
-from moesaic.models.synthetic import random_expert
+from moesaic.models.synthetic_model import random_expert
 
 COMMAND = "moesaic profile"
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
-    """What computes: how fast it reads memory, and how fast experts go on it."""
+class DeviceTimes:
+    """A device: its memory bandwidth and its times per expert."""
 
     threads: int
     stream_gb_s: float
@@ -39,50 +46,52 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class MachineProfile:
     """Everything measured. With accelerator `none`, `gpu` is the CPU itself: attention runs there,
-    and nothing runs beside it."""
+    and nothing runs in parallel."""
 
     accelerator: str
     cores: int
-    cpu: Device
-    gpu: Device
+    cpu: DeviceTimes
+    gpu: DeviceTimes
     link: LinkTimes
     engine: EngineTimes
     tiles_from: dict[str, int]  # tokens of an expert from which tiles are faster than vectors
 
 
-def measure(settings: EngineSettings, cores: int, tell: Tell = lambda words: None) -> Profile:
-    """`tell` is told what is being measured."""
+def measure(
+    settings: EngineSettings, cores: int, progress: Progress = lambda words: None
+) -> MachineProfile:
+    """`progress` is called with what is about to be measured."""
     if not settings.capabilities.moves:
         torch.set_num_threads(cores)
-        cpu = gpu = _device(InlineLane(), cores, "CPU", tell)
-        link = _link(settings, InlineLane(), cores, tell)
-        tiles_from = _crossovers(InlineLane(), cores, tell)
+        cpu = gpu = _device(InlineLane(), cores, "CPU", progress)
+        link = _link(settings, InlineLane(), cores, progress)
+        tiles_from = _crossovers(InlineLane(), cores, progress)
     else:
         threads = max(cores - 1, 1)
         accelerator, lane = ThreadLane("accelerator"), ThreadLane("cpu", threads)
         try:
-            gpu = _device(accelerator, 1, "accelerator", tell)
-            cpu = _device(lane, threads, "CPU", tell)
-            link = _link(settings, lane, threads, tell)
-            tiles_from = _crossovers(lane, threads, tell)
+            gpu = _device(accelerator, 1, "accelerator", progress)
+            cpu = _device(lane, threads, "CPU", progress)
+            link = _link(settings, lane, threads, progress)
+            tiles_from = _crossovers(lane, threads, progress)
         finally:
             accelerator.close()
             lane.close()
-    tell("the engine: steps of a small random model")
+    progress("the engine: steps of a small random model")
     engine = measure_engine(settings)
     cpu, gpu = _within(cpu, engine, CPU), _within(gpu, engine, GPU)
-    return Profile(settings.accelerator, cores, cpu, gpu, link, engine, tiles_from)
+    return MachineProfile(settings.accelerator, cores, cpu, gpu, link, engine, tiles_from)
 
 
-def _crossovers(lane: Lane, threads: int, tell: Tell) -> dict[str, int]:
-    tell("vectors against matrix tiles")
+def _crossovers(lane: Lane, threads: int, progress: Progress) -> dict[str, int]:
+    progress("vectors against matrix tiles")
     return measure_crossovers(lane, threads)
 
 
-def _within(device: Device, engine: EngineTimes, lane: str) -> Device:
-    """The bandwidth experts really get: while the other lane works, from a large store."""
+def _within(device: DeviceTimes, engine: EngineTimes, lane: str) -> DeviceTimes:
+    """The bandwidth of experts inside the engine: with the other lane busy, from a large store."""
     taken = engine.expert_us.get(lane, engine.expert_us[CPU])
     left_us = max(taken - device.experts.overhead_us, taken / 2)
     size = make_kernel(LARGE, "bf16").block_bytes
@@ -91,13 +100,13 @@ def _within(device: Device, engine: EngineTimes, lane: str) -> Device:
     )
 
 
-def _device(lane: Lane, threads: int, name: str, tell: Tell) -> Device:
-    tell(f"the {name}: streaming reads, then experts of 1 to {TOKENS[-1]} tokens")
-    return Device(threads, stream_gb_s(lane), measure_experts(lane, threads))
+def _device(lane: Lane, threads: int, name: str, progress: Progress) -> DeviceTimes:
+    progress(f"the {name}: streaming reads, then experts of 1 to {TOKENS[-1]} tokens")
+    return DeviceTimes(threads, stream_gb_s(lane), measure_experts(lane, threads))
 
 
-def _link(settings: EngineSettings, cpu: Lane, threads: int, tell: Tell) -> LinkTimes:
-    tell("the link: copies alone and beside experts")
+def _link(settings: EngineSettings, cpu: Lane, threads: int, progress: Progress) -> LinkTimes:
+    progress("the link: copies alone and overlapped with experts")
     kernel = make_kernel(LARGE, "bf16")
     executor = kernel.executor(threads)
     block = torch.zeros(kernel.block_bytes, dtype=torch.uint8)
@@ -112,8 +121,8 @@ def _link(settings: EngineSettings, cpu: Lane, threads: int, tell: Tell) -> Link
     return measure_link(LinkSpeed(settings.link_gb_s, settings.link_latency_us), cpu, compute)
 
 
-def contradictions(profile: Profile) -> list[str]:
-    """What cannot be true of a machine left alone, in words."""
+def contradictions(profile: MachineProfile) -> list[str]:
+    """Figures that contradict each other: other programs must have disturbed the measurement."""
     found = []
     for name, device in (("CPU", profile.cpu), ("accelerator", profile.gpu)):
         for dtype, by_tokens in device.experts.by_tokens.items():
@@ -129,15 +138,15 @@ def contradictions(profile: Profile) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def describe(profile: Profile, host: Host, name: str) -> MachineSpec:
+def describe(profile: MachineProfile, host: Host, name: str) -> MachineSpec:
     """The machine description made of a profile."""
-    beside = f"{profile.accelerator} accelerator" if has_slots(profile.accelerator) else None
+    accelerator = f"{profile.accelerator} accelerator" if has_slots(profile.accelerator) else None
     memory = host.memory_bytes / GB if host.memory_bytes else 8.0
     cpu_name = host.cpu or "CPU"
-    gpu_name = f"{beside} (one core)" if beside else f"{cpu_name} (attention)"
+    gpu_name = f"{accelerator} (one core)" if accelerator else f"{cpu_name} (attention)"
     spec = MachineSpec(
         name=name,
-        title=f"{cpu_name}, {host.cores} cores" + (f", {beside}" if beside else ""),
+        title=f"{cpu_name}, {host.cores} cores" + (f", {accelerator}" if accelerator else ""),
         description="Measured on this computer with the engine's own kernels.",
         notes=_notes(profile),
         gpu=GpuSpec(
@@ -177,9 +186,9 @@ def describe(profile: Profile, host: Host, name: str) -> MachineSpec:
     return _with_sources(spec)
 
 
-def _by_precision_gb_s(device: Device) -> dict[str, float]:
-    """How fast other precisions' bytes go. Scaled like bf16, whose speed is known inside the engine
-    and outside."""
+def _by_precision_gb_s(device: DeviceTimes) -> dict[str, float]:
+    """Bandwidth of the other precisions, scaled by the ratio of bf16's bandwidth inside the engine
+    to that outside."""
     experts = device.experts
     alone = experts.by_tokens["bf16"][1] - experts.overhead_us
     inside = make_kernel(LARGE, "bf16").block_bytes / (experts.bandwidth_gb_s * GB) * 1e6
@@ -192,15 +201,15 @@ def _by_precision_gb_s(device: Device) -> dict[str, float]:
     return rates
 
 
-def _layer_overhead_us(profile: Profile) -> float:
+def _layer_overhead_us(profile: MachineProfile) -> float:
     """What attention takes beyond reading its weights."""
     reading = profile.engine.attention_bytes / (profile.gpu.experts.bandwidth_gb_s * GB) * 1e6
     return max(profile.engine.attention_us - reading, 0.0)
 
 
-def _host(profile: Profile) -> HostSpec:
-    """Cores are what is scarce: the accelerator plays on one, the CPU's experts have the others,
-    and copies and thinking need some, too."""
+def _host(profile: MachineProfile) -> HostSpec:
+    """Cores are the shared resource: the emulated accelerator has one, the CPU's experts have the
+    others, and copies and planning need some, too."""
     cores = profile.cores
     return HostSpec(
         gpu_share=profile.gpu.threads / cores,
@@ -210,17 +219,17 @@ def _host(profile: Profile) -> HostSpec:
     )
 
 
-def _share(device: Device) -> float:
+def _share(device: DeviceTimes) -> float:
     return min(device.experts.bandwidth_gb_s / device.stream_gb_s, 1.0)
 
 
-def _notes(profile: Profile) -> tuple[str, ...]:
+def _notes(profile: MachineProfile) -> tuple[str, ...]:
     link, odd = profile.link, contradictions(profile)
     disturbed = (f"Disturbed, measure again: {'; '.join(odd)}.",) if odd else ()
     return (
         *disturbed,
-        f"Copies beside CPU experts: {link.overlapped_gb_s:.1f} GB/s; those experts then take "
-        f"{link.beside:.2f} times as long.",
+        f"Copies overlapped with CPU experts: {link.overlapped_gb_s:.1f} GB/s; those experts "
+        f"then take {link.cpu_slowdown:.2f} times as long.",
         f"CPU experts by {kernel_description(choose())}.",
     )
 

@@ -1,5 +1,5 @@
 """How fast memory is: streaming reads by so many threads, and copies over a link, alone and while
-the CPU computes beside them.
+the CPU computes in parallel.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import torch
 
 from moesaic.core.layer_plan import Move
 from moesaic.core.units import GB, NS_PER_S
-from moesaic.lab.profile.timing import least_ns, line_through, on_lane
-from moesaic.machines.real.copies import Copy, CopyEngine, LinkSpeed
+from moesaic.lab.profile.timing import line_through, min_ns, on_lane
+from moesaic.machines.real.copy_engine import Copy, CopyEngine, LinkSpeed
 from moesaic.machines.real.lane import Job, Lane
 
 _STREAM_BYTES = 256 << 20
@@ -22,13 +22,13 @@ _COPIES = (1 << 20, 16 << 20)  # bytes of a small and a large copy
 
 @dataclass(frozen=True, slots=True)
 class LinkTimes:
-    """`overlapped` is while experts are computed on the CPU; `beside` how many times longer those
-    took meanwhile."""
+    """`overlapped`: measured while the CPU computes experts; `cpu_slowdown`: how many times longer
+    those experts took meanwhile."""
 
     latency_us: float
     bandwidth_gb_s: float
     overlapped_gb_s: float
-    beside: float
+    cpu_slowdown: float
     copying: float  # share of a core that copies take
 
 
@@ -39,17 +39,17 @@ def stream_gb_s(lane: Lane) -> float:
     def read() -> None:
         buffer.sum()
 
-    best = min(least_ns(on_lane(lane, lambda _: read), times=1) for _ in range(5))
+    best = min(min_ns(on_lane(lane, lambda _: read), times=1) for _ in range(5))
     return _STREAM_BYTES / best * NS_PER_S / GB
 
 
 def measure_link(speed: LinkSpeed, cpu: Lane, compute: Job) -> LinkTimes:
-    """`compute` is some work for the CPU lane, repeated while copies go on."""
+    """`compute` is some work for the CPU lane, repeated while copies run."""
     engine = CopyEngine(speed)
     try:
         alone = [(size, _copy_us(engine, size)) for size in _COPIES]
         latency, us_per_byte = line_through(alone)
-        usual = least_ns(on_lane(cpu, lambda _: compute))
+        usual = min_ns(on_lane(cpu, lambda _: compute))
         slowed, overlapped = _together(engine, cpu, compute)
     finally:
         engine.close()
@@ -72,7 +72,7 @@ def _memcpy_gb_s(lane: Lane) -> float:
 
         return move
 
-    return _COPIES[1] / least_ns(on_lane(lane, make)) * NS_PER_S / GB
+    return _COPIES[1] / min_ns(on_lane(lane, make)) * NS_PER_S / GB
 
 
 def _copy(size: int) -> Copy:
@@ -87,7 +87,7 @@ def _copy_us(engine: CopyEngine, size: int) -> float:
         engine.demand([copies[attempt]])
         copies[attempt].wait()
 
-    return least_ns(work) / NS_PER_S * 1e6
+    return min_ns(work) / NS_PER_S * 1e6
 
 
 def _together(engine: CopyEngine, cpu: Lane, compute: Job) -> tuple[int, int]:
@@ -95,7 +95,7 @@ def _together(engine: CopyEngine, cpu: Lane, compute: Job) -> tuple[int, int]:
     pairs = [_copy(_COPIES[1]) for _ in range(4)]
     running = [replace(pairs[i % 4], arrived=Event()) for i in range(64)]
     engine.demand(running)
-    slowed = least_ns(on_lane(cpu, lambda _: compute))
+    slowed = min_ns(on_lane(cpu, lambda _: compute))
     meanwhile = [copy for copy in running if copy.arrived.is_set()]
     for copy in running:
         copy.wait()

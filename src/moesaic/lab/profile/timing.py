@@ -9,7 +9,7 @@ from time import perf_counter_ns
 from moesaic.machines.real.lane import Job, Lane
 
 
-def least_ns(work: Callable[[int], None], times: int = 7) -> int:
+def min_ns(work: Callable[[int], None], times: int = 7) -> int:
     """The shortest of `times` calls of `work(attempt)`, after one that does not count."""
     taken = []
     for attempt in range(times + 1):

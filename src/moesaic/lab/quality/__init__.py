@@ -1,1 +1,1 @@
-"""What fewer bits per expert cost, in the model's own words. Needs torch."""
+"""The quality lost by storing experts in fewer bits. Needs torch."""

@@ -1,5 +1,5 @@
 """What a cheaper way of computing the same model costs: the next-token distributions of two runs
-over the same text, compared. Knows logits only, not who made them.
+over the same text, compared. Knows logits only, not their origin.
 
 KL(reference || other) is in nats per token. All sums are in fp64, so that differences far below
 bf16's own are real; a long text comes in chunks, of which only one number per token is kept.
@@ -29,12 +29,12 @@ class Quality:
 
 def compare(reference: torch.Tensor, other: torch.Tensor, targets: torch.Tensor) -> Quality:
     """Logits [n, vocabulary] of both, and the token that really came next, [n]."""
-    tally = QualityTally()
-    tally.add(reference, other, targets)
-    return tally.result()
+    comparison = LogitsComparison()
+    comparison.add(reference, other, targets)
+    return comparison.result()
 
 
-class QualityTally:
+class LogitsComparison:
     """The same, chunk by chunk."""
 
     def __init__(self) -> None:

@@ -21,8 +21,8 @@ from moesaic.engine.preparation import PathLike, Prepared, prepare
 from moesaic.kernels.dtypes import torch_dtype
 from moesaic.lab.evaluation.answers import answers
 from moesaic.lab.evaluation.items import Question
-from moesaic.lab.evaluation.results import Result
-from moesaic.lab.quality.compared_logits import Quality, QualityTally
+from moesaic.lab.evaluation.results import ItemResult
+from moesaic.lab.quality.compared_logits import LogitsComparison, Quality
 from moesaic.lab.quality.text_logits import logits_on_disk, text_logits
 
 # Shows progress: what is done, how many pieces of it; gives what is called for every piece.
@@ -35,7 +35,7 @@ class ExpertQuality:
     expert_bytes: int
     load_s: float  # reading all weights, converting them, and getting to know the machine
     quality: Quality  # compared with the first
-    answers: tuple[Result, ...] = ()  # to the questions, in the order in which they came
+    answers: tuple[ItemResult, ...] = ()  # to the questions, in the order in which they came
 
 
 def prepare_precisions(
@@ -65,7 +65,7 @@ def compare_precisions(
     first = precisions[0]
     dtype = torch_dtype(first.plan.dtype)
     reference = logits_on_disk(len(tokens) - 1, first.spec.vocab_size, dtype)
-    text = _Text(tokens, window or first.plan.room.length, reference)
+    text = _Text(tokens, window or first.plan.capacity.length, reference)
     for prepared in precisions:
         yield _measure(prepared, text, questions, prepared is first, bar or _no_bar)
         gc.collect()  # before the next one is loaded
@@ -89,7 +89,7 @@ def _measure(
     try:
         with bar(f"reading with {expert_dtype} experts", len(text.tokens) - 1) as advance:
             quality = _read(model, text, is_first, advance)
-        given: list[Result] = []
+        given: list[ItemResult] = []
         with bar(f"answering with {expert_dtype} experts", len(questions)) as advance:
             for result in answers(model, questions):
                 given.append(result)
@@ -103,14 +103,16 @@ def _measure(
 def _read(
     model: LoadedModel, text: _Text, is_first: bool, advance: Callable[[int], None]
 ) -> Quality:
-    tally, most = QualityTally(), model.settings.max_step_tokens
-    for start, logits, targets in text_logits(model.runner, text.tokens, text.window, most):
+    comparison, max_step_tokens = LogitsComparison(), model.settings.max_step_tokens
+    for start, logits, targets in text_logits(
+        model.runner, text.tokens, text.window, max_step_tokens
+    ):
         kept = text.reference[start : start + len(logits)]
         if is_first:
             kept.copy_(logits)
-        tally.add(kept, logits, targets)
+        comparison.add(kept, logits, targets)
         advance(len(logits))
-    return tally.result()
+    return comparison.result()
 
 
 def _no_bar(words: str, total: int) -> AbstractContextManager[Callable[[int], None]]:

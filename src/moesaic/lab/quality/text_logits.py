@@ -1,7 +1,7 @@
-"""What a model expects of a text, token by token, and a place on disk to keep that for later.
+"""A model's logits over a text, chunk by chunk, and a file on disk to keep them in.
 
-Memory stays small however long the text and wide the vocabulary: logits come in pieces, and what
-is kept lies in a file that is gone when nobody holds it.
+Memory stays small however long the text and wide the vocabulary: logits come in chunks, and those
+that are kept are in a temporary file without a name.
 """
 
 from __future__ import annotations
@@ -16,39 +16,41 @@ import torch
 
 from moesaic.core.errors import BrokenModel, ImpossibleSetting
 from moesaic.core.units import GB
-from moesaic.engine.runner import Feed, Runner
+from moesaic.engine.runner import Runner, SequenceInput
 
 _PIECE_BYTES = 1 << 26
 _SLOT = 0  # of the KV cache
 
 
-class Piece(NamedTuple):
+class LogitsChunk(NamedTuple):
     start: int  # of the tokens with predictions, which are all but the last
     logits: torch.Tensor  # [tokens, vocabulary]: what should come after each
     targets: torch.Tensor  # [tokens]: what came
 
 
-def text_logits(runner: Runner, tokens: Sequence[int], window: int, most: int) -> Iterator[Piece]:
-    """Every `window` tokens the model forgets what came before; it reads at most `most` at once.
+def text_logits(
+    runner: Runner, tokens: Sequence[int], window: int, max_step_tokens: int
+) -> Iterator[LogitsChunk]:
+    """The KV cache is cleared every `window` tokens; a step has at most `max_step_tokens`.
     Nothing else may be generated meanwhile."""
     spec = runner.decoder.architecture.spec
     row_bytes = spec.vocab_size * runner.decoder.dtype.itemsize
-    step = max(1, min(most, _PIECE_BYTES // row_bytes))
+    step = max(1, min(max_step_tokens, _PIECE_BYTES // row_bytes))
     try:
         for begin in range(0, len(tokens) - 1, window):
-            runner.forget(_SLOT)
+            runner.free_slot(_SLOT)
             end = min(begin + window, len(tokens) - 1)
             for start in range(begin, end, step):
                 yield _piece(runner, tokens, start, min(start + step, end))
     finally:
-        runner.forget(_SLOT)
+        runner.free_slot(_SLOT)
 
 
-def _piece(runner: Runner, tokens: Sequence[int], start: int, end: int) -> Piece:
-    logits = runner.step([Feed(_SLOT, tokens[start:end], all_logits=True)])
+def _piece(runner: Runner, tokens: Sequence[int], start: int, end: int) -> LogitsChunk:
+    logits = runner.step([SequenceInput(_SLOT, tokens[start:end], all_logits=True)])
     if not logits.isfinite().all():
         raise BrokenModel(rows=[0], batch=1)
-    return Piece(start, logits, torch.tensor(tokens[start + 1 : end + 1]))
+    return LogitsChunk(start, logits, torch.tensor(tokens[start + 1 : end + 1]))
 
 
 def logits_on_disk(tokens: int, vocabulary: int, dtype: torch.dtype) -> torch.Tensor:

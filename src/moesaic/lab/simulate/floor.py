@@ -2,7 +2,7 @@
 
 A layer's missing experts must be read by the CPU or cross the link (those already under way
 apart), and all its weights must be read by the CPU or the GPU. At the best (fractional) split,
-without any fixed cost, no schedule ends before the larger of the two cuts, nor before everybody
+without any fixed cost, no schedule ends before the larger of the two cuts, nor before all devices
 multiplying at full rate."""
 
 from __future__ import annotations

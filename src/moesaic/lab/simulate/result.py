@@ -1,4 +1,4 @@
-"""What a simulated run says: latencies, hits, bytes, busy time, and the floor beside them."""
+"""The result of a simulated run: latencies, hit rate, bytes, busy time, and the physical floor."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Result:
         }
 
 
-class Tally:
+class ResultCounter:
     """Adds up the measured part of a run."""
 
     def __init__(self, settings: Settings) -> None:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from moesaic.core.dtypes import weight_bytes
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.core.units import GB
-from moesaic.hardware.spec import MachineSpec
+from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.policy_checks import check_simulated, check_together, needing_slots
 from moesaic.policies.policy_set import PHASES, PolicySet
 from moesaic.policies.systems import System
 
-MOST_TOKENS = 10_000_000  # days of simulation; more is a slip of the finger
+MAX_TOKENS = 10_000_000  # days of simulation; more is a typo
 BELIEFS = {
     "measured": "probe the machine at a few token counts before the run (HybriMoE's warm-up)",
     "described": "compute every token count from the machine description",
@@ -50,9 +50,9 @@ class Settings:
         for name in ("warmup_steps", "profile_tokens", "context", "seed"):
             if getattr(self, name) < 0:
                 raise ImpossibleSetting(f"{name} is {getattr(self, name)}; it cannot be negative")
-        if self.tokens_needed > MOST_TOKENS:
+        if self.tokens_needed > MAX_TOKENS:
             raise ImpossibleSetting(
-                f"this run would route {self.tokens_needed} tokens; at most {MOST_TOKENS} can be "
+                f"this run would route {self.tokens_needed} tokens; at most {MAX_TOKENS} can be "
                 "simulated at once: use fewer tokens, prompts or sequences"
             )
         if not 0.0 <= self.cache_ratio <= 1.0:
@@ -116,10 +116,14 @@ class Settings:
                 "memory. Use a smaller --expert-dtype, or a machine with more memory"
             )
         dense = weight_bytes(model.resident_params, self.dense_dtype)
-        room = gpu.memory_gb * GB - dense
-        if room < self.slots * expert:
-            most = max(room, 0) / every
-            ratio = f"a cache ratio of at most {int(100 * most) / 100:.2f} or " if room > 0 else ""
+        available = gpu.memory_gb * GB - dense
+        if available < self.slots * expert:
+            limit = max(available, 0) / every
+            ratio = (
+                f"a cache ratio of at most {int(100 * limit) / 100:.2f} or "
+                if available > 0
+                else ""
+            )
             raise ImpossibleSetting(
                 f"{model.name} in {self.expert_dtype} at cache ratio {self.cache_ratio} needs "
                 f"{dense / GB:.1f} GB for dense weights ({self.dense_dtype}) and "

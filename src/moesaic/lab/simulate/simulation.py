@@ -16,7 +16,7 @@ from moesaic.core.units import ns_from_us
 from moesaic.engine.described_belief import described_belief
 from moesaic.lab.simulate.floor import Floor
 from moesaic.lab.simulate.gated_steps import gated
-from moesaic.lab.simulate.result import Result, Tally
+from moesaic.lab.simulate.result import Result, ResultCounter
 from moesaic.lab.simulate.settings import Settings
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
@@ -43,7 +43,7 @@ def simulate(
     counts = popularity(source, settings.profile_tokens or 1)
     steps = workload(settings, source)
     machine, brain = assemble(settings, counts, steps, timeline)
-    floor, tally = Floor(machine.physics), Tally(settings)
+    floor, tally = Floor(machine.physics), ResultCounter(settings)
     total = settings.warmup_steps + settings.steps
     for index, traced in enumerate(islice(steps, total)):
         if index == settings.warmup_steps:
@@ -109,10 +109,10 @@ def assemble(
 
 
 def _belief(settings: Settings, machine: SimMachine) -> Belief:
-    most = settings.tokens_per_step
+    max_tokens = settings.tokens_per_step
     if settings.belief == "measured":
-        return warm_up(machine, most, machine.topology)
-    return described_belief(machine.physics, most)
+        return warm_up(machine, max_tokens, machine.topology)
+    return described_belief(machine.physics, max_tokens)
 
 
 def _future(settings: Settings, steps: Iterable[StepRouting]) -> Future:

@@ -13,11 +13,11 @@ from typing import NamedTuple
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import check_trace
-from moesaic.workloads.bundled import BUNDLED, bundled_trace, recorded_trace
+from moesaic.workloads.bundled_traces import BUNDLED, bundled_trace, recorded_trace
 from moesaic.workloads.documents import documents, part_of_phase
 from moesaic.workloads.source import TraceSource, open_trace
 from moesaic.workloads.synthetic.calibration import default_calibration
-from moesaic.workloads.synthetic.generate import Shape, synthesize
+from moesaic.workloads.synthetic.generate import TraceShape, synthesize
 
 SYNTHETIC = "synthetic"  # the word for it, where a model has left a trace of its own
 _FEWEST = 4  # steps that are worth simulating
@@ -89,11 +89,11 @@ def _synthetic(settings: Settings) -> Workload:
     calibration = default_calibration(model.name, model.num_experts)
     tokens = settings.tokens_needed
     if settings.phase == "decode" and settings.batch > 1:
-        # Documents in a batch end at different times; tokens nobody reads are never made.
+        # Documents in a batch end at different times; tokens that are not read are never generated.
         tokens += settings.batch * calibration.document_tokens[-1]
     # Without forecasts, as recorded traces are: the brain learns to predict from routing alone.
     source = synthesize(
-        calibration, Shape.of(model), tokens, seed=settings.seed, phase=settings.phase
+        calibration, TraceShape.of(model), tokens, seed=settings.seed, phase=settings.phase
     )
     return Workload(source, f"synthetic, calibration {calibration.name}, seed {settings.seed}")
 
@@ -105,11 +105,13 @@ def playable(source: TraceSource, settings: Settings) -> bool:
 
 def _lasts(source: TraceSource, settings: Settings) -> int:
     """How many steps the trace gives behind its profile part, counted up to those asked for:
-    every place of the batch plays documents one after another, and the first that has none left
-    ends the run, whatever the others still have."""
-    places, per_step = (settings.batch, 1) if settings.phase == "decode" else (1, settings.tokens)
+    every sequence of the batch replays documents one after another, and the first without a next
+    document ends the run."""
+    sequences, per_step = (
+        (settings.batch, 1) if settings.phase == "decode" else (1, settings.tokens)
+    )
     asked = settings.warmup_steps + settings.steps
-    ends = [0] * places
+    ends = [0] * sequences
     for document in documents(source, settings.profile_tokens):
         heapreplace(ends, ends[0] + len(part_of_phase(document, settings.phase)))
         if ends[0] >= asked * per_step:

@@ -1,1 +1,1 @@
-"""The real machine: experts in main memory and in an accelerator; the plan says who computes."""
+"""The real machine: experts in main memory and an accelerator, computed where the plan says."""

@@ -1,5 +1,5 @@
-"""The real machine with an accelerator: experts are computed on two lanes beside the conductor, and
-copied by the accelerator's link.
+"""The real machine with an accelerator: experts are computed on two worker lanes, and copied by
+the accelerator's link.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from moesaic.kernels.base import LayerExecutor
 from moesaic.kernels.grouping import Group, group_by_expert
 from moesaic.machines.accelerators import EMULATED
 from moesaic.machines.real.accelerator import EmulatedAccelerator
-from moesaic.machines.real.copies import Copy
+from moesaic.machines.real.copy_engine import Copy
+from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.lane import Lane, ThreadLane
-from moesaic.machines.real.machine import RealMachine
 from moesaic.machines.real.probes import time_on_lane, time_transfer
-from moesaic.machines.real.routing import Translator
-from moesaic.machines.real.store import ExpertStore
+from moesaic.machines.real.real_machine import RealMachine
+from moesaic.machines.real.routing_adapter import RoutingAdapter
 from moesaic.machines.real.transfers import Transfers
-from moesaic.models.experts import Routed
+from moesaic.models.expert_service import RoutedTokens
 
 
 class Item(NamedTuple):
-    """One expert for a lane: its weights, its tokens, and what to wait for and to announce."""
+    """One expert for a lane: its weights, its tokens, the event to wait for and the one to set."""
 
     expert: int
     block: torch.Tensor
@@ -49,14 +49,14 @@ class AcceleratedMachine(RealMachine):
     def __init__(
         self,
         store: ExpertStore,
-        translator: Translator,
+        adapter: RoutingAdapter,
         dtype: torch.dtype,
         accelerator: EmulatedAccelerator,
         threads: int = 1,
         timeline: Timeline | None = None,
     ) -> None:
-        books = Residency(OFFLOADING, store.layers, store.experts, (accelerator.slots, None))
-        super().__init__(store, translator, dtype, books, timeline)
+        residency = Residency(OFFLOADING, store.layers, store.experts, (accelerator.slots, None))
+        super().__init__(store, adapter, dtype, residency, timeline)
         self.accelerator = accelerator
         self.transfers = Transfers(store, accelerator, self.residency, self.timeline)
         self.cpu: Lane = ThreadLane("cpu", threads)
@@ -70,9 +70,9 @@ class AcceleratedMachine(RealMachine):
         self._busy: dict[str, int] = {}  # how long each lane computed for this layer
 
     def view(self, layer: int) -> View:
-        flights = self.transfers.flights()
-        link_ns = flights[-1].remaining_ns if flights else 0
-        return View.of(self.residency, flights, (self._shared_left_ns(), 0, link_ns))
+        in_flight = self.transfers.in_flight()
+        link_ns = in_flight[-1].remaining_ns if in_flight else 0
+        return View.of(self.residency, in_flight, (self._shared_left_ns(), 0, link_ns))
 
     def start(self, plan: LayerPlan) -> None:
         choice = self._routed.choice
@@ -96,7 +96,7 @@ class AcceleratedMachine(RealMachine):
     def wait(self) -> LayerReport:
         self.accelerator.lane.join()
         self.cpu.join()
-        self.transfers.settle()
+        self.transfers.poll()
         parts = list(self._parts.values())
         total = parts[0] if len(parts) == 1 else parts[0] + parts[1]
         self._total = total.to(self._routed.hidden.dtype)
@@ -128,30 +128,30 @@ class AcceleratedMachine(RealMachine):
         self.cpu.close()
         self.accelerator.close()
 
-    def _arrived(self, routed: Routed) -> None:
-        """Nothing new moves from here on. The shared experts belong to the accelerator, and run
-        beside the routed ones."""
-        self.transfers.recall()
+    def _arrived(self, routed: RoutedTokens) -> None:
+        """No new transfer starts from here on. The shared experts run on the accelerator, in
+        parallel with the routed ones."""
+        self.transfers.cancel_background()
         self._shared_since = 0
         self._busy = {}
-        beside = routed.beside
-        if beside is None:
+        shared = routed.shared_experts
+        if shared is None:
             return
 
         def compute() -> None:
             started = perf_counter_ns()
-            beside.result()
+            shared.result()
             self._shared_ns = self._busy[GPU] = perf_counter_ns() - started
 
         self._shared_since = perf_counter_ns()
         self.accelerator.lane.submit(compute)
 
     def _clear(self) -> None:
-        for event in self._computed.values():  # staged experts may be overwritten: nobody asks
+        for event in self._computed.values():  # staged experts may be overwritten
             event.set()
         self.accelerator.lane.reset()
         self.cpu.reset()
-        self.transfers.start_over()
+        self.transfers.reset()
 
     def _shared_left_ns(self) -> int:
         if not self._shared_since:

@@ -1,7 +1,7 @@
 """An accelerator: memory of its own for some experts, a worker that computes them, a link.
 
 The emulated one is a second arena in main memory, a thread and throttled copies, so that caching,
-prefetching, eviction and joining happen for real on a machine without a GPU.
+prefetching, eviction and synchronisation happen for real on a machine without a GPU.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import torch
 
 from moesaic.core.layer_plan import Move
 from moesaic.core.routing import ExpertId
-from moesaic.machines.real.copies import CopyEngine, LinkSpeed, Slot
+from moesaic.machines.real.copy_engine import CopyEngine, LinkSpeed, Slot
+from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.lane import ThreadLane
-from moesaic.machines.real.store import ExpertStore
 
 STAGING = 2  # experts used once are double-buffered: one computes while the next arrives
 
 
 class EmulatedAccelerator:
-    """`slots` places for experts that stay, and `STAGING` more for those used once."""
+    """`slots` for resident experts, and `STAGING` more for experts used once."""
 
     def __init__(self, slots: int, block_bytes: int, link: LinkSpeed, threads: int = 1) -> None:
         self.slots = slots
@@ -38,12 +38,12 @@ class EmulatedAccelerator:
         return self._slot_of[ExpertId(layer, expert)].block
 
     def staging(self) -> torch.Tensor:
-        """The next place for an expert that is used once."""
+        """The next staging buffer, for an expert used once."""
         self._staged = (self._staged + 1) % STAGING
         return self._staging[self._staged]
 
     def targets(self, transfers: Sequence[Move]) -> list[Slot]:
-        """Where they would go, if they began in this order. Changes nothing."""
+        """The slots they would take if they started in this order. Changes nothing."""
         free = iter(reversed(self._free))
         return [next(free) if t.victim is None else self._slot_of[t.victim] for t in transfers]
 
@@ -55,21 +55,21 @@ class EmulatedAccelerator:
         return slot
 
     def leave(self, expert: ExpertId) -> None:
-        """Its slot is free: nobody takes it at once."""
+        """Free the expert's slot."""
         self._free.append(self._slot_of.pop(expert))
 
-    def recount(self) -> list[ExpertId]:
-        """Believe the memory instead of the books: who lies in a slot has it, the others are
-        free. Returns who is there. Nothing may be under way."""
+    def rebuild(self) -> list[ExpertId]:
+        """Rebuild the slot table from what the slots hold. Returns the resident experts. No copy
+        may be in flight."""
         self._slot_of = {slot.holds: slot for slot in self._slots if slot.holds is not None}
         taken = {id(slot) for slot in self._slot_of.values()}
         self._free = [slot for slot in reversed(self._slots) if id(slot) not in taken]
         return list(self._slot_of)
 
     def filled(self, store: ExpertStore) -> list[torch.Tensor]:
-        """Places with weights in them, for measuring."""
-        for place, block in zip(self._staging, store.some_blocks(STAGING), strict=False):
-            place.copy_(block)
+        """Blocks with weights in them, for measuring."""
+        for buffer, block in zip(self._staging, store.some_blocks(STAGING), strict=False):
+            buffer.copy_(block)
         return [*(slot.block for slot in self._slot_of.values()), *self._staging]
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""The real machine without an accelerator: everything happens here and now, on the caller's thread.
+"""The real machine without an accelerator: everything runs synchronously on the caller's thread.
 
-A decode layer's experts take some milliseconds; what surrounds them is kept to the least: no lanes,
-no hand-over, nothing to keep books of.
+A decode layer's experts take some milliseconds; the overhead around them is kept minimal: no
+lanes, no hand-over, no bookkeeping.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from moesaic.core.report import LayerReport, Timeline, experts_span
 from moesaic.core.residency import Residency
 from moesaic.core.view import View
 from moesaic.machines.accelerators import NONE
+from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.lane import InlineLane
-from moesaic.machines.real.machine import RealMachine
 from moesaic.machines.real.probes import time_on_lane
-from moesaic.machines.real.routing import Translator
+from moesaic.machines.real.real_machine import RealMachine
+from moesaic.machines.real.routing_adapter import RoutingAdapter
 from moesaic.machines.real.single_token import single_token
-from moesaic.machines.real.store import ExpertStore
 
 
 class CpuMachine(RealMachine):
@@ -33,13 +33,13 @@ class CpuMachine(RealMachine):
     def __init__(
         self,
         store: ExpertStore,
-        translator: Translator,
+        adapter: RoutingAdapter,
         dtype: torch.dtype,
         threads: int = 1,
         timeline: Timeline | None = None,
     ) -> None:
         home = Residency(HOST_ONLY, store.layers, store.experts, (None,))
-        super().__init__(store, translator, dtype, home, timeline)
+        super().__init__(store, adapter, dtype, home, timeline)
         self.executor = store.kernel.executor(threads, store.nodes, strict=False)
         self._token = single_token(self.executor, store.kernel.shape.hidden, dtype)
         self._view = View.of(home, (), (0,))  # nothing ever moves

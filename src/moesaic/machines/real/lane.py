@@ -17,8 +17,8 @@ class Lane(Protocol):
     def submit(self, job: Job) -> None: ...
 
     def wake(self) -> None:
-        """Until the first submitted job has begun. A thread needs Python's lock to begin: whoever
-        goes on thinking in Python without this may keep it waiting."""
+        """Until the first submitted job has begun. A thread needs the GIL to start: a caller
+        that keeps running Python code without this may delay it."""
 
     def join(self) -> None:
         """Until every submitted job is done; raises what the first failing one raised."""
@@ -31,7 +31,7 @@ class Lane(Protocol):
 
 
 class InlineLane:
-    """The caller does the work: no hand-over, and nothing beside it."""
+    """Runs jobs on the caller's thread: no hand-over, no parallelism."""
 
     def submit(self, job: Job) -> None:
         job()
@@ -118,6 +118,6 @@ class ThreadLane:
                 try:
                     job()
                     self._done.put(None)
-                except BaseException as failure:  # handed to whoever joins
+                except BaseException as failure:  # raised by join
                     self._done.put(failure)
                 del job  # it refers to the whole machine, which may go while this waits

@@ -11,9 +11,9 @@ import torch
 from moesaic.core.layer_plan import Move
 from moesaic.kernels.base import Blocks, LayerExecutor
 from moesaic.machines.real.accelerator import EmulatedAccelerator
-from moesaic.machines.real.copies import Copy
+from moesaic.machines.real.copy_engine import Copy
+from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.lane import Lane
-from moesaic.machines.real.store import ExpertStore
 
 _TIMES = 5
 

@@ -1,5 +1,5 @@
-"""Decoding one sequence: a layer's experts with the least around them. No tensor is made
-and none is looked at; every address is known in advance.
+"""Decoding one sequence: a layer's experts with minimal overhead. No tensor is created or
+inspected; every address is known in advance.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is in the accelerator and what is on its way: bookkeeping of one conducting thread.
+"""What is in the accelerator and what is in flight: bookkeeping of the thread that drives the step.
 
-The copying thread only copies; who is resident changes here, when the conductor looks (`settle`),
-so a view never changes under a decision.
+The copying thread only copies; residency changes in `poll`, called by the driving thread, so a view
+never changes during a decision.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId
 from moesaic.core.view import Flight
 from moesaic.machines.real.accelerator import STAGING, EmulatedAccelerator
-from moesaic.machines.real.copies import Copy, Slot
-from moesaic.machines.real.store import ExpertStore
+from moesaic.machines.real.copy_engine import Copy, Slot
+from moesaic.machines.real.expert_store import ExpertStore
 
 
 class Transfers:
@@ -32,8 +32,8 @@ class Transfers:
         self.residency = residency
         self.bytes_moved = 0
         self._store, self._accelerator, self._timeline = store, accelerator, timeline
-        self._flying: list[Copy] = []  # entered, not yet seen to have arrived
-        self._offered: list[Copy] = []  # may have begun, not entered
+        self._in_flight: list[Copy] = []  # counted, not seen to have arrived
+        self._offered: list[Copy] = []  # may have started, not counted yet
         self._duration_ns = accelerator.link.speed.duration_ns(store.kernel.block_bytes)
 
     def place(self, experts: Sequence[ExpertId]) -> None:
@@ -43,26 +43,26 @@ class Transfers:
             transfer = Move(layer, expert)
             self._copy(transfer, self._accelerator.enter(transfer), "transfer").perform()
 
-    def settle(self) -> None:
-        """Take note of what has begun and what has arrived."""
-        while self._offered and self._offered[0].begun:
+    def poll(self) -> None:
+        """Update residency from copies that have started or arrived."""
+        while self._offered and self._offered[0].started:
             self._enter(self._offered.pop(0))
-        while self._flying and self._flying[0].arrived.is_set():
-            copy = self._flying.pop(0)
+        while self._in_flight and self._in_flight[0].arrived.is_set():
+            copy = self._in_flight.pop(0)
             copy.wait()  # raises what went wrong
             self.residency.complete(copy.transfer)
             self._note(copy)
 
-    def recall(self) -> None:
-        """From now on nothing new begins."""
-        self._accelerator.link.recall()
-        self.settle()
+    def cancel_background(self) -> None:
+        """No new copy starts from now on."""
+        self._accelerator.link.cancel_background()
+        self.poll()
         self._offered.clear()
 
-    def flights(self) -> tuple[Flight, ...]:
+    def in_flight(self) -> tuple[Flight, ...]:
         now, ready = perf_counter_ns(), 0
         found: list[Flight] = []
-        for copy in self._flying:
+        for copy in self._in_flight:
             ready = ready + self._duration_ns if found else copy.start_ns + self._duration_ns - now
             ready = max(ready, 1)
             found.append(Flight(copy.transfer.layer, copy.transfer.expert, ready))
@@ -84,7 +84,7 @@ class Transfers:
             copies.append(copy)
             self.residency.start(transfer)
         self.bytes_moved += len(copies) * self._store.kernel.block_bytes
-        self._flying += copies
+        self._in_flight += copies
         self._accelerator.link.demand(copies)
         return {copy.transfer.expert: copy for copy in copies}
 
@@ -99,15 +99,15 @@ class Transfers:
 
     def coming(self, layer: int) -> dict[int, Copy]:
         """Copies under way to this layer, by expert."""
-        return {c.transfer.expert: c for c in self._flying if c.transfer.layer == layer}
+        return {c.transfer.expert: c for c in self._in_flight if c.transfer.layer == layer}
 
-    def start_over(self) -> None:
+    def reset(self) -> None:
         """After an interruption, which may have come between any two lines: let what is being
-        copied end, forget the rest, and write the books anew from what lies in memory."""
+        copied end, drop the rest, and rebuild residency from what is in memory."""
         self._accelerator.link.halt()
-        self._flying, self._offered = [], []
+        self._in_flight, self._offered = [], []
         self.residency.clear()
-        self.residency.place(self._accelerator.recount())
+        self.residency.place(self._accelerator.rebuild())
 
     def _copy(self, transfer: Move, slot: Slot, kind: str) -> Copy:
         source = self._store.block(transfer.layer, transfer.expert)
@@ -123,7 +123,7 @@ class Transfers:
         self._accelerator.enter(copy.transfer)
         self.residency.start(copy.transfer)
         self.bytes_moved += self._store.kernel.block_bytes
-        self._flying.append(copy)
+        self._in_flight.append(copy)
 
     def _note(self, copy: Copy) -> None:
         if self._timeline.enabled:

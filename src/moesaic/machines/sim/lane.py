@@ -59,7 +59,7 @@ class Lane:
             self._next()
 
     def replace_background(self, tasks: Iterable[Task]) -> None:
-        """Forget the background tasks that have not started and take these instead; `wake` lets
+        """Drop the background tasks that have not started and take these instead; `wake` lets
         them begin."""
         self._background = deque(tasks)
 
@@ -68,7 +68,7 @@ class Lane:
             self._next()
 
     def promote(self, task: Task) -> None:
-        """A background task becomes one that is not forgotten."""
+        """A background task becomes one that is not dropped."""
         if task in self._background:
             self._background.remove(task)
             self.submit(task)

@@ -50,7 +50,7 @@ class RoutedStep(Protocol):
 
 
 class SimMachine:
-    """Devices and links as lanes. Implements `core.body.Body`, conducted layer by layer.
+    """Devices and links as lanes. Implements `core.body.Body`, driven layer by layer.
 
     `slots` is how many experts the accelerator's memory holds, or that of several memories by
     name (None: all of them); others hold what their capacity allows. `dense_on[layer]` names the
@@ -108,7 +108,7 @@ class SimMachine:
 
     def route(self, layer: int) -> LayerRouting:
         """Dense layers in between, then this layer's attention and router; the shared experts
-        are handed to their device and run beside the routed ones."""
+        are handed to their device and run in parallel with the routed ones."""
         device = self._dense_on[layer]
         whole_layer, attention, shared = self._dense_costs[device]
         for _ in range(self._dense_before[layer]):
@@ -118,13 +118,13 @@ class SimMachine:
         if self._shared is not None:
             self.lanes[device].submit(self._shared)
         self._routed += 1
-        self.moves.recall()  # from here on the view must stay true
+        self.moves.cancel_background()  # from here on the view must stay true
         self._routing = self._route(layer).at_step(self._steps)
         return self._routing
 
     def view(self, layer: int) -> View:
         busy = [self.lanes[name].queued_ns() for name in self.topology.lanes]
-        return View.of(self.memory, self.moves.flights(), busy)
+        return View.of(self.memory, self.moves.in_flight(), busy)
 
     def start(self, plan: LayerPlan) -> None:
         resident = self.memory.resident[plan.layer].tolist()
@@ -145,7 +145,7 @@ class SimMachine:
 
     def offer(self, background: tuple[Move, ...]) -> None:
         lookahead_ns = self._lookahead_ns
-        self._think(lookahead_ns)
+        self._run_lookahead(lookahead_ns)
         if not background:
             return
         routed = self._routed
@@ -159,9 +159,9 @@ class SimMachine:
         else:
             decided()
 
-    def _think(self, lookahead_ns: int) -> None:
-        """The look-ahead takes its share of the host, where that is scarce; whoever conducts the
-        layer is who thinks, so the layer is not over before."""
+    def _run_lookahead(self, lookahead_ns: int) -> None:
+        """The look-ahead takes its share of the host, where that is scarce; the thread
+        that drives the layer computes it, so the layer does not end before."""
         if PLANNER in self.lanes and lookahead_ns:
             thinking = Task("plan", lookahead_ns, self._started.layer)
             self.lanes[PLANNER].submit(thinking)

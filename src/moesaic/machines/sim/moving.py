@@ -1,4 +1,4 @@
-"""Experts on their way: moves become tasks on links, and memories know of them."""
+"""Experts in flight: moves become tasks on links, and memories account for them."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class Moves:
         for lane in self._links:
             lane.wake()
 
-    def recall(self) -> None:
-        """Forget what was offered and has not started."""
+    def cancel_background(self) -> None:
+        """Drop what was offered and has not started."""
         for lane in self._links:
             lane.replace_background(())
 
-    def flights(self) -> tuple[Flight, ...]:
+    def in_flight(self) -> tuple[Flight, ...]:
         return tuple(
             Flight(m.move.layer, m.move.expert, self._remaining_ns(m), m.move.destination)
             for m in self.under_way
@@ -105,7 +105,7 @@ class Moves:
         self._memory.start(moving.move)
         self.bytes_moved += moving.size
         self.under_way.append(moving)
-        if len(moving.tasks) > 1:  # the other parts follow, whatever is forgotten
+        if len(moving.tasks) > 1:  # the other parts follow, whatever is dropped
             for lane, task in moving.tasks:
                 lane.promote(task)
 

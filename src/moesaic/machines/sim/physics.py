@@ -14,9 +14,9 @@ from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.step import Step
 from moesaic.core.topology import Topology
 from moesaic.core.units import GB, NS_PER_S, ns_from_us
+from moesaic.hardware.machine_spec import MachineSpec
+from moesaic.hardware.machine_topology import placement_name
 from moesaic.hardware.processors import Processor
-from moesaic.hardware.spec import MachineSpec
-from moesaic.hardware.topology import placement_name
 from moesaic.model_info.model_spec import ModelSpec
 
 ACTIVATION_BYTES = 2  # activations and the KV cache are 16-bit

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from moesaic.core.units import ns_from_us
-from moesaic.hardware.spec import PlannerSpec
+from moesaic.hardware.machine_spec import PlannerSpec
 
 
 class PlanningCost(NamedTuple):

@@ -1,9 +1,9 @@
 """Shared resources: memory bandwidth, a channel, a DIMM, the cores of a host. A lane may draw on
 any number of them at once.
 
-A lane needs a share of each while it works. As long as everybody gets his share, nobody notices;
-beyond that the resource's rule says how much slower each lane becomes. A lane is as slow as the
-scarcest of its resources makes it."""
+A lane needs a share of each while it works. While the shares add up to at most the whole, no lane
+slows down; beyond that the resource's rule says how much slower each becomes. A lane is as slow
+as the scarcest of its resources makes it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FULL: Speed = (WHOLE, WHOLE)
 
 
 class Resource:
-    """The rule `proportional`: shares that add up to more than the whole slow everybody alike."""
+    """The rule `proportional`: shares that add up to more than the whole slow all lanes alike."""
 
     def __init__(self, shares: Mapping[str, int]) -> None:
         self.shares = shares  # lane -> thousandths it needs while it works
@@ -29,7 +29,7 @@ class Resource:
         self._speed = FULL
 
     def rebalance(self) -> None:
-        """Somebody began or ended."""
+        """A lane began or ended a task."""
         self._speed = (WHOLE, max(self._asked(self.lanes), WHOLE))
 
     def speed(self, lane: str) -> Speed:
@@ -68,24 +68,24 @@ class SharingLane(Lane):
         self._resources = resources
         self._speed = FULL  # since when: `_since_ns`
         self._since_ns = self._left_ns = 0
-        self._timing = 0  # counts changes: an end that was foreseen before the last one is void
+        self._timing = 0  # counts changes: an end that was scheduled before the last one is void
         for resource in resources:
             resource.lanes.append(self)
 
     def retime(self) -> None:
-        """The resources may have changed their minds."""
+        """Reschedule the end after a change of speed."""
         task, speed = self.running, self._least_speed()
         if task is None or speed == self._speed:
             return
         now, (passed, of) = self._clock.now, self._speed
         self._left_ns -= (now - self._since_ns) * passed // of
         self._since_ns, self._speed = now, speed
-        self._foresee(task)
+        self._schedule_end(task)
 
     def _begin(self, task: Task) -> None:
         self._left_ns, self._since_ns = task.duration, self._clock.now
         self._speed = self._least_speed()
-        self._foresee(task)
+        self._schedule_end(task)
         self._rebalance()
 
     def _least_speed(self) -> Speed:
@@ -102,8 +102,8 @@ class SharingLane(Lane):
         for lane in dict.fromkeys(lane for each in self._resources for lane in each.lanes):
             lane.retime()
 
-    def _foresee(self, task: Task) -> None:
-        """When it will end at this speed; at none, never: until somebody else ends."""
+    def _schedule_end(self, task: Task) -> None:
+        """When it will end at this speed; at none, never: until another lane ends."""
         self._timing += 1
         passed, of = self._speed
         if passed == 0:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from moesaic.core.report import Timeline
 from moesaic.core.topology import Topology
 from moesaic.core.view import PLANNER
+from moesaic.hardware.machine_spec import MachineSpec, SharedResource
 from moesaic.hardware.parts import PRIORITY
-from moesaic.hardware.spec import MachineSpec, SharedResource
 from moesaic.machines.sim.clock import Clock
 from moesaic.machines.sim.lane import Lane
 from moesaic.machines.sim.resources import WHOLE, PriorityResource, Resource, SharingLane

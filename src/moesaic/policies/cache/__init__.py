@@ -1,4 +1,4 @@
-"""Caches: which experts deserve GPU memory, and which has to go."""
+"""Caches: which experts are kept in GPU memory, and which is evicted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POOL = Parameter(
     "pool",
     str,
     PER_LAYER,
-    "who competes for slots: each layer's experts for its own share of them, or all experts",
+    "what competes for slots: each layer's experts for its own share of them, or all experts",
     choices=(PER_LAYER, GLOBAL),
 )
 BYPASS, ALWAYS = "bypass", "always"
@@ -23,7 +23,7 @@ ADMISSION = Parameter(
     "admission",
     str,
     BYPASS,
-    "a missed expert takes a slot if it is worth more than who has to go, or in any case",
+    "a missed expert takes a slot if it is worth more than the victim, or always",
     choices=(BYPASS, ALWAYS),
 )
 
@@ -38,10 +38,15 @@ caches.register(
     "HybriMoE: evict the lowest running routing score (equation 3)",
     (
         Parameter(
-            "alpha", float, 0.1, "weight of the newest scores in the running one", above=0, most=1
+            "alpha",
+            float,
+            0.1,
+            "weight of the newest scores in the running one",
+            above=0,
+            maximum=1,
         ),
         Parameter(
-            "top_p", int, None, "scores of a token that count; auto: twice its experts", least=1
+            "top_p", int, None, "scores of a token that count; auto: twice its experts", minimum=1
         ),
     ),
 )
@@ -51,10 +56,20 @@ caches.register(
     "running routing scores at a fast and a slow speed, averaged",
     (
         Parameter(
-            "fast", float, 0.2, "weight of the newest scores in the fast average", above=0, most=1
+            "fast",
+            float,
+            0.2,
+            "weight of the newest scores in the fast average",
+            above=0,
+            maximum=1,
         ),
         Parameter(
-            "slow", float, 0.01, "weight of the newest scores in the slow average", above=0, most=1
+            "slow",
+            float,
+            0.01,
+            "weight of the newest scores in the slow average",
+            above=0,
+            maximum=1,
         ),
     ),
 )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # names, summaries and parameters must cost no numpy: `--help
 
 prefetches: Registry[Prefetch] = Registry("prefetch")
 _HERE = "moesaic.policies.prefetch"
-_LOOKAHEAD = Parameter("lookahead", int, 3, "how many layers ahead experts are valued", least=1)
+_LOOKAHEAD = Parameter("lookahead", int, 3, "how many layers ahead experts are valued", minimum=1)
 
 prefetches.register("none", f"{_HERE}.none:NoPrefetch", "only what a layer demands is moved")
 prefetches.register(

@@ -1,4 +1,4 @@
-"""Schedules: who computes which active expert of a layer, and what is transferred for it."""
+"""Schedules: the device of every active expert of a layer, and what is transferred for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well a layer's experts foretell those of the next layers."""
+"""How well a layer's experts predict those of the next layers."""
 
 from __future__ import annotations
 

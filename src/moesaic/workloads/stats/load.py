@@ -60,8 +60,8 @@ def entropy(counts: NDArray[np.int64]) -> float:
     layers."""
     shares = counts / counts.sum(axis=1, keepdims=True)
     logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
-    most = np.log(counts.shape[1])
-    return float(-(shares * logs).sum(axis=1).mean() / most) if most else 1.0
+    maximum = np.log(counts.shape[1])
+    return float(-(shares * logs).sum(axis=1).mean() / maximum) if maximum else 1.0
 
 
 def window_loads(sample: Sample, window: int) -> NDArray[np.int64]:

@@ -53,7 +53,7 @@ GROUPS = {
     "reuse_rank": "probability that the expert at this score rank is chosen by the next token",
     "lru_cold": "per-layer LRU hit rate, cache emptied at each document, % of experts cached",
     "lru_warm": "per-layer LRU hit rate, cache kept between documents, % of experts cached",
-    "predict": "experts this many layers ahead foretold by naive Bayes (popular: by popularity)",
+    "predict": "experts this many layers ahead predicted by naive Bayes (popular: by popularity)",
     "active": "experts active in a batch of so many unrelated tokens",
     "experts_at": "share of hot, warm and cold experts in a batch of unrelated tokens",
     "tokens_at": "share of tokens of hot, warm and cold experts in the same batch",

@@ -29,7 +29,7 @@ class Logits:
     correlation with the one before; noise: this token, this layer, this expert only. All but
     popularity and noise come from a latent vector of `dimensions` numbers that every layer sees
     through its own random directions and that keeps a correlation of `depth` from layer to
-    layer: that is what makes one layer foretell the next."""
+    layer: so one layer predicts the next."""
 
     popularity: float
     document: float

@@ -17,7 +17,7 @@ from moesaic.workloads.source import TraceSource
 from moesaic.workloads.stats.sample import Sample, collect
 from moesaic.workloads.stats.summary import Statistics, describe_sample
 from moesaic.workloads.synthetic.calibration import Calibration, Logits
-from moesaic.workloads.synthetic.generate import Shape, synthesize
+from moesaic.workloads.synthetic.generate import TraceShape, synthesize
 from moesaic.workloads.synthetic.match import (
     fit_statistics,
     sharpness,
@@ -29,7 +29,7 @@ from moesaic.workloads.synthetic.search import TRIALS, Numbers, Trial, search, t
 
 PARTS = TRIALS + 2  # for a progress bar
 MIN_TOKENS = 1_000
-TWIN_TOKENS = 20_000  # of the synthetic trace that is described beside the real one
+TWIN_TOKENS = 20_000  # of the synthetic trace that is compared with the real one
 
 
 def fit(
@@ -99,7 +99,7 @@ def _calibration(
 def _twin(calibration: Calibration, source: TraceSource, real: Sample, seed: int) -> Sample:
     """A synthetic trace of the real one's shape, from other random numbers than the search's."""
     h = source.header
-    shape = Shape(h.model, h.num_layers, h.num_experts, h.top_k, weights_sum_to_one(real))
+    shape = TraceShape(h.model, h.num_layers, h.num_experts, h.top_k, weights_sum_to_one(real))
     tokens = min(TWIN_TOKENS, len(real.ranked))
     twin = synthesize(calibration, shape, tokens, seed=seed + 1, ranks=h.ranks)
     return collect(twin)

@@ -15,13 +15,13 @@ from moesaic.workloads.block import PHASES, RoutingBlock
 from moesaic.workloads.header import TraceHeader
 from moesaic.workloads.source import LazyTrace
 from moesaic.workloads.synthetic.calibration import Calibration
-from moesaic.workloads.synthetic.latent import LatentModel, Piece
+from moesaic.workloads.synthetic.latent import LatentChunk, LatentModel
 
-_LENGTHS = 2  # stream of random numbers, beside those of the latent model
+_LENGTHS = 2  # stream of random numbers, other than those of the latent model
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TraceShape:
     """What a trace needs to know of a model."""
 
     model: str
@@ -31,14 +31,16 @@ class Shape:
     normalized: bool = False  # gate weights are scaled to sum to 1 over the chosen experts
 
     @staticmethod
-    def of(model: ModelSpec) -> Shape:
+    def of(model: ModelSpec) -> TraceShape:
         normalized = model.normalized_topk or model.scoring == "softmax-after-topk"
-        return Shape(model.name, model.num_moe_layers, model.num_experts, model.top_k, normalized)
+        return TraceShape(
+            model.name, model.num_moe_layers, model.num_experts, model.top_k, normalized
+        )
 
 
 def synthesize(
     calibration: Calibration,
-    shape: Shape,
+    shape: TraceShape,
     tokens: int,
     *,
     seed: int = 0,
@@ -53,7 +55,7 @@ def synthesize(
 
     `ranks` are twice top-k unless given. Documents have the calibration's distribution of
     lengths, or these `lengths`, over and over; the last one is cut. With `forecast_depth` each
-    layer also says what its hidden state tells about so many later layers."""
+    layer also carries forecasts of so many later layers."""
     k, experts = shape.top_k, shape.num_experts
     if tokens < 1:
         raise ImpossibleSetting(f"tokens must be at least 1, is {tokens}")
@@ -104,7 +106,7 @@ def _lengths(calibration: Calibration, given: Sequence[int] | None, seed: int) -
 
 
 def _block(
-    piece: Piece,
+    piece: LatentChunk,
     model: LatentModel,
     header: TraceHeader,
     calibration: Calibration,
@@ -152,13 +154,13 @@ def best_experts(logits: NDArray[np.float32], ranks: int) -> NDArray[np.int64]:
 
 
 def _forecasts(
-    piece: Piece, model: LatentModel, header: TraceHeader, sharpness: float
+    piece: LatentChunk, model: LatentModel, header: TraceHeader, sharpness: float
 ) -> dict[str, NDArray[Any]]:
     n = piece.latent.shape[1]
     shape = (header.num_layers, n, header.forecast_depth, header.forecast_ranks)
     experts, scores = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
     for d in range(min(header.forecast_depth, header.num_layers - 1)):
-        ahead = model.foreseen(piece, d + 1)
+        ahead = model.forecast(piece, d + 1)
         found = ranked_scores(ahead, header.forecast_ranks, sharpness)
         experts[: len(ahead), :, d], scores[: len(ahead), :, d] = found
     return {

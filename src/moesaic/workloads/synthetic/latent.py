@@ -19,7 +19,7 @@ _MODEL, _DOCUMENT = 0, 1  # streams of random numbers
 Floats = NDArray[np.float32]
 
 
-class Piece(NamedTuple):
+class LatentChunk(NamedTuple):
     latent: Floats  # [L, n, dimensions] what the layers see of the tokens
     logits: Floats  # [L, n, E] of variance about 1
 
@@ -42,13 +42,13 @@ class LatentModel:
         apart = np.abs(np.subtract.outer(np.arange(layers), np.arange(layers)))
         self._depth = np.linalg.cholesky(min(logits.depth, 0.9999) ** apart).astype(np.float32)
 
-    def document(self, number: int, tokens: int) -> Iterator[Piece]:
+    def document(self, number: int, tokens: int) -> Iterator[LatentChunk]:
         """A document of so many tokens, in pieces of at most `PIECE_TOKENS`."""
         p = self._p
         rng = np.random.default_rng([self._seed, _DOCUMENT, number])
         fixed = _root(p.document) * self._latent(rng, 1)
-        slow = _Memory(float(np.exp(-1.0 / p.memory_tokens)))
-        token = _Memory(p.echo)
+        slow = _Autoregression(float(np.exp(-1.0 / p.memory_tokens)))
+        token = _Autoregression(p.echo)
         for start in range(0, tokens, PIECE_TOKENS):
             n = min(PIECE_TOKENS, tokens - start)
             latent = (
@@ -59,9 +59,9 @@ class LatentModel:
             logits = np.matmul(latent, self.directions)
             logits += self.popularity
             logits += _root(p.noise) * rng.standard_normal(logits.shape, dtype=np.float32)
-            yield Piece(latent, logits)
+            yield LatentChunk(latent, logits)
 
-    def foreseen(self, piece: Piece, distance: int) -> Floats:
+    def forecast(self, piece: LatentChunk, distance: int) -> Floats:
         """What each layer's latent says about the layer `distance` further, [L - distance, n, E]:
         the later router applied early, which knows neither the drift between nor the noise."""
         ahead: Floats = np.matmul(piece.latent[:-distance], self.directions[distance:])
@@ -74,8 +74,8 @@ class LatentModel:
         return (self._depth @ white).reshape(layers, tokens, dimensions)
 
 
-class _Memory:
-    """Turns white noise into noise that remembers: x[t] = a x[t-1] + sqrt(1 - a^2) white[t]."""
+class _Autoregression:
+    """Turns white noise into autoregressive noise: x[t] = a x[t-1] + sqrt(1 - a^2) white[t]."""
 
     def __init__(self, coefficient: float) -> None:
         self._keep = np.float32(coefficient)

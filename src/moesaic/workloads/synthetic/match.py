@@ -66,7 +66,7 @@ def trial_sample(logits: Logits, real: Sample, lengths: NDArray[np.int64], seed:
 
 def sharpness(logits: Logits, real: Sample, seed: int) -> float:
     """The sharpness that gives the best expert its real mean weight, by bisection: it changes
-    the weights only, not who is chosen."""
+    the weights only, not the choice."""
     if real.weights is None:
         return logits.sharpness
     wanted, normalized = float(real.weights[..., 0].mean()), weights_sum_to_one(real)

@@ -1,0 +1,168 @@
+"""From prompts and parameters to requests: every mistake is reported here, before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from itertools import count
+from numbers import Integral
+from operator import index
+from typing import Any
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.engine.output_text import OutputText
+from moesaic.engine.request import Request
+from moesaic.engine.sampling.sampling_params import SamplingParams
+from moesaic.engine.sampling.sampling_state import SamplingState
+from moesaic.model_info.model_spec import ModelSpec
+from moesaic.models.tokenizer import Messages, Tokenizer
+
+Prompt = str | Sequence[int]  # text or token ids
+Prompts = Prompt | Sequence[Prompt]
+Params = SamplingParams | Sequence[SamplingParams] | None
+
+
+class InputProcessor:
+    """`context` is the most tokens a sequence may have, prompt and answer together."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        tokenizer: Tokenizer | None,
+        eos_ids: frozenset[int],
+        context: int,
+    ) -> None:
+        self._spec, self._tokenizer = spec, tokenizer
+        self._eos_ids, self._context = eos_ids, context
+        self._ids = count()
+
+    def requests(self, prompts: Prompts, params: Params = None) -> list[Request]:
+        """One per prompt, in order; one prompt alone need not stand in a list."""
+        asked = _several(prompts)
+        several_params = _per_prompt(params, len(asked))
+        return [self.request(*each) for each in zip(asked, several_params, strict=True)]
+
+    def request(self, prompt: Prompt, params: SamplingParams | None = None) -> Request:
+        return self._checked(self._tokens(prompt), _checked_params(params))
+
+    def conversation(self, messages: Messages, params: SamplingParams | None = None) -> Request:
+        """The model's answer to the last message."""
+        return self._checked(
+            self._known_tokenizer("a conversation").encode_chat(messages), _checked_params(params)
+        )
+
+    def _tokens(self, prompt: Prompt) -> list[int]:
+        if not isinstance(prompt, str):
+            return self._ids_of(prompt)
+        tokenizer = self._known_tokenizer("text")
+        tokens = tokenizer.encode(prompt)
+        if tokens or tokenizer.bos_id is None:
+            return tokens
+        return [tokenizer.bos_id]
+
+    def _ids_of(self, prompt: Sequence[int]) -> list[int]:
+        tokens = [_id(token, prompt) for token in _listed(prompt)]
+        for token in tokens:
+            if not 0 <= token < self._spec.vocab_size:
+                raise ImpossibleSetting(
+                    f"the prompt has token id {token}; {self._spec.name} knows ids from 0 to "
+                    f"{self._spec.vocab_size - 1}"
+                )
+        return tokens
+
+    def _checked(self, prompt: list[int], params: SamplingParams) -> Request:
+        if not prompt:
+            raise ImpossibleSetting(
+                "the prompt has no tokens, and the model no token that begins a text: a prompt "
+                "needs at least one"
+            )
+        left = self._context - len(prompt)
+        if left < 1:
+            raise ImpossibleSetting(
+                f"the prompt has {len(prompt)} tokens; a sequence may have {self._context} here, "
+                f"at least one of them generated: {self._advice()}"
+            )
+        if params.stop:
+            self._known_tokenizer("a stop string")
+        return Request(
+            id=next(self._ids),
+            prompt=tuple(prompt),
+            sampling=SamplingState.start(params, prompt),
+            max_new_tokens=min(params.max_tokens, left),
+            eos=frozenset() if params.ignore_eos else self._eos_ids,
+            output=OutputText(self._tokenizer, params.stop),
+        )
+
+    def _advice(self) -> str:
+        """What to do about a prompt that is too long."""
+        context, limit = self._context, self._spec.max_context  # 0: the model does not say
+        ways = [f"shorten it to {context - 1}"] if context > 1 else []
+        if not limit or context < limit:
+            up_to = f" to at most {limit}" if limit else ""
+            ways.append(f"raise max_model_len (--max-model-len){up_to}")
+        return ", or ".join(ways) or "that is the model's limit, so it cannot answer"
+
+    def _known_tokenizer(self, wanted: str) -> Tokenizer:
+        if self._tokenizer is None:
+            raise ImpossibleSetting(
+                f"{self._spec.name} has no tokenizer.json, so {wanted} means nothing to it: give "
+                "prompts as lists of token ids, such as [[1, 2, 3]], or add the file to its "
+                "directory"
+            )
+        return self._tokenizer
+
+
+def _several(prompts: Prompts) -> list[Prompt]:
+    if isinstance(prompts, str):
+        return [prompts]
+    several = _listed(prompts)
+    if several and all(isinstance(each, Integral) for each in several):
+        return [several]
+    return several
+
+
+def _listed(prompt: object) -> list[Any]:
+    """The items in order. Bytes iterate as integers in Python, but are not token ids."""
+    if isinstance(prompt, bytes | bytearray | memoryview | Mapping | Set):
+        raise _no_prompt(prompt)
+    try:
+        return list(prompt)  # type: ignore[call-overload, no-any-return]
+    except TypeError:
+        raise _no_prompt(prompt) from None
+
+
+def _id(token: object, prompt: object) -> int:
+    if isinstance(token, bool):
+        raise _no_prompt(prompt)
+    try:
+        return index(token)  # type: ignore[arg-type]
+    except TypeError:
+        raise _no_prompt(prompt) from None
+
+
+def _no_prompt(asked: object) -> ImpossibleSetting:
+    return ImpossibleSetting(
+        f"the prompt {repr(asked)[:60]} is neither text nor a list of token ids: give a string, "
+        "or whole numbers such as [1, 2, 3]"
+    )
+
+
+def _per_prompt(params: Params, prompts: int) -> list[SamplingParams]:
+    if isinstance(params, str) or not isinstance(params, Sequence):
+        return [_checked_params(params)] * prompts
+    if len(params) != prompts:
+        raise ImpossibleSetting(
+            f"{prompts} prompts and {len(params)} sampling parameters were given: give one for "
+            "all, or as many as prompts"
+        )
+    return [_checked_params(each) for each in params]
+
+
+def _checked_params(params: SamplingParams | None) -> SamplingParams:
+    if params is None:
+        return SamplingParams()
+    if not isinstance(params, SamplingParams):
+        raise ImpossibleSetting(
+            f"the sampling parameters are {repr(params)[:60]}: give SamplingParams, such as "
+            "SamplingParams(max_tokens=3)"
+        )
+    return params

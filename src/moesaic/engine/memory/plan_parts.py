@@ -1,0 +1,102 @@
+"""The memory plan of a model with given slots and sequence length, part by part, and whether it
+fits: plain arithmetic, no choices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from moesaic.core.units import GB
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.memory.capacity import Capacity
+from moesaic.engine.memory.sizes import STAGING, Sizes
+
+SPARE = 0.05  # of main memory: for Python, torch and other processes
+
+
+class Part(NamedTuple):
+    name: str
+    detail: str
+    bytes: int
+    main: bool = True
+    accelerator: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """An emulated accelerator's memory is main memory, and counts in both."""
+
+    model: str
+    dtype: str  # of everything but the routed experts
+    expert_dtype: str
+    parts: tuple[Part, ...]
+    capacity: Capacity
+    cache_ratio: float  # share of all routed experts that have a slot
+    available_bytes: int
+    accelerator_limit_bytes: int | None  # None: no limit of its own, or no accelerator
+
+    @property
+    def main_bytes(self) -> int:
+        return sum(part.bytes for part in self.parts if part.main)
+
+    @property
+    def accelerator_bytes(self) -> int:
+        return sum(part.bytes for part in self.parts if part.accelerator)
+
+    @property
+    def fits_main(self) -> bool:
+        return self.main_bytes <= self.available_bytes
+
+    @property
+    def fits_accelerator(self) -> bool:
+        limit = self.accelerator_limit_bytes
+        return limit is None or self.accelerator_bytes <= limit
+
+    @property
+    def fits(self) -> bool:
+        return self.fits_main and self.fits_accelerator
+
+
+class PlanFor(Protocol):
+    """The plan for given slots and sequence length, whether it fits or not."""
+
+    def __call__(self, slots: int, length: int) -> MemoryPlan: ...
+
+
+def make_plan(
+    sizes: Sizes,
+    settings: EngineSettings,
+    available: int,
+    needs_gate_bank: bool,
+    slots: int,
+    length: int,
+) -> MemoryPlan:
+    spec, limit = sizes.spec, settings.gpu_memory_gb
+    with_accelerator = settings.capabilities.moves
+    network = partial(Part, accelerator=with_accelerator)  # what belongs to attention and router
+    sequences = "1 sequence" if sizes.sequences == 1 else f"{sizes.sequences} sequences"
+    step = f"a step of at most {sizes.step_tokens} tokens"
+    parts = [
+        Part("routed experts", f"{spec.num_expert_blocks} in {sizes.expert_dtype}", sizes.store),
+        network("dense weights", sizes.dtype, sizes.dense),
+        network("KV cache", f"{sequences} of {length} tokens", sizes.kv_cache(length)),
+        network("workspace", step, sizes.workspace(length)),
+    ]
+    if with_accelerator:
+        detail = f"{slots} experts and {STAGING} for staging"
+        parts.append(network("slots", detail, (slots + STAGING) * sizes.block))
+    if slots and needs_gate_bank:
+        parts.append(network("gate bank", "forecasts of later layers", sizes.gate_bank))
+    parts.append(Part("left free", f"{SPARE:.0%}, for everything else", round(SPARE * available)))
+    return MemoryPlan(
+        model=spec.name,
+        dtype=sizes.dtype,
+        expert_dtype=sizes.expert_dtype,
+        parts=tuple(parts),
+        capacity=Capacity(slots, sizes.sequences, length),
+        cache_ratio=slots / spec.num_expert_blocks,
+        available_bytes=available,
+        accelerator_limit_bytes=None if limit is None else round(limit * GB),
+    )

@@ -1,0 +1,40 @@
+"""What is done to scores before any choice, greedy or not: penalties and tokens not allowed yet.
+
+Scores are fp32, [rows, vocabulary], and changed in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from moesaic.engine.sampling.sampling_state import SamplingState
+
+
+def apply_repetition_penalty(scores: torch.Tensor, rows: Sequence[SamplingState]) -> None:
+    """Stock transformers' rule: every seen token once, positive scores divided by the penalty,
+    negative ones multiplied with it."""
+    fined = [(i, row) for i, row in enumerate(rows) if row.params.repetition_penalty != 1.0]
+    if not fined:
+        return
+    lengths = [len(row.seen) for _, row in fined]
+    tokens = np.concatenate([np.array(row.seen, dtype=np.int64) for _, row in fined])
+    repeated = np.repeat(np.array([i for i, _ in fined]), lengths)
+    penalties = np.repeat([np.float32(row.params.repetition_penalty) for _, row in fined], lengths)
+    # A model may read more tokens than it can write.
+    known = tokens < scores.shape[1]
+    where = tuple(torch.from_numpy(a[known]).to(scores.device) for a in (repeated, tokens))
+    penalty = torch.from_numpy(penalties[known]).to(scores.device)
+    old = scores[where]
+    # A token seen twice is written twice with the same value.
+    scores[where] = torch.where(old < 0, old * penalty, old / penalty)
+
+
+def mask_tokens(scores: torch.Tensor, rows: Sequence[int], tokens: Sequence[int]) -> None:
+    """Exclude these tokens in the given rows."""
+    written = [token for token in tokens if token < scores.shape[1]]
+    if rows and written:
+        at = torch.tensor(rows, device=scores.device)
+        scores[at[:, None], torch.tensor(written, device=scores.device)] = float("-inf")

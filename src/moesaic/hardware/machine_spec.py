@@ -1,0 +1,170 @@
+"""What a machine is: plain numbers with their units in the names, and where each comes from.
+
+Knows nothing of files, of simulators or of policies. What cannot be true never gets into one of
+these objects: `replace` on a machine is checked as well as reading one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from moesaic.core.offloading import CPU, GPU, PCIE
+from moesaic.core.topology import Topology
+from moesaic.core.view import PLANNER
+from moesaic.hardware.machine_topology import BadReference, check_names, topology_of
+from moesaic.hardware.numbers import Checked, NotNegative, Share, numbers
+from moesaic.hardware.parts import (
+    PROPORTIONAL,
+    LinkSpec,
+    MemorySpec,
+    PlacementSpec,
+    ResourceSpec,
+    RouteSpec,
+)
+from moesaic.hardware.processors import CpuSpec, DeviceSpec, GpuSpec, Processor
+
+__all__ = [
+    "OPTIONAL",
+    "REQUIRED_DTYPES",
+    "SECTIONS",
+    "TABLES",
+    "BadReference",
+    "CpuSpec",
+    "DeviceSpec",
+    "GpuSpec",
+    "HostSpec",
+    "LinkSpec",
+    "MachineSpec",
+    "MemorySpec",
+    "PlacementSpec",
+    "PlannerSpec",
+    "ResourceSpec",
+    "RouteSpec",
+    "SharedResource",
+]
+
+# Weight precisions that GPU and CPU must state a matmul rate for.
+REQUIRED_DTYPES = ("bf16", "int8", "int4")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerSpec(Checked):
+    """What deciding one layer costs: the layer waits for the first two, the look-ahead (what to
+    move in the background) is decided while it runs."""
+
+    fixed_us: NotNegative
+    per_expert_us: NotNegative  # per active expert
+    lookahead_us: NotNegative
+    lookahead_per_token_us: NotNegative
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpec(Checked):
+    """What devices take from each other: each number is the share of something scarce (memory
+    bandwidth, cores) that one needs while it works at full speed. Shares of those at work that
+    add up to more than 1 slow all of them down."""
+
+    gpu_share: Share
+    cpu_share: Share
+    link_share: Share
+    planner_share: Share
+
+
+class SharedResource(NamedTuple):
+    """A resource as the simulator needs it: `shares` are of the whole, per lane."""
+
+    rule: str
+    shares: dict[str, float]
+    first: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSpec:
+    """One machine. `sources` says for every number ("gpu.memory_gb") where it comes from. Beside
+    GPU, CPU and the link between them it may have other devices, memories and links, by name."""
+
+    name: str
+    title: str
+    description: str
+    notes: tuple[str, ...]  # what is assumed
+    gpu: GpuSpec
+    cpu: CpuSpec
+    pcie: LinkSpec
+    planner: PlannerSpec
+    sources: Mapping[str, str] = field(hash=False, repr=False)
+    host: HostSpec | None = None  # None: nothing is shared
+    devices: Mapping[str, DeviceSpec] = field(default_factory=dict, hash=False)
+    memories: Mapping[str, MemorySpec] = field(default_factory=dict, hash=False)
+    links: Mapping[str, RouteSpec] = field(default_factory=dict, hash=False)
+    placements: Mapping[str, PlacementSpec] = field(default_factory=dict, hash=False)
+    resources: Mapping[str, ResourceSpec] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        check_names(self)
+        self.topology()
+
+    def topology(self) -> Topology:
+        """Devices, memories and links; GPU, CPU and their link come first."""
+        return topology_of(self)
+
+    def processor(self, device: str) -> Processor:
+        """What is known of a device of the topology."""
+        common: dict[str, Processor] = {GPU: self.gpu, CPU: self.cpu}
+        return common.get(device) or self.devices[device]
+
+    def link(self, name: str) -> LinkSpec:
+        return self.pcie if name == PCIE else self.links[name]
+
+    def shared(self) -> Iterator[SharedResource]:
+        """Everything that several lanes draw on."""
+        if self.host is not None:
+            lanes = {GPU: "gpu", CPU: "cpu", PCIE: "link", PLANNER: "planner"}
+            shares = {lane: getattr(self.host, f"{part}_share") for lane, part in lanes.items()}
+            yield SharedResource(PROPORTIONAL, shares)
+        for resource in self.resources.values():
+            whole = resource.bandwidth_gb_s
+            shares = {lane: draw / whole for lane, draw in resource.draws_gb_s.items()}
+            yield SharedResource(resource.rule, shares, resource.first)
+
+    def parts(self) -> Iterator[tuple[str, Any]]:
+        """Everything described, under the name of its TOML table."""
+        for section in SECTIONS:
+            if getattr(self, section) is not None:
+                yield section, getattr(self, section)
+        for table in TABLES:
+            for name, part in getattr(self, table).items():
+                yield f"{table}.{name}", part
+
+    def values(self) -> dict[str, Any]:
+        """Every number under the key it has in `sources`."""
+        flat: dict[str, Any] = {}
+        for where, part in self.parts():
+            for number in numbers(type(part)):
+                value, key = getattr(part, number.name), f"{where}.{number.name}"
+                if number.table:
+                    flat |= {f"{key}.{each}": rate for each, rate in value.items()}
+                else:
+                    flat[key] = value
+        return flat
+
+
+# TOML table -> class, in the order in which people read a machine.
+SECTIONS: dict[str, type[Any]] = {
+    "gpu": GpuSpec,
+    "cpu": CpuSpec,
+    "pcie": LinkSpec,
+    "planner": PlannerSpec,
+    "host": HostSpec,
+}
+# Tables with one entry per name: [devices.NAME].
+TABLES: dict[str, type[Any]] = {
+    "devices": DeviceSpec,
+    "memories": MemorySpec,
+    "links": RouteSpec,
+    "placements": PlacementSpec,
+    "resources": ResourceSpec,
+}
+# What a description may leave out: sections, and tables of any part.
+OPTIONAL = frozenset({"host", "expert_gb_s", "tiles_from", "reads_gb_s"})

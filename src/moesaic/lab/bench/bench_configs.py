@@ -1,0 +1,60 @@
+"""Memory plans for the tests of a bench, made or refused before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
+from moesaic.hardware.host import memory
+from moesaic.lab.bench.bench_row import BenchConfig
+from moesaic.lab.bench.cases import Case, largest_batch, longest
+from moesaic.model_info.model_spec import ModelSpec
+
+_UNKNOWN_MEMORY = 1 << 62  # where the system does not say, nothing is refused
+
+
+def plan_configs(
+    spec: ModelSpec, settings: Sequence[tuple[str, EngineSettings]], cases: Sequence[Case]
+) -> list[BenchConfig]:
+    """Systems by name, each with the capacity for the tests; or ImpossibleSetting."""
+    max_context = spec.max_context
+    if max_context and longest(cases) > max_context:
+        raise ImpossibleSetting(
+            f"a test of {longest(cases)} tokens was asked for; {spec.name} can run at most "
+            f"{max_context} (its context length or sliding window): use shorter tests"
+        )
+    found = []
+    for system, asked in settings:
+        sized = _sized_for(asked, cases)
+        where = f"{system}: " if len(settings) > 1 else ""
+        found.append(BenchConfig(spec, system, sized, _planned(spec, sized, where)))
+    return found
+
+
+def _sized_for(settings: EngineSettings, cases: Sequence[Case]) -> EngineSettings:
+    """For just these tests, or for longer sequences where they were asked for."""
+    batch, length = largest_batch(cases), longest(cases)
+    if settings.max_model_len is not None and settings.max_model_len < length:
+        raise ImpossibleSetting(
+            f"a test of {length} tokens was asked for, but --max-model-len is "
+            f"{settings.max_model_len}: leave it out, or use shorter tests"
+        )
+    prompt = max((case.tokens for case in cases if case.phase == "prefill"), default=1)
+    return replace(
+        settings,
+        max_sequences=batch,
+        max_model_len=settings.max_model_len or length,
+        max_step_tokens=max(min(settings.max_step_tokens, prompt), batch),
+    )
+
+
+def _planned(spec: ModelSpec, settings: EngineSettings, where: str) -> MemoryPlan:
+    _, available = memory()
+    try:
+        return plan_memory(spec, settings, _UNKNOWN_MEMORY if available is None else available)
+    except ImpossibleSetting as error:
+        words = str(error).replace("--max-sequences", "--batch")  # here that says how many
+        raise ImpossibleSetting(f"{where}{words}") from None

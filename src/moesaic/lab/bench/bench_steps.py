@@ -1,0 +1,137 @@
+"""The steps of a bench and their measurement: chunked prefill, as the engine does it, and decode
+from an empty context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import repeat
+from typing import NamedTuple
+
+import numpy as np
+
+from moesaic.core.routing import LayerRouting
+from moesaic.core.step import Step
+from moesaic.core.units import NS_PER_S
+from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.lab.bench.cases import Case
+from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, WARMUP_STEPS
+from moesaic.lab.replayed_run import Measured
+from moesaic.machines.real.real_machine import Replay
+from moesaic.workloads.source import TraceSource
+from moesaic.workloads.steps import decode_steps, prefill_steps
+
+Advance = Callable[[int], None]
+
+
+class BenchStep(NamedTuple):
+    """One step to do; `replay` routes instead of the model's own routers."""
+
+    inputs: list[SequenceInput]
+    replay: Replay | None
+
+
+Repetition = list[BenchStep]
+Layers = list[LayerRouting]  # of one step
+
+
+@dataclass(slots=True)
+class CaseRuns:
+    """The measured repetitions of one test."""
+
+    measured: Measured = field(default_factory=Measured)
+    steps: list[Step] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)  # of each repetition
+
+
+def repetitions(
+    case: Case, source: TraceSource | None, piece: int, vocabulary: int
+) -> Iterator[Repetition]:
+    """One after another, without end."""
+    random = np.random.default_rng(0)
+    routed = _routed(case, source)
+    while True:
+        if case.phase == "decode":
+            chosen = random.integers(vocabulary, size=(case.tokens, case.batch)).tolist()
+            inputs = [
+                [SequenceInput(slot, [token]) for slot, token in enumerate(row)] for row in chosen
+            ]
+            yield [_work(each, next(routed)) for each in inputs]
+        else:
+            prompt = random.integers(vocabulary, size=case.tokens).tolist()
+            yield _pieces(prompt, piece, next(routed))
+
+
+def measure_case(
+    runner: Runner, work: Iterator[Repetition], count: int, advance: Advance = lambda steps: None
+) -> CaseRuns:
+    """So many repetitions, each from an empty context, after some steps that do not count."""
+    run_steps(runner, next(work)[:WARMUP_STEPS], CaseRuns())
+    free_slots(runner)
+    runs, before = CaseRuns(), runner.bytes_moved
+    for _ in range(count):
+        done = len(runs.steps)
+        run_steps(runner, next(work), runs, advance)
+        free_slots(runner)
+        reports = runs.measured.reports[done:]
+        runs.seconds.append(sum(report.latency_ns for report in reports) / NS_PER_S)
+    runs.measured.bytes_moved = runner.bytes_moved - before
+    return runs
+
+
+def run_steps(
+    runner: Runner, steps: Repetition, runs: CaseRuns, advance: Advance = lambda steps: None
+) -> None:
+    for inputs, replay in steps:
+        runs.steps.append(runner.describe(inputs))
+        runner.step(inputs, replay)
+        assert runner.report is not None, "a step was just done"
+        runs.measured.reports.append(runner.report)
+        runs.measured.times.append(runner.machine.times)
+        advance(1)
+
+
+def free_slots(runner: Runner) -> None:
+    """Clear the KV cache."""
+    for slot in range(runner.cache.slots):
+        runner.free_slot(slot)
+
+
+def _routed(case: Case, source: TraceSource | None) -> Iterator[Layers | None]:
+    """Laid out beforehand: handing it over must not count as the engine's time."""
+    if source is None:
+        return repeat(None)
+    if case.phase == "decode":
+        steps = decode_steps(source, case.batch, skip_tokens=PROFILE_TOKENS, wrap=True)
+    else:
+        steps = prefill_steps(source, case.tokens, skip_tokens=PROFILE_TOKENS, wrap=True)
+    return ([step.layer(at) for at in range(source.header.num_layers)] for step in steps)
+
+
+def _pieces(prompt: list[int], piece: int, layers: Layers | None) -> Repetition:
+    parts = [slice(start, start + piece) for start in range(0, len(prompt), piece)]
+    return [
+        _work([SequenceInput(0, prompt[rows])], None if layers is None else _rows_of(layers, rows))
+        for rows in parts
+    ]
+
+
+def _work(inputs: list[SequenceInput], layers: Layers | None) -> BenchStep:
+    return BenchStep(inputs, None if layers is None else layers.__getitem__)
+
+
+def _rows_of(layers: Layers, rows: slice) -> Layers:
+    """The routing of some tokens of a prompt."""
+    return [
+        replace(
+            whole,
+            experts=whole.experts[rows],
+            weights=whole.weights[rows],
+            ranked=whole.ranked[rows],
+            scores=whole.scores[rows],
+            forecasts=(),
+            counts=None if whole.counts is None else whole.counts[rows],
+        )
+        for whole in layers
+    ]

@@ -1,0 +1,46 @@
+"""The last decode steps of a run, span by span, for pictures. Recording spans takes time, so these
+steps run after the measured ones.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from moesaic.core.report import StepReport, Timeline
+from moesaic.engine.runner import Runner
+from moesaic.lab.bench.bench_steps import CaseRuns, Repetition, free_slots, run_steps
+
+MAX_STEPS = 32
+
+
+@dataclass(slots=True)
+class StepRecorder:
+    """Give `timeline` to the machine before it is made."""
+
+    timeline: Timeline = field(default_factory=lambda: Timeline(enabled=False))
+    reports: list[StepReport] = field(default_factory=list)
+
+    def record(self, runner: Runner, repetition: Repetition) -> None:
+        """Replaces an earlier recording."""
+        split = max(len(repetition) - MAX_STEPS, 0)
+        run_steps(runner, repetition[:split], CaseRuns())
+        self.timeline.spans.clear()
+        shown = CaseRuns()
+        self.timeline.enabled = True
+        try:
+            run_steps(runner, repetition[split:], shown)
+        finally:
+            self.timeline.enabled = False
+        free_slots(runner)
+        self.reports = shown.measured.reports
+        self._name_heads()
+
+    def _name_heads(self) -> None:
+        """What a step ends with belongs to no routed layer: the head."""
+        ends = [report.end_ns for report in self.reports]
+        layers = len(self.reports[0].layers)
+        spans = self.timeline.spans
+        for at, span in enumerate(spans):
+            if span.kind == "dense" and span.layer == layers:
+                spans[at] = span._replace(layer=-1, end_ns=ends[bisect_left(ends, span.end_ns)])

@@ -1,0 +1,168 @@
+"""What all real machines share: a forward pass, layer by layer, in real time. Decides nothing.
+
+The caller's thread drives the pass and does the bookkeeping; where experts are computed is up to
+each machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter_ns
+from typing import ClassVar, NamedTuple
+
+import torch
+
+from moesaic.core.body import Decider, LayerwiseBody, Probed
+from moesaic.core.capabilities import Capabilities
+from moesaic.core.offloading import GPU
+from moesaic.core.report import LayerReport, Span, StepReport, Timeline
+from moesaic.core.residency import Residency
+from moesaic.core.routing import ExpertId, LayerRouting
+from moesaic.core.step import Step
+from moesaic.machines.loop import run_layers
+from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.machines.real.routing_adapter import RoutingAdapter, chosen_by
+from moesaic.models.decoder import ForwardGenerator
+from moesaic.models.expert_service import RoutedTokens
+
+Replay = Callable[[int], LayerRouting]
+
+
+class StepTimes(NamedTuple):
+    """Where a step's time went: the network (the routers and their norms are a part of it), the
+    experts (the slower lane of each layer, waiting for copies included); what is left is the
+    engine's own."""
+
+    step_ns: int
+    network_ns: int
+    experts_ns: int
+    router_ns: int = 0
+    replay_ns: int = 0  # replacing the router's choice by a trace's
+
+    @property
+    def overhead_ns(self) -> int:
+        return self.step_ns - self.network_ns - self.experts_ns - self.replay_ns
+
+
+class ForwardPass(NamedTuple):
+    """The work of one step: its tokens, the network's generator, and the routing to replay instead
+    of the network's own (None: its own)."""
+
+    step: Step
+    generator: ForwardGenerator
+    replay: Replay | None = None
+
+
+class RealMachine(LayerwiseBody, Probed):
+    """Implements `core.body.Body`, driven layer by layer; what happens between `route` and `finish`
+    is up to each machine. After a step, `output` is what the generator returned. Call it in torch's
+    inference mode."""
+
+    capabilities: ClassVar[Capabilities]
+    dense_on = GPU  # the device of everything but the routed experts
+
+    def __init__(
+        self,
+        store: ExpertStore,
+        adapter: RoutingAdapter,
+        dtype: torch.dtype,
+        residency: Residency,
+        timeline: Timeline | None = None,
+    ) -> None:
+        self.store, self.dtype = store, dtype
+        self.timeline = timeline if timeline is not None else Timeline(enabled=False)
+        self.residency = residency
+        self._adapter = adapter
+        self._generator: ForwardGenerator | None = None
+        self._steps = -1  # the number of the step under way
+        self._total: torch.Tensor | None = None  # of the layer just computed, for the network
+
+    def step(self, work: ForwardPass, brain: Decider) -> StepReport:
+        self.begin(work)
+        return run_layers(self, brain, self.store.layers)
+
+    def begin(self, work: ForwardPass) -> None:
+        self.abandon()
+        self._steps += 1
+        self._step, self._generator, self._replay = work
+        self._total = None
+        self._reports: list[LayerReport] = []
+        self._network_ns = self._experts_ns = self._router_ns = self._replay_ns = 0
+        self._start_ns = perf_counter_ns()
+
+    def route(self, layer: int) -> LayerRouting:
+        routed = self._advance()
+        assert isinstance(routed, RoutedTokens), "the network has fewer routed layers"
+        assert routed.layer == layer, f"the network is at layer {routed.layer}, not {layer}"
+        self._router_ns += self._advanced_ns - routed.start_ns
+        self._arrived(routed)
+        if self._replay is None:
+            self._routed = routed
+            return self._adapter.routing(routed, self._steps)
+        return self._replayed(layer, routed, self._replay)
+
+    def _replayed(self, layer: int, routed: RoutedTokens, replay: Replay) -> LayerRouting:
+        """Replace the router's choice by the replayed one; the time is accounted separately."""
+        started = perf_counter_ns()
+        routing = replay(layer).at_step(self._steps)
+        if routed.native is not None and routing.counts is None and routed.choice.counts is None:
+            routed.native.replace(routing.experts, routing.weights)
+            self._routed = routed
+        else:
+            choice = chosen_by(routing, routed.choice)
+            self._routed = routed._replace(choice=choice, native=None)
+        self._replay_ns += perf_counter_ns() - started
+        return routing
+
+    def place(self, experts: Sequence[ExpertId]) -> None:
+        """The initial placement."""
+        assert not experts, "nowhere to place an expert"
+
+    def finish(self) -> StepReport:
+        output = self._advance()
+        assert isinstance(output, torch.Tensor), "the network has more routed layers"
+        self._generator, self.output = None, output
+        end = perf_counter_ns()
+        parts = (self._network_ns, self._experts_ns, self._router_ns, self._replay_ns)
+        self.times = StepTimes(end - self._start_ns, *parts)
+        return StepReport(self._start_ns, end, self._step.tokens, tuple(self._reports))
+
+    def abandon(self) -> None:
+        """Give up a step that was interrupted: afterwards the machine is ready for another."""
+        if self._generator is not None:
+            self._generator.close()
+            self._clear()
+            self._generator = None  # last: this may be interrupted too, and is then done again
+
+    @property
+    def bytes_moved(self) -> int:
+        """Over a link, since the beginning."""
+        return 0
+
+    def close(self) -> None:
+        """The machine cannot be used afterwards."""
+        self.abandon()
+
+    def _arrived(self, routed: RoutedTokens) -> None:
+        """Called when the network has reached a router."""
+
+    def _clear(self) -> None:
+        """Finish what an interrupted step has started."""
+
+    def _advance(self) -> RoutedTokens | torch.Tensor:
+        """Run the network up to the next router or to the end."""
+        assert self._generator is not None, "begin a step first"
+        started = perf_counter_ns()
+        try:
+            return self._generator.send(self._total)
+        except StopIteration as end:
+            output: torch.Tensor = end.value
+            return output
+        finally:
+            self._advanced_ns = ended = perf_counter_ns()
+            self._network_ns += ended - started
+            if self.timeline.enabled:
+                layer = len(self._reports)
+                self.timeline.add(
+                    Span(self.dense_on, "dense", started, ended, layer, -1, self._step.tokens)
+                )

@@ -1,0 +1,87 @@
+"""Converts a model's router output (torch) into the brain's `LayerRouting` (numpy)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+
+from moesaic.core.routing import LayerRouting, LazyForecasts
+from moesaic.models.expert_service import RoutedTokens
+from moesaic.models.gate_bank import GateBank
+from moesaic.models.router import Choice
+
+_NO_SCORES = np.empty((0, 0), dtype=np.float32)
+
+
+class RoutingAdapter:
+    """A routing has `ranks` experts per token, the chosen ones first (0: only those, without
+    weights, where nothing is decided); with `gates`, it has forecasts of the next `lookahead`
+    layers, computed on first use."""
+
+    def __init__(self, ranks: int, gates: GateBank | None = None, lookahead: int = 0) -> None:
+        self._ranks, self._gates, self._lookahead = ranks, gates, lookahead
+
+    def routing(self, routed: RoutedTokens, step: int = 0) -> LayerRouting:
+        choice = routed.choice
+        counts = None if choice.counts is None else choice.counts.numpy()
+        if self._ranks == 0:
+            if routed.native is not None:
+                return routed.native.layer_routing.at_step(step)
+            experts = choice.experts.numpy()
+            return LayerRouting(
+                routed.layer, experts, _NO_SCORES, experts, _NO_SCORES, (), counts, step
+            )
+        experts = choice.experts.numpy().copy()  # the router may use its tensors again
+        weights = choice.weights.float().numpy().copy()
+        ranked, scores = _ranked(choice, self._ranks)
+        forecasts = self._forecasts(routed)
+        return LayerRouting(
+            routed.layer, experts, weights, ranked.numpy(), scores.numpy(), forecasts, counts, step
+        )
+
+    def _forecasts(self, routed: RoutedTokens) -> LazyForecasts | tuple[()]:
+        if self._gates is None:
+            return ()
+        depth = self._gates.depth(routed.layer, self._lookahead)
+        if depth == 0:
+            return ()
+        forecast = self._gates.forecast
+        return LazyForecasts(
+            depth, partial(forecast, routed.layer, depth, self._ranks, routed.residual)
+        )
+
+
+def chosen_by(routing: LayerRouting, like: Choice) -> Choice:
+    """The router output that a replayed routing stands for."""
+    experts = torch.from_numpy(np.ascontiguousarray(routing.experts, dtype=np.int64))
+    weights = torch.from_numpy(np.ascontiguousarray(routing.weights, dtype=np.float32))
+    counts = None if routing.counts is None else torch.from_numpy(routing.counts)
+    return Choice(experts, weights.to(like.weights.dtype), like.scores, like.preference, counts)
+
+
+def _ranked(choice: Choice, ranks: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The chosen experts, then the next best; no expert twice, also with ties."""
+    experts = choice.experts
+    worst = torch.finfo(choice.preference.dtype).min  # excluded groups come before the chosen
+    others = choice.preference.clamp(min=worst)
+    if choice.counts is not None:
+        experts = _without_padding(experts, choice.counts, others)
+    others = others.scatter(1, experts, float("-inf"))
+    following = torch.topk(others, ranks - experts.shape[1], dim=-1).indices
+    experts = torch.cat((experts, following), dim=1)
+    return experts, choice.scores.gather(1, experts)
+
+
+def _without_padding(
+    experts: torch.Tensor, counts: torch.Tensor, preference: torch.Tensor
+) -> torch.Tensor:
+    """[tokens, k] without `UNUSED`: from `counts` on the next best of each token stand there."""
+    top_k = experts.shape[1]
+    used = torch.arange(top_k) < counts[:, None]
+    taken = torch.zeros(preference.shape, dtype=torch.bool)
+    taken[used.nonzero()[:, 0], experts[used]] = True
+    following = torch.topk(preference.masked_fill(taken, float("-inf")), top_k).indices
+    at = (torch.arange(top_k) - counts[:, None]).clamp(min=0)
+    return torch.where(used, experts, following.gather(1, at))

@@ -1,0 +1,163 @@
+"""Puts a decoder together from named tensors: the one place that knows a checkpoint's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.reference import pack_matrices
+from moesaic.models.architecture import Architecture
+from moesaic.models.attention import Attention
+from moesaic.models.decoder import Decoder, Layer
+from moesaic.models.families import RUNNABLE
+from moesaic.models.feed_forward import DenseBlock, GatedMlp, MoeBlock
+from moesaic.models.fused_router import fused_router
+from moesaic.models.grouped_attention import GroupedAttention
+from moesaic.models.latent_attention import LatentAttention, QueryProjection
+from moesaic.models.linear import Linear
+from moesaic.models.norm import RmsNorm
+from moesaic.models.router import Router
+from moesaic.models.tensor_sources import TensorSource
+
+_LATENT_EPS = 1e-6  # of the norms inside latent attention, whatever the config says
+
+
+class DecoderBuilder:
+    """`moe_prefix` gives the name of a decoder layer's routed block, which differs by file."""
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        source: TensorSource,
+        moe_prefix: Callable[[int], str],
+        kernel: str = "auto",
+    ) -> None:
+        self._architecture, self._kernel = architecture, kernel
+        self._source = source
+        self._moe_prefix = moe_prefix
+
+    def build(self) -> Decoder:
+        spec = self._architecture.spec
+        embedding = self._source.tensor(
+            "model.embed_tokens.weight", spec.vocab_size, spec.hidden_size
+        )
+        layers = [self._layer(number) for number in range(spec.num_layers)]
+        norm = self._norm("model.norm", spec.hidden_size)
+        head = embedding
+        if not spec.tied_embeddings:
+            head = self._source.tensor("lm_head.weight", spec.vocab_size, spec.hidden_size)
+        return Decoder(self._architecture, embedding, layers, norm, head)
+
+    def _layer(self, number: int) -> Layer:
+        spec, prefix = self._architecture.spec, f"model.layers.{number}"
+        attention: Attention
+        if spec.latent_attention is None:
+            attention = self._grouped_attention(number, f"{prefix}.self_attn")
+        else:
+            attention = self._latent_attention(number, f"{prefix}.self_attn")
+        norm = self._norm(f"{prefix}.post_attention_layernorm", spec.hidden_size)
+        block: DenseBlock | MoeBlock
+        if number in spec.moe_layers:
+            block = self._routed_block(number, norm)
+        else:
+            network = self._network(f"{prefix}.mlp", self._architecture.dense_shape)
+            block = DenseBlock(norm, network)
+        return Layer(self._norm(f"{prefix}.input_layernorm", spec.hidden_size), attention, block)
+
+    def _grouped_attention(self, number: int, prefix: str) -> GroupedAttention:
+        spec, rule = self._architecture.spec, self._architecture.attention
+        hidden, queries = spec.hidden_size, spec.num_heads * spec.head_dim
+        keys = spec.num_kv_heads * spec.head_dim
+        query_norm = key_norm = None
+        if rule.qk_norm != "none":
+            whole = rule.qk_norm == "projection"
+            query_norm = self._norm(f"{prefix}.q_norm", queries if whole else spec.head_dim)
+            key_norm = self._norm(f"{prefix}.k_norm", keys if whole else spec.head_dim)
+        return GroupedAttention(
+            architecture=self._architecture,
+            layer=number,
+            query=self._linear(f"{prefix}.q_proj", queries, hidden, rule.input_bias),
+            key=self._linear(f"{prefix}.k_proj", keys, hidden, rule.input_bias),
+            value=self._linear(f"{prefix}.v_proj", keys, hidden, rule.input_bias),
+            output=self._linear(f"{prefix}.o_proj", hidden, queries, rule.output_bias),
+            query_norm=query_norm,
+            key_norm=key_norm,
+        )
+
+    def _latent_attention(self, number: int, prefix: str) -> LatentAttention:
+        spec, rule = self._architecture.spec, self._architecture.attention
+        shape = spec.latent_attention
+        assert shape is not None, "the model has latent attention"
+        hidden, heads, rank = spec.hidden_size, spec.num_heads, shape.kv_lora_rank
+        expanded = shape.qk_nope_head_dim + shape.v_head_dim
+        compressed = rank + shape.qk_rope_head_dim
+        expand = self._source.tensor(f"{prefix}.kv_b_proj.weight", heads * expanded, rank)
+        return LatentAttention(
+            architecture=self._architecture,
+            shape=shape,
+            layer=number,
+            query=self._query_projection(prefix, shape.q_lora_rank),
+            compress=self._linear(
+                f"{prefix}.kv_a_proj_with_mqa", compressed, hidden, rule.input_bias
+            ),
+            latent_norm=self._norm(f"{prefix}.kv_a_layernorm", rank, _LATENT_EPS),
+            expand=expand.view(heads, expanded, rank),
+            output=self._linear(
+                f"{prefix}.o_proj", hidden, heads * shape.v_head_dim, rule.output_bias
+            ),
+        )
+
+    def _query_projection(self, prefix: str, rank: int | None) -> QueryProjection:
+        spec, rule = self._architecture.spec, self._architecture.attention
+        hidden, queries = spec.hidden_size, spec.num_heads * spec.head_dim
+        if rank is None:
+            return QueryProjection(self._linear(f"{prefix}.q_proj", queries, hidden, bias=False))
+        return QueryProjection(
+            up=self._linear(f"{prefix}.q_b_proj", queries, rank, bias=False),
+            down=self._linear(f"{prefix}.q_a_proj", rank, hidden, rule.input_bias),
+            norm=self._norm(f"{prefix}.q_a_layernorm", rank, _LATENT_EPS),
+        )
+
+    def _routed_block(self, number: int, norm: RmsNorm) -> MoeBlock:
+        architecture, spec = self._architecture, self._architecture.spec
+        prefix, shared_name = self._moe_prefix(number), RUNNABLE[spec.family].shared_name
+        shared = gate = None
+        if spec.shared_intermediate:
+            shared = self._network(f"{prefix}.{shared_name}", architecture.shared_shape)
+        if architecture.shared_gate:
+            gate = self._linear(f"{prefix}.{shared_name}_gate", 1, spec.hidden_size, bias=False)
+        router = self._router(prefix)
+        layer = spec.moe_layers.index(number)
+        fused = fused_router(layer, norm, router, self._kernel)
+        return MoeBlock(layer, norm, router, shared, gate, fused)
+
+    def _router(self, prefix: str) -> Router:
+        spec, rule = self._architecture.spec, self._architecture.router
+        weight = self._source.tensor(f"{prefix}.gate.weight", spec.num_experts, spec.hidden_size)
+        bias = None
+        if rule.correction_bias:
+            # Scores differ by less than bf16 resolves: stays in fp32, as in the stock model.
+            name = f"{prefix}.gate.e_score_correction_bias"
+            bias = self._source.tensor(name, spec.num_experts, dtype=torch.float32)
+        return Router(rule, weight, bias)
+
+    def _network(self, prefix: str, shape: ExpertShape) -> GatedMlp:
+        wide = (shape.intermediate, shape.hidden)
+        weights = ExpertWeights(
+            gate=self._source.tensor(f"{prefix}.gate_proj.weight", *wide),
+            up=self._source.tensor(f"{prefix}.up_proj.weight", *wide),
+            down=self._source.tensor(f"{prefix}.down_proj.weight", *wide[::-1]),
+        )
+        block = self._source.empty(shape.values)
+        pack_matrices(shape, weights, block)
+        return GatedMlp(shape, block)
+
+    def _linear(self, name: str, out: int, inputs: int, bias: bool) -> Linear:
+        weight = self._source.tensor(f"{name}.weight", out, inputs)
+        return Linear(weight, self._source.tensor(f"{name}.bias", out) if bias else None)
+
+    def _norm(self, name: str, width: int, eps: float | None = None) -> RmsNorm:
+        weight = self._source.tensor(f"{name}.weight", width)
+        return RmsNorm(weight, self._architecture.norm_eps if eps is None else eps)

@@ -1,0 +1,214 @@
+"""Does `moesaic doctor` say what is there, what will be used, and how to get what is missing?"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import refused, run, run_json
+
+from moesaic.cli.info import doctor as doctor_module
+from moesaic.cli.info import environment
+from moesaic.hardware.host import Gpu, Host, NumaNode, this_host
+from moesaic.hardware.machine_reader import load_machine, machine_file
+from moesaic.hardware.machine_writer import save_machine
+from moesaic.kernels.instruction_sets import choose, kernel_description, native
+
+WELL_EQUIPPED = Host(
+    cpu="Intel(R) Xeon(R) Gold",
+    cores=16,
+    isa=("amx_tile", "avx2"),
+    memory_bytes=128_000_000_000,
+    available_bytes=100_500_000_000,
+    huge_pages="madvise",
+    huge_pages_on_request=True,
+    numa_nodes=(NumaNode(0, "0-15", 128_000_000_000),),
+    gpus=(),
+)
+KEYS = {
+    "machine": {
+        *("cpu", "cores", "isa", "memory_bytes", "available_bytes"),
+        *("huge_pages", "huge_pages_on_request", "numa_nodes", "gpus"),
+    },
+    "used": {
+        *("cpu_kernel", "accelerator", "expert_memory_bytes"),
+        *("huge_pages", "machine_description", "packages"),
+    },
+}
+Place = Callable[[Host], None]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """Puts the command on another computer, where this user has a measured machine, a cache,
+    every package and the native kernels."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(environment, "version", lambda package: "1.2.3")
+    if native() is None:
+        monkeypatch.setattr(environment, "choose_kernel", lambda: "amx")
+        monkeypatch.setattr(sys.modules[__name__], "choose", lambda: "amx")
+    save_machine(load_machine("h200-emr16"), machine_file())
+    return lambda host: monkeypatch.setattr(doctor_module, "this_host", lambda: host)
+
+
+def lacks() -> dict[str, dict[str, str]]:
+    return {lack["about"]: lack for lack in run_json("doctor")["missing"]}
+
+
+def test_json_is_one_object_with_stable_keys(place: Place) -> None:
+    place(replace(WELL_EQUIPPED, gpus=(Gpu("NVIDIA H200", "0000:41:00.0"),)))
+    output = run_json("doctor")
+    assert set(output) == {"machine", "used", "missing"}
+    assert {part: set(output[part]) for part in KEYS} == KEYS
+    assert output["machine"]["gpus"] == [{"name": "NVIDIA H200", "bus": "0000:41:00.0"}]
+    assert output["used"]["accelerator"] is None, "a GPU is found, not used"
+    assert output["used"]["machine_description"] == str(machine_file())
+
+
+def test_words_for_a_machine_that_has_everything(place: Place) -> None:
+    place(WELL_EQUIPPED)
+    said = run("doctor").out
+    titles = ("What this machine has", "What will be used", "What is missing")
+    assert [line for line in said.splitlines() if line in titles] == list(titles)
+    for part in (
+        "Intel(R) Xeon(R) Gold, 16 usable cores",
+        "amx_tile avx2",
+        "128.0 GB, available now 100.5 GB",
+        kernel_description(choose()),
+        "--accelerator emulated",
+        "torch 1.2.3",
+        str(machine_file()),
+    ):
+        assert part in said
+    assert said.endswith("What is missing\n  nothing\n")
+
+
+def test_this_computer_is_described_as_it_is() -> None:
+    output: dict[str, Any] = run_json("doctor")
+    host = asdict(this_host())
+    steady = ("cpu", "cores", "memory_bytes", "huge_pages", "huge_pages_on_request")
+    assert [output["machine"][key] for key in steady] == [host[key] for key in steady]
+    scipy = pytest.importorskip("scipy")
+    assert output["used"]["packages"]["scipy"] == scipy.__version__
+
+
+def test_nothing_known_is_said_in_words_too(place: Place, tmp_path: Path) -> None:
+    place(this_host(tmp_path / "absent"))
+    said = run("doctor").out
+    assert "of unknown make" in said
+    assert "an unknown amount, available now an unknown amount" in said
+    assert "None" not in said
+    assert lacks() == {}
+
+
+@pytest.mark.parametrize(
+    ("package", "remedy"),
+    [
+        ("torch", "pip install 'moesaic[engine]'"),
+        ("tokenizers", "pip install 'moesaic[engine]'"),
+        ("jinja2", "pip install jinja2"),
+        ("matplotlib", "pip install 'moesaic[plot]'"),
+        ("scipy", "pip install 'moesaic[optimal]'"),
+        ("safetensors", None),  # nothing here needs it
+    ],
+)
+def test_a_missing_package(
+    place: Place, monkeypatch: pytest.MonkeyPatch, package: str, remedy: str | None
+) -> None:
+    def version(name: str) -> str:
+        if name == package:
+            raise PackageNotFoundError(name)
+        return "1.2.3"
+
+    place(WELL_EQUIPPED)
+    monkeypatch.setattr(environment, "version", version)
+    output = run_json("doctor")
+    assert output["used"]["packages"][package] is None
+    assert output["used"]["cpu_kernel"] == (None if package == "torch" else choose())
+    assert [lack["remedy"] for lack in output["missing"]] == ([] if remedy is None else [remedy])
+    said = run("doctor").out
+    assert f"{package} 1.2.3" not in said
+    assert remedy is None or f"    -> {remedy}\n" in said
+
+
+def test_a_machine_that_was_never_measured(place: Place) -> None:
+    place(WELL_EQUIPPED)
+    machine_file().unlink()
+    assert lacks()["profile"]["remedy"] == "run `moesaic profile`"
+    assert run_json("doctor")["used"]["machine_description"] is None
+
+
+def test_a_broken_description_is_reported(place: Place) -> None:
+    place(WELL_EQUIPPED)
+    machine_file().write_text(machine_file().read_text().replace("value = 54.0", "value = -54.0"))
+    lack = lacks()["profile"]
+    assert "pcie.bandwidth_gb_s: expected a number above 0" in lack["what"]
+    assert "moesaic profile" in lack["remedy"]
+    assert run_json("doctor")["used"]["machine_description"] is None
+
+
+def test_huge_pages_switched_off(place: Place) -> None:
+    place(replace(WELL_EQUIPPED, huge_pages="never", huge_pages_on_request=False))
+    assert "echo madvise | sudo tee /sys/kernel/mm" in lacks()["huge-pages"]["remedy"]
+    assert run_json("doctor")["used"]["huge_pages"] is False
+    place(replace(WELL_EQUIPPED, huge_pages_on_request=False))
+    assert "for this process" in lacks()["huge-pages"]["what"]
+
+
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "NUMBA_CACHE_DIR"])
+def test_a_cache_that_cannot_be_written(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """A file stands where the folder should be: even root cannot write there."""
+    place(WELL_EQUIPPED)
+    assert lacks() == {}
+    in_the_way = tmp_path / "file"
+    in_the_way.touch()
+    monkeypatch.setenv(variable, str(in_the_way))
+    assert str(in_the_way) in lacks()["compiled-cache"]["what"]
+
+
+def test_the_cache_is_where_compiled_policies_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from moesaic.policies import compiled
+
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = Path(compiled._cache_folder.__wrapped__())
+    assert kept.parent == environment.compiled_folder()
+
+
+def test_looking_loads_none_of_the_packages_and_leaves_nothing(tmp_path: Path) -> None:
+    code = (
+        "import sys; from moesaic.cli.main import app\n"
+        "app.main(['doctor'], standalone_mode=False)\n"
+        "print('loaded:', *sys.modules)"
+    )
+    places = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": "", "XDG_CACHE_HOME": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=os.environ | places,
+    )
+    loaded = set(done.stdout.rsplit("loaded:", 1)[1].split())
+    assert "moesaic.cli.info.doctor" in loaded
+    assert not loaded & {*environment.PACKAGES, "numba"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_usage_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "moesaic doctor --help" in refused(monkeypatch, capsys, "doctor", "nurse")

@@ -1,0 +1,231 @@
+"""Does `moesaic plan` say what a model would need and how fast it would be, or why not?"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import refused, run, run_json
+
+from moesaic.cli.study import plan as plan_module
+from moesaic.core.units import GB
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.memory.memory_plan import plan_memory
+from moesaic.hardware.host import this_host
+from moesaic.hardware.machine_reader import load_machine, machine_file
+from moesaic.hardware.machine_writer import save_machine
+from moesaic.lab.speed_estimate import estimate_speed, simulated
+from moesaic.model_info.model_zoo import load_model
+from moesaic.policies.policy_set import PolicySet, with_options
+
+OLMOE, A6000 = ("plan", "olmoe-1b-7b"), ("--machine", "a6000-xeon5220r")
+EMULATED = ("--accelerator", "emulated")
+CONFIG = {
+    "model_type": "mixtral",
+    "num_hidden_layers": 2,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "vocab_size": 100,
+    "tie_word_embeddings": False,
+}
+
+
+@pytest.fixture(autouse=True)
+def unmeasured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody ran `moesaic profile` here."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def measure_as(name: str) -> None:
+    save_machine(load_machine(name), machine_file())
+
+
+def planned(memory_gb: float, **fields: Any) -> dict[str, int]:
+    plan = plan_memory(
+        load_model("olmoe-1b-7b"), with_options(EngineSettings(), fields), round(memory_gb * GB)
+    )
+    return {part.name: part.bytes for part in plan.parts}
+
+
+def test_json_has_the_plan_and_stable_keys() -> None:
+    output = run_json(*OLMOE, *EMULATED, "--cache-ratio", 0.5, "--memory", 64)
+    assert set(output) == {
+        *("model", "dtype", "expert_dtype", "accelerator", "policies", "capacity", "parts"),
+        *("main_bytes", "available_bytes", "accelerator_bytes", "accelerator_limit_bytes"),
+        *("memory_of", "speed"),
+    }
+    parts = {part["name"]: part["bytes"] for part in output["parts"]}
+    assert parts == planned(64, accelerator="emulated", cache_ratio=0.5)
+    assert output["capacity"] == {"slots": 512, "sequences": 8, "length": 4096, "cache_ratio": 0.5}
+    assert output["available_bytes"] == 64 * GB
+    assert output["main_bytes"] == sum(parts.values()) <= 64 * GB
+
+
+def test_tables_show_every_part_and_the_capacity() -> None:
+    said = run(*OLMOE, *EMULATED, "--gpu-memory", 6, "--memory", 64).out
+    sizes = planned(64, accelerator="emulated", gpu_memory_gb=6.0)
+    for name, size in sizes.items():
+        row = next(line for line in said.splitlines() if f" {name} " in line)
+        assert f" {size / GB:.3f} " in row
+    assert "of 64.000 given by --memory" in said
+    assert "of 6.000 allowed" in said
+    assert "best-split + two-speed + impact" in said
+    assert "main + accelerator" in said
+
+
+def test_a_machine_that_was_not_measured_is_not_predicted() -> None:
+    assert run_json(*OLMOE, "--memory", 64)["speed"]["machine"] is None
+    said = run(*OLMOE, "--memory", 64).out
+    assert "run `moesaic profile`, or name another with --machine" in said
+
+
+def test_memory_is_what_is_available_here(tmp_path: Path) -> None:
+    available = this_host().available_bytes
+    assert available is not None
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    output = run_json("plan", tmp_path)
+    assert output["memory_of"] == "available here"
+    assert output["available_bytes"] == pytest.approx(available, rel=0.2)
+
+
+@pytest.mark.parametrize("named", [(), ("--machine", "this")])
+def test_the_measured_machine_is_predicted(named: tuple[str, ...]) -> None:
+    measure_as("h200-emr16")
+    output = run_json(*OLMOE, "--memory", 64, *named)
+    speed = output["speed"]
+    assert speed["machine"] == "h200-emr16"
+    assert output["memory_of"] == "given by --memory"
+    assert 0 < speed["decode"]["tokens_per_s"] < speed["prefill"]["tokens_per_s"]
+    assert speed["prefill"]["tokens_per_step"] == 512
+
+
+def test_another_machine_is_planned_within_its_own_memories() -> None:
+    a6000 = load_machine("a6000-xeon5220r")
+    output = run_json("plan", "qwen3-30b-a3b", *A6000, *EMULATED)
+    assert output["available_bytes"] == a6000.cpu.memory_gb * GB
+    assert output["accelerator_limit_bytes"] == a6000.gpu.memory_gb * GB
+    assert output["accelerator_bytes"] <= a6000.gpu.memory_gb * GB
+    assert output["capacity"]["slots"] > 0
+    assert output["speed"]["decode"]["hit_rate"] > output["capacity"]["cache_ratio"] - 0.1
+    text = run("plan", "qwen3-30b-a3b", *A6000, *EMULATED).out
+    assert f"{output['speed']['decode']['tokens_per_s']:.1f} tokens/s" in text
+
+
+def test_more_slots_are_faster_and_so_is_a_faster_link() -> None:
+    def per_s(*words: object) -> float:
+        output = run_json("plan", "deepseek-v2-lite", *A6000, *EMULATED, *words)
+        return float(output["speed"]["decode"]["tokens_per_s"])
+
+    few, many = per_s("--cache-ratio", 0.1), per_s("--cache-ratio", 0.8)
+    assert few < many
+    slow = per_s("--cache-ratio", 0.1, "--system", "adapmoe", "--link-bandwidth", 2)
+    assert slow < per_s("--cache-ratio", 0.1, "--system", "adapmoe", "--link-bandwidth", 50)
+
+
+def test_without_an_accelerator_the_simulated_gpu_is_idle() -> None:
+    """The link moves nothing, and attention is the CPU's; of the machine we run on, `gpu` is
+    the device of attention."""
+    spec, settings = load_model("olmoe-1b-7b"), EngineSettings()
+    machine = load_machine("a6000-xeon5220r")
+    plan = plan_memory(spec, settings, 64 * GB)
+    found = estimate_speed(spec, settings, plan, machine)
+    for result in (found.decode, found.prefill):
+        assert result.bytes_moved == 0
+        assert result.utilization["gpu"] < 0.05
+    here = simulated(spec, settings, plan, machine, "decode", measured=True)
+    assert str(here.policies.schedule) == "static-experts"
+    assert here.slots == 0
+
+
+def test_a_prediction_has_the_policies_and_slots_of_the_plan() -> None:
+    spec = load_model("olmoe-1b-7b")
+    policies = PolicySet.of(
+        schedule="threshold", prefill_schedule="gpu-only", cache="pinned:pool=global",
+        prefetch="none", promote=False,
+    )  # fmt: skip
+    settings = EngineSettings(
+        policies, accelerator="emulated", gpu_memory_gb=5.0, expert_dtype="int8"
+    )
+    plan = plan_memory(spec, settings, 64 * GB)
+    machine = load_machine("a6000-xeon5220r")
+    decode = simulated(spec, settings, plan, machine, "decode", measured=True)
+    prefill = simulated(spec, settings, plan, machine, "prefill", measured=True)
+    assert decode.policies == prefill.policies == policies
+    assert str(policies.schedule_for("prefill")) == "gpu-only"
+    assert decode.slots == plan.capacity.slots > 0
+    assert (decode.expert_dtype, decode.dense_dtype) == ("int8", "bf16")
+    assert prefill.tokens == min(settings.max_step_tokens, plan.capacity.length)
+
+
+def test_no_prediction_is_no_reason_to_refuse_a_plan() -> None:
+    """Packaged machines state no rate for fp32."""
+    output = run_json(*OLMOE, *A6000, "--dtype", "fp32")
+    assert "no matmul rate for 'fp32'" in output["speed"]["reason"]
+    assert output["dtype"] == "fp32"
+    assert "Speed is not predicted: " in run(*OLMOE, *A6000, "--dtype", "fp32").out
+
+
+def test_a_model_directory_is_planned_without_its_weights(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    for path in (tmp_path, tmp_path / "config.json"):
+        output = run_json("plan", path, "--memory", 1)
+        assert output["model"] == tmp_path.name
+        assert output["capacity"]["length"] == CONFIG["max_position_embeddings"]
+
+
+MISTAKES = [
+    (("mixtral-8x7b", "--memory", 22), "routed experts 90.20 GB (256 in bf16)"),
+    (("olmoe-1b-7b", "--memory", 22, "--max-model-len", 9999), "at most 4096"),
+    (("olmoe-1b-7b", "--memory", 22, "--schedule", "gpu-only"), "there is none"),
+    (("olmoe-1b-7b", "--memory", 22, *EMULATED, "--gpu-memory", 0.1), "Use --gpu-memory "),
+    (("olmoe-1b-7b", "--memory", 0), "--memory is 0 GB"),
+    (("olmoe-1b-7b", "--memory", "inf"), "must be finite"),
+    (("olmoe-1b-7b", "--memory", 22, "--machine", "a6000"), "Did you mean 'a6000-xeon5220r'?"),
+    (("olmoe-1b-7b", "--machine", "this"), "run `moesaic profile` first"),
+    (("olmoe", "--memory", 22), "Did you mean 'olmoe-1b-7b'?"),
+    (("absent/config.json",), "there is none here"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), MISTAKES, ids=lambda value: str(value)[:50])
+def test_a_mistake_is_one_line(
+    words: tuple[object, ...],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert message in refused(monkeypatch, capsys, "plan", *words)
+
+
+def test_unknown_memory_must_be_given(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = replace(this_host(), available_bytes=None)
+    monkeypatch.setattr("moesaic.hardware.host.this_host", lambda: host)
+    assert "say it with --memory GB" in refused(monkeypatch, capsys, *OLMOE)
+    assert plan_module._memory(3.0, None).bytes == 3 * GB
+
+
+@pytest.mark.parametrize("words", [("--help",), ("olmoe-1b-7b", "--memory", "64")], ids=str)
+def test_neither_help_nor_a_plan_waits_for_torch(words: tuple[str, ...]) -> None:
+    code = (
+        "import sys; from moesaic.cli.main import app\n"
+        f"app.main(['plan', *{words!r}], standalone_mode=False)\n"
+        "print('loaded:', *sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    loaded = set(done.stdout.rsplit("loaded:", 1)[1].split())
+    assert "moesaic.cli.study.plan" in loaded
+    assert "torch" not in loaded
+    if "--help" in words:
+        assert not loaded & {"numpy", "numba", "rich"}

@@ -1,0 +1,168 @@
+"""Does the brain hear what the routers said, and what the later gates would say?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import stock
+from moesaic.machines.real.routing_adapter import RoutingAdapter
+from moesaic.models.expert_service import RoutedTokens
+from moesaic.models.gate_bank import GateBank
+from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.router import Choice
+from moesaic.models.token_batch import Segment
+from real_runs import PROMPT, Loaded, loaded
+
+ROUNDING = 1e-5  # the bank multiplies gates and norms beforehand: fp32 rounds differently there
+
+
+def first_routed(model: Loaded) -> RoutedTokens:
+    """The prompt at the first router."""
+    cache = ContiguousCache(model.spec, 1, 64, torch.float32)
+    with torch.inference_mode():
+        return next(
+            model.decoder.forward_by_layer(torch.tensor(PROMPT), [Segment(0, len(PROMPT))], cache)
+        )
+
+
+def ranks_of(model: Loaded) -> int:
+    return min(2 * model.spec.top_k, model.spec.num_experts)
+
+
+@pytest.mark.parametrize("name", stock.ALL)
+def test_forecasts_rank_as_the_layers_own_gates(name: str) -> None:
+    model = loaded(name)
+    bank, ranks = model.decoder.gate_bank(), ranks_of(model)
+    stream = first_routed(model).residual
+    depth = bank.depth(0, wanted=10)
+    assert depth == model.spec.num_moe_layers - 1
+    if not depth:
+        return
+    with torch.inference_mode():
+        forecasts = bank.forecast(0, depth, ranks, stream)
+    assert [forecast.layer for forecast in forecasts] == list(range(1, depth + 1))
+    for forecast in forecasts:
+        choice = model.decoder.gate(forecast.layer, stream)
+        ranked = torch.from_numpy(forecast.ranked)
+        best = choice.preference.topk(ranks).values
+        torch.testing.assert_close(
+            choice.preference.gather(1, ranked), best, atol=ROUNDING, rtol=0, msg="another order"
+        )
+        scores = choice.scores.gather(1, ranked).numpy()
+        np.testing.assert_allclose(forecast.scores, scores, atol=ROUNDING)
+        k = model.spec.top_k
+        same = (ranked[:, :k].sort().values == choice.experts.sort().values).all(dim=1)
+        gap = choice.preference.topk(min(k + 1, model.spec.num_experts)).values
+        clear = (gap[:, k - 1] - gap[:, -1] > ROUNDING) | (k == model.spec.num_experts)
+        assert clear.any()
+        assert same[clear].all()
+
+
+def test_forecasts_are_made_when_looked_at_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = loaded("olmoe")
+    asked: list[int] = []
+    forecast = GateBank.forecast
+
+    def counted(bank: GateBank, layer: int, *args: Any) -> Any:
+        asked.append(layer)
+        return forecast(bank, layer, *args)
+
+    monkeypatch.setattr(GateBank, "forecast", counted)
+    translator = RoutingAdapter(ranks_of(model), model.decoder.gate_bank(), lookahead=3)
+    with torch.inference_mode():
+        routing = translator.routing(first_routed(model))
+        assert len(routing.forecasts) == 2, "there are no more layers"
+        assert not asked
+        assert routing.forecasts[0].layer == 1
+        assert routing.forecasts[1].layer == 2
+    assert asked == [0]
+
+
+def test_without_gates_or_later_layers_there_are_no_forecasts() -> None:
+    model = loaded("olmoe")
+    routed, ranks = first_routed(model), ranks_of(model)
+    assert len(RoutingAdapter(ranks).routing(routed).forecasts) == 0
+    last = routed._replace(layer=2)
+    with_gates = RoutingAdapter(ranks, model.decoder.gate_bank(), lookahead=3)
+    assert len(with_gates.routing(last).forecasts) == 0
+
+
+def test_where_every_expert_is_chosen_later_layers_are_forecast_all_the_same() -> None:
+    model = loaded("mixtral-every-expert")
+    translator = RoutingAdapter(ranks_of(model), model.decoder.gate_bank(), lookahead=3)
+    with torch.inference_mode():
+        routing = translator.routing(first_routed(model))
+        assert [forecast.layer for forecast in routing.forecasts] == [1, 2]
+
+
+@pytest.mark.parametrize("name", stock.ALL)
+def test_ranked_experts_are_the_chosen_ones_then_others_and_none_twice(name: str) -> None:
+    model = loaded(name)
+    routed, ranks = first_routed(model), ranks_of(model)
+    routing = RoutingAdapter(ranks).routing(routed)
+    k = model.spec.top_k
+    assert routing.experts.tolist() == routed.choice.experts.tolist()
+    assert routing.ranked[:, :k].tolist() == routing.experts.tolist()
+    assert routing.ranked.shape == routing.scores.shape == (len(PROMPT), ranks)
+    assert_no_repetition(routing.ranked)
+    scores = routed.choice.scores.gather(1, torch.from_numpy(routing.ranked))
+    np.testing.assert_array_equal(routing.scores, scores.numpy())
+    preference = routed.choice.preference.gather(1, torch.from_numpy(routing.ranked))
+    assert (preference.clamp(min=-1e30).diff(dim=1) <= 0).all(), "best first"
+
+
+@pytest.mark.parametrize("tied", [0.0, 0.125, float("-inf")])
+def test_ties_never_bring_an_expert_twice(tied: float) -> None:
+    """All experts score the same, or all but a few are excluded."""
+    preference = torch.full((4, 8), tied)
+    preference[1, 3:5] = 0.5
+    scores = torch.full((4, 8), 0.125)
+    weights, experts = preference.topk(3)
+    choice = Choice(experts, weights, scores, preference)
+    stream = torch.zeros((4, 2))
+    for ranks in range(3, 9):
+        routing = RoutingAdapter(ranks).routing(RoutedTokens(0, stream, stream, choice))
+        assert routing.ranked.shape == (4, ranks)
+        assert_no_repetition(routing.ranked)
+        assert routing.ranked[:, :3].tolist() == experts.tolist()
+
+
+@pytest.mark.parametrize("tied", [0.0, float("-inf")])
+def test_what_tokens_do_not_use_is_ranked_as_the_router_has_it(tied: float) -> None:
+    """The second token uses one of three experts, the third two; the last five are tied."""
+    preference = torch.full((3, 8), tied)
+    preference[:, :3] = torch.tensor([[0.3, 0.5, 0.2], [0.1, 0.2, 0.3], [0.3, 0.2, 0.1]])
+    scores = torch.arange(24.0).view(3, 8)
+    experts = torch.tensor([[1, 0, 2], [2, -1, -1], [0, 1, -1]])
+    counts = torch.tensor([3, 1, 2])
+    choice = Choice(experts, torch.zeros(3, 3), scores, preference, counts)
+    stream = torch.zeros((3, 2))
+    for ranks in range(3, 9):
+        routing = RoutingAdapter(ranks).routing(RoutedTokens(0, stream, stream, choice), step=5)
+        assert routing.step == 5
+        assert routing.experts.tolist() == experts.tolist()
+        assert routing.counts is not None
+        assert routing.counts.tolist() == [3, 1, 2]
+        assert routing.ranked[:, :3].tolist() == [[1, 0, 2], [2, 1, 0], [0, 1, 2]]
+        assert_no_repetition(routing.ranked)
+        expected = np.take_along_axis(scores.numpy(), routing.ranked, axis=1)
+        np.testing.assert_array_equal(routing.scores, expected)
+    untold = RoutingAdapter(0).routing(RoutedTokens(0, stream, stream, choice), step=5)
+    assert (untold.step, untold.used().tolist()) == (5, [1, 0, 2, 2, 0, 1])
+
+
+def test_without_slots_a_routing_has_only_the_chosen() -> None:
+    routed = first_routed(loaded("olmoe"))
+    routing = RoutingAdapter(0).routing(routed)
+    assert routing.ranked is routing.experts
+    np.testing.assert_array_equal(routing.experts, routed.choice.experts.numpy())
+    assert routing.weights.size == routing.scores.size == 0, "weights are not needed"
+
+
+def assert_no_repetition(ranked: Any) -> None:
+    ordered = np.sort(ranked, axis=1)
+    assert (ordered[:, 1:] != ordered[:, :-1]).all(), "an expert is ranked twice"
