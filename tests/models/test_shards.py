@@ -86,7 +86,7 @@ def test_a_header_that_contradicts_itself(fields: object, said: str, tmp_path: P
 
 
 def test_a_tensor_of_a_precision_we_do_not_read_is_listed(tmp_path: Path) -> None:
-    """It may be one that nobody wants."""
+    """It may be a tensor that is not read."""
     fields = {"a": {"dtype": "I8", "shape": [8], "data_offsets": [0, 8]}}
     with_header(tmp_path / "model.safetensors", fields)
     checkpoint = Checkpoint(tmp_path)

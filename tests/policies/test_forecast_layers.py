@@ -33,7 +33,7 @@ def _forecast(layer: int, rows: Sequence[Sequence[int]]) -> Forecast:
 @pytest.mark.parametrize("distance", [1, 2])
 def test_all_tokens_of_a_forecast_protect_their_experts(distance: int) -> None:
     """Three tokens with two experts each. 1 is worth nothing and named by the last token only; 0
-    is worth something and named by nobody, so it goes."""
+    is worth something and in no forecast, so it is evicted."""
     brain = _brain("impact:lookahead=2", slots=6)
     brain.cache.values[distance] = [5, 0, 0, 0, 0, 0]
     named = _forecast(distance, [[3, 4], [3, 4], [3, 1]])

@@ -39,7 +39,7 @@ def _prepared(
 def test_so_many_predictions_are_expected_to_be_wrong_and_missing(
     trust: float, miss_rate: float, surprises: int
 ) -> None:
-    """Of four; those with the fewest tokens, and nobody proposes them."""
+    """Of four; those with the fewest tokens, and they are not proposed."""
     table, _ = _prepared(trust, miss_rate)
     assert table[READY].tolist() == [0] * (4 - surprises) + [ABSENT] * surprises
     assert not table[CANDIDATE].any()

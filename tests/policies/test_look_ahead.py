@@ -50,9 +50,9 @@ def _ids(moves: Sequence[Move]) -> list[tuple[int, int]]:
     return [(move.layer, move.expert) for move in moves]
 
 
-def test_promotions_go_best_first_while_somebody_is_worth_less() -> None:
+def test_promotions_go_best_first_while_a_resident_is_worth_less() -> None:
     """The routing adds 1 to 3, 4 and 5, which are then worth 4, 6 and 3: 4 takes the place of 0,
-    and 3 that of nobody, for 1 is worth more."""
+    and 3 takes no slot, for 1 is worth more."""
     brain = _brain(slots=6)
     _worth(brain, 0, [1, 5, 0, 3, 5, 2])
     plan = brain.plan(routing_of(0, [[3], [4], [5]]), _view([(0, 0), (0, 1)], 6))
@@ -60,7 +60,7 @@ def test_promotions_go_best_first_while_somebody_is_worth_less() -> None:
     assert plan.background == (Move(0, 4, ExpertId(0, 0)),)
 
 
-def test_with_admission_always_promotions_stop_when_nobody_is_left() -> None:
+def test_with_admission_always_promotions_stop_when_no_victim_is_left() -> None:
     brain = _brain(slots=6, cache="lfu:admission=always")
     _worth(brain, 0, [1, 9, 0, 3, 5, 2])
     plan = brain.plan(routing_of(0, [[3], [4], [5]]), _view([(0, 0), (0, 1)], 6))
@@ -121,7 +121,7 @@ def _forecast(layer: int, *experts: int) -> Forecast:
 
 
 @pytest.mark.parametrize("prefetch", ["next-layer", "impact"])
-def test_a_prefetch_evicts_nobody_the_forecast_names(prefetch: str) -> None:
+def test_a_prefetch_evicts_no_expert_of_the_forecast(prefetch: str) -> None:
     """Layer 1 has two slots. 0 is worth nothing but is forecast, so 1 has to go."""
     brain = _brain(slots=6, prefetch=prefetch, promote=False)
     _worth(brain, 1, [0, 5, 0, 0, 0, 0])
@@ -132,7 +132,7 @@ def test_a_prefetch_evicts_nobody_the_forecast_names(prefetch: str) -> None:
 
 @pytest.mark.parametrize("prefetch", ["next-layer", "impact"])
 def test_proposals_without_a_slot_are_dropped(prefetch: str) -> None:
-    """All that lies in layer 1 is forecast, too: nobody can go."""
+    """All that lies in layer 1 is forecast, too: no victim is left."""
     brain = _brain(slots=3, prefetch=prefetch, promote=False)
     routing = routing_of(0, [[2, 3]], forecasts=(_forecast(1, 0, 4),))
     assert brain.plan(routing, _view([(1, 0)], 3)).background == ()
