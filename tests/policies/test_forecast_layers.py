@@ -57,3 +57,32 @@ def test_where_the_body_has_no_forecasts_predictions_are_used(prefetch: str) -> 
         plan = brain.plan(routing_of(0, [list(before)]), view)
         assert sorted((m.layer, m.expert) for m in plan.background) == [(1, e) for e in after]
         assert brain.forecast_accuracy[0] > 0.5
+
+
+def test_loads_count_over_all_tokens_of_a_later_layer() -> None:
+    """Layer 3 of four: five experts, of which 3 has two tokens (the last token's too) and goes
+    first; the others are alike and follow by order. Layer 2 has all it needs."""
+    model = small_model(layers=4, experts=6, top_k=2)
+    physics = stated_physics(lambda t: 10, lambda t: 400 * t, transfer=100, model=model)
+    brain = make_brain(
+        model,
+        exact_belief(physics),
+        24,
+        "static-experts",
+        "lfu",
+        "impact:lookahead=2",
+        promote=False,
+    )
+    forecasts = (_forecast(2, [[2, 5]] * 3), _forecast(3, [[0, 1], [2, 3], [4, 3]]))
+    routing = routing_of(1, [[0, 1], [0, 1], [0, 1]], forecasts=forecasts)
+    plan = brain.plan(routing, view_of([(2, 2), (2, 5)], 24, layers=4))
+    assert [(m.layer, m.expert) for m in plan.background] == [(3, 3), (3, 0), (3, 1), (3, 2)]
+
+
+@pytest.mark.parametrize("prefetch", ["next-layer", "impact:lookahead=1"])
+def test_after_the_last_layer_nothing_is_prefetched(prefetch: str) -> None:
+    """What was forecast for it before is over."""
+    brain, view = _brain(prefetch, slots=18), view_of([], 18)
+    forecast = _forecast(2, [[4, 5]])
+    assert brain.plan(routing_of(1, [[0, 1]], forecasts=(forecast,)), view).background
+    assert brain.plan(routing_of(2, [[0, 1]]), view).background == ()

@@ -67,6 +67,13 @@ def test_with_admission_always_promotions_stop_when_no_victim_is_left() -> None:
     assert plan.background == (Move(0, 4, ExpertId(0, 0)), Move(0, 3, ExpertId(0, 1)))
 
 
+def test_promotions_that_are_worth_the_same_keep_the_order_of_the_cpus_queue() -> None:
+    brain = _brain(slots=18)
+    plan = brain.plan(routing_of(0, [[3], [4], [5]]), _view([], 18))
+    assert plan.queues["cpu"] == (5, 4, 3)
+    assert _ids(plan.background) == [(0, 5), (0, 4), (0, 3)]
+
+
 def test_what_is_under_way_or_there_is_not_promoted() -> None:
     """Experts of this layer, 3 by number, and of another, 4 by the same number as one here."""
     brain = _brain(slots=18)
