@@ -70,11 +70,21 @@ def test_who_is_under_way_will_be_there() -> None:
     assert table[READY].tolist() == [0, ABSENT, 0, 0]
 
 
-def test_proposals_arrive_one_transfer_after_the_other() -> None:
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        ((1.0, 0.5), [[0, 4], [1, 1], [1, 2]]),
+        ((0.25, 0.5), [[1, 1], [1, 2]]),  # 25 against 75; then layer 0 has started
+        ((1.0, 0.0), [[0, 4]]),
+    ],
+)
+def test_proposals_arrive_one_transfer_after_the_other(
+    weights: tuple[float, float], expected: list[list[int]]
+) -> None:
     """Static experts: what is there when the layer starts saves the CPU's 50 a token, what comes
     later saves nothing. The link is free at 10 and takes 100: arrivals at 110, 210 and 310. Layer
     0 (from 200 on) gets one of its two, the one with more tokens, layer 1 (from 1000 on) both;
-    impacts 100 and 150, 50; those of layer 1 count half: 75 and 25."""
+    impacts 100 there, 150 and 50 here, times the layers' weights."""
     work = work_of([3, 2, 1], [ABSENT] * 3, lambda t: 1, lambda t: 50 * t, transfer=100)
     layers = np.zeros((2, 4, 6), dtype=np.int64)
     for at, experts, loads in ((0, [4, 5], [2, 1]), (1, [1, 2], [3, 1])):
@@ -90,8 +100,8 @@ def test_proposals_arrive_one_transfer_after_the_other() -> None:
         np.array([200, 1000]),
         10,
         np.zeros(5, dtype=np.int64),
-        np.array([1.0, 0.5]),
+        np.array(weights),
         np.zeros((4, 6), dtype=np.int64),
         picks,
     )
-    assert picks[:count].tolist() == [[0, 4], [1, 1], [1, 2]]
+    assert picks[:count].tolist() == expected
