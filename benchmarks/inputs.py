@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import perf_counter_ns
 
 import numpy as np
 
 from moesaic.core.layer_plan import LayerPlan, Move
-from moesaic.core.routing import LayerRouting
+from moesaic.core.routing import Forecast, LayerRouting
 from moesaic.core.view import View
 from moesaic.hardware.machine_reader import load_machine
 from moesaic.lab.simulate.settings import Settings
@@ -65,6 +66,7 @@ class _Timed:
 
     def __init__(self, brain: Brain) -> None:
         self._brain, self.learn = brain, brain.learn
+        self.wants_forecasts = brain.wants_forecasts
         self.deciding_us: list[float] = []
         self.looking_us: list[float] = []
 
@@ -74,8 +76,8 @@ class _Timed:
         self.deciding_us.append((perf_counter_ns() - start) / 1000)
         return plan
 
-    def look_ahead(self) -> tuple[Move, ...]:
+    def look_ahead(self, forecasts: Sequence[Forecast] = ()) -> tuple[Move, ...]:
         start = perf_counter_ns()
-        background = self._brain.look_ahead()
+        background = self._brain.look_ahead(forecasts)
         self.looking_us.append((perf_counter_ns() - start) / 1000)
         return background

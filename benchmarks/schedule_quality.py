@@ -1,7 +1,8 @@
 """How far from the exact optimum schedules are: `python -m benchmarks.schedule_quality`.
 
-Random layers of up to ten active experts, some cached, one perhaps under way, devices and link
-perhaps busy, with costs from GPU-bound to link-bound; believed makespan over the optimal one."""
+Random layers of up to ten active experts and of eleven to fourteen, some cached, one perhaps under
+way, devices and link perhaps busy, with costs from GPU-bound to link-bound; believed makespan over
+the optimal one."""
 
 from __future__ import annotations
 
@@ -15,11 +16,12 @@ from moesaic.policies.schedule import schedules
 from moesaic.policies.schedule.base import Work
 
 LAYERS = 3000
+SIZES = {"1 to 10 experts": (1, 10), "11 to 14 experts": (11, 14)}
 NAMES = ("best-split", "hybrid", "threshold", "gpu-only", "static-experts")
 
 
-def random_layer(rng: np.random.Generator) -> Work:
-    n, max_load = int(rng.integers(1, 11)), int(rng.choice([1, 8, 60]))
+def random_layer(rng: np.random.Generator, least: int = 1, largest: int = 10) -> Work:
+    n, max_load = int(rng.integers(least, largest + 1)), int(rng.choice([1, 8, 60]))
     loads = -np.sort(-rng.integers(1, max_load + 1, n))
     ready = np.where(rng.random(n) < rng.random(), 0, -1)
     belief = random_belief(rng, max_load)
@@ -49,26 +51,31 @@ def random_belief(rng: np.random.Generator, max_load: int) -> Belief:
     return Belief(tables, int(rng.integers(0, 60)), int(rng.integers(1, 121)))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
+def measured(size: str) -> list[dict[str, object]]:
     rng = np.random.default_rng(0)
-    layers = [random_layer(rng) for _ in range(LAYERS)]
+    layers = [random_layer(rng, *SIZES[size]) for _ in range(LAYERS)]
     best = np.array([schedules.create("optimal").assign(work).believed_ns for work in layers])
-    rows = []
+    rows: list[dict[str, object]] = []
     for name in NAMES:
         schedule = schedules.create(name)
         ratio = np.array([schedule.assign(work).believed_ns for work in layers]) / best
         worst = {"mean": ratio.mean(), "p99": np.percentile(ratio, 99), "max": ratio.max()}
-        rows.append({"schedule": name, **{k: float(v) for k, v in worst.items()}})
+        rows.append({"layers": size, "schedule": name, **{k: float(v) for k, v in worst.items()}})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    rows = [row for size in SIZES for row in measured(size)]
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return
     for row in rows:
         print(
-            f"{row['schedule']:16} mean {row['mean']:.4f}  p99 {row['p99']:.3f}  "
-            f"max {row['max']:.3f}  times the optimum"
+            f"{row['layers']:16}  {row['schedule']:14}  mean {row['mean']:.4f}  "
+            f"p99 {row['p99']:.3f}  max {row['max']:.3f}  times the optimum"
         )
 
 

@@ -64,6 +64,19 @@ def test_planning_is_charged_per_layer_and_active_expert() -> None:
     assert found.planning_s == pytest.approx(4 * 3 * 1.2e-6)
 
 
+def test_a_wrong_belief_changes_plans_and_not_the_machine() -> None:
+    """A CPU taken for 100 times as slow gets less to do; a static rule, which weighs
+    nothing, is as fast as before."""
+    exact, wrong = run(tokens=20), run(tokens=20, belief_error={"cpu": 100.0})
+    assert wrong.utilization["cpu"] < exact.utilization["cpu"]
+    assert wrong.as_dict()["belief_error"] == {"cpu": 100.0}
+    unmoved = [
+        run(schedule="static-experts", cache="pinned", prefetch="none", belief_error=error)
+        for error in ({}, {"cpu": 100.0})
+    ]
+    assert unmoved[0].latencies_s == unmoved[1].latencies_s
+
+
 def test_measured_and_described_beliefs_agree_for_single_tokens() -> None:
     measured, described = run(), run(belief="described")
     assert measured.latencies_s == described.latencies_s

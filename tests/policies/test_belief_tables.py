@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from made_up import exact_belief, make_brain, routing_of, routing_of_loads, stated_physics, view_of
-from moesaic.core.offloading import CPU, GPU
+from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.machines.sim import SimMachine
 from moesaic.policies.belief import Belief, warm_up
+from moesaic.policies.costs import UNREADABLE
 
 
 def test_a_linear_machine_is_learned_exactly() -> None:
@@ -74,3 +76,23 @@ def test_a_brain_plans_batches_it_has_not_measured() -> None:
     loads = [50] + [0] * (physics.model.num_experts - 1)
     view = view_of((), 4, physics.model.num_moe_layers, physics.model.num_experts)
     assert brain.plan(routing_of_loads(0, loads), view).believed_ns == 500
+
+
+def test_a_belief_can_be_made_wrong_about_one_device_or_link() -> None:
+    physics = stated_physics(lambda t: 100 + 4 * t, lambda t: 50 + 30 * t, first=77, transfer=900)
+    true = replace(warm_up(SimMachine(physics, slots=4), max_tokens=8), decision_ns=5)
+    wrong = true.off_by({CPU: 2.0, PCIE: 0.5})
+    assert wrong.tables[0].tolist() == true.tables[0].tolist()
+    assert wrong.tables[1].tolist() == (2 * true.tables[1]).tolist()
+    assert (wrong.cpu_first_ns, wrong.transfer_ns, wrong.decision_ns) == (154, 450, 5)
+    assert true.off_by({GPU: 1.5}).tables[0, 2] == 162
+    assert true.off_by({}) is true
+
+
+def test_what_cannot_be_read_stays_unreadable_in_a_wrong_belief() -> None:
+    physics = stated_physics(lambda t: 10, lambda t: 20, transfer=5)
+    costs = warm_up(SimMachine(physics, slots=4), max_tokens=2).costs
+    assert costs is not None
+    unreadable = costs.expert_ns == UNREADABLE
+    assert unreadable.any()
+    assert ((costs.off_by({GPU: 3.0, CPU: 3.0}).expert_ns == UNREADABLE) == unreadable).all()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.schedule_quality import random_layer
 from drawn_work import costs, naive_best, work_of, works
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moesaic.policies.schedule import schedules
 from moesaic.policies.schedule.base import Work
+from moesaic.policies.schedule.best_split import IN_ORDER, best_split
+from moesaic.policies.schedule.improve import EXACT, EXCHANGED
 from moesaic.policies.schedule.optimal import GAP, Optimal, solve, try_all
 from moesaic.policies.timelines import ABSENT, finish_time
 
@@ -32,6 +35,46 @@ def test_hybrid_is_never_worse_than_the_trivial_schedules(work: Work) -> None:
 @given(works(most=14))
 def test_best_split_is_never_worse_than_hybrid(work: Work) -> None:
     assert believed("best-split", work) <= believed("hybrid", work)
+
+
+@settings(max_examples=400)
+@given(works(most=EXACT))
+def test_best_split_of_few_experts_is_the_optimum(work: Work) -> None:
+    assert believed("best-split", work) == believed("optimal", work)
+
+
+def test_best_split_finds_what_the_orders_of_the_paper_miss() -> None:
+    """The CPU takes the cached expert with 12 tokens, and not the highest loads are moved."""
+    ready = [ABSENT, ABSENT, ABSENT, 0, ABSENT]
+    work = work_of([16, 14, 13, 12, 9], ready, lambda t: 2 * t, lambda t: t, transfer=21)
+    gpu, cpu = costs(work)
+    kind = np.zeros(5, dtype=np.int64)
+    assert best_split(kind, work.table[2], gpu, cpu, work.lanes, 5, IN_ORDER) == 52
+    assert believed("best-split", work) == believed("optimal", work) == 43
+
+
+def test_best_split_of_more_experts_is_within_a_twentieth_of_the_optimum() -> None:
+    """With busy lanes and costs of any kind; the split alone is not."""
+    rng = np.random.default_rng(4)
+    split, improved = [], []
+    for _ in range(250):
+        work = random_layer(rng, EXACT + 1, 13)
+        best = believed("optimal", work)
+        improved.append(believed("best-split", work) / best)
+        gpu, cpu = costs(work)
+        kind, ready = np.zeros(work.n, dtype=np.int64), work.table[2]
+        split.append(best_split(kind, ready, gpu, cpu, work.lanes, work.n, IN_ORDER) / best)
+    assert max(improved) <= 1.05
+    assert max(split) > 1.05
+
+
+@settings(max_examples=100)
+@given(works(least=EXACT + 1, most=EXCHANGED + 4))
+def test_what_best_split_believes_is_when_its_assignment_ends(work: Work) -> None:
+    found = SCHEDULES["best-split"].assign(work)
+    gpu, cpu = costs(work)
+    kind = np.array([1 if e in found.cpu else 2 if e in found.moved else 0 for e in range(work.n)])
+    assert found.believed_ns == finish_time(kind, work.table[2], gpu, cpu, work.lanes, work.n)
 
 
 @settings(max_examples=200)

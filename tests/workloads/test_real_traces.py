@@ -15,8 +15,11 @@ from moesaic.workloads.block import DECODE, PREFILL, join
 from moesaic.workloads.domains import domains_of
 from moesaic.workloads.npz_trace import load_counts, load_shares, open_npz
 from moesaic.workloads.source import open_trace
+from moesaic.workloads.stats.load import gini, later_window_loads, window_loads
 from moesaic.workloads.stats.sample import Sample, collect
-from moesaic.workloads.stats.summary import describe_sample
+from moesaic.workloads.stats.summary import WINDOW, describe_sample
+from moesaic.workloads.synthetic.calibration import GPT_OSS, load_calibration
+from moesaic.workloads.synthetic.generate import TraceShape, synthesize
 from moesaic.workloads.writer import write_trace
 
 TRACES = Path(
@@ -154,6 +157,21 @@ def test_each_task_has_its_published_statistics(task: str, entry: int) -> None:
     }
     for statistic, value in expected.items():
         assert found[statistic] == pytest.approx(value, abs=0.015), statistic
+
+
+@pytest.mark.real_traces
+@pytest.mark.skipif(not TRACES.is_dir(), reason=f"no real traces in {TRACES}")
+def test_synthetic_documents_concentrate_like_real_ones_once_these_have_begun() -> None:
+    """The generator's documents have no beginning: their first tokens are like all others, and so
+    more concentrated than a real answer's."""
+    real = collect(open_trace(TRACES / "gpt-oss-20b_decode.npz"))
+    shape = TraceShape("gpt-oss-20b", real.num_layers, real.num_experts, real.top_k)
+    made = collect(synthesize(load_calibration(GPT_OSS), shape, 20_000))
+    first, later = (
+        gini(of(made, WINDOW)) / gini(of(real, WINDOW)) for of in (window_loads, later_window_loads)
+    )
+    assert later == pytest.approx(1.0, abs=0.02)
+    assert first > 1.05, "docs/routing.md says that beginnings are not imitated"
 
 
 @pytest.mark.real_traces

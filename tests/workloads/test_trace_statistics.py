@@ -16,6 +16,7 @@ from moesaic.workloads.stats.layers import predictability
 from moesaic.workloads.stats.load import (
     entropy,
     gini,
+    later_window_loads,
     loads,
     max_over_mean,
     min_over_mean,
@@ -65,6 +66,14 @@ def test_load_of_beginnings_by_hand() -> None:
     sample = one_layer([[0], [0], [1], [2], [3], [3]], starts=(3, 4))
     assert window_loads(sample, 2).tolist() == [[[2, 0, 0, 0]], [[0, 0, 0, 2]]]
     assert window_loads(sample, 9).shape == (0, 1, 4)
+
+
+def test_load_of_what_follows_the_beginning_by_hand() -> None:
+    """Documents of 5, 1 and 4 tokens: whole windows only, none across documents."""
+    chosen = [[0], [0], [1], [2], [3], [3], [0], [0], [2], [2]]
+    sample = one_layer(chosen, starts=(5, 6))
+    assert later_window_loads(sample, 2).tolist() == [[[0, 1, 1, 0]], [[0, 0, 2, 0]]]
+    assert later_window_loads(sample, 3).shape == (0, 1, 4)
 
 
 def test_any_two_tokens_of_a_document_by_hand() -> None:

@@ -52,6 +52,14 @@ class Belief:
         tables = np.stack([cost_table(gpu, max_tokens), cost_table(cpu, max_tokens)])
         return cls(tables, cpu_first_ns, transfer_ns)
 
+    def off_by(self, errors: Mapping[str, float]) -> Belief:
+        """A belief that is wrong by a factor for each device or link named: {"cpu": 1.2} takes the
+        CPU's experts for 1.2 times as long as this one does."""
+        if not errors:
+            return self
+        assert self.costs is not None, "only a belief about a topology knows lanes by name"
+        return replace(Belief.of(self.costs.off_by(errors)), decision_ns=self.decision_ns)
+
     def covering(self, tokens: int) -> Belief:
         """The same belief, with tables for at least so many tokens."""
         if tokens < self.tables.shape[1]:

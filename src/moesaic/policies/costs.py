@@ -45,6 +45,19 @@ class Costs:
         moves = [move_ns(link) for link in range(len(topology.links))]
         return cls(topology, tables, first, np.array(moves, dtype=np.int64))
 
+    def off_by(self, errors: Mapping[str, float]) -> Costs:
+        """The same costs, times a factor for each device or link named."""
+        expert, first, move = self.expert_ns.copy(), self.first_ns.copy(), self.move_ns.copy()
+        for name, factor in errors.items():
+            lane, devices = self.topology.lane(name), len(self.topology.devices)
+            if lane < devices:
+                scaled = np.rint(expert[lane] * factor).astype(np.int64)
+                expert[lane] = np.where(expert[lane] == UNREADABLE, UNREADABLE, scaled)
+                first[lane] = round(first.item(lane) * factor)
+            else:
+                move[lane - devices] = round(move.item(lane - devices) * factor)
+        return replace(self, expert_ns=expert, first_ns=first, move_ns=move)
+
     def covering(self, tokens: int) -> Costs:
         wider = extended(self.expert_ns, tokens)
         wider[(self.expert_ns[..., 0] == UNREADABLE)] = UNREADABLE

@@ -41,6 +41,23 @@ def ratios(option: str, commas: str) -> list[float]:
         ) from None
 
 
+def factors(option: str, commas: str | None) -> dict[str, float]:
+    """Names with a number each: `cpu=1.2,pcie=0.5`."""
+    found: dict[str, float] = {}
+    for word in names(option, commas):
+        name, _, number = word.partition("=")
+        try:
+            factor = float(number)
+        except ValueError:
+            raise ImpossibleSetting(
+                f"{option} has {word!r}; expected NAME=FACTOR, as in cpu=1.2,pcie=0.5"
+            ) from None
+        if name.strip() in found:
+            raise ImpossibleSetting(f"{option} names {name.strip()!r} twice: give one factor")
+        found[name.strip()] = factor
+    return found
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 
 workload_options = stack(
@@ -78,6 +95,12 @@ setup_options = stack(
     ),
     click.option("--fill", help="Initial GPU content, see `moesaic policies`.  [auto]"),
     click.option("--belief", help="Costs the planner knows: measured | described  [measured]"),
+    click.option(
+        "--belief-error",
+        metavar="NAME=FACTOR,...",
+        help="Make the planner's costs wrong: cpu=2 takes the CPU for half as fast as it is, "
+        "pcie=0.5 the link for twice as fast.",
+    ),
     click.option("--check", is_flag=True, help="Check every plan while running."),
 )
 
@@ -100,6 +123,7 @@ def build_settings(asked: dict[str, Any]) -> Settings:
 
     given = {name: asked[name] for name in _PLAIN if asked.get(name) is not None}
     fields = {_FIELDS.get(name, name): value for name, value in given.items()}
+    fields["belief_error"] = factors("--belief-error", asked.get("belief_error"))
     return Settings(
         load_model(asked["model"]),
         load_machine(asked["machine"]),

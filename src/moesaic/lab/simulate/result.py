@@ -65,6 +65,8 @@ class Result:
             "dense_dtype": settings.dense_dtype,
             "batch": settings.batch,
             "context": settings.context,
+            "belief": settings.belief,
+            "belief_error": dict(settings.belief_error),
             "steps": len(self.latencies_s),
             "tokens": self.tokens,
             "trace": self.trace,

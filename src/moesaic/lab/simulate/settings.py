@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from moesaic.core.dtypes import weight_bytes
@@ -14,6 +15,7 @@ from moesaic.policies.policy_set import PHASES, PolicySet
 from moesaic.policies.systems import System
 
 MAX_TOKENS = 10_000_000  # days of simulation; more is a typo
+MAX_BELIEF_ERROR = 1000.0  # times too slow or too fast; more is a typo
 BELIEFS = {
     "measured": "probe the machine at a few token counts before the run (HybriMoE's warm-up)",
     "described": "compute every token count from the machine description",
@@ -38,6 +40,8 @@ class Settings:
     expert_dtype: str = "bf16"
     dense_dtype: str = "bf16"
     belief: str = "measured"
+    # device or link -> believed cost over the one that `belief` found, for what-if studies
+    belief_error: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0  # of the synthetic trace, where no trace is given
     checked: bool = False  # prove every plan legal while running
 
@@ -60,6 +64,7 @@ class Settings:
                 f"cache ratio is {self.cache_ratio}; it is the share of all routed experts kept in "
                 "GPU memory and must lie between 0 and 1"
             )
+        self._check_belief_error()
         check_together(self.policies)
         check_simulated(self.policies)
         self._check_slots()
@@ -93,6 +98,18 @@ class Settings:
 
     def with_system(self, system: System) -> Settings:
         return replace(self, policies=system.policies)
+
+    def _check_belief_error(self) -> None:
+        lanes = self.machine.topology().lanes
+        for name, factor in self.belief_error.items():
+            _known("device or link of belief error", name, lanes)
+            if not 1 / MAX_BELIEF_ERROR <= factor <= MAX_BELIEF_ERROR:
+                raise ImpossibleSetting(
+                    f"belief error of {name} is {factor:g}; it is the believed cost over the true "
+                    f"one and must lie between {1 / MAX_BELIEF_ERROR:g} and "
+                    f"{MAX_BELIEF_ERROR:g}: 2 believes that {name} takes twice as long as it "
+                    "does, 0.5 half as long"
+                )
 
     def _check_slots(self) -> None:
         schedule = needing_slots(self.policies, (self.phase,))

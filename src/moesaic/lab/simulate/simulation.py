@@ -103,7 +103,8 @@ def assemble(
     machine = SimMachine(physics, settings.slots, timeline, dense_on, planning)
     machine.memory.place(placed)
     decision_ns = ns_from_us(planner.fixed_us) if decides else 0
-    belief = replace(_belief(settings, machine), decision_ns=decision_ns)
+    belief = _belief(settings, machine).off_by(settings.belief_error)
+    belief = replace(belief, decision_ns=decision_ns)
     future = _future(settings, steps) if needs_future(policies) else None
     return machine, composition.brain(belief, future)
 

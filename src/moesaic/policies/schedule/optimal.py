@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from moesaic.core.errors import MissingExtra
 from moesaic.policies.compiled import compiled
 from moesaic.policies.schedule.base import Assignment, Schedule, Work, served_as
-from moesaic.policies.schedule.best_split import best_split
+from moesaic.policies.schedule.best_split import IN_ORDER, best_split
+from moesaic.policies.schedule.improve import improve
 from moesaic.policies.timelines import (
     ABSENT,
     CPU_FIRST,
@@ -138,5 +139,7 @@ class Optimal(Schedule):
             try_all(kind, ready, gpu, cpu, work.lanes, n)
             return served_as(work, kind)
         found = served_as(work, solve(ready, gpu, cpu, work.lanes))
-        best_split(kind, ready, gpu, cpu, work.lanes, n)  # may be ahead, within the gap
+        split = best_split(kind, ready, gpu, cpu, work.lanes, n, IN_ORDER)
+        # It may be ahead, within the gap.
+        improve(kind, ready, gpu, cpu, work.lanes, n, split, np.zeros(n, dtype=np.int64))
         return min(found, served_as(work, kind), key=lambda assignment: assignment.believed_ns)

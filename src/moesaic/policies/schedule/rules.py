@@ -7,9 +7,10 @@ from numpy.typing import NDArray
 
 from moesaic.policies.compiled import compiled
 from moesaic.policies.schedule.base import BEST_SPLIT, GPU_ONLY, HYBRID, THRESHOLD
-from moesaic.policies.schedule.best_split import best_split
+from moesaic.policies.schedule.best_split import IN_ORDER, best_split
 from moesaic.policies.schedule.gpu_only import gpu_only
 from moesaic.policies.schedule.hybrid import hybrid
+from moesaic.policies.schedule.improve import improve
 from moesaic.policies.schedule.static_experts import static_experts
 from moesaic.policies.schedule.threshold import threshold
 from moesaic.policies.timelines import (
@@ -29,11 +30,13 @@ from moesaic.policies.timelines import (
 def apply_rule(
     rule: int, kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int, spare: Ints
 ) -> int:
-    """Decide `kind` for every expert under one rule; returns the believed finish time."""
+    """Decide `kind` for every expert under one rule; returns the believed finish time. Of
+    `best-split` the split alone, without what `decide` adds: it values layers that are only
+    expected."""
     if rule == HYBRID:
         return hybrid(kind, ready, gpu, cpu, lanes, n, spare)
     if rule == BEST_SPLIT:
-        return best_split(kind, ready, gpu, cpu, lanes, n)
+        return best_split(kind, ready, gpu, cpu, lanes, n, IN_ORDER)
     if rule == GPU_ONLY:
         gpu_only(kind, ready, n)
     elif rule == THRESHOLD:
@@ -86,6 +89,8 @@ def decide(
         gpu[i] = tables[0, loads[i]]
         cpu[i] = tables[1, loads[i]]
     counts[3] = apply_rule(rule, kind, ready, gpu, cpu, lanes, n, scratch[7])
+    if rule == BEST_SPLIT:
+        counts[3] = improve(kind, ready, gpu, cpu, lanes, n, counts[3], scratch[7])
     counts[0] = gpu_order(kind, ready, gpu, lanes, n, scratch[0], scratch[7])
     counts[1] = 0
     counts[2] = 0

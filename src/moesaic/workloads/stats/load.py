@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,21 @@ def entropy(counts: NDArray[np.int64]) -> float:
 def window_loads(sample: Sample, window: int) -> NDArray[np.int64]:
     """How often each expert was chosen in the first `window` tokens of every document that has as
     many, [documents, L, E]: documents of any length then compare."""
-    starts = sample.starts[:-1][sample.lengths >= window]
+    return _loads_from(sample, sample.starts[:-1][sample.lengths >= window], window)
+
+
+def later_window_loads(sample: Sample, window: int) -> NDArray[np.int64]:
+    """The same of every further `window` tokens of a document, [windows, L, E]. Answers begin with
+    words of their own (formulas, a restated question) and take a while to settle."""
+    documents = zip(sample.starts[:-1].tolist(), sample.lengths.tolist(), strict=True)
+    starts = [
+        start + behind
+        for start, length in documents
+        for behind in range(window, length - window + 1, window)
+    ]
+    return _loads_from(sample, starts, window)
+
+
+def _loads_from(sample: Sample, starts: Iterable[int], window: int) -> NDArray[np.int64]:
     found = [loads(sample.part(start, start + window)) for start in starts]
     return np.array(found, np.int64).reshape(-1, sample.num_layers, sample.num_experts)

@@ -15,6 +15,7 @@ from moesaic.workloads.stats.layers import predictability
 from moesaic.workloads.stats.load import (
     entropy,
     gini,
+    later_window_loads,
     loads,
     max_over_mean,
     min_over_mean,
@@ -47,7 +48,7 @@ GROUPS = {
     "min_over_mean": "load of the least used expert over the mean",
     "entropy": "of the load, over that of equal loads",
     "gini": "inequality of the load: of the trace, of a document's first tokens (document), of as "
-    "many unrelated ones (apart)",
+    "many further on in it (later), of as many unrelated ones (apart)",
     "overlap": "a token's experts shared with the token this many before (document: with any other "
     "of the document; drift: if independent within the document; global: within the trace)",
     "reuse_rank": "probability that the expert at this score rank is chosen by the next token",
@@ -96,9 +97,9 @@ def _load(sample: Sample) -> Statistics:
     result["min_over_mean"] = min_over_mean(counts)
     result["entropy"] = entropy(counts)
     result |= {"gini": gini(counts), "gini_apart": gini(batch_loads(sample, WINDOW))}
-    windows = window_loads(sample, WINDOW)
-    if len(windows):
-        result["gini_document"] = gini(windows)
+    windows = {"document": window_loads, "later": later_window_loads}
+    found = {f"gini_{name}": of(sample, WINDOW) for name, of in windows.items()}
+    result |= {name: gini(counts) for name, counts in found.items() if len(counts)}
     result["overlap_global"] = global_overlap(counts, len(sample.ranked), sample.experts_per_token)
     if sample.weights is not None:
         by_rank = _by_rank(sample, sample.weights)

@@ -1,7 +1,8 @@
 """The random process behind synthetic routing: router logits for every token, layer and expert.
 
 Knows nothing of traces, ranks or probabilities. Documents are independent of each other given
-the seed, so any of them can be made alone."""
+the seed, so any of them can be made alone. Within a document the process is stationary: its first
+tokens are like all others, which those of real answers are not (docs/trace-format.md)."""
 
 from __future__ import annotations
 

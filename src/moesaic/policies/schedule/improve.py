@@ -1,0 +1,153 @@
+"""From a good assignment to a better one: every assignment of few experts, exchanges of many.
+
+The finish of a layer is the largest of three: the CPU's end, the GPU's if nothing had to be waited
+for, and the end of what arrives later (under way, then moved, in order). The first two follow from
+two sums that change by one expert at a time, so nearly every assignment is rejected without looking
+at arrivals."""
+
+from __future__ import annotations
+
+from moesaic.policies.compiled import compiled
+from moesaic.policies.schedule.best_split import EITHER_ORDER, best_split
+from moesaic.policies.timelines import (
+    ABSENT,
+    CPU_FIRST,
+    CPU_FREE,
+    GPU_FREE,
+    LINK_FREE,
+    MOVED,
+    ON_CPU,
+    ON_GPU,
+    TRANSFER,
+    Ints,
+)
+
+EXACT = 10  # experts of which every assignment is tried: 2 to that power
+EXCHANGED = 32  # experts of which pairs are exchanged; of more, the split is left as it is
+PASSES = 8  # over all pairs of more experts than that; two or three are usual
+
+
+@compiled
+def improve(
+    kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int, best: int, spare: Ints
+) -> int:
+    """Improve `kind`, the best split, which ends at `best`; returns the new end. `spare` is
+    scratch."""
+    alike = True
+    late = 0
+    for i in range(n):
+        alike = alike and gpu[i] == gpu[0] and cpu[i] == cpu[0]
+        late += ready[i] > 0
+    if alike and late <= 1:
+        return best  # only numbers of experts count, and the best split has tried them all
+    if n <= EXACT:
+        return try_every(kind, ready, gpu, cpu, lanes, n, best, spare)
+    if n > EXCHANGED:
+        return best
+    best = best_split(kind, ready, gpu, cpu, lanes, n, EITHER_ORDER)
+    return exchange(kind, ready, gpu, cpu, lanes, n, best)
+
+
+@compiled  # in one piece: a call per choice takes longer than the choice
+def try_every(  # noqa: PLR0912
+    kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int, best: int, trial: Ints
+) -> int:
+    """All assignments in the order of a Gray code: each differs from the one before by one expert.
+    `trial[i]` is 1 where that expert is on the CPU."""
+    cpu_end, gpu_end = lanes[CPU_FREE] + lanes[CPU_FIRST], lanes[GPU_FREE]
+    link_end = lanes[LINK_FREE]
+    for i in range(n):
+        trial[i] = 0
+        gpu_end += gpu[i]
+        if ready[i] == ABSENT:
+            link_end += lanes[TRANSFER]
+    on_cpu = 0
+    for step in range(1 << n):
+        if step > 0:
+            i = 0
+            while not step >> i & 1:
+                i += 1
+            side = 1 - 2 * trial[i]
+            trial[i] = 1 - trial[i]
+            on_cpu += side
+            cpu_end += side * cpu[i]
+            gpu_end -= side * gpu[i]
+            if ready[i] == ABSENT:
+                link_end -= side * lanes[TRANSFER]
+        if gpu_end >= best or (on_cpu > 0 and cpu_end >= best):
+            continue
+        if link_end >= best and link_end > lanes[LINK_FREE]:
+            continue
+        arrived = 0 * best  # the GPU's end if it did only what arrives later
+        arrival = lanes[LINK_FREE]
+        for i in range(n):
+            if ready[i] > 0 and not trial[i]:
+                arrived = max(arrived, ready[i]) + gpu[i]
+        for i in range(n):
+            if ready[i] == ABSENT and not trial[i]:
+                arrival += lanes[TRANSFER]
+                arrived = max(arrived, arrival) + gpu[i]
+        if arrived < best:
+            best = max(arrived, gpu_end, cpu_end if on_cpu > 0 else 0 * cpu_end)
+            for i in range(n):
+                kind[i] = ON_CPU if trial[i] else MOVED if ready[i] == ABSENT else ON_GPU
+    return best
+
+
+@compiled  # in one piece: a call per pair takes longer than the pair
+def exchange(  # noqa: PLR0912
+    kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int, best: int
+) -> int:
+    """Change sides of one or two experts as long as that ends earlier."""
+    cpu_end, gpu_end = lanes[CPU_FREE] + lanes[CPU_FIRST], lanes[GPU_FREE]
+    on_cpu = 0
+    moved = 0
+    shortest = gpu[0]
+    for i in range(n):
+        shortest = min(shortest, gpu[i])
+        if kind[i] == ON_CPU:
+            on_cpu += 1
+            cpu_end += cpu[i]
+        else:
+            gpu_end += gpu[i]
+            moved += ready[i] == ABSENT
+    better = True
+    passes = 0
+    while better and passes < PASSES:
+        better = False
+        passes += 1
+        for i in range(n):
+            for j in range(i, n):  # j == i: that one alone
+                side = -1 if kind[i] == ON_CPU else 1
+                count = on_cpu + side
+                moves = moved - side * (ready[i] == ABSENT)
+                new_cpu = cpu_end + side * cpu[i]
+                new_gpu = gpu_end - side * gpu[i]
+                if j > i:
+                    side = -1 if kind[j] == ON_CPU else 1
+                    count += side
+                    moves -= side * (ready[j] == ABSENT)
+                    new_cpu += side * cpu[j]
+                    new_gpu -= side * gpu[j]
+                if new_gpu >= best or (count > 0 and new_cpu >= best):
+                    continue
+                if moves > 0 and lanes[LINK_FREE] + moves * lanes[TRANSFER] + shortest >= best:
+                    continue
+                arrived = 0 * best
+                link_end = lanes[LINK_FREE]
+                for k in range(n):
+                    if ready[k] > 0 and (kind[k] == ON_CPU) == (k in (i, j)):
+                        arrived = max(arrived, ready[k]) + gpu[k]
+                for k in range(n):
+                    if ready[k] == ABSENT and (kind[k] == ON_CPU) == (k in (i, j)):
+                        link_end += lanes[TRANSFER]
+                        arrived = max(arrived, link_end) + gpu[k]
+                if arrived >= best:
+                    continue
+                best = max(arrived, new_gpu, new_cpu if count > 0 else 0 * new_cpu)
+                on_cpu, moved, cpu_end, gpu_end = count, moves, new_cpu, new_gpu
+                for k in range(i, j + 1, max(j - i, 1)):  # i, and j where it is another
+                    back = MOVED if ready[k] == ABSENT else ON_GPU
+                    kind[k] = back if kind[k] == ON_CPU else ON_CPU
+                better = True
+    return best
