@@ -1,5 +1,5 @@
-"""Small promises of core values that hold at their edges: routes to nowhere, complaints once,
-forecasts made once."""
+"""Small promises of core values that hold at their edges: routes to nowhere, complaints
+once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from made_up import view_of
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.legality import violations
 from moesaic.core.offloading import CPU, IN_DRAM, IN_VRAM, OFFLOADING
-from moesaic.core.routing import Forecast, LazyForecasts
 from more_devices import with_four_dimms
 
 
@@ -28,18 +27,3 @@ def test_a_full_memory_is_complained_about_once(slots: int, said: str) -> None:
     found = list(violations(plan, np.array([1, 0, 0, 0, 0, 0]), view_of([], slots)))
     assert len(found) == 1
     assert said in found[0]
-
-
-def test_forecasts_that_cost_something_are_made_once_and_only_when_looked_at() -> None:
-    made = []
-
-    def make() -> tuple[Forecast, ...]:
-        made.append(1)
-        one = Forecast(1, np.array([[0]]), np.ones((1, 1), dtype=np.float32))
-        return one, Forecast(2, one.ranked, one.scores)
-
-    forecasts = LazyForecasts(2, make)
-    assert (len(forecasts), bool(forecasts), made) == (2, True, [])
-    assert forecasts[0].layer == 1
-    assert [forecast.layer for forecast in forecasts[:2]] == [1, 2]
-    assert made == [1]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from simple_runs import MOVE_NS, begin, machine_with, plain_physics, run_layer, spans
 
@@ -11,7 +13,7 @@ from made_up import routing_of, small_machine, small_model
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
-from moesaic.core.routing import LayerRouting
+from moesaic.core.routing import Forecast, LayerRouting
 from moesaic.core.step import Step
 from moesaic.core.view import PLANNER, View
 from moesaic.hardware.machine_spec import HostSpec, PlannerSpec
@@ -134,8 +136,9 @@ def test_a_model_without_shared_experts_does_not_pay_for_them() -> None:
 class _Noting:
     """A body and a brain that note what is asked of them, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: int | None = None) -> None:
         self.heard: list[object] = []
+        self.can_forecast, self.wanted = wanted is not None, wanted or 0
 
     def route(self, layer: int) -> LayerRouting:
         self.heard.append(("route", layer))
@@ -160,18 +163,27 @@ class _Noting:
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
         return LayerPlan(routing.layer, {})
 
-    def look_ahead(self) -> tuple[Move, ...]:
-        return (Move(2, 0),)
+    def wants_forecasts(self) -> int:
+        return self.wanted
+
+    def forecasts(self, depth: int) -> tuple[Forecast, ...]:
+        one = Forecast(1, np.array([[0]]), np.ones((1, 1), dtype=np.float32))
+        return (one,) * depth
+
+    def look_ahead(self, forecasts: Sequence[Forecast] = ()) -> tuple[Move, ...]:
+        return (Move(2, len(forecasts)),)
 
     def learn(self, routing: LayerRouting, report: LayerReport) -> None:
         self.heard.append(("learn", routing.layer, report.layer))
 
 
-def test_the_loop_makes_its_calls_in_order_for_every_layer() -> None:
-    noting = _Noting()
+@pytest.mark.parametrize(("wanted", "made"), [(None, 0), (0, 0), (2, 2)])
+def test_the_loop_makes_its_calls_in_order_for_every_layer(wanted: int | None, made: int) -> None:
+    """The look-ahead gets as many forecasts as it wants, of a body that can make them."""
+    noting = _Noting(wanted)
     assert run_layers(noting, noting, 2) == StepReport(0, 7, 1, ())
     layers = [
-        [("route", at), ("view", at), ("start", at), ("offer", (Move(2, 0),)), ("learn", at, 9)]
+        [("route", at), ("view", at), ("start", at), ("offer", (Move(2, made),)), ("learn", at, 9)]
         for at in range(2)
     ]
     assert noting.heard == layers[0] + layers[1]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from drawn_work import work_of
 
+from moesaic.policies.prefetch.base import IMPACT_ROWS
 from moesaic.policies.prefetch.impact import (
     CANDIDATE,
     mark_coming,
@@ -101,7 +102,7 @@ def test_proposals_arrive_one_transfer_after_the_other(
         10,
         np.zeros(5, dtype=np.int64),
         np.array(weights),
-        np.zeros((4, 6), dtype=np.int64),
+        np.zeros((IMPACT_ROWS, 6), dtype=np.int64),
         picks,
     )
     assert picks[:count].tolist() == expected

@@ -157,9 +157,9 @@ def test_what_is_under_way_to_a_later_layer_is_not_brought_twice(prefetch: str) 
 def test_an_oracle_prefetches_the_truth_and_is_not_judged() -> None:
     steps = random_steps(3, 4, MODEL)
     brain = _brain(18, future_of(steps, MODEL), prefetch="oracle:lookahead=1", promote=False)
-    for step in steps:
+    for number, step in enumerate(steps):
         for routing in step.routings:
-            plan = brain.plan(routing, _view([], 18))
+            plan = brain.plan(routing.at_step(number), _view([], 18))
             wanted = [] if routing.layer == 2 else step.layer(routing.layer + 1).used().tolist()
             assert sorted(move.expert for move in plan.background) == sorted(wanted)
     assert brain.forecast_accuracy == ()
