@@ -84,6 +84,11 @@ def test_an_expert_under_way_to_another_layer_is_still_missing_here(prefetch: st
     assert prefetches.create(prefetch).propose(outlook) == [ExpertId(1, 4)]
 
 
+def test_next_layer_proposes_expert_0_first_where_it_is_the_likeliest() -> None:
+    proposed = prefetches.create("next-layer").propose(outlook_of([[[0, 4, 2]]]))
+    assert proposed == [ExpertId(1, 0), ExpertId(1, 4), ExpertId(1, 2)]
+
+
 def test_nothing_is_proposed_when_nothing_is_missing() -> None:
     everything = [(at, e) for at in range(LAYERS) for e in range(EXPERTS)]
     predicted = [[[0, 1, 2]], [[3, 4, 5]], [[6, 7, 0]]]
