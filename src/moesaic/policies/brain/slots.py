@@ -17,14 +17,12 @@ _UNKNOWN = -2  # a layer's victim, not looked for yet; -1: nobody may go
 
 @compiled
 def open_slots(s: Ints) -> None:
-    """Begin a plan: nothing is added yet, and only what is under way may not go."""
+    """Begin a plan: nothing is added yet, and every resident may go. Who is not resident, under way
+    or added by this plan, is no victim and needs no shield."""
     at.octets(s, at.SHIELD)[:] = 0
     at.ints(s, at.SLOTS_HELD)[:] = at.ints(s, at.HELD)
     at.ints(s, at.VICTIMS)[:] = _UNKNOWN
     s[at.SLOTS_TAKEN] = s[at.OCCUPIED]
-    flights = at.ints(s, at.FLIGHTS)
-    for i in range(s[at.NUM_FLIGHTS]):
-        shield(s, flights[3 * i], flights[3 * i + 1])
 
 
 @compiled
@@ -91,7 +89,6 @@ def admit(s: Ints, layer: int, expert: int, worth: float, move: Ints) -> bool:
         s[at.SLOTS_TAKEN] -= 1
     held[layer] += 1
     s[at.SLOTS_TAKEN] += 1
-    shield(s, layer, expert)
     move[0], move[1] = layer, expert
     move[2] = victim // experts if victim >= 0 else -1
     move[3] = victim % experts if victim >= 0 else -1
