@@ -1,0 +1,82 @@
+"""Three-device systems drive a simulated machine with DIMMs, every plan proved legal."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from made_up import random_steps, small_model
+from moesaic.core.offloading import IN_DRAM, IN_VRAM
+from moesaic.core.report import Timeline
+from moesaic.core.routing import ExpertId
+from moesaic.machines.sim import SimMachine
+from moesaic.machines.sim.physics import Physics
+from moesaic.policies.belief import warm_up
+from moesaic.policies.compose import Composition
+from moesaic.policies.layout.base import Profile
+from moesaic.policies.policy_set import PolicySet
+from moesaic.policies.shape import Shape
+from moesaic.policies.tri.machine import DimmIndices, believed_costs
+from more_devices import with_four_dimms
+
+MODEL = small_model(layers=3, experts=12, top_k=3)
+SLOTS, TOKENS = 3, 8
+
+
+def run(policies: PolicySet, steps: int = 6) -> SimMachine:
+    """One slot per layer; experts where the layout wants them, by a profile of one step."""
+    machine = SimMachine(Physics(with_four_dimms(), MODEL), SLOTS, Timeline())
+    composition = Composition(policies, Shape(3, 12, 3), SLOTS, checked=True)
+    belief = warm_up(machine, TOKENS, machine.topology)
+    machine.memory.place([ExpertId(layer, 0) for layer in range(3)], IN_VRAM)
+    layout = composition.layout()
+    first, *rest = random_steps(1, steps + 1, MODEL, TOKENS)
+    loads = np.stack([first.layer(layer).loads(12) for layer in range(3)])
+    where = layout.initial(Profile(loads[np.newaxis], belief), machine.memory.resident > 0)
+    for placement in np.unique(where).tolist():
+        experts = [ExpertId(*at) for at in np.argwhere(where == placement).tolist()]
+        machine.memory.place(experts, placement)
+    brain = composition.brain(belief, layout=layout)
+    for step in rest:
+        machine.step(step, brain)
+    return machine
+
+
+def lanes_with_experts(machine: SimMachine) -> set[str]:
+    return {span.lane for span in machine.timeline.spans if span.kind == "expert"}
+
+
+def test_the_belief_of_a_machine_with_dimms_is_read() -> None:
+    """Round costs of more_devices.py: 11 us on the CPU from stripes, 41 from one DIMM."""
+    machine = SimMachine(Physics(with_four_dimms(), MODEL), SLOTS)
+    costs = warm_up(machine, TOKENS, machine.topology).costs
+    assert costs is not None
+    tri = believed_costs(costs)
+    assert (tri.dimms, tri.channels, tri.units) == (4, 4, 4)
+    assert (tri.striped_ns, tri.localized_ns, tri.internal_ns) == (11_000, 41_000, 3_000)
+    assert DimmIndices.of(costs.topology).units == ("ndp0", "ndp1", "ndp2", "ndp3")
+
+
+@pytest.mark.parametrize("schedule", ["trimoe", "tri-balanced"])
+def test_all_three_domains_compute_and_experts_move(schedule: str) -> None:
+    policies = PolicySet.of(schedule=schedule, cache="pinned", prefetch="none", layout="trimoe")
+    machine = run(policies)
+    lanes = lanes_with_experts(machine)
+    assert any(lane.startswith("ndp") for lane in lanes)
+    assert {"gpu", "cpu"} & lanes
+    machine.clock.advance(10_000_000)
+    in_main_memory = machine.memory.located[IN_DRAM:].sum(axis=0)
+    assert (in_main_memory == 1).all(), "no expert is lost or in two places"
+    assert machine.memory.located[IN_VRAM].sum() == SLOTS
+    assert (machine.memory.memory_occupied <= machine.memory.memory_slots).all()
+
+
+@pytest.mark.parametrize(
+    ("schedule", "devices"),
+    [("monde", "gpu-ndp"), ("enhanced-ktransformers", "gpu-cpu"), ("klotski", "gpu")],
+)
+def test_baselines_use_their_devices_only(schedule: str, devices: str) -> None:
+    layout = f"trimoe:relayout=false,rebalance=false,devices={devices}"
+    policies = PolicySet.of(schedule=schedule, cache="pinned", prefetch="none", layout=layout)
+    names = {lane.rstrip("0123") for lane in lanes_with_experts(run(policies, 2))}
+    assert names <= set(devices.split("-"))
