@@ -6,10 +6,11 @@ from command import run, run_json
 
 from moesaic.policies.cache import caches
 from moesaic.policies.gate import gates
+from moesaic.policies.layout import layouts
 from moesaic.policies.policy_set import FILLS
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.schedule import schedules
-from moesaic.policies.systems import SYSTEMS
+from moesaic.policies.systems import EVERY_SYSTEM
 
 
 def test_json_holds_every_name_and_summary() -> None:
@@ -19,11 +20,12 @@ def test_json_holds_every_name_and_summary() -> None:
         ("caches", caches),
         ("prefetches", prefetches),
         ("gates", gates),
+        ("layouts", layouts),
     ):
         found = {name: policy["summary"] for name, policy in listed[kind].items()}
         assert found == {name: registry.summary(name) for name in registry}
     assert listed["fills"] == FILLS
-    assert list(listed["systems"]) == list(SYSTEMS)
+    assert list(listed["systems"]) == list(EVERY_SYSTEM)
     assert listed["systems"]["hybrimoe"]["schedule"] == "hybrid"
     assert listed["systems"]["ktransformers"]["prefill_schedule"] == "gpu-only"
     assert listed["systems"]["llama.cpp"]["cache"] == "pinned:pool=global"
@@ -54,10 +56,10 @@ def test_tables_show_parameters_with_default_and_meaning() -> None:
 
 def test_tables_name_them_all() -> None:
     shown = run("policies").out
-    assert all(name in shown for name in (*schedules, *caches, *prefetches, *FILLS, *SYSTEMS))
+    assert all(name in shown for name in (*schedules, *caches, *prefetches, *FILLS, *EVERY_SYSTEM))
 
 
 def test_simulate_help_offers_the_registered_names() -> None:
     shown = "".join(run("simulate", "--help").out.split())  # names may be broken over lines
-    for name in (*schedules, *caches, *prefetches, *SYSTEMS):
+    for name in (*schedules, *caches, *prefetches, *EVERY_SYSTEM):
         assert name in shown
