@@ -50,6 +50,7 @@ unit: setup
 bench: setup
 	$(BIN)/python -m benchmarks.planners
 	$(BIN)/python -m benchmarks.simulator
+	$(BIN)/python -m benchmarks.dram
 	$(BIN)/python -m benchmarks.schedule_quality
 
 bench-engine: setup

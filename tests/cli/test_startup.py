@@ -10,7 +10,7 @@ import pytest
 
 HEAVY = ("numpy", "numba", "rich", "matplotlib", "multiprocessing", "torch")
 CALL = "from moesaic.cli.main import main; main()"
-COMMANDS = ("simulate", "compare", "run", "chat", "quality")
+COMMANDS = ("simulate", "compare", "run", "chat", "quality", "dram")
 HELPS = [("--help",), *((command, "--help") for command in COMMANDS)]
 
 

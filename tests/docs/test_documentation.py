@@ -54,7 +54,10 @@ def test_commands_exist(page: Path) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [ROOT / "README.md", ROOT / "docs" / "trace-format.md", ROOT / "docs" / "problems.md"],
+    [
+        ROOT / "README.md",
+        *(ROOT / "docs" / f"{name}.md" for name in ("trace-format", "problems", "dram")),
+    ],
     ids=lambda p: p.name,
 )
 def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "simulate": ("moesaic.cli.study.simulate", "Run one model on one simulated machine."),
     "compare": ("moesaic.cli.study.compare", "Compare policies, cache ratios and machines."),
+    "dram": ("moesaic.cli.study.dram", "Serve requests from one simulated DRAM sub-channel."),
     "trace": (
         "moesaic.cli.trace.trace",
         "Inspect, compare, fit, synthesize and convert traces.",

@@ -4,23 +4,19 @@ The decorated source is the only one: the simulator and the engine call the same
 function, and a native thread can have it as a C function without Python (numba's `cfunc`).
 Inside: integers, floats and arrays of them; no objects.
 
-Compiled code is kept on disk under a hash of all policy sources. Numba by itself looks only at
-the file a function stands in, and would go on using old code of the functions it calls."""
+Compiled code is kept on disk under a hash of all policy sources (`core/code_cache.py`)."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
-from shutil import rmtree
 from typing import Any, TypeVar
 
 import numba
 
-KEPT = 4  # folders of compiled code for other versions of the sources
+from moesaic.core.code_cache import code_cache
 
 # Division by zero gives infinity, as in numpy: a check would keep loops from being vectorised.
 _OPTIONS: dict[str, Any] = {"boundscheck": False, "error_model": "numpy"}
@@ -53,21 +49,7 @@ def _kept_on_disk() -> Iterator[None]:
 
 @cache
 def _cache_folder() -> str:
-    digest = sha256()
-    for source in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(source.read_bytes())
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "moesaic" / "compiled" / digest.hexdigest()[:16]
-    _forget_old_ones(folder)
-    return str(folder)
-
-
-def _forget_old_ones(folder: Path) -> None:
-    """Other sources' code is worth keeping for a while (two checkouts), not for ever."""
-    with suppress(OSError):
-        others = [f for f in folder.parent.iterdir() if f != folder]
-        for old in sorted(others, key=lambda f: -f.stat().st_mtime)[KEPT:]:
-            rmtree(old, ignore_errors=True)
+    return code_cache(Path(__file__).parent, "compiled")
 
 
 def compiled_before() -> bool:

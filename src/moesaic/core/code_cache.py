@@ -1,0 +1,33 @@
+"""Where code compiled from a folder of sources is kept between runs.
+
+The folder's name is a hash of all its sources: a compiler that looks only at the file a function
+stands in would go on using old code of the functions it calls."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from shutil import rmtree
+
+KEPT = 4  # folders of compiled code for other versions of the sources
+
+
+def code_cache(sources: Path, kind: str) -> str:
+    """The cache folder for code compiled from what lies under `sources`."""
+    digest = sha256()
+    for source in sorted(sources.rglob("*.py")):
+        digest.update(source.read_bytes())
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = base / "moesaic" / kind / digest.hexdigest()[:16]
+    _forget_old_ones(folder)
+    return str(folder)
+
+
+def _forget_old_ones(folder: Path) -> None:
+    """Other sources' code is worth keeping for a while (two checkouts), not for ever."""
+    with suppress(OSError):
+        others = [f for f in folder.parent.iterdir() if f != folder]
+        for old in sorted(others, key=lambda f: -f.stat().st_mtime)[KEPT:]:
+            rmtree(old, ignore_errors=True)

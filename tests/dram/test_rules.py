@@ -1,0 +1,156 @@
+"""Does every timing rule refuse a command one cycle too early, and allow it on time?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from ddr_rules import Command, History
+
+from moesaic.core.errors import UnknownName
+from moesaic.machines.sim.dram.pattern import BadPattern
+from moesaic.machines.sim.dram.sub_channel import IllegalCommand, SubChannel
+from moesaic.machines.sim.dram.timing import Timing
+from moesaic.machines.sim.dram.timing_file import known_timings, load_timing
+
+START = 1000  # nothing before it matters
+
+
+class Probe(NamedTuple):
+    """Commands that are issued as (name, cycles after START, rank, bg, bank), then the probed one
+    and the cycles after START from which a formula allows it."""
+
+    rule: str
+    before: str
+    probed: str
+    gap: str
+    changes: str = ""
+
+
+# Times are expressions over the rules; addresses are rank, bank group, bank.
+PROBES = [
+    Probe("nRCD, read", "ACT 0 000", "RD 000", "nrcd"),
+    Probe("nRCD, write", "ACT 0 000", "WR 000", "nrcd"),
+    Probe("nRAS", "ACT 0 000", "PRE 000", "nras"),
+    Probe("nRP", "ACT 0 000;PRE 200 000", "ACT 000", "200+nrp"),
+    Probe("nRC", "ACT 0 000;PRE nras 000", "ACT 000", "nrc", "nrc=nras+nrp+9"),
+    Probe("nRC is longer than nRAS + nRP only where it says so", "ACT 0 000;PRE nras 000",
+          "ACT 000", "nras+nrp", "nrc=nras+nrp"),
+    Probe("nRTP", "ACT 0 000;RD 200 000", "PRE 000", "200+nrtp"),
+    Probe("nWR", "ACT 0 000;WR 200 000", "PRE 000", "200+ncwl+nbl+nwr"),
+    Probe("nCCD_S, reads", "ACT 0 000;ACT 50 010;RD 200 000", "RD 010", "200+nccd_s"),
+    Probe("nCCD_L, reads", "ACT 0 000;ACT 50 001;RD 200 000", "RD 001", "200+nccd_l"),
+    Probe("nCCD_L, one bank", "ACT 0 000;RD 200 000", "RD 000", "200+nccd_l"),
+    Probe("nCCD_S, writes", "ACT 0 000;ACT 50 010;WR 200 000", "WR 010", "200+nccd_s"),
+    Probe("nCCD_L_WR", "ACT 0 000;ACT 50 001;WR 200 000", "WR 001", "200+nccd_l_wr"),
+    Probe("nRTW", "ACT 0 000;ACT 50 010;RD 200 000", "WR 010", "200+nrtw"),
+    Probe("nWTR_S", "ACT 0 000;ACT 50 010;WR 200 000", "RD 010", "200+ncwl+nbl+nwtr_s"),
+    Probe("nWTR_L", "ACT 0 000;ACT 50 001;WR 200 000", "RD 001", "200+ncwl+nbl+nwtr_l"),
+    Probe("nRRD_S", "ACT 0 000", "ACT 010", "nrrd_s"),
+    Probe("nRRD_L", "ACT 0 000", "ACT 001", "nrrd_l"),
+    Probe("nFAW", "ACT 0 000;ACT nrrd_s 010;ACT 2*nrrd_s 020;ACT 3*nrrd_s 030", "ACT 001",
+          "nfaw", "nfaw=5*nrrd_s+nrrd_l"),
+    Probe("nFAW counts ranks apart", "ACT 0 000;ACT nrrd_s 010;ACT 2*nrrd_s 020;ACT 3*nrrd_s 030",
+          "ACT 100", "3*nrrd_s+command_act", "nfaw=5*nrrd_s+nrrd_l"),
+    Probe("rank switch, reads", "ACT 0 000;ACT 50 100;RD 200 000", "RD 100", "200+nbl+rank_switch"),
+    Probe("rank switch, writes", "ACT 0 000;ACT 50 100;WR 200 000", "WR 100",
+          "200+nbl+rank_switch"),
+    Probe("rank switch, read to write", "ACT 0 000;ACT 50 100;RD 200 000", "WR 100",
+          "200+ncl+nbl+rank_switch-ncwl"),
+    Probe("rank switch, write to read", "ACT 0 000;ACT 50 100;WR 200 000", "RD 100",
+          "200+max(ncwl+nbl+rank_switch-ncl,command_wr)"),
+    Probe("nRP before REF", "ACT 0 000;PRE 200 000", "REF 000", "200+nrp"),
+    Probe("nRC before REF", "ACT 0 000;PRE nras 000", "REF 000", "nrc", "nrc=nras+nrp+9"),
+    Probe("nRFC", "REF 0 000", "ACT 000", "nrfc"),
+    Probe("nRFC, any bank", "REF 0 000", "ACT 031", "nrfc"),
+    Probe("nRFC, next REF", "REF 0 000", "REF 000", "nrfc"),
+    Probe("nRFC counts ranks apart", "REF 0 000", "ACT 100", "command_ref"),
+    Probe("command bus after ACT", "ACT 0 000", "ACT 100", "command_act"),
+    Probe("command bus after RD", "ACT 0 000;ACT 50 010;RD 200 000", "PRE 010",
+          "200+command_rd"),
+    Probe("command bus after WR", "ACT 0 000;ACT 50 010;WR 200 000", "PRE 010",
+          "200+command_wr"),
+    Probe("command bus after PRE", "ACT 0 000;ACT 50 010;PRE 200 000", "PRE 010",
+          "200+command_pre"),
+    Probe("command bus after REF", "REF 0 000", "REF 100", "command_ref"),
+]  # fmt: skip
+
+
+def value(timing: Timing, expression: str) -> int:
+    return int(eval(expression, {"max": max}, timing.rules._asdict()))
+
+
+def prepared(name: str, probe: Probe) -> tuple[Timing, list[Command], Command]:
+    """The commands before, and the probed one on time."""
+    timing = load_timing(name).with_ranks(2)
+    if probe.changes:
+        rule, expression = probe.changes.split("=")
+        timing = timing.with_rules(**{rule: value(timing, expression)})
+    before = []
+    for words in probe.before.split(";"):
+        command, cycle, where = words.split()
+        issued = Command(command, START + value(timing, cycle), *map(int, where))
+        before.append(issued._replace(row=7))
+    command, where = probe.probed.split()
+    on_time = START + value(timing, probe.gap)
+    return timing, before, Command(command, on_time, *map(int, where))._replace(row=7)
+
+
+@pytest.mark.parametrize("probe", PROBES, ids=lambda p: p.rule)
+@pytest.mark.parametrize("name", known_timings())
+def test_one_cycle_too_early_and_on_time(name: str, probe: Probe) -> None:
+    timing, before, probed = prepared(name, probe)
+    channel, history = SubChannel(timing), History(timing)
+    for command in before:
+        channel.issue(*command[:6])
+        assert history.broken(command) == []
+        history.issue(command)
+    where = probed[2:5]
+    assert channel.earliest(probed.name, *where) == probed.cycle
+    early = probed._replace(cycle=probed.cycle - 1)
+    with pytest.raises(IllegalCommand, match=f"allowed from {probed.cycle} on"):
+        channel.issue(*early[:6])
+    assert history.broken(early), "the test's own rules agree"
+    assert history.broken(probed) == []
+    channel.issue(*probed[:6])
+
+
+def test_the_first_command_is_in_cycle_1() -> None:
+    channel = SubChannel(load_timing("ddr5-4800-trimoe"))
+    assert channel.earliest("ACT") == 1
+    with pytest.raises(IllegalCommand):
+        channel.issue("ACT", 0)
+
+
+def test_ranks_with_data_paths_of_their_own_share_only_commands() -> None:
+    timing = load_timing("ddr5-4800-trimoe")
+    channel = SubChannel(timing, shared_bus=False)
+    for rank in range(2):
+        channel.issue("ACT", START + 10 * rank, rank)
+    channel.issue("RD", START + 100, 0)
+    assert channel.earliest("RD", 1) == START + 100 + timing.rules.command_rd
+    assert channel.earliest("RD", 0) == START + 100 + timing.rules.nccd_l
+
+
+@pytest.mark.parametrize("command", ["RD", "WR", "PRE"])
+def test_a_closed_bank_has_nothing_to_read_or_close(command: str) -> None:
+    channel = SubChannel(load_timing("ddr4-3200"))
+    with pytest.raises(IllegalCommand, match="no open row"):
+        channel.earliest(command)
+
+
+def test_an_open_bank_is_neither_opened_nor_refreshed() -> None:
+    channel = SubChannel(load_timing("ddr4-3200"))
+    channel.issue("ACT", START, row=3)
+    for command in ("ACT", "REF"):
+        with pytest.raises(IllegalCommand, match="precharge"):
+            channel.earliest(command)
+    assert channel.earliest("REF", 1) > START
+
+
+def test_mistakes_are_named() -> None:
+    channel = SubChannel(load_timing("ddr4-3200"))
+    with pytest.raises(UnknownName, match="ACT, PRE, RD, REF, WR"):
+        channel.earliest("READ")
+    with pytest.raises(BadPattern, match="bg is 4, expected 0 to 3"):
+        channel.earliest("ACT", bg=4)
