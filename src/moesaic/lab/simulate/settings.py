@@ -123,13 +123,17 @@ class Settings:
 
     def _check_memory(self) -> None:
         """Refuse what does not fit: dense weights and slots on the GPU, all experts in DRAM."""
-        model, gpu, cpu = self.model, self.machine.gpu, self.machine.cpu
+        model, gpu, host_gb = self.model, self.machine.gpu, self.machine.host_memory_gb
         expert = model.expert_bytes(self.expert_dtype)
         every = expert * model.num_expert_blocks
-        if every > cpu.memory_gb * GB:
+        dimms = self.machine.dimms
+        fits = every <= host_gb * GB
+        if dimms is not None:  # a DIMM holds whole experts, or as many stripes as make some
+            fits = model.num_expert_blocks <= dimms.count * int(dimms.memory_gb * GB / expert)
+        if not fits:
             raise ImpossibleSetting(
                 f"the routed experts of {model.name} take {every / GB:.1f} GB in "
-                f"{self.expert_dtype}; {self.machine.name} has {cpu.memory_gb:g} GB of main "
+                f"{self.expert_dtype}; {self.machine.name} has {host_gb:g} GB of main "
                 "memory. Use a smaller --expert-dtype, or a machine with more memory"
             )
         dense = weight_bytes(model.resident_params, self.dense_dtype)

@@ -102,6 +102,7 @@ def assemble(
     dense_on = composition.dense_on(placed)
     machine = SimMachine(physics, settings.slots, timeline, dense_on, planning)
     machine.memory.place(placed)
+    machine.fill_main_memory()
     decision_ns = ns_from_us(planner.fixed_us) if decides else 0
     belief = _belief(settings, machine).off_by(settings.belief_error)
     belief = replace(belief, decision_ns=decision_ns)

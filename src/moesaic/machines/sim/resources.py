@@ -1,9 +1,9 @@
 """Shared resources: memory bandwidth, a channel, a DIMM, the cores of a host. A lane may draw on
 any number of them at once.
 
-A lane needs a share of each while it works. While the shares add up to at most the whole, no lane
-slows down; beyond that the resource's rule says how much slower each becomes. A lane is as slow
-as the scarcest of its resources makes it."""
+A lane needs a share of each while it works: one that is its own, or one that depends on its task.
+While the shares add up to at most the whole, no lane slows down; beyond that the resource's rule
+says how much slower each becomes. A lane is as slow as the scarcest of its resources makes it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import partial
 
 from moesaic.core.report import Timeline
 from moesaic.machines.sim.clock import Clock
-from moesaic.machines.sim.lane import Lane, Task
+from moesaic.machines.sim.lane import Draws, Lane, Task
 
 WHOLE = 1000  # shares are counted in thousandths, so that virtual time stays whole
 
@@ -21,56 +21,63 @@ FULL: Speed = (WHOLE, WHOLE)
 
 
 class Resource:
-    """The rule `proportional`: shares that add up to more than the whole slow all lanes alike."""
+    """The rule `proportional`: shares that add up to more than the whole slow all lanes alike.
 
-    def __init__(self, shares: Mapping[str, int]) -> None:
-        self.shares = shares  # lane -> thousandths it needs while it works
-        self.lanes: list[SharingLane] = []
+    `shares` are those that lanes draw whatever they do; `whole` is what shares are counted in."""
+
+    def __init__(self, shares: Mapping[str, int], whole: int = WHOLE) -> None:
+        self.shares, self.whole = shares, whole
+        self.drawn: dict[SharingLane, int] = {}  # lanes at work
         self._speed = FULL
 
-    def rebalance(self) -> None:
-        """A lane began or ended a task."""
-        self._speed = (WHOLE, max(self._asked(self.lanes), WHOLE))
+    def rebalance(self) -> bool:
+        """A lane began or ended a task; returns whether any speed has changed."""
+        asked, before = sum(self.drawn.values()), self._speed
+        self._speed = (self.whole, asked) if asked > self.whole else FULL
+        return self._speed != before
 
     def speed(self, lane: str) -> Speed:
         return self._speed
-
-    def _asked(self, lanes: Sequence[SharingLane]) -> int:
-        return sum(self.shares[lane.name] for lane in lanes if lane.running is not None)
 
 
 class PriorityResource(Resource):
     """The rule `priority`: the lanes in `first` are served first, the others share what is left."""
 
-    def __init__(self, shares: Mapping[str, int], first: Sequence[str]) -> None:
-        super().__init__(shares)
+    def __init__(self, shares: Mapping[str, int], first: Sequence[str], whole: int = WHOLE) -> None:
+        super().__init__(shares, whole)
         self._first = frozenset(first)
         self._first_speed = FULL
 
-    def rebalance(self) -> None:
-        before = self._asked([lane for lane in self.lanes if lane.name in self._first])
-        others = self._asked([lane for lane in self.lanes if lane.name not in self._first])
-        self._first_speed = (WHOLE, max(before, WHOLE))
-        left = max(WHOLE - before, 0)
+    def rebalance(self) -> bool:
+        before = others = 0
+        for lane, share in self.drawn.items():
+            if lane.name in self._first:
+                before += share
+            else:
+                others += share
+        known = self._first_speed, self._speed
+        whole = self.whole
+        self._first_speed = (whole, before) if before > whole else FULL
+        left = whole - before if before < whole else 0
         self._speed = (left, others) if others > left else FULL
+        return (self._first_speed, self._speed) != known
 
     def speed(self, lane: str) -> Speed:
         return self._first_speed if lane in self._first else self._speed
 
 
 class SharingLane(Lane):
-    """A lane that draws on `resources`."""
+    """A lane that draws on `resources`, and on those of its tasks."""
 
     def __init__(
         self, name: str, clock: Clock, timeline: Timeline, resources: Sequence[Resource]
     ) -> None:
         super().__init__(name, clock, timeline)
-        self._resources = resources
+        self._own: Draws = tuple((resource, resource.shares[name]) for resource in resources)
+        self._draws: Draws = ()  # of what is running
         self._speed = FULL  # since when: `_since_ns`
         self._since_ns = self._left_ns = 0
         self._timing = 0  # counts changes: an end that was scheduled before the last one is void
-        for resource in resources:
-            resource.lanes.append(self)
 
     def retime(self) -> None:
         """Reschedule the end after a change of speed."""
@@ -84,23 +91,34 @@ class SharingLane(Lane):
 
     def _begin(self, task: Task) -> None:
         self._left_ns, self._since_ns = task.duration, self._clock.now
+        draws = self._own + task.draws
+        changed = self._draw(draws) if draws != self._draws else ()
         self._speed = self._least_speed()
         self._schedule_end(task)
-        self._rebalance()
+        for lane in changed:
+            lane.retime()
+
+    def _draw(self, draws: Draws) -> Sequence[SharingLane]:
+        """From now on; returns the other lanes that this makes slower or faster."""
+        before, self._draws = self._draws, draws
+        for resource, _ in before:
+            del resource.drawn[self]
+        for resource, share in draws:
+            resource.drawn[self] = share
+        changed: dict[SharingLane, None] = {}
+        for resource in dict.fromkeys(each for each, _ in (*before, *draws)):
+            if resource.rebalance():
+                changed.update(dict.fromkeys(resource.drawn))
+        changed.pop(self, None)
+        return list(changed)
 
     def _least_speed(self) -> Speed:
         least = FULL
-        for resource in self._resources:
+        for resource, _ in self._draws:
             speed = resource.speed(self.name)
             if speed[0] * least[1] < least[0] * speed[1]:
                 least = speed
         return least
-
-    def _rebalance(self) -> None:
-        for resource in self._resources:
-            resource.rebalance()
-        for lane in dict.fromkeys(lane for each in self._resources for lane in each.lanes):
-            lane.retime()
 
     def _schedule_end(self, task: Task) -> None:
         """When it will end at this speed; at none, never: until another lane ends."""
@@ -117,4 +135,6 @@ class SharingLane(Lane):
         if timing == self._timing:
             self._timing += 1
             self._end()
-            self._rebalance()
+            if self.running is None and self._draws:
+                for lane in self._draw(()):
+                    lane.retime()
