@@ -162,7 +162,7 @@ class Topology:
         if source == destination:
             return None
         carried: dict[int, Fraction] = {}
-        for start, end, share in pieces(self.placements[source], self.placements[destination]):
+        for start, end, share in _pieces(self.placements[source], self.placements[destination]):
             link = self._link_between(start, end)
             if link is None:
                 return None
@@ -176,7 +176,7 @@ class Topology:
         return None
 
 
-def pieces(source: Placement, destination: Placement) -> Iterator[tuple[str, str, Fraction]]:
+def _pieces(source: Placement, destination: Placement) -> Iterator[tuple[str, str, Fraction]]:
     """(from memory, to memory, share of the expert) of what has to move: a stripe that is cut once
     more where both are striped, and nothing for what lies in the right memory already."""
     share = Fraction(1, len(source.memories) * len(destination.memories))

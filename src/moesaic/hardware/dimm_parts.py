@@ -1,5 +1,5 @@
 """From the sections [dimms], [ndp] and [dimm_link] to the devices, memories, links and placements
-that they stand for: ndp0, dimm0, dimm-link0 and so on; main memory is stripes over all DIMMs."""
+that they stand for: ndp0, dimm0, dimm-link0-1 and so on; main memory is stripes over all DIMMs."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def check_dimms(spec: MachineSpec, dimms: DimmsSpec) -> None:
         ("devices", [f"{NDP}{at}" for at in range(dimms.count)]),
         ("memories", dimms.names),
         ("placements", [DRAM]),
-        ("links", [f"{DIMM_LINK}{at}" for at in range(dimms.count)]),
+        ("links", _links(dimms, spec.dimm_link)),
     ):
         for name in getattr(spec, table).keys() & set(taken):
             raise BadReference(f"{table}.{name}", "expected a name that the DIMMs have not got")
@@ -106,16 +106,22 @@ def _units(ndp: NdpSpec | None) -> dict[str, NdpDevice]:
 
 
 def _links(dimms: DimmsSpec, link: DimmLinkSpec | None) -> dict[str, RouteSpec]:
-    """Per DIMM, the way out of it; what is shared on the way is the simulator's."""
+    """From every DIMM to every other; the simulator knows which ports or wires they share."""
     if link is None:
         return {}
-    names = dimms.names
     return {
-        f"{DIMM_LINK}{at}": RouteSpec(
-            link.port_gb_s, link.latency_us, (name,), tuple(n for n in names if n != name)
+        link_name(start, end): RouteSpec(
+            link.port_gb_s, link.latency_us, (dimms.names[start],), (dimms.names[end],)
         )
-        for at, name in enumerate(names)
+        for start in range(dimms.count)
+        for end in range(dimms.count)
+        if start != end
     }
+
+
+def link_name(start: int, end: int) -> str:
+    """dimm-link0-1"""
+    return f"{DIMM_LINK}{start}-{end}"
 
 
 def _one_of(field: str, value: str, known: Iterable[str]) -> None:

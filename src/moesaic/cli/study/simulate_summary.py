@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from statistics import fmean
 from typing import Any
@@ -68,10 +69,10 @@ def _work(result: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _busy(utilization: dict[str, float]) -> Iterator[str]:
-    """Lanes that differ in their number only are one entry: ndp0 to ndp15."""
+    """Lanes that differ in their numbers only are one entry: ndp0 to ndp15."""
     alike: dict[str, dict[str, float]] = {}
     for lane, share in utilization.items():
-        alike.setdefault(lane.rstrip("0123456789"), {})[lane] = share
+        alike.setdefault(re.sub(r"\d+", "", lane), {})[lane] = share
     for lanes in alike.values():
         first, last = next(iter(lanes)), next(reversed(lanes))
         mean, least, largest = fmean(lanes.values()), min(lanes.values()), max(lanes.values())

@@ -109,16 +109,15 @@ class Moves:
         if found is None:
             hops = self._memory.topology.route(source, destination)
             assert hops is not None, f"no link from placement {source} to {destination}"
-            legs = [self._leg(hop, source, destination) for hop in hops]
+            legs = [self._leg(hop, source) for hop in hops]
             found = legs, sum(self._physics.carried_bytes(hop.share) for hop in hops)
             self._routes[source, destination] = found
         return found
 
-    def _leg(self, hop: Hop, source: int, destination: int) -> Leg:
-        lane, placements = self._links[hop.link], self._memory.topology.placements
+    def _leg(self, hop: Hop, source: int) -> Leg:
+        lane, start = self._links[hop.link], self._memory.topology.placements[source]
         if self._dimms is not None:
-            ends = placements[source].name, placements[destination].name
-            found = self._dimms.move(lane.name, *ends, hop.share)
+            found = self._dimms.move(lane.name, start.name, hop.share)
             if found is not None:
                 return Leg(lane, *found)
         return Leg(lane, self._physics.move_ns(lane.name, hop.share))

@@ -35,11 +35,9 @@ class DimmDraws:
         busy = self.traffic.expert(device, placement, Fraction(parts, PARTS), ns, carried)
         return self._draws(busy, ns)
 
-    def move(
-        self, link: str, source: str, destination: str, share: Fraction
-    ) -> tuple[int, Draws] | None:
+    def move(self, link: str, source: str, share: Fraction) -> tuple[int, Draws] | None:
         """Time and draws of what a link carries of a moving expert; None: not of these links."""
-        carried = self.traffic.move(link, source, destination, share)
+        carried = self.traffic.move(link, source, share)
         return None if carried is None else (carried.ns, self._draws(carried.busy, carried.ns))
 
     def _draws(self, busy: Busy, ns: int) -> Draws:

@@ -5,13 +5,12 @@ A task that occupies a resource for half of its own duration draws half of it wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
 from moesaic.core.offloading import CPU, PCIE
-from moesaic.core.topology import pieces
 from moesaic.core.units import GB, NS_PER_S, ns_from_us
 from moesaic.hardware.dimm_parts import DIMM_LINK
 from moesaic.hardware.dimms import (
@@ -27,7 +26,6 @@ from moesaic.hardware.dimms import (
 from moesaic.hardware.machine_spec import MachineSpec
 
 Busy = Mapping[str, float]  # resource -> nanoseconds
-Piece = tuple[int, int, Fraction]  # from DIMM, to DIMM, share of an expert
 
 
 class Carried(NamedTuple):
@@ -79,13 +77,13 @@ class Traffic:
             busy[f"channel{self.dimms.channel_of(dimm)}"] = act / rate * NS_PER_S
         return busy
 
-    def move(self, link: str, source: str, destination: str, share: Fraction) -> Carried | None:
+    def move(self, link: str, source: str, share: Fraction) -> Carried | None:
         """What of an expert's move goes over one link; None: the link is none of these."""
         if link == PCIE:
             return self._over_pcie(source, share)
         if link.startswith(DIMM_LINK) and self.machine.dimm_link is not None:
-            start = int(link.removeprefix(DIMM_LINK))
-            return self._between_dimms(self.machine.dimm_link, start, source, destination)
+            start, end = map(int, link.removeprefix(DIMM_LINK).split("-"))
+            return self._between_dimms(self.machine.dimm_link, start, end, share)
         return None
 
     def _over_pcie(self, source: str, share: Fraction) -> Carried:
@@ -98,35 +96,18 @@ class Traffic:
         ns = ns_from_us(pcie.latency_us) + round(self._ns(share, rate))
         return Carried(ns, self.host_read(source, share))
 
-    def _between_dimms(
-        self, link: DimmLinkSpec, start: int, source: str, destination: str
-    ) -> Carried:
-        """The pieces that leave DIMM `start`: links on their way, DRAM at both ends."""
-        leaving = [piece for piece in self._pieces(source, destination) if piece[0] == start]
-        way: dict[str, float] = {}
-        for begin, end, share in leaving:
-            for name in _on_the_way(link, self.dimms.count, begin, end):
-                way[name] = way.get(name, 0.0) + self._ns(share, link.port_gb_s)
-        ends: dict[str, float] = {}
-        for begin, end, share in leaving:
-            for dimm in (begin, end):
-                name = f"dimm{dimm}"
-                ends[name] = ends.get(name, 0.0) + self._ns(share, self._internal_gb_s)
-        port = sum(self._ns(share, link.port_gb_s) for _, _, share in leaving)
-        longest = max(*way.values(), *ends.values(), port if link.topology == PER_DIMM else 0.0)
-        return Carried(ns_from_us(link.latency_us) + round(longest), way | ends)
+    def _between_dimms(self, link: DimmLinkSpec, start: int, end: int, share: Fraction) -> Carried:
+        """What it takes on the way, and of DRAM at both ends."""
+        way, ends = self._ns(share, link.port_gb_s), self._ns(share, self._internal_gb_s)
+        busy = dict.fromkeys(_on_the_way(link, self.dimms.count, start, end), way)
+        busy |= {f"dimm{start}": ends, f"dimm{end}": ends}
+        return Carried(ns_from_us(link.latency_us) + round(max(way, ends)), busy)
 
     @property
     def _internal_gb_s(self) -> float:
         """All ranks at once, where a unit can read so; else as the channel reads."""
         ndp = self.machine.ndp
         return self.dimms.host_gb_s if ndp is None else ndp.internal_gb_s
-
-    def _pieces(self, source: str, destination: str) -> Iterator[Piece]:
-        topology = self.machine.topology()
-        ends = [topology.placements[topology.placement(name)] for name in (source, destination)]
-        for start, end, share in pieces(*ends):
-            yield _number(start), _number(end), share
 
     def _dimms_of(self, placement: str) -> list[int]:
         topology = self.machine.topology()
@@ -146,17 +127,18 @@ def resource_names(machine: MachineSpec) -> list[str]:
     names = [*(f"channel{at}" for at in range(dimms.channels)), *dimms.names]
     if link is not None:
         every = range(dimms.count)
-        ways = (_on_the_way(link, dimms.count, start, end) for start in every for end in every)
+        ends = ((start, end) for start in every for end in every if start != end)
+        ways = (_on_the_way(link, dimms.count, *pair) for pair in ends)
         names += dict.fromkeys(name for way in ways for name in way)
     return names
 
 
 def _on_the_way(link: DimmLinkSpec, dimms: int, start: int, end: int) -> list[str]:
-    """What a transfer takes on the way, beyond the lane that is its way out."""
+    """What a transfer takes on its way."""
     if link.topology == BUS:
         return ["dimm-bus"]
     if link.topology == PER_DIMM:
-        return [f"link-in{end}"]
+        return [f"link-out{start}", f"link-in{end}"]
     right = (end - start) % dimms
     if right <= dimms - right:
         return [f"ring-right{(start + step) % dimms}" for step in range(right)]
