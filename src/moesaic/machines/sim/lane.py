@@ -97,6 +97,8 @@ class Lane:
 
     def queued_ns(self) -> int:
         """Until everything submitted has ended, if nothing had to wait."""
+        if self.running is None and not self._queue:
+            return 0
         return self.remaining_ns + sum(task.duration for task in self._queue)
 
     def _next(self) -> None:

@@ -55,6 +55,7 @@ class Moves:
         self.under_way: list[Moving] = []
         self.bytes_moved = 0
         self._physics, self._memory, self._clock, self._dimms = physics, memory, clock, dimms
+        self._offered: list[Lane] = []  # links with something in the background
         self._links = [lanes[link.name] for link in memory.topology.links]
         self._routes: dict[tuple[int, int], tuple[list[Leg], int]] = {}
 
@@ -72,19 +73,22 @@ class Moves:
 
     def offer(self, moves: Iterable[Move]) -> None:
         """What may start while its links are idle, instead of what was offered before."""
-        offered: dict[str, list[Task]] = {lane.name: [] for lane in self._links}
+        offered: dict[Lane, list[Task]] = {}
         for move in moves:
             for lane, task in self.prepare("prefetch", move).tasks:
-                offered[lane.name].append(task)
-        for lane in self._links:
-            lane.replace_background(offered[lane.name])
-        for lane in self._links:
+                offered.setdefault(lane, []).append(task)
+        self.cancel_background()
+        self._offered = list(offered)
+        for lane, tasks in offered.items():
+            lane.replace_background(tasks)
+        for lane in self._offered:
             lane.wake()
 
     def cancel_background(self) -> None:
         """Drop what was offered and has not started."""
-        for lane in self._links:
+        for lane in self._offered:
             lane.replace_background(())
+        self._offered = []
 
     def in_flight(self) -> tuple[Flight, ...]:
         return tuple(

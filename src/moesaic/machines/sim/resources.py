@@ -28,16 +28,14 @@ class Resource:
     def __init__(self, shares: Mapping[str, int], whole: int = WHOLE) -> None:
         self.shares, self.whole = shares, whole
         self.drawn: dict[SharingLane, int] = {}  # lanes at work
-        self._speed = FULL
+        self.first: frozenset[str] = frozenset()  # lanes served first
+        self.first_speed = self.speed = FULL  # theirs, and the others'
 
     def rebalance(self) -> bool:
         """A lane began or ended a task; returns whether any speed has changed."""
-        asked, before = sum(self.drawn.values()), self._speed
-        self._speed = (self.whole, asked) if asked > self.whole else FULL
-        return self._speed != before
-
-    def speed(self, lane: str) -> Speed:
-        return self._speed
+        asked, before = sum(self.drawn.values()), self.speed
+        self.speed = (self.whole, asked) if asked > self.whole else FULL
+        return self.speed != before
 
 
 class PriorityResource(Resource):
@@ -45,25 +43,20 @@ class PriorityResource(Resource):
 
     def __init__(self, shares: Mapping[str, int], first: Sequence[str], whole: int = WHOLE) -> None:
         super().__init__(shares, whole)
-        self._first = frozenset(first)
-        self._first_speed = FULL
+        self.first = frozenset(first)
 
     def rebalance(self) -> bool:
         before = others = 0
         for lane, share in self.drawn.items():
-            if lane.name in self._first:
+            if lane.name in self.first:
                 before += share
             else:
                 others += share
-        known = self._first_speed, self._speed
-        whole = self.whole
-        self._first_speed = (whole, before) if before > whole else FULL
+        whole, first_known, known = self.whole, self.first_speed, self.speed
         left = whole - before if before < whole else 0
-        self._speed = (left, others) if others > left else FULL
-        return (self._first_speed, self._speed) != known
-
-    def speed(self, lane: str) -> Speed:
-        return self._first_speed if lane in self._first else self._speed
+        self.first_speed = (whole, before) if before > whole else FULL
+        self.speed = (left, others) if others > left else FULL
+        return self.speed != known or self.first_speed != first_known
 
 
 class SharingLane(Lane):
@@ -113,10 +106,10 @@ class SharingLane(Lane):
         return list(changed)
 
     def _least_speed(self) -> Speed:
-        least = FULL
+        least, name = FULL, self.name
         for resource, _ in self._draws:
-            speed = resource.speed(self.name)
-            if speed[0] * least[1] < least[0] * speed[1]:
+            speed = resource.first_speed if name in resource.first else resource.speed
+            if speed is not FULL and speed[0] * least[1] < least[0] * speed[1]:
                 least = speed
         return least
 
