@@ -17,6 +17,7 @@ NEEDS_TORCH = frozenset(
         "kernels",
         "models",
         "machines.real",
+        "machines.virtual",
         "engine",
         "lab.bench",
         "lab.fidelity",
