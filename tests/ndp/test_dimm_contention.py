@@ -78,6 +78,16 @@ def test_a_striped_load_over_pcie_takes_longer_but_no_more_of_a_dimm(rule: str, 
     assert found["ndp0", 0] == pytest.approx(ns, abs=2)
 
 
+def test_what_the_host_reads_next_occupies_other_dimms() -> None:
+    """Unit 1 works for 21,804 ns. For 20 us the CPU reads in DIMM 0, then from stripes: the last
+    1,804 ns take twice as long."""
+    near = {expert: 1 for expert in range(2, 8)}
+    machine = machine_of(dimm_machine(), {0: 0, **near})
+    found = ends(machine, LayerPlan(0, {"cpu": (0, 1), "ndp1": tuple(near)}))
+    assert found["cpu", 1] == 30_000
+    assert found["ndp1", 7] == pytest.approx(20_000 + 2 * (NEAR + 5 * 3134 - 20_000), abs=3)
+
+
 def test_a_unit_goes_on_where_the_host_has_finished() -> None:
     """Two tokens' worth of experts after one striped read: only the first 10 us are shared."""
     machine = machine_of(dimm_machine(), {0: 0, 3: 0})
@@ -85,11 +95,15 @@ def test_a_unit_goes_on_where_the_host_has_finished() -> None:
     assert found["ndp0", 3] == pytest.approx(NEAR + 3134 + 5000, abs=3)
 
 
+@pytest.mark.parametrize("rule", ["own-share", "none"])
 @pytest.mark.parametrize(
     ("source", "ns"), [(STRIPED, 10_000), ("whole@dimm2", 20_000)], ids=["striped", "localized"]
 )
-def test_a_fast_pcie_is_as_slow_as_the_channels_that_feed_it(source: str, ns: int) -> None:
-    machine = machine_of(dimm_machine(pcie_gb_s=60.0), {0: 2})
+def test_a_fast_pcie_is_as_slow_as_the_channels_that_feed_it(
+    source: str, ns: int, rule: str
+) -> None:
+    """Whatever is said of DIMMs: it is the channel's wires that limit it."""
+    machine = machine_of(dimm_machine(pcie_gb_s=60.0, contention=rule), {0: 2})
     at = machine.topology.placement(source)
     expert = 0 if source == "whole@dimm2" else 1
     found = ends(machine, LayerPlan(0, {"gpu": (expert,)}, (Move(0, expert, source=at),)))
