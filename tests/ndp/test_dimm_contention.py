@@ -81,7 +81,7 @@ def test_a_striped_load_over_pcie_takes_longer_but_no_more_of_a_dimm(rule: str, 
 def test_what_the_host_reads_next_occupies_other_dimms() -> None:
     """Unit 1 works for 21,804 ns. For 20 us the CPU reads in DIMM 0, then from stripes: the last
     1,804 ns take twice as long."""
-    near = {expert: 1 for expert in range(2, 8)}
+    near = dict.fromkeys(range(2, 8), 1)
     machine = machine_of(dimm_machine(), {0: 0, **near})
     found = ends(machine, LayerPlan(0, {"cpu": (0, 1), "ndp1": tuple(near)}))
     assert found["cpu", 1] == 30_000
