@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from moesaic.core.dtypes import weight_bytes
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.core.units import GB
+from moesaic.hardware.dimms import NdpDevice
 from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.policy_checks import check_simulated, check_together, needing_slots
@@ -69,6 +70,7 @@ class Settings:
         check_simulated(self.policies)
         self._check_slots()
         self._check_memory()
+        self._check_units()
 
     @property
     def slots(self) -> int:
@@ -120,6 +122,17 @@ class Settings:
                 f"{self.cache_ratio} leaves no GPU slot for {self.model.name}: use at least "
                 f"{least:.4g}, or a schedule that can use the CPU"
             )
+
+    def _check_units(self) -> None:
+        """Compute units of DIMMs multiply few precisions."""
+        for device in self.machine.flat.devices.values():
+            if isinstance(device, NdpDevice) and not device.multiplies(self.expert_dtype):
+                stated = ", ".join(device.matmul_tflops)
+                raise ImpossibleSetting(
+                    f"the {device.name} of {self.machine.name} cannot multiply {self.expert_dtype} "
+                    f"weights, only {stated}: use --expert-dtype {stated}, or a machine "
+                    "description with ndp.count 0"
+                )
 
     def _check_memory(self) -> None:
         """Refuse what does not fit: dense weights and slots on the GPU, all experts in DRAM."""
