@@ -71,8 +71,11 @@ class _RecordingBrain:
         self._plan = self._brain.decide(*seen)
         return self._plan
 
-    def look_ahead(self) -> Any:
-        background = self._brain.look_ahead()
+    def wants_forecasts(self) -> int:
+        return self._brain.wants_forecasts()
+
+    def look_ahead(self, *given: Any) -> Any:
+        background = self._brain.look_ahead(*given)
         self.plans.append(plan_values(self._plan._replace(background=background)))
         return background
 

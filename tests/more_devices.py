@@ -30,14 +30,18 @@ def with_a_dimm() -> MachineSpec:
 
 
 def with_four_dimms() -> MachineSpec:
-    """Main memory is four DIMMs that compute: experts lie striped over them or whole in one, and
-    every DIMM has a link to the others (240 us for a whole expert)."""
+    return with_dimms(4)
+
+
+def with_dimms(count: int) -> MachineSpec:
+    """Main memory is DIMMs that compute: experts lie striped over them or whole in one, and every
+    DIMM has a link to the others (240 us for a whole expert)."""
     machine = small_machine()
-    names = tuple(f"dimm{number}" for number in range(4))
+    names = tuple(f"dimm{number}" for number in range(count))
     return replace(
         machine,
         cpu=replace(machine.cpu, reads_gb_s=dict.fromkeys(names, 1.5)),
-        devices={f"ndp{number}": near_data() for number in range(4)},
+        devices={f"ndp{number}": near_data() for number in range(count)},
         memories={name: MemorySpec(1e-3, f"ndp{at}") for at, name in enumerate(names)},
         placements={"dram": PlacementSpec(names)},
         links={

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,7 @@ from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.legality import check
 from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import LayerReport
-from moesaic.core.routing import ExpertId, LayerRouting
+from moesaic.core.routing import ExpertId, Forecast, LayerRouting
 from moesaic.core.view import View
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.brain import Brain
@@ -88,7 +89,10 @@ class RandomBrain(Brain):
         self._count(coming)
         return self._plan
 
-    def look_ahead(self) -> tuple[Move, ...]:
+    def wants_forecasts(self) -> int:
+        return 0
+
+    def look_ahead(self, forecasts: Sequence[Forecast] = ()) -> tuple[Move, ...]:
         view, rng = self._view, self._rng
         taken = {ExpertId(f.layer, f.expert) for f in view.in_flight}
         taken |= {ExpertId(t.layer, t.expert) for t in self._plan.transfers}

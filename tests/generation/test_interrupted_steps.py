@@ -85,7 +85,7 @@ def test_closing_right_after_an_interruption() -> None:
 def break_token(model: LLM, token: int) -> None:
     """As a damaged checkpoint would: a request with this token gets NaN logits."""
     with torch.inference_mode():
-        model.model.runner.decoder._embedding[token] = float("nan")
+        model.model.runner.decoder.embedding[token] = float("nan")
 
 
 def test_a_broken_row_fails_alone() -> None:

@@ -43,7 +43,7 @@ def test_a_wide_vocabulary_makes_short_pieces(monkeypatch: pytest.MonkeyPatch) -
 def test_a_broken_model_is_no_measurement() -> None:
     with llm(stock.saved("olmoe").folder) as model:
         with torch.inference_mode():
-            model.model.runner.decoder._embedding[3] = float("nan")
+            model.model.runner.decoder.embedding[3] = float("nan")
         with pytest.raises(BrokenModel, match="NaN or infinite"):
             list(text_logits(model.model.runner, [1, 2, 3, 4, 5], 100, 100))
 

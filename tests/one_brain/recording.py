@@ -10,7 +10,7 @@ from made_up import RandomStep
 from moesaic.core.body import Decider
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.report import LayerReport
-from moesaic.core.routing import LayerRouting
+from moesaic.core.routing import Forecast, LayerRouting
 from moesaic.core.view import View
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.brain import Brain
@@ -19,7 +19,8 @@ from moesaic.policies.policy_set import PolicySet
 
 @dataclass(frozen=True)
 class Moment:
-    """One layer: routing and view before the plan, the report after it."""
+    """One layer: routing and view before the plan, the report after it; the routing has the
+    forecasts that the body gave."""
 
     routing: LayerRouting
     view: View
@@ -40,14 +41,18 @@ class Listener:
         self._plan = self._brain.decide(routing, view)
         return self._plan
 
-    def look_ahead(self) -> tuple[Move, ...]:
-        background = self._brain.look_ahead()
+    def wants_forecasts(self) -> int:
+        return self._brain.wants_forecasts()
+
+    def look_ahead(self, forecasts: Sequence[Forecast] = ()) -> tuple[Move, ...]:
+        self._forecasts = tuple(forecasts)
+        background = self._brain.look_ahead(forecasts)
         self._plan = self._plan._replace(background=background)
         return background
 
     def learn(self, routing: LayerRouting, report: LayerReport) -> None:
-        complete = replace(routing, forecasts=tuple(routing.forecasts))
-        self.moments.append(Moment(complete, self._view, self._plan, report))
+        given = replace(routing, forecasts=self._forecasts)
+        self.moments.append(Moment(given, self._view, self._plan, report))
         self._brain.learn(routing, report)
 
 

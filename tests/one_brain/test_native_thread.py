@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ctypes
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from recording import Moment, recorded_run
 
 from closed_loop import assembled
-from made_up import random_steps, small_machine, small_model
+from made_up import RandomStep, random_steps, small_machine, small_model
+from moesaic.core.routing import Forecast
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.brain import Brain
 from moesaic.policies.brain import fields as at
@@ -34,16 +36,16 @@ def on_native_thread(address: int, words: np.ndarray) -> None:
     assert libc.pthread_join(thread, None) == 0
 
 
-def fill(brain: Brain, moment: Moment, step: int) -> np.ndarray:
+def fill(brain: Brain, moment: Moment) -> np.ndarray:
     """What a body in native code would write into the buffer."""
     words, routing, view = brain.state.words, moment.routing, moment.view
     words[at.NUM_FLIGHTS] = len(view.in_flight)
     for number, flight in enumerate(view.in_flight):
         brain.state.of(at.FLIGHTS)[number] = flight[:3]
-    fill_routing(words, step, routing.layer, routing.experts, routing.ranked, routing.scores)
+    inputs = (routing.experts, routing.ranked, routing.scores)
+    fill_routing(words, routing.step, routing.layer, *inputs)
     busy = (view.gpu_busy_ns, view.cpu_busy_ns, view.pcie_busy_ns)
     fill_view(words, view.resident, view.held, view.occupied, *busy)
-    words[at.FORECASTS] = words[at.FORETOLD] = 0
     return words
 
 
@@ -54,21 +56,94 @@ def test_a_native_thread_decides_what_python_decided(policies: tuple[str, str, s
     names = PolicySet.of(schedule=schedule, cache=cache, prefetch=prefetch)
     moments = recorded_run(physics, SLOTS, names, STEPS)
     _, brain = assembled(physics, SLOTS, names, STEPS)
-    entry, step = addresses(), -1
     for moment in deepcopy(moments):
-        step += moment.routing.layer == 0
-        words = fill(brain, moment, step)
-        on_native_thread(entry.decide, words)
-        plan = brain.state.of(at.PLAN).tolist()
-        queued = [*moment.plan.queues["gpu"], *moment.plan.queues["cpu"]]
-        moved = len(moment.plan.transfers)
-        assert plan[: at.PLAN_HEADER + len(queued)] == [
-            *map(len, moment.plan.queues.values()), moved, moment.plan.believed_ns, *queued,
-        ]  # fmt: skip
-        on_native_thread(entry.look_ahead, words)
-        background = brain.state.of(at.BACKGROUND)[: len(moment.plan.background), :2].tolist()
-        assert background == [[t.layer, t.expert] for t in moment.plan.background]
-        report = moment.report
-        fill_report(words, report.start_ns, report.end_ns, report.active, report.hits)
-        on_native_thread(entry.learn, words)
+        assert decided_natively(brain, moment) == plan_words(moment)
+        words = brain.state.words
+        words[at.FORECASTS] = words[at.FORETOLD] = 0
+        on_native_thread(addresses().look_ahead, words)
+        assert background(brain, moment) == [[t.layer, t.expert] for t in moment.plan.background]
+        learn_natively(brain, moment)
     assert any(moment.plan.background for moment in moments) or policies[2] == "none"
+
+
+@pytest.mark.parametrize("prefetch", ["impact", "next-layer"])
+def test_a_native_thread_fills_in_forecasts_between_the_stages(prefetch: str) -> None:
+    """True ones of all layers of the next pass: written where `state.py` says, after the thread
+    was told that there is time for moves."""
+    physics = Physics(small_machine(), MODEL)
+    names = PolicySet.of(schedule="hybrid", cache="mrs", prefetch=prefetch)
+    steps = [with_forecasts(number) for number in range(len(STEPS) - 1)]
+    moments = recorded_run(physics, SLOTS, names, steps)
+    assert any(moment.routing.forecasts for moment in moments)
+    _, brain = assembled(physics, SLOTS, names, steps)
+    for moment in deepcopy(moments):
+        assert decided_natively(brain, moment) == plan_words(moment)
+        words = brain.state.words
+        words[at.FORECASTS], words[at.FORETOLD] = 0, bool(moment.routing.forecasts)
+        on_native_thread(addresses().begin_look_ahead, words)
+        if words[at.MAX_BACKGROUND] > 0:
+            write_forecasts(brain, moment.routing.forecasts)
+        on_native_thread(addresses().finish_look_ahead, words)
+        assert background(brain, moment) == [[t.layer, t.expert] for t in moment.plan.background]
+        learn_natively(brain, moment)
+    assert any(moment.plan.background for moment in moments)
+
+
+def with_forecasts(number: int) -> RandomStep:
+    """Each layer knows those that follow, up to the last one of the next pass."""
+    layers = MODEL.num_moe_layers
+    order = [
+        (step, layer, STEPS[step].layer(layer))
+        for step in (number, number + 1)
+        for layer in range(layers)
+    ]
+    return RandomStep(
+        tuple(
+            replace(
+                order[layer][2],
+                forecasts=tuple(
+                    Forecast(later, routing.experts, routing.weights, step)
+                    for step, later, routing in order[layer + 1 : layer + 4]
+                ),
+            )
+            for layer in range(layers)
+        ),
+        STEPS[number].step,
+    )
+
+
+def write_forecasts(brain: Brain, forecasts: tuple[Forecast, ...]) -> None:
+    """As native code would: into the arrays, without a function of the brain."""
+    state = brain.state
+    for number, forecast in enumerate(forecasts[: state.sizes.lookahead]):
+        size, step = forecast.ranked.size, forecast.step or 0
+        state.of(at.FORECAST_SHAPES)[number] = (forecast.layer, *forecast.ranked.shape)
+        state.of(at.FORECAST_STEPS)[number] = step
+        state.of(at.FORECAST_IDS)[number, :size] = forecast.ranked.ravel()
+        state.of(at.FORECAST_SCORES)[number, :size] = forecast.scores.ravel()
+        state.words[at.FORECASTS] = number + 1
+
+
+def decided_natively(brain: Brain, moment: Moment) -> list[int]:
+    words = fill(brain, moment)
+    on_native_thread(addresses().decide, words)
+    plan: list[int] = brain.state.of(at.PLAN).tolist()
+    return plan[: at.PLAN_HEADER + plan[0] + plan[1]]
+
+
+def plan_words(moment: Moment) -> list[int]:
+    plan = moment.plan
+    queues = [plan.queues["gpu"], plan.queues["cpu"]]
+    header = [*map(len, queues), len(plan.transfers), plan.believed_ns]
+    return [*header, *queues[0], *queues[1]]
+
+
+def background(brain: Brain, moment: Moment) -> list[list[int]]:
+    found: list[list[int]] = brain.state.of(at.BACKGROUND)[:, :2].tolist()
+    return found[: len(moment.plan.background)]
+
+
+def learn_natively(brain: Brain, moment: Moment) -> None:
+    words, report = brain.state.words, moment.report
+    fill_report(words, report.start_ns, report.end_ns, report.active, report.hits)
+    on_native_thread(addresses().learn, words)

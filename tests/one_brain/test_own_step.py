@@ -32,7 +32,8 @@ class OwnStep:
         for layer in range(machine.store.layers):
             routing = machine.route(layer)
             plan = brain.decide(routing, machine.view(layer))
-            background = brain.look_ahead()
+            wanted = brain.wants_forecasts() if machine.can_forecast else 0
+            background = brain.look_ahead(machine.forecasts(wanted) if wanted else ())
             machine.start(plan)
             machine.offer(background)
             brain.learn(routing, machine.wait())

@@ -3,6 +3,8 @@ brain plan its actual loads?"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from closed_loop import assembled, chosen
@@ -10,7 +12,7 @@ from made_up import RandomStep, random_steps, small_machine, small_model
 from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import LayerReport
-from moesaic.core.routing import LayerRouting
+from moesaic.core.routing import Forecast, LayerRouting
 from moesaic.core.step import Step
 from moesaic.core.view import View
 from moesaic.machines.sim import SimMachine
@@ -66,7 +68,10 @@ class OnCpu:
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
         return LayerPlan(routing.layer, {CPU: tuple(np.unique(routing.experts).tolist())})
 
-    def look_ahead(self) -> tuple[()]:
+    def wants_forecasts(self) -> int:
+        return 0
+
+    def look_ahead(self, forecasts: Sequence[Forecast] = ()) -> tuple[()]:
         return ()
 
     def learn(self, routing: LayerRouting, report: LayerReport) -> None:
@@ -79,6 +84,7 @@ class Noting:
 
     def __init__(self, brain: Brain) -> None:
         self._brain, self.look_ahead, self.learn = brain, brain.look_ahead, brain.learn
+        self.wants_forecasts = brain.wants_forecasts
         self.believed: list[int] = []
 
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan:

@@ -77,10 +77,11 @@ class Forecasting:
         s = self._state.words
         self._fill(routing)
         given = routing.forecasts[: self._state.sizes.lookahead]
-        for number, each in enumerate(given):
+        s[at.FORECASTS] = 0
+        for each in given:
             step = self._step if each.step is None else each.step
-            forecasts.fill_forecast(s, number, step, each.layer, each.ranked, each.scores)
-        count = len(given) or forecasts.predict(s)
+            forecasts.fill_forecast(s, step, each.layer, each.ranked, each.scores)
+        count = int(s[at.FORECASTS]) or forecasts.predict(s)
         forecasts.expect(s, count)
         return [forecast_from(self._state, number) for number in range(count)]
 

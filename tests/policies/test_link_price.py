@@ -7,7 +7,7 @@ from brain_parts import LinkPrice
 from drawn_work import work_of
 
 from moesaic.policies.prefetch.base import MAX_PROPOSED
-from moesaic.policies.schedule.base import GPU_ONLY, STATIC, Work
+from moesaic.policies.schedule.base import GPU_ONLY, HYBRID, STATIC, Work
 from moesaic.policies.timelines import ABSENT
 
 
@@ -46,3 +46,29 @@ def test_what_ends_before_the_next_layer_is_free() -> None:
     assert price.delays(0, 100, 230) == [0, 0, 0, 70]
     assert price.delays(50, 100, 50) == [0], "nothing can start in time"
     assert len(price.delays(0, 100, 10_000)) == MAX_PROPOSED + 1
+
+
+def test_the_price_is_what_half_a_transfer_of_lateness_costs() -> None:
+    """Moved, the expert is done at 110; 50 later that would be 160, and the CPU has it at 130: 20
+    for 50. A layer later than that costs no more, which a price per nanosecond cannot say."""
+    work = work_of([1], [ABSENT], lambda t: 10, lambda t: 130, transfer=100)
+    assert LinkPrice([work], HYBRID).delays(30, 100, 50) == [0, 31]
+
+
+def test_what_the_cpu_does_now_is_over_when_later_layers_come() -> None:
+    """A free CPU computes the missing expert sooner than the link brings it."""
+    work = work_of([1], [ABSENT], lambda t: 10, lambda t: 60, transfer=100, cpu_free=1000)
+    assert LinkPrice([work], HYBRID).delays(30, 100, 50) == [0, 0]
+
+
+def test_the_shortest_transfer_has_a_price_too() -> None:
+    """Half of one nanosecond is counted as one."""
+    work = work_of([1], [ABSENT], lambda t: 10, lambda t: 130, transfer=1)
+    assert LinkPrice([work], GPU_ONLY).delays(30, 100, 50) == [0, 80]
+
+
+def test_from_the_33rd_layer_on_the_newest_weighs_one_in_32() -> None:
+    """32 layers that do not care, then one that pays everything: 3199 late at 1/32, rounded down
+    twice."""
+    price = LinkPrice([none_missing()] * 32 + [one_missing()], GPU_ONLY)
+    assert price.delays(0, 3200, 1) == [0, 99]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 from drawn_work import work_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -73,6 +74,19 @@ def test_next_layer_proposes_the_missing_predicted_experts_likeliest_first() -> 
     )
     proposed = prefetches.create("next-layer").propose(outlook)
     assert proposed == [ExpertId(1, 5), ExpertId(1, 6), ExpertId(1, 7)]
+
+
+@pytest.mark.parametrize("prefetch", ["next-layer", "impact"])
+def test_an_expert_under_way_to_another_layer_is_still_missing_here(prefetch: str) -> None:
+    """5 comes to layer 1; the 4 that comes to layer 2 is another one."""
+    coming = [ExpertId(2, 4), ExpertId(1, 5)]
+    outlook = outlook_of([[[5, 4]]], coming=coming, belief=belief_of(transfer=500))
+    assert prefetches.create(prefetch).propose(outlook) == [ExpertId(1, 4)]
+
+
+def test_next_layer_proposes_expert_0_first_where_it_is_the_likeliest() -> None:
+    proposed = prefetches.create("next-layer").propose(outlook_of([[[0, 4, 2]]]))
+    assert proposed == [ExpertId(1, 0), ExpertId(1, 4), ExpertId(1, 2)]
 
 
 def test_nothing_is_proposed_when_nothing_is_missing() -> None:

@@ -15,7 +15,8 @@ from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.router import Choice
 from moesaic.models.token_batch import Segment
-from real_runs import PROMPT, Loaded, loaded
+from moesaic.policies.brain import fields as at
+from real_runs import PROMPT, Loaded, loaded, running, say, settings
 
 ROUNDING = 1e-5  # the bank multiplies gates and norms beforehand: fp32 rounds differently there
 
@@ -43,8 +44,9 @@ def test_forecasts_rank_as_the_layers_own_gates(name: str) -> None:
     if not depth:
         return
     with torch.inference_mode():
-        forecasts = bank.forecast(0, depth, ranks, stream)
+        forecasts = bank.forecasts(0, depth, ranks, stream, step=7)
     assert [forecast.layer for forecast in forecasts] == list(range(1, depth + 1))
+    assert {forecast.step for forecast in forecasts} == {7}
     for forecast in forecasts:
         choice = model.decoder.gate(forecast.layer, stream)
         ranked = torch.from_numpy(forecast.ranked)
@@ -62,41 +64,52 @@ def test_forecasts_rank_as_the_layers_own_gates(name: str) -> None:
         assert same[clear].all()
 
 
-def test_forecasts_are_made_when_looked_at_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("prefetch", ["impact", "next-layer", "none"])
+def test_gates_are_applied_only_where_something_could_be_moved(
+    prefetch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once per layer at most, as deep as the policy looks, and never where nothing can move."""
+    asked: list[tuple[int, int]] = []
+    wanted: list[tuple[int, int]] = []
+    forecasts = GateBank.forecasts
+
+    def counted(bank: GateBank, layer: int, depth: int, *args: Any) -> Any:
+        asked.append((layer, depth))
+        return forecasts(bank, layer, depth, *args)
+
+    monkeypatch.setattr(GateBank, "forecasts", counted)
     model = loaded("olmoe")
-    asked: list[int] = []
-    forecast = GateBank.forecast
+    with running(model, settings("best-split", "lru", prefetch), model.slots(0.5)) as runner:
+        wants = runner.brain.wants_forecasts
 
-    def counted(bank: GateBank, layer: int, *args: Any) -> Any:
-        asked.append(layer)
-        return forecast(bank, layer, *args)
+        def listening() -> int:
+            depth, words = wants(), runner.brain.state.words
+            here = int(words[at.LAYER])
+            assert (depth > 0) == (words[at.MAX_BACKGROUND] > 0)
+            if depth:
+                wanted.append((here, min(depth, model.spec.num_moe_layers - 1 - here)))
+            return depth
 
-    monkeypatch.setattr(GateBank, "forecast", counted)
-    translator = RoutingAdapter(ranks_of(model), model.decoder.gate_bank(), lookahead=3)
-    with torch.inference_mode():
-        routing = translator.routing(first_routed(model))
-        assert len(routing.forecasts) == 2, "there are no more layers"
-        assert not asked
-        assert routing.forecasts[0].layer == 1
-        assert routing.forecasts[1].layer == 2
-    assert asked == [0]
+        runner.brain.wants_forecasts = listening  # type: ignore[method-assign]
+        say(runner, steps=6)
+    assert asked == wanted
+    assert bool(asked) == (prefetch != "none")
 
 
-def test_without_gates_or_later_layers_there_are_no_forecasts() -> None:
+def test_without_gates_or_later_layers_nothing_is_forecast() -> None:
     model = loaded("olmoe")
-    routed, ranks = first_routed(model), ranks_of(model)
-    assert len(RoutingAdapter(ranks).routing(routed).forecasts) == 0
-    last = routed._replace(layer=2)
-    with_gates = RoutingAdapter(ranks, model.decoder.gate_bank(), lookahead=3)
-    assert len(with_gates.routing(last).forecasts) == 0
+    assert not RoutingAdapter(ranks_of(model)).can_forecast(0)
+    with_gates = RoutingAdapter(ranks_of(model), model.decoder.gate_bank())
+    assert [with_gates.can_forecast(layer) for layer in range(3)] == [True, True, False]
+    assert not RoutingAdapter(0, model.decoder.gate_bank()).can_forecast(0)
 
 
 def test_where_every_expert_is_chosen_later_layers_are_forecast_all_the_same() -> None:
     model = loaded("mixtral-every-expert")
-    translator = RoutingAdapter(ranks_of(model), model.decoder.gate_bank(), lookahead=3)
+    translator = RoutingAdapter(ranks_of(model), model.decoder.gate_bank())
     with torch.inference_mode():
-        routing = translator.routing(first_routed(model))
-        assert [forecast.layer for forecast in routing.forecasts] == [1, 2]
+        made = translator.forecasts(first_routed(model), depth=3, step=0)
+    assert [forecast.layer for forecast in made] == [1, 2], "there are no more layers"
 
 
 @pytest.mark.parametrize("name", stock.ALL)

@@ -47,7 +47,10 @@ def test_lanes_do_one_thing_at_a_time_and_every_expert_once(name: str) -> None:
     for spans in steps:
         computed = Counter((span.layer, e) for span in experts(spans) for e in span.computed)
         assert set(computed.values()) == {1}
-    lanes = {CPU: experts(timeline.spans), GPU: experts(timeline.spans), PCIE: timeline.spans}
+    copies = [span for span in timeline.spans if span.lane == PCIE]
+    assert {span.tokens for span in copies} == {0}
+    assert len({span.expert for span in copies}) > 1
+    lanes = {CPU: experts(timeline.spans), GPU: experts(timeline.spans), PCIE: copies}
     for lane, spans in lanes.items():
         mine = sorted(span[2:4] for span in spans if span.lane == lane)
         assert len(mine) > STEPS

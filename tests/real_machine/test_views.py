@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from small_store import HandLink
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import LayerReport
-from moesaic.core.routing import LayerRouting
+from moesaic.core.routing import Forecast, LayerRouting
 from moesaic.core.view import View
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.machines.real.accelerated import AcceleratedMachine
@@ -47,7 +48,10 @@ class Script(Brain):
             assert again.occupied == view.occupied == 1
         return LayerPlan(layer, {GPU: tuple(on_gpu), CPU: tuple(on_cpu)})
 
-    def look_ahead(self) -> tuple[Move, ...]:
+    def wants_forecasts(self) -> int:
+        return 0
+
+    def look_ahead(self, forecasts: Sequence[Forecast] = ()) -> tuple[Move, ...]:
         layer = len(self.views) - 1
         if layer == 1 and self.arrives == "while the layer runs":
             self.link.arrive()

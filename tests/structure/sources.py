@@ -17,6 +17,7 @@ NEEDS_TORCH = frozenset(
         "kernels",
         "models",
         "machines.real",
+        "machines.cuda",
         "machines.virtual",
         "engine",
         "lab.bench",

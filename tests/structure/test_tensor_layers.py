@@ -10,7 +10,19 @@ from sources import sources
 from moesaic.kernels.instruction_sets import native
 
 # Without the compiled extension nothing imports them.
-NATIVE_MODULES = ("moesaic.kernels.native", "moesaic.kernels.numa_executor")
+NATIVE_MODULES = (
+    "moesaic.kernels.native",
+    "moesaic.kernels.numa_executor",
+    "moesaic.machines.cuda.cpu_runner",
+)
+# Triton comes with PyTorch's CUDA builds, and the conductor with a C++ compiler.
+TRITON_MODULES = (
+    "moesaic.kernels.gpu.attention",
+    "moesaic.kernels.gpu.experts",
+    "moesaic.kernels.gpu.matrix",
+    "moesaic.kernels.gpu.unpack",
+    "moesaic.machines.cuda.decode_step",
+)
 TENSOR_MODULES = [source.module for source in sources() if source.needs_torch]
 
 
@@ -21,5 +33,9 @@ def test_a_tensor_module_imports_and_prints_nothing(
     pytest.importorskip("torch", reason="needs the engine extra")
     if module.startswith(NATIVE_MODULES) and native() is None:
         pytest.skip("the package was installed without native kernels")
+    if module in TRITON_MODULES:
+        pytest.importorskip("triton")
+    if module.startswith(("moesaic.machines.cuda.conductor", "moesaic.machines.cuda.cpu_runner")):
+        pytest.importorskip("moesaic.machines.cuda._conductor")
     import_module(module)
     assert capsys.readouterr().out == ""

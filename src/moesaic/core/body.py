@@ -6,12 +6,13 @@ native loop need not be."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from moesaic.core.capabilities import Capabilities
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.report import LayerReport, StepReport
-from moesaic.core.routing import LayerRouting
+from moesaic.core.routing import Forecast, LayerRouting
 from moesaic.core.view import View
 
 # What a body is given to do: a step, and where its routing or its network comes from.
@@ -24,7 +25,14 @@ class Decider(Protocol):
 
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan: ...
 
-    def look_ahead(self) -> tuple[Move, ...]: ...
+    def wants_forecasts(self) -> int:
+        """Of how many layers after the one decided forecasts are of use now; 0: nothing could be
+        moved by them. Asked by a body that can forecast, and by no other."""
+        ...
+
+    def look_ahead(self, forecasts: Sequence[Forecast] = ()) -> tuple[Move, ...]:
+        """What to move in idle link time, with the forecasts it wanted."""
+        ...
 
     def learn(self, routing: LayerRouting, report: LayerReport) -> None: ...
 
@@ -56,7 +64,8 @@ class Body(Probed, Protocol[Work_contra]):
 
 class LayerwiseBody(Protocol):
     """A body whose step is driven from outside: after it was begun in the body's own way, for
-    every MoE layer in order `route`, `view`, `start`, `offer` and `wait`; at the end `finish`."""
+    every MoE layer in order `route`, `view`, `start`, `forecasts`, `offer` and `wait`; at the end
+    `finish`."""
 
     def route(self, layer: int) -> LayerRouting:
         """Do everything up to and including the router of this layer."""
@@ -70,6 +79,16 @@ class LayerwiseBody(Protocol):
     def start(self, plan: LayerPlan) -> None:
         """Begin to execute a decision. In virtual time the body charges what deciding costs
         first; in real time that has passed by itself."""
+        ...
+
+    @property
+    def can_forecast(self) -> bool:
+        """Whether `forecasts` has anything to say about the layers after this one."""
+        ...
+
+    def forecasts(self, depth: int) -> Sequence[Forecast]:
+        """What up to `depth` layers after the one routed last will choose, nearest first. Asked
+        only where they are of use."""
         ...
 
     def offer(self, background: tuple[Move, ...]) -> None:

@@ -12,7 +12,7 @@ class Capabilities:
     devices: tuple[str, ...]  # that compute routed experts
     moves: bool  # experts have slots in a memory of their own, and a link brings them there
     prefetch: bool  # moves that were chosen ahead begin in idle link time
-    true_gates: bool  # routings can carry what the gates of later layers say already
+    true_gates: bool  # it can forecast what the gates of later layers say already
     dense_follows: bool  # attention and shared experts can be computed where a layer's experts are
     virtual_time: bool = False  # a step takes the time it says, not the time it takes
     timeline: bool = True  # every piece of work can be recorded as a span

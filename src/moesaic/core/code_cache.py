@@ -5,11 +5,12 @@ stands in would go on using old code of the functions it calls."""
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
+
+from moesaic.core.folders import cache_folder
 
 KEPT = 4  # folders of compiled code for other versions of the sources
 
@@ -19,8 +20,7 @@ def code_cache(sources: Path, kind: str) -> str:
     digest = sha256()
     for source in sorted(sources.rglob("*.py")):
         digest.update(source.read_bytes())
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / "moesaic" / kind / digest.hexdigest()[:16]
+    folder = cache_folder() / kind / digest.hexdigest()[:16]
     _forget_old_ones(folder)
     return str(folder)
 

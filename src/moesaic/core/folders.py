@@ -1,4 +1,4 @@
-"""Output folders appear whole or not at all."""
+"""Folders: where caches lie, and output that appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """Where what can be made again is kept between runs."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "moesaic"
 
 
 @contextmanager

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,35 +23,13 @@ class Forecast:
     """Router output forecast for a later layer.
 
     `ranked[t, r]` is the expert at rank r for token t, `scores` its probability; ranks may go
-    beyond top-k. `step` is the forward pass it speaks about, counted as `LayerRouting.step`."""
+    beyond top-k. (`step`, `layer`) is what it is about; passes are counted as
+    `LayerRouting.step`, and it may be another one than the one that made the forecast."""
 
     layer: int
     ranked: NDArray[np.int64]  # [tokens, ranks]
     scores: NDArray[np.float32]  # [tokens, ranks]
-    step: int | None = None  # None: the pass in which the forecast was made
-
-
-class LazyForecasts(Sequence[Forecast]):
-    """Forecasts that cost something: made when first looked at. How many there will be is known."""
-
-    __slots__ = ("_count", "_made", "_make")
-
-    def __init__(self, count: int, make: Callable[[], tuple[Forecast, ...]]) -> None:
-        self._count, self._make = count, make
-        self._made: tuple[Forecast, ...] | None = None
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, index: int) -> Forecast: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Forecast, ...]: ...
-    def __getitem__(self, index: int | slice) -> Forecast | tuple[Forecast, ...]:
-        if self._made is None:
-            self._made = self._make()
-            assert len(self._made) == self._count, "as many forecasts as announced"
-        return self._made[index]
+    step: int | None = None  # None: the pass of the routing it came with
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +40,16 @@ class LayerRouting:
     weights. Where a gate policy lets tokens use fewer, `counts[t]` says how many: columns from
     there on hold `UNUSED` with weight 0. `ranked`/`scores` extend the list beyond top-k where the
     source knows more (they equal `experts`/`weights` where it does not) and do not depend on
-    `counts`. `forecasts` are the gates of later layers applied early, nearest layer first; empty
-    where the source has none. `step` numbers the forward passes of a run from 0, passes that run
-    a token again included; the body sets it."""
+    `counts`. `forecasts` are those the source has recorded, nearest layer first; a body whose
+    network can forecast makes them when a brain has use for them. `step` numbers the forward
+    passes of a run from 0, passes that run a token again included; the body sets it."""
 
     layer: int
     experts: NDArray[np.int64]  # [tokens, k]
     weights: NDArray[np.float32]  # [tokens, k]
     ranked: NDArray[np.int64]  # [tokens, ranks >= k]
     scores: NDArray[np.float32]  # [tokens, ranks >= k]
-    forecasts: Sequence[Forecast] = ()
+    forecasts: tuple[Forecast, ...] = ()
     counts: NDArray[np.int64] | None = None  # [tokens], 1 to k; None: every token uses all k
     step: int = 0
 

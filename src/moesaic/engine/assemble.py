@@ -164,7 +164,7 @@ def _machine(
     """The only place where an accelerator's name decides what is built."""
     cores = settings.threads or usable_cores()
     gates = decoder.gate_bank() if lookahead and settings.capabilities.true_gates else None
-    adapter = RoutingAdapter(ranks, gates, lookahead)
+    adapter = RoutingAdapter(ranks, gates)
     if settings.accelerator == "none":
         torch.set_num_threads(cores)  # every operation may use all of them
         return CpuMachine(store, adapter, decoder.dtype, cores, timeline)
@@ -189,9 +189,10 @@ def _time_decisions(brain: Brain, shape: Shape, slots: int) -> int:
         scores = np.full(ranked.shape, 1 / shape.experts, dtype=np.float32)
         ahead = [Forecast(layer + 1, ranked, scores)] if layer + 1 < shape.layers else []
         chosen, weights = ranked[:, :k].copy(), scores[:, :k].copy()  # laid out as routers do it
-        routing = LayerRouting(layer, chosen, weights, ranked, scores, tuple(ahead))
+        step = number // shape.layers
+        routing = LayerRouting(layer, chosen, weights, ranked, scores, step=step)
         started = perf_counter_ns()
         brain.decide(routing, view)
         taken.append(perf_counter_ns() - started)
-        brain.look_ahead()
+        brain.look_ahead(ahead if brain.wants_forecasts() else ())
     return sorted(taken)[len(taken) // 2]

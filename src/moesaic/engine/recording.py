@@ -161,7 +161,8 @@ class _RecordingBrain:
 
     def __init__(self, brain: Decider, on_routing: Callable[[LayerRouting], None]) -> None:
         self._brain, self._on_routing = brain, on_routing
-        self.look_ahead, self.learn = brain.look_ahead, brain.learn
+        self.wants_forecasts, self.look_ahead = brain.wants_forecasts, brain.look_ahead
+        self.learn = brain.learn
 
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
         self._on_routing(routing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from moesaic.core.body import Decider, LayerwiseBody
+from moesaic.core.layer_plan import Move
 from moesaic.core.report import StepReport
 
 
@@ -11,6 +12,15 @@ def run_layers(body: LayerwiseBody, brain: Decider, layers: int) -> StepReport:
     for layer in range(layers):
         routing = body.route(layer)
         body.start(brain.decide(routing, body.view(layer)))
-        body.offer(brain.look_ahead())
+        body.offer(look_ahead(body, brain))
         brain.learn(routing, body.wait())
     return body.finish()
+
+
+def look_ahead(body: LayerwiseBody, brain: Decider) -> tuple[Move, ...]:
+    """After a layer was started. Forecasts may cost a product with the gates of later layers: they
+    are made only where something could be moved."""
+    if not body.can_forecast:
+        return brain.look_ahead()
+    wanted = brain.wants_forecasts()
+    return brain.look_ahead(body.forecasts(wanted) if wanted else ())

@@ -81,7 +81,7 @@ def _usable_context(config: ConfigReader, spec: ModelSpec, family: RunnableFamil
     layers = config.value("layer_types")
     if layers and (not isinstance(layers, list) or any(kind not in kinds for kind in layers)):
         config.fail("layer_types", f"expected a list of {' and '.join(kinds)}, not {layers!r}")
-    return min(spec.max_context or window, window) if window else spec.max_context
+    return min(spec.max_context, window) if window else spec.max_context
 
 
 def _window(config: ConfigReader, family: RunnableFamily) -> int:

@@ -41,16 +41,16 @@ class Decoder:
     ) -> None:
         self.architecture = architecture
         self.layers = tuple(layers)
-        self._embedding = embedding
-        self._norm = norm
-        self._head = head
-        self._frequencies = frequencies(architecture.rope).to(embedding.device)
+        self.embedding = embedding
+        self.norm = norm
+        self.head = head
+        self.frequencies = frequencies(architecture.rope).to(embedding.device)
         blocks = (layer.feed_forward for layer in self.layers)
         self._routed = tuple(block for block in blocks if isinstance(block, MoeBlock))
 
     @property
     def dtype(self) -> torch.dtype:
-        return self._embedding.dtype
+        return self.embedding.dtype
 
     def forward_by_layer(
         self,
@@ -65,8 +65,8 @@ class Decoder:
         takes; the tokens count as cached only when all layers are done. `counts` [tokens] says
         how many experts each token uses (None: all of top-k). Drive the generator in torch's
         inference mode."""
-        step = make_batch(self.architecture.rope, self._frequencies, segments, cache)
-        residual = functional.embedding(tokens, self._embedding)
+        step = make_batch(self.architecture.rope, self.frequencies, segments, cache)
+        residual = functional.embedding(tokens, self.embedding)
         for layer in self.layers:
             residual = residual + layer.attention(layer.attention_norm(residual), step)
             block = layer.feed_forward
@@ -80,7 +80,7 @@ class Decoder:
             residual = residual + total
         for slot, count in segments:
             cache.advance(slot, count)
-        return self._norm(residual)
+        return self.norm(residual)
 
     def forward(
         self,
@@ -104,7 +104,7 @@ class Decoder:
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[rows, vocabulary]; give only the rows that are wanted, the vocabulary is wide."""
         with torch.inference_mode():
-            return linear(hidden, self._head)
+            return linear(hidden, self.head)
 
     def gate(self, layer: int, residual: torch.Tensor) -> Choice:
         """A MoE layer's router applied to the residual stream of an earlier layer

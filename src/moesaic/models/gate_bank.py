@@ -2,7 +2,7 @@
 residual stream, in one product (HybriMoE section IV-C).
 
 Each gate's rows are multiplied by its layer's norm weight beforehand, so that the stream is
-normalised once. That rounds a little differently from the layer's own gate: good enough to foresee
+normalised once. That rounds a little differently from the layer's own gate: good enough to forecast
 with, never used to choose by.
 """
 
@@ -32,10 +32,10 @@ class GateBank:
         """How many of the wanted later layers there are."""
         return max(min(wanted, self._layers - layer - 1), 0)
 
-    def forecast(
-        self, layer: int, depth: int, ranks: int, residual: torch.Tensor
+    def forecasts(
+        self, layer: int, depth: int, ranks: int, residual: torch.Tensor, step: int
     ) -> tuple[Forecast, ...]:
-        """What the routers of the next `depth` layers would say, nearest layer first."""
+        """What the routers of the next `depth` layers of this step would say, nearest first."""
         later = slice(layer + 1, layer + 1 + depth)
         wide = residual.float()
         scaled = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self._eps)
@@ -46,4 +46,6 @@ class GateBank:
         ranked = torch.topk(choice.preference, ranks, dim=-1).indices
         scores = choice.scores.gather(-1, ranked)
         numbers, values = ranked.cpu().numpy(), scores.cpu().numpy()
-        return tuple(Forecast(later.start + d, numbers[:, d], values[:, d]) for d in range(depth))
+        return tuple(
+            Forecast(later.start + d, numbers[:, d], values[:, d], step) for d in range(depth)
+        )

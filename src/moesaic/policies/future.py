@@ -11,7 +11,7 @@ NEVER = np.iinfo(np.int32).max
 
 
 class Future:
-    """Loads of every step; `step` is advanced by the brain as the run goes on.
+    """Loads of every step; `step` is the one under way, as the brain's routings say.
 
     Uses are counted in layer executions from the start of the run, so that experts of
     different layers compare (global slots)."""

@@ -4,6 +4,7 @@ taken apart. Twice: with static experts, and with transfers and look-ahead.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter_ns
@@ -12,12 +13,14 @@ from moesaic.core.dtypes import weight_bytes
 from moesaic.core.layer_plan import Move
 from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import Timeline
+from moesaic.core.routing import Forecast
 from moesaic.core.units import NS_PER_S
 from moesaic.engine.assemble import on_store, synthetic_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.models.synthetic_model import synthetic_architecture, synthetic_decoder
+from moesaic.policies.brain import Brain
 from moesaic.policies.systems import load_system
 
 # Large enough that no cache holds what a step reads: 0.6 GB of 4 GB.
@@ -85,16 +88,7 @@ class _PerLayer:
 
 def _measure(runner: Runner, batch: int) -> _PerLayer:
     looking: list[int] = []
-    look_ahead = runner.brain.look_ahead
-
-    def timed() -> tuple[Move, ...]:
-        started = perf_counter_ns()
-        try:
-            return look_ahead()
-        finally:
-            looking.append(perf_counter_ns() - started)
-
-    runner.brain.look_ahead = timed  # type: ignore[method-assign]
+    restore = _time_look_ahead(runner.brain, looking)
     overhead, active = [], []
     vocabulary = runner.decoder.architecture.spec.vocab_size
     for step in range(_STEPS + _WARMUP):
@@ -109,7 +103,7 @@ def _measure(runner: Runner, batch: int) -> _PerLayer:
         active.append(sum(layer.active for layer in report.layers) / LAYERS)
     for slot in range(batch):
         runner.free_slot(slot)
-    runner.brain.look_ahead = look_ahead  # type: ignore[method-assign]
+    restore()
     return _PerLayer(
         _attention_us(runner.machine.timeline),
         median(overhead[_WARMUP:]) * _US,
@@ -117,6 +111,33 @@ def _measure(runner: Runner, batch: int) -> _PerLayer:
         median(active[_WARMUP:]),
         _expert_us(runner.machine.timeline),
     )
+
+
+def _time_look_ahead(brain: Brain, taken: list[int]) -> Callable[[], None]:
+    """Note how long look-aheads take, with the forecasts that the body makes for them; returns how
+    to stop."""
+    ask, think = brain.wants_forecasts, brain.look_ahead
+    started = 0
+
+    def timed_ask() -> int:
+        nonlocal started
+        started = perf_counter_ns()
+        return ask()
+
+    def timed_think(forecasts: Sequence[Forecast] = ()) -> tuple[Move, ...]:
+        nonlocal started
+        started = started or perf_counter_ns()
+        try:
+            return think(forecasts)
+        finally:
+            taken.append(perf_counter_ns() - started)
+            started = 0
+
+    def restore() -> None:
+        brain.wants_forecasts, brain.look_ahead = ask, think  # type: ignore[method-assign]
+
+    brain.wants_forecasts, brain.look_ahead = timed_ask, timed_think  # type: ignore[method-assign]
+    return restore
 
 
 def _attention_us(timeline: Timeline) -> float:

@@ -17,7 +17,7 @@ from moesaic.core.capabilities import Capabilities
 from moesaic.core.offloading import GPU
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.residency import Residency
-from moesaic.core.routing import ExpertId, LayerRouting
+from moesaic.core.routing import ExpertId, Forecast, LayerRouting
 from moesaic.core.step import Step
 from moesaic.machines.loop import run_layers
 from moesaic.machines.real.expert_store import ExpertStore
@@ -98,8 +98,10 @@ class RealMachine(LayerwiseBody, Probed):
         self._arrived(routed)
         if self._replay is None:
             self._routed = routed
-            return self._adapter.routing(routed, self._steps)
-        return self._replayed(layer, routed, self._replay)
+            self._routing = self._adapter.routing(routed, self._steps)
+        else:
+            self._routing = self._replayed(layer, routed, self._replay)
+        return self._routing
 
     def _replayed(self, layer: int, routed: RoutedTokens, replay: Replay) -> LayerRouting:
         """Replace the router's choice by the replayed one; the time is accounted separately."""
@@ -113,6 +115,18 @@ class RealMachine(LayerwiseBody, Probed):
             self._routed = routed._replace(choice=choice, native=None)
         self._replay_ns += perf_counter_ns() - started
         return routing
+
+    @property
+    def can_forecast(self) -> bool:
+        """By the gates of later layers; where routing is replayed, by what was recorded."""
+        if self._replay is not None:
+            return bool(self._routing.forecasts)
+        return self._adapter.can_forecast(self._routing.layer)
+
+    def forecasts(self, depth: int) -> Sequence[Forecast]:
+        if self._replay is not None:
+            return self._routing.forecasts[:depth]
+        return self._adapter.forecasts(self._routed, depth, self._steps)
 
     def place(self, experts: Sequence[ExpertId]) -> None:
         """The initial placement."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import torch
 
-from moesaic.core.routing import LayerRouting, LazyForecasts
+from moesaic.core.routing import Forecast, LayerRouting
 from moesaic.models.expert_service import RoutedTokens
 from moesaic.models.gate_bank import GateBank
 from moesaic.models.router import Choice
@@ -17,11 +15,10 @@ _NO_SCORES = np.empty((0, 0), dtype=np.float32)
 
 class RoutingAdapter:
     """A routing has `ranks` experts per token, the chosen ones first (0: only those, without
-    weights, where nothing is decided); with `gates`, it has forecasts of the next `lookahead`
-    layers, computed on first use."""
+    weights, where nothing is decided); with `gates`, later layers can be forecast."""
 
-    def __init__(self, ranks: int, gates: GateBank | None = None, lookahead: int = 0) -> None:
-        self._ranks, self._gates, self._lookahead = ranks, gates, lookahead
+    def __init__(self, ranks: int, gates: GateBank | None = None) -> None:
+        self._ranks, self._gates = ranks, gates
 
     def routing(self, routed: RoutedTokens, step: int = 0) -> LayerRouting:
         choice = routed.choice
@@ -36,21 +33,18 @@ class RoutingAdapter:
         experts = choice.experts.numpy().copy()  # the router may use its tensors again
         weights = choice.weights.float().numpy().copy()
         ranked, scores = _ranked(choice, self._ranks)
-        forecasts = self._forecasts(routed)
         return LayerRouting(
-            routed.layer, experts, weights, ranked.numpy(), scores.numpy(), forecasts, counts, step
+            routed.layer, experts, weights, ranked.numpy(), scores.numpy(), (), counts, step
         )
 
-    def _forecasts(self, routed: RoutedTokens) -> LazyForecasts | tuple[()]:
-        if self._gates is None:
-            return ()
-        depth = self._gates.depth(routed.layer, self._lookahead)
-        if depth == 0:
-            return ()
-        forecast = self._gates.forecast
-        return LazyForecasts(
-            depth, partial(forecast, routed.layer, depth, self._ranks, routed.residual)
-        )
+    def can_forecast(self, layer: int) -> bool:
+        return self._gates is not None and self._ranks > 0 and self._gates.depth(layer, 1) > 0
+
+    def forecasts(self, routed: RoutedTokens, depth: int, step: int) -> tuple[Forecast, ...]:
+        """What the gates of up to `depth` later layers say to the residual as it is now."""
+        assert self._gates is not None, "there are no gates to ask"
+        depth = self._gates.depth(routed.layer, depth)
+        return self._gates.forecasts(routed.layer, depth, self._ranks, routed.residual, step)
 
 
 def chosen_by(routing: LayerRouting, like: Choice) -> Choice:

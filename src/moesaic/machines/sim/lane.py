@@ -71,8 +71,6 @@ class Lane:
         """Drop the background tasks that have not started and take these instead; `wake` lets
         them begin."""
         self._background = deque(tasks)
-        for task in self._background:
-            task.lane = self
 
     def wake(self) -> None:
         if self.running is None:

@@ -15,7 +15,7 @@ from moesaic.core.layer_plan import PARTS, LayerPlan, Move
 from moesaic.core.offloading import CPU, GPU, IN_DRAM, VRAM
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.residency import Residency
-from moesaic.core.routing import ExpertId, LayerRouting
+from moesaic.core.routing import ExpertId, Forecast, LayerRouting
 from moesaic.core.step import Step
 from moesaic.core.topology import Topology
 from moesaic.core.view import PLANNER, View
@@ -37,7 +37,7 @@ SIMULATED = Capabilities(
     devices=(GPU, CPU),
     moves=True,
     prefetch=True,
-    true_gates=False,  # routings carry what the trace has recorded
+    true_gates=False,  # it forecasts what the trace has recorded
     dense_follows=True,
     virtual_time=True,
 )
@@ -147,6 +147,13 @@ class SimMachine:
         now = self.clock.now
         self._started = LayerReport(plan.layer, now, now, len(served), hits, moved, coming)
         self._pending = self._submit(plan)
+
+    @property
+    def can_forecast(self) -> bool:
+        return bool(self._routing.forecasts)
+
+    def forecasts(self, depth: int) -> tuple[Forecast, ...]:
+        return self._routing.forecasts[:depth]
 
     def offer(self, background: tuple[Move, ...]) -> None:
         lookahead_ns = self._lookahead_ns

@@ -5,21 +5,22 @@ those, it makes the same plans, whichever body sent them."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.legality import check
-from moesaic.core.offloading import CPU, GPU
+from moesaic.core.offloading import CPU, IN_VRAM
 from moesaic.core.report import LayerReport
-from moesaic.core.routing import ExpertId, LayerRouting
-from moesaic.core.view import View
+from moesaic.core.routing import Forecast, LayerRouting
+from moesaic.core.view import Flight, View
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain import fields as at
 from moesaic.policies.brain import handle, lookahead
 from moesaic.policies.brain.decide import schedule as apply_schedule
 from moesaic.policies.brain.decide import update_cache, write_plan
 from moesaic.policies.brain.forecasts import fill_forecast
+from moesaic.policies.brain.plan_words import read_moves, read_plan
 from moesaic.policies.brain.python_policies import assign_in_python, propose_in_python
 from moesaic.policies.brain.state import Sizes, State
 from moesaic.policies.cache.base import PYTHON as PYTHON_CACHE
@@ -29,8 +30,7 @@ from moesaic.policies.prefetch.base import PYTHON as PYTHON_PREFETCH
 from moesaic.policies.prefetch.base import Prefetch
 from moesaic.policies.schedule.base import Assignment, CompiledSchedule, Schedule
 from moesaic.policies.shape import Shape
-
-_NO_SCORES = np.zeros((0, 0), dtype=np.float32)
+from moesaic.policies.timelines import Ints
 
 
 class Brain:
@@ -59,9 +59,11 @@ class Brain:
             )
         self.cache, self.prefetch = cache, prefetch
         self._shape, self._future, self._checked = shape, future, checked
-        self._step = -1  # passes begun
         self._assigned: Assignment | None = None  # by a schedule in Python, until its plan is made
         self._decided: tuple[LayerRouting, View | None, LayerPlan] | None = None
+        self._begun = False  # the look-ahead of what was decided
+        self._met: Ints | None = None  # the slots of the machine that was seen last
+        self._reads_words = prefetch.rule != PYTHON_PREFETCH and not prefetch.needs_future
         tokens = belief.tables.shape[1]
         sizes = Sizes(shape.layers, shape.experts, prefetch.lookahead, cache.planes, 64, tokens)
         self._use(State(sizes))
@@ -98,8 +100,9 @@ class Brain:
         arrays = (state.of(f) for f in (at.VALUES, at.CACHE_MEMORY, at.CACHE_NUMBERS))
         self.cache.attach(*arrays)  # type: ignore[arg-type]
         self._entries = state.sizes.entries
-        self._plan_at = int(self._words[at.PLAN])
-        self._background_at = int(self._words[at.BACKGROUND])
+        self._plan_words = state.of(at.PLAN)
+        self._background_words = state.of(at.BACKGROUND).ravel()
+        self._flight_words = state.of(at.FLIGHTS).ravel()
 
     @property
     def schedule(self) -> Schedule:
@@ -141,15 +144,16 @@ class Brain:
 
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
         """What the layer has to wait for: who computes what, and which transfers it needs."""
-        if routing.layer == 0:
-            self._step += 1
-            if self._future is not None:
-                self._future.step += 1
-        if view.slots == 0:
+        self._begun = False
+        if self._future is not None:
+            self._future.step = routing.step
+        if view.memory_slots is not self._met:
+            self._meet(view)
+        if not self._met_slots:
             return self._on_cpu(routing, view)
         self._make_space(routing)
         length = self._decide(routing, view)
-        plan = self._read_plan(routing.layer, length)
+        plan = read_plan(routing.layer, self._plan_words[:length].tolist())
         if self._assigned is not None:
             queues, parts = {**plan.queues, **self._assigned.others}, self._assigned.parts
             plan, self._assigned = plan._replace(queues=queues, parts=parts), None
@@ -160,8 +164,20 @@ class Brain:
         self._decided = (routing, kept, plan)
         return plan
 
+    def reserve(self, tokens: int, ranks: int) -> None:
+        """Space for steps of so many tokens, for a body that fills the buffer itself: it must not
+        move afterwards."""
+        self._grow(tokens, tokens * ranks)
+
+    def _meet(self, view: View) -> None:
+        """What stays as it is as long as the machine does."""
+        self._met, self._met_slots = view.memory_slots, view.slots
+        self._units, self._link = view.topology.units, len(view.topology.devices)
+
     def _make_space(self, routing: LayerRouting) -> None:
-        tokens, entries = len(routing.experts), max(routing.ranked.size, routing.experts.size)
+        self._grow(len(routing.experts), max(routing.ranked.size, routing.experts.size))
+
+    def _grow(self, tokens: int, entries: int) -> None:
         if tokens >= self._cost_tokens:
             self.belief = self._belief.covering(tokens)
         if entries > self._entries:
@@ -169,17 +185,11 @@ class Brain:
 
     def _decide(self, routing: LayerRouting, view: View) -> int:
         s = self._words
-        s[at.NUM_FLIGHTS] = 0
-        if view.in_flight:
-            coming = view.arriving
-            assert len(coming) <= at.FLIGHT_CAPACITY, "too many transfers under way"
-            s[at.NUM_FLIGHTS] = len(coming)
-            first = int(s[at.FLIGHTS])
-            s[first : first + 3 * len(coming)] = [n for f in coming for n in f[:3]]
+        s[at.NUM_FLIGHTS] = self._fill_flights(view.in_flight) if view.in_flight else 0
         inputs = (
-            s, self._step, routing.layer, routing.experts, routing.ranked, routing.scores,
+            s, routing.step, routing.layer, routing.experts, routing.ranked, routing.scores,
             view.located, view.memory_held, view.memory_occupied, view.busy_ns,
-            view.topology.units, len(view.topology.devices),
+            self._units, self._link,
         )  # fmt: skip
         if self._compiled:
             return handle.decide(*inputs)
@@ -196,67 +206,74 @@ class Brain:
             update_cache(s)
         return write_plan(s)
 
-    def _read_plan(self, layer: int, length: int) -> LayerPlan:
-        words = self._words[self._plan_at : self._plan_at + length].tolist()
-        on_gpu, on_cpu, moved, estimated = words[: at.PLAN_HEADER]
-        cpu_at = at.PLAN_HEADER + on_gpu
-        moves_at = cpu_at + on_cpu
-        queues = {
-            GPU: tuple(words[at.PLAN_HEADER : cpu_at]),
-            CPU: tuple(words[cpu_at:moves_at]),
-        }
-        transfers = _moves(words[moves_at:], moved) if moved else ()
-        return LayerPlan(layer, queues, transfers, (), estimated)
+    def _fill_flights(self, in_flight: tuple[Flight, ...]) -> int:
+        """What is under way to the accelerator's memory; returns how many."""
+        assert len(in_flight) <= at.FLIGHT_CAPACITY, "too many transfers under way"
+        words, end = self._flight_words, 0
+        for layer, expert, remaining_ns, destination in in_flight:
+            if destination == IN_VRAM:
+                words[end], words[end + 1], words[end + 2] = layer, expert, remaining_ns
+                end += 3
+        return end // 3
 
-    def look_ahead(self) -> tuple[Move, ...]:
+    def wants_forecasts(self) -> int:
+        """Of how many layers after the one decided forecasts are of use; 0: nothing could be moved
+        by them. A body that asks can forecast, so no predictions have to be learned for it."""
+        if self._decided is None:
+            return 0
+        room = self._begin_look_ahead(foretold=True)
+        return self.prefetch.lookahead if room > 0 and not self.prefetch.needs_future else 0
+
+    def _begin_look_ahead(self, foretold: bool) -> int:
+        self._begun = True
+        self._words[at.FORECASTS], self._words[at.FORETOLD] = 0, foretold
+        return lookahead.begin(self._words)
+
+    def look_ahead(self, forecasts: Sequence[Forecast] = ()) -> tuple[Move, ...]:
         """What to move in idle link time; follows `decide`, and may be thought out while the
-        body executes that decision."""
+        body executes that decision. `forecasts` are what the body knows of later layers, where
+        they were wanted."""
         if self._decided is None:
             return ()
         routing, view, plan = self._decided
-        s = self._words
-        s[at.FORECASTS], s[at.FORETOLD] = 0, bool(routing.forecasts)
-        if self.prefetch.needs_future or routing.forecasts or self.prefetch.rule == PYTHON_PREFETCH:
-            count = self._with_given_forecasts(routing)
+        if self._reads_words and not self._begun and not forecasts:
+            self._words[at.FORECASTS] = self._words[at.FORETOLD] = 0
+            count = lookahead.look_ahead(self._words)
         else:
-            count = lookahead.look_ahead(s)
+            count = self._in_stages(routing, forecasts)
         if not count:
             return ()
-        end = self._background_at + count * at.MOVE_WORDS
-        background = _moves(s[self._background_at : end].tolist(), count)
+        background = read_moves(self._background_words.tolist(), count)
         if view is not None:
             loads = routing.loads(self._shape.experts)
             check(plan._replace(background=background), loads, view)
         return background
 
-    def _with_given_forecasts(self, routing: LayerRouting) -> int:
+    def _in_stages(self, routing: LayerRouting, forecasts: Sequence[Forecast]) -> int:
         """The same, with what the body or an oracle knows, or with a prefetch policy in Python."""
-        s, room = self._words, lookahead.begin(self._words)
-        if room < 0:
-            return 0
-        if room and self.prefetch.lookahead:
-            forecasts = routing.forecasts
+        if not self._begun:
+            self._begin_look_ahead(foretold=bool(forecasts))
+        if self._words[at.MAX_BACKGROUND] > 0 and self.prefetch.lookahead:
             if self.prefetch.needs_future:
                 assert self._future is not None, "an oracle prefetch needs the future"
                 forecasts = self._future.forecasts(routing.layer, self.prefetch.lookahead)
-            given = tuple(forecasts[: self.prefetch.lookahead])
-            largest = max((forecast.ranked.size for forecast in given), default=0)
-            if largest > self.state.sizes.entries:
-                self._use(self.state.grown(2 * largest, self.state.sizes.cost_tokens))
-                s = self._words
-            for number, forecast in enumerate(given):
-                later = 0 if forecast.step is None else forecast.step - routing.step
-                ranked, scores = forecast.ranked, forecast.scores
-                fill_forecast(s, number, self._step + later, forecast.layer, ranked, scores)
-            s[at.FORECASTS] = len(given)
+            self._fill_forecasts(routing.step, forecasts)
         if self.prefetch.rule != PYTHON_PREFETCH:
-            return lookahead.finish(s)
+            return lookahead.finish(self._words)
         return propose_in_python(self.prefetch, self.state, self._belief)
 
+    def _fill_forecasts(self, step: int, forecasts: Sequence[Forecast]) -> None:
+        largest = max((forecast.ranked.size for forecast in forecasts), default=0)
+        if largest > self._entries:
+            self._use(self.state.grown(2 * largest, self.state.sizes.cost_tokens))
+        for forecast in forecasts:
+            about = step if forecast.step is None else forecast.step
+            fill_forecast(self._words, about, forecast.layer, forecast.ranked, forecast.scores)
+
     def plan(self, routing: LayerRouting, view: View) -> LayerPlan:
-        """Both at once."""
+        """Both at once, with the forecasts that came with the routing."""
         plan = self.decide(routing, view)
-        return plan._replace(background=self.look_ahead())
+        return plan._replace(background=self.look_ahead(routing.forecasts))
 
     def learn(self, routing: LayerRouting, report: LayerReport) -> None:
         """Remember how long layers and the dense parts between them take."""
@@ -274,12 +291,3 @@ class Brain:
         if self._checked:
             check(plan, routing.loads(self._shape.experts), view)
         return plan
-
-
-def _moves(words: list[int], count: int) -> tuple[Move, ...]:
-    found = []
-    for i in range(0, count * at.MOVE_WORDS, at.MOVE_WORDS):
-        layer, expert, victim_layer, victim, keep = words[i : i + at.MOVE_WORDS]
-        evicted = ExpertId(victim_layer, victim) if victim_layer >= 0 else None
-        found.append(Move(layer, expert, evicted, bool(keep)))
-    return tuple(found)

@@ -2,7 +2,12 @@
 
 Each takes the address of a brain's buffer (`Brain.state.words`) and returns a number. The thread
 fills in what `fields.py` says the body fills, calls, and reads the plan from the buffer. Nothing
-here needs the interpreter lock. One thread at a time per brain."""
+here needs the interpreter lock. One thread at a time per brain.
+
+A thread that can forecast sets FORETOLD before `begin_look_ahead`. Where that finds time for moves,
+the thread fills in forecasts of the next LOOKAHEAD layers, nearest first, at most ENTRIES numbers
+each: FORECAST_SHAPES, _STEPS, _IDS and _SCORES as `state.py` lays them out, their count in
+FORECASTS. None of another layer: nothing checks that here."""
 
 from __future__ import annotations
 
@@ -11,7 +16,9 @@ from typing import Any, NamedTuple
 
 from numba import carray, types
 
+from moesaic.core.native_brain import NativeBrain
 from moesaic.policies.brain import fields as at
+from moesaic.policies.brain.brain import Brain
 from moesaic.policies.brain.decide import decide
 from moesaic.policies.brain.learn import learn
 from moesaic.policies.brain.lookahead import begin, finish, look_ahead
@@ -56,6 +63,18 @@ def _finish_look_ahead(pointer: Any) -> int:
 
 def _learn(pointer: Any) -> int:
     return learn(_buffer(pointer))
+
+
+def native_brain(brain: Brain, tokens: int, ranks: int) -> NativeBrain:
+    """A brain for a native conductor whose steps have at most so many tokens. It belongs to the
+    conductor from here on: its buffer must not move."""
+    brain.reserve(tokens, ranks)
+    words, entry = brain.state.words, addresses()
+    numbers = {name.lower(): value for name, value in vars(at).items() if name.isupper()}
+    return NativeBrain(
+        words.ctypes.data, int(words[at.LAYERS]), numbers, entry.decide, entry.look_ahead,
+        entry.learn, brain,
+    )  # fmt: skip
 
 
 @cache

@@ -39,7 +39,7 @@ from moesaic.policies.timelines import Ints
     TOKENS,
     USED_RANKS,  # columns of EXPERT_IDS
     RANKS,  # columns of RANKED_IDS and SCORES
-    FORECASTS,  # how many forecasts the body has filled in
+    FORECASTS,  # how many forecasts the body has filled in, see forecasts.py
     FORETOLD,  # 1: the body can forecast, so nothing has to be learned for it
     OCCUPIED,
     NUM_FLIGHTS,
@@ -91,6 +91,7 @@ PLAN_HEADER = 4  # GPU experts, CPU experts, moves, estimated nanoseconds; then 
     SHIELD,
     QUOTA,
     SLOTS_HELD,
+    VICTIMS,
     PLAN,
     BACKGROUND,
     FORECAST_SHAPES,
@@ -110,11 +111,12 @@ PLAN_HEADER = 4  # GPU experts, CPU experts, moves, estimated nanoseconds; then 
     STARTS,
     DELAYS,
     LATER_TABLES,
+    LATER_STARTS,
     LATER_COUNTS,
     LATER_WEIGHTS,
     PICKS,
-) = range(NUM_SCALARS, NUM_SCALARS + 2 * 41, 2)
-FIRST_ARRAY_WORD = NUM_SCALARS + 2 * 41
+) = range(NUM_SCALARS, NUM_SCALARS + 2 * 43, 2)
+FIRST_ARRAY_WORD = NUM_SCALARS + 2 * 43
 
 
 @compiled

@@ -19,10 +19,14 @@ _WEIGHT = 0.02  # of the newest layer in the running share of right forecasts
 
 @compiled
 def fill_forecast(
-    s: Ints, number: int, step: int, layer: int, ranked: Ints, scores: NDArray[np.float32]
+    s: Ints, step: int, layer: int, ranked: Ints, scores: NDArray[np.float32]
 ) -> None:
-    """The body's forecast of a later layer, of this pass or another, cut to top-k; nearest layer
-    first."""
+    """The body's next forecast, of a layer of this pass or another, cut to top-k; nearest layer
+    first. One that is not about the next LOOKAHEAD layers is of no use yet, and left out."""
+    if not 0 <= distance_to(s, step, layer) < s[at.LOOKAHEAD]:
+        return
+    number = s[at.FORECASTS]
+    s[at.FORECASTS] += 1
     tokens, ranks = ranked.shape[0], min(ranked.shape[1], s[at.TOP_K])
     if s[at.ORACLE]:
         ranks = ranked.shape[1]  # one row with every expert as often as it has tokens
@@ -35,6 +39,12 @@ def fill_forecast(
         for rank in range(ranks):
             ids[token * ranks + rank] = ranked[token, rank]
             given[token * ranks + rank] = scores[token, rank]
+
+
+@compiled
+def distance_to(s: Ints, step: int, layer: int) -> int:
+    """How many layers lie between the one decided and another, of this pass or another."""
+    return int((step - s[at.STEP]) * s[at.LAYERS] + layer - s[at.LAYER] - 1)
 
 
 @compiled
@@ -201,10 +211,8 @@ def expect(s: Ints, count: int) -> None:
     waiting = at.ints(s, at.PENDING_SHAPES).reshape(ahead + 1, ahead, 3)
     pending = at.ints(s, at.PENDING).reshape(ahead + 1, ahead, s[at.ENTRIES])
     for d in range(count):
-        address = at.ints(s, at.FORECAST_STEPS)[d] * s[at.LAYERS] + shapes[d, 0]
-        distance = address - s[at.STEP] * s[at.LAYERS] - s[at.LAYER] - 1
-        if not 0 <= distance < ahead:
-            continue
+        step = at.ints(s, at.FORECAST_STEPS)[d]
+        address, distance = step * s[at.LAYERS] + shapes[d, 0], distance_to(s, step, shapes[d, 0])
         slot, size = address % (ahead + 1), shapes[d, 1] * shapes[d, 2]
         waiting[slot, distance, 0] = address
         waiting[slot, distance, 1], waiting[slot, distance, 2] = shapes[d, 1], shapes[d, 2]

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from moesaic.policies.brain import fields as at
-from moesaic.policies.brain.forecasts import expect, observe_routing, predict
+from moesaic.policies.brain.forecasts import distance_to, expect, observe_routing, predict
 from moesaic.policies.brain.slots import admit
 from moesaic.policies.compiled import compiled
-from moesaic.policies.prefetch.base import IMPACT, MAX_PROPOSED, NEXT_LAYER
+from moesaic.policies.prefetch.base import IMPACT, IMPACT_ROWS, MAX_PROPOSED, NEXT_LAYER
 from moesaic.policies.prefetch.impact import mark_coming, prepare_layer, rank_by_impact
 from moesaic.policies.prefetch.next_layer import propose_next_layer
 from moesaic.policies.schedule.base import SCRATCH_ROWS
@@ -59,7 +59,7 @@ def price_link(s: Ints) -> None:
         at.ints(s, at.COSTS).reshape(2, s[at.COST_TOKENS]),
         later,
         late,
-        at.ints(s, at.SCRATCH).reshape(4, experts),
+        at.ints(s, at.SCRATCH).reshape(IMPACT_ROWS, experts),
     )
     s[at.LINK_PRICE_SEEN] = min(s[at.LINK_PRICE_SEEN] + 1, _MEMORY)
     s[at.LINK_PRICE] += (delay * _UNIT // late - s[at.LINK_PRICE]) // s[at.LINK_PRICE_SEEN]
@@ -145,12 +145,15 @@ def _propose_by_impact(s: Ints) -> int:
     ids = at.ints(s, at.FORECAST_IDS).reshape(ahead, s[at.ENTRIES])
     tables = at.ints(s, at.LATER_TABLES).reshape(ahead, 4, experts)
     counts, weights = at.ints(s, at.LATER_COUNTS), at.floats(s, at.LATER_WEIGHTS)
+    starts, by_distance = at.ints(s, at.LATER_STARTS), at.ints(s, at.STARTS)
     resident, flights = at.octets(s, at.RESIDENT), at.ints(s, at.FLIGHTS)
     trust, miss_rate = at.floats(s, at.TRUST), at.floats(s, at.MISS_RATE)[0]
     for d in range(depth):
         layer, size = shapes[3 * d], shapes[3 * d + 1] * shapes[3 * d + 2]
         present = resident[layer * experts : (layer + 1) * experts]
-        right = 1.0 if s[at.ORACLE] else trust[d]
+        distance = distance_to(s, at.ints(s, at.FORECAST_STEPS)[d], layer)
+        starts[d] = by_distance[distance]
+        right = 1.0 if s[at.ORACLE] else trust[distance]
         counts[d], weights[d] = prepare_layer(
             ids[d, :size], present, right, miss_rate, tables[d], at.ints(s, at.LOADS)
         )
@@ -163,11 +166,11 @@ def _propose_by_impact(s: Ints) -> int:
         tables,
         at.ints(s, at.COSTS).reshape(2, s[at.COST_TOKENS]),
         at.ints(s, at.LATER_LANES),
-        at.ints(s, at.STARTS),
+        starts,
         s[at.LINK_FREE_NS],
         at.ints(s, at.DELAYS),
         weights,
-        at.ints(s, at.SCRATCH).reshape(4, experts),
+        at.ints(s, at.SCRATCH).reshape(IMPACT_ROWS, experts),
         at.ints(s, at.PICKS).reshape(MAX_PROPOSED, 2)[: s[at.MAX_BACKGROUND]],
     )
 

@@ -12,6 +12,7 @@ from moesaic.core.view import View
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain import fields as at
 from moesaic.policies.brain import lookahead
+from moesaic.policies.brain.forecasts import distance_to
 from moesaic.policies.prefetch.base import Outlook, Prefetch
 from moesaic.policies.schedule.base import Assignment, Schedule, Work
 
@@ -52,19 +53,22 @@ def propose_in_python(prefetch: Prefetch, state: State, belief: Belief) -> int:
 def _outlook(prefetch: Prefetch, state: State, belief: Belief) -> Outlook:
     s = state.words
     flights = state.of(at.FLIGHTS)[: s[at.NUM_FLIGHTS]]
-    trust = tuple(state.of(at.TRUST).tolist())
+    forecasts = tuple(forecast_from(state, d) for d in range(s[at.FORECASTS]))
+    steps = state.of(at.FORECAST_STEPS).tolist()
+    distances = [distance_to(s, steps[d], f.layer) for d, f in enumerate(forecasts)]
+    trust = tuple(state.of(at.TRUST)[distances].tolist())
     return Outlook(
         layer=int(s[at.LAYER]),
-        forecasts=tuple(forecast_from(state, d) for d in range(s[at.FORECASTS])),
+        forecasts=forecasts,
         resident=state.of(at.RESIDENT),  # type: ignore[arg-type]
         coming=tuple(ExpertId(int(f[0]), int(f[1])) for f in flights),
         rule=int(s[at.SCHEDULE_RULE]),
         belief=belief,
         lanes=state.of(at.LATER_LANES),  # type: ignore[arg-type]
         link_free_ns=int(s[at.LINK_FREE_NS]),
-        starts=state.of(at.STARTS),  # type: ignore[arg-type]
+        starts=state.of(at.STARTS)[distances],  # type: ignore[arg-type]
         delays=state.of(at.DELAYS)[: int(s[at.MAX_BACKGROUND]) + 1],  # type: ignore[arg-type]
-        trust=(1.0,) * prefetch.lookahead if s[at.ORACLE] else trust,
+        trust=(1.0,) * len(forecasts) if s[at.ORACLE] else trust,
         miss_rate=float(state.of(at.MISS_RATE)[0]),
     )
 
@@ -73,4 +77,5 @@ def forecast_from(state: State, number: int) -> Forecast:
     layer, tokens, ranks = state.of(at.FORECAST_SHAPES)[number].tolist()
     ids = state.of(at.FORECAST_IDS)[number, : tokens * ranks].reshape(tokens, ranks)
     scores = state.of(at.FORECAST_SCORES)[number, : tokens * ranks].reshape(tokens, ranks)
-    return Forecast(layer, ids.astype(np.int64), scores.astype(np.float32))
+    step = int(state.of(at.FORECAST_STEPS)[number])
+    return Forecast(layer, ids.astype(np.int64), scores.astype(np.float32), step)

@@ -12,16 +12,17 @@ from moesaic.policies.brain import fields as at
 from moesaic.policies.compiled import compiled
 from moesaic.policies.timelines import Ints
 
+_UNKNOWN = -2  # a layer's victim, not looked for yet; -1: nobody may go
+
 
 @compiled
 def open_slots(s: Ints) -> None:
-    """Begin a plan: nothing is added yet, and only what is under way may not go."""
+    """Begin a plan: nothing is added yet, and every resident may go. Who is not resident, under way
+    or added by this plan, is no victim and needs no shield."""
     at.octets(s, at.SHIELD)[:] = 0
     at.ints(s, at.SLOTS_HELD)[:] = at.ints(s, at.HELD)
+    at.ints(s, at.VICTIMS)[:] = _UNKNOWN
     s[at.SLOTS_TAKEN] = s[at.OCCUPIED]
-    flights = at.ints(s, at.FLIGHTS)
-    for i in range(s[at.NUM_FLIGHTS]):
-        shield(s, flights[3 * i], flights[3 * i + 1])
 
 
 @compiled
@@ -49,6 +50,23 @@ def cheapest(
 
 
 @compiled
+def victim_of(s: Ints, first: int, last: int) -> int:
+    """The cheapest of these layers. While one plan is made, who is resident and what it is worth
+    stay as they are: what was found for a layer holds until it is shielded."""
+    experts, known = s[at.EXPERTS], at.ints(s, at.VICTIMS)
+    values, shielded = at.floats(s, at.VALUES), at.octets(s, at.SHIELD)
+    resident = at.octets(s, at.RESIDENT)
+    best = -1
+    for layer in range(first, last):
+        if known[layer] == _UNKNOWN or (known[layer] >= 0 and shielded[known[layer]]):
+            start = layer * experts
+            known[layer] = cheapest(values, resident, shielded, start, start + experts)
+        if known[layer] >= 0 and (best < 0 or values[known[layer]] < values[best]):
+            best = known[layer]
+    return int(best)
+
+
+@compiled
 def admit(s: Ints, layer: int, expert: int, worth: float, move: Ints) -> bool:
     """Find the expert a slot: a free one, or that of the cheapest resident that is worth less.
 
@@ -56,14 +74,14 @@ def admit(s: Ints, layer: int, expert: int, worth: float, move: Ints) -> bool:
     experts = s[at.EXPERTS]
     held, quota = at.ints(s, at.SLOTS_HELD), at.ints(s, at.QUOTA)
     full = s[at.SLOTS_TAKEN] >= s[at.SLOTS]
-    first, last = 0, s[at.LAYERS] * experts
+    first, last = 0, s[at.LAYERS]
     if not s[at.GLOBAL_POOL]:  # other layers may hold more than their share from the beginning
         full = full or held[layer] >= quota[layer]
-        first, last = layer * experts, (layer + 1) * experts
+        first, last = layer, layer + 1
     victim = -1
     if full:
         values, shielded = at.floats(s, at.VALUES), at.octets(s, at.SHIELD)
-        victim = cheapest(values, at.octets(s, at.RESIDENT), shielded, first, last)
+        victim = victim_of(s, first, last)
         if victim < 0 or values[victim] >= worth:
             return False
         shielded[victim] = 1
@@ -71,7 +89,6 @@ def admit(s: Ints, layer: int, expert: int, worth: float, move: Ints) -> bool:
         s[at.SLOTS_TAKEN] -= 1
     held[layer] += 1
     s[at.SLOTS_TAKEN] += 1
-    shield(s, layer, expert)
     move[0], move[1] = layer, expert
     move[2] = victim // experts if victim >= 0 else -1
     move[3] = victim % experts if victim >= 0 else -1

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from moesaic.policies.brain import fields as at
 from moesaic.policies.cache.base import NUMBERS
-from moesaic.policies.prefetch.base import MAX_PROPOSED
+from moesaic.policies.prefetch.base import IMPACT_ROWS, MAX_PROPOSED
 from moesaic.policies.schedule.base import SCRATCH_ROWS
 from moesaic.policies.timelines import NUM_LANES, Ints
 
@@ -53,7 +53,7 @@ def arrays(n: Sizes) -> list[Array]:
         Array(at.LATER_LANES, INT, (NUM_LANES,)),
         Array(at.LOADS, INT, (experts,)),  # zero between uses
         Array(at.ASSIGNED, INT, (SCRATCH_ROWS, experts + 4)),  # see schedule/rules.py
-        Array(at.SCRATCH, INT, (4, experts)),
+        Array(at.SCRATCH, INT, (IMPACT_ROWS, experts)),
         Array(at.COSTS, INT, (2, n.cost_tokens)),  # of the GPU and the CPU
         Array(at.VALUES, FLOAT, (layers, experts)),
         Array(at.CACHE_MEMORY, FLOAT, (n.cache_planes, layers, experts)),
@@ -61,10 +61,11 @@ def arrays(n: Sizes) -> list[Array]:
         Array(at.SHIELD, OCTET, (layers, experts)),  # 1: may not be evicted
         Array(at.QUOTA, INT, (layers,)),
         Array(at.SLOTS_HELD, INT, (layers,)),
+        Array(at.VICTIMS, INT, (layers,)),  # see slots.py
         Array(at.PLAN, INT, (at.PLAN_HEADER + 2 * experts + at.MOVE_WORDS * moves,)),
         Array(at.BACKGROUND, INT, (MAX_PROPOSED, at.MOVE_WORDS)),
         Array(at.FORECAST_SHAPES, INT, (ahead, 3)),  # layer, tokens, ranks
-        Array(at.FORECAST_STEPS, INT, (ahead,)),  # the pass each speaks about
+        Array(at.FORECAST_STEPS, INT, (ahead,)),  # the pass each is about
         Array(at.FORECAST_IDS, INT, (ahead, entries)),
         Array(at.FORECAST_SCORES, FLOAT, (ahead, entries)),
         Array(at.PAIRS, FLOAT, (ahead, layers, experts, experts)),  # [distance, layer, before, now]
@@ -77,9 +78,10 @@ def arrays(n: Sizes) -> list[Array]:
         Array(at.PENDING, INT, (ahead + 1, ahead, entries)),
         Array(at.TRUST, FLOAT, (ahead,)),
         Array(at.MISS_RATE, FLOAT, (1,)),
-        Array(at.STARTS, INT, (max(ahead, 1),)),
+        Array(at.STARTS, INT, (max(ahead, 1),)),  # by distance
         Array(at.DELAYS, INT, (MAX_PROPOSED + 1,)),
-        Array(at.LATER_TABLES, INT, (ahead, 4, experts)),
+        Array(at.LATER_TABLES, INT, (ahead, 4, experts)),  # these four by forecast
+        Array(at.LATER_STARTS, INT, (ahead,)),
         Array(at.LATER_COUNTS, INT, (ahead,)),
         Array(at.LATER_WEIGHTS, FLOAT, (ahead,)),
         Array(at.PICKS, INT, (MAX_PROPOSED, 2)),

@@ -38,7 +38,6 @@ class Cache:
         self.values: Floats = np.zeros((layers, experts))
         self.memory: Floats = np.zeros((self.planes, layers, experts))
         self.numbers: Floats = np.zeros(NUMBERS + layers)
-        self.top_k = top_k
 
     def observe(self, routing: LayerRouting) -> None:
         """A layer was routed; called once per layer and step, in order."""

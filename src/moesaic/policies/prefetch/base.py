@@ -13,6 +13,7 @@ from moesaic.policies.belief import Belief
 from moesaic.policies.timelines import Ints
 
 MAX_PROPOSED = 4  # transfers proposed at once; the next layer proposes again
+IMPACT_ROWS = 5  # of scratch, one number per expert each, to value the experts of a layer
 PYTHON, NOTHING, NEXT_LAYER, IMPACT = -1, 0, 1, 2  # compiled rules, see brain/lookahead.py
 
 
@@ -28,9 +29,9 @@ class Outlook:
     belief: Belief
     lanes: Ints  # lanes of a later layer: everything free, dense work on the GPU first
     link_free_ns: int  # when the link has done what this layer demands
-    starts: Ints  # when the experts of the 1st, 2nd, ... later layer are believed to start
+    starts: Ints  # per forecast, when its layer's experts are believed to start
     delays: Ints  # what 0, 1, 2, ... transfers from now on cost the next layer
-    trust: tuple[float, ...]  # share of right predictions so far, per distance
+    trust: tuple[float, ...]  # per forecast, the share of right ones at its distance so far
     miss_rate: float  # share of active experts that were not on the GPU so far
 
 

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from moesaic.core.routing import ExpertId
 from moesaic.policies.compiled import compiled
-from moesaic.policies.prefetch.base import IMPACT, MAX_PROPOSED, Outlook, Prefetch
+from moesaic.policies.prefetch.base import IMPACT, IMPACT_ROWS, MAX_PROPOSED, Outlook, Prefetch
 from moesaic.policies.schedule.base import HYBRID
+from moesaic.policies.schedule.hybrid_bound import cpu_rests, earliest_end
 from moesaic.policies.schedule.rules import apply_rule
 from moesaic.policies.timelines import (
     ABSENT,
@@ -84,19 +85,33 @@ def _best_of_layer(
 
     `arrival` counts from when the layer's experts start; 0 is in time. Experts of one load are
     alike, and the first of them is valued for all; not so to `hybrid`, which may take a cached
-    one from the GPU later, but not one that was moved."""
-    for i in range(n):
-        scratch[1, i] = tables[0, table[LOAD, i]]
-        scratch[2, i] = tables[1, table[LOAD, i]]
+    one from the GPU later, but not one that was moved. For that one a bound says which cannot
+    help more than the best so far."""
     kind, ready, gpu, cpu, spare = scratch[0], table[READY], scratch[1], scratch[2], scratch[3]
+    least_gpu = tables[0, table[LOAD, 0]]
+    for i in range(n):
+        gpu[i] = tables[0, table[LOAD, i]]
+        cpu[i] = tables[1, table[LOAD, i]]
+        least_gpu = min(least_gpu, gpu[i])
     before = apply_rule(rule, kind, ready, gpu, cpu, lanes, n, spare)
+    missing = cpu_rests(ready, cpu, n, scratch[4])
+    rank = -1
     impact = 0
     column = -1
     valued = -1
     for i in range(n):
-        if ready[i] != ABSENT or not table[CANDIDATE, i] or table[LOAD, i] == valued:
+        if ready[i] != ABSENT:
             continue
-        valued = table[LOAD, i] if rule != HYBRID else -1
+        rank += 1
+        if not table[CANDIDATE, i]:
+            continue
+        if rule == HYBRID:
+            end = earliest_end(scratch[4], missing, rank, cpu[i], least_gpu, lanes)
+            if before - end <= impact:
+                continue
+        elif table[LOAD, i] == valued:
+            continue
+        valued = table[LOAD, i]
         ready[i] = arrival
         gain = before - apply_rule(rule, kind, ready, gpu, cpu, lanes, n, spare)
         ready[i] = ABSENT
@@ -171,6 +186,6 @@ class Impact(Prefetch):
         picked = rank_by_impact(
             outlook.rule, counts, layers, outlook.belief.tables, outlook.lanes, outlook.starts,
             outlook.link_free_ns, outlook.delays, weights,
-            np.zeros((4, experts), dtype=np.int64), picks,
+            np.zeros((IMPACT_ROWS, experts), dtype=np.int64), picks,
         )  # fmt: skip
         return [ExpertId(outlook.forecasts[d].layer, e) for d, e in picks[:picked].tolist()]

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from moesaic.core.offloading import CPU, GPU
 from moesaic.core.view import View
 from moesaic.policies.belief import Belief
 from moesaic.policies.timelines import MOVED, ON_CPU, Ints, finish_time, gpu_order
@@ -40,10 +39,6 @@ class Assignment(NamedTuple):
     believed_ns: int
     others: Mapping[str, tuple[int, ...]] = {}
     parts: Mapping[int, Mapping[str, int]] = {}
-
-    @property
-    def queues(self) -> dict[str, tuple[int, ...]]:
-        return {GPU: self.gpu, CPU: self.cpu, **self.others}
 
 
 def served_as(work: Work, kind: Sequence[int] | Ints) -> Assignment:

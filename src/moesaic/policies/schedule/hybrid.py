@@ -23,47 +23,59 @@ from moesaic.policies.timelines import (
     ON_GPU,
     TRANSFER,
     Ints,
-    finish_time,
 )
 
 _OPEN = 3  # not decided yet
 
 
 @compiled
-def _among_coming(arrival: Ints, ready: Ints, gpu_end: int, n: int, found: int) -> int:
-    """What the GPU takes next, if that may also be an expert that was under way when the layer
-    began: `found` (n: nobody) is the best of the others."""
-    for i in range(n if found == n or arrival[found] > gpu_end else found):
-        if ready[i] > 0 and arrival[i] != ABSENT:
-            if arrival[i] <= gpu_end:
-                return i
-            sooner = found == n or arrival[i] < arrival[found]
-            if sooner or (arrival[i] == arrival[found] and i < found):
-                found = i
-    return found
+def _after_arrivals(gpu_end: int, kind: Ints, ready: Ints, gpu: Ints, lanes: Ints, n: int) -> int:
+    """When the GPU ends that has done what was there: what comes is next, then what was moved."""
+    link_end = lanes[LINK_FREE]
+    for i in range(n):
+        if ready[i] > 0 and kind[i] == ON_GPU:
+            gpu_end = max(gpu_end, ready[i]) + gpu[i]
+    for i in range(n):
+        if kind[i] == MOVED:
+            link_end += lanes[TRANSFER]
+            gpu_end = max(gpu_end, link_end) + gpu[i]
+    return gpu_end
+
+
+@compiled
+def _open_lines(kind: Ints, ready: Ints, n: int, arrival: Ints) -> tuple[int, int, int, int]:
+    """Nothing is decided. Returns how many are missing, how many are coming, and the first and the
+    last of those."""
+    missing = 0
+    coming = 0
+    first, last = n, -1
+    for i in range(n):
+        kind[i] = _OPEN
+        arrival[i] = ready[i]
+        missing += ready[i] == ABSENT
+        if ready[i] > 0:
+            coming += 1
+            first, last = min(first, i), i
+    return missing, coming, first, last
 
 
 @compiled  # in one piece: a call per turn takes longer than the turn
 def fill_timelines(  # noqa: PLR0912, PLR0915
     kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int, arrival: Ints
-) -> None:
+) -> int:
     """The simulation phase: until every expert is computed, the lane that is free first acts.
+    Returns when the last lane ends, as `finish_time` would.
 
     `arrival` (scratch) says since when an expert waits in the GPU's queue. Who is next in each
     line only moves on, so the lines are followed instead of searched."""
     gpu_end, cpu_end, link_end = lanes[GPU_FREE], lanes[CPU_FREE], lanes[LINK_FREE]
-    first = lanes[CPU_FIRST]
-    missing = 0
-    coming = 0
-    for i in range(n):
-        kind[i] = _OPEN
-        arrival[i] = ready[i]
-        missing += ready[i] == ABSENT
-        coming += ready[i] > 0
+    first, cached_end = lanes[CPU_FIRST], lanes[GPU_FREE]  # cached_end: with those alone
+    missing, coming, first_coming, last_coming = _open_lines(kind, ready, n, arrival)
     # Fronts of the lines. Of what was moved, the first is both the highest load and the first to
     # arrive; what was there from the beginning has arrived.
     cached, moved, next_move = 0, n, 0
     last_missing, last_cached = n - 1, n - 1  # the CPU's lines are followed from the end
+    on_cpu = 0
     left = n
     while left > 0:
         while cached < n and not (ready[cached] == 0 and arrival[cached] == 0):
@@ -74,8 +86,16 @@ def fill_timelines(  # noqa: PLR0912, PLR0915
         i = cached
         if moved < n and (i == n or (moved < i and arrival[moved] <= gpu_end)):
             i = moved
-        if coming > 0:
-            i = _among_coming(arrival, ready, gpu_end, n, i)
+        if coming > 0:  # or one that was under way when the layer began
+            last = last_coming if i == n or arrival[i] > gpu_end else min(i - 1, last_coming)
+            for c in range(first_coming, last + 1):
+                if ready[c] > 0 and arrival[c] != ABSENT:
+                    if arrival[c] <= gpu_end:
+                        i = c
+                        break
+                    sooner = i == n or arrival[c] < arrival[i]
+                    if sooner or (arrival[c] == arrival[i] and c < i):
+                        i = c
         if missing > 0:
             while kind[last_missing] != _OPEN or ready[last_missing] != ABSENT:
                 last_missing -= 1
@@ -88,7 +108,9 @@ def fill_timelines(  # noqa: PLR0912, PLR0915
         gpu_first = i < n and (j < 0 or gpu_at <= cpu_end)
         if gpu_first and (missing == 0 or gpu_at <= link_end):
             gpu_end = gpu_at + gpu[i]
-            kind[i] = MOVED if kind[i] == MOVED else ON_GPU
+            if kind[i] != MOVED:
+                kind[i] = ON_GPU
+                cached_end += gpu[i] if ready[i] == 0 else 0
             arrival[i] = ABSENT
             coming -= ready[i] > 0
             left -= 1
@@ -103,11 +125,14 @@ def fill_timelines(  # noqa: PLR0912, PLR0915
         else:
             cpu_end += cpu[j] + first
             first *= 0
+            on_cpu += 1
             kind[j] = ON_CPU
             arrival[j] = ABSENT
             missing -= ready[j] == ABSENT
             coming -= ready[j] > 0
             left -= 1
+    end = _after_arrivals(cached_end, kind, ready, gpu, lanes, n)
+    return int(max(end, cpu_end) if on_cpu else end)
 
 
 @compiled
@@ -118,29 +143,50 @@ def wait_for_coming(kind: Ints, ready: Ints, n: int) -> None:
 
 
 @compiled
-def hybrid(kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int, spare: Ints) -> int:
-    """The filled timelines, unless a trivial assignment ends earlier."""
+def trivial_ends(ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int) -> tuple[int, int, int]:
+    """`finish_time` of static experts, of waiting for what comes, and of the GPU alone (of static
+    experts where the link takes longer than those)."""
+    waiting, cpu_coming, cpu_missing = lanes[GPU_FREE], 0 * lanes[CPU_FREE], 0 * lanes[CPU_FREE]
     missing = 0
     coming = 0
     for i in range(n):
-        missing += ready[i] == ABSENT
-        coming += ready[i] > 0
-    static_experts(kind, ready, n)
-    static_end = wait_end = gpu_only_end = finish_time(kind, ready, gpu, cpu, lanes, n)
-    if coming > 0:  # else waiting for nothing is the same
-        wait_for_coming(kind, ready, n)
-        wait_end = finish_time(kind, ready, gpu, cpu, lanes, n)
-    if lanes[LINK_FREE] + missing * lanes[TRANSFER] < static_end:  # else the link takes longer
-        gpu_only(kind, ready, n)
-        gpu_only_end = finish_time(kind, ready, gpu, cpu, lanes, n)
-    fill_timelines(kind, ready, gpu, cpu, lanes, n, spare)
-    filled_end = finish_time(kind, ready, gpu, cpu, lanes, n)
-    best = min(filled_end, static_end, wait_end, gpu_only_end)
-    if best == filled_end:
+        if ready[i] == 0:
+            waiting += gpu[i]
+        elif ready[i] == ABSENT:
+            missing += 1
+            cpu_missing += cpu[i]
+        else:
+            coming += 1
+            cpu_coming += cpu[i]
+    cpu_start, static = lanes[CPU_FREE] + lanes[CPU_FIRST], waiting
+    if missing + coming > 0:
+        static = max(waiting, cpu_start + cpu_missing + cpu_coming)
+    for i in range(n if coming > 0 else 0):
+        if ready[i] > 0:
+            waiting = max(waiting, ready[i]) + gpu[i]
+    alone, link_end = static, lanes[LINK_FREE]
+    if link_end + missing * lanes[TRANSFER] < static:
+        alone = waiting
+        for i in range(n if missing > 0 else 0):
+            if ready[i] == ABSENT:
+                link_end += lanes[TRANSFER]
+                alone = max(alone, link_end) + gpu[i]
+    if missing > 0:
+        waiting = max(waiting, cpu_start + cpu_missing)
+    return int(static), int(waiting), int(alone)
+
+
+@compiled
+def hybrid(kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int, spare: Ints) -> int:
+    """The filled timelines, unless a trivial assignment ends earlier."""
+    static, waiting, alone = trivial_ends(ready, gpu, cpu, lanes, n)
+    filled = fill_timelines(kind, ready, gpu, cpu, lanes, n, spare)
+    best = min(filled, static, waiting, alone)
+    if best == filled:
         return best
-    if best == static_end:
+    if best == static:
         static_experts(kind, ready, n)
-    elif best == wait_end:
+    elif best == waiting:
         wait_for_coming(kind, ready, n)
     else:
         gpu_only(kind, ready, n)

@@ -1,0 +1,100 @@
+// The Python extension module of the conductor. Settings come as dictionaries of integers (sizes, addresses);
+// machines/cuda/conductor.py knows their names.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "conductor/conductor.h"
+
+namespace nb = nanobind;
+using namespace moesaic;
+
+namespace {
+
+class Settings {
+ public:
+  explicit Settings(const nb::dict& given) : given_(given) {}
+
+  template <class T>
+  void read(const char* name, T& value) const {
+    if (!given_.contains(name)) throw nb::key_error(name);
+    const std::int64_t number = nb::cast<std::int64_t>(given_[name]);
+    if constexpr (std::is_pointer_v<T>)
+      value = reinterpret_cast<T>(std::uintptr_t(number));
+    else
+      value = T(number);
+  }
+
+ private:
+  const nb::dict& given_;
+};
+
+#define READ(from, to, name) from.read(#name, to.name)
+
+BrainFields brain_fields(const nb::dict& given) {
+  const Settings s(given);
+  BrainFields f{};
+  READ(s, f, layers), READ(s, f, experts), READ(s, f, slots), READ(s, f, step), READ(s, f, layer);
+  READ(s, f, tokens), READ(s, f, used_ranks), READ(s, f, ranks), READ(s, f, forecasts), READ(s, f, foretold);
+  READ(s, f, occupied), READ(s, f, num_flights), READ(s, f, gpu_busy_ns), READ(s, f, cpu_busy_ns);
+  READ(s, f, link_busy_ns), READ(s, f, transfer_ns), READ(s, f, report_start_ns), READ(s, f, report_end_ns);
+  READ(s, f, report_active), READ(s, f, report_hits), READ(s, f, expert_ids), READ(s, f, ranked_ids);
+  READ(s, f, scores), READ(s, f, resident), READ(s, f, held), READ(s, f, flights), READ(s, f, plan);
+  READ(s, f, background), READ(s, f, plan_header), READ(s, f, move_words), READ(s, f, flight_capacity);
+  return f;
+}
+
+ConductorConfig configuration(const nb::dict& sizes, const nb::dict& brain, const nb::dict& fields,
+                              const nb::dict& mailbox, const nb::dict& table, const nb::dict& cpu) {
+  ConductorConfig c;
+  const Settings s(sizes), b(brain), m(mailbox), t(table), e(cpu);
+  READ(s, c, layers), READ(s, c, experts), READ(s, c, top_k), READ(s, c, ranks), READ(s, c, hidden);
+  READ(s, c, hidden_type), READ(s, c, slots), READ(s, c, block_bytes), READ(s, c, store), READ(s, c, slab);
+  READ(s, c, watchdog_ns), READ(s, c, core), READ(s, c, records);
+  READ(b, c.brain, words), READ(b, c.brain, decide), READ(b, c.brain, look_ahead), READ(b, c.brain, learn);
+  c.brain.at = brain_fields(fields);
+  READ(m, c.mailbox, routed), READ(m, c.mailbox, planned), READ(m, c.mailbox, summed);
+  READ(m, c.mailbox, hidden), READ(m, c.mailbox, ids), READ(m, c.mailbox, weights);
+  READ(m, c.mailbox, ranked), READ(m, c.mailbox, scores), READ(m, c.mailbox, table), READ(m, c.mailbox, sum);
+  READ(t, c.table, experts), READ(t, c.table, blocks_at), READ(t, c.table, fills_at), READ(t, c.table, waits_at);
+  READ(t, c.table, firsts_at), READ(t, c.table, rows_at), READ(t, c.table, shares_at);
+  READ(e, c.cpu, runner), READ(e, c.cpu, submit), READ(e, c.cpu, wait), READ(e, c.cpu, error);
+  return c;
+}
+
+nb::list times_of(const Conductor& conductor) {
+  nb::list found;
+  for (const LayerTimes& t : conductor.times())
+    found.append(nb::make_tuple(t.routed, t.planned, t.submitted, t.looked_ahead, t.summed, t.on_gpu, t.on_cpu,
+                                t.transfers, t.background, t.hits));
+  return found;
+}
+
+nb::list decisions_of(const Conductor& conductor) {
+  nb::list found;
+  for (const Decision& d : conductor.decisions())
+    found.append(nb::make_tuple(std::vector<int>(d.resident.begin(), d.resident.end()), d.held, d.flights, d.plan,
+                                d.background, d.occupied, d.link_busy_ns, d.report_start_ns, d.report_end_ns,
+                                d.hits));
+  return found;
+}
+
+}  // namespace
+
+NB_MODULE(_conductor, m) {
+  nb::class_<Conductor>(m, "Conductor")
+      .def("__init__",
+           [](Conductor* self, const nb::dict& sizes, const nb::dict& brain, const nb::dict& fields,
+              const nb::dict& mailbox, const nb::dict& table, const nb::dict& cpu, std::uintptr_t flag,
+              std::uintptr_t context, std::uintptr_t stream, std::int64_t host_copy_ns) {
+             std::uint32_t* ended = reinterpret_cast<std::uint32_t*>(flag);
+             auto copies = context ? cuda_copies(context, stream, ended) : host_copies(ended, host_copy_ns);
+             new (self) Conductor(configuration(sizes, brain, fields, mailbox, table, cpu), std::move(copies));
+           })
+      .def("place", &Conductor::place)
+      .def("begin", &Conductor::begin, nb::call_guard<nb::gil_scoped_release>())
+      .def("finish", &Conductor::finish, nb::call_guard<nb::gil_scoped_release>())
+      .def("times", &times_of)
+      .def("decisions", &decisions_of)
+      .def_prop_ro("bytes_moved", &Conductor::bytes_moved);
+}

@@ -1,0 +1,134 @@
+// A thread that conducts decode steps: for every MoE layer it waits for the GPU's routing, asks the compiled brain,
+// publishes the GPU's part of the plan, has CPU workers compute theirs and starts background copies. No Python.
+//
+// GPU and conductor meet through flags in pinned memory. Within a step, with layers counted from 1: the GPU sets
+// `routed` to the layer when hidden states and routing are in the mailbox; the conductor sets `planned` when the table
+// is written, and `summed` when the CPU's sum is in the mailbox. A new step begins with all of them 0.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "conductor/brain_buffer.h"
+#include "conductor/copies.h"
+#include "conductor/slots.h"
+#include "moesaic_native.h"
+
+namespace moesaic {
+
+// Pinned memory that both sides read and write. Sizes are for the largest batch.
+struct Mailbox {
+  std::uint32_t *routed, *planned, *summed;  // flags, in different cache lines
+  const void* hidden;                        // [tokens, hidden], from the GPU
+  const std::int64_t* ids;                   // [tokens, top_k], from the GPU
+  const float* weights;                      // [tokens, top_k], from the GPU
+  const std::int64_t* ranked;                // [tokens, ranks]: experts by probability, from the GPU
+  const float* scores;                       // [tokens, ranks]: their probabilities
+  std::int64_t* table;                       // kernels/gpu/table.py, to the GPU
+  float* sum;                                // [tokens, hidden] of the CPU's experts, to the GPU
+};
+
+// Where things are in the table, in words (kernels/gpu/table.py).
+struct TableLayout {
+  int experts, blocks_at, fills_at, waits_at, firsts_at, rows_at, shares_at;
+};
+
+// How CPU experts are computed: moesaic_submit and moesaic_wait, or what a test puts in their place.
+struct CpuExperts {
+  void* runner = nullptr;
+  int (*submit)(void*, const moesaic_layer*) = nullptr;
+  int (*wait)(void*, std::int32_t) = nullptr;
+  const char* (*error)() = nullptr;
+};
+
+struct ConductorConfig {
+  int layers = 0, experts = 0, top_k = 0, ranks = 0, hidden = 0, hidden_type = 0, slots = 0;
+  std::size_t block_bytes = 0;
+  std::uintptr_t store = 0;  // host blocks [layers, experts], as the GPU and the CPU address them
+  std::uintptr_t slab = 0;   // GPU slots
+  std::int64_t watchdog_ns = 10'000'000'000;
+  int core = -1;    // to run on; -1: any
+  int records = 0;  // 1: keep every decision
+  Brain brain;
+  Mailbox mailbox{};
+  TableLayout table{};
+  CpuExperts cpu;
+};
+
+// What happened in a layer, in nanoseconds of the steady clock.
+struct LayerTimes {
+  std::int64_t routed, planned, submitted, looked_ahead, summed;
+  std::int32_t on_gpu, on_cpu, transfers, background, hits, reserved;
+};
+
+// What the brain saw of a layer and what it answered, for deciding it again elsewhere. Words as in its buffer.
+struct Decision {
+  std::vector<std::uint8_t> resident;
+  std::vector<Word> held, flights, plan, background;
+  Word occupied, link_busy_ns, report_start_ns, report_end_ns, hits;
+};
+
+class Conductor {
+ public:
+  Conductor(const ConductorConfig& config, std::unique_ptr<Copies> copies);
+  ~Conductor();
+
+  // Places experts before the first step; `indices` are layer * experts + expert. Returns their slots.
+  std::vector<int> place(const std::vector<int>& indices);
+  // Prepares a step of so many tokens; launch the graph afterwards.
+  void begin(std::int64_t step, int tokens);
+  // Until the conductor has done its part of the step; throws what went wrong in it.
+  void finish();
+  const std::vector<LayerTimes>& times() const { return times_; }
+  // Of all steps since the beginning, where the configuration asks for it.
+  const std::vector<Decision>& decisions() const { return decisions_; }
+  std::int64_t bytes_moved() const { return bytes_moved_; }
+
+ private:
+  enum class State { idle, running, failed, stopping };
+
+  void run();
+  void conduct_step();
+  void conduct_layer(int layer);
+  void fill_brain(int layer);
+  void publish(int layer, Word length, LayerTimes& times);
+  void submit();
+  void look_ahead(LayerTimes& times);
+  void learn(const LayerTimes& times);
+  Decision seen();
+  bool await_routing(std::uint32_t layer);
+  void release_gpu();
+
+  ConductorConfig config_;
+  std::unique_ptr<Copies> copies_;
+  Slots slots_;
+  std::vector<LayerTimes> times_;
+  std::vector<Decision> decisions_;
+  std::int64_t step_ = 0;
+  int tokens_ = 0;
+  std::uint32_t ticket_ = 0;
+  std::int64_t bytes_moved_ = 0;
+
+  // Of the layer under way.
+  std::vector<std::vector<int>> pairs_;  // by expert: token * top_k + rank
+  std::vector<bool> moved_;              // by expert: this layer's plan moves it
+  std::vector<std::pair<int, int>> filled_;  // index and slot of what the GPU's kernels are filling
+  std::vector<int> coming_;              // experts that the GPU waits for
+  std::vector<std::int32_t> cpu_experts_;
+  std::vector<const std::uint8_t*> cpu_blocks_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  std::atomic<State> state_{State::idle};
+  std::string error_;
+  std::thread thread_;
+};
+
+}  // namespace moesaic

@@ -1,0 +1,86 @@
+// Which expert is in which slot of GPU memory, and what is on its way there. One thread uses it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <stdexcept>
+#include <vector>
+
+#include "conductor/brain_buffer.h"
+
+namespace moesaic {
+
+constexpr int kNoSlot = -1;
+
+struct Flight {
+  int index;  // layer * experts + expert
+  int slot;
+  std::uint32_t ticket;
+  std::int64_t start_ns;
+};
+
+class Slots {
+ public:
+  // Residency is kept in the brain's own buffer, so that it need not be copied there.
+  Slots(Brain& brain, int count)
+      : brain_(brain),
+        experts_(int(brain[brain.at.experts])),
+        slot_of_(std::size_t(brain[brain.at.layers]) * experts_, kNoSlot) {
+    for (int slot = count; slot-- > 0;) free_.push_back(slot);
+  }
+
+  int index(Word layer, Word expert) const { return int(layer * experts_ + expert); }
+  int slot_of(int index) const { return slot_of_[index]; }
+  const std::deque<Flight>& flights() const { return flights_; }
+
+  // The slot for a move, whose victim leaves it: what is evicted cannot be found from here on.
+  int take(const Move& move) {
+    if (move.victim_layer >= 0) evict(index(move.victim_layer, move.victim));
+    if (free_.empty()) throw std::runtime_error("a plan moves an expert, but no slot is free");
+    const int slot = free_.back();
+    free_.pop_back();
+    brain_.ints(brain_.at.held)[move.layer] += 1;
+    brain_[brain_.at.occupied] += 1;
+    return slot;
+  }
+
+  void arrive(int index, int slot) {
+    slot_of_[index] = slot;
+    brain_.octets(brain_.at.resident)[index] = 1;
+  }
+
+  void depart(const Flight& flight) { flights_.push_back(flight); }
+
+  // Takes note of the copies that have ended.
+  void settle(std::uint32_t ended) {
+    while (!flights_.empty() && std::int32_t(ended - flights_.front().ticket) >= 0) {
+      arrive(flights_.front().index, flights_.front().slot);
+      flights_.pop_front();
+    }
+  }
+
+  const Flight* flight_of(int index) const {
+    for (const Flight& flight : flights_)
+      if (flight.index == index) return &flight;
+    return nullptr;
+  }
+
+ private:
+  void evict(int index) {
+    const int slot = slot_of_[index];
+    if (slot == kNoSlot) throw std::runtime_error("a plan evicts an expert that has no slot");
+    slot_of_[index] = kNoSlot;
+    free_.push_back(slot);
+    brain_.octets(brain_.at.resident)[index] = 0;
+    brain_.ints(brain_.at.held)[index / experts_] -= 1;
+    brain_[brain_.at.occupied] -= 1;
+  }
+
+  Brain& brain_;
+  const int experts_;
+  std::vector<int> slot_of_;
+  std::vector<int> free_;
+  std::deque<Flight> flights_;  // in the order they end
+};
+
+}  // namespace moesaic

@@ -1,0 +1,132 @@
+"""Attention of one new token per sequence over a static KV cache, in Triton.
+
+The cache is cut into pieces of PIECE positions, each a program that keeps its own maximum and sum;
+a second kernel joins them. Pieces beyond a sequence's length end at once, so one captured launch
+serves every length."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+PIECE = 256
+_BLOCK = 64
+
+
+@triton.jit
+def _attend_piece(
+    queries, keys, values, slots, positions, mixed, tops, sums, max_length, scale, pieces,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr,
+    PIECE: tl.constexpr, BLOCK: tl.constexpr, DOT: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    """One token, one KV head, one piece: all its GROUP query heads (padded to 16)."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+    piece, kv_head, token = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    length = tl.load(positions + token) + 1
+    if piece * PIECE >= length:
+        return
+    base = tl.load(slots + token) * max_length
+    head, column = tl.arange(0, 16), tl.arange(0, WIDTH)
+    real = head < GROUP
+    number = kv_head * GROUP + head
+    at = (token * HEADS + number)[:, None] * WIDTH + column[None, :]
+    query = tl.load(queries + at, mask=real[:, None], other=0)
+    top = tl.full((16,), float("-inf"), dtype=tl.float32)
+    total = tl.zeros((16,), dtype=tl.float32)
+    result = tl.zeros((16, WIDTH), dtype=tl.float32)
+    for start in tl.static_range(0, PIECE, BLOCK):
+        if piece * PIECE + start < length:
+            row = piece * PIECE + start + tl.arange(0, BLOCK)
+            there = row < length
+            cached = ((base + row) * KV_HEADS + kv_head)[:, None] * WIDTH + column[None, :]
+            key = tl.load(keys + cached, mask=there[:, None], other=0)
+            score = tl.dot(query.to(DOT), tl.trans(key).to(DOT)) * scale
+            score = tl.where(there[None, :], score, float("-inf"))
+            higher = tl.maximum(top, tl.max(score, axis=1))
+            higher = tl.where(higher == float("-inf"), 0.0, higher)
+            weight = tl.exp(score - higher[:, None])
+            shrink = tl.exp(top - higher)
+            value = tl.load(values + cached, mask=there[:, None], other=0)
+            part = tl.dot(weight.to(tl.bfloat16).to(DOT), value.to(DOT))
+            result = result * shrink[:, None] + part
+            total = total * shrink + tl.sum(weight, axis=1)
+            top = higher
+    place = (token * HEADS + number) * pieces + piece
+    tl.store(tops + place, top, mask=real)
+    tl.store(sums + place, total, mask=real)
+    tl.store(mixed + place[:, None] * WIDTH + column[None, :], result, mask=real[:, None])
+
+
+@triton.jit
+def _join(
+    mixed, tops, sums, positions, out, pieces,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, PIECE: tl.constexpr, PIECES: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # fmt: skip
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    head, token = tl.program_id(0), tl.program_id(1)
+    used = tl.load(positions + token) // PIECE + 1
+    piece, column = tl.arange(0, PIECES), tl.arange(0, WIDTH)
+    place = (token * HEADS + head) * pieces + piece
+    there = piece < used
+    top = tl.load(tops + place, mask=there, other=float("-inf"))
+    weight = tl.exp(top - tl.max(top, axis=0))
+    total = tl.sum(weight * tl.load(sums + place, mask=there, other=0), axis=0)
+    parts = tl.load(mixed + place[:, None] * WIDTH + column[None, :], mask=there[:, None], other=0)
+    result = tl.sum(parts * weight[:, None], axis=0) / total
+    tl.store(out + (token * HEADS + head) * WIDTH + column, result.to(tl.bfloat16))
+
+
+def _early(queries: torch.Tensor) -> dict[str, bool]:
+    """On GPUs that can (Hopper and later), kernels are launched before the one in front of them
+    has ended, and wait themselves."""
+    can = queries.is_cuda and torch.cuda.get_device_capability(queries.device)[0] >= 9
+    return {"EARLY": True, "launch_pdl": True} if can else {"EARLY": False}
+
+
+class DecodeAttention:
+    """Grouped-query attention of up to so many tokens; buffers stay where they are."""
+
+    def __init__(
+        self, tokens: int, heads: int, kv_heads: int, width: int, max_length: int, scale: float,
+        device: str = "cuda",
+    ) -> None:  # fmt: skip
+        assert heads % kv_heads == 0, "every KV head serves as many query heads"
+        assert heads // kv_heads <= 16, "at most 16 query heads share a KV head"
+        assert width & (width - 1) == 0, "a head's width is a power of two"
+        self._shape = heads, kv_heads, width
+        self._max_length, self._scale, self._tokens = max_length, scale, tokens
+        self._pieces = -(-max_length // PIECE)
+        each = (tokens, heads, self._pieces)
+        self._mixed = torch.zeros(*each, width, dtype=torch.float32, device=device)
+        self._tops = torch.zeros(each, dtype=torch.float32, device=device)
+        self._sums = torch.zeros(each, dtype=torch.float32, device=device)
+        self.out = torch.zeros(tokens, heads * width, dtype=torch.bfloat16, device=device)
+
+    def launch(
+        self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor,
+        slots: torch.Tensor, positions: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
+        """queries [tokens, heads, width], keys and values [slots, max length, kv heads, width];
+        positions of the newest tokens, whose keys are in the cache already."""
+        heads, kv_heads, width = self._shape
+        grid = (self._pieces, kv_heads, self._tokens)
+        _attend_piece[grid](
+            queries, keys, values, slots, positions, self._mixed, self._tops, self._sums,
+            self._max_length, self._scale, self._pieces,
+            HEADS=heads, KV_HEADS=kv_heads, WIDTH=width, GROUP=heads // kv_heads,
+            PIECE=PIECE, BLOCK=_BLOCK,
+            DOT=tl.bfloat16 if queries.is_cuda else tl.float32, **_early(queries),
+        )  # fmt: skip
+        _join[(heads, self._tokens)](
+            self._mixed, self._tops, self._sums, positions, self.out, self._pieces,
+            HEADS=heads, WIDTH=width, PIECE=PIECE,
+            PIECES=triton.next_power_of_2(self._pieces),
+            **_early(queries),
+        )  # fmt: skip
+        return self.out

@@ -1,0 +1,132 @@
+"""The few functions of the CUDA driver that PyTorch does not offer: modules, launches of their
+kernels, and memory operations of a stream. Calls go to the current context, which is PyTorch's."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+
+import torch
+
+from moesaic.core.errors import MoesaicError
+
+WAIT_GEQ = 0x0  # until (value at the address - the value given) >= 0, cyclically
+_MEMORY_OPS_V1 = 92  # attribute: stream memory operations are there
+_MEMORY_OPS_V2 = 122
+
+
+class CudaFailed(MoesaicError):
+    """The driver refused a call."""
+
+
+@cache
+def library() -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        raise CudaFailed("the CUDA driver (libcuda.so.1) is not installed") from None
+
+
+def check(result: int, call: str) -> None:
+    if result:
+        text = ctypes.c_char_p()
+        library().cuGetErrorString(result, ctypes.byref(text))
+        words = (text.value or b"unknown error").decode()
+        raise CudaFailed(f"{call} failed: {words} ({result})")
+
+
+class _Attribute(ctypes.Structure):
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int * 16))
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p), ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint),
+    )  # fmt: skip
+
+
+_EARLY = 6  # attribute: programmatic stream serialization
+
+
+class Function:
+    """A kernel of a module."""
+
+    def __init__(self, handle: ctypes.c_void_p) -> None:
+        self._handle = handle
+
+    def __call__(
+        self,
+        grid: tuple[int, ...],
+        threads: int,
+        *arguments: torch.Tensor | int,
+        early: bool = False,
+    ) -> None:
+        """Launch on the current stream. Arguments are tensors (their addresses) and 64-bit
+        integers. `early`: may begin before the kernel in front of it has ended, and waits itself
+        where it needs its results."""
+        values = [
+            ctypes.c_int64(a.data_ptr() if isinstance(a, torch.Tensor) else a) for a in arguments
+        ]
+        given = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
+        launch = _Launch()
+        launch.grid = (*grid, *(1,) * (3 - len(grid)))
+        launch.block, launch.shared = (threads, 1, 1), 0
+        launch.stream = torch.cuda.current_stream().cuda_stream
+        attribute = _Attribute(_EARLY, 0)
+        attribute.value[0] = 1
+        launch.attributes, launch.count = ctypes.pointer(attribute), int(early)
+        result = library().cuLaunchKernelEx(ctypes.byref(launch), self._handle, given, None)
+        check(result, "cuLaunchKernelEx")
+
+
+class Module:
+    """Machine code on the current device; stays loaded."""
+
+    def __init__(self, code: bytes) -> None:
+        torch.cuda.current_stream()  # makes PyTorch's context current
+        torch.cuda.init()
+        self._code, self._handle = code, ctypes.c_void_p()
+        check(library().cuModuleLoadData(ctypes.byref(self._handle), code), "cuModuleLoadData")
+
+    def function(self, name: str) -> Function:
+        found = ctypes.c_void_p()
+        result = library().cuModuleGetFunction(ctypes.byref(found), self._handle, name.encode())
+        check(result, f"cuModuleGetFunction({name})")
+        return Function(found)
+
+
+def architecture() -> str:
+    major, minor = torch.cuda.get_device_capability()
+    return f"sm_{major}{minor}"
+
+
+def has_memory_operations() -> bool:
+    """Whether streams of this device can write and wait for values in memory."""
+    value, device = ctypes.c_int(), ctypes.c_int()
+    check(library().cuCtxGetDevice(ctypes.byref(device)), "cuCtxGetDevice")
+    for attribute in (_MEMORY_OPS_V2, _MEMORY_OPS_V1):
+        known = library().cuDeviceGetAttribute(ctypes.byref(value), attribute, device) == 0
+        if known and value.value:
+            return True
+    return False
+
+
+def write_value(address: int, value: int) -> None:
+    """The current stream writes 32 bits when it gets there; what came before it is visible to
+    whoever sees them."""
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    result = library().cuStreamWriteValue32_v2(
+        stream, ctypes.c_uint64(address), ctypes.c_uint32(value), 0
+    )
+    check(result, "cuStreamWriteValue32")
+
+
+def wait_value(address: int, value: int) -> None:
+    """The current stream waits until 32 bits are at least so much."""
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    result = library().cuStreamWaitValue32_v2(
+        stream, ctypes.c_uint64(address), ctypes.c_uint32(value), WAIT_GEQ
+    )
+    check(result, "cuStreamWaitValue32")

@@ -1,0 +1,293 @@
+// Experts with one row each, read from packed blocks (native/layout/expert_layout.h) at memory speed.
+//
+// Compiled at run time for one shape and precision; the macros HIDDEN, INTERMEDIATE, TOP_K, BITS, ACTIVATION and
+// FILLS_AT, WAITS_AT, FIRSTS_AT, ROWS_AT (places in the table, kernels/gpu/table.py) are given by the caller, and
+// THREADS, MIN_BLOCKS, UNROLL, DOWN_COUNT: how the work is cut.
+//
+// A strip is a matrix of words [rows, 16]: word (p, n) has inputs PER_WORD * p + i of output n. A warp reads eight rows
+// at once, 16 bytes per lane: lane l has outputs 4 (l % 4) ... + 3 of row l / 4. The warps of a block share a strip's
+// rows, so that every block has many reads under way.
+
+typedef unsigned int u32;
+typedef unsigned short u16;
+typedef long long i64;
+
+constexpr int PER_WORD = 32 / BITS;
+constexpr int TILE_INPUTS = BITS == 8 ? 64 : 32;
+constexpr int GROUP = BITS == 8 ? 256 : 32;  // inputs per scale
+
+__host__ __device__ constexpr int divide_up(int a, int b) { return (a + b - 1) / b; }
+
+template <int Inputs>
+struct Strip {
+  static constexpr int rows = divide_up(Inputs, TILE_INPUTS) * TILE_INPUTS / PER_WORD;
+  static constexpr int scale_words = BITS == 16 ? 0 : divide_up(divide_up(Inputs, GROUP) * 32, 64) * 16;
+  static constexpr int words = scale_words + rows * 16;
+  static constexpr int inputs = rows * PER_WORD;  // with padding
+};
+
+using Up = Strip<HIDDEN>;
+using Down = Strip<INTERMEDIATE>;
+constexpr int UP_STRIPS = divide_up(INTERMEDIATE, 16);
+constexpr i64 DOWN_AT = i64(2) * UP_STRIPS * Up::words;
+
+__device__ __forceinline__ float low_half(u32 word) { return __uint_as_float(word << 16); }
+__device__ __forceinline__ float high_half(u32 word) { return __uint_as_float(word & 0xffff0000u); }
+
+// Weights are read once: they should not displace anything in the L1 cache.
+__device__ __forceinline__ uint4 read_once(const u32* at) {
+  uint4 v;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(at));
+  return v;
+}
+
+// Round to nearest even.
+__device__ __forceinline__ u16 to_bf16(float value) {
+  const u32 bits = __float_as_uint(value);
+  return u16((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+__device__ __forceinline__ float activate(float x) {
+#if ACTIVATION == 0
+  return x / (1 + __expf(-x));
+#elif ACTIVATION == 1
+  return 0.5f * x * (1 + erff(x * 0.7071067811865476f));
+#else
+  return 0.5f * x * (1 + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
+#endif
+}
+
+// int4: a nibble u = code + 8 below the exponent of 128 is the bf16 number 128 + u. Two of them fill a word; taken as
+// fp32, its upper one is off by (0x4300 + u of the lower one) / 65536, which the lower one's input makes up for: it is
+// stored less 1/65536 of the upper one's. What is constant is subtracted once per row of words.
+constexpr float LOW_BIAS = 136.0f;
+constexpr float HIGH_BIAS = 136.0f + 0.26171875f - 128.0f / 65536;
+
+// Inputs as the words want them, in shared memory, zero beyond the end; int4 also has a correction per row of words.
+template <int Inputs>
+__device__ void stage_inputs(const u16* x, int width, float* inputs, float* corrections) {
+  using S = Strip<Inputs>;
+  for (int i = threadIdx.x; i < S::inputs / 2; i += blockDim.x) {
+    float low = 0, high = 0;
+    if (2 * i < width) {
+      const u32 pair = reinterpret_cast<const u32*>(x)[i];
+      low = low_half(pair), high = high_half(pair);
+    }
+    inputs[2 * i] = BITS == 4 ? low - high * (1.0f / 65536) : low;
+    inputs[2 * i + 1] = high;
+  }
+  __syncthreads();
+  if constexpr (BITS == 4) {
+    for (int row = threadIdx.x; row < S::rows; row += blockDim.x) {
+      float sum = 0;
+      for (int i = 0; i < 4; ++i) {
+        const float high = inputs[row * 8 + 2 * i + 1];
+        sum += LOW_BIAS * (inputs[row * 8 + 2 * i] + high * (1.0f / 65536)) + HIGH_BIAS * high;
+      }
+      corrections[row] = sum;
+    }
+    __syncthreads();
+  }
+}
+
+__device__ __forceinline__ float word_dot(u32 word, const float* x) {
+  if constexpr (BITS == 16) {
+    return low_half(word) * x[0] + high_half(word) * x[1];
+  } else if constexpr (BITS == 8) {
+    // A byte below the exponent of 2^23 is the fp32 number 2^23 + byte.
+    const u32 shifted = word ^ 0x80808080u;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      sum += (__uint_as_float(__byte_perm(shifted, 0x4b000000u, 0x7440 + i)) - 8388736.0f) * x[i];
+    return sum;
+  } else {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const u32 pair = (word >> (4 * i) & 0x000f000fu) | 0x43004300u;
+      sum += __uint_as_float(pair << 16) * x[2 * i];
+      sum += __uint_as_float(pair) * x[2 * i + 1];
+    }
+    return sum;
+  }
+}
+
+// A lane's reads of Count neighbouring strips: UNROLL rows of each, and their scales.
+template <int Inputs, int Count>
+struct Batch {
+  using S = Strip<Inputs>;
+  uint4 words[UNROLL][Count];
+  uint2 scales[UNROLL][Count];
+
+  __device__ __forceinline__ void read(const u32* source, int base) {
+    const int sub = threadIdx.x % 32 / 4, first = threadIdx.x % 4 * 4;
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+      const int row = (base + u) * 8 + sub;
+      if (row >= S::rows) continue;
+#pragma unroll
+      for (int s = 0; s < Count; ++s) {
+        const u32* strip = source + s * S::words;
+        words[u][s] = read_once(strip + S::scale_words + row * 16 + first);
+        if constexpr (BITS != 16)
+          scales[u][s] = __ldg(reinterpret_cast<const uint2*>(strip + (row * PER_WORD / GROUP * 16 + first) / 2));
+      }
+    }
+  }
+
+  // Adds to total[s][j] this lane's part of output 4 (lane % 4) + j. `fill`: null, or where to write what was read.
+  __device__ __forceinline__ void multiply(u32* fill, int base, const float* inputs, const float* corrections,
+                                           float (&total)[Count][4]) const {
+    const int sub = threadIdx.x % 32 / 4, first = threadIdx.x % 4 * 4;
+#pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+      const int row = (base + u) * 8 + sub;
+      if (row >= S::rows) continue;
+      float x[PER_WORD];
+#pragma unroll
+      for (int i = 0; i < PER_WORD; ++i) x[i] = inputs[row * PER_WORD + i];
+#pragma unroll
+      for (int s = 0; s < Count; ++s) {
+        const uint4 v = words[u][s];
+        if (fill) *reinterpret_cast<uint4*>(fill + s * S::words + S::scale_words + row * 16 + first) = v;
+        float part[4] = {word_dot(v.x, x), word_dot(v.y, x), word_dot(v.z, x), word_dot(v.w, x)};
+        if constexpr (BITS != 16) {
+          const float correction = BITS == 4 ? corrections[row] : 0.0f;
+          const uint2 c = scales[u][s];
+          const float scale[4] = {low_half(c.x), high_half(c.x), low_half(c.y), high_half(c.y)};
+#pragma unroll
+          for (int j = 0; j < 4; ++j) total[s][j] += scale[j] * (part[j] - correction);
+        } else {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) total[s][j] += part[j];
+        }
+      }
+    }
+  }
+};
+
+// The first row that a warp reads, in units of eight, and how far apart its batches are.
+__device__ __forceinline__ int first_base() { return threadIdx.x / 32 * UNROLL; }
+__device__ __forceinline__ int base_step() { return blockDim.x / 32 * UNROLL; }
+
+// All of a warp's rows, of which `batch` has been read already.
+template <int Inputs, int Count>
+__device__ __forceinline__ void strips_dot(Batch<Inputs, Count>& batch, const u32* source, u32* fill,
+                                           const float* inputs, const float* corrections,
+                                           float (&total)[Count][4]) {
+  using S = Strip<Inputs>;
+  constexpr int loads = divide_up(S::rows, 8);
+  for (int base = first_base(); base < loads; base += base_step()) {
+    if (base != first_base()) batch.read(source, base);
+    batch.multiply(fill, base, inputs, corrections, total);
+  }
+  if constexpr (BITS != 16) {
+    if (fill)
+      for (int i = threadIdx.x; i < Count * S::scale_words; i += blockDim.x) {
+        const int at = i / S::scale_words * S::words + i % S::scale_words;
+        fill[at] = source[at];
+      }
+  }
+}
+
+// Sums of all lanes and warps: thread n < 16 Count gets output n % 16 of strip n / 16. `sums` has 16 Count places per warp.
+template <int Count>
+__device__ __forceinline__ float reduce(float (&total)[Count][4], float* sums) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+#pragma unroll
+  for (int s = 0; s < Count; ++s)
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      float value = total[s][j];
+      for (int step = 4; step < 32; step *= 2) value += __shfl_xor_sync(~0u, value, step);
+      if (lane < 4) sums[(warp * Count + s) * 16 + lane * 4 + j] = value;
+    }
+  __syncthreads();
+  float sum = 0;
+  if (threadIdx.x < Count * 16)
+    for (int w = 0; w < warps; ++w) sum += sums[w * Count * 16 + threadIdx.x];
+  return sum;
+}
+
+// Kernels that follow may be launched while this one runs; `await_previous` is where they need its results.
+__device__ __forceinline__ void release_next() { asm volatile("griddepcontrol.launch_dependents;"); }
+__device__ __forceinline__ void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+struct Entry {
+  const u32* block;
+  u32* fill;
+  u32 ticket;
+  i64 pair;
+};
+
+// Reads an expert's entry; false: there are fewer experts.
+__device__ __forceinline__ bool find(const i64* table, int expert, Entry& entry) {
+  const i64 count = table[0], block = table[8 + expert], fill = table[FILLS_AT + expert];
+  const i64 ticket = table[WAITS_AT + expert], first = table[FIRSTS_AT + expert];
+  if (expert >= count) return false;
+  entry.block = reinterpret_cast<const u32*>(block);
+  entry.fill = reinterpret_cast<u32*>(fill);
+  entry.ticket = u32(ticket);
+  entry.pair = table[ROWS_AT + first];
+  return true;
+}
+
+// Until the copy that brings the block has ended: its ticket is written behind the block's bytes.
+__device__ __forceinline__ void await_copy(const i64* table, u32 ticket) {
+  if (threadIdx.x == 0) {
+    const volatile u32* flag = reinterpret_cast<const volatile u32*>(table[1]);
+    while (int(*flag - ticket) < 0) __nanosleep(200);
+    __threadfence_system();
+  }
+  __syncthreads();
+}
+
+// inner[pair] = activation(gate(x)) * up(x): one strip of each per block. Grid [up strips, experts].
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) up_vector(const i64* table, const u16* x, u16* inner) {
+  __shared__ __align__(16) float inputs[Up::inputs];
+  __shared__ float corrections[BITS == 4 ? Up::rows : 1];
+  __shared__ float sums[THREADS];
+  await_previous();
+  Entry e;
+  if (!find(table, blockIdx.y, e)) return;
+  if (e.ticket) await_copy(table, e.ticket);
+  const i64 at = i64(2) * blockIdx.x * Up::words;
+  Batch<HIDDEN, 2> batch;
+  batch.read(e.block + at, first_base());
+  stage_inputs<HIDDEN>(x + e.pair / TOP_K * HIDDEN, HIDDEN, inputs, corrections);
+  float total[2][4] = {};
+  strips_dot(batch, e.block + at, e.fill ? e.fill + at : nullptr, inputs, corrections, total);
+  release_next();
+  const float sum = reduce<2>(total, sums);
+  if (threadIdx.x < 32) {
+    const float up = __shfl_down_sync(~0u, sum, 16);
+    const int output = blockIdx.x * 16 + threadIdx.x;
+    if (threadIdx.x < 16 && output < INTERMEDIATE) inner[e.pair * INTERMEDIATE + output] = to_bf16(activate(sum) * up);
+  }
+}
+
+// parts[pair] = down(inner[pair]): DOWN_COUNT strips per block. Grid [down strips / DOWN_COUNT, experts]. Weights are
+// read while `up_vector` ends; the table is complete before that begins.
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+    down_vector(const i64* table, const u16* inner, float* parts) {
+  __shared__ __align__(16) float inputs[Down::inputs];
+  __shared__ float corrections[BITS == 4 ? Down::rows : 1];
+  __shared__ float sums[THREADS / 2 * DOWN_COUNT];
+  Entry e;
+  if (!find(table, blockIdx.y, e)) return;
+  const i64 at = DOWN_AT + i64(DOWN_COUNT) * blockIdx.x * Down::words;
+  Batch<INTERMEDIATE, DOWN_COUNT> batch;
+  const bool there = !e.ticket;  // else its bytes have arrived only when `up_vector` has seen them
+  if (there) batch.read(e.block + at, first_base());
+  await_previous();
+  if (!there) batch.read(e.block + at, first_base());
+  stage_inputs<INTERMEDIATE>(inner + e.pair * INTERMEDIATE, INTERMEDIATE, inputs, corrections);
+  float total[DOWN_COUNT][4] = {};
+  strips_dot(batch, e.block + at, e.fill ? e.fill + at : nullptr, inputs, corrections, total);
+  const float sum = reduce<DOWN_COUNT>(total, sums);
+  const int output = blockIdx.x * 16 * DOWN_COUNT + threadIdx.x;
+  if (threadIdx.x < 16 * DOWN_COUNT && output < HIDDEN) parts[e.pair * HIDDEN + output] = sum;
+}

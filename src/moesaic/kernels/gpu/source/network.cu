@@ -1,0 +1,379 @@
+// Small kernels of a decode step, fused so that a layer takes few launches. Compiled at run time for one model; every
+// constant in capitals is a macro. Rounding follows the PyTorch modules in models/: norms and sums in fp32, rounded to
+// bf16 where those round.
+
+typedef unsigned int u32;
+typedef unsigned short u16;
+typedef long long i64;
+
+#define INFINITY __int_as_float(0x7f800000)
+
+__device__ __forceinline__ float wide(u16 half) { return __uint_as_float(u32(half) << 16); }
+__device__ __forceinline__ u16 to_bf16(float value) {
+  const u32 bits = __float_as_uint(value);
+  if (value != value) return u16(bits >> 16 | 0x40);
+  return u16((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+__device__ __forceinline__ float rounded(float value) { return wide(to_bf16(value)); }
+
+// Of all threads of a block (at most 1024).
+__device__ float block_sum(float value) {
+  __shared__ float sums[32];
+  for (int step = 16; step; step /= 2) value += __shfl_xor_sync(~0u, value, step);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+  __syncthreads();
+  value = threadIdx.x % 32 < blockDim.x / 32 ? sums[threadIdx.x % 32] : 0.0f;
+  for (int step = 16; step; step /= 2) value += __shfl_xor_sync(~0u, value, step);
+  return value;
+}
+
+constexpr int PER_THREAD = (HIDDEN + 255) / 256;
+
+// stream[token] holds HIDDEN values in registers: normalises them into `out`.
+__device__ void norm_into(const float (&values)[PER_THREAD], const u16* weight, u16* out) {
+  float square = 0;
+  for (int i = 0; i < PER_THREAD; ++i) square += values[i] * values[i];
+  const float scale = rsqrtf(block_sum(square) / HIDDEN + NORM_EPS);
+  for (int i = 0; i < PER_THREAD; ++i) {
+    const int at = threadIdx.x + i * 256;
+    if (at < HIDDEN) out[at] = to_bf16(wide(weight[at]) * rounded(values[i] * scale));
+  }
+}
+
+// Words from pinned memory to the GPU's: later kernels read them faster.
+extern "C" __global__ void fetch(const i64* from, i64* to, i64 words) {
+  asm volatile("griddepcontrol.launch_dependents;");
+  for (i64 i = threadIdx.x; i < words; i += blockDim.x) to[i] = from[i];
+}
+
+// stream += addend (where there is one); out = norm(stream). One block of 256 threads per token.
+extern "C" __global__ void add_norm(u16* stream, const u16* addend, const u16* weight, u16* out) {
+  const i64 row = i64(blockIdx.x) * HIDDEN;
+  float values[PER_THREAD];
+  for (int i = 0; i < PER_THREAD; ++i) {
+    const int at = threadIdx.x + i * 256;
+    values[i] = at < HIDDEN ? wide(stream[row + at]) : 0.0f;
+    if (at < HIDDEN && addend) {
+      values[i] = rounded(values[i] + wide(addend[row + at]));
+      stream[row + at] = to_bf16(values[i]);
+    }
+  }
+  norm_into(values, weight, out + row);
+}
+
+// stream += the experts' sum, of the GPU's parts and the CPU's, and shared experts where there are any. A thread per
+// value: grid [HIDDEN / 256, tokens]. `table` is the GPU's copy; `cpu_sum` is pinned memory.
+extern "C" __global__ void combine(const i64* table, const float* parts, const float* cpu_sum, const u16* shared,
+                                   u16* stream) {
+  const i64 token = blockIdx.y;
+  const int at = blockIdx.x * 256 + threadIdx.x;
+  asm volatile("griddepcontrol.launch_dependents;");
+  if (at >= HIDDEN) return;
+  const float* shares = reinterpret_cast<const float*>(table + SHARES_AT) + token * TOP_K;
+  float total = table[2] != 0 ? cpu_sum[token * HIDDEN + at] : 0.0f;
+  float values[TOP_K];
+#pragma unroll
+  for (int k = 0; k < TOP_K; ++k) values[k] = parts[(token * TOP_K + k) * HIDDEN + at];
+#pragma unroll
+  for (int k = 0; k < TOP_K; ++k)
+    if (shares[k] != 0.0f) total += shares[k] * values[k];  // others' values mean nothing
+  total = rounded(total);
+  if (shared) total = rounded(total + wide(shared[token * HIDDEN + at]));
+  stream[token * HIDDEN + at] = to_bf16(wide(stream[token * HIDDEN + at]) + total);
+}
+
+#ifdef HEADS
+// Normalises (where the model does) and turns queries and keys, and writes keys and values into the cache. A block per
+// token and head, queries first, then keys, then values; HEAD_DIM threads. `qkv` [tokens, HEADS + 2 KV_HEADS, HEAD_DIM];
+// caches [slots, max_length, KV_HEADS, HEAD_DIM]; `turns` [positions, 2, ROPE_DIM / 2]: cosines and sines.
+extern "C" __global__ void rotate_store(const u16* qkv, const u16* query_norm, const u16* key_norm, const float* turns,
+                                        const i64* slots, const i64* positions, u16* queries, u16* keys, u16* values,
+                                        i64 max_length) {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;");
+  const i64 token = blockIdx.y;
+  const int head = blockIdx.x, at = threadIdx.x;
+  const u16* from = qkv + (token * (HEADS + 2 * KV_HEADS) + head) * HEAD_DIM;
+  const i64 position = positions[token];
+  const i64 cached = ((slots[token] * max_length + position) * KV_HEADS) * HEAD_DIM;
+  if (head >= HEADS + KV_HEADS) {
+    values[cached + (head - HEADS - KV_HEADS) * HEAD_DIM + at] = from[at];
+    return;
+  }
+  __shared__ float turned[HEAD_DIM];
+  float value = wide(from[at]);
+  const u16* norm = head < HEADS ? query_norm : key_norm;
+  if (norm) {
+    const float scale = rsqrtf(block_sum(value * value) / HEAD_DIM + NORM_EPS);
+    value = rounded(wide(norm[at]) * rounded(value * scale));
+  }
+  turned[at] = value;
+  __syncthreads();
+  constexpr int half = ROPE_DIM / 2;
+  if (at < ROPE_DIM) {
+    const int pair = at % half;
+    const float cos = rounded(turns[position * ROPE_DIM + pair]), sin = rounded(turns[position * ROPE_DIM + half + pair]);
+    const float first = turned[pair], second = turned[pair + half];
+    // Products are rounded before they are added, as PyTorch's bf16 tensors are.
+    value = at < half ? rounded(rounded(first * cos) - rounded(second * sin))
+                      : rounded(rounded(second * cos) + rounded(first * sin));
+  }
+  if (head < HEADS)
+    queries[(token * HEADS + head) * HEAD_DIM + at] = to_bf16(value);
+  else
+    keys[cached + (head - HEADS) * HEAD_DIM + at] = to_bf16(value);
+}
+#endif
+
+// Kernels that follow may be launched while this one runs; `await_previous` is where they need its results.
+__device__ __forceinline__ void release_next() { asm volatile("griddepcontrol.launch_dependents;"); }
+__device__ __forceinline__ void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+// ---- A router's logits to experts and weights ----
+
+constexpr int PER_LANE = (EXPERTS + 31) / 32;
+
+// What a token's choice is written to: pinned memory.
+struct Choice {
+  i64* ids;         // [TOP_K]
+  float* weights;   // [TOP_K]
+  i64* ranked;      // [RANKS]
+  float* scores;    // [RANKS]
+};
+
+__device__ __forceinline__ Choice of_token(i64 token, i64* ids, float* weights, i64* ranked, float* scores) {
+  return {ids + token * TOP_K, weights + token * TOP_K, ranked + token * RANKS, scores + token * RANKS};
+}
+
+__device__ void softmax_or_sigmoid(float (&scores)[PER_LANE]) {
+  const int lane = threadIdx.x % 32;
+#if SIGMOID
+  for (int i = 0; i < PER_LANE; ++i) scores[i] = 1 / (1 + expf(-scores[i]));
+#else
+  float top = -INFINITY, sum = 0;
+  for (int i = 0; i < PER_LANE; ++i) top = fmaxf(top, scores[i]);
+  for (int step = 16; step; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
+  for (int i = 0; i < PER_LANE; ++i) sum += scores[i] = lane + 32 * i < EXPERTS ? expf(scores[i] - top) : 0.0f;
+  for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+  for (int i = 0; i < PER_LANE; ++i) scores[i] /= sum;
+#endif
+}
+
+// One warp chooses for one token: lane l has the logits of experts l, l + 32, ... (-infinity beyond the last).
+__device__ void choose(float (&scores)[PER_LANE], const float* bias, const Choice& to) {
+  const int lane = threadIdx.x % 32;
+  float preference[PER_LANE];
+  softmax_or_sigmoid(scores);
+  for (int i = 0; i < PER_LANE; ++i) {
+    const int expert = lane + 32 * i;
+    preference[i] = expert < EXPERTS ? scores[i] + (bias ? bias[expert] : 0.0f) : -INFINITY;
+  }
+  float mine = 0, total = 0;  // lane r keeps the score of rank r, as far as it is among the top k
+  for (int rank = 0; rank < RANKS; ++rank) {
+    float best = -INFINITY, score = 0;
+    int expert = EXPERTS;
+    for (int i = 0; i < PER_LANE; ++i)
+      if (preference[i] > best) best = preference[i], expert = lane + 32 * i, score = scores[i];
+    for (int step = 16; step; step /= 2) {
+      const float other = __shfl_xor_sync(~0u, best, step), other_score = __shfl_xor_sync(~0u, score, step);
+      const int other_expert = __shfl_xor_sync(~0u, expert, step);
+      if (other > best || (other == best && other_expert < expert))
+        best = other, expert = other_expert, score = other_score;
+    }
+    for (int i = 0; i < PER_LANE; ++i)
+      if (lane + 32 * i == expert) preference[i] = -INFINITY;
+    if (rank < TOP_K) {
+      total += score;
+      if (lane == rank) mine = score;
+    }
+    if (lane == rank % 32) {
+      to.ranked[rank] = expert, to.scores[rank] = score;
+      if (rank < TOP_K) to.ids[rank] = expert;
+    }
+  }
+  if (lane < TOP_K) {
+#if NORMALIZED
+    mine /= total + (SIGMOID ? 1e-20f : 0.0f);
+#endif
+    mine *= FACTOR;
+#if ROUND_WEIGHTS
+    mine = rounded(mine);
+#endif
+    to.weights[lane] = mine;
+  }
+}
+
+// Somebody else's choice: his experts in order, with their weights and scores. One warp.
+__device__ void repeat_choice(i64 token, const i64* ranked, const float* scores, const float* weights, const Choice& to) {
+  for (int i = threadIdx.x % 32; i < RANKS; i += 32) {
+    to.ranked[i] = ranked[token * RANKS + i], to.scores[i] = scores[token * RANKS + i];
+    if (i < TOP_K) to.ids[i] = ranked[token * RANKS + i], to.weights[i] = weights[token * TOP_K + i];
+  }
+}
+
+// Experts and weights for a batch, written to pinned memory with the hidden states. A block of 128 threads per token:
+// one warp chooses, the others copy. Tokens beyond `active` choose nobody.
+extern "C" __global__ void route(const void* logits, const float* bias, const u16* x, const i64* active,
+                                 const i64* replay, const float* replay_scores, const float* replay_weights, u16* hidden,
+                                 i64* ids, float* weights, i64* ranked, float* ranked_scores) {
+  const i64 token = blockIdx.x;
+  if (threadIdx.x >= 32) {
+    const uint4* from = reinterpret_cast<const uint4*>(x + token * HIDDEN);
+    uint4* to = reinterpret_cast<uint4*>(hidden + token * HIDDEN);
+    for (int i = threadIdx.x - 32; i < HIDDEN / 8; i += 96) to[i] = from[i];
+    return;
+  }
+  const int lane = threadIdx.x;
+  const Choice to = of_token(token, ids, weights, ranked, ranked_scores);
+  if (token >= *active) {
+    for (int i = lane; i < TOP_K; i += 32) to.ids[i] = -1, to.weights[i] = 0;
+    for (int i = lane; i < RANKS; i += 32) to.ranked[i] = -1, to.scores[i] = 0;
+    return;
+  }
+  if (replay) return repeat_choice(token, replay, replay_scores, replay_weights, to);
+  float scores[PER_LANE];
+  for (int i = 0; i < PER_LANE; ++i) {
+    const int expert = lane + 32 * i;
+    scores[i] = -INFINITY;
+    if (expert < EXPERTS)
+#if LOGITS_FP32
+      scores[i] = static_cast<const float*>(logits)[token * EXPERTS + expert];
+#else
+      scores[i] = wide(static_cast<const u16*>(logits)[token * EXPERTS + expert]);
+#endif
+  }
+  choose(scores, bias, to);
+}
+
+// ---- Products with one token: weights [outputs, inputs] are read at memory speed ----
+//
+// A warp computes one output at a time. Its first reads are issued before the kernel waits for the one in front of it:
+// weights do not depend on it.
+
+template <int Inputs>
+struct RowReads {
+  static constexpr int loads = (Inputs + 255) / 256;        // of 8 values per lane
+  static constexpr int ahead = loads < 16 ? loads : 16;
+  uint4 words[ahead];
+
+  __device__ __forceinline__ void read(const u16* row) {
+#pragma unroll
+    for (int i = 0; i < ahead; ++i) {
+      const int at = (i * 32 + threadIdx.x % 32) * 8;
+      if (at < Inputs)
+        asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(words[i].x), "=r"(words[i].y), "=r"(words[i].z), "=r"(words[i].w)
+                     : "l"(row + at));
+    }
+  }
+
+  // The whole row times inputs in shared memory; every lane gets the sum.
+  __device__ __forceinline__ float dot(const u16* row, const float* inputs) const {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < loads; ++i) {
+      const int at = (i * 32 + threadIdx.x % 32) * 8;
+      if (at >= Inputs) break;
+      const uint4 w = i < ahead ? words[i < ahead ? i : 0] : *reinterpret_cast<const uint4*>(row + at);
+      const float4 low = *reinterpret_cast<const float4*>(inputs + at), high = *reinterpret_cast<const float4*>(inputs + at + 4);
+      sum += wide(u16(w.x)) * low.x + wide(u16(w.x >> 16)) * low.y + wide(u16(w.y)) * low.z + wide(u16(w.y >> 16)) * low.w;
+      sum += wide(u16(w.z)) * high.x + wide(u16(w.z >> 16)) * high.y + wide(u16(w.w)) * high.z + wide(u16(w.w >> 16)) * high.w;
+    }
+    for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+    return sum;
+  }
+};
+
+// norm(stream) in fp32 (values are bf16) in shared memory.
+__device__ void stage_normed(const u16* stream, const u16* weight, float* inputs) {
+  float values[PER_THREAD], square = 0;
+  for (int i = 0; i < PER_THREAD; ++i) {
+    const int at = threadIdx.x + i * 256;
+    values[i] = at < HIDDEN ? wide(stream[at]) : 0.0f;
+    square += values[i] * values[i];
+  }
+  const float scale = rsqrtf(block_sum(square) / HIDDEN + NORM_EPS);
+  for (int i = 0; i < PER_THREAD; ++i) {
+    const int at = threadIdx.x + i * 256;
+    if (at < HIDDEN) inputs[at] = rounded(wide(weight[at]) * rounded(values[i] * scale));
+  }
+  __syncthreads();
+}
+
+// out = norm(stream) @ weights.T + bias. 256 threads; a warp computes `each` outputs that stand side by side.
+extern "C" __global__ void __launch_bounds__(256, 3) normed_product(const u16* stream, const u16* norm, const u16* weights,
+                                                                 const u16* bias, u16* out, i64 outputs, i64 each) {
+  __shared__ __align__(16) float inputs[HIDDEN];
+  i64 output = (i64(blockIdx.x) * 8 + threadIdx.x / 32) * each;
+  RowReads<HIDDEN> reads;
+  if (output < outputs) reads.read(weights + output * HIDDEN);
+  await_previous();
+  release_next();
+  stage_normed(stream, norm, inputs);
+  for (i64 end = output + each; output < end && output < outputs; ++output) {
+    float sum = reads.dot(weights + output * HIDDEN, inputs);
+    if (output + 1 < end && output + 1 < outputs) reads.read(weights + (output + 1) * HIDDEN);
+    if (bias) sum += wide(bias[output]);
+    if (threadIdx.x % 32 == 0) out[output] = to_bf16(sum);
+  }
+}
+
+#ifdef HEADS
+// stream += attended @ weights.T + bias: attention's output projection. 256 threads, an output per warp.
+extern "C" __global__ void __launch_bounds__(256) add_product(const u16* attended, const u16* weights, const u16* bias,
+                                                              u16* stream) {
+  constexpr int width = HEADS * HEAD_DIM;
+  __shared__ __align__(16) float inputs[width];
+  const int output = blockIdx.x * 8 + threadIdx.x / 32;
+  RowReads<width> reads;
+  if (output < HIDDEN) reads.read(weights + i64(output) * width);
+  await_previous();
+  release_next();
+  for (int i = threadIdx.x; i < width; i += 256) inputs[i] = wide(attended[i]);
+  __syncthreads();
+  if (output >= HIDDEN) return;
+  float sum = reads.dot(weights + i64(output) * width, inputs);
+  if (bias) sum += wide(bias[output]);
+  if (threadIdx.x % 32 == 0) stream[output] = to_bf16(wide(stream[output]) + rounded(sum));
+}
+#endif
+
+// The router of one token, from the residual stream to the mailbox: x = norm(stream), logits, choice. An expert per
+// warp; the block that ends last chooses. `logits` [EXPERTS] and `ended` are scratch; `ended` is 0 before and after.
+extern "C" __global__ void __launch_bounds__(256)
+    route_one(const u16* stream, const u16* norm, const u16* router, const float* bias, u16* x, float* logits, int* ended,
+              const i64* replay, const float* replay_scores, const float* replay_weights, u16* hidden, i64* ids,
+              float* weights, i64* ranked, float* ranked_scores) {
+  __shared__ __align__(16) float inputs[HIDDEN];
+  __shared__ bool last;
+  const int expert = blockIdx.x * 8 + threadIdx.x / 32;
+  RowReads<HIDDEN> reads;
+  if (expert < EXPERTS) reads.read(router + i64(expert) * HIDDEN);
+  await_previous();
+  stage_normed(stream, norm, inputs);
+  if (blockIdx.x == 0)
+    for (int i = threadIdx.x; i < HIDDEN / 2; i += 256) {
+      const u32 pair = to_bf16(inputs[2 * i]) | u32(to_bf16(inputs[2 * i + 1])) << 16;
+      reinterpret_cast<u32*>(x)[i] = pair, reinterpret_cast<u32*>(hidden)[i] = pair;
+    }
+  if (expert < EXPERTS) {
+    const float sum = reads.dot(router + i64(expert) * HIDDEN, inputs);
+    if (threadIdx.x % 32 == 0) logits[expert] = LOGITS_FP32 ? sum : rounded(sum);
+  }
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) last = atomicAdd(ended, 1) == gridDim.x - 1;
+  __syncthreads();
+  if (!last || threadIdx.x >= 32) return;
+  if (threadIdx.x == 0) *ended = 0;
+  const Choice to = of_token(0, ids, weights, ranked, ranked_scores);
+  if (replay) return repeat_choice(0, replay, replay_scores, replay_weights, to);
+  __threadfence();
+  float scores[PER_LANE];
+  for (int i = 0; i < PER_LANE; ++i) {
+    const int at = threadIdx.x + 32 * i;
+    scores[i] = at < EXPERTS ? static_cast<const volatile float*>(logits)[at] : -INFINITY;
+  }
+  choose(scores, bias, to);
+}

@@ -1,0 +1,140 @@
+"""The native conductor as Python starts it: a brain, a mailbox, experts in host memory, slots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from moesaic.core.native_brain import NativeBrain
+from moesaic.machines.cuda import _conductor
+from moesaic.machines.cuda.mailbox import Mailbox
+
+WATCHDOG_NS = 10_000_000_000
+
+
+class LayerTimes(NamedTuple):
+    """Of one layer, by the steady clock in nanoseconds: when its routing was seen, its plan
+    published, the CPU's experts submitted, background copies chosen, the CPU's sum ready."""
+
+    routed: int
+    planned: int
+    submitted: int
+    looked_ahead: int
+    summed: int
+    on_gpu: int
+    on_cpu: int
+    transfers: int
+    background: int
+    hits: int
+
+
+class Decision(NamedTuple):
+    """What the brain saw of a layer and what it answered, as words of its buffer."""
+
+    resident: list[int]  # [layers * experts]
+    held: list[int]  # [layers]
+    flights: list[int]  # layer, expert, nanoseconds until it is there
+    plan: list[int]
+    background: list[int]
+    occupied: int
+    link_busy_ns: int
+    report_start_ns: int
+    report_end_ns: int
+    hits: int
+
+
+class CpuExperts(NamedTuple):
+    """Addresses of C functions (`moesaic_submit`, `moesaic_wait`, `moesaic_last_error`) and of the
+    runner they are given."""
+
+    runner: int
+    submit: int
+    wait: int
+    error: int
+
+
+class Copying(NamedTuple):
+    """Who performs background copies: a stream of a CUDA context, or, without one, a thread that
+    takes so long for each."""
+
+    context: int = 0
+    stream: int = 0
+    host_copy_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertMemory:
+    """Blocks of all experts in host memory, and slots in GPU memory."""
+
+    store: int  # address of [layers, experts] blocks
+    slab: int  # address of the first slot
+    slots: int
+    block_bytes: int
+
+
+class Conductor:
+    """Conducts the decode steps of one brain."""
+
+    def __init__(
+        self,
+        brain: NativeBrain,
+        mailbox: Mailbox,
+        memory: ExpertMemory,
+        cpu: CpuExperts,
+        copying: Copying,
+        watchdog_ns: int = WATCHDOG_NS,
+        core: int = -1,
+        records: bool = False,
+    ) -> None:
+        """`records`: keep every decision, for deciding it again elsewhere."""
+        shape = mailbox.shape
+        self._kept = brain, mailbox, cpu
+        sizes = {
+            "layers": brain.layers, "experts": shape.experts, "top_k": shape.top_k,
+            "ranks": shape.ranks, "hidden": shape.hidden, "hidden_type": 1, "slots": memory.slots,
+            "block_bytes": memory.block_bytes, "store": memory.store, "slab": memory.slab,
+            "watchdog_ns": watchdog_ns, "core": core, "records": int(records),
+        }  # fmt: skip
+        functions = {
+            "words": brain.words, "decide": brain.decide,
+            "look_ahead": brain.look_ahead, "learn": brain.learn,
+        }  # fmt: skip
+        table = shape.table
+        places = {
+            name: getattr(table, name)
+            for name in (
+                "experts", "blocks_at", "fills_at", "waits_at", "firsts_at", "rows_at", "shares_at"
+            )
+        }  # fmt: skip
+        self._native = _conductor.Conductor(
+            sizes, functions, dict(brain.fields),
+            mailbox.addresses(), places, cpu._asdict(), mailbox["arrived"].data_ptr(),
+            copying.context, copying.stream, copying.host_copy_ns,
+        )  # fmt: skip
+
+    def place(self, indices: list[int]) -> list[int]:
+        """Slots for experts (`layer * experts + expert`) before the first step; copying them there
+        is the caller's."""
+        return self._native.place(indices)
+
+    def begin(self, step: int, tokens: int) -> None:
+        """Expect a step; launch it afterwards."""
+        self._native.begin(step, tokens)
+
+    def finish(self) -> None:
+        """Wait until all layers are conducted; raises what went wrong."""
+        self._native.finish()
+
+    @property
+    def times(self) -> list[LayerTimes]:
+        """Of the last step."""
+        return [LayerTimes(*each) for each in self._native.times()]
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """Of all steps, where they are recorded."""
+        return [Decision(*each) for each in self._native.decisions()]
+
+    @property
+    def bytes_moved(self) -> int:
+        return self._native.bytes_moved

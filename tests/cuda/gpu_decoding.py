@@ -1,0 +1,181 @@
+"""A small model that decodes on a real GPU with a conductor, and the same model on the CPU."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+
+import torch
+
+from moesaic.core.routing import ExpertId
+from moesaic.engine.expert_kernel import expert_kernel
+from moesaic.kernels.gpu.driver import check, library
+from moesaic.machines.cuda.conductor import Conductor, Copying, ExpertMemory
+from moesaic.machines.cuda.cpu_runner import CpuRunner
+from moesaic.machines.cuda.decode_step import DecodeStep, Replayed
+from moesaic.machines.cuda.kv_cache import StaticCache
+from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
+from moesaic.machines.cuda.pinned import Pinned
+from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.models.architecture import Architecture
+from moesaic.models.decoder import Decoder
+from moesaic.models.expert_service import ResidentExperts, RoutedTokens
+from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.placed import placed
+from moesaic.models.synthetic_model import random_expert, synthetic_architecture, synthetic_decoder
+from moesaic.models.token_batch import Segment
+from moesaic.policies.belief import Belief
+from moesaic.policies.brain.c_functions import native_brain
+from moesaic.policies.compose import Composition
+from moesaic.policies.policy_set import PolicySet
+from moesaic.policies.shape import Shape
+
+LENGTH = 300
+
+# Of one token, per layer: ranked experts, their scores, the weights of the first top-k.
+Chosen = list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
+
+
+def small_architecture() -> Architecture:
+    """The rules of Qwen3-30B-A3B in a hundredth of its size."""
+    whole = synthetic_architecture("qwen3-30b-a3b", 3)
+    spec = replace(
+        whole.spec, hidden_size=256, expert_intermediate=96, num_experts=16, top_k=4,
+        num_heads=8, num_kv_heads=2, head_dim=64, vocab_size=1000,
+    )  # fmt: skip
+    return replace(
+        whole,
+        spec=spec,
+        rope=replace(whole.rope, dim=64),
+        router=replace(whole.router, top_k=4),
+        attention=replace(whole.attention, scale=0.125),
+    )
+
+
+class DecodingScene:
+    def __init__(
+        self, architecture: Architecture, policies: PolicySet, dtype: str, slots: int,
+        batch: int = 1, own_routers: bool = False,
+    ) -> None:  # fmt: skip
+        self.architecture, self.policies = architecture, policies
+        spec = architecture.spec
+        self.decoder = synthetic_decoder(architecture, "bf16", "reference")
+        self.store = _filled_store(architecture, dtype)
+        size = self.store.kernel.block_bytes
+        self.pinned = Pinned(self.store.block(0, 0).data_ptr(), self.store.bytes)
+        shape = Shape(spec.num_moe_layers, spec.num_experts, spec.top_k)
+        composition = Composition(policies, shape, slots)
+        belief = Belief.from_points({1: 5000}, {1: 60000}, 5000, 90000, max(batch, 2))
+        box = MailboxShape(batch, spec.hidden_size, spec.top_k, spec.num_experts, composition.ranks)
+        self.mailbox = Mailbox(box)
+        self.slab = torch.zeros(slots, size, dtype=torch.uint8, device="cuda")
+        self.cpu = CpuRunner(architecture.expert_shape, dtype, 2, 4)
+        self._copies = torch.cuda.Stream()
+        context = ctypes.c_void_p()
+        check(library().cuCtxGetCurrent(ctypes.byref(context)), "cuCtxGetCurrent")
+        self.conductor = Conductor(
+            native_brain(composition.brain(belief), batch, composition.ranks), self.mailbox,
+            ExpertMemory(self.pinned.address, self.slab.data_ptr(), slots, size),
+            self.cpu.addresses(), Copying(context.value or 0, self._copies.cuda_stream),
+        )  # fmt: skip
+        experts = composition.placement()
+        indices = [e.layer * spec.num_experts + e.expert for e in experts]
+        for expert, slot in zip(experts, self.conductor.place(indices), strict=True):
+            self.slab[slot].copy_(self.store.block(*expert))
+        on_gpu = Decoder(
+            architecture, self.decoder.embedding.cuda(), placed(self.decoder.layers, "cuda"),
+            placed(self.decoder.norm, "cuda"), self.decoder.head.cuda(),
+        )  # fmt: skip
+        cache = StaticCache(spec, batch, LENGTH, torch.bfloat16)
+        ranks, layers = self.mailbox.shape.ranks, spec.num_moe_layers
+        self.replayed = Replayed(
+            torch.zeros(layers, batch, ranks, dtype=torch.int64, device="cuda"),
+            torch.zeros(layers, batch, ranks, device="cuda"),
+            torch.zeros(layers, batch, spec.top_k, device="cuda"),
+        )
+        given = None if own_routers else self.replayed
+        self.step = DecodeStep(on_gpu, cache, self.mailbox, dtype, given)
+        self._stream, self._graph, self._number = torch.cuda.Stream(), None, 0
+
+    def decode(
+        self, tokens: list[int], positions: list[int], choices: list[Chosen] | None = None
+    ) -> torch.Tensor:
+        """Logits of one new token per sequence, with these experts for each."""
+        rows = list(range(len(tokens)))
+        for row, chosen in enumerate(choices or []):
+            for layer, (ranked, scores, weights) in enumerate(chosen):
+                self.replayed.ranked[layer, row] = ranked
+                self.replayed.scores[layer, row] = scores
+                self.replayed.weights[layer, row] = weights
+        self.step.inputs.host[:] = torch.tensor([*tokens, *rows, *positions, len(tokens)])
+        with torch.cuda.stream(self._stream):
+            if self._number == 1:  # the first one runs as it is, and compiles
+                self._graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self._graph, stream=self._stream):
+                    self.step.launch()
+            self.conductor.begin(self._number, len(tokens))
+            self.step.launch() if self._graph is None else self._graph.replay()
+            self.conductor.finish()
+            self._stream.synchronize()
+        self._number += 1
+        return self.step.logits.cpu()
+
+    def close(self) -> None:
+        del self.conductor
+        self.cpu.close()
+        self.pinned.close()
+
+
+class Recording:
+    """Computes experts and remembers who was chosen, layer by layer."""
+
+    def __init__(self, scene: DecodingScene) -> None:
+        spec = scene.architecture.spec
+        self._ranks = scene.mailbox.shape.ranks
+        self._experts = ResidentExperts(scene.store.kernel, spec.num_moe_layers, spec.num_experts)
+        for which, weights in _weights(scene.architecture):
+            self._experts.put(which, weights)
+        self.chosen: Chosen = []
+
+    def compute(self, routed: RoutedTokens) -> torch.Tensor:
+        choice = routed.choice
+        ranked = torch.topk(choice.preference, self._ranks, dim=-1).indices[0]
+        ranked[: choice.experts.shape[1]] = choice.experts[0]
+        scores = choice.scores[0, ranked]
+        self.chosen.append((ranked, scores, choice.weights[0].float()))
+        return self._experts.compute(routed)
+
+
+def cpu_logits(scene: DecodingScene, tokens: list[int]) -> tuple[torch.Tensor, list[Chosen]]:
+    """Of every token of a sequence, by the plain network with the same packed experts; and whom
+    its routers chose."""
+    cache = ContiguousCache(scene.architecture.spec, 1, LENGTH, torch.bfloat16)
+    service, rows, choices = Recording(scene), [], []
+    for token in tokens:
+        service.chosen = []
+        hidden = scene.decoder.forward(torch.tensor([token]), [Segment(0, 1)], cache, service)
+        rows.append(scene.decoder.logits(hidden)[0])
+        choices.append(service.chosen)
+    return torch.stack(rows), choices
+
+
+def _weights(architecture: Architecture):  # type: ignore[no-untyped-def]
+    spec = architecture.spec
+    for layer in range(spec.num_moe_layers):
+        for expert in range(spec.num_experts):
+            torch.manual_seed(layer * 100 + expert)
+            weights = random_expert(architecture.expert_shape)
+            scale = 1 + 0.1 * torch.randn(1)
+            yield ExpertId(layer, expert), replace(
+                weights, gate=weights.gate * torch.randn_like(weights.gate),
+                down=weights.down * scale * torch.randn_like(weights.down),
+            )  # fmt: skip
+
+
+def _filled_store(architecture: Architecture, dtype: str) -> ExpertStore:
+    spec = architecture.spec
+    kernel = expert_kernel(architecture.expert_shape, dtype, "auto")
+    store = ExpertStore(kernel, spec.num_moe_layers, spec.num_experts)
+    for which, weights in _weights(architecture):
+        store.put(which, weights)
+    return store

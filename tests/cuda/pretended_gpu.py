@@ -1,0 +1,150 @@
+"""A GPU that is a Python function: it routes, reads the table, fills slots and remembers, so that
+the conductor can be tested without one."""
+
+from __future__ import annotations
+
+import ctypes
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import torch
+
+from moesaic.core.routing import LayerRouting
+from moesaic.kernels.gpu.table import ON_CPU
+from moesaic.machines.cuda.conductor import Conductor, Copying, CpuExperts, ExpertMemory
+from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
+from moesaic.policies.belief import Belief
+from moesaic.policies.brain.c_functions import native_brain
+from moesaic.policies.compose import Composition
+from moesaic.policies.policy_set import PolicySet
+from moesaic.policies.shape import Shape
+
+BLOCK = 256  # bytes of an expert
+LAYERS, EXPERTS, TOP_K = 3, 8, 2
+
+
+class Layer(ctypes.Structure):
+    """`moesaic_layer` of moesaic_native.h."""
+
+    _fields_ = (
+        ("hidden", ctypes.c_void_p), ("hidden_type", ctypes.c_int32),
+        ("hidden_stride", ctypes.c_size_t), ("tokens", ctypes.c_int32), ("top_k", ctypes.c_int32),
+        ("experts_total", ctypes.c_int32), ("ids", ctypes.c_void_p), ("weights", ctypes.c_void_p),
+        ("count", ctypes.c_int32), ("experts", ctypes.POINTER(ctypes.c_int32)),
+        ("blocks", ctypes.POINTER(ctypes.c_void_p)), ("out", ctypes.c_void_p),
+        ("out_type", ctypes.c_int32), ("add", ctypes.c_int32),
+    )  # fmt: skip
+
+
+class PretendedCpu:
+    """Notes the experts it is given, with their blocks' first bytes."""
+
+    def __init__(self) -> None:
+        self.layers: list[dict[int, bytes]] = []
+        self.fails = False
+        submit = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Layer))
+        wait = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int32)
+        text = ctypes.CFUNCTYPE(ctypes.c_void_p)
+        self._message = ctypes.create_string_buffer(b"a worker has died")
+        self._functions = (
+            submit(self._submit), wait(lambda runner, helps: 0),
+            text(lambda: ctypes.addressof(self._message)),
+        )  # fmt: skip
+
+    def _submit(self, runner: int, layer: Any) -> int:
+        call = layer.contents
+        given = {call.experts[i]: call.blocks[i] for i in range(call.count)}
+        self.layers.append({e: ctypes.string_at(block, BLOCK) for e, block in given.items()})
+        return int(self.fails)
+
+    def addresses(self) -> CpuExperts:
+        cast = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in self._functions]
+        return CpuExperts(0, *cast)
+
+
+class Scene:
+    """A conductor with everything around it; `tokens` is the batch."""
+
+    def __init__(
+        self, policies: PolicySet, slots: int, tokens: int = 1, copy_ns: int = 0,
+        watchdog_ns: int = 5_000_000_000,
+    ) -> None:  # fmt: skip
+        self.tokens, self.slots = tokens, slots
+        shape = Shape(LAYERS, EXPERTS, TOP_K)
+        belief = Belief.from_points({1: 10_000}, {1: 60_000}, 5_000, 100_000, max(tokens, 2))
+        self.composition, self.belief = Composition(policies, shape, slots), belief
+        self.brain = self.composition.brain(belief)
+        self.routings: list[LayerRouting] = []
+        self.mailbox = Mailbox(MailboxShape(tokens, 8, TOP_K, EXPERTS, EXPERTS), pinned=False)
+        self.store = torch.randint(0, 255, (LAYERS * EXPERTS, BLOCK), dtype=torch.uint8)
+        self.slab = torch.zeros(slots, BLOCK, dtype=torch.uint8)
+        self.cpu = PretendedCpu()
+        memory = ExpertMemory(self.store.data_ptr(), self.slab.data_ptr(), slots, BLOCK)
+        self.conductor = Conductor(
+            native_brain(self.brain, tokens, EXPERTS), self.mailbox, memory,
+            self.cpu.addresses(), Copying(host_copy_ns=copy_ns),
+            watchdog_ns, records=True,
+        )  # fmt: skip
+        first = [i % LAYERS * EXPERTS + i // LAYERS for i in range(slots)]
+        for index, slot in zip(first, self.conductor.place(first), strict=True):
+            self.slab[slot] = self.store[index]
+        self.on_gpu: list[dict[int, bytes]] = []
+        self.shares: list[np.ndarray] = []
+
+    def step(self, number: int, chosen: np.ndarray) -> None:
+        """chosen [layers, tokens, top_k]"""
+        self._number = number
+        self.conductor.begin(number, self.tokens)
+        for layer in range(LAYERS):
+            self._route(layer, chosen[layer])
+            self._await("planned", layer + 1)
+            self.on_gpu.append(self._compute())
+            self._await("summed", layer + 1)
+        self.conductor.finish()
+
+    def _route(self, layer: int, ids: np.ndarray) -> None:
+        box = self.mailbox
+        scores = np.full((self.tokens, EXPERTS), 0.01, dtype=np.float32)
+        np.put_along_axis(scores, ids, 0.4, axis=1)
+        order = np.argsort(-scores, axis=1, kind="stable")
+        box["ids"].numpy()[:] = ids
+        box["weights"].numpy()[:] = 0.5
+        box["ranked"].numpy()[:] = order
+        box["scores"].numpy()[:] = np.take_along_axis(scores, order, axis=1)
+        self.routings.append(
+            LayerRouting(
+                layer,
+                ids,
+                box["weights"].numpy().copy(),
+                order,
+                box["scores"].numpy().copy(),
+                step=self._number,
+            )
+        )
+        box["routed"][0] = layer + 1
+
+    def _await(self, flag: str, layer: int) -> None:
+        deadline = monotonic() + 20
+        while int(self.mailbox[flag][0]) < layer:
+            assert monotonic() < deadline, f"{flag} never came to layer {layer}"
+
+    def _compute(self) -> dict[int, bytes]:
+        """What the kernels would read: the pair's block, once it is there; fills slots."""
+        box, table = self.mailbox, self.mailbox["table"].numpy()
+        shape = box.shape.table
+        found: dict[int, bytes] = {}
+        for i in range(int(table[0])):
+            self._await("arrived", int(table[shape.waits_at + i]))
+            block = ctypes.string_at(int(table[shape.blocks_at + i]), BLOCK)
+            fill = int(table[shape.fills_at + i])
+            if fill:
+                ctypes.memmove(fill, block, BLOCK)
+            first, end = (int(table[shape.firsts_at + i + d]) for d in (0, 1))
+            for pair in table[shape.rows_at + first : shape.rows_at + end].tolist():
+                assert pair not in found, "a pair is computed twice"
+                found[pair] = block
+        shares = table[shape.shares_at :].view(np.float32)[: self.tokens * TOP_K]
+        self.shares.append(shares.copy())
+        self.last_on_cpu = int(table[ON_CPU])
+        return found

@@ -1,0 +1,92 @@
+"""Does the native conductor carry out a brain's plans: every pair once, from the right weights?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("moesaic.machines.cuda._conductor")
+
+from pretended_gpu import EXPERTS, LAYERS, TOP_K, Scene
+
+from moesaic.policies.policy_set import PolicySet
+
+SYSTEMS = [
+    ("hybrid", "mrs", "impact"),
+    ("best-split", "lru", "next-layer"),
+    ("gpu-only", "lfu", "none"),
+    ("static-experts", "pinned", "none"),
+]
+
+
+def random_choice(rng: np.random.Generator, tokens: int) -> np.ndarray:
+    draw = [
+        [rng.choice(EXPERTS, TOP_K, replace=False) for _ in range(tokens)] for _ in range(LAYERS)
+    ]
+    return np.array(draw, dtype=np.int64)
+
+
+@pytest.mark.parametrize("tokens", [1, 4])
+@pytest.mark.parametrize("names", SYSTEMS)
+def test_every_pair_is_computed_once_from_its_own_block(
+    names: tuple[str, str, str], tokens: int
+) -> None:
+    schedule, cache, prefetch = names
+    policies = PolicySet.of(schedule=schedule, cache=cache, prefetch=prefetch)
+    scene, rng = Scene(policies, slots=9, tokens=tokens, copy_ns=30_000), np.random.default_rng(4)
+    cpu_layers = 0
+    for number in range(12):
+        chosen = random_choice(rng, tokens)
+        scene.step(number, chosen)
+        for layer in range(LAYERS):
+            at = number * LAYERS + layer
+            on_gpu, ids = scene.on_gpu[at], chosen[layer].ravel()
+            used_cpu = len(on_gpu) < tokens * TOP_K
+            on_cpu = scene.cpu.layers[cpu_layers] if used_cpu else {}
+            cpu_layers += used_cpu
+            for pair, expert in enumerate(ids.tolist()):
+                block = scene.store[layer * EXPERTS + expert].numpy().tobytes()
+                assert (pair in on_gpu) != (expert in on_cpu)
+                assert (on_gpu[pair] if pair in on_gpu else on_cpu[expert]) == block
+                assert scene.shares[at][pair] == (0.5 if pair in on_gpu else 0)
+    assert cpu_layers == len(scene.cpu.layers)
+    assert len(scene.conductor.times) == LAYERS
+
+
+def test_background_copies_arrive_and_are_used() -> None:
+    """Always the same experts, most of them not resident at first: soon all are."""
+    policies = PolicySet.of(schedule="hybrid", cache="mrs", prefetch="impact")
+    scene = Scene(policies, slots=6, copy_ns=1_000)
+    chosen = np.array([[[6, 7]]] * LAYERS, dtype=np.int64)
+    for number in range(30):
+        scene.step(number, chosen)
+    times = scene.conductor.times
+    assert [t.hits for t in times] == [2, 2, 2]
+    assert [t.on_gpu for t in times] == [2, 2, 2]
+    assert scene.conductor.bytes_moved >= 6 * 256
+
+
+def test_a_gpu_that_does_not_come_is_an_error_and_the_last_one() -> None:
+    scene = Scene(PolicySet.of(), slots=4, watchdog_ns=50_000_000)
+    scene.conductor.begin(0, 1)
+    with pytest.raises(RuntimeError, match="has not reached MoE layer 0 after 50 ms"):
+        scene.conductor.finish()
+    assert int(scene.mailbox["planned"][0]) > LAYERS  # a waiting GPU goes on
+    with pytest.raises(RuntimeError, match="has not reached"):
+        scene.conductor.begin(1, 1)
+
+
+def test_a_failing_worker_is_an_error_and_releases_the_gpu() -> None:
+    scene = Scene(PolicySet.of(schedule="static-experts", cache="pinned", prefetch="none"), slots=1)
+    scene.cpu.fails = True
+    with pytest.raises(RuntimeError, match="a worker has died"):
+        scene.step(0, np.full((LAYERS, 1, TOP_K), [[5, 6]], dtype=np.int64))
+    assert int(scene.mailbox["summed"][0]) > LAYERS
+
+
+def test_a_conductor_can_be_stopped_in_the_middle_of_a_step() -> None:
+    scene = Scene(PolicySet.of(), slots=4)
+    scene.conductor.begin(0, 1)
+    mailbox = scene.mailbox
+    del scene.conductor
+    assert int(mailbox["summed"][0]) > LAYERS
