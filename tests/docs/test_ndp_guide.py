@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from test_documentation import ROOT, blocks, register
 
 from moesaic.hardware.machine_reader import load_machine
 from moesaic.hardware.what_if import changed
+from moesaic.lab.simulate.floor import Floor
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.model_info.model_zoo import load_model
@@ -26,6 +28,10 @@ def test_its_schedule_runs_on_the_papers_machine(monkeypatch: pytest.MonkeyPatch
     took = names["latencies"]
     assert took["none"] <= took["own-share"] <= took["full"]
     assert took["none"] < took["full"]
+    floor = Floor(names["machine"].physics)
+    steps = islice(names["workload"](names["settings"], names["source"]), 4)
+    for routed, report in zip(steps, names["reports"], strict=True):
+        assert floor.step_s(routed.step, report, routed.uses) <= report.latency_ns / 1e9
     for machine in names["machines"].values():
         units = [lane for name, lane in machine.lanes.items() if name.startswith("ndp")]
         assert len(units) == 16
