@@ -128,6 +128,7 @@ class SimMachine:
         return self._routing
 
     def view(self, layer: int) -> View:
+        self.clock.settle()  # for what has just begun
         busy = [self.lanes[name].queued_ns() for name in self.topology.lanes]
         return View.of(self.memory, self.moves.in_flight(), busy)
 

@@ -30,9 +30,16 @@ class Resource:
         self.drawn: dict[SharingLane, int] = {}  # lanes at work
         self.first: frozenset[str] = frozenset()  # lanes served first
         self.first_speed = self.speed = FULL  # theirs, and the others'
+        self.settle = self._settle  # one object: the clock does it once
+
+    def _settle(self) -> None:
+        """Lanes have begun or ended tasks."""
+        if self.rebalance():
+            for lane in self.drawn:
+                lane.retime_soon()
 
     def rebalance(self) -> bool:
-        """A lane began or ended a task; returns whether any speed has changed."""
+        """Returns whether any speed has changed."""
         asked, before = sum(self.drawn.values()), self.speed
         self.speed = (self.whole, asked) if asked > self.whole else FULL
         return self.speed != before
@@ -68,42 +75,51 @@ class SharingLane(Lane):
         super().__init__(name, clock, timeline)
         self._own: Draws = tuple((resource, resource.shares[name]) for resource in resources)
         self._draws: Draws = ()  # of what is running
-        self._speed = FULL  # since when: `_since_ns`
+        self._speed: Speed | None = FULL  # since `_since_ns`; None: not yet known
         self._since_ns = self._left_ns = 0
+        self._retime = self.retime  # one object: the clock does it once
         self._timing = 0  # counts changes: an end that was scheduled before the last one is void
 
     def retime(self) -> None:
-        """Reschedule the end after a change of speed."""
-        task, speed = self.running, self._least_speed()
-        if task is None or speed == self._speed:
+        """Schedule the end of what has begun, and again after a change of speed."""
+        task = self.running
+        if task is None or not self._draws:
             return
-        now, (passed, of) = self._clock.now, self._speed
-        self._left_ns -= (now - self._since_ns) * passed // of
+        speed, before = self._least_speed(), self._speed
+        if speed == before:
+            return
+        now = self._clock.now
+        if before is not None:
+            passed, of = before
+            self._left_ns -= (now - self._since_ns) * passed // of
         self._since_ns, self._speed = now, speed
-        self._schedule_end(task)
+        self._schedule_end(task, speed)
+
+    def retime_soon(self) -> None:
+        self._clock.before_advancing(self._retime)
 
     def _begin(self, task: Task) -> None:
         self._left_ns, self._since_ns = task.duration, self._clock.now
         draws = self._own + task.draws
-        changed = self._draw(draws) if draws != self._draws else ()
-        self._speed = self._least_speed()
-        self._schedule_end(task)
-        for lane in changed:
-            lane.retime()
+        if draws != self._draws:
+            self._draw(draws)
+        if not draws:
+            self._speed = FULL
+            self._schedule_end(task, FULL)
+            return
+        self._speed = None
+        task.end_ns = self._clock.now + task.duration  # at best, until it is scheduled
+        self.retime_soon()
 
-    def _draw(self, draws: Draws) -> Sequence[SharingLane]:
-        """From now on; returns the other lanes that this makes slower or faster."""
+    def _draw(self, draws: Draws) -> None:
+        """From now on; other lanes become slower or faster at the end of this moment."""
         before, self._draws = self._draws, draws
         for resource, _ in before:
             del resource.drawn[self]
         for resource, share in draws:
             resource.drawn[self] = share
-        changed: dict[SharingLane, None] = {}
-        for resource in dict.fromkeys(each for each, _ in (*before, *draws)):
-            if resource.rebalance():
-                changed.update(dict.fromkeys(resource.drawn))
-        changed.pop(self, None)
-        return list(changed)
+        for resource, _ in (*before, *draws):
+            self._clock.before_advancing(resource.settle)
 
     def _least_speed(self) -> Speed:
         least, name = FULL, self.name
@@ -113,10 +129,10 @@ class SharingLane(Lane):
                 least = speed
         return least
 
-    def _schedule_end(self, task: Task) -> None:
+    def _schedule_end(self, task: Task, speed: Speed) -> None:
         """When it will end at this speed; at none, never: until another lane ends."""
         self._timing += 1
-        passed, of = self._speed
+        passed, of = speed
         if passed == 0:
             task.end_ns = self._clock.now + max(self._left_ns, 0)  # at best
             return
@@ -129,5 +145,4 @@ class SharingLane(Lane):
             self._timing += 1
             self._end()
             if self.running is None and self._draws:
-                for lane in self._draw(()):
-                    lane.retime()
+                self._draw(())
