@@ -1,4 +1,4 @@
-"""Is what waits for the end of a moment done once, before time goes on, and with everything known?"""
+"""Is what waits for the end of a moment done once, before time goes on, knowing everything?"""
 
 from __future__ import annotations
 
