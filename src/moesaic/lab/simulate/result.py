@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from moesaic.core.offloading import PCIE
 from moesaic.core.report import StepReport
 from moesaic.core.units import NS_PER_S
 from moesaic.lab.simulate.floor import Floor
@@ -110,7 +109,7 @@ class ResultCounter:
     def close(self, machine: SimMachine, brain: Brain, floor: Floor, source: TraceSource) -> Result:
         elapsed = machine.clock.now - self._start_ns
         moved = machine.bytes_moved - self._bytes
-        arrived = moved - (machine.physics.expert_bytes if machine.lanes[PCIE].running else 0)
+        arrived = moved - sum(moving.size for moving in machine.moves.under_way)
         header = source.header
         return Result(
             settings=self._settings,
