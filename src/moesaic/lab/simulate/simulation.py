@@ -110,7 +110,6 @@ def assemble(
     machine.memory.place(placed)
     for expert, dimm in localized:
         machine.memory.place([expert], machine.topology.placement(f"whole@dimm{dimm}"))
-    machine.fill_main_memory()
     decision_ns = ns_from_us(planner.fixed_us) if decides else 0
     belief = _belief(settings, machine).off_by(settings.belief_error)
     belief = replace(belief, decision_ns=decision_ns)
@@ -128,6 +127,7 @@ def _lay_out(machine: SimMachine, layout: Layout, profile: Profile) -> None:
         machine.memory.place([ExpertId(*expert) for expert in experts], placement)
     copied = np.argwhere(layout.copied).tolist()
     machine.memory.place([ExpertId(*expert) for expert in copied], IN_DRAM)
+    machine.fill_main_memory()  # what lies nowhere else
 
 
 def _profile_loads(settings: Settings, counts: NDArray[np.int64]) -> NDArray[np.int64]:
