@@ -15,6 +15,7 @@ from moesaic.policies.schedule.rules import decide as apply_schedule
 from moesaic.policies.timelines import (
     CPU_FIRST,
     CPU_FREE,
+    CPU_SLOWED,
     EXPERT,
     GPU_FREE,
     LINK_FREE,
@@ -89,6 +90,7 @@ def take_up(s: Ints) -> None:
     lanes[CPU_FREE] = max(s[at.CPU_BUSY_NS] - passed, 0)
     lanes[LINK_FREE] = max(s[at.LINK_BUSY_NS] - passed, 0)
     lanes[CPU_FIRST], lanes[TRANSFER] = s[at.CPU_FIRST_NS], s[at.TRANSFER_NS]
+    lanes[CPU_SLOWED] = s[at.CPU_SLOWED_BY]
 
 
 @compiled

@@ -65,13 +65,15 @@ class Schedule(ABC):
     schedule. `fill` names the initial placement it wants, `needs_slots` whether it can do
     without GPU memory for experts, `dense_follows` whether attention and shared experts run
     where the layer's experts are, `decides` whether anything is weighed at run time: a static
-    rule looks up where an expert lies, which costs nothing worth charging."""
+    rule looks up where an expert lies, which costs nothing worth charging. `sees_contention`: it
+    counts that the CPU is slower while the link copies, and so does the look-ahead then."""
 
     rule: int = HYBRID
     fill: str = "popular"
     needs_slots: bool = False
     dense_follows: bool = False
     decides: bool = True
+    sees_contention: bool = False
 
     @abstractmethod
     def assign(self, work: Work) -> Assignment: ...
