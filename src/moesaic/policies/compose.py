@@ -87,14 +87,22 @@ class Composition:
     def gate(self) -> Gate:
         return self.policies.gate.create(gates, self.shape.top_k)
 
-    def brain(self, belief: Belief, future: Future | None = None) -> Brain:
-        """`future`: what the oracles among the policies know."""
+    def brain(
+        self,
+        belief: Belief,
+        future: Future | None = None,
+        counts: NDArray[np.int64] | None = None,
+    ) -> Brain:
+        """`future`: what the oracles among the policies know; `counts` as for the placement."""
         policies, shape = self.policies, self.shape
+        cache = policies.cache.create(caches, shape.layers, shape.experts, shape.top_k)
+        if counts is not None:
+            cache.start_from(counts)
         return Brain(
             shape=shape,
             belief=belief,
             schedule=self.schedule_for("decode"),
-            cache=policies.cache.create(caches, shape.layers, shape.experts, shape.top_k),
+            cache=cache,
             prefetch=policies.prefetch.create(prefetches),
             slots=self.slots,
             per_layer=policies.per_layer,

@@ -106,7 +106,7 @@ def assemble(
     belief = _belief(settings, machine).off_by(settings.belief_error)
     belief = replace(belief, decision_ns=decision_ns)
     future = _future(settings, steps) if needs_future(policies) else None
-    return machine, composition.brain(belief, future)
+    return machine, composition.brain(belief, future, counts)
 
 
 def _belief(settings: Settings, machine: SimMachine) -> Belief:

@@ -14,7 +14,8 @@ from moesaic.policies.belief import Belief
 from moesaic.policies.timelines import MOVED, ON_CPU, Ints, finish_time, gpu_order
 
 HYBRID, BEST_SPLIT, STATIC, GPU_ONLY, THRESHOLD = 0, 1, 2, 3, 4  # compiled rules, see rules.py
-SCRATCH_ROWS = 8
+SCRATCH_ROWS = 8  # see rules.py
+KIND_ROW, CPU_ROW = 4, 6  # of those: what was decided for each expert, and its cost on the CPU
 
 
 @dataclass(slots=True)

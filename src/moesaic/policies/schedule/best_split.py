@@ -65,9 +65,8 @@ def split_finish(
         else:
             cpu_work += cpu[i]
             cpu_used = True
-    best = max(gpu_end, late_end)
-    if cpu_used:
-        best = max(best, cpu_finish(cpu_free, cpu_work, link_end, slowed))
+    cpu_end = cpu_finish(cpu_free, cpu_work, link_end, slowed) if cpu_used else 0 * cpu_work
+    best = max(gpu_end, late_end, cpu_end)
     takeovers = 0
     taken = 0
     for at in range(n):
