@@ -47,4 +47,4 @@ def worth_less_cost(s: Ints, values: NDArray[np.float64], expert: int, cost: int
     CPU's time for it, in each of the next HORIZON steps."""
     uses = s[at.TOP_K] * s[at.TOKENS] / max(values.sum(), 1e-300)  # of value 1, in a step
     saved = HORIZON * at.ints(s, at.COSTS)[s[at.COST_TOKENS] + 1]
-    return (min(uses * values[expert], 1.0) - cost / max(saved, 1)) / uses
+    return float((min(uses * values[expert], 1.0) - cost / max(saved, 1)) / uses)
