@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
@@ -32,7 +33,7 @@ from moesaic.models.architecture import Architecture
 from moesaic.models.decoder import Decoder
 from moesaic.models.decoder_builder import DecoderBuilder
 from moesaic.models.synthetic_model import synthetic_architecture
-from moesaic.policies.belief import Belief
+from moesaic.policies.belief import Belief, slowed_by
 from moesaic.policies.brain.c_functions import native_brain
 from moesaic.policies.compose import Composition
 from moesaic.policies.policy_set import PolicySet
@@ -163,7 +164,9 @@ class Machine:
         slower = int(self.rates["cpu_beside_copies"] * 1000)
         ns = {1: int(gpu * 1000)}, int(link * 1000)
         self.contended = Belief.from_points(ns[0], {1: slower}, first, ns[1], 2)
-        return Belief.from_points(ns[0], {1: int(following * 1000)}, first, ns[1], 2)
+        alone = int(following * 1000)
+        belief = Belief.from_points(ns[0], {1: alone}, first, ns[1], 2)
+        return replace(belief, cpu_slowed=slowed_by(alone, slower))
 
 
 class Run:
@@ -177,6 +180,10 @@ class Run:
         slots = int(ratio * spec.num_moe_layers * spec.num_experts)
         shape = Shape(spec.num_moe_layers, spec.num_experts, spec.top_k)
         composition = Composition(policies, shape, slots)
+        counts = np.zeros((shape.layers, shape.experts), dtype=np.int64)
+        for step in steps[:WARMUP]:
+            for layer in range(shape.layers):
+                counts[layer] += np.bincount(step.experts[layer].ravel(), minlength=shape.experts)
         ranks = steps[0].ranked.shape[2]
         self.mailbox = Mailbox(
             MailboxShape(1, spec.hidden_size, spec.top_k, spec.num_experts, ranks)
@@ -186,16 +193,12 @@ class Run:
         self.copy_stream = torch.cuda.Stream()
         copying = Copying(_context(), self.copy_stream.cuda_stream)
         self.conductor = Conductor(
-            native_brain(composition.brain(machine.belief), 1, ranks),
+            native_brain(composition.brain(machine.belief, counts=counts), 1, ranks),
             self.mailbox,
             memory,
             machine.cpu.addresses(),
             copying,
         )
-        counts = np.zeros((shape.layers, shape.experts), dtype=np.int64)
-        for step in steps[:WARMUP]:
-            for layer in range(shape.layers):
-                counts[layer] += np.bincount(step.experts[layer].ravel(), minlength=shape.experts)
         experts = composition.placement(counts)
         indices = [e.layer * shape.experts + e.expert for e in experts]
         for expert, slot in zip(experts, self.conductor.place(indices), strict=True):

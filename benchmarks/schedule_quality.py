@@ -32,7 +32,7 @@ def random_layer(rng: np.random.Generator, least: int = 1, largest: int = 10) ->
     if rng.random() < 0.5:  # shared experts, another layer's transfer, what was handed over before
         gpu, cpu = (int(rng.integers(0, 2 * belief.tables[1, 1] + 1)) for _ in range(2))
         link += int(rng.integers(0, belief.transfer_ns + 1))
-    lanes = np.array([gpu, cpu, link, belief.cpu_first_ns, belief.transfer_ns], dtype=np.int64)
+    lanes = np.array([gpu, cpu, link, belief.cpu_first_ns, belief.transfer_ns, 0], dtype=np.int64)
     return Work(0, n, np.stack([rng.permutation(n), loads, ready]).astype(np.int64), lanes, belief)
 
 

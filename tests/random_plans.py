@@ -94,6 +94,7 @@ class RandomBrain(Brain):
 
     def look_ahead(self, forecasts: Sequence[Forecast] = ()) -> tuple[Move, ...]:
         view, rng = self._view, self._rng
+        assert view is not None, "a decision comes first"
         taken = {ExpertId(f.layer, f.expert) for f in view.in_flight}
         taken |= {ExpertId(t.layer, t.expert) for t in self._plan.transfers}
         absent = [ExpertId(*map(int, at)) for at in np.argwhere(view.resident == 0)]

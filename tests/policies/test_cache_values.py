@@ -119,3 +119,36 @@ def test_a_brain_with_belady_evicts_what_is_used_last(
     (move,) = plan.transfers
     assert move.victim == (None if victim is None else ExpertId(*victim))
     assert move.keep == (victim is not None)
+
+
+def test_a_profile_counts_as_tokens_seen_before() -> None:
+    """Expert 0 had 90 of 100 uses in the profile, 2 had none: one token for 2 does not make it
+    worth more. Without the profile it is."""
+    counts = np.array([[90, 10, 0]])
+    known, unknown = (TwoSpeed(1, 3, 1) for _ in range(2))
+    known.start_from(counts)
+    assert known.values[0].argmax() == 0, "before the first token, too"
+    for cache in (known, unknown):
+        cache.observe(routing_of(0, [[2]]))
+    assert known.values[0].argmax() == 0
+    assert unknown.values[0].argmax() == 2
+
+
+def test_a_profile_weighs_as_much_as_scores_do() -> None:
+    """Its shares of uses become shares of what the first token's scores add up to."""
+    cache = TwoSpeed(1, 3, 1, fast=0.5, slow=0.01)
+    cache.start_from(np.array([[3, 1, 0]]))
+    cache.observe(routing_of(0, [[0, 2]], [[0.25, 0.15]], k=1))
+    mass, slow = 0.4, 1 / 5  # the fifth token after four in the profile
+    before = np.array([0.75, 0.25, 0.0]) * mass
+    new = np.array([0.25, 0.0, 0.15])
+    expected = before + (0.5 + slow) / 2 * (new - before)
+    np.testing.assert_allclose(cache.values[0], expected, rtol=1e-6)
+
+
+def test_a_layer_without_a_profile_starts_from_nothing() -> None:
+    cache = TwoSpeed(2, 3, 1)
+    cache.start_from(np.array([[0, 0, 0], [1, 0, 1]]))
+    assert cache.values.tolist() == [[0, 0, 0], [0.5, 0, 0.5]]
+    cache.observe(routing_of(0, [[1]]))
+    assert np.isfinite(cache.values).all()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from tri_layers import drawn_layer, drawn_options, round_costs
@@ -83,7 +85,7 @@ def test_refinement_never_increases_its_makespan(seed: int) -> None:
 
 @pytest.mark.parametrize("changes", [{}, {"shared": True}, {"contention": "full"}])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_bounds_hold(seed: int, changes: dict[str, object]) -> None:
+def test_bounds_hold(seed: int, changes: dict[str, Any]) -> None:
     """Linear bound <= exact <= every heuristic, and the price bound is one."""
     options = drawn_options(seed, **changes)
     best, proven = optimal(options)

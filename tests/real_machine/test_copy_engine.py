@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from time import sleep
 
 import pytest
 import torch
+from small_store import small_store
 
 from moesaic.core.layer_plan import Move
 from moesaic.core.routing import ExpertId
+from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copy_engine import Copy, CopyEngine, LinkSpeed, Slot
+from moesaic.machines.real.probes import copies_running
 
 SIZE = 64
 SLOW_NS = 2_000_000
@@ -163,3 +166,26 @@ def test_closing_ends_the_thread_and_begins_nothing_new() -> None:
     assert not engine._thread.is_alive()
     assert first.arrived.is_set()
     assert not waiting.started
+
+
+def test_the_link_copies_all_the_time_something_is_measured_beside_it() -> None:
+    """And is idle again afterwards."""
+    store = small_store()
+    accelerator = EmulatedAccelerator(2, store.kernel.block_bytes, LinkSpeed(1000.0, 100.0))
+    copied: list[Copy] = []
+    offer = accelerator.link.offer
+
+    def note(copies: Sequence[Copy]) -> None:
+        copied.extend(copies)
+        offer(copies)
+
+    accelerator.link.offer = note  # type: ignore[method-assign]
+    try:
+        with copies_running(store, accelerator):
+            sleep(0.01)
+            assert sum(copy.started for copy in copied) > 1
+        begun = sum(copy.started for copy in copied)
+        sleep(0.005)
+        assert sum(copy.started for copy in copied) == begun < len(copied)
+    finally:
+        accelerator.close()

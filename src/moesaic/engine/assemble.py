@@ -139,7 +139,7 @@ def _on_machine(
     return Runner(
         decoder,
         machine,
-        composition.brain(replace(belief, decision_ns=decision_ns)),
+        composition.brain(replace(belief, decision_ns=decision_ns), counts=counts),
         ContiguousCache(spec, capacity.sequences, capacity.length, decoder.dtype),
         {phase: composition.schedule_for(phase) for phase in PHASES},
         composition.gate(),

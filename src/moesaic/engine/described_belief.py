@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from moesaic.core.offloading import CPU
 from moesaic.machines.sim.physics import Physics
-from moesaic.policies.belief import Belief
+from moesaic.machines.sim.wiring import time_beside_copies
+from moesaic.policies.belief import Belief, slowed_by
 from moesaic.policies.costs import Costs
 
 
@@ -15,7 +19,7 @@ def described_belief(physics: Physics, max_tokens: int) -> Belief:
         name, where = topology.devices[device].name, topology.placements[placement].name
         return {tokens: physics.expert_ns(name, tokens, where) for tokens in counts}
 
-    return Belief.of(
+    belief = Belief.of(
         Costs.stated(
             topology,
             max_tokens,
@@ -24,3 +28,6 @@ def described_belief(physics: Physics, max_tokens: int) -> Belief:
             lambda link: physics.move_ns(topology.links[link].name),
         )
     )
+    alone = physics.expert_ns(CPU, 1)
+    beside = time_beside_copies(physics.machine, CPU, alone)
+    return replace(belief, cpu_slowed=slowed_by(alone, beside))

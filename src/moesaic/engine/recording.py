@@ -118,8 +118,16 @@ class RecordingBody:
     def step(self, work: ForwardPass, brain: Decider) -> StepReport:
         return self._body.step(work, _RecordingBrain(brain, self._on_routing))
 
-    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
-        return self._body.probe(device, tokens, experts, placement)
+    def probe(
+        self,
+        device: str,
+        tokens: int,
+        experts: int,
+        placement: str | None = None,
+        *,
+        copying: bool = False,
+    ) -> int:
+        return self._body.probe(device, tokens, experts, placement, copying=copying)
 
     def probe_transfer(self, link: str | None = None) -> int:
         return self._body.probe_transfer(link)

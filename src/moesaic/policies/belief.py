@@ -14,21 +14,23 @@ from moesaic.core.body import Probed
 from moesaic.core.offloading import CPU, GPU, OFFLOADING, PCIE
 from moesaic.core.topology import Topology
 from moesaic.policies.costs import Costs, cost_table, extended
-from moesaic.policies.timelines import Ints
+from moesaic.policies.timelines import ALONE, Ints
 
 
 @dataclass(frozen=True, slots=True)
 class Belief:
     """`tables[0, t]` is what one expert with t tokens costs on the GPU, `tables[1, t]` on the
     CPU, up to the largest batch; the first CPU expert of a layer costs `cpu_first_ns` more.
-    `decision_ns` passes between a view and the start of the plan made from it. `costs` is the
-    same of every device, placement and link, where it was measured."""
+    `decision_ns` passes between a view and the start of the plan made from it. While the link
+    copies, CPU work takes `cpu_slowed` thousandths longer: both read the same memory. `costs` is
+    the same of every device, placement and link, where it was measured."""
 
     tables: Ints  # [2, max tokens + 1]
     cpu_first_ns: int
     transfer_ns: int
     decision_ns: int = 0
     costs: Costs | None = None
+    cpu_slowed: int = 0
 
     @classmethod
     def of(cls, costs: Costs) -> Belief:
@@ -58,7 +60,8 @@ class Belief:
         if not errors:
             return self
         assert self.costs is not None, "only a belief about a topology knows lanes by name"
-        return replace(Belief.of(self.costs.off_by(errors)), decision_ns=self.decision_ns)
+        wrong = Belief.of(self.costs.off_by(errors))
+        return replace(wrong, decision_ns=self.decision_ns, cpu_slowed=self.cpu_slowed)
 
     def covering(self, tokens: int) -> Belief:
         """The same belief, with tables for at least so many tokens."""
@@ -72,7 +75,8 @@ def warm_up(body: Probed, max_tokens: int, topology: Topology = OFFLOADING) -> B
     """Measure the machine at token counts 1, 2, 4, ... and fill the tables from that.
 
     One expert and then two tell a device's surcharge for the first one apart. The first device has
-    none: it has just computed the router, and nothing is handed over to it."""
+    none: it has just computed the router, and nothing is handed over to it. Last, the CPU is
+    measured again while the link copies."""
     counts = [1 << i for i in range(max_tokens.bit_length())]
     if counts[-1] != max_tokens:
         counts.append(max_tokens)
@@ -93,4 +97,12 @@ def warm_up(body: Probed, max_tokens: int, topology: Topology = OFFLOADING) -> B
     def move_ns(link: int) -> int:
         return body.probe_transfer(topology.links[link].name)
 
-    return Belief.of(Costs.stated(topology, max_tokens, points, first_ns.__getitem__, move_ns))
+    belief = Belief.of(Costs.stated(topology, max_tokens, points, first_ns.__getitem__, move_ns))
+    alone, beside = (body.probe(CPU, 1, 2, copying=copying) for copying in (False, True))
+    return replace(belief, cpu_slowed=slowed_by(alone, beside))
+
+
+def slowed_by(alone_ns: int, beside_ns: int) -> int:
+    """Thousandths that work takes longer beside a copy; a measurement that says the copy helps is
+    noise."""
+    return max(round((beside_ns - alone_ns) * ALONE / max(alone_ns, 1)), 0)

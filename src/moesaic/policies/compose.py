@@ -94,16 +94,23 @@ class Composition:
         return self.policies.layout.create(layouts, self.shape.layers, self.shape.experts)
 
     def brain(
-        self, belief: Belief, future: Future | None = None, layout: Layout | None = None
+        self,
+        belief: Belief,
+        future: Future | None = None,
+        layout: Layout | None = None,
+        counts: NDArray[np.int64] | None = None,
     ) -> Brain:
         """`future`: what the oracles among the policies know; `layout`: the one that has placed
-        the experts."""
+        the experts; `counts` as for the placement."""
         policies, shape = self.policies, self.shape
+        cache = policies.cache.create(caches, shape.layers, shape.experts, shape.top_k)
+        if counts is not None:
+            cache.start_from(counts)
         return Brain(
             shape=shape,
             belief=belief,
             schedule=self.schedule_for("decode"),
-            cache=policies.cache.create(caches, shape.layers, shape.experts, shape.top_k),
+            cache=cache,
             prefetch=policies.prefetch.create(prefetches),
             slots=self.slots,
             per_layer=policies.per_layer,

@@ -20,8 +20,21 @@ ON_GPU, ON_CPU, MOVED = 0, 1, 2  # MOVED: transferred first, then computed on th
 EXPERT, LOAD, READY = 0, 1, 2  # rows of a layer's table of active experts
 
 # Indices into `lanes`.
-GPU_FREE, CPU_FREE, LINK_FREE, CPU_FIRST, TRANSFER = 0, 1, 2, 3, 4
-NUM_LANES = 5
+GPU_FREE, CPU_FREE, LINK_FREE, CPU_FIRST, TRANSFER, CPU_SLOWED = 0, 1, 2, 3, 4, 5
+NUM_LANES = 6
+ALONE = 1000  # `lanes[CPU_SLOWED]`: thousandths that CPU work takes longer while the link is busy
+
+
+@compiled
+def cpu_finish(start: int, work: int, link_end: int, slowed: int) -> int:
+    """When the CPU has done `work` (what it takes alone) if the link is busy until `link_end` and
+    slows it down by so many thousandths as long."""
+    if slowed == 0 or link_end <= start:
+        return start + work
+    done = (link_end - start) * ALONE // (ALONE + slowed)  # when the link falls idle
+    if done >= work:
+        return start + work + work * slowed // ALONE
+    return link_end + work - done
 
 
 @compiled
@@ -68,13 +81,13 @@ def finish_time(kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: i
 
     The GPU takes what is there first, then what arrives, in order of arrival: with release
     dates and one machine no order ends earlier."""
-    gpu_end, cpu_end, link_end = lanes[GPU_FREE], lanes[CPU_FREE], lanes[LINK_FREE]
+    gpu_end, link_end, cpu_work = lanes[GPU_FREE], lanes[LINK_FREE], lanes[CPU_FIRST]
     cpu_used = False
     coming = 0
     moved = 0
     for i in range(n):
         if kind[i] == ON_CPU:
-            cpu_end += cpu[i]
+            cpu_work += cpu[i]
             cpu_used = True
         elif kind[i] == MOVED:
             moved += 1
@@ -90,7 +103,8 @@ def finish_time(kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: i
             link_end += lanes[TRANSFER]
             gpu_end = max(gpu_end, link_end) + gpu[i]
     if cpu_used:
-        gpu_end = max(gpu_end, cpu_end + lanes[CPU_FIRST])
+        cpu_end = cpu_finish(lanes[CPU_FREE], cpu_work, link_end, lanes[CPU_SLOWED])
+        gpu_end = max(gpu_end, cpu_end)
     return int(gpu_end)
 
 

@@ -116,7 +116,7 @@ def assemble(
     future = _future(settings, steps) if needs_future(policies) else None
     layout = composition.layout()
     _lay_out(machine, layout, Profile(_profile_loads(settings, counts), belief))
-    return machine, composition.brain(belief, future, layout)
+    return machine, composition.brain(belief, future, layout, counts)
 
 
 def _lay_out(machine: SimMachine, layout: Layout, profile: Profile) -> None:

@@ -24,7 +24,7 @@ from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copy_engine import Copy
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.lane import Lane, ThreadLane
-from moesaic.machines.real.probes import time_on_lane, time_transfer
+from moesaic.machines.real.probes import copies_running, time_on_lane, time_transfer
 from moesaic.machines.real.real_machine import RealMachine
 from moesaic.machines.real.routing_adapter import RoutingAdapter
 from moesaic.machines.real.transfers import Transfers
@@ -108,7 +108,18 @@ class AcceleratedMachine(RealMachine):
     def place(self, experts: Sequence[ExpertId]) -> None:
         self.transfers.place(experts)
 
-    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
+    def probe(
+        self,
+        device: str,
+        tokens: int,
+        experts: int,
+        placement: str | None = None,
+        *,
+        copying: bool = False,
+    ) -> int:
+        if copying:
+            with copies_running(self.store, self.accelerator):
+                return self.probe(device, tokens, experts, placement)
         if device == CPU:
             executor = self._executors[CPU]
             return time_on_lane(self.store, self.dtype, executor, self.cpu, tokens, experts)

@@ -80,8 +80,16 @@ class CpuMachine(RealMachine):
         self._reports.append(self._report)
         return self._report
 
-    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
-        """Of the CPU, whatever the device: there is no other."""
+    def probe(
+        self,
+        device: str,
+        tokens: int,
+        experts: int,
+        placement: str | None = None,
+        *,
+        copying: bool = False,
+    ) -> int:
+        """Of the CPU, whatever the device: there is no other, and nothing to copy to."""
         return time_on_lane(self.store, self.dtype, self.executor, InlineLane(), tokens, experts)
 
     def probe_transfer(self, link: str | None = None) -> int:

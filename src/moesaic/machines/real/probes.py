@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from statistics import median
 from time import perf_counter_ns
 
@@ -16,6 +17,7 @@ from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.lane import Lane
 
 _TIMES = 5
+_COPIES = 1024  # more than there is time for while something is measured
 
 
 def time_on_lane(
@@ -59,3 +61,15 @@ def time_transfer(store: ExpertStore, accelerator: EmulatedAccelerator) -> int:
         copy.wait()
         measured.append(perf_counter_ns() - started)
     return round(median(measured))
+
+
+@contextmanager
+def copies_running(store: ExpertStore, accelerator: EmulatedAccelerator) -> Iterator[None]:
+    """The link copies experts all the time."""
+    blocks, target = store.some_blocks(_TIMES), accelerator.staging()
+    sources = (blocks[i % len(blocks)] for i in range(_COPIES))
+    accelerator.link.offer([Copy(Move(0, 0), block, target, "prefetch") for block in sources])
+    try:
+        yield
+    finally:
+        accelerator.link.halt()

@@ -26,7 +26,7 @@ from moesaic.machines.sim.moving import Moves, Moving
 from moesaic.machines.sim.ndp.draws import DimmDraws
 from moesaic.machines.sim.physics import Physics
 from moesaic.machines.sim.planning_cost import FREE, PlanningCost
-from moesaic.machines.sim.wiring import lanes_of
+from moesaic.machines.sim.wiring import lanes_of, time_beside_copies
 
 STAGING = 2  # experts used once are double-buffered: one computes while the next arrives
 
@@ -202,9 +202,20 @@ class SimMachine:
         self._do_now(device, head)
         return StepReport(self._step_start, self.clock.now, step.tokens, tuple(self._reports))
 
-    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
+    def probe(
+        self,
+        device: str,
+        tokens: int,
+        experts: int,
+        placement: str | None = None,
+        *,
+        copying: bool = False,
+    ) -> int:
         expert_ns = self.physics.expert_ns(device, tokens, placement)
-        return self._first_ns[device] + experts * expert_ns
+        alone = self._first_ns[device] + experts * expert_ns
+        if not copying:
+            return alone
+        return time_beside_copies(self.physics.machine, device, alone)
 
     def probe_transfer(self, link: str | None = None) -> int:
         return self.physics.move_ns(self.topology.links[0].name if link is None else link)

@@ -1,4 +1,5 @@
-"""From a machine description to lanes that share what the description says they share."""
+"""From a machine description to lanes that share what the description says they share, and what
+they take from each other."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ from moesaic.core.view import PLANNER
 from moesaic.hardware.machine_spec import MachineSpec, SharedResource
 from moesaic.hardware.parts import PRIORITY
 from moesaic.machines.sim.clock import Clock
-from moesaic.machines.sim.lane import Lane
+from moesaic.machines.sim.lane import Lane, Task
 from moesaic.machines.sim.resources import WHOLE, PriorityResource, Resource, SharingLane
+
+_LONG = 1000  # a copy that outlasts any work beside it
 
 
 def lanes_of(
@@ -27,6 +30,18 @@ def lanes_of(
         lane = SharingLane(name, clock, timeline, mine) if shares else Lane(name, clock, timeline)
         lanes[name] = lane
     return lanes
+
+
+def time_beside_copies(machine: MachineSpec, device: str, work_ns: int) -> int:
+    """How long a device takes for so much work while the first link copies."""
+    clock, topology = Clock(), machine.topology()
+    lanes = lanes_of(machine, topology, clock, Timeline(enabled=False))
+    work = Task("expert", work_ns)
+    lanes[topology.links[0].name].submit(Task("transfer", _LONG * work_ns))
+    lanes[device].submit(work)
+    while not work.done:
+        clock.step()
+    return work.end_ns
 
 
 def _resource(shared: SharedResource) -> Resource:

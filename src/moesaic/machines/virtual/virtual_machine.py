@@ -68,8 +68,16 @@ class VirtualMachine(RealMachine):
         super().finish()
         return self.sim.finish()
 
-    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
-        return self.sim.probe(device, tokens, experts, placement)
+    def probe(
+        self,
+        device: str,
+        tokens: int,
+        experts: int,
+        placement: str | None = None,
+        *,
+        copying: bool = False,
+    ) -> int:
+        return self.sim.probe(device, tokens, experts, placement, copying=copying)
 
     def probe_transfer(self, link: str | None = None) -> int:
         return self.sim.probe_transfer(link)

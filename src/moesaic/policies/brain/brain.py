@@ -74,6 +74,7 @@ class Brain:
         self._use(State(sizes))
         self._describe(slots, per_layer, promote)
         self._words[at.ADMITS_ALWAYS] = admits_always
+        self._schedule = schedule
         self.belief = belief
         self.schedule = schedule
         if cache.needs_future:
@@ -118,6 +119,7 @@ class Brain:
     def schedule(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self._words[at.SCHEDULE_RULE] = schedule.rule
+        self._count_contention()
         self._compiled = isinstance(schedule, CompiledSchedule) and self.cache.rule != PYTHON_CACHE
 
     @property
@@ -136,6 +138,11 @@ class Brain:
         self._words[at.CPU_FIRST_NS] = belief.cpu_first_ns
         self._words[at.TRANSFER_NS] = belief.transfer_ns
         self._words[at.DECISION_NS] = belief.decision_ns
+        self._count_contention()
+
+    def _count_contention(self) -> None:
+        sees = self._schedule.sees_contention
+        self._words[at.CPU_SLOWED_BY] = self._belief.cpu_slowed if sees else 0
 
     @property
     def trust(self) -> tuple[float, ...]:

@@ -15,9 +15,11 @@ from moesaic.policies.schedule.rules import decide as apply_schedule
 from moesaic.policies.timelines import (
     CPU_FIRST,
     CPU_FREE,
+    CPU_SLOWED,
     EXPERT,
     GPU_FREE,
     LINK_FREE,
+    LOAD,
     READY,
     TRANSFER,
     Ints,
@@ -89,6 +91,26 @@ def take_up(s: Ints) -> None:
     lanes[CPU_FREE] = max(s[at.CPU_BUSY_NS] - passed, 0)
     lanes[LINK_FREE] = max(s[at.LINK_BUSY_NS] - passed, 0)
     lanes[CPU_FIRST], lanes[TRANSFER] = s[at.CPU_FIRST_NS], s[at.TRANSFER_NS]
+    lanes[CPU_SLOWED] = s[at.CPU_SLOWED_BY]
+
+
+@compiled
+def prefer_valuable(s: Ints) -> None:
+    """Of experts with equal loads the more valuable first: the schedule moves them rather than
+    others, and what is moved may stay."""
+    experts, base = s[at.EXPERTS], s[at.LAYER] * s[at.EXPERTS]
+    table = at.ints(s, at.TABLE).reshape(3, experts)
+    values = at.floats(s, at.VALUES)[base : base + experts]
+    for i in range(1, s[at.ACTIVE]):
+        j = i
+        while (
+            j > 0
+            and table[LOAD, j - 1] == table[LOAD, j]
+            and values[table[EXPERT, j - 1]] < values[table[EXPERT, j]]
+        ):
+            for row in range(3):
+                table[row, j - 1], table[row, j] = table[row, j], table[row, j - 1]
+            j -= 1
 
 
 @compiled
@@ -157,6 +179,8 @@ def write_plan(s: Ints) -> int:
 def decide(s: Ints) -> int:
     """The whole decision, where schedule and cache are compiled; the plan's length in words."""
     take_up(s)
-    schedule(s)
     update_cache(s)
+    if s[at.CPU_SLOWED_BY]:  # a later copy of the same expert would slow the CPU down again
+        prefer_valuable(s)
+    schedule(s)
     return write_plan(s)

@@ -31,6 +31,7 @@ from moesaic.policies.timelines import Ints
     ENTRIES,  # tokens times ranks there is space for
     COST_TOKENS,  # columns of the cost tables
     CPU_FIRST_NS,
+    CPU_SLOWED_BY,  # thousandths, while the link is busy; 0 where the schedule does not ask
     TRANSFER_NS,
     DECISION_NS,
     # ... filled by the body before a decision, ...
@@ -63,7 +64,7 @@ from moesaic.policies.timelines import Ints
     LAST_END_NS,  # -1: no layer has ended yet
     JUDGED,  # 1: some forecast has been compared with what came true
     SLOTS_TAKEN,  # while a plan is made: OCCUPIED and what the plan adds
-) = range(46)
+) = range(47)
 
 NUM_SCALARS = 64
 FLIGHT_CAPACITY = 64

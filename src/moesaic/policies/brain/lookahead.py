@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from moesaic.policies.brain import fields as at
+from moesaic.policies.brain.contention import cpu_work, longer_beside, worth_less_cost
 from moesaic.policies.brain.forecasts import distance_to, expect, observe_routing, predict
 from moesaic.policies.brain.slots import admit
 from moesaic.policies.compiled import compiled
@@ -67,14 +68,17 @@ def price_link(s: Ints) -> None:
 
 @compiled
 def fill_delays(s: Ints, next_start: int) -> int:
-    """What 0, 1, 2, ... moves are expected to cost the next layer; returns how many can start
-    before its experts do."""
+    """What 0, 1, 2, ... moves are expected to cost this layer and the next; returns how many can
+    start before the next one's experts do."""
     delays, free, transfer = at.ints(s, at.DELAYS), s[at.LINK_FREE_NS], s[at.TRANSFER_NS]
+    work = cpu_work(s)
     count = 0
     while count < MAX_PROPOSED and free + count * transfer < next_start:
         count += 1
-        late = max(free + count * transfer - next_start, 0)
-        delays[count] = s[at.LINK_PRICE] * late // _UNIT
+        end = free + count * transfer
+        longer = longer_beside(s, work, end)
+        late = max(end - next_start - longer, 0)
+        delays[count] = longer + s[at.LINK_PRICE] * late // _UNIT
     return count
 
 
@@ -193,11 +197,9 @@ def promote(s: Ints, found: int) -> int:
     in what link time is left; returns how many moves there are now."""
     if not s[at.PROMOTE]:
         return found
-    delays, allowed = at.ints(s, at.DELAYS), s[at.TRANSFER_NS] // _CHEAP
+    delays = at.ints(s, at.DELAYS)
     moves = at.ints(s, at.BACKGROUND).reshape(MAX_PROPOSED, at.MOVE_WORDS)
-    cheap = 0
-    for i in range(found, s[at.MAX_BACKGROUND]):
-        cheap += delays[i + 1] - delays[i] <= allowed
+    cheap = _cheap_moves(s, found)
     layer, base = s[at.LAYER], s[at.LAYER] * s[at.EXPERTS]
     missed = at.ints(s, at.SCRATCH)[: s[at.EXPERTS]]
     count = _missed_on_cpu(s, missed)
@@ -210,10 +212,25 @@ def promote(s: Ints, found: int) -> int:
         expert = missed[best]
         missed[best] = -1
         worth = np.inf if s[at.ADMITS_ALWAYS] else values[expert]
+        if s[at.CPU_SLOWED_BY]:
+            worth = worth_less_cost(s, values, expert, delays[found + 1] - delays[found])
         if not admit(s, layer, expert, worth, moves[found]):
             return found
         found += 1
     return found
+
+
+@compiled
+def _cheap_moves(s: Ints, found: int) -> int:
+    """How many more moves hardly delay the next layer; where contention counts, each has to be
+    worth its delay instead."""
+    if s[at.CPU_SLOWED_BY]:
+        return int(s[at.MAX_BACKGROUND] - found)
+    delays, allowed = at.ints(s, at.DELAYS), s[at.TRANSFER_NS] // _CHEAP
+    cheap = 0
+    for i in range(found, s[at.MAX_BACKGROUND]):
+        cheap += delays[i + 1] - delays[i] <= allowed
+    return cheap
 
 
 @compiled

@@ -60,6 +60,10 @@ class Cache:
         values[:], memory[:], numbers[:] = self.values, self.memory, self.numbers
         self.values, self.memory, self.numbers = values, memory, numbers
 
+    def start_from(self, counts: NDArray[np.int64]) -> None:
+        """`counts[l, e]` are the uses in the profile that the initial placement follows; a cache
+        that can makes its first values of them."""
+
     def foresee(self, future: Future) -> None:
         """Receive the oracle; only caches with `needs_future` are asked."""
         raise NotImplementedError(f"{type(self).__name__} has no use for an oracle")

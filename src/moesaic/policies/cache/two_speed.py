@@ -3,7 +3,8 @@
 MRS must choose one averaging coefficient: a small one misses the topic of the moment, a large
 one forgets which experts are popular throughout. Here the value is the mean of a fast and a slow
 average of the same scores; the slow one starts as a plain mean, so it knows something from the
-first token on."""
+first token on. A profile counts as tokens seen before: without it, the first tokens would push out
+what the profile has placed."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from moesaic.policies.timelines import Ints
 
 DEFAULT_FAST = 0.2
 DEFAULT_SLOW = 0.01
-FAST, SLOW, TOP_P = 0, 1, 2  # in `numbers`; then, per layer, steps seen
+FAST, SLOW, TOP_P = 0, 1, 2  # in `numbers`; then, per layer, steps seen; negative: a profile's
 
 
 @compiled
@@ -32,6 +33,9 @@ def observe_two_speed(
     tokens, experts = ranked.shape[0], values.shape[1]
     total = np.zeros(experts)
     add_scores(ranked, scores, int(numbers[TOP_P]), total)
+    if numbers[NUMBERS + layer] < 0.0:  # a profile knows shares of uses: as large as scores, now
+        memory[:, layer] *= total.sum() / tokens
+        numbers[NUMBERS + layer] *= -1.0
     numbers[NUMBERS + layer] += 1.0
     slow = max(numbers[SLOW], 1.0 / numbers[NUMBERS + layer])
     for expert in range(experts):
@@ -54,5 +58,14 @@ class TwoSpeed(Cache):
         slow: float = DEFAULT_SLOW,
     ) -> None:
         super().__init__(layers, experts, top_k)
+        self._top_k = top_k
         self.numbers[FAST], self.numbers[SLOW] = fast, slow
         self.numbers[TOP_P] = min(2 * top_k, experts)
+
+    def start_from(self, counts: NDArray[np.int64]) -> None:
+        uses = counts.sum(axis=1)
+        profiled = uses > 0
+        self.memory[:, profiled] = counts[profiled] / uses[profiled, None]
+        self.values[profiled] = self.memory[0, profiled]
+        steps = np.maximum(uses // self._top_k, 1)
+        self.numbers[NUMBERS:] = np.where(profiled, -steps, 0)

@@ -14,7 +14,8 @@ from moesaic.policies.belief import Belief
 from moesaic.policies.timelines import MOVED, ON_CPU, Ints, finish_time, gpu_order
 
 HYBRID, BEST_SPLIT, STATIC, GPU_ONLY, THRESHOLD = 0, 1, 2, 3, 4  # compiled rules, see rules.py
-SCRATCH_ROWS = 8
+SCRATCH_ROWS = 8  # see rules.py
+KIND_ROW, CPU_ROW = 4, 6  # of those: what was decided for each expert, and its cost on the CPU
 
 
 @dataclass(slots=True)
@@ -65,13 +66,15 @@ class Schedule(ABC):
     schedule. `fill` names the initial placement it wants, `needs_slots` whether it can do
     without GPU memory for experts, `dense_follows` whether attention and shared experts run
     where the layer's experts are, `decides` whether anything is weighed at run time: a static
-    rule looks up where an expert lies, which costs nothing worth charging."""
+    rule looks up where an expert lies, which costs nothing worth charging. `sees_contention`: it
+    counts that the CPU is slower while the link copies, and so does the look-ahead then."""
 
     rule: int = HYBRID
     fill: str = "popular"
     needs_slots: bool = False
     dense_follows: bool = False
     decides: bool = True
+    sees_contention: bool = False
 
     @abstractmethod
     def assign(self, work: Work) -> Assignment: ...

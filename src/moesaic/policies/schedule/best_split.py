@@ -20,6 +20,7 @@ from moesaic.policies.timelines import (
     ABSENT,
     CPU_FIRST,
     CPU_FREE,
+    CPU_SLOWED,
     GPU_FREE,
     LINK_FREE,
     MOVED,
@@ -27,6 +28,7 @@ from moesaic.policies.timelines import (
     ON_GPU,
     TRANSFER,
     Ints,
+    cpu_finish,
 )
 
 IN_ORDER, EITHER_ORDER = 1, 4  # of the orders below, how many are tried
@@ -40,9 +42,9 @@ def split_finish(
     """The earliest finish if of the missing experts the first `stay` are computed on the CPU and
     the next so many moved, and the number of takeovers that gives it: of the cached experts with
     the lowest loads, or (`rising` false) the highest."""
-    gpu_end, cpu_end, link_end = lanes[GPU_FREE], lanes[CPU_FREE], lanes[LINK_FREE]
+    gpu_end, link_end, cpu_work = lanes[GPU_FREE], lanes[LINK_FREE], lanes[CPU_FIRST]
     late_end = 0 * link_end  # the GPU's end if it did only what arrives later
-    first = lanes[CPU_FIRST]
+    cpu_free, slowed = lanes[CPU_FREE], lanes[CPU_SLOWED]
     cpu_used = False
     if wait:  # what is under way arrives before anything that has still to be moved
         for i in range(n):
@@ -61,17 +63,18 @@ def split_finish(
         elif ready[i] == 0 or (ready[i] > 0 and wait):
             gpu_end += gpu[i]
         else:
-            cpu_end += cpu[i] if cpu_used else cpu[i] + first
+            cpu_work += cpu[i]
             cpu_used = True
-    best = max(gpu_end, late_end, cpu_end) if cpu_used else max(gpu_end, late_end)
+    cpu_end = cpu_finish(cpu_free, cpu_work, link_end, slowed) if cpu_used else 0 * cpu_work
+    best = max(gpu_end, late_end, cpu_end)
     takeovers = 0
     taken = 0
     for at in range(n):
         i = n - 1 - at if rising else at
         if ready[i] != 0:
             continue
-        cpu_end += cpu[i] if cpu_used else cpu[i] + first
-        cpu_used = True
+        cpu_work += cpu[i]
+        cpu_end = cpu_finish(cpu_free, cpu_work, link_end, slowed)
         if cpu_end >= best or late_end >= best:
             break  # more takeovers cannot end earlier
         gpu_end -= gpu[i]
@@ -133,3 +136,4 @@ def best_split(
 
 class BestSplit(CompiledSchedule):
     rule = BEST_SPLIT
+    sees_contention = True

@@ -13,6 +13,7 @@ from moesaic.policies.timelines import (
     ABSENT,
     CPU_FIRST,
     CPU_FREE,
+    CPU_SLOWED,
     GPU_FREE,
     LINK_FREE,
     MOVED,
@@ -20,6 +21,7 @@ from moesaic.policies.timelines import (
     ON_GPU,
     TRANSFER,
     Ints,
+    cpu_finish,
 )
 
 EXACT = 10  # experts of which every assignment is tried: 2 to that power
@@ -78,6 +80,12 @@ def try_every(  # noqa: PLR0912
             continue
         if link_end >= best and link_end > lanes[LINK_FREE]:
             continue
+        slowed_end = 0 * cpu_end
+        if on_cpu > 0:  # the link slows it down
+            work = cpu_end - lanes[CPU_FREE]
+            slowed_end = cpu_finish(lanes[CPU_FREE], work, link_end, lanes[CPU_SLOWED])
+            if slowed_end >= best:
+                continue
         arrived = 0 * best  # the GPU's end if it did only what arrives later
         arrival = lanes[LINK_FREE]
         for i in range(n):
@@ -88,7 +96,7 @@ def try_every(  # noqa: PLR0912
                 arrival += lanes[TRANSFER]
                 arrived = max(arrived, arrival) + gpu[i]
         if arrived < best:
-            best = max(arrived, gpu_end, cpu_end if on_cpu > 0 else 0 * cpu_end)
+            best = max(arrived, gpu_end, slowed_end)
             for i in range(n):
                 kind[i] = ON_CPU if trial[i] else MOVED if ready[i] == ABSENT else ON_GPU
     return best
@@ -142,9 +150,13 @@ def exchange(  # noqa: PLR0912
                     if ready[k] == ABSENT and (kind[k] == ON_CPU) == (k in (i, j)):
                         link_end += lanes[TRANSFER]
                         arrived = max(arrived, link_end) + gpu[k]
-                if arrived >= best:
+                slowed_end = 0 * new_cpu
+                if count > 0:
+                    work = new_cpu - lanes[CPU_FREE]
+                    slowed_end = cpu_finish(lanes[CPU_FREE], work, link_end, lanes[CPU_SLOWED])
+                if arrived >= best or slowed_end >= best:
                     continue
-                best = max(arrived, new_gpu, new_cpu if count > 0 else 0 * new_cpu)
+                best = max(arrived, new_gpu, slowed_end)
                 on_cpu, moved, cpu_end, gpu_end = count, moves, new_cpu, new_gpu
                 for k in range(i, j + 1, max(j - i, 1)):  # i, and j where it is another
                     back = MOVED if ready[k] == ABSENT else ON_GPU
