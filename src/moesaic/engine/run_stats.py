@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moesaic.core.units import NS_PER_S, NS_PER_US
-from moesaic.engine.runner import Runner
+from moesaic.engine.gate_stats import GateCounter, GateStats
+from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.policies.gate import FULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class RunStats:
     overhead_us: float | None  # per routed layer of a decode step: all but the network and the
     # experts; None: there was no decode step
     rerun_tokens: int = 0  # rejected by the gate and run again
+    gate: GateStats = GateStats(FULL)
 
 
 class StatsCounter:
@@ -34,11 +38,17 @@ class StatsCounter:
         self._step_ns = self._overhead_ns = self._decode_layers = 0
         self._hits = self._active = self._rerun_tokens = 0
         self._bytes_before = runner.bytes_moved
+        self._gate = GateCounter(runner.gate_name)
 
-    def add_step(self, prompt_tokens: int) -> None:
-        """The one just done; `prompt_tokens` of its tokens belong to prompts."""
+    def add_step(self, inputs: Sequence[SequenceInput]) -> None:
+        """The one just done."""
         report, times = self._runner.report, self._runner.machine.times
         assert report is not None, "a step has been done"
+        new_prompts = (each for each in inputs if each.of_prompt and not each.attempt)
+        prompt_tokens = sum(len(each.tokens) for each in new_prompts)
+        again = sum(each.attempt > 0 for each in inputs)
+        first = sum(not each.of_prompt and each.attempt == 0 for each in inputs)
+        self._gate.add(first, again, prompt_tokens, times.step_ns)
         self._steps += 1
         self._step_ns += times.step_ns
         self._prompt_tokens += prompt_tokens
@@ -68,4 +78,5 @@ class StatsCounter:
             bytes_moved=self._runner.bytes_moved - self._bytes_before,
             overhead_us=overhead_us / self._decode_layers if self._decode_layers else None,
             rerun_tokens=self._rerun_tokens,
+            gate=self._gate.stats(self._runner.prefetch_accuracy),
         )
