@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moesaic.core.units import NS_PER_S
+from moesaic.engine.runner import SequenceInput
 from moesaic.policies.gate import FULL
 
 BIG_PASSES = "big passes"  # where the time of the full model comes from, if it was not measured
@@ -25,6 +27,9 @@ class GateStats:
     full_s: float | None = None  # per token of the full model, as the equation takes it
     full_from: str | None = None  # how that is known
     measured_speedup: float | None = None  # over the full model, where that ran as well
+
+
+NO_GATE = GateStats(FULL)
 
 
 def predicted_speedup(full_s: float, little_s: float, big_s: float, ratio: float) -> float:
@@ -51,6 +56,15 @@ class GateCounter:
         for number, tokens in enumerate((first, again)):
             self._timed[number] += tokens
             self._ns[number] += taken_ns * tokens / (first + again)
+
+    def add_inputs(self, inputs: Sequence[SequenceInput], taken_ns: int) -> int:
+        """A pass of the engine; returns how many new tokens of prompts it has."""
+        new_prompts = (each for each in inputs if each.of_prompt and not each.attempt)
+        prompt = sum(len(each.tokens) for each in new_prompts)
+        again = sum(each.attempt > 0 for each in inputs)
+        first = sum(not each.of_prompt and not each.attempt for each in inputs)
+        self.add(first, again, prompt, taken_ns)
+        return prompt
 
     def stats(self, accuracy: float | None = None, full_s: float | None = None) -> GateStats:
         """`full_s`: what a token takes without a gate, where that was measured."""

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moesaic.core.units import NS_PER_S, NS_PER_US
-from moesaic.engine.gate_stats import GateCounter, GateStats
+from moesaic.engine.gate_stats import NO_GATE, GateCounter, GateStats
 from moesaic.engine.runner import Runner, SequenceInput
-from moesaic.policies.gate import FULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class RunStats:
     overhead_us: float | None  # per routed layer of a decode step: all but the network and the
     # experts; None: there was no decode step
     rerun_tokens: int = 0  # rejected by the gate and run again
-    gate: GateStats = GateStats(FULL)
+    gate: GateStats = NO_GATE
 
 
 class StatsCounter:
@@ -44,11 +43,7 @@ class StatsCounter:
         """The one just done."""
         report, times = self._runner.report, self._runner.machine.times
         assert report is not None, "a step has been done"
-        new_prompts = (each for each in inputs if each.of_prompt and not each.attempt)
-        prompt_tokens = sum(len(each.tokens) for each in new_prompts)
-        again = sum(each.attempt > 0 for each in inputs)
-        first = sum(not each.of_prompt and each.attempt == 0 for each in inputs)
-        self._gate.add(first, again, prompt_tokens, times.step_ns)
+        prompt_tokens = self._gate.add_inputs(inputs, times.step_ns)
         self._steps += 1
         self._step_ns += times.step_ns
         self._prompt_tokens += prompt_tokens

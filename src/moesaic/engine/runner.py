@@ -96,15 +96,28 @@ class Runner:
         gate; `confidence` is of all. Those tokens are removed from the KV cache."""
         if not self.gate.reruns or self._counts is None:
             return []
-        last = self._counts[np.cumsum([len(sequence.tokens) for sequence in inputs]) - 1]
-        asked = [i for i in which if last[i] < self.gate.top_k]  # with all experts it stands
+        asked = self._little(inputs, which)
         step = _gate_step(inputs).sequences(asked)
         judged = rejected(self.gate, step, confidence.rows(asked))
-        again = [i for i, rejects in zip(asked, judged, strict=True) if rejects]
-        for number in again:
+        return self._evict(inputs, [i for i, no in zip(asked, judged, strict=True) if no])
+
+    def take_back(self, inputs: Sequence[SequenceInput], which: list[int]) -> list[int]:
+        """The same without asking the gate, for measurements: those of `which` whose last token
+        used fewer than top-k run it again."""
+        return self._evict(inputs, self._little(inputs, which))
+
+    def _little(self, inputs: Sequence[SequenceInput], which: list[int]) -> list[int]:
+        """With all experts a token stands."""
+        if self._counts is None:
+            return []
+        last = self._counts[np.cumsum([len(sequence.tokens) for sequence in inputs]) - 1]
+        return [i for i in which if last[i] < self.gate.top_k]
+
+    def _evict(self, inputs: Sequence[SequenceInput], which: list[int]) -> list[int]:
+        for number in which:
             slot = inputs[number].slot
             self.cache.truncate(slot, self.cache.length(slot) - 1)
-        return again
+        return which
 
     def settled_step(self, sequence: SequenceInput) -> torch.Tensor:
         """One decoded token of one sequence, run again until the gate accepts it: its logits,

@@ -123,7 +123,9 @@ def join_rows(rows: Sequence[tuple[StepRouting, int]]) -> StepRouting:
         parts = [getattr(step, name) for step, _ in rows]
         if any(part is None for part in parts):
             return None
-        return np.stack([part.take(row, axis) for part, (_, row) in zip(parts, rows, strict=True)], axis)
+        return np.stack(
+            [part.take(row, axis) for part, (_, row) in zip(parts, rows, strict=True)], axis
+        )
 
     confidences = [step.confidence for step, _ in rows]
     known = [c.rows([row]) for c, (_, row) in zip(confidences, rows, strict=True) if c is not None]

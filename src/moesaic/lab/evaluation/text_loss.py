@@ -13,6 +13,7 @@ from moesaic.engine.loading import LoadedModel
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.lab.evaluation.items import TextWindow
 from moesaic.lab.evaluation.results import ItemResult
+from moesaic.lab.gated_reading import read
 
 _PIECE_BYTES = 1 << 26  # of logits at a time
 _SLOT = 0  # of the KV cache
@@ -55,7 +56,7 @@ def _loss(model: LoadedModel, window: TextWindow) -> float:
 
 
 def _negative_log_likelihood(runner: Runner, reads: Sequence[int], targets: Sequence[int]) -> float:
-    logits = runner.step([SequenceInput(_SLOT, reads, all_logits=True)])
+    logits = read(runner, _SLOT, reads)
     if not logits.isfinite().all():
         raise BrokenModel(rows=[0], batch=1)
     losses = functional.cross_entropy(logits.float(), torch.tensor(targets), reduction="none")

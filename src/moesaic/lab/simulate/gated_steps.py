@@ -43,9 +43,7 @@ def gated(
         yield Pass(step if counts is None else step.cut(counts), number, step.tokens)
 
 
-def _own_paces(
-    steps: Iterator[StepRouting], gate: Gate, scripted: Script | None
-) -> Iterator[Pass]:
+def _own_paces(steps: Iterator[StepRouting], gate: Gate, scripted: Script | None) -> Iterator[Pass]:
     held: dict[int, StepRouting] = {}  # steps that some sequence has not passed
     at: list[int] = []  # each sequence's token
     attempts: list[int] = []

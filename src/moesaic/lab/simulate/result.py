@@ -11,14 +11,13 @@ from moesaic.core.body import Decider
 from moesaic.core.offloading import PCIE
 from moesaic.core.report import StepReport
 from moesaic.core.units import NS_PER_S
-from moesaic.engine.gate_stats import GateCounter, GateStats
+from moesaic.engine.gate_stats import NO_GATE, GateCounter, GateStats
 from moesaic.lab.simulate.floor import Floor
 from moesaic.lab.simulate.gated_steps import Pass
 from moesaic.lab.simulate.settings import Settings
 from moesaic.machines.sim import SimMachine
 from moesaic.policies.brain import Brain
 from moesaic.policies.fallback_prefetch import FallbackPrefetch
-from moesaic.policies.gate import FULL
 from moesaic.workloads.source import TraceSource
 
 
@@ -38,7 +37,7 @@ class Result:
     slots: int
     prediction_accuracy: tuple[float, ...]
     wall_s: float
-    gate: GateStats = GateStats(FULL)
+    gate: GateStats = NO_GATE
 
     @property
     def elapsed_s(self) -> float:
@@ -159,7 +158,8 @@ class ResultCounter:
         )
 
     def _gate_stats(self, decider: Decider, full_s: float | None) -> GateStats:
-        right, judged = (now - then for now, then in zip(_judged(decider), self._judged_before))
+        (right, judged), (before, judged_before) = _judged(decider), self._judged_before
+        right, judged = right - before, judged - judged_before
         found = self._gate.stats(right / judged if judged else None, full_s)
         if full_s is None or not self._tokens:
             return found

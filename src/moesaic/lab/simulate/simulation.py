@@ -14,8 +14,8 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.report import Timeline
 from moesaic.core.units import ns_from_us
 from moesaic.engine.described_belief import described_belief
-from moesaic.lab.simulate.floor import Floor
 from moesaic.lab.fallback_script import script
+from moesaic.lab.simulate.floor import Floor
 from moesaic.lab.simulate.gated_steps import Pass, gated
 from moesaic.lab.simulate.inexact_fallback import InexactFallback
 from moesaic.lab.simulate.result import Result, ResultCounter
@@ -28,7 +28,7 @@ from moesaic.policies.brain import Brain
 from moesaic.policies.compose import Composition
 from moesaic.policies.fallback_prefetch import FallbackPrefetch
 from moesaic.policies.future import Future
-from moesaic.policies.gate import gates
+from moesaic.policies.gate import FULL, gates
 from moesaic.policies.policy_checks import needs_future
 from moesaic.policies.shape import Shape
 from moesaic.workloads.source import TraceSource
@@ -67,6 +67,16 @@ def simulate(
         advance(1 if measured else each.number + 1 - done)
         done = each.number + 1
     return tally.close(machine, brain, floor, source, decider, full_s)
+
+
+def full_token_s(settings: Settings, source: TraceSource) -> float | None:
+    """What a decoded token takes if every token uses all experts, all else being equal; None where
+    that is the run itself, or a prompt's."""
+    if settings.policies.gate.name == FULL or settings.phase == "prefill":
+        return None
+    policies = settings.policies.but(gate=FULL)
+    full = simulate(replace(settings, policies=policies, fallback_ratio=None), source)
+    return full.elapsed_s / full.tokens
 
 
 def deciding(settings: Settings, brain: Brain) -> Decider:
@@ -109,7 +119,10 @@ def workload(settings: Settings, source: TraceSource) -> Iterable[Pass]:
         routed = decode_steps(source, settings.batch, steps, skip_tokens=skip)
     else:
         routed = prefill_steps(source, settings.tokens, steps, skip_tokens=skip)
-    gate, ratio = settings.policies.gate.create(gates, settings.model.top_k), settings.fallback_ratio
+    gate, ratio = (
+        settings.policies.gate.create(gates, settings.model.top_k),
+        settings.fallback_ratio,
+    )
     passes = gated(routed, gate, None if ratio is None else script(ratio, settings.seed))
     return list(passes) if needs_future(settings.policies) else passes
 

@@ -187,7 +187,9 @@ def complete(s: Ints) -> None:
                 ratios[:, experts] = 0.0
                 begun = True
             mine = chosen[token * used : (token + 1) * used]
-            _posterior(mine, pairs[distance, layer], uses[layer], ratios, at.floats(s, at.POSTERIOR))
+            _posterior(
+                mine, pairs[distance, layer], uses[layer], ratios, at.floats(s, at.POSTERIOR)
+            )
             at_token = slice(token * ranks, (token + 1) * ranks)
             _rank(at.floats(s, at.POSTERIOR), ids[d, at_token], scores[d, at_token])
 
