@@ -135,8 +135,12 @@ def join_rows(rows: Sequence[tuple[StepRouting, int]]) -> StepRouting:
     return StepRouting(
         Step(tuple(step.step.sequences[row] for step, row in rows)),
         len(rows),
-        *(joined(name, 1) for name in ("experts", "weights", "ranked", "scores")),
-        *(joined(name, 2) for name in ("forecast_ranked", "forecast_scores")),
+        joined("experts", 1),
+        joined("weights", 1),
+        joined("ranked", 1),
+        joined("scores", 1),
+        joined("forecast_ranked", 2),
+        joined("forecast_scores", 2),
         confidence=confidence,
     )
 

@@ -115,7 +115,7 @@ setup_options = stack(
         type=float,
         metavar="SHARE",
         help="How much of what a rejected pass wanted its tokens use when they run again: a trace "
-        "has one routing for both.  [1]",
+        "has one routing for both.  [0.8]",
     ),
     click.option("--check", is_flag=True, help="Check every plan while running."),
 )

@@ -42,16 +42,14 @@ def check_fallbacks(
 ) -> None:
     """A gate that judges logits needs some that mean something, or the share of tokens to run
     again."""
-    made = [
-        (c.settings.policies.gate.name, check_gate(c.settings.policies, c.spec.top_k))
-        for c in configs
-    ]
-    reruns = [name for name, gate in made if gate.reruns]
-    check_ratio(fallback_ratio, made[0][0], bool(reruns))
+    chosen = [config.settings.policies for config in configs]
+    top_k = configs[0].spec.top_k
+    reruns = [each.gate.name for each in chosen if check_gate(each, top_k).reruns]
+    check_ratio(fallback_ratio, chosen[0].gate.name, bool(reruns))
     if reruns and fallback_ratio is None and routing.sources:
         raise ImpossibleSetting(
-            f"gate {reruns[0]!r} judges by the model's logits, and with the routing of a trace they "
-            "mean nothing: give --fallback-ratio, the share of tokens to run again, or measure a "
+            f"gate {reruns[0]!r} judges by the model's logits, and with the routing of a trace "
+            "they mean nothing: give --fallback-ratio, the share of tokens to run again, or measure a "
             "model under its own routers (--trace none)"
         )
 

@@ -7,6 +7,7 @@ stated share of the wants is replaced by experts that are not used."""
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from moesaic.core.routing import LayerRouting
 from moesaic.policies.brain import Brain
@@ -30,7 +31,7 @@ class InexactFallback(FallbackPrefetch):
             changed[token, rank] = self._other(changed[token], ranked[token])
         return Wanted(changed, scores)
 
-    def _other(self, *taken: np.ndarray) -> int:  # type: ignore[type-arg]
+    def _other(self, *taken: NDArray[np.int64]) -> int:
         """An expert that is neither used nor wanted already."""
         free = np.setdiff1d(np.arange(self._experts), np.concatenate(taken))
         return int(self._random.choice(free)) if len(free) else int(taken[0][0])

@@ -46,8 +46,8 @@ class Settings:
     seed: int = 0  # of the synthetic trace, where no trace is given
     fallback_ratio: float | None = None  # share of tokens that a gate runs again; None: by the
     # confidence that the trace has
-    prefetch_accuracy: float = 1.0  # share of what a rejected pass wanted that is used when its
-    # tokens run again: a trace has one routing for both passes
+    prefetch_accuracy: float = 0.8  # share of what a rejected pass wanted that is used when its
+    # tokens run again: a trace has one routing for both passes, and MoBiLE says "above 80 %"
     checked: bool = False  # prove every plan legal while running
 
     def __post_init__(self) -> None:

@@ -119,10 +119,8 @@ def workload(settings: Settings, source: TraceSource) -> Iterable[Pass]:
         routed = decode_steps(source, settings.batch, steps, skip_tokens=skip)
     else:
         routed = prefill_steps(source, settings.tokens, steps, skip_tokens=skip)
-    gate, ratio = (
-        settings.policies.gate.create(gates, settings.model.top_k),
-        settings.fallback_ratio,
-    )
+    gate = settings.policies.gate.create(gates, settings.model.top_k)
+    ratio = settings.fallback_ratio
     passes = gated(routed, gate, None if ratio is None else script(ratio, settings.seed))
     return list(passes) if needs_future(settings.policies) else passes
 

@@ -66,6 +66,6 @@ class Gate(ABC):
 
     def prefetch_distance(self, layer_ns: int, transfer_ns: int) -> int:
         """How many layers ahead a pass that runs tokens again prefetches what the rejected pass
-        wanted, 1 to MAX_DISTANCE: `layer_ns` is a layer's time without waiting for experts, `transfer_ns`
-        that of one expert on the link, both as measured so far."""
+        wanted, 1 to MAX_DISTANCE: `layer_ns` is a layer's time without waiting for experts,
+        `transfer_ns` that of one expert on the link, both as measured so far."""
         return 1
