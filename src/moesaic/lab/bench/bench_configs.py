@@ -49,8 +49,8 @@ def check_fallbacks(
     if reruns and fallback_ratio is None and routing.sources:
         raise ImpossibleSetting(
             f"gate {reruns[0]!r} judges by the model's logits, and with the routing of a trace "
-            "they mean nothing: give --fallback-ratio, the share of tokens to run again, or measure a "
-            "model under its own routers (--trace none)"
+            "they mean nothing: give --fallback-ratio, the share of tokens to run again, or "
+            "measure a model under its own routers (--trace none)"
         )
 
 
