@@ -14,6 +14,7 @@ from small_llms import llm, prompts
 import stock
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.assemble import on_store
+from moesaic.engine.gated_reading import read
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.lab.bench.bench_configs import check_fallbacks, plan_configs
 from moesaic.lab.bench.bench_row import BenchRow
@@ -21,7 +22,6 @@ from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.grid import run_bench
 from moesaic.lab.bench.replayed_routing import BenchRouting, choose_routing
 from moesaic.lab.fallback_script import script
-from moesaic.lab.gated_reading import read
 from moesaic.lab.quality.text_logits import text_logits
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.policies.policy_set import with_options

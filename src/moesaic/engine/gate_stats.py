@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from moesaic.core.units import NS_PER_S
-from moesaic.engine.runner import SequenceInput
 from moesaic.policies.gate import FULL
+
+if TYPE_CHECKING:  # the simulator counts with this, and has no torch
+    from moesaic.engine.runner import SequenceInput
 
 BIG_PASSES = "big passes"  # where the time of the full model comes from, if it was not measured
 

@@ -9,11 +9,11 @@ import torch
 from torch.nn import functional
 
 from moesaic.core.errors import BrokenModel
+from moesaic.engine.gated_reading import read
 from moesaic.engine.loading import LoadedModel
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.lab.evaluation.items import TextWindow
 from moesaic.lab.evaluation.results import ItemResult
-from moesaic.lab.gated_reading import read
 
 _PIECE_BYTES = 1 << 26  # of logits at a time
 _SLOT = 0  # of the KV cache

@@ -16,8 +16,8 @@ import torch
 
 from moesaic.core.errors import BrokenModel, ImpossibleSetting
 from moesaic.core.units import GB
+from moesaic.engine.gated_reading import read
 from moesaic.engine.runner import Runner
-from moesaic.lab.gated_reading import read
 
 _PIECE_BYTES = 1 << 26
 _SLOT = 0  # of the KV cache

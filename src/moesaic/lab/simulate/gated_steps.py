@@ -13,19 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.core.confidence import Confidence
+from moesaic.core.routing import LayerRouting
+from moesaic.core.step import Step
 from moesaic.lab.fallback_script import Script
 from moesaic.policies.gate.base import Gate, GateStep
 from moesaic.workloads.step_routing import StepRouting, join_rows
 
 
 class Pass(NamedTuple):
-    """One forward pass of a simulated run."""
+    """One forward pass of a simulated run; a machine can be given it as it is."""
 
     routed: StepRouting
     number: int  # how far the sequence is that is ahead, in its tokens
     stands: int  # how many tokens are not run again after it
     again: int = 0  # how many are run again in it
     rows: tuple[int, ...] | None = None  # the token's row in the pass before, -1: a first attempt
+
+    @property
+    def step(self) -> Step:
+        return self.routed.step
+
+    def layer(self, layer: int) -> LayerRouting:
+        return self.routed.layer(layer)
 
 
 def gated(
