@@ -6,7 +6,8 @@ STAMP  := $(VENV)/.installed
 comma  := ,
 
 .PHONY: setup demo test lint format types unit bench bench-engine bench-kernels clean
-.PHONY: native-test native-sanitize native-valgrind
+
+.PHONY: test-gpu native-test native-sanitize native-valgrind
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -18,6 +19,7 @@ help:
 	@echo "make bench-engine   measure the engine here: speed, physical floor, its own overhead"
 	@echo "make bench-kernels   measure the CPU kernels against memory, matrix peak and PyTorch"
 	@echo "make lint | format | types | unit   one check each"
+	@echo "make test-gpu   the CUDA machine and its kernels, where there is a GPU"
 	@echo "make native-test | native-sanitize | native-valgrind   the native kernels without Python"
 
 setup: $(STAMP)
@@ -46,6 +48,10 @@ types: setup
 
 unit: setup
 	$(BIN)/pytest -n 2
+
+# What needs a GPU, on a machine that has one; elsewhere the same tests run as far as they can.
+test-gpu: setup
+	$(BIN)/pytest -n 0 tests/cuda tests/kernels/test_gpu_experts.py tests/kernels/test_gpu_attention.py
 
 bench: setup
 	$(BIN)/python -m benchmarks.planners

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 
 import numpy as np
@@ -17,6 +18,10 @@ from moesaic.lab.simulate.workload import choose_workload
 from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain import Brain
+from moesaic.policies.brain import fields as at
+from moesaic.policies.brain.c_functions import addresses
+from moesaic.policies.brain.decide import fill_routing, fill_view
+from moesaic.policies.brain.plan_words import read_moves, read_plan
 from moesaic.policies.schedule.base import Work
 from moesaic.policies.systems import load_system
 from moesaic.policies.timelines import ABSENT, gather
@@ -40,9 +45,12 @@ def decode_layer(experts: int, active: int, tokens: int) -> Work:
     return Work(0, n, table, lanes, belief)
 
 
-def decision_times_us(model: str, batch: int, steps: int) -> tuple[list[float], list[float]]:
+def decision_times_us(
+    model: str, batch: int, steps: int, native: bool = False
+) -> tuple[list[float], list[float]]:
     """How long the brain takes in a simulated decode run under hybrid + mrs + impact: per layer,
-    for the decision and for the look-ahead."""
+    for the decision and for the look-ahead. `native`: of the C functions, on a buffer that is
+    filled in already, as a conductor in native code calls them."""
     settings = Settings(
         load_model(model),
         load_machine("a6000-xeon5220r"),
@@ -55,7 +63,7 @@ def decision_times_us(model: str, batch: int, steps: int) -> tuple[list[float], 
     )
     source = choose_workload(None, settings).source
     body, brain = assemble(settings, popularity(source, settings.profile_tokens), (), None)
-    timed = _Timed(brain)
+    timed = _NativelyTimed(brain) if native else _Timed(brain)
     for routed in workload(settings, source):
         body.step(routed, timed)
     return timed.deciding_us, timed.looking_us
@@ -81,3 +89,45 @@ class _Timed:
         background = self._brain.look_ahead(forecasts)
         self.looking_us.append((perf_counter_ns() - start) / 1000)
         return background
+
+
+class _NativelyTimed(_Timed):
+    """The same through the C functions: filling the buffer and reading the plan do not count."""
+
+    def __init__(self, brain: Brain) -> None:
+        super().__init__(brain)
+        function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+        entry = addresses()
+        self._decide, self._look_ahead = function(entry.decide), function(entry.look_ahead)
+
+    def wants_forecasts(self) -> int:
+        return 0
+
+    def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
+        brain = self._brain
+        brain.reserve(len(routing.experts), max(routing.ranked.shape[1], routing.experts.shape[1]))
+        words = brain.state.words
+        coming = view.arriving if view.in_flight else ()
+        words[at.NUM_FLIGHTS] = len(coming)
+        for number, flight in enumerate(coming):
+            brain.state.of(at.FLIGHTS)[number] = flight[:3]
+        fill_routing(
+            words, routing.step, routing.layer, routing.experts, routing.ranked, routing.scores
+        )
+        busy = (view.gpu_busy_ns, view.cpu_busy_ns, view.pcie_busy_ns)
+        fill_view(words, view.resident, view.held, view.occupied, *busy)
+        words[at.FORECASTS] = words[at.FORETOLD] = 0
+        length = self._timed(self._decide, self.deciding_us)
+        return read_plan(routing.layer, brain.state.of(at.PLAN)[:length].tolist())
+
+    def look_ahead(self, forecasts: Sequence[Forecast] = ()) -> tuple[Move, ...]:
+        count = self._timed(self._look_ahead, self.looking_us)
+        moves = self._brain.state.of(at.BACKGROUND).ravel()[: count * at.MOVE_WORDS]
+        return read_moves(moves.tolist(), count)
+
+    def _timed(self, function: Callable[[int], int], times: list[float]) -> int:
+        address = self._brain.state.words.ctypes.data
+        start = perf_counter_ns()
+        result = function(address)
+        times.append((perf_counter_ns() - start) / 1000)
+        return result

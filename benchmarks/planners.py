@@ -69,16 +69,16 @@ def time_schedules() -> list[dict[str, object]]:
 
 def time_brain() -> list[dict[str, object]]:
     """The brain in a run: the decision, which the layer waits for, and the look-ahead (prefetches
-    and promotions), which is thought out while the layer runs."""
+    and promotions), which is thought out while the layer runs. From Python, values in and values
+    out; and as the C function that a native conductor calls on its filled buffer."""
     rows: list[dict[str, object]] = []
-    for model, batch, steps in RUNS:
-        for what, times in zip(
-            ("decision", "look-ahead"), decision_times_us(model, batch, steps), strict=True
-        ):
+    for (model, batch, steps), native in product(RUNS, (False, True)):
+        measured = decision_times_us(model, batch, steps, native)
+        for what, times in zip(("decision", "look-ahead"), measured, strict=True):
             rows.append(
                 {
                     "case": f"{model}, batch {batch}",
-                    "what": f"brain: {what}",
+                    "what": f"brain: {what}" + (", C function" if native else ""),
                     "median_us": median(times),
                     "target_us": BRAIN_TARGETS_US[what].get(batch),
                 }

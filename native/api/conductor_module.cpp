@@ -50,7 +50,7 @@ ConductorConfig configuration(const nb::dict& sizes, const nb::dict& brain, cons
   const Settings s(sizes), b(brain), m(mailbox), t(table), e(cpu);
   READ(s, c, layers), READ(s, c, experts), READ(s, c, top_k), READ(s, c, ranks), READ(s, c, hidden);
   READ(s, c, hidden_type), READ(s, c, slots), READ(s, c, block_bytes), READ(s, c, store), READ(s, c, slab);
-  READ(s, c, watchdog_ns), READ(s, c, core);
+  READ(s, c, watchdog_ns), READ(s, c, core), READ(s, c, records);
   READ(b, c.brain, words), READ(b, c.brain, decide), READ(b, c.brain, look_ahead), READ(b, c.brain, learn);
   c.brain.at = brain_fields(fields);
   READ(m, c.mailbox, routed), READ(m, c.mailbox, planned), READ(m, c.mailbox, summed);
@@ -70,6 +70,15 @@ nb::list times_of(const Conductor& conductor) {
   return found;
 }
 
+nb::list decisions_of(const Conductor& conductor) {
+  nb::list found;
+  for (const Decision& d : conductor.decisions())
+    found.append(nb::make_tuple(std::vector<int>(d.resident.begin(), d.resident.end()), d.held, d.flights, d.plan,
+                                d.background, d.occupied, d.link_busy_ns, d.report_start_ns, d.report_end_ns,
+                                d.hits));
+  return found;
+}
+
 }  // namespace
 
 NB_MODULE(_conductor, m) {
@@ -86,5 +95,6 @@ NB_MODULE(_conductor, m) {
       .def("begin", &Conductor::begin, nb::call_guard<nb::gil_scoped_release>())
       .def("finish", &Conductor::finish, nb::call_guard<nb::gil_scoped_release>())
       .def("times", &times_of)
+      .def("decisions", &decisions_of)
       .def_prop_ro("bytes_moved", &Conductor::bytes_moved);
 }

@@ -155,7 +155,12 @@ void Conductor::conduct_layer(int layer) {
   filled_.clear();
   slots_.settle(copies_->ended());
   fill_brain(layer);
+  if (config_.records) decisions_.push_back(seen());
   const Word length = config_.brain.decide(config_.brain.words);
+  if (config_.records) {
+    const Word* plan = config_.brain.ints(config_.brain.at.plan);
+    decisions_.back().plan.assign(plan, plan + length);
+  }
   publish(layer, length, times);
   store(config_.mailbox.planned, std::uint32_t(layer) + 1);
   times.planned = now();
@@ -269,6 +274,18 @@ void Conductor::publish(int layer, Word length, LayerTimes& times) {
   times.on_gpu = on_gpu, times.on_cpu = on_cpu, times.transfers = moved;
 }
 
+Decision Conductor::seen() {
+  Brain& brain = config_.brain;
+  const BrainFields& at = brain.at;
+  Decision found{};
+  const std::uint8_t* resident = brain.octets(at.resident);
+  found.resident.assign(resident, resident + std::size_t(config_.layers) * config_.experts);
+  found.held.assign(brain.ints(at.held), brain.ints(at.held) + config_.layers);
+  found.flights.assign(brain.ints(at.flights), brain.ints(at.flights) + 3 * brain[at.num_flights]);
+  found.occupied = brain[at.occupied], found.link_busy_ns = brain[at.link_busy_ns];
+  return found;
+}
+
 void Conductor::submit() {
   if (cpu_experts_.empty()) return;
   const Mailbox& box = config_.mailbox;
@@ -296,6 +313,7 @@ void Conductor::look_ahead(LayerTimes& times) {
     bytes_moved_ += std::int64_t(config_.block_bytes);
   }
   times.background = std::int32_t(count);
+  if (config_.records) decisions_.back().background.assign(moves, moves + count * brain.at.move_words);
 }
 
 void Conductor::learn(const LayerTimes& times) {
@@ -304,6 +322,9 @@ void Conductor::learn(const LayerTimes& times) {
   brain[at.report_start_ns] = times.planned, brain[at.report_end_ns] = times.summed;
   brain[at.report_active] = times.on_gpu + times.on_cpu, brain[at.report_hits] = times.hits;
   brain.learn(brain.words);
+  if (!config_.records) return;
+  Decision& decision = decisions_.back();
+  decision.report_start_ns = times.planned, decision.report_end_ns = times.summed, decision.hits = times.hits;
 }
 
 }  // namespace moesaic

@@ -54,7 +54,8 @@ struct ConductorConfig {
   std::uintptr_t store = 0;  // host blocks [layers, experts], as the GPU and the CPU address them
   std::uintptr_t slab = 0;   // GPU slots
   std::int64_t watchdog_ns = 10'000'000'000;
-  int core = -1;  // to run on; -1: any
+  int core = -1;    // to run on; -1: any
+  int records = 0;  // 1: keep every decision
   Brain brain;
   Mailbox mailbox{};
   TableLayout table{};
@@ -65,6 +66,13 @@ struct ConductorConfig {
 struct LayerTimes {
   std::int64_t routed, planned, submitted, looked_ahead, summed;
   std::int32_t on_gpu, on_cpu, transfers, background, hits, reserved;
+};
+
+// What the brain saw of a layer and what it answered, for deciding it again elsewhere. Words as in its buffer.
+struct Decision {
+  std::vector<std::uint8_t> resident;
+  std::vector<Word> held, flights, plan, background;
+  Word occupied, link_busy_ns, report_start_ns, report_end_ns, hits;
 };
 
 class Conductor {
@@ -79,6 +87,8 @@ class Conductor {
   // Until the conductor has done its part of the step; throws what went wrong in it.
   void finish();
   const std::vector<LayerTimes>& times() const { return times_; }
+  // Of all steps since the beginning, where the configuration asks for it.
+  const std::vector<Decision>& decisions() const { return decisions_; }
   std::int64_t bytes_moved() const { return bytes_moved_; }
 
  private:
@@ -92,6 +102,7 @@ class Conductor {
   void submit();
   void look_ahead(LayerTimes& times);
   void learn(const LayerTimes& times);
+  Decision seen();
   bool await_routing(std::uint32_t layer);
   void release_gpu();
 
@@ -99,6 +110,7 @@ class Conductor {
   std::unique_ptr<Copies> copies_;
   Slots slots_;
   std::vector<LayerTimes> times_;
+  std::vector<Decision> decisions_;
   std::int64_t step_ = 0;
   int tokens_ = 0;
   std::uint32_t ticket_ = 0;

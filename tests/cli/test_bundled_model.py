@@ -88,7 +88,7 @@ def test_python_needs_none(answer: Any) -> None:
 
 def test_it_is_planned() -> None:
     assert run_json("plan")["model"] == NAME
-    assert run_json("plan", NAME)["main_bytes"] == run_json("plan")["main_bytes"]
+    assert run_json("plan", NAME)["capacity"] == run_json("plan")["capacity"]
 
 
 def test_it_is_simulated_by_name() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from moesaic.core.routing import LayerRouting
 from moesaic.kernels.gpu.table import ON_CPU
 from moesaic.machines.cuda.conductor import Conductor, Copying, CpuExperts, ExpertMemory
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
@@ -69,10 +70,12 @@ class Scene:
         self, policies: PolicySet, slots: int, tokens: int = 1, copy_ns: int = 0,
         watchdog_ns: int = 5_000_000_000,
     ) -> None:  # fmt: skip
-        self.tokens = tokens
+        self.tokens, self.slots = tokens, slots
         shape = Shape(LAYERS, EXPERTS, TOP_K)
         belief = Belief.from_points({1: 10_000}, {1: 60_000}, 5_000, 100_000, max(tokens, 2))
-        self.brain = Composition(policies, shape, slots).brain(belief)
+        self.composition, self.belief = Composition(policies, shape, slots), belief
+        self.brain = self.composition.brain(belief)
+        self.routings: list[LayerRouting] = []
         self.mailbox = Mailbox(MailboxShape(tokens, 8, TOP_K, EXPERTS, EXPERTS), pinned=False)
         self.store = torch.randint(0, 255, (LAYERS * EXPERTS, BLOCK), dtype=torch.uint8)
         self.slab = torch.zeros(slots, BLOCK, dtype=torch.uint8)
@@ -81,7 +84,7 @@ class Scene:
         self.conductor = Conductor(
             native_brain(self.brain, tokens, EXPERTS), self.mailbox, memory,
             self.cpu.addresses(), Copying(host_copy_ns=copy_ns),
-            watchdog_ns,
+            watchdog_ns, records=True,
         )  # fmt: skip
         first = [i % LAYERS * EXPERTS + i // LAYERS for i in range(slots)]
         for index, slot in zip(first, self.conductor.place(first), strict=True):
@@ -91,6 +94,7 @@ class Scene:
 
     def step(self, number: int, chosen: np.ndarray) -> None:
         """chosen [layers, tokens, top_k]"""
+        self._number = number
         self.conductor.begin(number, self.tokens)
         for layer in range(LAYERS):
             self._route(layer, chosen[layer])
@@ -108,6 +112,16 @@ class Scene:
         box["weights"].numpy()[:] = 0.5
         box["ranked"].numpy()[:] = order
         box["scores"].numpy()[:] = np.take_along_axis(scores, order, axis=1)
+        self.routings.append(
+            LayerRouting(
+                layer,
+                ids,
+                box["weights"].numpy().copy(),
+                order,
+                box["scores"].numpy().copy(),
+                step=self._number,
+            )
+        )
         box["routed"][0] = layer + 1
 
     def _await(self, flag: str, layer: int) -> None:

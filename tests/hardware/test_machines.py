@@ -16,7 +16,9 @@ MACHINES = (
     "a6000-xeon5220r-implied",
     "h100-xeon8470",
     "h200-emr16",
+    "h200-emr16-ndp",
     "rtx4080-i5-12400",
+    "trimoe-paper",
 )
 GOOD = (files("moesaic.hardware") / "data" / "h200-emr16.toml").read_text()
 

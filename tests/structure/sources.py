@@ -18,6 +18,7 @@ NEEDS_TORCH = frozenset(
         "models",
         "machines.real",
         "machines.cuda",
+        "machines.virtual",
         "engine",
         "lab.bench",
         "lab.fidelity",

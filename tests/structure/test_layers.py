@@ -10,7 +10,7 @@ import pytest
 from sources import Source, sources
 
 # Layer -> the layers it may import. A folder that is not here is an unknown layer.
-MACHINES = {"machines.sim", "machines.real", "machines.cuda"}
+MACHINES = {"machines.sim", "machines.real", "machines.cuda", "machines.virtual"}
 BELOW_ENGINE = {
     "core",
     "model_info",
@@ -33,6 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "models": {"core", "model_info", "kernels"},
     "machines.real": {"core", "model_info", "kernels", "models", "machines"},
     "machines.cuda": {"core", "model_info", "kernels", "models", "machines"},
+    "machines.virtual": {"core", "hardware", "kernels", "machines.sim", "machines.real"},
     "engine": BELOW_ENGINE,
     "lab": BELOW_ENGINE | {"engine"},
     "server": BELOW_ENGINE | {"engine"},

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.topology import Topology
 from moesaic.core.view import PLANNER
+from moesaic.hardware.dimm_parts import expanded
+from moesaic.hardware.dimms import DimmLinkSpec, DimmsSpec, NdpSpec
 from moesaic.hardware.machine_topology import BadReference, check_names, topology_of
 from moesaic.hardware.numbers import Checked, NotNegative, Share, numbers
 from moesaic.hardware.parts import (
@@ -83,7 +85,8 @@ class SharedResource(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class MachineSpec:
     """One machine. `sources` says for every number ("gpu.memory_gb") where it comes from. Beside
-    GPU, CPU and the link between them it may have other devices, memories and links, by name."""
+    GPU, CPU and the link between them it may have other devices, memories and links, by name, and
+    DIMMs as main memory, which stand for many of those (`flat`)."""
 
     name: str
     title: str
@@ -100,22 +103,36 @@ class MachineSpec:
     links: Mapping[str, RouteSpec] = field(default_factory=dict, hash=False)
     placements: Mapping[str, PlacementSpec] = field(default_factory=dict, hash=False)
     resources: Mapping[str, ResourceSpec] = field(default_factory=dict, hash=False)
+    dimms: DimmsSpec | None = None  # None: main memory is one piece
+    ndp: NdpSpec | None = None
+    dimm_link: DimmLinkSpec | None = None
+    flat: MachineSpec = field(init=False, repr=False, compare=False)  # without DIMM sections
+    _topology: Topology = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_names(self)
-        self.topology()
+        flat = expanded(self)
+        object.__setattr__(self, "flat", flat)
+        if flat is self:
+            check_names(self)
+        object.__setattr__(self, "_topology", topology_of(self) if flat is self else flat._topology)
 
     def topology(self) -> Topology:
         """Devices, memories and links; GPU, CPU and their link come first."""
-        return topology_of(self)
+        return self._topology
+
+    @property
+    def host_memory_gb(self) -> float:
+        """Main memory, where the experts are."""
+        dimms = self.dimms
+        return self.cpu.memory_gb if dimms is None else dimms.count * dimms.memory_gb
 
     def processor(self, device: str) -> Processor:
         """What is known of a device of the topology."""
-        common: dict[str, Processor] = {GPU: self.gpu, CPU: self.cpu}
-        return common.get(device) or self.devices[device]
+        common: dict[str, Processor] = {GPU: self.gpu, CPU: self.flat.cpu}
+        return common.get(device) or self.flat.devices[device]
 
     def link(self, name: str) -> LinkSpec:
-        return self.pcie if name == PCIE else self.links[name]
+        return self.pcie if name == PCIE else self.flat.links[name]
 
     def shared(self) -> Iterator[SharedResource]:
         """Everything that several lanes draw on."""
@@ -157,6 +174,9 @@ SECTIONS: dict[str, type[Any]] = {
     "pcie": LinkSpec,
     "planner": PlannerSpec,
     "host": HostSpec,
+    "dimms": DimmsSpec,
+    "ndp": NdpSpec,
+    "dimm_link": DimmLinkSpec,
 }
 # Tables with one entry per name: [devices.NAME].
 TABLES: dict[str, type[Any]] = {
@@ -167,4 +187,6 @@ TABLES: dict[str, type[Any]] = {
     "resources": ResourceSpec,
 }
 # What a description may leave out: sections, and tables of any part.
-OPTIONAL = frozenset({"host", "expert_gb_s", "tiles_from", "reads_gb_s"})
+OPTIONAL = frozenset(
+    {"host", "dimms", "ndp", "dimm_link", "expert_gb_s", "tiles_from", "reads_gb_s"}
+)

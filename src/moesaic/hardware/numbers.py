@@ -23,6 +23,7 @@ NotNegative = Annotated[float, Rule("a number of 0 or more", lambda v: v >= 0)]
 Fraction = Annotated[float, Rule("a fraction above 0, at most 1", lambda v: 0 < v <= 1)]
 Share = Annotated[float, Rule("a share from 0 to 1", lambda v: 0 <= v <= 1)]
 Count = Annotated[int, Rule("a whole number of 1 or more", lambda v: v >= 1 and v == int(v))]
+Whole = Annotated[int, Rule("a whole number of 0 or more", lambda v: v >= 0 and v == int(v))]
 Rates = Mapping[str, Positive]  # weight precision -> rate
 Part = Annotated[str, "a lane, memory or placement of the machine"]
 PartRates = Mapping[Part, Positive]

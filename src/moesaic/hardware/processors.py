@@ -45,14 +45,20 @@ class Processor(Checked):
         """What large matrix products reach with weights stored in `dtype`.
 
         fp16 counts as bf16 unless the machine says otherwise."""
-        rates = self.matmul_tflops
-        rate = rates.get(dtype, rates.get("bf16") if dtype == "fp16" else None)
+        rate = self._rate(dtype)
         if rate is None:
-            stated = ", ".join(rates)
+            stated = ", ".join(self.matmul_tflops)
             raise ImpossibleSetting(
                 f"{self.name} has no matmul rate for {dtype!r} weights; stated: {stated}."
             )
         return rate * self.matmul_efficiency
+
+    def multiplies(self, dtype: str) -> bool:
+        return self._rate(dtype) is not None
+
+    def _rate(self, dtype: str) -> float | None:
+        rates = self.matmul_tflops
+        return rates.get(dtype, rates.get("bf16") if dtype == "fp16" else None)
 
 
 @dataclass(frozen=True, slots=True)

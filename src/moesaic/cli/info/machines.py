@@ -12,6 +12,7 @@ import click
 
 from moesaic.cli.shared.output import print_json, print_table
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.hardware.dimms import CONTENTION, LINK_TOPOLOGIES, SHARING
 from moesaic.hardware.machine_reader import (
     known_machines,
     load_machine,
@@ -21,7 +22,14 @@ from moesaic.hardware.machine_reader import (
 from moesaic.hardware.machine_spec import MachineSpec
 
 # Ending of a field's name -> unit; the first that fits counts.
-_UNITS = {"_gb_s": "GB/s", "_gb": "GB", "_us": "us", "_tflops": "TFLOP/s"}
+_UNITS = {
+    "_gb_s": "GB/s",
+    "_gb": "GB",
+    "_us": "us",
+    "_tflops": "TFLOP/s",
+    "_ghz": "GHz",
+    "_kib": "KiB",
+}
 
 
 @click.command()
@@ -114,6 +122,29 @@ def _further_parts(spec: MachineSpec) -> Iterator[str]:
         first = f", {' and '.join(part.first)} first" if part.first else ""
         lanes = " and ".join(part.draws_gb_s)
         yield f"Shared {name}: {part.bandwidth_gb_s:g} GB/s for {lanes}, {part.rule}{first}."
+    yield from _dimm_sentences(spec)
+
+
+def _dimm_sentences(spec: MachineSpec) -> Iterator[str]:
+    """On main memory that is DIMMs, and the rules that hold there."""
+    dimms, ndp, link = spec.dimms, spec.ndp, spec.dimm_link
+    if dimms is None:
+        return
+    yield (
+        f"Main memory: {dimms.count} DIMMs on {dimms.channels} channels; experts are striped over "
+        f"all or whole in one. Contention {dimms.contention}: {CONTENTION[dimms.contention]}. "
+        f"Sharing {dimms.sharing}: {SHARING[dimms.sharing]}."
+    )
+    if ndp is not None:
+        yield (
+            f"NDP: {ndp.name}, in {ndp.count} DIMMs; {1000 * ndp.tflops:g} GFLOP/s and "
+            f"{ndp.internal_gb_s:.1f} GB/s each."
+        )
+    if link is not None:
+        yield (
+            f"DIMM-Link {link.topology}: {LINK_TOPOLOGIES[link.topology]}; {link.links} x "
+            f"{link.bandwidth_gb_s:g} GB/s."
+        )
 
 
 def _list(specs: list[MachineSpec], as_json: bool) -> None:

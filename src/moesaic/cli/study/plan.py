@@ -119,7 +119,7 @@ def _memory(gigabytes: float | None, elsewhere: MachineSpec | None) -> Available
             raise ImpossibleSetting(f"--memory is {gigabytes:g} GB; it must be finite and above 0")
         return AvailableMemory(round(gigabytes * GB), "given by --memory")
     if elsewhere is not None:
-        return AvailableMemory(round(elsewhere.cpu.memory_gb * GB), f"in {elsewhere.name}")
+        return AvailableMemory(round(elsewhere.host_memory_gb * GB), f"in {elsewhere.name}")
     available = this_host().available_bytes
     if available is None:
         raise ImpossibleSetting(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from statistics import fmean
 from typing import Any
 
 from moesaic.cli.shared.gate_lines import gate_lines
 from moesaic.cli.shared.in_time import in_time
 from moesaic.cli.shared.output import print_table
+from moesaic.hardware.dimm_parts import DIMM_LINK
 from moesaic.lab.simulate.workload import provenance
 from moesaic.policies.gate import FULL
 
@@ -56,14 +60,14 @@ def _speed(result: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _work(result: dict[str, Any]) -> list[tuple[str, str]]:
-    busy = ", ".join(f"{lane} {share:.0%}" for lane, share in result["utilization"].items())
+    busy = ", ".join(_busy(result["utilization"]))
     moved = result["bytes_moved"] / result["steps"] / 1e6
     accuracy = ", ".join(f"{share:.0%}" for share in result["prediction_accuracy"])
     elapsed = result["tokens"] / result["tokens_per_s"]
     return [
         ("hit rate", f"{result['hit_rate']:.1%} of active experts were in GPU memory"),
         ("busy", busy),
-        ("moved to the GPU", f"{moved:.1f} MB per step"),
+        (_moved(result["utilization"]), f"{moved:.1f} MB per step"),
         ("planning", f"{result['planning_s'] / elapsed:.2%} of the time"),
         (
             "predictions",
@@ -71,3 +75,23 @@ def _work(result: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         ("simulated in", in_time(result["wall_s"])),
     ]
+
+
+def _busy(utilization: dict[str, float]) -> Iterator[str]:
+    """Lanes that differ in their numbers only are one entry: ndp0 to ndp15."""
+    alike: dict[str, dict[str, float]] = {}
+    for lane, share in utilization.items():
+        alike.setdefault(re.sub(r"\d+", "", lane), {})[lane] = share
+    for lanes in alike.values():
+        first, last = next(iter(lanes)), next(reversed(lanes))
+        mean, least, largest = fmean(lanes.values()), min(lanes.values()), max(lanes.values())
+        if first == last:
+            yield f"{first} {mean:.0%}"
+        else:
+            yield f"{first} to {last} {mean:.0%} ({least:.0%} to {largest:.0%})"
+
+
+def _moved(utilization: dict[str, float]) -> str:
+    """Between DIMMs experts are moved, too."""
+    between = any(lane.startswith(DIMM_LINK) for lane in utilization)
+    return "moved over links" if between else "moved to the GPU"

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from moesaic.kernels.base import ExpertShape
+from moesaic.model_info.expert_block import FORMATS, SCALE_BYTES, STRIP, TILES, aligned
 
-STRIP = 16  # outputs per strip
-_INPUTS_PER_TILE = {16: 32, 8: 64, 4: 32}
-_INPUTS_PER_SCALE = {16: 0, 8: 256, 4: 32}
 BITS = {"bf16": 16, "int8": 8, "int4": 4}
+_DTYPES = {bits: dtype for dtype, bits in BITS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +30,14 @@ class MatrixWords:
     @property
     def rows(self) -> int:
         """Rows of 16 words in a strip, padding included."""
-        tile = _INPUTS_PER_TILE[self.bits]
+        tile = TILES[_DTYPES[self.bits]].inputs
         return -(-self.inputs // tile) * tile // self.per_word
 
     @property
     def scale_words(self) -> int:
-        group = _INPUTS_PER_SCALE[self.bits]
-        scales = -(-self.inputs // group) * STRIP * 2 if group else 0
-        return -(-scales // 64) * 16
+        form = FORMATS.get(_DTYPES[self.bits])
+        groups = 0 if form is None else form.groups(self.inputs)
+        return aligned(groups * STRIP * SCALE_BYTES) // 4
 
     @property
     def strip_words(self) -> int:

@@ -1,7 +1,8 @@
 """The physical floor: the least time the same bytes and products could take.
 
-A layer's missing experts must be read by the CPU or cross the link (those already under way
-apart), and all its weights must be read by the CPU or the GPU. At the best (fractional) split,
+A layer's missing experts must be read by the CPU or another device, or cross the link (those
+already under way apart), and all its weights must be read by one of them or the GPU. At the best
+(fractional) split,
 without any fixed cost, no schedule ends before the larger of the two cuts, nor before all devices
 multiplying at full rate."""
 
@@ -18,12 +19,14 @@ class Floor:
     def __init__(self, physics: Physics) -> None:
         machine, model = physics.machine, physics.model
         self._physics = physics
-        self._cpu = machine.cpu.effective_bandwidth_gb_s * GB
+        others = list(map(machine.processor, machine.flat.devices))
+        self._host = GB * sum(each.effective_bandwidth_gb_s for each in (machine.cpu, *others))
         self._gpu = machine.gpu.effective_bandwidth_gb_s * GB
         self._link = machine.pcie.bandwidth_gb_s * GB
-        self._rate = 1e12 * (
-            machine.cpu.effective_tflops(physics.expert_dtype)
-            + machine.gpu.effective_tflops(physics.expert_dtype)
+        self._links = self._link + GB * sum(e.bandwidth_gb_s for e in machine.flat.links.values())
+        self._rate = 1e12 * sum(
+            each.effective_tflops(physics.expert_dtype)
+            for each in (machine.cpu, machine.gpu, *others)
         )
         self._dense_rate = 1e12 * machine.gpu.effective_tflops(physics.dense_dtype)
         self._shared = weight_bytes(model.shared_params, physics.dense_dtype)
@@ -40,8 +43,8 @@ class Floor:
         return layers + self._dense_s(step)
 
     def moving_s(self, size: int) -> float:
-        """So many bytes over the link, whenever."""
-        return size / self._link
+        """So many bytes over all links, whenever."""
+        return size / self._links
 
     @property
     def _top_k(self) -> int:
@@ -49,8 +52,8 @@ class Floor:
 
     def _layer_s(self, active: int, missing_experts: int, flops: float) -> float:
         expert = self._physics.expert_bytes
-        missing = missing_experts * expert / (self._cpu + self._link)
-        reading = (active * expert + self._shared) / (self._cpu + self._gpu)
+        missing = missing_experts * expert / (self._host + self._link)
+        reading = (active * expert + self._shared) / (self._host + self._gpu)
         return max(missing, reading, self._shared / self._gpu, flops / self._rate)
 
     def _dense_s(self, step: Step) -> float:

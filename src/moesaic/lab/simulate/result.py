@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from moesaic.core.body import Decider
-from moesaic.core.offloading import PCIE
 from moesaic.core.report import StepReport
 from moesaic.core.units import NS_PER_S
 from moesaic.engine.gate_stats import NO_GATE, GateCounter, GateStats
@@ -136,7 +135,7 @@ class ResultCounter:
     ) -> Result:
         elapsed = machine.clock.now - self._start_ns
         moved = machine.bytes_moved - self._bytes
-        arrived = moved - (machine.physics.expert_bytes if machine.lanes[PCIE].running else 0)
+        arrived = moved - sum(moving.size for moving in machine.moves.under_way)
         header = source.header
         return Result(
             settings=self._settings,

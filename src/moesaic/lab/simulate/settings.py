@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from moesaic.core.dtypes import weight_bytes
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.core.units import GB
+from moesaic.hardware.dimms import NdpDevice
 from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.lab.fallback_script import check_ratio
 from moesaic.model_info.model_spec import ModelSpec
@@ -80,6 +81,7 @@ class Settings:
             )
         self._check_slots()
         self._check_memory()
+        self._check_units()
 
     @property
     def slots(self) -> int:
@@ -132,15 +134,30 @@ class Settings:
                 f"{least:.4g}, or a schedule that can use the CPU"
             )
 
+    def _check_units(self) -> None:
+        """Compute units of DIMMs multiply few precisions."""
+        for device in self.machine.flat.devices.values():
+            if isinstance(device, NdpDevice) and not device.multiplies(self.expert_dtype):
+                stated = ", ".join(device.matmul_tflops)
+                raise ImpossibleSetting(
+                    f"the {device.name} of {self.machine.name} cannot multiply {self.expert_dtype} "
+                    f"weights, only {stated}: use --expert-dtype {stated}, or a machine "
+                    "description with ndp.count 0"
+                )
+
     def _check_memory(self) -> None:
         """Refuse what does not fit: dense weights and slots on the GPU, all experts in DRAM."""
-        model, gpu, cpu = self.model, self.machine.gpu, self.machine.cpu
+        model, gpu, host_gb = self.model, self.machine.gpu, self.machine.host_memory_gb
         expert = model.expert_bytes(self.expert_dtype)
         every = expert * model.num_expert_blocks
-        if every > cpu.memory_gb * GB:
+        dimms = self.machine.dimms
+        fits = every <= host_gb * GB
+        if dimms is not None:  # a DIMM holds whole experts, or as many stripes as make some
+            fits = model.num_expert_blocks <= dimms.count * int(dimms.memory_gb * GB / expert)
+        if not fits:
             raise ImpossibleSetting(
                 f"the routed experts of {model.name} take {every / GB:.1f} GB in "
-                f"{self.expert_dtype}; {self.machine.name} has {cpu.memory_gb:g} GB of main "
+                f"{self.expert_dtype}; {self.machine.name} has {host_gb:g} GB of main "
                 "memory. Use a smaller --expert-dtype, or a machine with more memory"
             )
         dense = weight_bytes(model.resident_params, self.dense_dtype)

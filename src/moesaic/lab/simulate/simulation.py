@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from moesaic.core.body import Decider
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.report import Timeline
+from moesaic.core.routing import ExpertId
 from moesaic.core.units import ns_from_us
 from moesaic.engine.described_belief import described_belief
 from moesaic.lab.fallback_script import script
@@ -130,8 +131,11 @@ def assemble(
     counts: NDArray[np.int64],
     steps: Iterable[Pass],
     timeline: Timeline | None,
+    localized: Iterable[tuple[ExpertId, int]] = (),
 ) -> tuple[SimMachine, Brain]:
-    """The machine with its initial placement, and the brain that has got to know it."""
+    """The machine with its initial placement, and the brain that has got to know it. Where main
+    memory is DIMMs, `localized` are the experts that lie whole in one, by its number; all others
+    are striped."""
     model, policies = settings.model, settings.policies.for_phase(settings.phase)
     physics = Physics(settings.machine, model, settings.expert_dtype, settings.dense_dtype)
     shape = Shape(model.num_moe_layers, model.num_experts, model.top_k)
@@ -142,6 +146,9 @@ def assemble(
     dense_on = composition.dense_on(placed)
     machine = SimMachine(physics, settings.slots, timeline, dense_on, planning)
     machine.memory.place(placed)
+    for expert, dimm in localized:
+        machine.memory.place([expert], machine.topology.placement(f"whole@dimm{dimm}"))
+    machine.fill_main_memory()
     decision_ns = ns_from_us(planner.fixed_us) if decides else 0
     belief = _belief(settings, machine).off_by(settings.belief_error)
     belief = replace(belief, decision_ns=decision_ns)

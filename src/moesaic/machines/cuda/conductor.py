@@ -28,6 +28,21 @@ class LayerTimes(NamedTuple):
     hits: int
 
 
+class Decision(NamedTuple):
+    """What the brain saw of a layer and what it answered, as words of its buffer."""
+
+    resident: list[int]  # [layers * experts]
+    held: list[int]  # [layers]
+    flights: list[int]  # layer, expert, nanoseconds until it is there
+    plan: list[int]
+    background: list[int]
+    occupied: int
+    link_busy_ns: int
+    report_start_ns: int
+    report_end_ns: int
+    hits: int
+
+
 class CpuExperts(NamedTuple):
     """Addresses of C functions (`moesaic_submit`, `moesaic_wait`, `moesaic_last_error`) and of the
     runner they are given."""
@@ -69,14 +84,16 @@ class Conductor:
         copying: Copying,
         watchdog_ns: int = WATCHDOG_NS,
         core: int = -1,
+        records: bool = False,
     ) -> None:
+        """`records`: keep every decision, for deciding it again elsewhere."""
         shape = mailbox.shape
         self._kept = brain, mailbox, cpu
         sizes = {
             "layers": brain.layers, "experts": shape.experts, "top_k": shape.top_k,
             "ranks": shape.ranks, "hidden": shape.hidden, "hidden_type": 1, "slots": memory.slots,
             "block_bytes": memory.block_bytes, "store": memory.store, "slab": memory.slab,
-            "watchdog_ns": watchdog_ns, "core": core,
+            "watchdog_ns": watchdog_ns, "core": core, "records": int(records),
         }  # fmt: skip
         functions = {
             "words": brain.words, "decide": brain.decide,
@@ -112,6 +129,11 @@ class Conductor:
     def times(self) -> list[LayerTimes]:
         """Of the last step."""
         return [LayerTimes(*each) for each in self._native.times()]
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """Of all steps, where they are recorded."""
+        return [Decision(*each) for each in self._native.decisions()]
 
     @property
     def bytes_moved(self) -> int:

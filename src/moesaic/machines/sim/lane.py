@@ -7,17 +7,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from moesaic.core.report import Span, Timeline
 from moesaic.machines.sim.clock import Clock
 
+if TYPE_CHECKING:
+    from moesaic.machines.sim.resources import Resource
+
+
+Draws = tuple[tuple["Resource", int], ...]  # shares of what a task needs while it runs
+
 
 class Task:
-    """Work for one lane. It starts when it is first in line and `waits` is 0."""
+    """Work for one lane. It starts when it is first in line and `waits` is 0. `draws` are shares
+    of resources that depend on the task (see resources.py), in addition to the lane's own."""
 
     __slots__ = (
-        "done", "duration", "end_ns", "expert", "kind", "lane", "layer", "on_end", "on_start",
-        "tokens", "unblocks", "waits",
+        "done", "draws", "duration", "end_ns", "expert", "kind", "lane", "layer", "on_end",
+        "on_start", "tokens", "unblocks", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -32,6 +40,7 @@ class Task:
         self.lane: Lane | None = None
         self.done = False
         self.end_ns = 0
+        self.draws: Draws = ()
 
     def after(self, other: Task) -> None:
         """Do not start before `other` has ended."""
@@ -86,6 +95,8 @@ class Lane:
 
     def queued_ns(self) -> int:
         """Until everything submitted has ended, if nothing had to wait."""
+        if self.running is None and not self._queue:
+            return 0
         return self.remaining_ns + sum(task.duration for task in self._queue)
 
     def _next(self) -> None:

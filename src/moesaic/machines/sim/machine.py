@@ -7,20 +7,23 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Protocol
 
+import numpy as np
+
 from moesaic.core.body import Decider
 from moesaic.core.capabilities import Capabilities
 from moesaic.core.layer_plan import PARTS, LayerPlan, Move
-from moesaic.core.offloading import CPU, GPU, VRAM
+from moesaic.core.offloading import CPU, GPU, IN_DRAM, VRAM
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.residency import Residency
-from moesaic.core.routing import Forecast, LayerRouting
+from moesaic.core.routing import ExpertId, Forecast, LayerRouting
 from moesaic.core.step import Step
 from moesaic.core.topology import Topology
 from moesaic.core.view import PLANNER, View
 from moesaic.machines.loop import run_layers
 from moesaic.machines.sim.clock import Clock
-from moesaic.machines.sim.lane import Task
+from moesaic.machines.sim.lane import Draws, Task
 from moesaic.machines.sim.moving import Moves, Moving
+from moesaic.machines.sim.ndp.draws import DimmDraws
 from moesaic.machines.sim.physics import Physics
 from moesaic.machines.sim.planning_cost import FREE, PlanningCost
 from moesaic.machines.sim.wiring import lanes_of
@@ -78,7 +81,8 @@ class SimMachine:
             model.num_experts,
             _memory_slots(self.topology, slots, physics.expert_bytes),
         )
-        self.moves = Moves(physics, self.memory, self.lanes, self.clock)
+        self._dimms = DimmDraws(physics) if physics.machine.dimms is not None else None
+        self.moves = Moves(physics, self.memory, self.lanes, self.clock, self._dimms)
         self.planning_ns = 0
         self._dense_device = self.topology.devices[0].name
         self._dense_on = dense_on or [self._dense_device] * model.num_moe_layers
@@ -87,6 +91,7 @@ class SimMachine:
         self._steps = -1  # the number of the step under way
         self._lookahead_ns = 0  # of the layer that was started last
         self._expert_costs: dict[tuple[str, int, int, int], int] = {}
+        self._expert_draws: dict[tuple[str, int, int, int, int], Draws] = {}
         self._first_ns = {d.name: physics.first_ns(d.name) for d in self.topology.devices}
         self._dense_before = _dense_layers_before(model.moe_layers, model.num_layers)
 
@@ -123,6 +128,7 @@ class SimMachine:
         return self._routing
 
     def view(self, layer: int) -> View:
+        self.clock.settle()  # for what has just begun
         busy = [self.lanes[name].queued_ns() for name in self.topology.lanes]
         return View.of(self.memory, self.moves.in_flight(), busy)
 
@@ -203,6 +209,19 @@ class SimMachine:
     def probe_transfer(self, link: str | None = None) -> int:
         return self.physics.move_ns(self.topology.links[0].name if link is None else link)
 
+    def probe_move(self, source: str, destination: str) -> int:
+        """Nanoseconds one expert takes from a placement to another, alone."""
+        topology = self.topology
+        return self.moves.alone_ns(topology.placement(source), topology.placement(destination))
+
+    def fill_main_memory(self) -> None:
+        """Where main memory is DIMMs: whatever has not been placed in one lies striped."""
+        if self.physics.machine.dimms is None:
+            return
+        placed = self.memory.located[IN_DRAM:].any(axis=0)
+        missing = [ExpertId(layer, expert) for layer, expert in np.argwhere(~placed).tolist()]
+        self.memory.place(missing, IN_DRAM)
+
     def _dense_ns(self, device: str) -> tuple[int, int, int]:
         """A layer without experts, a MoE layer's attention, its shared experts; this step."""
         physics, step = self.physics, self._step
@@ -260,13 +279,26 @@ class SimMachine:
                 assert coming, f"expert {expert} is nowhere the {device} could read it"
                 arrival = coming[0]
                 there = [arrival.move.destination]
-            cost = min(self._expert_ns(device, loads[expert], p, parts) for p in there)
+            tokens = loads[expert]
+            cost, where = min((self._expert_ns(device, tokens, p, parts), p) for p in there)
             cost += 0 if tasks else self._first_ns[device]
-            task = Task("expert", cost, plan.layer, expert, loads[expert])
+            task = Task("expert", cost, plan.layer, expert, tokens)
+            if self._dimms is not None:
+                task.draws = self._draws(self._dimms, (device, tokens, where, parts, cost))
             if arrival is not None:
                 _wait_for(task, arrival, staged)
             tasks.append(task)
         return tasks
+
+    def _draws(self, dimms: DimmDraws, key: tuple[str, int, int, int, int]) -> Draws:
+        """What an expert's task takes of the DIMMs and their channels."""
+        draws = self._expert_draws.get(key)
+        if draws is None:
+            device, tokens, placement, parts, cost = key
+            name = self.topology.placements[placement].name
+            draws = dimms.expert(device, name, tokens, parts, cost)
+            self._expert_draws[key] = draws
+        return draws
 
     def _expert_ns(self, device: str, tokens: int, placement: int, parts: int) -> int:
         key = (device, tokens, placement, parts)

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from moesaic.core.layer_plan import Move
 from moesaic.core.residency import Residency
+from moesaic.core.topology import Hop
 from moesaic.core.view import Flight
 from moesaic.machines.sim.clock import Clock
-from moesaic.machines.sim.lane import Lane, Task
+from moesaic.machines.sim.lane import Draws, Lane, Task
+from moesaic.machines.sim.ndp.draws import DimmDraws
 from moesaic.machines.sim.physics import Physics
+from moesaic.machines.sim.resources import Resource
+
+
+class Leg(NamedTuple):
+    """What one link does for a move."""
+
+    lane: Lane
+    ns: int
+    draws: Draws = ()
 
 
 class Moving:
@@ -33,18 +45,26 @@ class Moves:
     """All links of a machine. `under_way` are the moves that have started, oldest first."""
 
     def __init__(
-        self, physics: Physics, memory: Residency, lanes: Mapping[str, Lane], clock: Clock
+        self,
+        physics: Physics,
+        memory: Residency,
+        lanes: Mapping[str, Lane],
+        clock: Clock,
+        dimms: DimmDraws | None = None,
     ) -> None:
         self.under_way: list[Moving] = []
         self.bytes_moved = 0
-        self._physics, self._memory, self._clock = physics, memory, clock
+        self._physics, self._memory, self._clock, self._dimms = physics, memory, clock, dimms
+        self._offered: list[Lane] = []  # links with something in the background
         self._links = [lanes[link.name] for link in memory.topology.links]
-        self._routes: dict[tuple[int, int], tuple[list[tuple[Lane, int]], int]] = {}
+        self._routes: dict[tuple[int, int], tuple[list[Leg], int]] = {}
 
     def prepare(self, kind: str, move: Move) -> Moving:
         """`kind` as in a timeline: "transfer" or "prefetch"."""
-        durations, size = self._route(move.source, move.destination)
-        tasks = [(lane, Task(kind, ns, move.layer, move.expert)) for lane, ns in durations]
+        legs, size = self._route(move.source, move.destination)
+        tasks = [(leg.lane, Task(kind, leg.ns, move.layer, move.expert)) for leg in legs]
+        for (_, task), leg in zip(tasks, legs, strict=True):
+            task.draws = leg.draws
         moving = Moving(kind, move, tasks, size)
         started, ended = partial(self._started, moving), partial(self._ended, moving)
         for _, task in tasks:
@@ -53,19 +73,22 @@ class Moves:
 
     def offer(self, moves: Iterable[Move]) -> None:
         """What may start while its links are idle, instead of what was offered before."""
-        offered: dict[str, list[Task]] = {lane.name: [] for lane in self._links}
+        offered: dict[Lane, list[Task]] = {}
         for move in moves:
             for lane, task in self.prepare("prefetch", move).tasks:
-                offered[lane.name].append(task)
-        for lane in self._links:
-            lane.replace_background(offered[lane.name])
-        for lane in self._links:
+                offered.setdefault(lane, []).append(task)
+        self.cancel_background()
+        self._offered = list(offered)
+        for lane, tasks in offered.items():
+            lane.replace_background(tasks)
+        for lane in self._offered:
             lane.wake()
 
     def cancel_background(self) -> None:
         """Drop what was offered and has not started."""
-        for lane in self._links:
+        for lane in self._offered:
             lane.replace_background(())
+        self._offered = []
 
     def in_flight(self) -> tuple[Flight, ...]:
         return tuple(
@@ -84,19 +107,35 @@ class Moves:
             if not task.done
         )
 
-    def _route(self, source: int, destination: int) -> tuple[list[tuple[Lane, int]], int]:
-        """How long which link takes, and how many bytes are carried in all."""
+    def _route(self, source: int, destination: int) -> tuple[list[Leg], int]:
+        """What each link does, and how many bytes are carried in all."""
         found = self._routes.get((source, destination))
         if found is None:
             hops = self._memory.topology.route(source, destination)
             assert hops is not None, f"no link from placement {source} to {destination}"
-            lanes = [self._links[hop.link] for hop in hops]
-            shares = [hop.share for hop in hops]
-            both = zip(lanes, shares, strict=True)
-            durations = [(lane, self._physics.move_ns(lane.name, share)) for lane, share in both]
-            found = durations, sum(map(self._physics.carried_bytes, shares))
+            legs = [self._leg(hop, source) for hop in hops]
+            found = legs, sum(self._physics.carried_bytes(hop.share) for hop in hops)
             self._routes[source, destination] = found
         return found
+
+    def _leg(self, hop: Hop, source: int) -> Leg:
+        lane, start = self._links[hop.link], self._memory.topology.placements[source]
+        if self._dimms is not None:
+            found = self._dimms.move(lane.name, start.name, hop.share)
+            if found is not None:
+                return Leg(lane, *found)
+        return Leg(lane, self._physics.move_ns(lane.name, hop.share))
+
+    def alone_ns(self, source: int, destination: int) -> int:
+        """How long a move takes when nothing else happens: the longest of its legs, or the sum of
+        what they take of the resource that is scarcest."""
+        legs, _ = self._route(source, destination)
+        taken: dict[Resource, int] = {}
+        for leg in legs:
+            for resource, share in leg.draws:
+                taken[resource] = taken.get(resource, 0) + leg.ns * share
+        scarcest = max((-(-ns // each.whole) for each, ns in taken.items()), default=0)
+        return max(*(leg.ns for leg in legs), scarcest)
 
     def _started(self, moving: Moving) -> None:
         if moving.begun:

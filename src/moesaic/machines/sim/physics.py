@@ -14,9 +14,11 @@ from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.step import Step
 from moesaic.core.topology import Topology
 from moesaic.core.units import GB, NS_PER_S, ns_from_us
+from moesaic.hardware.dimms import NdpDevice
 from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.hardware.machine_topology import placement_name
 from moesaic.hardware.processors import Processor
+from moesaic.machines.sim.ndp.gemv import Expert, channel_bytes, unit_ns
 from moesaic.model_info.model_spec import ModelSpec
 
 ACTIVATION_BYTES = 2  # activations and the KV cache are 16-bit
@@ -41,6 +43,8 @@ class Physics:
         """One routed expert, not the first of its layer, from the device's own memory or from
         where it lies; or so many thousandths of it."""
         processor = self.machine.processor(device)
+        if isinstance(processor, NdpDevice):
+            return self._near_data_ns(processor, tokens, parts)
         size, flops = self.expert_bytes, 2 * self.model.expert_params * tokens
         if parts != PARTS:
             size, flops = -(-size * parts // PARTS), -(-flops * parts // PARTS)
@@ -48,9 +52,28 @@ class Physics:
         rate = self._reading_gb_s(processor, placement)
         return overhead + roofline_ns(processor, size, flops, self.expert_dtype, rate)
 
+    def _near_data_ns(self, device: NdpDevice, tokens: int, parts: int) -> int:
+        """The unit's own time, and its activations on the channel before and after."""
+        device.effective_tflops(self.expert_dtype)  # or it cannot multiply such weights
+        expert, dimms = self._expert(parts), self.machine.dimms
+        assert dimms is not None, "units are in DIMMs"
+        carrying = channel_bytes(expert, tokens) / (dimms.host_gb_s * GB) * NS_PER_S
+        computing = unit_ns(device.unit, expert, tokens)
+        return ns_from_us(device.expert_overhead_us) + round(computing + carrying)
+
+    def _expert(self, parts: int) -> Expert:
+        """So many thousandths of an expert's width."""
+        model = self.model
+        width = -(-model.expert_intermediate * parts // PARTS)
+        return Expert(model.hidden_size, width, -(-self.expert_bytes * parts // PARTS))
+
+    def channel_bytes(self, tokens: int) -> int:
+        """Activations of one expert's tokens to where it is computed, results back."""
+        return channel_bytes(self._expert(PARTS), tokens)
+
     def _reading_gb_s(self, processor: Processor, placement: str | None) -> float:
         for name, rate in processor.reads_gb_s.items():
-            if placement_name(self.machine, name) == placement:
+            if placement_name(self.machine.flat, name) == placement:
                 return rate
         return processor.expert_bandwidth_gb_s(self.expert_dtype)
 

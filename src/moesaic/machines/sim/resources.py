@@ -1,9 +1,9 @@
 """Shared resources: memory bandwidth, a channel, a DIMM, the cores of a host. A lane may draw on
 any number of them at once.
 
-A lane needs a share of each while it works. While the shares add up to at most the whole, no lane
-slows down; beyond that the resource's rule says how much slower each becomes. A lane is as slow
-as the scarcest of its resources makes it."""
+A lane needs a share of each while it works: one that is its own, or one that depends on its task.
+While the shares add up to at most the whole, no lane slows down; beyond that the resource's rule
+says how much slower each becomes. A lane is as slow as the scarcest of its resources makes it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import partial
 
 from moesaic.core.report import Timeline
 from moesaic.machines.sim.clock import Clock
-from moesaic.machines.sim.lane import Lane, Task
+from moesaic.machines.sim.lane import Draws, Lane, Task
 
 WHOLE = 1000  # shares are counted in thousandths, so that virtual time stays whole
 
@@ -21,91 +21,118 @@ FULL: Speed = (WHOLE, WHOLE)
 
 
 class Resource:
-    """The rule `proportional`: shares that add up to more than the whole slow all lanes alike."""
+    """The rule `proportional`: shares that add up to more than the whole slow all lanes alike.
 
-    def __init__(self, shares: Mapping[str, int]) -> None:
-        self.shares = shares  # lane -> thousandths it needs while it works
-        self.lanes: list[SharingLane] = []
-        self._speed = FULL
+    `shares` are those that lanes draw whatever they do; `whole` is what shares are counted in."""
 
-    def rebalance(self) -> None:
-        """A lane began or ended a task."""
-        self._speed = (WHOLE, max(self._asked(self.lanes), WHOLE))
+    def __init__(self, shares: Mapping[str, int], whole: int = WHOLE) -> None:
+        self.shares, self.whole = shares, whole
+        self.drawn: dict[SharingLane, int] = {}  # lanes at work
+        self.first: frozenset[str] = frozenset()  # lanes served first
+        self.first_speed = self.speed = FULL  # theirs, and the others'
+        self.settle = self._settle  # one object: the clock does it once
 
-    def speed(self, lane: str) -> Speed:
-        return self._speed
+    def _settle(self) -> None:
+        """Lanes have begun or ended tasks."""
+        if self.rebalance():
+            for lane in self.drawn:
+                lane.retime_soon()
 
-    def _asked(self, lanes: Sequence[SharingLane]) -> int:
-        return sum(self.shares[lane.name] for lane in lanes if lane.running is not None)
+    def rebalance(self) -> bool:
+        """Returns whether any speed has changed."""
+        asked, before = sum(self.drawn.values()), self.speed
+        self.speed = (self.whole, asked) if asked > self.whole else FULL
+        return self.speed != before
 
 
 class PriorityResource(Resource):
     """The rule `priority`: the lanes in `first` are served first, the others share what is left."""
 
-    def __init__(self, shares: Mapping[str, int], first: Sequence[str]) -> None:
-        super().__init__(shares)
-        self._first = frozenset(first)
-        self._first_speed = FULL
+    def __init__(self, shares: Mapping[str, int], first: Sequence[str], whole: int = WHOLE) -> None:
+        super().__init__(shares, whole)
+        self.first = frozenset(first)
 
-    def rebalance(self) -> None:
-        before = self._asked([lane for lane in self.lanes if lane.name in self._first])
-        others = self._asked([lane for lane in self.lanes if lane.name not in self._first])
-        self._first_speed = (WHOLE, max(before, WHOLE))
-        left = max(WHOLE - before, 0)
-        self._speed = (left, others) if others > left else FULL
-
-    def speed(self, lane: str) -> Speed:
-        return self._first_speed if lane in self._first else self._speed
+    def rebalance(self) -> bool:
+        before = others = 0
+        for lane, share in self.drawn.items():
+            if lane.name in self.first:
+                before += share
+            else:
+                others += share
+        whole, first_known, known = self.whole, self.first_speed, self.speed
+        left = whole - before if before < whole else 0
+        self.first_speed = (whole, before) if before > whole else FULL
+        self.speed = (left, others) if others > left else FULL
+        return self.speed != known or self.first_speed != first_known
 
 
 class SharingLane(Lane):
-    """A lane that draws on `resources`."""
+    """A lane that draws on `resources`, and on those of its tasks."""
 
     def __init__(
         self, name: str, clock: Clock, timeline: Timeline, resources: Sequence[Resource]
     ) -> None:
         super().__init__(name, clock, timeline)
-        self._resources = resources
-        self._speed = FULL  # since when: `_since_ns`
+        self._own: Draws = tuple((resource, resource.shares[name]) for resource in resources)
+        self._draws: Draws = ()  # of what is running
+        self._speed: Speed | None = FULL  # since `_since_ns`; None: not yet known
         self._since_ns = self._left_ns = 0
+        self._retime = self.retime  # one object: the clock does it once
         self._timing = 0  # counts changes: an end that was scheduled before the last one is void
-        for resource in resources:
-            resource.lanes.append(self)
 
     def retime(self) -> None:
-        """Reschedule the end after a change of speed."""
-        task, speed = self.running, self._least_speed()
-        if task is None or speed == self._speed:
+        """Schedule the end of what has begun, and again after a change of speed."""
+        task = self.running
+        if task is None or not self._draws:
             return
-        now, (passed, of) = self._clock.now, self._speed
-        self._left_ns -= (now - self._since_ns) * passed // of
+        speed, before = self._least_speed(), self._speed
+        if speed == before:
+            return
+        now = self._clock.now
+        if before is not None:
+            passed, of = before
+            self._left_ns -= (now - self._since_ns) * passed // of
         self._since_ns, self._speed = now, speed
-        self._schedule_end(task)
+        self._schedule_end(task, speed)
+
+    def retime_soon(self) -> None:
+        self._clock.before_advancing(self._retime)
 
     def _begin(self, task: Task) -> None:
         self._left_ns, self._since_ns = task.duration, self._clock.now
-        self._speed = self._least_speed()
-        self._schedule_end(task)
-        self._rebalance()
+        draws = self._own + task.draws
+        if draws != self._draws:
+            self._draw(draws)
+        if not draws:
+            self._speed = FULL
+            self._schedule_end(task, FULL)
+            return
+        self._speed = None
+        task.end_ns = self._clock.now + task.duration  # at best, until it is scheduled
+        self.retime_soon()
+
+    def _draw(self, draws: Draws) -> None:
+        """From now on; other lanes become slower or faster at the end of this moment."""
+        before, self._draws = self._draws, draws
+        for resource, _ in before:
+            del resource.drawn[self]
+        for resource, share in draws:
+            resource.drawn[self] = share
+        for resource, _ in (*before, *draws):
+            self._clock.before_advancing(resource.settle)
 
     def _least_speed(self) -> Speed:
-        least = FULL
-        for resource in self._resources:
-            speed = resource.speed(self.name)
-            if speed[0] * least[1] < least[0] * speed[1]:
+        least, name = FULL, self.name
+        for resource, _ in self._draws:
+            speed = resource.first_speed if name in resource.first else resource.speed
+            if speed is not FULL and speed[0] * least[1] < least[0] * speed[1]:
                 least = speed
         return least
 
-    def _rebalance(self) -> None:
-        for resource in self._resources:
-            resource.rebalance()
-        for lane in dict.fromkeys(lane for each in self._resources for lane in each.lanes):
-            lane.retime()
-
-    def _schedule_end(self, task: Task) -> None:
+    def _schedule_end(self, task: Task, speed: Speed) -> None:
         """When it will end at this speed; at none, never: until another lane ends."""
         self._timing += 1
-        passed, of = self._speed
+        passed, of = speed
         if passed == 0:
             task.end_ns = self._clock.now + max(self._left_ns, 0)  # at best
             return
@@ -117,4 +144,5 @@ class SharingLane(Lane):
         if timing == self._timing:
             self._timing += 1
             self._end()
-            self._rebalance()
+            if self.running is None and self._draws:
+                self._draw(())

@@ -23,7 +23,8 @@ def lanes_of(
     lanes: dict[str, Lane] = {}
     for name in names:
         mine = [resource for resource in resources if name in resource.shares]
-        lane = SharingLane(name, clock, timeline, mine) if mine else Lane(name, clock, timeline)
+        shares = mine or machine.dimms is not None  # else its tasks draw on nothing
+        lane = SharingLane(name, clock, timeline, mine) if shares else Lane(name, clock, timeline)
         lanes[name] = lane
     return lanes
 

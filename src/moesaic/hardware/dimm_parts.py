@@ -1,0 +1,129 @@
+"""From the sections [dimms], [ndp] and [dimm_link] to the devices, memories, links and placements
+that they stand for: ndp0, dimm0, dimm-link0-1 and so on; main memory is stripes over all DIMMs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from moesaic.core.offloading import DRAM
+from moesaic.hardware.dimms import (
+    CONTENTION,
+    LINK_TOPOLOGIES,
+    SHARING,
+    DimmLinkSpec,
+    DimmsSpec,
+    NdpDevice,
+    NdpSpec,
+)
+from moesaic.hardware.machine_topology import BadReference
+from moesaic.hardware.parts import MemorySpec, PlacementSpec, RouteSpec
+
+if TYPE_CHECKING:
+    from moesaic.hardware.machine_spec import MachineSpec
+
+NDP, DIMM_LINK = "ndp", "dimm-link"
+
+
+def expanded(spec: MachineSpec) -> MachineSpec:
+    """The same machine in terms of single parts, without those sections."""
+    dimms, ndp, link = spec.dimms, spec.ndp, spec.dimm_link
+    if dimms is None:
+        for section, part in (("ndp", ndp), ("dimm_link", link)):
+            if part is not None:
+                raise BadReference(section, "expected a section [dimms] with it")
+        return spec
+    check_dimms(spec, dimms)
+    units = 0 if ndp is None else ndp.count
+    owners = [f"{NDP}{at}" if at < units else "" for at in range(dimms.count)]
+    of_one = min(dimms.host_gb_s, spec.cpu.effective_bandwidth_gb_s)
+    memories = {
+        name: MemorySpec(dimms.memory_gb, owner)
+        for name, owner in zip(dimms.names, owners, strict=True)
+    }
+    return replace(
+        spec,
+        dimms=None,
+        ndp=None,
+        dimm_link=None,
+        cpu=replace(
+            spec.cpu, reads_gb_s={**spec.cpu.reads_gb_s, **dict.fromkeys(memories, of_one)}
+        ),
+        devices={**spec.devices, **_units(ndp)},
+        memories={**spec.memories, **memories},
+        placements={**spec.placements, DRAM: PlacementSpec(dimms.names)},
+        links={**spec.links, **_links(dimms, link)},
+    )
+
+
+def check_dimms(spec: MachineSpec, dimms: DimmsSpec) -> None:
+    """Raise `BadReference` for what cannot exist."""
+    if dimms.count < 2 or dimms.count % dimms.channels:
+        raise BadReference(
+            "dimms.count",
+            f"expected a multiple of the {dimms.channels} channels, 2 or more, not {dimms.count}",
+        )
+    if spec.ndp is not None and spec.ndp.count > dimms.count:
+        raise BadReference(
+            "ndp.count", f"expected at most the {dimms.count} DIMMs, not {spec.ndp.count}"
+        )
+    channels_gb_s = dimms.channels * dimms.channel_gb_s
+    if spec.cpu.memory_bandwidth_gb_s > channels_gb_s * (1 + 1e-9):
+        raise BadReference(
+            "cpu.memory_bandwidth_gb_s",
+            f"expected at most what the channels have, {channels_gb_s:g} GB/s, "
+            f"not {spec.cpu.memory_bandwidth_gb_s:g}",
+        )
+    _one_of("dimms.contention", dimms.contention, CONTENTION)
+    _one_of("dimms.sharing", dimms.sharing, SHARING)
+    if spec.dimm_link is not None:
+        _one_of("dimm_link.topology", spec.dimm_link.topology, LINK_TOPOLOGIES)
+    for table, taken in (
+        ("devices", [f"{NDP}{at}" for at in range(dimms.count)]),
+        ("memories", dimms.names),
+        ("placements", [DRAM]),
+        ("links", _links(dimms, spec.dimm_link)),
+    ):
+        for name in getattr(spec, table).keys() & set(taken):
+            raise BadReference(f"{table}.{name}", "expected a name that the DIMMs have not got")
+
+
+def _units(ndp: NdpSpec | None) -> dict[str, NdpDevice]:
+    if ndp is None:
+        return {}
+    device = NdpDevice(
+        ndp.name,
+        ndp.memory_bandwidth_gb_s,
+        ndp.bandwidth_efficiency,
+        {"bf16": ndp.tflops},
+        ndp.matmul_efficiency,
+        ndp.expert_overhead_us,
+        ndp.first_expert_us,
+        unit=ndp,
+    )
+    return {f"{NDP}{at}": device for at in range(ndp.count)}
+
+
+def _links(dimms: DimmsSpec, link: DimmLinkSpec | None) -> dict[str, RouteSpec]:
+    """From every DIMM to every other; the simulator knows which ports or wires they share."""
+    if link is None:
+        return {}
+    return {
+        link_name(start, end): RouteSpec(
+            link.port_gb_s, link.latency_us, (dimms.names[start],), (dimms.names[end],)
+        )
+        for start in range(dimms.count)
+        for end in range(dimms.count)
+        if start != end
+    }
+
+
+def link_name(start: int, end: int) -> str:
+    """dimm-link0-1"""
+    return f"{DIMM_LINK}{start}-{end}"
+
+
+def _one_of(field: str, value: str, known: Iterable[str]) -> None:
+    if value not in known:
+        raise BadReference(field, f"expected one of {', '.join(known)}, not {value!r}")

@@ -1,0 +1,94 @@
+"""A simulated machine that computes: plans are executed in virtual time by the simulator, and every
+expert's arithmetic is done here, as the device that the plan gives it to would do it.
+
+So a model can be run on a machine that does not exist, three compute domains for example: tokens
+are real, durations are those of the description."""
+
+from __future__ import annotations
+
+import torch
+
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.report import LayerReport, StepReport
+from moesaic.core.routing import LayerRouting
+from moesaic.core.view import View
+from moesaic.hardware.dimms import NdpDevice
+from moesaic.kernels.grouping import group_by_expert
+from moesaic.kernels.near_data import NearDataArithmetic
+from moesaic.kernels.reference import ReferenceKernel
+from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.machines.real.real_machine import ForwardPass, RealMachine
+from moesaic.machines.real.routing_adapter import RoutingAdapter
+from moesaic.machines.sim import SimMachine
+from moesaic.machines.sim.machine import SIMULATED
+
+
+class VirtualMachine(RealMachine):
+    """`clock` is the simulated machine; its model must be the network's. Experts that a unit of a
+    DIMM computes get the unit's arithmetic, all others the reference kernel's."""
+
+    capabilities = SIMULATED
+
+    def __init__(
+        self, store: ExpertStore, adapter: RoutingAdapter, dtype: torch.dtype, sim: SimMachine
+    ) -> None:
+        assert isinstance(store.kernel, ReferenceKernel), "load the experts with kernel='reference'"
+        super().__init__(store, adapter, dtype, sim.memory, sim.timeline)
+        self.sim, self._kernel = sim, store.kernel
+        machine = sim.physics.machine
+        self._units = {n for n, d in machine.flat.devices.items() if isinstance(d, NdpDevice)}
+        self._near_data = NearDataArithmetic(store.kernel) if self._units else None
+        self.computed: dict[str, int] = {}  # device -> experts so far
+
+    def begin(self, work: ForwardPass) -> None:
+        super().begin(work)
+        self.sim.begin(work.step, lambda layer: self._routing)
+
+    def route(self, layer: int) -> LayerRouting:
+        self._routing = super().route(layer)
+        return self.sim.route(layer)
+
+    def view(self, layer: int) -> View:
+        return self.sim.view(layer)
+
+    def start(self, plan: LayerPlan) -> None:
+        assert not plan.parts, "parts of an expert are not computed here"
+        self.sim.start(plan)
+        self._total = self._compute(plan)
+
+    def offer(self, background: tuple[Move, ...]) -> None:
+        self.sim.offer(background)
+
+    def wait(self) -> LayerReport:
+        report = self.sim.wait()
+        self._reports.append(report)
+        return report
+
+    def finish(self) -> StepReport:
+        super().finish()
+        return self.sim.finish()
+
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
+        return self.sim.probe(device, tokens, experts, placement)
+
+    def probe_transfer(self, link: str | None = None) -> int:
+        return self.sim.probe_transfer(link)
+
+    @property
+    def bytes_moved(self) -> int:
+        return self.sim.bytes_moved
+
+    def _compute(self, plan: LayerPlan) -> torch.Tensor:
+        """The weighted sum of all experts, added in fp32 in the order of the queues."""
+        routed, choice = self._routed, self._routed.choice
+        hidden = routed.hidden
+        total = torch.zeros(hidden.shape)
+        groups = group_by_expert(choice.experts, choice.weights)
+        for device, queue in plan.queues.items():
+            near = self._near_data if device in self._units else None
+            compute = self._kernel.compute if near is None else near.compute
+            for expert in queue:
+                group, block = groups[expert], self.store.block(plan.layer, expert)
+                compute(block, hidden, group.tokens, group.weights, total)
+            self.computed[device] = self.computed.get(device, 0) + len(queue)
+        return total.to(hidden.dtype)

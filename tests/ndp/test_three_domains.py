@@ -1,0 +1,150 @@
+"""Does a model say the same on a virtual machine of GPU, CPU and DIMMs that compute, in the units'
+arithmetic, while experts move between layouts; and is its time the simulator's?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import stock
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.legality import check
+from moesaic.core.report import LayerReport
+from moesaic.core.routing import ExpertId, LayerRouting
+from moesaic.core.view import View
+from moesaic.engine.assemble import load_store, on_store
+from moesaic.engine.memory.capacity import Capacity
+from moesaic.engine.runner import Runner
+from moesaic.engine.virtual import virtual_runner
+from moesaic.hardware.machine_reader import load_machine
+from moesaic.machines.virtual.virtual_machine import VirtualMachine
+from moesaic.models.bundled_model import default_model
+from moesaic.models.open_model import load_decoder, open_model
+from moesaic.models.tokenizer import Tokenizer
+from moesaic.policies.policy_set import PolicySet
+from real_runs import PROMPT, Loaded, say, settings, truth
+
+SLOTS = 12
+
+
+class AllDomains:
+    """A brain that uses everything: what is in GPU memory there, what lies in a DIMM in its unit,
+    the rest on the CPU; and moves two experts of the next layer to another layout each time."""
+
+    def __init__(self, experts: int, layers: int) -> None:
+        self.schedule = None
+        self.moved = 0
+        self._experts, self._layers = experts, layers
+        self._rng = np.random.default_rng(5)
+
+    def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
+        self._view, self._layer = view, routing.layer
+        queues: dict[str, tuple[int, ...]] = {}
+        loads = routing.loads(self._experts)
+        for expert in np.flatnonzero(loads).tolist():
+            where = np.flatnonzero(view.located[:, routing.layer, expert]).tolist()
+            device = "gpu" if where[0] == 0 else "cpu" if where[0] == 1 else f"ndp{where[0] - 2}"
+            queues[device] = (*queues.get(device, ()), expert)
+        plan = LayerPlan(routing.layer, queues)
+        check(plan, loads, view)
+        return plan
+
+    def look_ahead(self) -> tuple[Move, ...]:
+        layer, moves = (self._layer + 1) % self._layers, []
+        flying = {(f.layer, f.expert) for f in self._view.in_flight}
+        for expert in self._rng.choice(self._experts, size=2, replace=False).tolist():
+            (source,) = np.flatnonzero(self._view.located[1:, layer, expert]) + 1
+            destination = int(self._rng.integers(1, 18))
+            if destination != source and (layer, expert) not in flying:
+                move = Move(layer, expert, None, True, int(source), destination, leaves=True)
+                moves.append(move)
+        self.moved += len(moves)
+        return tuple(moves)
+
+    def learn(self, routing: LayerRouting, report: LayerReport) -> None:
+        assert report.end_ns > report.start_ns
+
+
+def on_three_domains(model: Loaded) -> tuple[Runner, AllDomains]:
+    """Every other expert localized, over all DIMMs in turn."""
+    spec = model.spec
+    dimms = {
+        ExpertId(layer, expert): f"whole@dimm{(layer + expert) % 16}"
+        for layer in range(spec.num_moe_layers)
+        for expert in range(0, spec.num_experts, 2)
+    }
+    runner = virtual_runner(
+        model.decoder,
+        model.store,
+        load_machine("trimoe-paper"),
+        PolicySet(),
+        Capacity(SLOTS, 1, 256),
+        dimms,
+    )
+    brain = AllDomains(spec.num_experts, spec.num_moe_layers)
+    runner.brain = brain  # type: ignore[assignment]
+    return runner, brain
+
+
+def plainly(model: Loaded) -> Runner:
+    how = settings("best-split", "two-speed", "impact", accelerator="none")
+    return on_store(model.decoder, model.store, how, Capacity(0, 1, 256))
+
+
+def with_reference(folder: Path) -> Loaded:
+    model = open_model(folder)
+    decoder = load_decoder(model, "bf16")
+    return Loaded(decoder, load_store(decoder, model.experts, "bf16", kernel_name="reference"))
+
+
+def test_the_bundled_model_says_the_same_on_three_domains() -> None:
+    folder = default_model()
+    model = with_reference(folder)
+    prompt = Tokenizer.open(folder).encode("The capital of")
+    plain = say(plainly(model), prompt, 24)
+    runner, brain = on_three_domains(model)
+    said = say(runner, prompt, 24)
+    assert said.text == plain.text
+    machine = runner.machine
+    assert isinstance(machine, VirtualMachine)
+    units = sum(count for device, count in machine.computed.items() if device.startswith("ndp"))
+    assert min(units, machine.computed["gpu"], machine.computed["cpu"]) > 20
+    assert len([d for d in machine.computed if d.startswith("ndp")]) > 8, "many DIMMs took part"
+    assert machine.bytes_moved > 0
+    assert brain.moved > 50
+    located = machine.sim.memory.located[1:].sum(axis=0)
+    assert ((located == 1) | (located == 2)).all(), "one host layout each, but for what is leaving"
+
+
+def test_its_time_is_virtual_and_repeats() -> None:
+    model = with_reference(default_model())
+    reports = []
+    for _ in range(2):
+        runner, _ = on_three_domains(model)
+        say(runner, [5, 6, 7, 8], 3)
+        reports.append(runner.report)
+    assert reports[0] == reports[1]
+    assert reports[0] is not None
+    machine = runner.machine
+    assert isinstance(machine, VirtualMachine)
+    assert reports[0].end_ns == machine.sim.clock.now
+
+
+@pytest.mark.parametrize("name", ["qwen3-moe", "glm-4.5", "mixtral", "olmoe"])
+def test_three_domains_are_no_further_from_fp32_than_bf16_is(name: str) -> None:
+    """FP16 in the units is finer than the bf16 of everything else, so using them must not add to
+    the error that the plain run has against the stock model in fp32; 5 % for chance."""
+    model, exact = with_reference(stock.saved(name).folder), truth(name).logits[: len(PROMPT)]
+    runner, _ = on_three_domains(model)
+    plain, said = say(plainly(model), steps=0).logits, say(runner, steps=0).logits
+    assert _rms(said - exact) < 1.05 * _rms(plain - exact)
+    machine = runner.machine
+    assert isinstance(machine, VirtualMachine)
+    assert any(device.startswith("ndp") for device in machine.computed)
+
+
+def _rms(error: torch.Tensor) -> float:
+    return float(error.float().pow(2).mean().sqrt())
