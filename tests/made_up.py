@@ -226,9 +226,12 @@ def make_brain(
     promote: bool = True,
     future: Future | None = None,
     checked: bool = True,
+    gate: str = "full",
 ) -> Brain:
     pooled = policy(cache, pool="per-layer" if per_layer else "global")
-    policies = PolicySet.of(schedule=schedule, cache=pooled, prefetch=prefetch, promote=promote)
+    policies = PolicySet.of(
+        schedule=schedule, cache=pooled, prefetch=prefetch, promote=promote, gate=gate
+    )
     shape = Shape(model.num_moe_layers, model.num_experts, model.top_k)
     return Composition(policies, shape, slots, checked).brain(belief, future)
 

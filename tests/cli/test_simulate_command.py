@@ -11,9 +11,9 @@ import matplotlib
 import pytest
 from command import SMALL, run, run_json
 
+from moesaic.cli.shared.in_time import in_time
 from moesaic.cli.shared.simulation_options import CACHE_RATIO, MACHINE
 from moesaic.cli.study.simulate_recording import RecordedStep, Recording
-from moesaic.cli.study.simulate_summary import in_time
 from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.systems import SYSTEMS
 

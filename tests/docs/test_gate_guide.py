@@ -40,10 +40,17 @@ def guide(monkeypatch: pytest.MonkeyPatch) -> None:
         exec(line, package)
 
 
-def simulated_s(gate: str) -> float:
+def simulated_s(gate: str, ratio: float | None = None) -> float:
     model, machine = load_model("olmoe-1b-7b"), load_machine("a6000-xeon5220r")
-    policies = PolicySet.of(gate=gate)
-    settings = Settings(model, machine, policies=policies, tokens=16, warmup=4, checked=True)
+    settings = Settings(
+        model,
+        machine,
+        policies=PolicySet.of(gate=gate),
+        tokens=16,
+        warmup=4,
+        fallback_ratio=ratio,
+        checked=True,
+    )
     return simulate(settings, choose_workload(None, settings).source).elapsed_s
 
 
@@ -70,6 +77,8 @@ def test_a_second_look_lies_between_half_and_all() -> None:
     assert text != half[0]
 
 
-def test_the_simulator_refuses_a_second_look() -> None:
+def test_the_simulator_looks_twice_at_as_many_tokens_as_it_is_asked_to() -> None:
+    times = [simulated_s("second-look", ratio) for ratio in (0.0, 0.5, 1.0)]
+    assert times == sorted(times)
     with pytest.raises(ImpossibleSetting, match="'second-look' runs tokens again"):
         simulated_s("second-look")

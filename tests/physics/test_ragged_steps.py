@@ -137,6 +137,7 @@ def test_a_step_may_be_run_again_with_more_experts() -> None:
     assert [routing.counts is None for routing in seen[::3]] == [False, True] * 2
 
 
-def test_a_gate_that_runs_tokens_again_is_refused() -> None:
+def test_a_gate_that_asks_how_sure_the_model_was_needs_a_trace_that_knows() -> None:
+    settings = Settings(WIDE, MACHINE, policies=PolicySet.of(gate="unsure"))
     with pytest.raises(ImpossibleSetting, match="gate 'unsure' runs tokens again"):
-        Settings(WIDE, MACHINE, policies=PolicySet.of(gate="unsure"))
+        simulate(settings, some_trace())

@@ -14,11 +14,13 @@ from moesaic.policies.brain import forecasts, lookahead, slots
 from moesaic.policies.brain.decide import fill_routing, fill_view
 from moesaic.policies.brain.python_policies import forecast_from
 from moesaic.policies.brain.state import Sizes, State
+from moesaic.policies.prefetch.base import NEXT_LAYER
 from moesaic.policies.schedule.base import Work
 
 
 def state_of(layers: int, experts: int, lookahead: int = 0, cost_tokens: int = 1) -> State:
     state = State(Sizes(layers, experts, lookahead, 0, 64, cost_tokens))
+    state.words[at.PREFETCH_RULE] = NEXT_LAYER  # a policy that predicts
     state.of(at.TRUST)[:] = 1.0
     state.of(at.HISTORY_SHAPES)[..., 0] = -1
     state.of(at.PENDING_SHAPES)[..., 0] = -1

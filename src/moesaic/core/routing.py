@@ -24,12 +24,15 @@ class Forecast:
 
     `ranked[t, r]` is the expert at rank r for token t, `scores` its probability; ranks may go
     beyond top-k. (`step`, `layer`) is what it is about; passes are counted as
-    `LayerRouting.step`, and it may be another one than the one that made the forecast."""
+    `LayerRouting.step`, and it may be another one than the one that made the forecast. A token
+    about which nothing is known has a row of `UNUSED`. `trust` is the share of right ones among
+    such forecasts as their maker has counted it; None: the brain judges them itself."""
 
     layer: int
     ranked: NDArray[np.int64]  # [tokens, ranks]
     scores: NDArray[np.float32]  # [tokens, ranks]
     step: int | None = None  # None: the pass of the routing it came with
+    trust: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,6 +143,7 @@ def _on_machine(
         ContiguousCache(spec, capacity.sequences, capacity.length, decoder.dtype),
         {phase: composition.schedule_for(phase) for phase in PHASES},
         composition.gate(),
+        composition.policies.gate.name,
     )
 
 

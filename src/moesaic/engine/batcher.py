@@ -114,10 +114,7 @@ class Batcher:
         inputs = [_input(request, count) for request, count in scheduled]
         self._announce(scheduled)
         logits = self._runner.step(inputs)
-        prompts = (
-            count for request, count in scheduled if request.prefilling and not request.attempt
-        )
-        self.counter.add_step(sum(prompts))
+        self.counter.add_step(inputs)
         for request, count in scheduled:
             request.computed_tokens += count
         ready = [row for row, (request, _) in enumerate(scheduled) if not request.pending_tokens]

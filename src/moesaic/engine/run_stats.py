@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moesaic.core.units import NS_PER_S, NS_PER_US
-from moesaic.engine.runner import Runner
+from moesaic.engine.gate_stats import NO_GATE, GateCounter, GateStats
+from moesaic.engine.runner import Runner, SequenceInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class RunStats:
     overhead_us: float | None  # per routed layer of a decode step: all but the network and the
     # experts; None: there was no decode step
     rerun_tokens: int = 0  # rejected by the gate and run again
+    gate: GateStats = NO_GATE
 
 
 class StatsCounter:
@@ -34,11 +37,13 @@ class StatsCounter:
         self._step_ns = self._overhead_ns = self._decode_layers = 0
         self._hits = self._active = self._rerun_tokens = 0
         self._bytes_before = runner.bytes_moved
+        self._gate = GateCounter(runner.gate_name)
 
-    def add_step(self, prompt_tokens: int) -> None:
-        """The one just done; `prompt_tokens` of its tokens belong to prompts."""
+    def add_step(self, inputs: Sequence[SequenceInput]) -> None:
+        """The one just done."""
         report, times = self._runner.report, self._runner.machine.times
         assert report is not None, "a step has been done"
+        prompt_tokens = self._gate.add_inputs(inputs, times.step_ns)
         self._steps += 1
         self._step_ns += times.step_ns
         self._prompt_tokens += prompt_tokens
@@ -68,4 +73,5 @@ class StatsCounter:
             bytes_moved=self._runner.bytes_moved - self._bytes_before,
             overhead_us=overhead_us / self._decode_layers if self._decode_layers else None,
             rerun_tokens=self._rerun_tokens,
+            gate=self._gate.stats(self._runner.prefetch_accuracy),
         )

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from moesaic.core.body import Body
+from moesaic.core.body import Body, Decider
 from moesaic.core.confidence import Confidence
 from moesaic.core.report import StepReport
+from moesaic.core.routing import cut
 from moesaic.core.step import Step
-from moesaic.engine.gating import expert_counts, rejected
+from moesaic.engine.gating import confidence_of, expert_counts, rejected
 from moesaic.machines.real.real_machine import ForwardPass, RealMachine, Replay
 from moesaic.models.decoder import Decoder, ForwardGenerator
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.token_batch import Segment
 from moesaic.policies.brain import Brain
+from moesaic.policies.fallback_prefetch import FallbackPrefetch
+from moesaic.policies.gate import FULL
 from moesaic.policies.gate.base import Gate, GateStep
 from moesaic.policies.gate.full import Full
 from moesaic.policies.schedule.base import Schedule
@@ -50,11 +53,15 @@ class Runner:
         cache: ContiguousCache,
         schedules: dict[str, Schedule],
         gate: Gate | None = None,
+        gate_name: str = FULL,
     ) -> None:
         self.decoder, self.machine, self.brain, self.cache = decoder, machine, brain, cache
         self.body: Body[ForwardPass] = machine  # or a wrapper that records it
         self._schedules = schedules  # by phase
         self.gate = Full(decoder.architecture.spec.top_k) if gate is None else gate
+        self.gate_name = gate_name
+        self.fallback: FallbackPrefetch | None = None  # made when the gate first needs it
+        self._last_rows: dict[int, int] = {}  # by slot, the row of its last token in the last step
         self._counts: NDArray[np.int64] | None = None  # experts per token of the last step
         self.report: StepReport | None = None  # of the last step
 
@@ -67,8 +74,9 @@ class Runner:
         lengths = [self.cache.length(sequence.slot) for sequence in inputs]
         try:
             with torch.inference_mode():
-                work = ForwardPass(described, self._forward(inputs, self._counts), replay)
-                self.report = self.body.step(work, self.brain)
+                generator = self._forward(inputs, self._counts)
+                work = ForwardPass(described, generator, self._gated(replay))
+                self.report = self.body.step(work, self._decider(inputs))
             return self.machine.output
         except BaseException:
             for sequence, length in zip(inputs, lengths, strict=True):
@@ -88,15 +96,44 @@ class Runner:
         gate; `confidence` is of all. Those tokens are removed from the KV cache."""
         if not self.gate.reruns or self._counts is None:
             return []
-        last = self._counts[np.cumsum([len(sequence.tokens) for sequence in inputs]) - 1]
-        asked = [i for i in which if last[i] < self.gate.top_k]  # with all experts it stands
+        asked = self._little(inputs, which)
         step = _gate_step(inputs).sequences(asked)
         judged = rejected(self.gate, step, confidence.rows(asked))
-        again = [i for i, rejects in zip(asked, judged, strict=True) if rejects]
-        for number in again:
+        return self._evict(inputs, [i for i, no in zip(asked, judged, strict=True) if no])
+
+    def take_back(self, inputs: Sequence[SequenceInput], which: list[int]) -> list[int]:
+        """The same without asking the gate, for measurements: those of `which` whose last token
+        used fewer than top-k run it again."""
+        return self._evict(inputs, self._little(inputs, which))
+
+    def _little(self, inputs: Sequence[SequenceInput], which: list[int]) -> list[int]:
+        """With all experts a token stands."""
+        if self._counts is None:
+            return []
+        last = self._counts[np.cumsum([len(sequence.tokens) for sequence in inputs]) - 1]
+        return [i for i in which if last[i] < self.gate.top_k]
+
+    def _evict(self, inputs: Sequence[SequenceInput], which: list[int]) -> list[int]:
+        for number in which:
             slot = inputs[number].slot
             self.cache.truncate(slot, self.cache.length(slot) - 1)
-        return again
+        return which
+
+    def settled_step(self, sequence: SequenceInput) -> torch.Tensor:
+        """One decoded token of one sequence, run again until the gate accepts it: its logits,
+        [1, vocabulary]."""
+        while True:
+            logits = self.step([sequence])
+            if not self.gate.reruns:
+                return logits
+            if not self.roll_back([sequence], [0], confidence_of(logits)):
+                return logits
+            sequence = replace(sequence, attempt=sequence.attempt + 1)
+
+    @property
+    def prefetch_accuracy(self) -> float | None:
+        """Of what is prefetched for tokens that run again; None: nothing has been."""
+        return None if self.fallback is None else self.fallback.accuracy
 
     @property
     def bytes_moved(self) -> int:
@@ -109,6 +146,29 @@ class Runner:
 
     def close(self) -> None:
         self.machine.close()
+
+    def _decider(self, inputs: Sequence[SequenceInput]) -> Decider:
+        """The brain, where nothing runs again or nothing moves."""
+        if not self.gate.reruns or not self.machine.residency.slots:
+            return self.brain
+        if self.fallback is None:
+            self.fallback = FallbackPrefetch(self.brain, self.gate)
+        before, rows = self._last_rows, []
+        self._last_rows = {}
+        for sequence in inputs:
+            rows += [-1] * len(sequence.tokens)
+            if sequence.attempt:
+                rows[-1] = before.get(sequence.slot, -1)
+            self._last_rows[sequence.slot] = len(rows) - 1
+        self.fallback.begin(rows)
+        return self.fallback
+
+    def _gated(self, replay: Replay | None) -> Replay | None:
+        """A replayed routing has as many experts per token as the gate allows."""
+        counts = self._counts
+        if replay is None or counts is None:
+            return replay
+        return lambda layer: cut(replay(layer), counts)
 
     def _forward(
         self, inputs: Sequence[SequenceInput], counts: NDArray[np.int64] | None

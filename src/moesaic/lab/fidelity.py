@@ -114,7 +114,8 @@ def _compare(
     counts = popularity(source, settings.profile_tokens)
     runner = on_store(decoder, store, engine, Capacity(settings.slots, 1, length), counts)
     try:
-        measured = replay_steps(runner, workload(settings, source), settings.warmup_steps)
+        replayed = (each.routed for each in workload(settings, source))
+        measured = replay_steps(runner, replayed, settings.warmup_steps)
     finally:
         runner.close()
     return Comparison(

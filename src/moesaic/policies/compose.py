@@ -19,12 +19,13 @@ from moesaic.policies.brain import Brain
 from moesaic.policies.cache import caches
 from moesaic.policies.future import Future
 from moesaic.policies.gate import gates
-from moesaic.policies.gate.base import Gate
+from moesaic.policies.gate.base import MAX_DISTANCE, Gate
 from moesaic.policies.layout import layouts
 from moesaic.policies.layout.base import Layout
 from moesaic.policies.placement import initial_placement
 from moesaic.policies.policy_set import AUTO_FILL, PolicySet
 from moesaic.policies.prefetch import prefetches
+from moesaic.policies.prefetch.base import NOTHING, Prefetch
 from moesaic.policies.schedule import schedules
 from moesaic.policies.schedule.base import Schedule
 from moesaic.policies.shape import Shape
@@ -78,7 +79,9 @@ class Composition:
     def looks_ahead(self) -> bool:
         """Whether anything is moved in idle link time."""
         adapts = layouts.load(self.policies.layout.name).adapts
-        return adapts or (not self._fixed and (self.policies.promote or self.lookahead > 0))
+        return adapts or (
+            not self._fixed and (self.policies.promote or self.prefetch().lookahead > 0)
+        )
 
     @property
     def _fixed(self) -> bool:
@@ -89,6 +92,14 @@ class Composition:
 
     def gate(self) -> Gate:
         return self.policies.gate.create(gates, self.shape.top_k)
+
+    def prefetch(self) -> Prefetch:
+        """Where tokens may run again, what they wanted is prefetched under any policy: a policy
+        that moves nothing by itself is then given as many layers of forecasts as it may get."""
+        policy = self.policies.prefetch.create(prefetches)
+        if policy.rule == NOTHING and self.slots and not self._fixed and self.gate().reruns:
+            policy.lookahead = MAX_DISTANCE
+        return policy
 
     def layout(self) -> Layout:
         return self.policies.layout.create(layouts, self.shape.layers, self.shape.experts)
@@ -111,7 +122,7 @@ class Composition:
             belief=belief,
             schedule=self.schedule_for("decode"),
             cache=cache,
-            prefetch=policies.prefetch.create(prefetches),
+            prefetch=self.prefetch(),
             slots=self.slots,
             per_layer=policies.per_layer,
             admits_always=policies.admits_always,

@@ -6,6 +6,7 @@ from moesaic.core.capabilities import Capabilities
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.policies.cache import caches
 from moesaic.policies.gate import gates
+from moesaic.policies.gate.base import Gate
 from moesaic.policies.layout import STRIPED
 from moesaic.policies.policy_choice import PolicyChoice
 from moesaic.policies.policy_set import PHASES, PolicySet
@@ -52,13 +53,9 @@ def check_real(policies: PolicySet, able: Capabilities) -> None:
         )
 
 
-def check_simulated(policies: PolicySet) -> None:
-    """A simulated run plays every token of a trace once."""
-    if gates.load(policies.gate.name).reruns:
-        raise ImpossibleSetting(
-            f"gate {policies.gate.name!r} runs tokens again where the model is not sure, which a "
-            "simulated run does not do yet: use it with `moesaic run`, or another gate here"
-        )
+def check_gate(policies: PolicySet, top_k: int) -> Gate:
+    """Refuse a gate that a model with so many experts per token cannot have."""
+    return policies.gate.create(gates, top_k)
 
 
 def lookahead(policies: PolicySet) -> int:

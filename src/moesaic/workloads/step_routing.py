@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,6 +66,16 @@ class StepRouting:
         experts, weights = cut_columns(self.experts, self.weights, fewer)
         return replace(self, experts=experts, weights=weights, counts=fewer)
 
+    def whole(self) -> StepRouting:
+        """The step if every token used all of top-k, as its router ranked them."""
+        if self.counts is None:
+            return self
+        k = self.experts.shape[2]
+        unused = np.arange(k) >= self.counts[:, None]
+        weights = np.where(unused, self.scores[..., :k], self.weights)
+        experts = np.ascontiguousarray(self.ranked[..., :k])
+        return replace(self, experts=experts, weights=weights, counts=None)
+
     def _forecasts(self, layer: int) -> tuple[Forecast, ...]:
         ranked, scores = self.forecast_ranked, self.forecast_scores
         assert ranked is not None
@@ -97,6 +108,41 @@ class StepRouting:
         if block.counts is None or (block.counts == k).all():
             return whole
         return whole.cut(block.counts.astype(np.int64))
+
+
+def join_rows(rows: Sequence[tuple[StepRouting, int]]) -> StepRouting:
+    """One step of tokens that come from several decode steps; each is a sequence of its own, and
+    uses all of top-k."""
+    first = rows[0][0]
+    if len(rows) == first.tokens and all(
+        step is first and row == number for number, (step, row) in enumerate(rows)
+    ):
+        return first
+
+    def joined(name: str, axis: int) -> Any:
+        parts = [getattr(step, name) for step, _ in rows]
+        if any(part is None for part in parts):
+            return None
+        return np.stack(
+            [part.take(row, axis) for part, (_, row) in zip(parts, rows, strict=True)], axis
+        )
+
+    confidences = [step.confidence for step, _ in rows]
+    known = [c.rows([row]) for c, (_, row) in zip(confidences, rows, strict=True) if c is not None]
+    confidence = None
+    if len(known) == len(rows):
+        confidence = Confidence(*(np.concatenate(column) for column in zip(*known, strict=True)))
+    return StepRouting(
+        Step(tuple(step.step.sequences[row] for step, row in rows)),
+        len(rows),
+        joined("experts", 1),
+        joined("weights", 1),
+        joined("ranked", 1),
+        joined("scores", 1),
+        joined("forecast_ranked", 2),
+        joined("forecast_scores", 2),
+        confidence=confidence,
+    )
 
 
 def _confidence(block: RoutingBlock) -> Confidence | None:

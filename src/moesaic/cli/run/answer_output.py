@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moesaic.cli.study.simulate_summary import in_time
+from moesaic.cli.shared.gate_lines import gate_lines
+from moesaic.cli.shared.in_time import in_time
 from moesaic.core.units import GB, NS_PER_S, NS_PER_US
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def cost_lines(stats: RunStats) -> Iterator[tuple[str, str]]:
     if stats.overhead_us is not None:
         own = in_time(stats.overhead_us * NS_PER_US / NS_PER_S)
         yield "overhead", f"{own} per layer are the engine's own"
+    yield from gate_lines(asdict(stats.gate))
 
 
 def print_lines(*several: Iterator[tuple[str, str]]) -> None:

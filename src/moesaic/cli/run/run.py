@@ -98,11 +98,14 @@ def _print_json(prepared: Prepared, completion: Completion, stats: RunStats, com
     memory = describe(prepared.plan, prepared.settings)
     settings = {name: memory.pop(name) for name in _SETTINGS}
     settings["cache_ratio"] = prepared.plan.cache_ratio
+    counted = asdict(stats)
+    gate = counted.pop("gate")
     print_json(
         {
             "model": memory.pop("model"),
             **answer_fields(completion),
-            "stats": asdict(stats),
+            "stats": counted,
+            "gate": gate,
             "settings": settings,
             "memory": memory,
             "command": command,

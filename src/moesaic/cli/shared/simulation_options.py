@@ -82,6 +82,14 @@ workload_options = stack(
     click.option("--seed", type=int, help="Of the synthetic routing.  [0]"),
 )
 
+fallback_ratio_option = click.option(
+    "--fallback-ratio",
+    type=float,
+    metavar="SHARE",
+    help="Of a gate like big-little: the share of tokens to run again, whatever the model's "
+    "confidence.  [by confidence]",
+)
+
 setup_options = stack(
     click.option(
         "--expert-dtype",
@@ -101,6 +109,14 @@ setup_options = stack(
         help="Make the planner's costs wrong: cpu=2 takes the CPU for half as fast as it is, "
         "pcie=0.5 the link for twice as fast.",
     ),
+    fallback_ratio_option,
+    click.option(
+        "--prefetch-accuracy",
+        type=float,
+        metavar="SHARE",
+        help="How much of what a rejected pass wanted its tokens use when they run again: a trace "
+        "has one routing for both.  [0.8]",
+    ),
     click.option("--check", is_flag=True, help="Check every plan while running."),
 )
 
@@ -110,7 +126,7 @@ policy_options = policy_choices()
 _FIELDS = {"check": "checked"}
 _PLAIN = (
     "phase", "cache_ratio", "tokens", "batch", "context", "prompts", "warmup", "seed",
-    "expert_dtype", "dense_dtype", "belief", "check",
+    "expert_dtype", "dense_dtype", "belief", "fallback_ratio", "prefetch_accuracy", "check",
 )  # fmt: skip
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from moesaic.cli.shared.in_time import in_time
 from moesaic.cli.shared.pictures import FAINT, GRID, INK, new_figure, plain, save
 from moesaic.cli.shared.timeline_info import TimelineInfo, timeline_info
 from moesaic.cli.study.simulate_recording import RecordedStep, Recording
-from moesaic.cli.study.simulate_summary import in_time
 from moesaic.core.report import Span
 from moesaic.core.units import NS_PER_MS, NS_PER_US
 from moesaic.lab.simulate.result import Result

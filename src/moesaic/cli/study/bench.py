@@ -10,8 +10,17 @@ import click
 from moesaic.cli.shared.busy import warn_if_busy
 from moesaic.cli.shared.engine_options import SYSTEM, engine_settings, one_text_options
 from moesaic.cli.shared.option_stack import one_of
-from moesaic.cli.shared.simulation_options import command_line, json_option, names, ratios
+from moesaic.cli.shared.policy_options import policy_list
+from moesaic.cli.shared.simulation_options import (
+    command_line,
+    fallback_ratio_option,
+    json_option,
+    names,
+    ratios,
+)
 from moesaic.core.errors import ImpossibleSetting, MissingExtra
+from moesaic.policies.gate import FULL, gates
+from moesaic.policies.policy_choice import PolicyChoice
 from moesaic.policies.systems import SYSTEMS
 
 if TYPE_CHECKING:
@@ -57,6 +66,8 @@ if TYPE_CHECKING:
 )
 @click.option("--systems", help=f"Several at once, a comma list of {one_of(SYSTEMS)}.")
 @click.option("--cache-ratios", help="Several at once, a comma list of shares.")
+@click.option("--gates", help="Several at once, a comma list of gates.")
+@fallback_ratio_option
 @one_text_options
 @click.option("--timeline", metavar="FILE", help="Draw one decode step: .png, .svg or .pdf")
 @click.option("--perfetto", metavar="FILE", help="Write decode steps as .json for ui.perfetto.dev")
@@ -77,15 +88,17 @@ def bench(context: click.Context, /, model: str | None, as_json: bool, **asked: 
     from moesaic.cli.shared.output import print_json
     from moesaic.cli.study.bench_runs import run_with_progress
     from moesaic.cli.study.bench_tables import described, print_bench
-    from moesaic.lab.bench.bench_configs import plan_configs
+    from moesaic.lab.bench.bench_configs import check_fallbacks, plan_configs
     from moesaic.lab.bench.replayed_routing import OWN, SYNTHETIC, choose_routing
 
     configs = plan_configs(found.spec, settings, cases)
+    ratio = asked["fallback_ratio"]
     trace = asked["trace"] or (SYNTHETIC if asked["synthetic"] else OWN)
     routing = choose_routing(trace, found.spec, cases, asked["repetitions"])
     click.echo(f"routing: {routing.words}", err=True)
+    check_fallbacks(configs, routing, ratio)
     warn_if_busy()
-    done = run_with_progress(found, configs, cases, routing, asked["repetitions"], recorded)
+    done = run_with_progress(found, configs, cases, routing, asked["repetitions"], recorded, ratio)
     result = described(done, routing.words, command_line(context))
     if as_json:
         print_json(result)
@@ -120,7 +133,8 @@ def _counts(option: str, commas: str) -> list[int]:
 
 def _grid(asked: dict[str, Any]) -> list[tuple[str, EngineSettings]]:
     """Every system at every cache ratio, by name."""
-    for one, several in (("system", "systems"), ("cache_ratio", "cache_ratios")):
+    lists = (("system", "systems"), ("cache_ratio", "cache_ratios"), ("gate", "gates"))
+    for one, several in lists:
         if asked[one] is not None and asked[several] is not None:
             first, second = (f"--{name.replace('_', '-')}" for name in (one, several))
             raise ImpossibleSetting(f"both {first} and {second} were given: give one of them")
@@ -128,10 +142,17 @@ def _grid(asked: dict[str, Any]) -> list[tuple[str, EngineSettings]]:
     shares: list[float | None] = [asked["cache_ratio"]]
     if asked["cache_ratios"] is not None:
         shares = list(ratios("--cache-ratios", asked["cache_ratios"]))
+    gated: list[PolicyChoice | None] = list(policy_list("--gates", gates, asked["gates"]))
     return [
-        (system, engine_settings({**asked, "system": system, "cache_ratio": share}))
+        (
+            system if gate is None or gate.name == FULL else f"{system} + {gate}",
+            engine_settings(
+                {**asked, "system": system, "cache_ratio": share, "gate": gate or asked["gate"]}
+            ),
+        )
         for share in shares
         for system in systems
+        for gate in gated or [None]
     ]
 
 

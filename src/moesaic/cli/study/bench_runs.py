@@ -37,6 +37,7 @@ def run_with_progress(
     routing: BenchRouting,
     repetitions: int,
     recorded: bool,
+    fallback_ratio: float | None = None,
 ) -> Done:
     """Configurations differ in policies and slots only: threads, dtypes and link are the same."""
     from moesaic.lab.bench.bench_model import load_bench_model
@@ -55,6 +56,10 @@ def run_with_progress(
     piece = settings.max_step_tokens
     total = repetitions * sum(case.steps(piece) for case in cases) * len(configs)
     with progress("measuring", total, quiet) as advance:
-        rows = list(run_bench(loaded, configs, cases, routing, repetitions, advance, recorder))
+        rows = list(
+            run_bench(
+                loaded, configs, cases, routing, repetitions, advance, recorder, fallback_ratio
+            )
+        )
     rates = before.or_better(measure_rates(settings, plan.dtype))
     return Done(model, loaded, rates, rows, recorder)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from moesaic.cli.study.comparison import ComparisonCell, Configuration
 
 _BASELINE = "ktransformers"
-_LISTS = {"schedules": "schedule", "caches": "cache", "prefetches": "prefetch"}
+_LISTS = {"schedules": "schedule", "caches": "cache", "prefetches": "prefetch", "gates": "gate"}
 
 
 def _list_option(plural: str, more: str = "") -> Callable[[F], F]:
@@ -48,6 +48,7 @@ def _list_option(plural: str, more: str = "") -> Callable[[F], F]:
 @_list_option("schedules", "; combined with --caches and --prefetches")
 @_list_option("caches")
 @_list_option("prefetches")
+@_list_option("gates", "; with systems and with combinations")
 @promote_option
 @moved_options
 @click.option("--baseline", help="What speedups are relative to.  [ktransformers, or the first]")
@@ -87,7 +88,7 @@ def _entries(asked: dict[str, Any]) -> list[Configuration]:
         for plural, kind in _LISTS.items()
     ]
     systems = names("--systems", asked["systems"])
-    if not systems and not any(lists):
+    if not systems and not any(lists[:-1]):
         systems = list(SYSTEMS)
     return configurations(systems, *lists)
 
@@ -112,7 +113,7 @@ def _run(asked: dict[str, Any], entries: list[Configuration]) -> list[Comparison
     if jobs < 1:
         raise ImpossibleSetting(f"--jobs is {jobs}; it must be at least 1")
     cells = plan_grid(
-        lambda options: build_settings({**asked, **options}),
+        lambda options: build_settings(_of_gate({**asked, **options})),
         entries,
         names("--machines", asked["machines"]),
         ratios("--cache-ratios", asked["cache_ratios"]),
@@ -123,6 +124,15 @@ def _run(asked: dict[str, Any], entries: list[Configuration]) -> list[Comparison
     announced_workload(trace, settings)
     announce_compilation()
     return run_grid(cells, trace, jobs)
+
+
+def _of_gate(asked: dict[str, Any]) -> dict[str, Any]:
+    """A fallback ratio is for those of the compared gates that have fallbacks."""
+    from moesaic.policies.gate import FULL, gates
+
+    gate = asked.get("gate")
+    reruns = gates.load(FULL if gate is None else gate.name).reruns
+    return asked if reruns else {**asked, "fallback_ratio": None}
 
 
 def _report(cells: list[ComparisonCell], baseline: str, as_json: bool, command: str) -> None:

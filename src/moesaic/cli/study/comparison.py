@@ -22,6 +22,7 @@ from moesaic.hardware.machine_reader import load_machine
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
 from moesaic.lab.simulate.workload import choose_workload
+from moesaic.policies.gate import FULL
 from moesaic.policies.policy_choice import PolicyChoice
 from moesaic.policies.policy_set import PolicySet
 
@@ -61,8 +62,10 @@ def configurations(
     schedules: Sequence[PolicyChoice] = (),
     caches: Sequence[PolicyChoice] = (),
     prefetches: Sequence[PolicyChoice] = (),
+    gates: Sequence[PolicyChoice] = (),
 ) -> list[Configuration]:
-    """The systems by name, then every combination of the policies that were listed."""
+    """The systems by name, then every combination of the policies that were listed; each with
+    every gate."""
     found = [Configuration(name, {"system": name}) for name in systems]
     if schedules or caches or prefetches:
         own = PolicySet()
@@ -74,7 +77,17 @@ def configurations(
         for chosen in product(*lists):
             options = dict(zip(("schedule", "cache", "prefetch"), chosen, strict=True))
             found.append(Configuration("+".join(map(str, chosen)), options))
-    return found
+    if not gates:
+        return found
+    return [
+        Configuration(_with_gate(label, gate), {**options, "gate": gate})
+        for label, options in found
+        for gate in gates
+    ]
+
+
+def _with_gate(label: str, gate: PolicyChoice) -> str:
+    return label if gate.name == FULL else f"{label}+{gate}"
 
 
 def plan_grid(

@@ -17,7 +17,7 @@ from moesaic.core.report import Span, Timeline
 from moesaic.core.units import GB
 from moesaic.lab.simulate.result import Result
 from moesaic.lab.simulate.settings import Settings
-from moesaic.lab.simulate.simulation import simulate
+from moesaic.lab.simulate.simulation import full_token_s, simulate
 from moesaic.lab.simulate.workload import SYNTHETIC, Workload, choose_workload, usual_trace
 from moesaic.policies.compiled import compiled_before
 from moesaic.workloads.source import TraceSource
@@ -111,7 +111,8 @@ def run_with_progress(
                 recording.advance(count)
 
         timeline = recording.timeline if recording is not None else None
-        return simulate(settings, source, timeline, advance), recording
+        full_s = full_token_s(settings, source)
+        return simulate(settings, source, timeline, advance, full_s), recording
 
 
 def routing_kind(result: Result) -> str:

@@ -7,17 +7,24 @@ from collections.abc import Iterator
 from statistics import fmean
 from typing import Any
 
+from moesaic.cli.shared.gate_lines import gate_lines
+from moesaic.cli.shared.in_time import in_time
 from moesaic.cli.shared.output import print_table
 from moesaic.hardware.dimm_parts import DIMM_LINK
 from moesaic.lab.simulate.workload import provenance
+from moesaic.policies.gate import FULL
 
 
 def print_summary(result: dict[str, Any]) -> None:
     """`result` is what `simulate --json` prints."""
     policies = result["policies"]
-    names = " + ".join(policies[kind] for kind in ("schedule", "cache", "prefetch"))
+    kinds = ["schedule", "cache", "prefetch"]
+    if policies["gate"] != FULL:
+        kinds.append("gate")
+    names = " + ".join(policies[kind] for kind in kinds)
     title = f"{result['model']} on {result['machine']}, {result['phase']}: {names}"
-    print_table(title, ("what", "value"), [*_setting(result), *_speed(result), *_work(result)])
+    rows = [*_setting(result), *_speed(result), *gate_lines(result["gate"]), *_work(result)]
+    print_table(title, ("what", "value"), rows)
 
 
 def _setting(result: dict[str, Any]) -> list[tuple[str, str]]:
@@ -40,6 +47,8 @@ def _measured(result: dict[str, Any]) -> str:
 def _speed(result: dict[str, Any]) -> list[tuple[str, str]]:
     latency = result["latency_s"]
     what = "time to first token" if result["phase"] == "prefill" else "time per step"
+    if result["gate"]["fallback_ratio"]:
+        what = "time between tokens"
     floor, ratio = result["floor_s"] / result["steps"], result["floor_ratio"]
     layers = result["floor_parts_s"]["layers"] / result["steps"]
     which = f" for the bytes moved ({in_time(layers)} for the layers)" if layers < floor else ""
@@ -54,7 +63,7 @@ def _work(result: dict[str, Any]) -> list[tuple[str, str]]:
     busy = ", ".join(_busy(result["utilization"]))
     moved = result["bytes_moved"] / result["steps"] / 1e6
     accuracy = ", ".join(f"{share:.0%}" for share in result["prediction_accuracy"])
-    elapsed = result["latency_s"]["mean"] * result["steps"]
+    elapsed = result["tokens"] / result["tokens_per_s"]
     return [
         ("hit rate", f"{result['hit_rate']:.1%} of active experts were in GPU memory"),
         ("busy", busy),
@@ -86,11 +95,3 @@ def _moved(utilization: dict[str, float]) -> str:
     """Between DIMMs experts are moved, too."""
     between = any(lane.startswith(DIMM_LINK) for lane in utilization)
     return "moved over links" if between else "moved to the GPU"
-
-
-def in_time(seconds: float) -> str:
-    """Three digits and a unit."""
-    for unit, scale in (("s", 1.0), ("ms", 1e3)):
-        if seconds * scale >= 1:
-            return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} us"

@@ -14,6 +14,7 @@ from moesaic.engine.memory.fitting import decide
 from moesaic.engine.memory.plan_parts import MemoryPlan, Part
 from moesaic.engine.memory.refusal import refusal
 from moesaic.model_info.model_spec import ModelSpec
+from moesaic.policies.policy_checks import check_gate
 
 __all__ = ["MemoryPlan", "Part", "plan_memory"]
 
@@ -21,6 +22,7 @@ __all__ = ["MemoryPlan", "Part", "plan_memory"]
 def plan_memory(spec: ModelSpec, settings: EngineSettings, available_bytes: int) -> MemoryPlan:
     """Raises ImpossibleSetting for what does not fit in `available_bytes` of main memory, or in
     what the settings allow the accelerator."""
+    check_gate(settings.policies, spec.top_k)
     plan = decide(spec, settings, available_bytes)
     if not plan.fits:
         decide_again = partial(decide, spec, available=available_bytes)

@@ -11,7 +11,10 @@ from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
 from moesaic.hardware.host import memory
 from moesaic.lab.bench.bench_row import BenchConfig
 from moesaic.lab.bench.cases import Case, largest_batch, longest
+from moesaic.lab.bench.replayed_routing import BenchRouting
+from moesaic.lab.fallback_script import check_ratio
 from moesaic.model_info.model_spec import ModelSpec
+from moesaic.policies.policy_checks import check_gate
 
 _UNKNOWN_MEMORY = 1 << 62  # where the system does not say, nothing is refused
 
@@ -32,6 +35,23 @@ def plan_configs(
         where = f"{system}: " if len(settings) > 1 else ""
         found.append(BenchConfig(spec, system, sized, _planned(spec, sized, where)))
     return found
+
+
+def check_fallbacks(
+    configs: Sequence[BenchConfig], routing: BenchRouting, fallback_ratio: float | None
+) -> None:
+    """A gate that judges logits needs some that mean something, or the share of tokens to run
+    again."""
+    chosen = [config.settings.policies for config in configs]
+    top_k = configs[0].spec.top_k
+    reruns = [each.gate.name for each in chosen if check_gate(each, top_k).reruns]
+    check_ratio(fallback_ratio, chosen[0].gate.name, bool(reruns))
+    if reruns and fallback_ratio is None and routing.sources:
+        raise ImpossibleSetting(
+            f"gate {reruns[0]!r} judges by the model's logits, and with the routing of a trace "
+            "they mean nothing: give --fallback-ratio, the share of tokens to run again, or "
+            "measure a model under its own routers (--trace none)"
+        )
 
 
 def _sized_for(settings: EngineSettings, cases: Sequence[Case]) -> EngineSettings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import stdev
 from typing import Any
 
@@ -101,6 +101,7 @@ class BenchRow:
             "overhead_us_per_layer": self.overhead_us,
             "router_us": self.router_us,
             "around_experts_us": self.overhead_us + self.router_us,
+            "gate": asdict(self.runs.gate.stats(self.runs.prefetch_accuracy)),
             "load_s": self.load_s,
             "peak_bytes": self.peak_bytes,
         }

@@ -4,7 +4,7 @@ from an empty context.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import NamedTuple
@@ -14,6 +14,7 @@ import numpy as np
 from moesaic.core.routing import LayerRouting
 from moesaic.core.step import Step
 from moesaic.core.units import NS_PER_S
+from moesaic.engine.gate_stats import GateCounter
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, WARMUP_STEPS
@@ -33,6 +34,7 @@ class BenchStep(NamedTuple):
 
 
 Repetition = list[BenchStep]
+Run = Callable[[Runner, Repetition, "CaseRuns", Advance], None]
 Layers = list[LayerRouting]  # of one step
 
 
@@ -43,6 +45,8 @@ class CaseRuns:
     measured: Measured = field(default_factory=Measured)
     steps: list[Step] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)  # of each repetition
+    gate: GateCounter = field(default_factory=GateCounter)
+    prefetch_accuracy: float | None = None  # since the runner was made
 
 
 def repetitions(
@@ -64,19 +68,26 @@ def repetitions(
 
 
 def measure_case(
-    runner: Runner, work: Iterator[Repetition], count: int, advance: Advance = lambda steps: None
+    runner: Runner,
+    work: Iterator[Repetition],
+    count: int,
+    advance: Advance = lambda steps: None,
+    run: Run | None = None,
 ) -> CaseRuns:
-    """So many repetitions, each from an empty context, after some steps that do not count."""
-    run_steps(runner, next(work)[:WARMUP_STEPS], CaseRuns())
+    """So many repetitions, each from an empty context, after some steps that do not count; `run`
+    does the steps of one."""
+    run = run_steps if run is None else run  # which stands below
+    run(runner, next(work)[:WARMUP_STEPS], CaseRuns(), lambda steps: None)
     free_slots(runner)
-    runs, before = CaseRuns(), runner.bytes_moved
+    runs, before = CaseRuns(gate=GateCounter(runner.gate_name)), runner.bytes_moved
     for _ in range(count):
         done = len(runs.steps)
-        run_steps(runner, next(work), runs, advance)
+        run(runner, next(work), runs, advance)
         free_slots(runner)
         reports = runs.measured.reports[done:]
         runs.seconds.append(sum(report.latency_ns for report in reports) / NS_PER_S)
     runs.measured.bytes_moved = runner.bytes_moved - before
+    runs.prefetch_accuracy = runner.prefetch_accuracy
     return runs
 
 
@@ -84,12 +95,21 @@ def run_steps(
     runner: Runner, steps: Repetition, runs: CaseRuns, advance: Advance = lambda steps: None
 ) -> None:
     for inputs, replay in steps:
-        runs.steps.append(runner.describe(inputs))
+        described = runner.describe(inputs)
         runner.step(inputs, replay)
-        assert runner.report is not None, "a step was just done"
-        runs.measured.reports.append(runner.report)
-        runs.measured.times.append(runner.machine.times)
+        note_step(runner, inputs, described, runs)
         advance(1)
+
+
+def note_step(
+    runner: Runner, inputs: Sequence[SequenceInput], described: Step, runs: CaseRuns
+) -> None:
+    """What the step just done has cost."""
+    assert runner.report is not None, "a step was just done"
+    runs.steps.append(described)
+    runs.measured.reports.append(runner.report)
+    runs.measured.times.append(runner.machine.times)
+    runs.gate.add_inputs(inputs, runner.machine.times.step_ns)
 
 
 def free_slots(runner: Runner) -> None:

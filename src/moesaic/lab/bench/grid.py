@@ -9,10 +9,12 @@ from moesaic.engine.runner import Runner
 from moesaic.hardware.process_memory import process_memory
 from moesaic.lab.bench.bench_model import Loaded
 from moesaic.lab.bench.bench_row import BenchConfig, BenchRow
-from moesaic.lab.bench.bench_steps import Repetition, measure_case, repetitions
+from moesaic.lab.bench.bench_steps import Repetition, Run, measure_case, repetitions, run_steps
 from moesaic.lab.bench.cases import Case
+from moesaic.lab.bench.gated_decode import run_gated
 from moesaic.lab.bench.replayed_routing import BenchRouting
 from moesaic.lab.bench.step_recorder import StepRecorder
+from moesaic.lab.fallback_script import script
 
 
 def run_bench(
@@ -23,9 +25,11 @@ def run_bench(
     count: int,
     advance: Callable[[int], None] = lambda steps: None,
     recorder: StepRecorder | None = None,
+    fallback_ratio: float | None = None,
 ) -> Iterator[BenchRow]:
     """Every configuration in every test, `count` times; each row when it is there. `advance(1)` is
-    called after every step that counts; `recorder` records the last decode test."""
+    called after every step that counts; `recorder` records the last decode test. A gate runs a
+    share of `fallback_ratio` again, None: those that it rejects."""
     counts = routing.counts()
     for config in configs:
         recording = recorder if config is configs[-1] else None
@@ -35,9 +39,10 @@ def run_bench(
         try:
             for case in cases:
                 work = _work(runner, case, routing, settings.max_step_tokens)
-                runs = measure_case(runner, work, count, advance)
+                run = _run(runner, case, fallback_ratio)
+                runs = measure_case(runner, work, count, advance, run)
                 if recording is not None and case == _last_decode(cases):
-                    recording.record(runner, next(work))
+                    recording.record(runner, next(work), run)
                 peak = process_memory().peak
                 yield BenchRow(config, case, runs, loaded.seconds, peak)
         finally:
@@ -47,6 +52,14 @@ def run_bench(
 def _work(runner: Runner, case: Case, routing: BenchRouting, piece: int) -> Iterator[Repetition]:
     vocabulary = runner.decoder.architecture.spec.vocab_size
     return repetitions(case, routing.of(case), piece, vocabulary)
+
+
+def _run(runner: Runner, case: Case, fallback_ratio: float | None) -> Run:
+    """Tokens are decoded by a loop of its own where the gate may reject them."""
+    if case.phase == "prefill" or not runner.gate.reruns:
+        return run_steps
+    scripted = None if fallback_ratio is None else script(fallback_ratio)
+    return lambda runner, steps, runs, advance: run_gated(runner, steps, runs, scripted, advance)
 
 
 def _last_decode(cases: Sequence[Case]) -> Case | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from moesaic.core.report import StepReport, Timeline
 from moesaic.engine.runner import Runner
-from moesaic.lab.bench.bench_steps import CaseRuns, Repetition, free_slots, run_steps
+from moesaic.lab.bench.bench_steps import CaseRuns, Repetition, Run, free_slots, run_steps
 
 MAX_STEPS = 32
 
@@ -21,15 +21,15 @@ class StepRecorder:
     timeline: Timeline = field(default_factory=lambda: Timeline(enabled=False))
     reports: list[StepReport] = field(default_factory=list)
 
-    def record(self, runner: Runner, repetition: Repetition) -> None:
-        """Replaces an earlier recording."""
+    def record(self, runner: Runner, repetition: Repetition, run: Run = run_steps) -> None:
+        """Replaces an earlier recording; `run` does the steps."""
         split = max(len(repetition) - MAX_STEPS, 0)
-        run_steps(runner, repetition[:split], CaseRuns())
+        run(runner, repetition[:split], CaseRuns(), lambda steps: None)
         self.timeline.spans.clear()
         shown = CaseRuns()
         self.timeline.enabled = True
         try:
-            run_steps(runner, repetition[split:], shown)
+            run(runner, repetition[split:], shown, lambda steps: None)
         finally:
             self.timeline.enabled = False
         free_slots(runner)

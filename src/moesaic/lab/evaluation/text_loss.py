@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from moesaic.core.errors import BrokenModel
+from moesaic.engine.gated_reading import read
 from moesaic.engine.loading import LoadedModel
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.lab.evaluation.items import TextWindow
@@ -55,7 +56,7 @@ def _loss(model: LoadedModel, window: TextWindow) -> float:
 
 
 def _negative_log_likelihood(runner: Runner, reads: Sequence[int], targets: Sequence[int]) -> float:
-    logits = runner.step([SequenceInput(_SLOT, reads, all_logits=True)])
+    logits = read(runner, _SLOT, reads)
     if not logits.isfinite().all():
         raise BrokenModel(rows=[0], batch=1)
     losses = functional.cross_entropy(logits.float(), torch.tensor(targets), reduction="none")

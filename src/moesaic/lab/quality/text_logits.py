@@ -16,7 +16,8 @@ import torch
 
 from moesaic.core.errors import BrokenModel, ImpossibleSetting
 from moesaic.core.units import GB
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.gated_reading import read
+from moesaic.engine.runner import Runner
 
 _PIECE_BYTES = 1 << 26
 _SLOT = 0  # of the KV cache
@@ -47,7 +48,7 @@ def text_logits(
 
 
 def _piece(runner: Runner, tokens: Sequence[int], start: int, end: int) -> LogitsChunk:
-    logits = runner.step([SequenceInput(_SLOT, tokens[start:end], all_logits=True)])
+    logits = read(runner, _SLOT, tokens[start:end])
     if not logits.isfinite().all():
         raise BrokenModel(rows=[0], batch=1)
     return LogitsChunk(start, logits, torch.tensor(tokens[start + 1 : end + 1]))

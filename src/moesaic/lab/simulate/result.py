@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from moesaic.core.body import Decider
 from moesaic.core.report import StepReport
 from moesaic.core.units import NS_PER_S
+from moesaic.engine.gate_stats import NO_GATE, GateCounter, GateStats
 from moesaic.lab.simulate.floor import Floor
+from moesaic.lab.simulate.gated_steps import Pass
 from moesaic.lab.simulate.settings import Settings
 from moesaic.machines.sim import SimMachine
 from moesaic.policies.brain import Brain
+from moesaic.policies.fallback_prefetch import FallbackPrefetch
 from moesaic.workloads.source import TraceSource
 
 
@@ -32,6 +36,7 @@ class Result:
     slots: int
     prediction_accuracy: tuple[float, ...]
     wall_s: float
+    gate: GateStats = NO_GATE
 
     @property
     def elapsed_s(self) -> float:
@@ -43,7 +48,9 @@ class Result:
 
     @property
     def mean_s(self) -> float:
-        return self.elapsed_s / len(self.latencies_s)
+        """Between the tokens of a sequence, or per prompt: passes whose tokens did not stand count
+        for the tokens that did."""
+        return self.elapsed_s * self.settings.tokens_per_step / self.tokens
 
     @property
     def tokens_per_s(self) -> float:
@@ -79,6 +86,7 @@ class Result:
             "floor_parts_s": self.floor_parts_s,
             "floor_ratio": self.elapsed_s / self.floor_s,
             "prediction_accuracy": list(self.prediction_accuracy),
+            "gate": asdict(self.gate),
             "wall_s": self.wall_s,
         }
 
@@ -91,22 +99,40 @@ class ResultCounter:
         self._latencies: list[float] = []
         self._tokens = self._hits = self._active = self._wall_ns = 0
         self._floor_s = 0.0
+        self.opened = False
+        self._gate = GateCounter(settings.policies.gate.name)
 
-    def open(self, machine: SimMachine) -> None:
+    def open(self, machine: SimMachine, decider: Decider) -> None:
         """Measurement starts now."""
+        self.opened, self._judged_before = True, _judged(decider)
         self._start_ns, self._bytes = machine.clock.now, machine.bytes_moved
         self._planning_ns = machine.planning_ns
         self._busy = {name: lane.worked_ns for name, lane in machine.lanes.items()}
 
     def add(self, report: StepReport, floor_s: float, wall_ns: int) -> None:
         self._latencies.append(report.latency_ns / NS_PER_S)
-        self._tokens += report.tokens
         self._hits += sum(layer.hits for layer in report.layers)
         self._active += sum(layer.active for layer in report.layers)
         self._floor_s += floor_s
         self._wall_ns += wall_ns
 
-    def close(self, machine: SimMachine, brain: Brain, floor: Floor, source: TraceSource) -> Result:
+    def add_tokens(self, report: StepReport, done: Pass) -> None:
+        """Those of the pass that stand."""
+        self._tokens += done.stands
+        first, prompt = report.tokens - done.again, self._settings.phase == "prefill"
+        if prompt:
+            return
+        self._gate.add(first, done.again, 0, report.latency_ns)
+
+    def close(
+        self,
+        machine: SimMachine,
+        brain: Brain,
+        floor: Floor,
+        source: TraceSource,
+        decider: Decider,
+        full_s: float | None,
+    ) -> Result:
         elapsed = machine.clock.now - self._start_ns
         moved = machine.bytes_moved - self._bytes
         arrived = moved - sum(moving.size for moving in machine.moves.under_way)
@@ -127,4 +153,18 @@ class ResultCounter:
             slots=self._settings.slots,
             prediction_accuracy=brain.forecast_accuracy,
             wall_s=self._wall_ns / NS_PER_S,
+            gate=self._gate_stats(decider, full_s),
         )
+
+    def _gate_stats(self, decider: Decider, full_s: float | None) -> GateStats:
+        (right, judged), (before, judged_before) = _judged(decider), self._judged_before
+        right, judged = right - before, judged - judged_before
+        found = self._gate.stats(right / judged if judged else None, full_s)
+        if full_s is None or not self._tokens:
+            return found
+        return replace(found, measured_speedup=full_s * self._tokens / sum(self._latencies))
+
+
+def _judged(decider: Decider) -> tuple[int, int]:
+    """How many experts of tokens that ran again were foreseen, and of how many."""
+    return (decider.right, decider.judged) if isinstance(decider, FallbackPrefetch) else (0, 0)

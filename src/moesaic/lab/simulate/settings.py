@@ -10,8 +10,9 @@ from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.core.units import GB
 from moesaic.hardware.dimms import NdpDevice
 from moesaic.hardware.machine_spec import MachineSpec
+from moesaic.lab.fallback_script import check_ratio
 from moesaic.model_info.model_spec import ModelSpec
-from moesaic.policies.policy_checks import check_simulated, check_together, needing_slots
+from moesaic.policies.policy_checks import check_gate, check_together, needing_slots
 from moesaic.policies.policy_set import PHASES, PolicySet
 from moesaic.policies.systems import System
 
@@ -44,6 +45,10 @@ class Settings:
     # device or link -> believed cost over the one that `belief` found, for what-if studies
     belief_error: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0  # of the synthetic trace, where no trace is given
+    fallback_ratio: float | None = None  # share of tokens that a gate runs again; None: by the
+    # confidence that the trace has
+    prefetch_accuracy: float = 0.8  # share of what a rejected pass wanted that is used when its
+    # tokens run again: a trace has one routing for both passes, and MoBiLE says "above 80 %"
     checked: bool = False  # prove every plan legal while running
 
     def __post_init__(self) -> None:
@@ -67,7 +72,13 @@ class Settings:
             )
         self._check_belief_error()
         check_together(self.policies)
-        check_simulated(self.policies)
+        gate = check_gate(self.policies, self.model.top_k)
+        check_ratio(self.fallback_ratio, self.policies.gate.name, gate.reruns)
+        if not 0.0 < self.prefetch_accuracy <= 1.0:
+            raise ImpossibleSetting(
+                f"prefetch accuracy is {self.prefetch_accuracy:g}; it is a share and must be above "
+                "0 and at most 1"
+            )
         self._check_slots()
         self._check_memory()
         self._check_units()

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from itertools import islice
 from time import perf_counter_ns
 
 import numpy as np
 from numpy.typing import NDArray
 
+from moesaic.core.body import Decider
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.offloading import IN_DRAM
 from moesaic.core.report import Timeline
 from moesaic.core.routing import ExpertId
 from moesaic.core.units import ns_from_us
 from moesaic.engine.described_belief import described_belief
+from moesaic.lab.fallback_script import script
 from moesaic.lab.simulate.floor import Floor
-from moesaic.lab.simulate.gated_steps import gated
+from moesaic.lab.simulate.gated_steps import Pass, gated
+from moesaic.lab.simulate.inexact_fallback import InexactFallback
 from moesaic.lab.simulate.result import Result, ResultCounter
 from moesaic.lab.simulate.settings import Settings
 from moesaic.machines.sim import SimMachine
@@ -26,13 +28,14 @@ from moesaic.machines.sim.planning_cost import PlanningCost
 from moesaic.policies.belief import Belief, warm_up
 from moesaic.policies.brain import Brain
 from moesaic.policies.compose import Composition
+from moesaic.policies.fallback_prefetch import FallbackPrefetch
 from moesaic.policies.future import Future
-from moesaic.policies.gate import gates
+from moesaic.policies.gate import FULL, gates
 from moesaic.policies.layout.base import Layout, Profile
 from moesaic.policies.policy_checks import needs_future
 from moesaic.policies.shape import Shape
 from moesaic.workloads.source import TraceSource
-from moesaic.workloads.steps import StepRouting, decode_steps, popularity, prefill_steps
+from moesaic.workloads.steps import decode_steps, popularity, prefill_steps
 
 
 def simulate(
@@ -40,29 +43,56 @@ def simulate(
     source: TraceSource,
     timeline: Timeline | None = None,
     advance: Callable[[int], None] = lambda steps: None,
+    full_s: float | None = None,
 ) -> Result:
-    """Run the warm-up steps, then measure; `advance(1)` is called after every step."""
+    """Run the warm-up steps, then measure. `advance(1)` is called after every measured pass, and
+    after every step of the warm-up, however many passes it has; `full_s` is what a token takes
+    with gate `full`, where that is known."""
     check_trace(settings, source)
     counts = popularity(source, settings.profile_tokens or 1)
     steps = workload(settings, source)
     machine, brain = assemble(settings, counts, steps, timeline)
-    floor, tally = Floor(machine.physics), ResultCounter(settings)
-    total = settings.warmup_steps + settings.steps
-    for index, traced in enumerate(islice(steps, total)):
-        if index == settings.warmup_steps:
-            tally.open(machine)
+    decider = deciding(settings, brain)
+    floor, tally, done = Floor(machine.physics), ResultCounter(settings), 0
+    for each in steps:
+        measured = each.number >= settings.warmup_steps
+        if measured and not tally.opened:
+            tally.open(machine, decider)
         started = perf_counter_ns()
-        routed = replace(traced, step=traced.step.behind(settings.context))
-        report = machine.step(routed, brain)
-        if index >= settings.warmup_steps:
+        routed = replace(each.routed, step=each.routed.step.behind(settings.context))
+        if isinstance(decider, FallbackPrefetch):
+            decider.begin(each.rows or ())
+        report = machine.step(routed, decider)
+        if measured:
             taken = perf_counter_ns() - started
             tally.add(report, floor.step_s(routed.step, report, routed.uses), taken)
-        advance(1)
-    return tally.close(machine, brain, floor, source)
+            tally.add_tokens(report, each)
+        advance(1 if measured else each.number + 1 - done)
+        done = each.number + 1
+    return tally.close(machine, brain, floor, source, decider, full_s)
+
+
+def full_token_s(settings: Settings, source: TraceSource) -> float | None:
+    """What a decoded token takes if every token uses all experts, all else being equal; None where
+    that is the run itself, or a prompt's."""
+    if settings.policies.gate.name == FULL or settings.phase == "prefill":
+        return None
+    policies = settings.policies.but(gate=FULL)
+    full = simulate(replace(settings, policies=policies, fallback_ratio=None), source)
+    return full.elapsed_s / full.tokens
+
+
+def deciding(settings: Settings, brain: Brain) -> Decider:
+    """The brain, with what prefetches for tokens that run again, where they do."""
+    gate = settings.policies.gate.create(gates, settings.model.top_k)
+    if settings.phase == "prefill" or not gate.reruns or not settings.slots:
+        return brain
+    return InexactFallback(brain, gate, settings.prefetch_accuracy, settings.seed)
 
 
 def check_trace(settings: Settings, source: TraceSource) -> None:
-    """The trace must be of a model of the same shape."""
+    """The trace must be of a model of the same shape, and say how sure the model was where a gate
+    wants to know."""
     model, header = settings.model, source.header
     asked = (model.num_moe_layers, model.num_experts, model.top_k)
     found = (header.num_layers, header.num_experts, header.top_k)
@@ -73,10 +103,18 @@ def check_trace(settings: Settings, source: TraceSource) -> None:
             f"{asked[2]}. Choose the trace's model, or make a trace with: moesaic trace synthesize "
             f"--model {model.name}"
         )
+    gate = settings.policies.gate
+    judges = settings.phase == "decode" and gate.create(gates, model.top_k).reruns
+    if judges and settings.fallback_ratio is None and not header.has_confidence:
+        raise ImpossibleSetting(
+            f"gate {gate.name!r} runs tokens again where the model is not sure, and the trace of "
+            f"{header.model} does not say how sure it was: give --fallback-ratio, the share of "
+            "tokens to run again, or replay a trace that `moesaic run --record` has left"
+        )
 
 
-def workload(settings: Settings, source: TraceSource) -> Iterable[StepRouting]:
-    """The steps of the run, after the profile part of the trace; a list where an oracle must
+def workload(settings: Settings, source: TraceSource) -> Iterable[Pass]:
+    """The passes of the run, after the profile part of the trace; a list where an oracle must
     know them beforehand."""
     steps = settings.warmup_steps + settings.steps
     skip = settings.profile_tokens
@@ -84,14 +122,16 @@ def workload(settings: Settings, source: TraceSource) -> Iterable[StepRouting]:
         routed = decode_steps(source, settings.batch, steps, skip_tokens=skip)
     else:
         routed = prefill_steps(source, settings.tokens, steps, skip_tokens=skip)
-    routed = gated(routed, settings.policies.gate.create(gates, settings.model.top_k))
-    return list(routed) if needs_future(settings.policies) else routed
+    gate = settings.policies.gate.create(gates, settings.model.top_k)
+    ratio = settings.fallback_ratio
+    passes = gated(routed, gate, None if ratio is None else script(ratio, settings.seed))
+    return list(passes) if needs_future(settings.policies) else passes
 
 
 def assemble(
     settings: Settings,
     counts: NDArray[np.int64],
-    steps: Iterable[StepRouting],
+    steps: Iterable[Pass],
     timeline: Timeline | None,
     localized: Iterable[tuple[ExpertId, int]] = (),
 ) -> tuple[SimMachine, Brain]:
@@ -145,7 +185,7 @@ def _belief(settings: Settings, machine: SimMachine) -> Belief:
     return described_belief(machine.physics, max_tokens)
 
 
-def _future(settings: Settings, steps: Iterable[StepRouting]) -> Future:
+def _future(settings: Settings, steps: Iterable[Pass]) -> Future:
     experts, layers = settings.model.num_experts, settings.model.num_moe_layers
-    loads = [[r.layer(layer).loads(experts) for layer in range(layers)] for r in steps]
+    loads = [[r.layer(layer).loads(experts) for layer in range(layers)] for r, *_ in steps]
     return Future(np.asarray(loads, dtype=np.uint32))

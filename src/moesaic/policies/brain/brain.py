@@ -28,11 +28,13 @@ from moesaic.policies.cache.base import PYTHON as PYTHON_CACHE
 from moesaic.policies.cache.base import Cache
 from moesaic.policies.future import Future
 from moesaic.policies.layout.base import Layout
+from moesaic.policies.prefetch.base import NOTHING, Prefetch
 from moesaic.policies.prefetch.base import PYTHON as PYTHON_PREFETCH
-from moesaic.policies.prefetch.base import Prefetch
 from moesaic.policies.schedule.base import Assignment, CompiledSchedule, Schedule
 from moesaic.policies.shape import Shape
 from moesaic.policies.timelines import Ints
+
+LEAST_TRUST = 1e-3  # of forecasts that have never been right; 0 stands for none known
 
 
 class Brain:
@@ -70,7 +72,9 @@ class Brain:
         self._met: Ints | None = None  # the slots of the machine that was seen last
         self._reads_words = prefetch.rule != PYTHON_PREFETCH and not prefetch.needs_future
         tokens = belief.tables.shape[1]
-        sizes = Sizes(shape.layers, shape.experts, prefetch.lookahead, cache.planes, 64, tokens)
+        predicts = prefetch.rule != NOTHING
+        ahead = prefetch.lookahead
+        sizes = Sizes(shape.layers, shape.experts, ahead, cache.planes, 64, tokens, predicts)
         self._use(State(sizes))
         self._describe(slots, per_layer, promote)
         self._words[at.ADMITS_ALWAYS] = admits_always
@@ -153,6 +157,13 @@ class Brain:
     def forecast_accuracy(self) -> tuple[float, ...]:
         """The same, and empty where no forecast has been judged."""
         return self.trust if self._words[at.JUDGED] else ()
+
+    @property
+    def layer_ns(self) -> int:
+        """What a layer with a token takes without waiting for experts, as measured so far: the
+        dense part before it, and top-k experts on the GPU."""
+        dense = int(self._words[at.GAP_NS])
+        return dense + self._shape.top_k * int(self._belief.tables[0, 1])
 
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
         """What the layer has to wait for: who computes what, and which transfers it needs."""
@@ -237,17 +248,21 @@ class Brain:
         if self._decided is None:
             return 0
         room = self._begin_look_ahead(foretold=True)
-        return self.prefetch.lookahead if room > 0 and not self.prefetch.needs_future else 0
+        asks = self.prefetch.rule != NOTHING and not self.prefetch.needs_future
+        return self.prefetch.lookahead if room > 0 and asks else 0
 
     def _begin_look_ahead(self, foretold: bool) -> int:
         self._begun = True
         self._words[at.FORECASTS], self._words[at.FORETOLD] = 0, foretold
         return lookahead.begin(self._words)
 
-    def look_ahead(self, forecasts: Sequence[Forecast] = ()) -> tuple[Move, ...]:
+    def look_ahead(
+        self, forecasts: Sequence[Forecast] = (), foretold: bool = True
+    ) -> tuple[Move, ...]:
         """What to move in idle link time; follows `decide`, and may be thought out while the
         body executes that decision. `forecasts` are what the body knows of later layers, where
-        they were wanted."""
+        they were wanted. Not `foretold`: they are about this pass only, so that predicting goes
+        on being learned."""
         if self._decided is None:
             return ()
         routing, view, plan = self._decided
@@ -255,7 +270,7 @@ class Brain:
             self._words[at.FORECASTS] = self._words[at.FORETOLD] = 0
             count = lookahead.look_ahead(self._words)
         else:
-            count = self._in_stages(routing, forecasts)
+            count = self._in_stages(routing, forecasts, foretold)
         assert self._view is not None
         background = read_moves(self._background_words.tolist(), count) if count else ()
         background = from_where_they_lie(background, self._view)
@@ -266,10 +281,12 @@ class Brain:
             check(plan._replace(background=background), loads, view)
         return background
 
-    def _in_stages(self, routing: LayerRouting, forecasts: Sequence[Forecast]) -> int:
+    def _in_stages(
+        self, routing: LayerRouting, forecasts: Sequence[Forecast], foretold: bool
+    ) -> int:
         """The same, with what the body or an oracle knows, or with a prefetch policy in Python."""
         if not self._begun:
-            self._begin_look_ahead(foretold=bool(forecasts))
+            self._begin_look_ahead(foretold=foretold and bool(forecasts))
         if self._words[at.MAX_BACKGROUND] > 0 and self.prefetch.lookahead:
             if self.prefetch.needs_future:
                 assert self._future is not None, "an oracle prefetch needs the future"
@@ -285,7 +302,9 @@ class Brain:
             self._use(self.state.grown(2 * largest, self.state.sizes.cost_tokens))
         for forecast in forecasts:
             about = step if forecast.step is None else forecast.step
-            fill_forecast(self._words, about, forecast.layer, forecast.ranked, forecast.scores)
+            trust = 0.0 if forecast.trust is None else max(forecast.trust, LEAST_TRUST)
+            ranked, scores = forecast.ranked, forecast.scores
+            fill_forecast(self._words, about, forecast.layer, ranked, scores, trust)
 
     def plan(self, routing: LayerRouting, view: View) -> LayerPlan:
         """Both at once, with the forecasts that came with the routing."""

@@ -97,6 +97,7 @@ PLAN_HEADER = 4  # GPU experts, CPU experts, moves, estimated nanoseconds; then 
     BACKGROUND,
     FORECAST_SHAPES,
     FORECAST_STEPS,
+    FORECAST_TRUST,
     FORECAST_IDS,
     FORECAST_SCORES,
     PAIRS,
@@ -116,8 +117,8 @@ PLAN_HEADER = 4  # GPU experts, CPU experts, moves, estimated nanoseconds; then 
     LATER_COUNTS,
     LATER_WEIGHTS,
     PICKS,
-) = range(NUM_SCALARS, NUM_SCALARS + 2 * 43, 2)
-FIRST_ARRAY_WORD = NUM_SCALARS + 2 * 43
+) = range(NUM_SCALARS, NUM_SCALARS + 2 * 44, 2)
+FIRST_ARRAY_WORD = NUM_SCALARS + 2 * 44
 
 
 @compiled

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from moesaic.policies.brain import fields as at
 from moesaic.policies.compiled import compiled
+from moesaic.policies.prefetch.base import NOTHING
 from moesaic.policies.timelines import Ints
 
 _SMOOTH = 0.1
@@ -19,10 +20,11 @@ _WEIGHT = 0.02  # of the newest layer in the running share of right forecasts
 
 @compiled
 def fill_forecast(
-    s: Ints, step: int, layer: int, ranked: Ints, scores: NDArray[np.float32]
+    s: Ints, step: int, layer: int, ranked: Ints, scores: NDArray[np.float32], trust: float = 0.0
 ) -> None:
     """The body's next forecast, of a layer of this pass or another, cut to top-k; nearest layer
-    first. One that is not about the next LOOKAHEAD layers is of no use yet, and left out."""
+    first. One that is not about the next LOOKAHEAD layers is of no use yet, and left out. A
+    `trust` of 0 is not known."""
     if not 0 <= distance_to(s, step, layer) < s[at.LOOKAHEAD]:
         return
     number = s[at.FORECASTS]
@@ -33,6 +35,7 @@ def fill_forecast(
     shape = at.ints(s, at.FORECAST_SHAPES).reshape(s[at.LOOKAHEAD], 3)[number]
     shape[0], shape[1], shape[2] = layer, tokens, ranks
     at.ints(s, at.FORECAST_STEPS)[number] = step
+    at.floats(s, at.FORECAST_TRUST)[number] = trust
     ids = at.ints(s, at.FORECAST_IDS).reshape(s[at.LOOKAHEAD], s[at.ENTRIES])[number]
     given = at.floats(s, at.FORECAST_SCORES).reshape(s[at.LOOKAHEAD], s[at.ENTRIES])[number]
     for token in range(tokens):
@@ -52,7 +55,7 @@ def observe_routing(s: Ints) -> None:
     """A layer was routed: learn from it, and judge what was forecast for it."""
     if s[at.LOOKAHEAD] == 0:
         return
-    if not s[at.FORETOLD]:
+    if not s[at.FORETOLD] and s[at.PREFETCH_RULE] != NOTHING:
         _count(s)
     _judge(s)
 
@@ -111,20 +114,26 @@ def _judge(s: Ints) -> None:
         ranks = shapes[distance, 2]
         if shapes[distance, 1] != tokens or ranks == 0:
             continue
-        right = _right(pending[distance], ranks, chosen, used, tokens)
+        right, named = _right(pending[distance], ranks, chosen, used, tokens)
+        if named == 0:
+            continue
         s[at.JUDGED] = 1
-        trust[distance] += _WEIGHT * (right / (ranks * tokens) - trust[distance])
+        trust[distance] += _WEIGHT * (right / named - trust[distance])
 
 
 @compiled
-def _right(predicted: Ints, ranks: int, chosen: Ints, used: int, tokens: int) -> int:
-    """How many predictions came true."""
+def _right(predicted: Ints, ranks: int, chosen: Ints, used: int, tokens: int) -> tuple[int, int]:
+    """How many predictions came true, and how many there were."""
     right = 0
+    named = 0
     for token in range(tokens):
         for i in range(token * ranks, (token + 1) * ranks):
+            if predicted[i] < 0:
+                continue
+            named += 1
             for j in range(token * used, (token + 1) * used):
                 right += predicted[i] == chosen[j]
-    return right
+    return right, named
 
 
 @compiled
@@ -145,6 +154,7 @@ def predict(s: Ints) -> int:
         later = layer + d + 1
         shapes[d, 0], shapes[d, 1], shapes[d, 2] = later, tokens, ranks
         at.ints(s, at.FORECAST_STEPS)[d] = s[at.STEP]
+        at.floats(s, at.FORECAST_TRUST)[d] = 0.0
         ratios[:, experts] = 0.0
         for token in range(tokens):
             mine = chosen[token * used : (token + 1) * used]
@@ -152,6 +162,55 @@ def predict(s: Ints) -> int:
             at_token = slice(token * ranks, (token + 1) * ranks)
             _rank(posterior, ids[d, at_token], scores[d, at_token])
     return count
+
+
+@compiled
+def complete(s: Ints) -> None:
+    """Predict the tokens that the forecasts of this pass say nothing about."""
+    experts, tokens, used = s[at.EXPERTS], s[at.TOKENS], s[at.USED_RANKS]
+    shapes = at.ints(s, at.FORECAST_SHAPES).reshape(s[at.LOOKAHEAD], 3)
+    ids = at.ints(s, at.FORECAST_IDS).reshape(s[at.LOOKAHEAD], s[at.ENTRIES])
+    scores = at.floats(s, at.FORECAST_SCORES).reshape(s[at.LOOKAHEAD], s[at.ENTRIES])
+    chosen = at.ints(s, at.EXPERT_IDS)
+    pairs = at.floats(s, at.PAIRS).reshape(s[at.LOOKAHEAD], s[at.LAYERS], experts, experts)
+    uses = at.floats(s, at.USES).reshape(s[at.LAYERS], experts)
+    ratios = at.floats(s, at.RATIOS).reshape(experts, experts + 1)
+    for d in range(s[at.FORECASTS]):
+        layer, ranks = shapes[d, 0], shapes[d, 2]
+        if at.ints(s, at.FORECAST_STEPS)[d] != s[at.STEP] or shapes[d, 1] != tokens:
+            continue
+        distance, begun = distance_to(s, s[at.STEP], layer), False
+        for token in range(tokens):
+            if ids[d, token * ranks] >= 0:
+                continue
+            if not begun:
+                ratios[:, experts] = 0.0
+                begun = True
+            mine = chosen[token * used : (token + 1) * used]
+            _posterior(
+                mine, pairs[distance, layer], uses[layer], ratios, at.floats(s, at.POSTERIOR)
+            )
+            at_token = slice(token * ranks, (token + 1) * ranks)
+            _rank(at.floats(s, at.POSTERIOR), ids[d, at_token], scores[d, at_token])
+
+
+@compiled
+def cut_to_used(s: Ints) -> None:
+    """A token that uses fewer than top-k in this layer does so in the later ones of the pass."""
+    tokens, used = s[at.TOKENS], s[at.USED_RANKS]
+    chosen = at.ints(s, at.EXPERT_IDS)
+    shapes = at.ints(s, at.FORECAST_SHAPES).reshape(s[at.LOOKAHEAD], 3)
+    ids = at.ints(s, at.FORECAST_IDS).reshape(s[at.LOOKAHEAD], s[at.ENTRIES])
+    for token in range(tokens):
+        count = 0
+        for i in range(token * used, (token + 1) * used):
+            count += chosen[i] >= 0
+        if count == used:
+            continue
+        for d in range(s[at.FORECASTS]):
+            ranks = shapes[d, 2]
+            if at.ints(s, at.FORECAST_STEPS)[d] == s[at.STEP] and shapes[d, 1] == tokens:
+                ids[d, token * ranks + min(count, ranks) : (token + 1) * ranks] = -1
 
 
 @compiled
@@ -211,6 +270,8 @@ def expect(s: Ints, count: int) -> None:
     waiting = at.ints(s, at.PENDING_SHAPES).reshape(ahead + 1, ahead, 3)
     pending = at.ints(s, at.PENDING).reshape(ahead + 1, ahead, s[at.ENTRIES])
     for d in range(count):
+        if at.floats(s, at.FORECAST_TRUST)[d] > 0.0:
+            continue  # its maker judges it
         step = at.ints(s, at.FORECAST_STEPS)[d]
         address, distance = step * s[at.LAYERS] + shapes[d, 0], distance_to(s, step, shapes[d, 0])
         slot, size = address % (ahead + 1), shapes[d, 1] * shapes[d, 2]

@@ -10,10 +10,23 @@ import numpy as np
 
 from moesaic.policies.brain import fields as at
 from moesaic.policies.brain.contention import cpu_work, longer_beside, worth_less_cost
-from moesaic.policies.brain.forecasts import distance_to, expect, observe_routing, predict
+from moesaic.policies.brain.forecasts import (
+    complete,
+    cut_to_used,
+    distance_to,
+    expect,
+    observe_routing,
+    predict,
+)
 from moesaic.policies.brain.slots import admit
 from moesaic.policies.compiled import compiled
-from moesaic.policies.prefetch.base import IMPACT, IMPACT_ROWS, MAX_PROPOSED, NEXT_LAYER
+from moesaic.policies.prefetch.base import (
+    IMPACT,
+    IMPACT_ROWS,
+    MAX_PROPOSED,
+    NEXT_LAYER,
+    NOTHING,
+)
 from moesaic.policies.prefetch.impact import mark_coming, prepare_layer, rank_by_impact
 from moesaic.policies.prefetch.next_layer import propose_next_layer
 from moesaic.policies.schedule.base import SCRATCH_ROWS
@@ -94,10 +107,15 @@ def finish(s: Ints) -> int:
 
 @compiled
 def foresee(s: Ints) -> None:
-    """The body's forecasts, or predictions where it has none; what they name may not go."""
-    if s[at.FORECASTS] == 0 and not s[at.ORACLE]:
-        s[at.FORECASTS] = predict(s)
+    """The body's forecasts, or predictions where it has none; what they name may not go. The
+    rule NOTHING predicts nothing: it moves what it is given forecasts of."""
     if not s[at.ORACLE]:
+        if s[at.PREFETCH_RULE] != NOTHING:
+            if s[at.FORECASTS] == 0:
+                s[at.FORECASTS] = predict(s)
+            else:
+                complete(s)
+        cut_to_used(s)
         expect(s, s[at.FORECASTS])
     shapes = at.ints(s, at.FORECAST_SHAPES)
     ids = at.ints(s, at.FORECAST_IDS).reshape(s[at.LOOKAHEAD], s[at.ENTRIES])
@@ -115,15 +133,22 @@ def propose(s: Ints) -> int:
     if s[at.FORECASTS] == 0:
         return 0
     if s[at.PREFETCH_RULE] == NEXT_LAYER:
-        return _propose_next_layer(s)
+        return _propose_of_layer(s, 0, 0)
+    if s[at.PREFETCH_RULE] == NOTHING:
+        picked = 0
+        for d in range(s[at.FORECASTS]):
+            picked = _propose_of_layer(s, d, picked)
+        return picked
     if s[at.PREFETCH_RULE] == IMPACT:
         return _propose_by_impact(s)
     return 0
 
 
 @compiled
-def _propose_next_layer(s: Ints) -> int:
-    experts, shape = s[at.EXPERTS], at.ints(s, at.FORECAST_SHAPES)
+def _propose_of_layer(s: Ints, number: int, picked: int) -> int:
+    """The likeliest of one forecast, after `picked` proposals; returns how many there are now."""
+    experts, ahead = s[at.EXPERTS], s[at.LOOKAHEAD]
+    shape = at.ints(s, at.FORECAST_SHAPES).reshape(ahead, 3)[number]
     size = shape[1] * shape[2]
     resident = at.octets(s, at.RESIDENT)[shape[0] * experts : (shape[0] + 1) * experts]
     absent = np.zeros(experts, dtype=np.uint8)
@@ -134,12 +159,13 @@ def _propose_next_layer(s: Ints) -> int:
         if flights[3 * i] == shape[0]:
             absent[flights[3 * i + 1]] = 0
     picks = at.ints(s, at.PICKS).reshape(MAX_PROPOSED, 2)
-    chosen = at.ints(s, at.SCRATCH)[: s[at.MAX_BACKGROUND]]
-    ids, scores = at.ints(s, at.FORECAST_IDS)[:size], at.floats(s, at.FORECAST_SCORES)[:size]
-    picked = propose_next_layer(ids, scores, absent, chosen)
-    for i in range(picked):
-        picks[i, 0], picks[i, 1] = 0, chosen[i]
-    return picked
+    chosen = at.ints(s, at.SCRATCH)[: s[at.MAX_BACKGROUND] - picked]
+    ids = at.ints(s, at.FORECAST_IDS).reshape(ahead, s[at.ENTRIES])[number, :size]
+    scores = at.floats(s, at.FORECAST_SCORES).reshape(ahead, s[at.ENTRIES])[number, :size]
+    more = propose_next_layer(ids, scores, absent, chosen)
+    for i in range(more):
+        picks[picked + i, 0], picks[picked + i, 1] = number, chosen[i]
+    return int(picked + more)
 
 
 @compiled
@@ -157,7 +183,9 @@ def _propose_by_impact(s: Ints) -> int:
         present = resident[layer * experts : (layer + 1) * experts]
         distance = distance_to(s, at.ints(s, at.FORECAST_STEPS)[d], layer)
         starts[d] = by_distance[distance]
-        right = 1.0 if s[at.ORACLE] else trust[distance]
+        given = at.floats(s, at.FORECAST_TRUST)[d]
+        right = given if given > 0.0 else trust[distance]
+        right = 1.0 if s[at.ORACLE] else right
         counts[d], weights[d] = prepare_layer(
             ids[d, :size], present, right, miss_rate, tables[d], at.ints(s, at.LOADS)
         )

@@ -56,7 +56,8 @@ def _outlook(prefetch: Prefetch, state: State, belief: Belief) -> Outlook:
     forecasts = tuple(forecast_from(state, d) for d in range(s[at.FORECASTS]))
     steps = state.of(at.FORECAST_STEPS).tolist()
     distances = [distance_to(s, steps[d], f.layer) for d, f in enumerate(forecasts)]
-    trust = tuple(state.of(at.TRUST)[distances].tolist())
+    seen, given = state.of(at.TRUST)[distances].tolist(), state.of(at.FORECAST_TRUST).tolist()
+    trust = tuple(given[d] or own for d, own in enumerate(seen))
     return Outlook(
         layer=int(s[at.LAYER]),
         forecasts=forecasts,

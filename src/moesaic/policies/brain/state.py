@@ -25,6 +25,7 @@ class Sizes(NamedTuple):
     cache_planes: int  # tables of one number per expert that the cache keeps beside its values
     entries: int  # tokens times ranks
     cost_tokens: int
+    predicts: bool = True  # later layers are predicted where the body has no forecasts
 
 
 class Array(NamedTuple):
@@ -41,6 +42,7 @@ class Array(NamedTuple):
 def arrays(n: Sizes) -> list[Array]:
     layers, experts, ahead, entries = n.layers, n.experts, n.lookahead, n.entries
     moves = experts + MAX_PROPOSED
+    pairs = ahead if n.predicts else 0
     return [
         Array(at.EXPERT_IDS, INT, (1, entries)),  # [tokens, used ranks]; -1: not used
         Array(at.RANKED_IDS, INT, (1, entries)),  # [tokens, ranks]
@@ -66,12 +68,13 @@ def arrays(n: Sizes) -> list[Array]:
         Array(at.BACKGROUND, INT, (MAX_PROPOSED, at.MOVE_WORDS)),
         Array(at.FORECAST_SHAPES, INT, (ahead, 3)),  # layer, tokens, ranks
         Array(at.FORECAST_STEPS, INT, (ahead,)),  # the pass each is about
+        Array(at.FORECAST_TRUST, FLOAT, (ahead,)),  # 0: TRUST at its distance
         Array(at.FORECAST_IDS, INT, (ahead, entries)),
         Array(at.FORECAST_SCORES, FLOAT, (ahead, entries)),
-        Array(at.PAIRS, FLOAT, (ahead, layers, experts, experts)),  # [distance, layer, before, now]
+        Array(at.PAIRS, FLOAT, (pairs, layers, experts, experts)),  # [distance, layer, before, now]
         Array(at.USES, FLOAT, (layers, experts)),
         Array(at.POSTERIOR, FLOAT, (experts,)),
-        Array(at.RATIOS, FLOAT, (experts if ahead else 0, experts + 1)),
+        Array(at.RATIOS, FLOAT, (experts if pairs else 0, experts + 1)),
         Array(at.HISTORY_SHAPES, INT, (ahead + 1, 3)),  # layer or -1, tokens, ranks
         Array(at.HISTORY, INT, (ahead + 1, entries)),
         Array(at.PENDING_SHAPES, INT, (ahead + 1, ahead, 3)),  # address or -1, tokens, ranks

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from moesaic.core.parameter import Parameter
 from moesaic.core.registry import Registry
 
 if TYPE_CHECKING:  # names and summaries must cost no numpy: `--help` reads them
@@ -14,5 +15,38 @@ if TYPE_CHECKING:  # names and summaries must cost no numpy: `--help` reads them
 gates: Registry[Gate] = Registry("gate")
 _HERE = "moesaic.policies.gate"
 FULL = "full"  # the model as it was trained
+BIG_LITTLE = "big-little"
+MEASURES = ("top-probability", "margin", "entropy")  # of confidence, see measures.py
+_LITTLE_K = Parameter(
+    "k", int, None, "experts of the little model, up to top-k; auto: half of top-k", minimum=1
+)
 
 gates.register(FULL, f"{_HERE}.full:Full", "every token uses all of the model's top-k experts")
+gates.register(
+    "little",
+    f"{_HERE}.little:Little",
+    "what is generated uses fewer experts; prompts are read with all",
+    (_LITTLE_K,),
+)
+gates.register(
+    BIG_LITTLE,
+    f"{_HERE}.big_little:BigLittle",
+    "MoBiLE: fewer experts, and all of them again where the confidence is not above gamma",
+    (
+        Parameter(
+            "gamma", float, 0.7, "confidence above which a token is kept", minimum=0, maximum=1
+        ),
+        _LITTLE_K,
+        Parameter(
+            "confidence", str, "top-probability", "what is compared with gamma", choices=MEASURES
+        ),
+        Parameter(
+            "distance",
+            int,
+            None,
+            "layers ahead of the big pass that experts are prefetched; auto: from measured times",
+            minimum=1,
+            maximum=3,
+        ),
+    ),
+)

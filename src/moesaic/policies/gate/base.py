@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from moesaic.core.confidence import Confidence
 
+MAX_DISTANCE = 3  # layers ahead that anything is prefetched for tokens that run again
+
 
 class GateStep(NamedTuple):
     """A forward pass, one entry per sequence."""
@@ -61,3 +63,9 @@ class Gate(ABC):
         for each. Asked only of tokens that used fewer than `top_k`, and every attempt at a token
         must use more than the one before."""
         return np.zeros(len(step.tokens), dtype=np.bool_)
+
+    def prefetch_distance(self, layer_ns: int, transfer_ns: int) -> int:
+        """How many layers ahead a pass that runs tokens again prefetches what the rejected pass
+        wanted, 1 to MAX_DISTANCE: `layer_ns` is a layer's time without waiting for experts,
+        `transfer_ns` that of one expert on the link, both as measured so far."""
+        return 1

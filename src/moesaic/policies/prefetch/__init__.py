@@ -21,6 +21,11 @@ prefetches.register(
     "the predicted experts of the next layer, likeliest first",
 )
 prefetches.register(
+    "pre-gated",
+    f"{_HERE}.pre_gated:PreGated",
+    "Pre-gated MoE: the next layer's experts, chosen one layer early by retrained gates",
+)
+prefetches.register(
     "impact",
     f"{_HERE}.impact:Impact",
     "HybriMoE: the experts of the next layers whose presence shortens a layer most",

@@ -1,0 +1,22 @@
+"""Logits of a text as the model would give them while writing it: what a gate changes shows only
+there, because prompts are read with all experts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.policies.gate import FULL
+
+
+def read(runner: Runner, slot: int, tokens: Sequence[int]) -> torch.Tensor:
+    """What should come after each of the next tokens of a sequence, [tokens, vocabulary]: all at
+    once with gate `full`, else one after another, each run again where the gate rejects it."""
+    if runner.gate_name == FULL:
+        return runner.step([SequenceInput(slot, tokens, all_logits=True)])
+    logits = [
+        runner.settled_step(SequenceInput(slot, [token], prompt=False)).clone() for token in tokens
+    ]
+    return torch.cat(logits)

@@ -1,0 +1,118 @@
+"""Prefetching for tokens that run again: what the routers of the rejected pass wanted.
+
+A decider around a brain (core/body.py). It remembers the ranking of every layer of a pass, all of
+top-k, whatever the tokens used of it. In the next pass, tokens that run again have known wants in
+every layer from the beginning: they are handed to the brain as forecasts of the next layers,
+instead of what the body or the brain would predict. Other tokens are forecast as ever."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.report import LayerReport
+from moesaic.core.routing import UNUSED, Forecast, LayerRouting
+from moesaic.core.view import View
+from moesaic.policies.brain import Brain
+from moesaic.policies.gate.base import Gate
+
+
+class Wanted(NamedTuple):
+    """A layer's best experts, [tokens, top-k]."""
+
+    ranked: NDArray[np.int64]
+    scores: NDArray[np.float32]
+
+
+class FallbackPrefetch:
+    """`begin` comes before every pass; `accuracy` is the share of experts used by tokens that ran
+    again which the rejected pass had wanted, None before the first."""
+
+    def __init__(self, brain: Brain, gate: Gate) -> None:
+        self._brain, self._gate = brain, gate
+        self._before: dict[int, Wanted] = {}  # by layer
+        self._now: dict[int, Wanted] = {}
+        self._rows: NDArray[np.int64] | None = None
+        self.right = self.judged = 0
+
+    @property
+    def accuracy(self) -> float | None:
+        return self.right / self.judged if self.judged else None
+
+    def begin(self, rows: Sequence[int]) -> None:
+        """`rows[t]`: which row of the pass before token t has rejected, -1: it is new."""
+        self._before, self._now = self._now, {}
+        known = np.asarray(rows, dtype=np.int64)
+        self._rows = known if self._before and (known >= 0).any() else None
+        self._distance = 0
+        if self._rows is not None:
+            transfer_ns = self._brain.belief.transfer_ns
+            self._distance = self._gate.prefetch_distance(self._brain.layer_ns, transfer_ns)
+
+    def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
+        self._routing = routing
+        self._now[routing.layer] = self.wanted(routing)
+        if self._rows is not None:
+            self._judge(routing, self._rows)
+        return self._brain.decide(routing, view)
+
+    def wanted(self, routing: LayerRouting) -> Wanted:
+        """What a layer's router would have chosen with all of top-k."""
+        ranks = slice(routing.experts.shape[1])
+        return Wanted(routing.ranked[:, ranks], routing.scores[:, ranks])
+
+    def wants_forecasts(self) -> int:
+        """The body need not forecast where everything is known."""
+        depth = self._brain.wants_forecasts()
+        return depth if self._rows is None or (self._rows < 0).any() else 0
+
+    def look_ahead(self, forecasts: Sequence[Forecast] = ()) -> tuple[Move, ...]:
+        if self._rows is None:
+            return self._brain.look_ahead(forecasts)
+        merged = [self._forecast(at, self._rows, forecasts) for at in self._layers(forecasts)]
+        return self._brain.look_ahead(merged, foretold=bool(forecasts))
+
+    def learn(self, routing: LayerRouting, report: LayerReport) -> None:
+        self._brain.learn(routing, report)
+
+    def _layers(self, forecasts: Sequence[Forecast]) -> list[int]:
+        """The next ones that something is known of, nearest first."""
+        first, last = self._routing.layer + 1, len(self._before)
+        known = range(first, min(first + self._distance, last))
+        return sorted({*known, *(each.layer for each in forecasts)})
+
+    def _forecast(
+        self, layer: int, rows: NDArray[np.int64], forecasts: Sequence[Forecast]
+    ) -> Forecast:
+        """The known rows over those of the body's forecast; beyond the distance, the body's own."""
+        body = next((each for each in forecasts if each.layer == layer), None)
+        if layer > self._routing.layer + self._distance:
+            assert body is not None, "a layer that somebody has forecast"
+            return body
+        again = rows >= 0
+        wanted = self._before[layer]
+        if again.all():
+            ranked, scores = wanted.ranked[rows], wanted.scores[rows]
+            trust = 1.0 if self.accuracy is None else self.accuracy
+            return Forecast(layer, ranked, scores, self._routing.step, trust)
+        ranked = np.full((len(rows), wanted.ranked.shape[1]), UNUSED, dtype=np.int64)
+        scores = np.zeros(ranked.shape, dtype=np.float32)
+        if body is not None:
+            ranks = min(ranked.shape[1], body.ranked.shape[1])
+            ranked[:, :ranks], scores[:, :ranks] = body.ranked[:, :ranks], body.scores[:, :ranks]
+        ranked[again], scores[again] = wanted.ranked[rows[again]], wanted.scores[rows[again]]
+        if body is not None:
+            return replace(body, ranked=ranked, scores=scores)
+        return Forecast(layer, ranked, scores, self._routing.step)
+
+    def _judge(self, routing: LayerRouting, rows: NDArray[np.int64]) -> None:
+        again = rows >= 0
+        chosen, wanted = routing.experts[again], self._before[routing.layer].ranked[rows[again]]
+        foreseen = (chosen[:, :, None] == wanted[:, None, :]).any(axis=2)
+        self.right += int(foreseen.sum())
+        self.judged += int((chosen != UNUSED).sum())

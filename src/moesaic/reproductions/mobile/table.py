@@ -1,0 +1,115 @@
+"""The rows: which runs each needs, and what it says once they are done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from statistics import fmean
+from typing import NamedTuple
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.reproductions.mobile import paper
+from moesaic.reproductions.mobile.runs import TOKENS, Run, execute
+from moesaic.reproductions.row import Row
+
+ACCURACIES = (0.8, 1.0)  # of what is prefetched for big passes: the paper says "more than 80 %"
+
+
+class Wanted(NamedTuple):
+    """The mean over pairs of runs of how many times faster the first is than the second."""
+
+    id: str
+    claim: str
+    paper: float | None
+    pairs: tuple[tuple[Run, Run], ...]
+
+    def row(self, seconds: dict[Run, float]) -> Row:
+        ours = fmean(seconds[slow] / seconds[fast] for fast, slow in self.pairs)
+        first = self.pairs[0][0]
+        ratios = ", ".join(f"{fast.ratio:.1%}" for fast, _ in self.pairs)
+        known = (
+            ""
+            if first.fallback_ratio is None
+            else (f", {first.prefetch_accuracy:.0%} of the evicted pass's wants are right")
+        )
+        setting = (
+            f"simulated on {paper.MACHINE}, batch 1, bf16, {TOKENS} tokens of synthetic routing, "
+            f"LRU over {ratios} of the experts, loaded on demand{known}; fallback ratio as stated "
+            "by the paper"
+        )
+        return Row(self.id, self.claim, self.paper, ours, "x", setting, first.command())
+
+
+class Reproduction:
+    """The rows whose id starts with `only`, not computed yet."""
+
+    def __init__(self, only: str = "") -> None:
+        every = list(_wanted())
+        exact = [each for each in every if each.id == only]
+        self._wanted = exact or [each for each in every if each.id.startswith(only)]
+        self._runs = list(
+            dict.fromkeys(run for each in self._wanted for pair in each.pairs for run in pair)
+        )
+        if not self._wanted:
+            raise ImpossibleSetting(
+                f"no row of this reproduction has an id that starts with {only!r}; ids start with "
+                "table2, table3, table4 or fig5"
+            )
+
+    @property
+    def total(self) -> int:
+        """How many runs there are to do."""
+        return len(self._runs)
+
+    def rows(self, jobs: int = 1, advance: Callable[[int], None] = lambda done: None) -> list[Row]:
+        """Do them all, in `jobs` processes; `advance(1)` is called after each."""
+        done = dict(zip(self._runs, _each(self._runs, jobs, advance), strict=True))
+        return [each.row(done) for each in self._wanted]
+
+
+def _each(runs: Sequence[Run], jobs: int, advance: Callable[[int], None]) -> Iterator[float]:
+    if jobs <= 1 or len(runs) <= 1:
+        for run in runs:
+            yield execute(run)
+            advance(1)
+        return
+    with ProcessPoolExecutor(min(jobs, len(runs)), mp_context=get_context("spawn")) as pool:
+        for seconds in pool.map(execute, runs):
+            yield seconds
+            advance(1)
+
+
+def _wanted() -> Iterator[Wanted]:
+    for stated in (*paper.TABLE_2, *paper.TABLE_3, *paper.TABLE_4):
+        if not stated.fallback_ratio:
+            run = Run(stated.model, f"little:k={stated.k}")
+            yield _over_full(stated.id, stated.claim, stated.speedup, run)
+            continue
+        for accuracy in ACCURACIES:
+            run = Run(
+                stated.model, f"big-little:k={stated.k}", stated.fallback_ratio,
+                prefetch_accuracy=accuracy,
+            )  # fmt: skip
+            name = f"{stated.id}/accuracy={accuracy:g}"
+            yield _over_full(name, stated.claim, stated.speedup, run)
+    yield from _figure_5()
+
+
+def _over_full(name: str, claim: str, stated: float | None, run: Run) -> Wanted:
+    return Wanted(name, f"{claim}: speedup over all experts", stated, ((run, run.full()),))
+
+
+def _figure_5() -> Iterator[Wanted]:
+    ours = [Run(model, "big-little", ratio) for model, ratio in paper.GSM8K_RATIO.items()]
+    joined = [replace(run, prefetch="pre-gated") for run in ours]
+    for name, claim, stated, prefetch in (
+        ("fig5/pre-gated", "MoBiLE over Pre-gated MoE", paper.OVER_PRE_GATED, "pre-gated"),
+        ("fig5/adapmoe", "MoBiLE over AdapMoE", paper.OVER_ADAPMOE, "next-layer"),
+    ):
+        others = [replace(run.full(), prefetch=prefetch) for run in ours]
+        yield Wanted(name, f"{claim}, two models", stated, tuple(zip(ours, others, strict=True)))
+    pairs = tuple((run, run.full()) for run in joined)
+    claim = "MoBiLE with pre-gated little passes over all experts, two models"
+    yield Wanted("fig5/combined", claim, paper.WITH_PRE_GATING, pairs)

@@ -1,0 +1,156 @@
+"""Do bench, eval and quality run tokens again, as text generation does?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from bench_runs import settings, tiny
+from gated_text import two_models
+from small_llms import llm, prompts
+
+import stock
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.engine.assemble import on_store
+from moesaic.engine.gated_reading import read
+from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.lab.bench.bench_configs import check_fallbacks, plan_configs
+from moesaic.lab.bench.bench_row import BenchRow
+from moesaic.lab.bench.cases import Case
+from moesaic.lab.bench.grid import run_bench
+from moesaic.lab.bench.replayed_routing import BenchRouting, choose_routing
+from moesaic.lab.fallback_script import script
+from moesaic.lab.quality.text_logits import text_logits
+from moesaic.models.kv_cache import ContiguousCache
+from moesaic.policies.policy_set import with_options
+
+EMULATED: dict[str, Any] = {"accelerator": "emulated", "cache_ratio": 0.25}
+COUNT = 2
+
+
+def configs(gate: str, case: Case, **options: Any) -> Any:
+    how = with_options(settings(**options), {"gate": gate})
+    return plan_configs(tiny()[0].spec, [("some", how)], [case])
+
+
+def measured(
+    gate: str, case: Case, ratio: float | None, trace: str = "synthetic", **options: Any
+) -> BenchRow:
+    model, loaded = tiny()
+    routing = choose_routing(trace, model.spec, [case], COUNT)
+    (row,) = run_bench(
+        loaded, configs(gate, case, **options), [case], routing, COUNT, fallback_ratio=ratio
+    )
+    return row
+
+
+@pytest.mark.parametrize("trace", ["synthetic", "none"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_bench_runs_the_scripted_tokens_again(batch: int, trace: str) -> None:
+    case = Case("decode", 12, batch)
+    row = measured("big-little", case, 0.3, trace, **EMULATED)
+    falls_back = script(0.3)
+    again = sum(falls_back(s, t) for s in range(batch) for t in range(12))
+    assert again > 0
+    counter = row.runs.gate
+    assert (counter.first, counter.again) == (COUNT * batch * 12, COUNT * again)
+    assert row.tokens == COUNT * batch * 12, "evicted passes are no tokens"
+    tokens = sum(report.tokens for report in row.runs.measured.reports)
+    assert tokens == row.tokens + counter.again
+    stats = counter.stats(row.runs.prefetch_accuracy)
+    assert stats.fallback_ratio == again / (batch * 12)
+    if trace == "synthetic":
+        assert stats.prefetch_accuracy == 1.0, "a trace has one routing for both passes"
+
+
+def test_a_bench_of_the_little_model_replays_half_of_the_routing() -> None:
+    case = Case("decode", 8, 1)
+    for gate, experts in (("full", 2), ("little", 1)):
+        row = measured(gate, case, None, **EMULATED)
+        active = {layer.active for report in row.runs.measured.reports for layer in report.layers}
+        assert active == {experts}
+
+
+def test_contexts_of_a_bench_stay_those_of_its_tokens() -> None:
+    """A token that runs again has the same context, and no sequence grows by it."""
+    row = measured("big-little", Case("decode", 6, 2), 0.5)
+    each = [[(s.new_tokens, s.context) for s in step.sequences] for step in row.runs.steps]
+    assert max(context for step in each for _, context in step) == 5
+    assert all(new == 1 for step in each for new, _ in step)
+
+
+def test_a_bench_on_a_traces_routing_needs_a_ratio() -> None:
+    case = Case("decode", 4, 1)
+    model, _ = tiny()
+    replayed = choose_routing("synthetic", model.spec, [case], 1)
+    with pytest.raises(ImpossibleSetting, match="--fallback-ratio"):
+        check_fallbacks(configs("big-little", case), replayed, None)
+    with pytest.raises(ImpossibleSetting, match="runs no token again"):
+        check_fallbacks(configs("little", case), replayed, 0.2)
+    check_fallbacks(configs("big-little", case), BenchRouting("own", {}), None)
+    check_fallbacks(configs("big-little", case), replayed, 0.2)
+
+
+GAMMA = 0.1
+
+
+def expected_logits(tokens: list[int]) -> tuple[torch.Tensor, int]:
+    """Two plain models that take turns at a given text; how often the whole one had to."""
+    models = two_models("olmoe")
+    memory = ContiguousCache(models.whole.architecture.spec, 1, 128, torch.float32)
+    rows, fallbacks = [], 0
+    for token in tokens:
+        logits = models._feed(models.half, [token], memory)
+        if float(logits.softmax(-1).max()) <= GAMMA:
+            memory.truncate(0, memory.length(0) - 1)
+            logits = models._feed(models.whole, [token], memory)
+            fallbacks += 1
+        rows.append(logits)
+    return torch.cat(rows), fallbacks
+
+
+@pytest.mark.parametrize("machine", ["cpu", "emulated"])
+def test_a_text_is_read_as_it_would_be_written(machine: str) -> None:
+    tokens = prompts((20,))[0]
+    expected, fallbacks = expected_logits(tokens)
+    assert 0 < fallbacks < len(tokens)
+    gate = f"big-little:gamma={GAMMA}"
+    with llm(stock.saved("olmoe").folder, machine, dtype="fp32", gate=gate) as model:
+        runner = model.model.runner
+        assert torch.allclose(read(runner, 0, tokens), expected, atol=1e-4)
+        assert runner.cache.length(0) == len(tokens)
+        runner.free_slot(0)
+        pieces = list(text_logits(runner, [*tokens, 1], 100, 7))
+    assert torch.allclose(torch.cat([piece.logits for piece in pieces]), expected, atol=1e-4)
+
+
+def test_the_whole_model_reads_a_text_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with llm(stock.saved("olmoe").folder, dtype="fp32") as model:
+        runner, steps = model.model.runner, []
+        step = runner.step
+        monkeypatch.setattr(runner, "step", lambda inputs: steps.append(inputs) or step(inputs))
+        read(runner, 0, [1, 2, 3])
+    assert [len(inputs[0].tokens) for inputs in steps] == [3]
+
+
+def test_replayed_routing_of_a_runner_is_cut_to_what_the_gate_allows() -> None:
+    case = Case("decode", 2, 1)
+    (config,) = configs("little", case, **EMULATED)
+    model, loaded = tiny()
+    source = choose_routing("synthetic", model.spec, [case], 1).of(case)
+    assert source is not None
+    from moesaic.workloads.steps import decode_steps
+
+    routed = next(iter(decode_steps(source, 1, 1)))
+    runner: Runner = on_store(loaded.decoder, loaded.store, config.settings, config.plan.capacity)
+    try:
+        runner.step([SequenceInput(0, [1])], routed.layer)
+        assert runner.report is not None
+        assert [layer.active for layer in runner.report.layers] == [1, 1, 1]
+        whole = replace(SequenceInput(0, [1]), prompt=True)
+        runner.step([whole], routed.layer)
+        assert [layer.active for layer in runner.report.layers] == [2, 2, 2]
+    finally:
+        runner.close()

@@ -1,0 +1,171 @@
+"""Is what an evicted pass wanted handed to the brain for the pass that runs its tokens again?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from made_up import exact_belief, make_brain, small_model, stated_physics
+from moesaic.core.layer_plan import Move
+from moesaic.core.routing import UNUSED, Forecast, LayerRouting, cut
+from moesaic.core.view import offloading_view
+from moesaic.policies.fallback_prefetch import FallbackPrefetch
+from moesaic.policies.gate.big_little import BigLittle
+
+LAYERS, EXPERTS, K = 4, 12, 4
+
+
+@dataclass
+class Listening:
+    """A brain that notes the forecasts it is given."""
+
+    wanted: int = 3
+    belief: Any = field(default_factory=lambda: type("B", (), {"transfer_ns": 10}))
+    layer_ns: int = 1000
+    given: list[tuple[int, tuple[Forecast, ...], bool]] = field(default_factory=list)
+
+    def decide(self, routing: LayerRouting, view: object) -> None:
+        self._layer = routing.layer
+
+    def wants_forecasts(self) -> int:
+        return self.wanted
+
+    def look_ahead(self, forecasts: Sequence[Forecast] = (), foretold: bool = True) -> tuple[()]:
+        self.given.append((self._layer, tuple(forecasts), foretold))
+        return ()
+
+    def learn(self, *_: object) -> None: ...
+
+
+def routing(layer: int, rows: list[list[int]], step: int, used: int = K) -> LayerRouting:
+    ranked = np.array(rows)
+    scores = np.linspace(0.5, 0.1, ranked.shape[1], dtype=np.float32)[None].repeat(len(rows), 0)
+    whole = LayerRouting(layer, ranked[:, :K], scores[:, :K], ranked, scores, step=step)
+    return whole if used == K else cut(whole, np.full(len(rows), used))
+
+
+def drawn(seed: int) -> list[list[list[int]]]:
+    """[layer][token][rank]"""
+    random = np.random.default_rng(seed)
+    return [[random.permutation(EXPERTS).tolist() for _ in range(3)] for _ in range(LAYERS)]
+
+
+def play(
+    prefetch: FallbackPrefetch, rows: list[list[list[int]]], step: int, sources: list[int]
+) -> None:
+    prefetch.begin(sources)
+    for layer, tokens in enumerate(rows):
+        used = K if max(sources) >= 0 else K // 2
+        prefetch.decide(routing(layer, tokens[: len(sources)], step, used), None)  # type: ignore[arg-type]
+        prefetch.look_ahead()
+
+
+@pytest.mark.parametrize("distance", [1, 2, 3])
+def test_all_wanted_ranks_are_forecast_by_step_and_layer(distance: int) -> None:
+    brain = Listening()
+    prefetch = FallbackPrefetch(brain, BigLittle(K, distance=distance))  # type: ignore[arg-type]
+    little, big = drawn(1), drawn(2)
+    play(prefetch, little, 6, [-1])
+    assert [forecasts for _, forecasts, _ in brain.given] == [()] * LAYERS, "nothing ran before"
+    brain.given.clear()
+    play(prefetch, big, 7, [0])
+    for layer, forecasts, foretold in brain.given:
+        later = list(range(layer + 1, min(layer + 1 + distance, LAYERS)))
+        assert [(each.step, each.layer) for each in forecasts] == [(7, at) for at in later]
+        for each in forecasts:
+            assert each.ranked.tolist() == [little[each.layer][0][:K]], "not only those it used"
+            assert each.trust is not None
+        assert not foretold, "the brain goes on learning to predict"
+
+
+def test_rows_follow_their_sequences_into_another_pass() -> None:
+    """Sequences 2 and 0 run again, in this order, with a new token between them."""
+    brain = Listening()
+    prefetch = FallbackPrefetch(brain, BigLittle(K, distance=1))  # type: ignore[arg-type]
+    little = drawn(3)
+    play(prefetch, little, 0, [-1, -1, -1])
+    brain.given.clear()
+    play(prefetch, drawn(4), 1, [2, -1, 0])
+    (_, (first,), _), *_ = brain.given
+    assert first.ranked[[0, 2]].tolist() == [little[1][2][:K], little[1][0][:K]]
+    assert first.ranked[1].tolist() == [UNUSED] * K, "nothing is known of the new token"
+    assert first.trust is None, "the brain judges a mixture"
+
+
+def test_the_bodys_forecasts_stay_where_nothing_better_is_known() -> None:
+    brain = Listening()
+    prefetch = FallbackPrefetch(brain, BigLittle(K, distance=1))  # type: ignore[arg-type]
+    little = drawn(5)
+    play(prefetch, little, 0, [-1, -1])
+    prefetch.begin([-1, 1])
+    prefetch.decide(routing(0, drawn(6)[0][:2], 1), None)  # type: ignore[arg-type]
+    assert prefetch.wants_forecasts() == 3, "the new token is the body's to forecast"
+    body = [Forecast(at, np.full((2, 8), at), np.ones((2, 8), np.float32), 1) for at in (1, 2)]
+    brain.given.clear()
+    prefetch.look_ahead(body)
+    ((_, (near, far), foretold),) = brain.given
+    assert near.ranked.tolist() == [[1] * K, little[1][1][:K]]
+    assert far is body[1], "beyond the distance"
+    assert foretold
+
+
+def test_the_body_is_not_asked_where_everything_is_known() -> None:
+    prefetch = FallbackPrefetch(Listening(), BigLittle(K))  # type: ignore[arg-type]
+    play(prefetch, drawn(7), 0, [-1])
+    prefetch.begin([0])
+    prefetch.decide(routing(0, drawn(8)[0][:1], 1), None)  # type: ignore[arg-type]
+    assert prefetch.wants_forecasts() == 0
+
+
+def test_accuracy_counts_the_experts_that_were_foreseen() -> None:
+    prefetch = FallbackPrefetch(Listening(), BigLittle(K))  # type: ignore[arg-type]
+    assert prefetch.accuracy is None
+    same = [[[0, 1, 2, 3, 4]]] * LAYERS
+    play(prefetch, same, 0, [-1])
+    assert prefetch.accuracy is None, "nothing ran again"
+    play(prefetch, [[[3, 2, 1, 9, 0]]] * LAYERS, 1, [0])
+    assert prefetch.accuracy == 3 / 4
+    play(prefetch, same, 2, [-1])
+    assert prefetch.accuracy == 3 / 4
+
+
+def fetched(prefetch_policy: str, again: bool) -> list[Move]:
+    """Moves offered in the first layers of a second pass, by a brain that has room for them."""
+    model = small_model(LAYERS, EXPERTS, K)
+    physics = stated_physics(lambda t: 500, lambda t: 50_000 * t, transfer=100, model=model)
+    brain = make_brain(
+        model,
+        exact_belief(physics),
+        4 * LAYERS,
+        prefetch=prefetch_policy,
+        promote=False,
+        gate="big-little",
+    )
+    prefetch = FallbackPrefetch(brain, BigLittle(K, distance=1))
+    view = offloading_view(np.zeros((LAYERS, EXPERTS), dtype=np.uint8), 4 * LAYERS)
+    moves: list[Move] = []
+    for step, sources in ((0, [-1]), (1, [0] if again else [-1])):
+        prefetch.begin(sources)
+        for layer in range(LAYERS - 1):
+            used = K if sources == [0] else K // 2
+            moved = routing(layer, [[layer, 5, 7, 9, 2]], step, used)
+            prefetch.decide(moved, view)
+            if step:
+                moves += prefetch.look_ahead()
+            else:
+                brain.look_ahead()
+    return moves
+
+
+def test_a_policy_that_prefetches_nothing_brings_what_runs_again_wants() -> None:
+    assert not fetched("none", again=False)
+    moves = fetched("none", again=True)
+    assert {(move.layer, move.expert) for move in moves} <= {
+        (layer, expert) for layer in range(1, LAYERS) for expert in (layer, 5, 7, 9)
+    }
+    assert {move.layer for move in moves} == {1, 2}
+    assert {move.expert for move in moves} >= {7, 9}, "ranks that the little pass did not use"
