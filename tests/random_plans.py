@@ -92,7 +92,9 @@ class RandomBrain(Brain):
     def wants_forecasts(self) -> int:
         return 0
 
-    def look_ahead(self, forecasts: Sequence[Forecast] = ()) -> tuple[Move, ...]:
+    def look_ahead(
+        self, forecasts: Sequence[Forecast] = (), foretold: bool = True
+    ) -> tuple[Move, ...]:
         view, rng = self._view, self._rng
         assert view is not None, "a decision comes first"
         taken = {ExpertId(f.layer, f.expert) for f in view.in_flight}

@@ -206,7 +206,7 @@ COMBINED = [
 @pytest.mark.parametrize(("schedule", "cache", "prefetch"), COMBINED)
 def test_no_policy_changes_what_is_said(schedule: str, cache: str, prefetch: str) -> None:
     """Every plan of these runs is proved legal while it is made."""
-    options = {"schedule": schedule, "cache": cache, "prefetch": prefetch}
+    options: dict[str, Any] = {"schedule": schedule, "cache": cache, "prefetch": prefetch}
     said, _, stats = texts("emulated", gate="big-little:gamma=0.1", **options)
     expected = [two_models(NAME).write(p, greedy(TOKENS), 0.1) for p in prompts()]
     assert said == [[sampled.token for sampled in each.tokens] for each in expected]

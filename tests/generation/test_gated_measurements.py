@@ -130,7 +130,12 @@ def test_the_whole_model_reads_a_text_at_once(monkeypatch: pytest.MonkeyPatch) -
     with llm(stock.saved("olmoe").folder, dtype="fp32") as model:
         runner, steps = model.model.runner, []
         step = runner.step
-        monkeypatch.setattr(runner, "step", lambda inputs: steps.append(inputs) or step(inputs))
+
+        def listening(inputs: Any) -> Any:
+            steps.append(inputs)
+            return step(inputs)
+
+        monkeypatch.setattr(runner, "step", listening)
         read(runner, 0, [1, 2, 3])
     assert [len(inputs[0].tokens) for inputs in steps] == [3]
 

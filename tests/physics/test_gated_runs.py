@@ -112,8 +112,8 @@ def test_a_trace_of_the_little_model_has_what_the_big_one_would_use() -> None:
 @pytest.mark.parametrize(("schedule", "cache", "prefetch"), policy_combinations())
 def test_every_policy_takes_part(schedule: str, cache: str, prefetch: str) -> None:
     """Every plan is proved legal."""
-    chosen = {"schedule": schedule, "cache": cache, "prefetch": prefetch}
-    options = {"tokens": 6, "warmup": 1, "fallback_ratio": 0.5, "batch": 2}
+    chosen: dict[str, Any] = {"schedule": schedule, "cache": cache, "prefetch": prefetch}
+    options: dict[str, Any] = {"tokens": 6, "warmup": 1, "fallback_ratio": 0.5, "batch": 2}
     result = run(trace(), "big-little", **chosen, **options)
     assert result.gate.fallback_ratio == pytest.approx(0.5, abs=0.2)
     assert result.gate.prefetch_accuracy == pytest.approx(0.8, abs=0.1)
@@ -140,13 +140,17 @@ def test_the_bounds_of_gamma() -> None:
 
 def test_times_and_the_papers_equation() -> None:
     """At batch 1 the equation is what happens."""
-    source, chosen = trace(), {"schedule": "gpu-only", "cache": "lru", "prefetch": "none"}
+    source = trace()
+    chosen: dict[str, Any] = {"schedule": "gpu-only", "cache": "lru", "prefetch": "none"}
     asked = settings("big-little", fallback_ratio=0.25, **chosen)
     full_s = full_token_s(asked, source)
     whole = run(source, "full", **chosen)
     assert full_s == pytest.approx(whole.elapsed_s / TOKENS)
     result = run(source, "big-little", full_s, fallback_ratio=0.25, **chosen)
     gate = result.gate
+    assert gate.little_s is not None
+    assert gate.big_s is not None
+    assert gate.measured_speedup is not None
     assert gate.little_s + gate.big_s == pytest.approx(result.elapsed_s)
     assert gate.measured_speedup == pytest.approx(whole.elapsed_s / result.elapsed_s)
     assert gate.predicted_speedup == pytest.approx(gate.measured_speedup)
@@ -159,11 +163,12 @@ def test_knowing_what_the_evicted_pass_wanted_saves_time() -> None:
     """With a link that has idle time. Wrong wants help less."""
     slow = replace(MACHINE, gpu=replace(MACHINE.gpu, layer_overhead_us=3000.0))
     source = trace()
-    times = {}
+    times: dict[float, float] = {}
     for accuracy in (0.01, 0.5, 1.0):
         asked = settings("big-little", schedule="gpu-only", cache="lru", prefetch="none")
         asked = replace(asked, machine=slow, fallback_ratio=1.0, prefetch_accuracy=accuracy)
         result = simulate(asked, source)
+        assert result.gate.big_s is not None
         times[accuracy] = result.gate.big_s
         assert result.gate.prefetch_accuracy == pytest.approx(accuracy, abs=0.05)
     assert times[1.0] < times[0.5] < times[0.01]

@@ -39,9 +39,9 @@ def test_a_machine_does_what_it_states(accelerator: str) -> None:
 
         look_ahead = runner.brain.look_ahead
 
-        def given_to(forecasts: Sequence[Forecast] = ()) -> tuple[Move, ...]:
+        def given_to(forecasts: Sequence[Forecast] = (), foretold: bool = True) -> tuple[Move, ...]:
             given.append(forecasts)
-            return look_ahead(forecasts)
+            return look_ahead(forecasts, foretold)
 
         runner.brain.decide, runner.brain.look_ahead = listening, given_to  # type: ignore[method-assign]
         say(runner, steps=20)

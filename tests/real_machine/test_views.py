@@ -51,7 +51,9 @@ class Script(Brain):
     def wants_forecasts(self) -> int:
         return 0
 
-    def look_ahead(self, forecasts: Sequence[Forecast] = ()) -> tuple[Move, ...]:
+    def look_ahead(
+        self, forecasts: Sequence[Forecast] = (), foretold: bool = True
+    ) -> tuple[Move, ...]:
         layer = len(self.views) - 1
         if layer == 1 and self.arrives == "while the layer runs":
             self.link.arrive()
