@@ -35,6 +35,7 @@ def test_json_has_every_promised_key_with_sensible_values() -> None:
         "cache": "two-speed",
         "prefetch": "impact",
         "gate": "full",
+        "layout": "striped",
         "promote": True,
         "fill": "auto",
         "parameters": {
@@ -42,6 +43,7 @@ def test_json_has_every_promised_key_with_sensible_values() -> None:
             "cache": {"fast": 0.2, "slow": 0.01, "pool": "per-layer", "admission": "bypass"},
             "prefetch": {"lookahead": 3},
             "gate": {},
+            "layout": {},
         },
     }
     assert set(result["latency_s"]) == {"mean", "p50", "p99"}

@@ -31,7 +31,7 @@ def test_its_schedule_runs_on_the_papers_machine(monkeypatch: pytest.MonkeyPatch
     floor = Floor(names["machine"].physics)
     steps = islice(names["workload"](names["settings"], names["source"]), 4)
     for routed, report in zip(steps, names["reports"], strict=True):
-        assert floor.step_s(routed.step, report, routed.uses) <= report.latency_ns / 1e9
+        assert floor.step_s(routed.step, report, routed.routed.uses) <= report.latency_ns / 1e9
     for machine in names["machines"].values():
         units = [lane for name, lane in machine.lanes.items() if name.startswith("ndp")]
         assert len(units) == 16
