@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from moesaic.engine.assemble import synthetic_store
+from moesaic.kernels.gpu.driver import current_context
 from moesaic.kernels.gpu.experts import GpuExperts
 from moesaic.kernels.gpu.table import write_table
 from moesaic.lab.bench.cases import Case
@@ -191,7 +192,7 @@ class Run:
         slab = torch.zeros(max(slots, 1), machine.size, dtype=torch.uint8, device="cuda")
         memory = ExpertMemory(machine.pinned.address, slab.data_ptr(), slots, machine.size)
         self.copy_stream = torch.cuda.Stream()
-        copying = Copying(_context(), self.copy_stream.cuda_stream)
+        copying = Copying(current_context(), self.copy_stream.cuda_stream)
         self.conductor = Conductor(
             native_brain(composition.brain(machine.belief, counts=counts), 1, ranks),
             self.mailbox,
@@ -265,16 +266,6 @@ class Run:
             ),
             "finite": bool(torch.isfinite(self.step.logits).all()),
         }  # fmt: skip
-
-
-def _context() -> int:
-    import ctypes
-
-    from moesaic.kernels.gpu.driver import check, library
-
-    found = ctypes.c_void_p()
-    check(library().cuCtxGetCurrent(ctypes.byref(found)), "cuCtxGetCurrent")
-    return found.value or 0
 
 
 def main() -> None:

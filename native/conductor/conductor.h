@@ -65,7 +65,7 @@ struct ConductorConfig {
 // What happened in a layer, in nanoseconds of the steady clock.
 struct LayerTimes {
   std::int64_t routed, planned, submitted, looked_ahead, summed;
-  std::int32_t on_gpu, on_cpu, transfers, background, hits, reserved;
+  std::int32_t on_gpu, on_cpu, transfers, background, hits;
 };
 
 // What the brain saw of a layer and what it answered, for deciding it again elsewhere. Words as in its buffer.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import replace
 
 import torch
 
 from moesaic.core.routing import ExpertId
 from moesaic.engine.expert_kernel import expert_kernel
-from moesaic.kernels.gpu.driver import check, library
+from moesaic.kernels.gpu.driver import current_context
 from moesaic.machines.cuda.conductor import Conductor, Copying, ExpertMemory
 from moesaic.machines.cuda.cpu_runner import CpuRunner
 from moesaic.machines.cuda.decode_step import DecodeStep, Replayed
@@ -71,12 +70,10 @@ class DecodingScene:
         self.slab = torch.zeros(slots, size, dtype=torch.uint8, device="cuda")
         self.cpu = CpuRunner(architecture.expert_shape, dtype, 2, 4)
         self._copies = torch.cuda.Stream()
-        context = ctypes.c_void_p()
-        check(library().cuCtxGetCurrent(ctypes.byref(context)), "cuCtxGetCurrent")
         self.conductor = Conductor(
             native_brain(composition.brain(belief), batch, composition.ranks), self.mailbox,
             ExpertMemory(self.pinned.address, self.slab.data_ptr(), slots, size),
-            self.cpu.addresses(), Copying(context.value or 0, self._copies.cuda_stream),
+            self.cpu.addresses(), Copying(current_context(), self._copies.cuda_stream),
         )  # fmt: skip
         experts = composition.placement()
         indices = [e.layer * spec.num_experts + e.expert for e in experts]

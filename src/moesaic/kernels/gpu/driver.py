@@ -11,8 +11,6 @@ import torch
 from moesaic.core.errors import MoesaicError
 
 WAIT_GEQ = 0x0  # until (value at the address - the value given) >= 0, cyclically
-_MEMORY_OPS_V1 = 92  # attribute: stream memory operations are there
-_MEMORY_OPS_V2 = 122
 
 
 class CudaFailed(MoesaicError):
@@ -102,20 +100,17 @@ def architecture() -> str:
     return f"sm_{major}{minor}"
 
 
-def has_memory_operations() -> bool:
-    """Whether streams of this device can write and wait for values in memory."""
-    value, device = ctypes.c_int(), ctypes.c_int()
-    check(library().cuCtxGetDevice(ctypes.byref(device)), "cuCtxGetDevice")
-    for attribute in (_MEMORY_OPS_V2, _MEMORY_OPS_V1):
-        known = library().cuDeviceGetAttribute(ctypes.byref(value), attribute, device) == 0
-        if known and value.value:
-            return True
-    return False
+def current_context() -> int:
+    """Address of the context that calls go to."""
+    torch.cuda.init()
+    found = ctypes.c_void_p()
+    check(library().cuCtxGetCurrent(ctypes.byref(found)), "cuCtxGetCurrent")
+    return found.value or 0
 
 
 def write_value(address: int, value: int) -> None:
     """The current stream writes 32 bits when it gets there; what came before it is visible to
-    whoever sees them."""
+    a reader of them."""
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
     result = library().cuStreamWriteValue32_v2(
         stream, ctypes.c_uint64(address), ctypes.c_uint32(value), 0

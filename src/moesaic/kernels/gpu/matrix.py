@@ -40,7 +40,7 @@ def _copy_scales(
 
 @triton.jit
 def _strips_dot(
-    source, fill, wanted, x, x_rows, inside_row, inputs, width,
+    source, fill, wanted, x, x_rows, inside_row, width,
     ROWS: tl.constexpr, SCALE_WORDS: tl.constexpr, STRIP_WORDS: tl.constexpr,
     BITS: tl.constexpr, P: tl.constexpr, STRIPS: tl.constexpr, STEP: tl.constexpr,
     M: tl.constexpr, DOT: tl.constexpr,
@@ -109,11 +109,11 @@ def up_matrix(
     pair = tl.load(table + ROWS_AT + at, mask=at < end, other=0)
     x_rows = (pair // top_k) * hidden
     gate = _strips_dot(
-        gate_at, fill_at, wanted, x, x_rows, at < end, hidden, hidden,
+        gate_at, fill_at, wanted, x, x_rows, at < end, hidden,
         ROWS, SCALE_WORDS, STRIP_WORDS, BITS, P, STRIPS, 2, M, DOT,
     )  # fmt: skip
     up = _strips_dot(
-        gate_at + STRIP_WORDS, fill_at + STRIP_WORDS, wanted, x, x_rows, at < end, hidden, hidden,
+        gate_at + STRIP_WORDS, fill_at + STRIP_WORDS, wanted, x, x_rows, at < end, hidden,
         ROWS, SCALE_WORDS, STRIP_WORDS, BITS, P, STRIPS, 2, M, DOT,
     )  # fmt: skip
     value = (activate(gate, ACTIVATION) * up).to(tl.bfloat16)
@@ -146,7 +146,7 @@ def down_matrix(
     at = start + tl.arange(0, M)
     pair = tl.load(table + ROWS_AT + at, mask=at < end, other=0)
     total = _strips_dot(
-        source, target, wanted, inner, pair * intermediate, at < end, intermediate, intermediate,
+        source, target, wanted, inner, pair * intermediate, at < end, intermediate,
         ROWS, SCALE_WORDS, STRIP_WORDS, BITS, P, STRIPS, 1, M, DOT,
     )  # fmt: skip
     there = (at < end)[:, None] & (output < hidden)[None, :]
