@@ -35,7 +35,8 @@ BrainFields brain_fields(const nb::dict& given) {
   const Settings s(given);
   BrainFields f{};
   READ(s, f, layers), READ(s, f, experts), READ(s, f, step), READ(s, f, layer);
-  READ(s, f, tokens), READ(s, f, used_ranks), READ(s, f, ranks), READ(s, f, forecasts), READ(s, f, foretold);
+  READ(s, f, tokens), READ(s, f, used_ranks), READ(s, f, ranks);
+  READ(s, f, forecasts), READ(s, f, body_forecasts);
   READ(s, f, occupied), READ(s, f, num_flights), READ(s, f, gpu_busy_ns), READ(s, f, cpu_busy_ns);
   READ(s, f, link_busy_ns), READ(s, f, transfer_ns), READ(s, f, report_start_ns), READ(s, f, report_end_ns);
   READ(s, f, report_active), READ(s, f, report_hits), READ(s, f, expert_ids), READ(s, f, ranked_ids);

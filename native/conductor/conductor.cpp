@@ -200,7 +200,7 @@ void Conductor::fill_brain(int layer) {
   const BrainFields& at = brain.at;
   brain[at.step] = step_, brain[at.layer] = layer, brain[at.tokens] = tokens_;
   brain[at.used_ranks] = config_.top_k, brain[at.ranks] = config_.ranks;
-  brain[at.forecasts] = brain[at.foretold] = 0;
+  brain[at.forecasts] = brain[at.body_forecasts] = 0;
   const int pairs = tokens_ * config_.top_k, ranks = tokens_ * config_.ranks;
   std::memcpy(brain.ints(at.expert_ids), box.ids, pairs * sizeof(Word));
   std::memcpy(brain.ints(at.ranked_ids), box.ranked, ranks * sizeof(Word));
