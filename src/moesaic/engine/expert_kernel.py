@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
+import torch
+
 from moesaic.core.errors import MoesaicError
 from moesaic.hardware.machine_reader import THIS, load_machine, machine_file
 from moesaic.kernels.base import ExpertKernel, ExpertShape
 from moesaic.kernels.choose import make_kernel
+from moesaic.kernels.instruction_sets import REFERENCE
 
 
 def expert_kernel(shape: ExpertShape, dtype: str, kernel: str = "auto") -> ExpertKernel:
     """With what `moesaic profile` found out about vectors and tiles, where it has been run."""
     return make_kernel(shape, dtype, kernel, _tiles_from(dtype))
+
+
+def device_kernel(shape: ExpertShape, dtype: str, activations: torch.dtype, kernel: str) -> str:
+    """The kernels' name where a GPU reads the same blocks: PyTorch's layout, unless the GPU's own
+    kernels can read the native one (they compute with activations in bf16)."""
+    if activations is not torch.bfloat16 or find_spec("triton") is None:
+        return REFERENCE
+    from moesaic.kernels.gpu.experts import supports
+
+    return kernel if supports(shape, dtype) else REFERENCE
 
 
 def _tiles_from(dtype: str) -> int | None:

@@ -43,15 +43,20 @@ class GpuExperts:
     def __init__(
         self, shape: ExpertShape, dtype: str, tokens: int, top_k: int, experts: int,
         device: str = "cuda", tuning: Tuning | None = None,
+        buffers: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> None:  # fmt: skip
+        """`buffers`: `inner` and `parts` of another one, for at least as many tokens."""
         assert supports(shape, dtype), f"no GPU kernel for {shape} in {dtype}"
         self.shape, self.words = shape, BlockWords(shape, dtype)
         self.table_shape = TableShape.of(tokens, top_k, experts)
         self._tokens, self._top_k = tokens, top_k
         self._tuning = Tuning() if tuning is None else tuning
         pairs = tokens * top_k
-        self._inner = torch.zeros(pairs, shape.intermediate, dtype=torch.bfloat16, device=device)
-        self.parts = torch.zeros(pairs, shape.hidden, dtype=torch.float32, device=device)
+        if buffers is None:
+            inner = torch.zeros(pairs, shape.intermediate, dtype=torch.bfloat16, device=device)
+            parts = torch.zeros(pairs, shape.hidden, dtype=torch.float32, device=device)
+            buffers = inner, parts
+        self.inner, self.parts = (buffer[:pairs] for buffer in buffers)
 
     def launch(self, table: torch.Tensor, x: torch.Tensor) -> None:
         """`parts[pair]` becomes the expert's result for the pair's token, not yet weighted, for
@@ -89,9 +94,9 @@ class GpuExperts:
     def _vector(self, table: torch.Tensor, x: torch.Tensor) -> None:
         up, down = self._one_row
         experts, threads = self.table_shape.experts, self._tuning.threads
-        up((self.words.up.strips, experts), threads, table, x, self._inner, early=True)
+        up((self.words.up.strips, experts), threads, table, x, self.inner, early=True)
         grid = (self.words.down.strips // self._down_strips, experts)
-        down(grid, threads, table, self._inner, self.parts, early=True)
+        down(grid, threads, table, self.inner, self.parts, early=True)
 
     def _matrix(self, table: torch.Tensor, x: torch.Tensor) -> None:
         up, down, shape = self.words.up, self.words.down, self.table_shape
@@ -103,13 +108,13 @@ class GpuExperts:
         }  # fmt: skip
         strips = next(n for n in (4, 2, 1) if up.strips % n == 0)
         matrix.up_matrix[(up.strips // strips, shape.experts, row_blocks)](
-            table, x, self._inner, self.shape.hidden, self.shape.intermediate, self._top_k,
+            table, x, self.inner, self.shape.hidden, self.shape.intermediate, self._top_k,
             ROWS=up.rows, SCALE_WORDS=up.scale_words, STRIP_WORDS=up.strip_words,
             ACTIVATION=_ACTIVATIONS[self.shape.activation], STRIPS=strips, num_warps=4, **common,
         )  # fmt: skip
         strips = next(n for n in (4, 2, 1) if down.strips % n == 0)
         matrix.down_matrix[(down.strips // strips, shape.experts, row_blocks)](
-            table, self._inner, self.parts, self.shape.hidden, self.shape.intermediate,
+            table, self.inner, self.parts, self.shape.hidden, self.shape.intermediate,
             ROWS=down.rows, SCALE_WORDS=down.scale_words, STRIP_WORDS=down.strip_words,
             DOWN_AT=self.words.down_offset, STRIPS=strips, num_warps=4, **common,
         )  # fmt: skip
