@@ -17,7 +17,7 @@ from moesaic.core.routing import ExpertId, Forecast, LayerRouting
 from moesaic.core.view import offloading_view
 from moesaic.engine.described_belief import described_belief
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.expert_kernel import device_kernel, expert_kernel
+from moesaic.engine.expert_kernel import expert_kernel, kernel_for
 from moesaic.engine.make_machine import GPU_DEVICE, Parts, make_machine
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import Runner
@@ -56,7 +56,8 @@ def assemble(
     """`counts[layer, expert]` are uses in a profile, for the initial placement; `advance(1)` is
     called for every expert loaded; `scores` adds the ranks beyond top-k to the routing even
     where no policy needs them; `device`: see `on_store`."""
-    kernel = kernel_for(decoder, expert_dtype, settings)
+    shape, dtype = decoder.architecture.expert_shape, decoder.dtype
+    kernel = kernel_for(shape, expert_dtype, dtype, settings)
     decoder = placed_for(decoder, settings, device)
     store = load_store(decoder, experts, expert_dtype, advance, kernel)
     return on_store(decoder, store, settings, capacity, counts, timeline, scores, device)
@@ -65,14 +66,6 @@ def assemble(
 def placed_for(decoder: Decoder, settings: EngineSettings, device: str = GPU_DEVICE) -> Decoder:
     """The network where a machine with these settings computes it."""
     return placed_decoder(decoder, device) if settings.capabilities.own_memory else decoder
-
-
-def kernel_for(decoder: Decoder, expert_dtype: str, settings: EngineSettings) -> str:
-    """The name of the kernels whose layout all devices of such a machine can read."""
-    if not settings.capabilities.own_memory:
-        return settings.kernel
-    shape, dtype = decoder.architecture.expert_shape, decoder.dtype
-    return device_kernel(shape, expert_dtype, dtype, settings.kernel)
 
 
 def load_store(
