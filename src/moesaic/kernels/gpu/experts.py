@@ -41,8 +41,9 @@ class GpuExperts:
 
     def __init__(
         self, shape: ExpertShape, dtype: str, tokens: int, top_k: int, experts: int,
-        tuning: Tuning | None = None,
+        tuning: Tuning | None = None, buffers: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> None:  # fmt: skip
+        """`buffers`: `inner` and `parts` of another one, for at least as many tokens."""
         assert supports(shape, dtype), f"no GPU kernel for {shape} in {dtype}"
         self.shape, self.words = shape, BlockWords(shape, dtype)
         self.table_shape = TableShape.of(tokens, top_k, experts)
@@ -50,8 +51,11 @@ class GpuExperts:
         self._tuning = Tuning() if tuning is None else tuning
         self._matrix_kernels: dict[int, tuple[Function, Function]] = {}
         pairs = tokens * top_k
-        self._inner = torch.zeros(pairs, shape.intermediate, dtype=torch.bfloat16, device="cuda")
-        self.parts = torch.zeros(pairs, shape.hidden, dtype=torch.float32, device="cuda")
+        if buffers is None:
+            inner = torch.zeros(pairs, shape.intermediate, dtype=torch.bfloat16, device="cuda")
+            parts = torch.zeros(pairs, shape.hidden, dtype=torch.float32, device="cuda")
+            buffers = inner, parts
+        self.inner, self.parts = (buffer[:pairs] for buffer in buffers)
 
     def launch(self, table: torch.Tensor, x: torch.Tensor, max_rows: int | None = None) -> None:
         """`parts[pair]` becomes the expert's result for the pair's token, not yet weighted, for
@@ -90,9 +94,9 @@ class GpuExperts:
     def _vector(self, table: torch.Tensor, x: torch.Tensor) -> None:
         up, down = self._one_row
         experts, threads = self.table_shape.experts, self._tuning.threads
-        up((self.words.up.strips, experts), threads, table, x, self._inner, early=True)
+        up((self.words.up.strips, experts), threads, table, x, self.inner, early=True)
         grid = (self.words.down.strips // self._down_strips, experts)
-        down(grid, threads, table, self._inner, self.parts, early=True)
+        down(grid, threads, table, self.inner, self.parts, early=True)
 
     def _matrix(self, table: torch.Tensor, x: torch.Tensor, max_rows: int | None) -> None:
         experts = self.table_shape.experts
@@ -101,9 +105,9 @@ class GpuExperts:
         up, down = self._row_tiles(tiles)
         blocks = -(-(self._tokens if max_rows is None else max_rows) // (16 * tiles))
         grid = (blocks, -(-self.words.up.strips // _WARPS), experts)
-        up(grid, 32 * _WARPS, table, x, self._inner, early=True)
+        up(grid, 32 * _WARPS, table, x, self.inner, early=True)
         grid = (blocks, -(-self.words.down.strips // (2 * _WARPS)), experts)
-        down(grid, 32 * _WARPS, table, self._inner, self.parts, early=True)
+        down(grid, 32 * _WARPS, table, self.inner, self.parts, early=True)
 
     def _row_tiles(self, tiles: int) -> tuple[Function, Function]:
         """Kernels whose blocks compute so many times 16 rows."""
