@@ -58,7 +58,7 @@ class DecodingScene:
         self.architecture, self.policies = architecture, policies
         spec = architecture.spec
         self.decoder = synthetic_decoder(architecture, "bf16", "reference")
-        self.store = _filled_store(architecture, dtype)
+        self.store = filled_store(architecture, dtype)
         size = self.store.kernel.block_bytes
         self.pinned = Pinned(self.store.block(0, 0).data_ptr(), self.store.bytes)
         shape = Shape(spec.num_moe_layers, spec.num_experts, spec.top_k)
@@ -162,7 +162,7 @@ def _weights(architecture: Architecture):  # type: ignore[no-untyped-def]
             )  # fmt: skip
 
 
-def _filled_store(architecture: Architecture, dtype: str) -> ExpertStore:
+def filled_store(architecture: Architecture, dtype: str) -> ExpertStore:
     spec = architecture.spec
     kernel = expert_kernel(architecture.expert_shape, dtype, "auto")
     store = ExpertStore(kernel, spec.num_moe_layers, spec.num_experts)

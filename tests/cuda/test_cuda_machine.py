@@ -36,7 +36,10 @@ def test_every_family_under_every_kind_of_system(name: str, names: Names, device
     with running(model, how, model.slots(0.25), timeline=Timeline(), device=device) as runner:
         assert_same(say(runner), truth(name))
         lanes = {span.lane for span in runner.machine.timeline.spans if span.kind != "dense"}
-    assert lanes >= ({GPU, PCIE} if names[0] == "gpu-only" else {GPU, CPU})
+    if names[0] == "gpu-only":
+        assert lanes >= {GPU, PCIE}
+    elif device == "cpu":  # a real GPU's costs may speak for one side
+        assert lanes >= {GPU, CPU}
 
 
 @pytest.mark.parametrize("device", DEVICES)

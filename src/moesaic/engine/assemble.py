@@ -144,12 +144,12 @@ def _on_machine(
         belief = _described(decoder, machine.store, settings)
     else:
         with torch.inference_mode():
-            belief = warm_up(machine, settings.max_step_tokens)
+            belief = warm_up(machine, settings.step_tokens)
     decision_ns = _time_decisions(composition.brain(belief), composition.shape, capacity.slots)
     brain = composition.brain(replace(belief, decision_ns=decision_ns), counts=counts)
     spec, device = decoder.architecture.spec, str(decoder.device)
     cache = ContiguousCache(spec, capacity.sequences, capacity.length, decoder.dtype, device)
-    tokens = max(settings.max_step_tokens, settings.max_sequences)
+    tokens = max(settings.step_tokens, settings.max_sequences)
     machine.attach(decoder, cache, brain, NativeSource(brain, tokens, composition.ranks))
     return Runner(
         decoder,
@@ -165,7 +165,7 @@ def _on_machine(
 def _described(decoder: Decoder, store: ExpertStore, settings: EngineSettings) -> Belief:
     here = load_machine(ACCELERATORS[settings.accelerator].described_as)
     physics = Physics(here, decoder.architecture.spec, store.kernel.dtype)
-    return described_belief(physics, settings.max_step_tokens)
+    return described_belief(physics, settings.step_tokens)
 
 
 def _time_decisions(brain: Brain, shape: Shape, slots: int) -> int:

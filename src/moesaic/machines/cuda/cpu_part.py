@@ -10,7 +10,7 @@ from moesaic.core.offloading import CPU
 from moesaic.core.report import Timeline, experts_span
 from moesaic.machines.cuda.streams import Mark, Streams
 from moesaic.machines.real.expert_store import ExpertStore
-from moesaic.machines.real.lane import Lane, ThreadLane
+from moesaic.machines.real.lane import InlineLane, Lane, ThreadLane
 from moesaic.machines.real.probes import time_on_lane
 
 
@@ -60,7 +60,8 @@ class CpuPart:
         return out
 
     def probe(self, dtype: torch.dtype, tokens: int, experts: int) -> int:
-        return time_on_lane(self._store, dtype, self._executor, self._lane, tokens, experts)
+        """Without handing over to the thread: a conductor has none."""
+        return time_on_lane(self._store, dtype, self._executor, InlineLane(), tokens, experts)
 
     def reset(self) -> None:
         self._lane.reset()

@@ -24,7 +24,7 @@ from moesaic.core.view import View
 from moesaic.machines.accelerators import CUDA
 from moesaic.machines.cuda.cpu_part import CpuPart
 from moesaic.machines.cuda.device_experts import device_experts
-from moesaic.machines.cuda.device_probes import copies_for, fill_staging, time_copy, time_experts
+from moesaic.machines.cuda.device_probes import copies_for, time_copy, time_experts
 from moesaic.machines.cuda.gpu_queue import GpuQueue
 from moesaic.machines.cuda.packed_routing import PackedRoutingAdapter
 from moesaic.machines.cuda.pairs import Pairs
@@ -67,6 +67,7 @@ class CudaMachine(RealMachine):
         residency = Residency(OFFLOADING, store.layers, store.experts, (slots, None))
         super().__init__(store, adapter, dtype, residency, timeline)
         self.streams, self._packed, self._threads = streams, adapter, threads
+        self._tokens, self._top_k = tokens, top_k
         self._graphs: GraphDecoding | None = None
         self.layerwise_because: str | None = "nothing is attached"
         size = store.kernel.block_bytes
@@ -126,7 +127,8 @@ class CudaMachine(RealMachine):
     def view(self, layer: int) -> View:
         in_flight = self.transfers.in_flight()
         link_ns = in_flight[-1].remaining_ns if in_flight else 0
-        return View.of(self.residency, in_flight, (0, 0, link_ns))
+        stay = self.transfers.that_stay(in_flight, layer)
+        return View.of(self.residency, stay, (0, 0, link_ns))
 
     def start(self, plan: LayerPlan) -> None:
         """Copies first, since they take longest; then the CPU, which needs the interpreter to
@@ -185,11 +187,17 @@ class CudaMachine(RealMachine):
                 return self.probe(device, tokens, experts, placement)
         if device == CPU:
             return self.cpu.probe(self.dtype, tokens, experts)
-        blocks = fill_staging(self.store, self.slots, self.streams)
+        return self._probe_together(tokens) * experts
+
+    def _probe_together(self, tokens: int) -> int:
+        """An expert's share of a launch of several: the device never computes one alone where it
+        can help it."""
+        count = min(self._top_k, max(self._tokens * self._top_k // tokens, 1))
         width = self.store.kernel.shape.hidden
         hidden = torch.randn((tokens, width), generator=torch.Generator().manual_seed(0))
         on_device = self.streams.upload(hidden.to(self.dtype))
-        return time_experts(self._experts, blocks, on_device, experts, self.streams)
+        taken = time_experts(self._experts, self.slots.slab, on_device, count, self.streams)
+        return round(taken / count)
 
     def probe_transfer(self, link: str | None = None) -> int:
         self.transfers.duration_ns = time_copy(self.store, self.slots, self.streams)

@@ -12,6 +12,7 @@ from moesaic.kernels.gpu.driver import CudaFailed
 from moesaic.machines.cuda.streams import Mark
 
 _NS_PER_MS = 1_000_000
+_HELD_CYCLES = 2_000_000  # about a millisecond
 
 
 class CudaMark:
@@ -47,6 +48,9 @@ class CudaStreams:
 
     def after(self, mark: Mark) -> None:
         torch.cuda.current_stream().wait_event(_event(mark))
+
+    def hold(self) -> None:
+        torch.cuda._sleep(_HELD_CYCLES)
 
     def copy(
         self, target: torch.Tensor, source: torch.Tensor, after: Mark | None

@@ -82,6 +82,9 @@ class DecodeStep:
         self._ended = torch.zeros(1, dtype=torch.int32, device="cuda")
         self._pending: torch.Tensor | None = None
         self.logits = torch.zeros(0)
+        self.host_logits = torch.zeros(
+            tokens, spec.vocab_size, dtype=torch.bfloat16, pin_memory=True
+        )
 
     def prepare(self) -> None:
         """Compile everything: once a step has begun, the conductor does not wait for compilers."""
@@ -90,7 +93,8 @@ class DecodeStep:
         torch.cuda.synchronize()
 
     def launch(self) -> None:
-        """The whole step on the current stream; `logits` afterwards [tokens, vocabulary]."""
+        """The whole step on the current stream; `logits` afterwards [tokens, vocabulary], and
+        `host_logits` in host memory."""
         decoder, inputs = self._decoder, self.inputs
         self._fetch(inputs.host, inputs.device)
         torch.index_select(decoder.embedding, 0, inputs.numbers, out=self.stream)
@@ -103,6 +107,7 @@ class DecodeStep:
             else:
                 self._routed(block)
         self.logits = self.normed_product(decoder.norm.weight, decoder.head, None, each=4)
+        self.host_logits.copy_(self.logits, non_blocking=True)
 
     def _attend(self, number: int, layer: Layer) -> None:
         attention, norm = layer.attention, layer.attention_norm.weight

@@ -60,11 +60,11 @@ class GraphDecoding:
 
     def step(self, number: int, work: ForwardPass) -> StepReport:
         assert work.decoded is not None, "tokens to decode"
-        started, steps = perf_counter_ns(), self._steps
-        self.output = steps.run(number, work.decoded, work.replay).cpu()
+        steps = self._steps
+        self.output = steps.run(number, work.decoded, work.replay)
         for slot in work.decoded.slots:
             self._cache.advance(slot, 1)
-        return StepReport(started, perf_counter_ns(), work.step.tokens, self._reports())
+        return StepReport(steps.started_ns, perf_counter_ns(), work.step.tokens, self._reports())
 
     def _reports(self) -> tuple[LayerReport, ...]:
         size = self._memory.store.kernel.block_bytes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter_ns
 from typing import NamedTuple
 
 import numpy as np
@@ -68,15 +69,17 @@ class GraphSteps:
             self._cpu.addresses(), Copying(current_context(), self._copies.cuda_stream),
         )  # fmt: skip
         self._captured: dict[tuple[int, bool], Captured] = {}
-        self._layers, self._done = spec.num_moe_layers, torch.cuda.Event(blocking=False)
+        self._layers, self._done = spec.num_moe_layers, torch.cuda.Event(blocking=True)
+        self.started_ns = 0  # of the last step
 
     def run(self, number: int, tokens: DecodedTokens, replay: Replay | None = None) -> torch.Tensor:
-        """One step; its logits [tokens, vocabulary], on the GPU and only until the next step."""
+        """One step; its logits [tokens, vocabulary]."""
         count = len(tokens.numbers)
         size = min(SIZES[bisect_left(SIZES, count)], self.batch)
         captured = self._for(size, replay is not None)
         if replay is not None and captured.replayed is not None:
             self._load(captured.replayed, replay, count)
+        self.started_ns = perf_counter_ns()  # what is replayed is there
         captured.step.inputs.write(*tokens)
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
@@ -88,7 +91,7 @@ class GraphSteps:
             finally:
                 self._conduct()
             self._done.synchronize()
-        return captured.step.logits[:count]
+        return captured.step.host_logits[:count].clone()
 
     def _launcher(self, captured: Captured) -> Callable[[], None]:
         """The first launch runs as it is; before the second, it is captured."""

@@ -34,6 +34,9 @@ class Streams(Protocol):
     def after(self, mark: Mark) -> None:
         """What is submitted for computing from now on begins after the mark."""
 
+    def hold(self) -> None:
+        """Computing pauses for a while, so that what is submitted next runs without gaps."""
+
     def copy(
         self, target: torch.Tensor, source: torch.Tensor, after: Mark | None
     ) -> tuple[Mark, Mark]:
@@ -81,6 +84,9 @@ class HostStreams:
         return HostMark()
 
     def after(self, mark: Mark) -> None:
+        pass
+
+    def hold(self) -> None:
         pass
 
     def copy(
