@@ -20,6 +20,7 @@ from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.expert_kernel import expert_kernel, kernel_for
 from moesaic.engine.make_machine import GPU_DEVICE, Parts, make_machine
 from moesaic.engine.memory.capacity import Capacity
+from moesaic.engine.native_source import NativeSource
 from moesaic.engine.runner import Runner
 from moesaic.hardware.host import usable_nodes
 from moesaic.hardware.machine_reader import load_machine
@@ -145,14 +146,16 @@ def _on_machine(
         with torch.inference_mode():
             belief = warm_up(machine, settings.max_step_tokens)
     decision_ns = _time_decisions(composition.brain(belief), composition.shape, capacity.slots)
-    spec = decoder.architecture.spec
+    brain = composition.brain(replace(belief, decision_ns=decision_ns), counts=counts)
+    spec, device = decoder.architecture.spec, str(decoder.device)
+    cache = ContiguousCache(spec, capacity.sequences, capacity.length, decoder.dtype, device)
+    tokens = max(settings.max_step_tokens, settings.max_sequences)
+    machine.attach(decoder, cache, brain, NativeSource(brain, tokens, composition.ranks))
     return Runner(
         decoder,
         machine,
-        composition.brain(replace(belief, decision_ns=decision_ns), counts=counts),
-        ContiguousCache(
-            spec, capacity.sequences, capacity.length, decoder.dtype, str(decoder.device)
-        ),
+        brain,
+        cache,
         {phase: composition.schedule_for(phase) for phase in PHASES},
         composition.gate(),
         composition.policies.gate.name,

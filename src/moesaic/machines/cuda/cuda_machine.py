@@ -6,15 +6,18 @@ are added on the device. The host waits for the GPU only where it needs the rout
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from moesaic.core.body import Decider
 from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.native_brain import NativeBrain
 from moesaic.core.offloading import CPU, GPU, OFFLOADING
-from moesaic.core.report import LayerReport, Timeline
+from moesaic.core.report import LayerReport, StepReport, Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId, Forecast
 from moesaic.core.view import View
@@ -32,8 +35,13 @@ from moesaic.machines.cuda.streams import Streams
 from moesaic.machines.cuda.transfers import DeviceTransfers
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.layer_counts import count_layer
-from moesaic.machines.real.real_machine import ForwardPass, RealMachine
+from moesaic.machines.real.real_machine import ForwardPass, RealMachine, StepTimes
+from moesaic.models.decoder import Decoder
 from moesaic.models.expert_service import RoutedTokens
+from moesaic.models.kv_cache import ContiguousCache
+
+if TYPE_CHECKING:
+    from moesaic.machines.cuda.graph_decoding import GraphDecoding
 
 _PROBES = 8  # times as long as one measurement takes that copies run beside it
 
@@ -58,7 +66,9 @@ class CudaMachine(RealMachine):
     ) -> None:
         residency = Residency(OFFLOADING, store.layers, store.experts, (slots, None))
         super().__init__(store, adapter, dtype, residency, timeline)
-        self.streams, self._packed = streams, adapter
+        self.streams, self._packed, self._threads = streams, adapter, threads
+        self._graphs: GraphDecoding | None = None
+        self.layerwise_because: str | None = "nothing is attached"
         size = store.kernel.block_bytes
         self.slots = DeviceSlots(slots, CUDA.staging, size, streams.device)
         self.spans = GpuSpans(streams, self.timeline)
@@ -67,6 +77,46 @@ class CudaMachine(RealMachine):
         self._gpu = GpuQueue(self._experts, self.slots, self.transfers, streams, self.spans)
         self._pinned = pinned(store.block(0, 0).data_ptr(), store.bytes, streams.device)
         self.cpu = CpuPart(store, threads, streams, self.timeline)  # last: it starts a thread
+
+    def attach(
+        self,
+        decoder: Decoder,
+        cache: ContiguousCache,
+        brain: Decider,
+        native: Callable[[], NativeBrain | None],
+    ) -> None:
+        self.layerwise_because = "there are no slots in a GPU"
+        if self.streams.device == "cpu" or not self.slots.count:
+            return
+        from moesaic.machines.cuda.graph_decoding import GraphDecoding
+        from moesaic.machines.cuda.graph_steps import GraphMemory
+        from moesaic.machines.cuda.graph_support import why_not
+
+        self.layerwise_because = why_not(decoder, self.store.kernel)
+        if self.layerwise_because is None:
+            memory = GraphMemory(self.store, self.slots.slab, self.slots.count, self._threads)
+            self._graphs = GraphDecoding(decoder, cache, memory, self._packed.ranks, brain, native)
+
+    def step(self, work: ForwardPass, brain: Decider) -> StepReport:
+        """Decode steps as graphs where that is possible; with a timeline layer by layer, since a
+        graph leaves no marks."""
+        graphs = self._graphs
+        if graphs is None or self.timeline.enabled or not graphs.takes(work, brain):
+            self._take_slots_back()
+            return super().step(work, brain)
+        self.abandon()
+        if not graphs.has_slots:
+            graphs.take_slots(self.slots, self.transfers)
+        self._steps += 1
+        report = graphs.step(self._steps, work)
+        self.output = graphs.output
+        experts = sum(layer.end_ns - layer.start_ns for layer in report.layers)
+        self.times = StepTimes(report.latency_ns, report.latency_ns - experts, experts)
+        return report
+
+    def _take_slots_back(self) -> None:
+        if self._graphs is not None and self._graphs.has_slots:
+            self._graphs.return_slots(self.slots, self.transfers)
 
     def begin(self, work: ForwardPass) -> None:
         super().begin(work)
@@ -147,12 +197,15 @@ class CudaMachine(RealMachine):
 
     @property
     def bytes_moved(self) -> int:
-        return self.transfers.bytes_moved
+        captured = 0 if self._graphs is None else self._graphs.bytes_moved
+        return self.transfers.bytes_moved + captured
 
     def close(self) -> None:
         try:
             super().close()
             self.streams.synchronize()
+            if self._graphs is not None:
+                self._graphs.close()
         finally:
             self.cpu.close()
             if self._pinned is not None:

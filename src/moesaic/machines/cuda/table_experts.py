@@ -35,11 +35,10 @@ class TableExperts:
         from moesaic.kernels.gpu.experts import GpuExperts
 
         self._streams = streams
-        whole = GpuExperts(shape, dtype, tokens, top_k, experts, streams.device)
+        whole = GpuExperts(shape, dtype, tokens, top_k, experts)
         self._by_tokens = {
             size: GpuExperts(
-                shape, dtype, size, top_k, experts, streams.device,
-                buffers=(whole.inner, whole.parts),
+                shape, dtype, size, top_k, experts, buffers=(whole.inner, whole.parts)
             )
             for size in _STEPS
             if size < tokens
@@ -60,7 +59,8 @@ class TableExperts:
         addresses = [block.data_ptr() for block in blocks]
         write_rows(words, shape, addresses, [0] * len(blocks), ends, together)
         self._shares[together] = self._pairs.weights.ravel()[together]
-        self._kernels.launch(self._streams.upload(torch.from_numpy(words)), self._hidden)
+        table = self._streams.upload(torch.from_numpy(words))
+        self._kernels.launch(table, self._hidden, max(len(each) for each in rows))
 
     def total(self) -> torch.Tensor:
         """Parts of pairs that were computed elsewhere are left over from other layers, and may be

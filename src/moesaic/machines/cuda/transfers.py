@@ -96,6 +96,12 @@ class DeviceTransfers:
             found.append(Flight(copy.move.layer, copy.move.expert, ready))
         return tuple(found)
 
+    def settle(self) -> None:
+        """Nothing is under way afterwards; what was only offered is dropped."""
+        self._offered.clear()
+        self._streams.synchronize()
+        self._note_arrivals()
+
     def reset(self) -> None:
         """After an interruption, which may have come between any two lines: let what was submitted
         end, and rebuild residency from what is in memory."""
