@@ -1,8 +1,10 @@
 """A layer's experts through tables, launch by launch: does every token get the weighted sum of the
-experts that were launched, and exactly nothing of the others? In Triton's interpreter where there
-is no GPU."""
+experts that were launched, and exactly nothing of the others? Where there is no GPU, a stand-in for
+the kernels reads the tables."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -10,11 +12,10 @@ import torch
 from packed_strips import pack_expert
 from torch.nn import functional
 
-pytest.importorskip("triton")
-
 from moesaic.kernels.base import ExpertShape
+from moesaic.kernels.gpu import experts as gpu_experts
 from moesaic.kernels.gpu.layout import BITS
-from moesaic.kernels.gpu.table import TableShape, write_rows, write_table
+from moesaic.kernels.gpu.table import COUNT, TableShape, write_rows, write_table
 from moesaic.machines.cuda.pairs import Pairs
 from moesaic.machines.cuda.streams import make_streams
 from moesaic.machines.cuda.table_experts import TableExperts
@@ -22,6 +23,41 @@ from moesaic.machines.cuda.table_experts import TableExperts
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SHAPE, TOP_K, EXPERTS = ExpertShape(64, 48), 3, 6
 Matrices = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+class TableReader:
+    """`GpuExperts` on the CPU: finds experts by the addresses of their blocks."""
+
+    known: ClassVar[dict[int, Matrices]] = {}
+
+    def __init__(
+        self, shape: ExpertShape, dtype: str, tokens: int, top_k: int, experts: int,
+        buffers: tuple[torch.Tensor, torch.Tensor] | None = None,
+    ) -> None:  # fmt: skip
+        self.table_shape, self._tokens = TableShape.of(tokens, top_k, experts), tokens
+        pairs = tokens * top_k
+        fresh = torch.zeros(pairs, shape.intermediate), torch.zeros(pairs, shape.hidden)
+        self.inner, self.parts = (part[:pairs] for part in buffers or fresh)
+
+    def launch(self, table: torch.Tensor, x: torch.Tensor, max_rows: int | None = None) -> None:
+        words, at = table.tolist(), self.table_shape
+        for i in range(words[COUNT]):
+            first, end = words[at.firsts_at + i], words[at.firsts_at + i + 1]
+            assert max_rows is None or end - first <= max_rows
+            for pair in words[at.rows_at + first : at.rows_at + end]:
+                block = self.known[words[at.blocks_at + i]]
+                self.parts[pair] = result(block, x[pair // TOP_K]).float()
+
+
+@pytest.fixture(autouse=True)
+def _kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    if DEVICE == "cpu":
+        monkeypatch.setattr(gpu_experts, "GpuExperts", TableReader)
+
+
+def result(matrices: Matrices, row: torch.Tensor) -> torch.Tensor:
+    gate, up, down = (part.double() for part in matrices)
+    return (functional.silu(row.double() @ gate.T) * (row.double() @ up.T)) @ down.T
 
 
 def packed(dtype: str) -> tuple[list[torch.Tensor], list[Matrices]]:
@@ -33,6 +69,7 @@ def packed(dtype: str) -> tuple[list[torch.Tensor], list[Matrices]]:
         block, values = pack_expert(gate, up, down, BITS[dtype])
         blocks.append(block.to(DEVICE))
         meant.append(values)
+        TableReader.known[blocks[-1].data_ptr()] = values
     return blocks, meant
 
 
@@ -48,10 +85,8 @@ def routing(tokens: int, ragged: bool) -> Pairs:
 def wanted(pairs: Pairs, meant: list[Matrices], x: torch.Tensor, used: set[int]) -> torch.Tensor:
     out = torch.zeros(x.shape, dtype=torch.float64)
     for expert in used:
-        gate, up, down = (part.double() for part in meant[expert])
         for pair in pairs.of(expert).tolist():
-            row = x[pair // TOP_K].double()
-            part = (functional.silu(row @ gate.T) * (row @ up.T)) @ down.T
+            part = result(meant[expert], x[pair // TOP_K])
             out[pair // TOP_K] += float(pairs.weights.ravel()[pair]) * part
     return out
 
