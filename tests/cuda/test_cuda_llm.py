@@ -15,6 +15,7 @@ import stock
 from moesaic import LLM, SamplingParams
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine import loading, preparation
+from moesaic.engine.assemble import assemble
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.machines import accelerators
 from moesaic.machines.cuda.cuda_machine import CudaMachine
@@ -31,8 +32,7 @@ HALF = 1e-3  # what fp16 leaves of a number below 1
 def _a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     if torch.cuda.is_available():
         return
-    assemble = partial(loading.assemble, device="cpu")
-    monkeypatch.setattr(loading, "assemble", assemble)
+    monkeypatch.setattr(loading, "assemble", partial(assemble, device="cpu"))
     monkeypatch.setattr(preparation, "accelerator_free", lambda settings: 2_000_000_000)
 
 

@@ -131,6 +131,6 @@ def test_what_is_planned_is_what_is_allocated(dtype: str) -> None:
         assert isinstance(machine, CudaMachine)
         assert part_bytes(found)["routed experts"] == store.bytes
         assert part_bytes(found)["slots"] == machine.slots.slab.nbytes
-        assert part_bytes(found)["KV cache"] == cache._first.nbytes + cache._second.nbytes
+        assert part_bytes(found)["KV cache"] == cache.first.nbytes + cache.second.nbytes
     finally:
         runner.close()
