@@ -139,8 +139,7 @@ class DeviceTransfers:
         slot.holds = None
         source = self._store.block(move.layer, move.expert)
         begun, arrived = self._streams.copy(slot.block, source, slot.read)
-        if move.keep:
-            slot.holds = ExpertId(move.layer, move.expert)
+        slot.holds = ExpertId(move.layer, move.expert)
         return DeviceCopy(move, slot, kind, perf_counter_ns(), begun, arrived)
 
     def _note_arrivals(self) -> None:
