@@ -127,15 +127,10 @@ def wait_value(address: int, value: int) -> None:
     check(result, "cuStreamWaitValue32")
 
 
-_CAN_USE_STREAM_MEM_OPS = 139  # CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS
-
-
-def missing_stream_operations() -> str | None:
-    """Why a stream of the current device cannot wait for a flag in memory; None: it can."""
-    device, able = ctypes.c_int(), ctypes.c_int()
-    torch.cuda.init()
-    check(library().cuCtxGetDevice(ctypes.byref(device)), "cuCtxGetDevice")
-    result = library().cuDeviceGetAttribute(ctypes.byref(able), _CAN_USE_STREAM_MEM_OPS, device)
-    if result or not able.value:
-        return "this GPU or its driver has no stream memory operations"
-    return None
+def copy_to_device(target: int, source: int, size: int, stream: int) -> None:
+    """From locked host memory; other host memory is waited for."""
+    result = library().cuMemcpyHtoDAsync_v2(
+        ctypes.c_uint64(target), ctypes.c_void_p(source), ctypes.c_size_t(size),
+        ctypes.c_void_p(stream),
+    )  # fmt: skip
+    check(result, "cuMemcpyHtoDAsync")

@@ -43,7 +43,8 @@ from moesaic.models.kv_cache import ContiguousCache
 if TYPE_CHECKING:
     from moesaic.machines.cuda.graph_decoding import GraphDecoding
 
-_PROBES = 8  # times as long as one measurement takes that copies run beside it
+_SHORT_STEP = 256  # tokens
+_PROBES = 100  # times as long as one measurement takes that copies run beside it
 
 
 class CudaMachine(RealMachine):
@@ -77,7 +78,8 @@ class CudaMachine(RealMachine):
         self._experts = device_experts(store.kernel, tokens, top_k, store.experts, streams)
         self._gpu = GpuQueue(self._experts, self.slots, self.transfers, streams, self.spans)
         self._pinned = pinned(store.block(0, 0).data_ptr(), store.bytes, streams.device)
-        self.cpu = CpuPart(store, threads, streams, self.timeline)  # last: it starts a thread
+        beside = max(threads - 1, 1)  # the calling thread drives the GPU
+        self.cpu = CpuPart(store, beside, streams, self.timeline)  # last: it starts a thread
 
     def attach(
         self,
@@ -131,19 +133,24 @@ class CudaMachine(RealMachine):
         return View.of(self.residency, stay, (0, 0, link_ns))
 
     def start(self, plan: LayerPlan) -> None:
-        """Copies first, since they take longest; then the CPU, which needs the interpreter to
-        begin; then the GPU."""
+        """The CPU first: its thread needs the interpreter to begin, and then no more."""
         coming, size = self.transfers.coming(plan.layer), self.store.kernel.block_bytes
         self._report = count_layer(plan, self.residency, coming, size, perf_counter_ns())
-        self._gpu.demand(plan)
-        pairs = self._pairs()
         on_cpu, on_gpu = plan.queues.get(CPU, ()), plan.queues.get(GPU, ())
         self._on_gpu = bool(on_gpu)
+        self._choose()
         if on_cpu:
             ragged = self._routing.counts is not None
             self.cpu.start(plan.layer, on_cpu, self._hidden, self._chosen, ragged)
+        self._gpu.demand(plan)
         if on_gpu or plan.transfers:
+            pairs = Pairs(self._chosen[0].numpy(), self._chosen[1].numpy())
             self._gpu.start(on_gpu, self._routed.hidden, pairs)
+
+    @property
+    def prefetches(self) -> bool:
+        """In a long step the link has no idle time that would be worth thinking about."""
+        return self._step.tokens <= _SHORT_STEP
 
     def offer(self, background: tuple[Move, ...]) -> None:
         self.transfers.offer(background)
@@ -232,13 +239,13 @@ class CudaMachine(RealMachine):
             routed.shared_experts.result()
         self.spans.network(routed.layer, self._step.tokens)
 
-    def _pairs(self) -> Pairs:
-        """Of the routing that counts, with its weights as the router rounds them."""
+    def _choose(self) -> None:
+        """The routing that counts, with its weights as the router rounds them."""
         experts, weights = self._routing.experts, self._routing.weights
         if self._replay is not None:
             weights = self._routed.choice.weights.float().numpy()
+        weights = np.ascontiguousarray(weights, dtype=np.float32)
         self._chosen = torch.from_numpy(experts), torch.from_numpy(weights)
-        return Pairs(experts, np.asarray(weights, dtype=np.float32))
 
     def _sum(self, on_cpu: torch.Tensor | None) -> torch.Tensor:
         """Of both devices, fp32 on the device."""

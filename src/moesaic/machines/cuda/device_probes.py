@@ -16,7 +16,7 @@ from moesaic.machines.cuda.streams import Mark, Streams
 from moesaic.machines.real.expert_store import ExpertStore
 
 _TIMES = 5
-_COPIES = 256  # at most: what was submitted cannot be recalled
+_COPIES = 1000  # at most: what was submitted cannot be recalled
 
 
 def time_experts(
@@ -44,12 +44,13 @@ def time_experts(
 
 
 def time_copy(store: ExpertStore, slots: DeviceSlots, streams: Streams) -> int:
-    """Nanoseconds that one expert takes over the link."""
-    measured = []
-    for block in store.some_blocks(_TIMES):
-        slot = slots.staging()
-        measured.append(_between(*streams.copy(slot.block, block, slot.read), streams))
-    return round(median(measured))
+    """Nanoseconds that one expert takes over the link, in a row of several."""
+    copies = [
+        streams.copy(slot.block, block, slot.read)
+        for slot, block in zip(slots.staged, store.some_blocks(len(slots.staged)), strict=False)
+    ]
+    (begun, _), (_, ended) = copies[0], copies[-1]
+    return round(_between(begun, ended, streams) / len(copies))
 
 
 def _between(begun: Mark, ended: Mark, streams: Streams) -> int:
@@ -63,9 +64,7 @@ def copies_for(
 ) -> Iterator[None]:
     """The link copies experts for about so long."""
     count = min(duration_ns // max(copy_ns, 1) + 1, _COPIES)
-    blocks, slot = store.some_blocks(_TIMES), slots.staging()
-    for number in range(count):
-        streams.copy(slot.block, blocks[number % len(blocks)], slot.read)
+    streams.copy_again(slots.staging().block, store.some_blocks(_TIMES), count)
     try:
         yield
     finally:

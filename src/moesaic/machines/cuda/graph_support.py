@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from moesaic.hardware.nvidia import nvidia_driver
 from moesaic.kernels.base import ExpertKernel
-from moesaic.kernels.gpu.driver import missing_stream_operations
 from moesaic.kernels.native import NativeKernel
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.decoder import Decoder
@@ -23,7 +23,7 @@ def why_not(decoder: Decoder, kernel: ExpertKernel) -> str | None:
         return f"experts in {kernel.dtype} have no kernel that both GPU and CPU read"
     if spec.top_k > 32 or spec.hidden_size % 8:
         return "top-k is above 32, or the hidden size no multiple of 8"
-    return _attention(spec) or missing_stream_operations()
+    return _attention(spec) or _streams()
 
 
 def _attention(spec: ModelSpec) -> str | None:
@@ -35,4 +35,11 @@ def _attention(spec: ModelSpec) -> str | None:
         return f"a head's width is no power of two, or below {_LEAST_WIDTH}"
     if latent is None and spec.num_heads // spec.num_kv_heads > _MOST_QUERY_HEADS:
         return f"more than {_MOST_QUERY_HEADS} query heads share a KV head"
+    return None
+
+
+def _streams() -> str | None:
+    gpus = nvidia_driver().gpus
+    if not gpus or not gpus[torch.cuda.current_device()].stream_memory_operations:
+        return "this GPU or its driver has no stream memory operations"
     return None
