@@ -1,4 +1,4 @@
-"""Parts of the three-device policies, each by hand: costs, options, cuts, moves, replays."""
+"""Parts of the three-device policies, each by hand: costs, options, cuts, predictions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from tri_layers import drawn_layer, round_costs
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.policies.tri import migrate
 from moesaic.policies.tri.costs import ON_CPU, ON_GPU, ON_NDP, TriCosts, tri_costs
 from moesaic.policies.tri.layer import (
     ALL_DEVICES,
@@ -20,16 +19,11 @@ from moesaic.policies.tri.layer import (
     PCIE_TIME,
     Layer,
     Options,
-    busy_times,
-    layer_of,
     num_resources,
     options_of,
 )
 from moesaic.policies.tri.layout import Layout, _cut, expected_times, offline_layout
-from moesaic.policies.tri.migrate import IN_HBM, STRIPED, Lanes
 from moesaic.policies.tri.predictor import LoadPredictor, class_accuracy
-from moesaic.policies.tri.refine import greedy
-from moesaic.policies.tri.replay import TRI_SYSTEMS, Window, replay
 
 
 def test_machines_at_the_limits_are_possible() -> None:
@@ -154,187 +148,18 @@ def test_what_is_in_gpu_memory_may_be_stated() -> None:
     assert layout.striped[1], "its copy lies where a missed one's would"
 
 
-def lanes_of(free: list[float], space: list[float], carry: bool = False) -> Lanes:
-    return Lanes(np.array(free), np.array(space), 300.0, 100.0, carry)
-
-
-@pytest.mark.parametrize(
-    ("free", "takes", "carry", "expected"),
-    [(200, 100, False, True), (201, 100, False, False), (-50, 300, False, True),
-     (-50, 301, False, False), (299, 900, True, True), (300, 1, True, False)],
-)  # fmt: skip
-def test_a_move_starts_and_unless_it_may_be_carried_over_ends_in_the_window(
-    free: float, takes: float, carry: bool, expected: bool
-) -> None:
-    lanes = lanes_of([0.0, free], [1.0], carry)
-    assert migrate.has_time(lanes, 1, takes) is expected
-    migrate.occupy(lanes, 1, takes)
-    assert lanes.free_ns.tolist() == [0.0, max(free, 0) + takes]
-
-
-def test_the_idlest_dimm_has_space() -> None:
-    busy = np.array([9.0, 9, 9, 5, 3, 4, 3, 0, 0])
-    assert migrate.idlest(busy, np.ones(4)) == 1, "the first of equals"
-    assert migrate.idlest(busy, np.array([1, 0.9, 1, 0.5])) == 2
-    assert migrate.idlest(busy, np.full(4, 0.99)) == -1
-
-
-@pytest.mark.parametrize(
-    ("source", "to", "space"),
-    [(0, 2, [3, 2, 1, 2]), (0, STRIPED, [2.75, 1.75, 1.75, 1.75]),
-     (STRIPED, 1, [2.25, 1.25, 2.25, 2.25])],
-)  # fmt: skip
-def test_memory_is_given_back_and_taken(source: int, to: int, space: list[float]) -> None:
-    left = np.full(4, 2.0)
-    migrate.account(left, source, to)
-    assert left.tolist() == space
-
-
-def test_the_coldest_resident_expert_goes() -> None:
-    layer = layer_of(round_costs(), np.ones(4, int), resident=np.array([True, False, True, True]))
-    assert migrate.coldest_resident(layer, np.array([5.0, 0, 2, 2])) == 2, "the first of equals"
-    nobody = layer_of(round_costs(), np.ones(4, int))
-    assert migrate.coldest_resident(nobody, np.ones(4)) == -1
-
-
-def test_the_smooth_peak_is_a_sum_of_eighth_powers() -> None:
-    busy, out, into = np.array([10.0, 4]), np.array([5.0, 0]), np.array([0.0, 6])
-    assert migrate.smooth_peak(busy, out, into, 10.0) == pytest.approx(0.5**8 + 1)
-
-
-def test_an_expert_that_is_rarely_active_occupies_little() -> None:
-    use = np.ones((3, 3, 2))
-    migrate.scale_down(use, np.array([0.25, 1.0, 4.5]), np.array([1, 1, 4]))
-    assert use[:, 0, 0].tolist() == [0.25, 1.0, 1.0]
-
-
-def goes_to(
-    resident: bool = False, striped: bool = False, dimm: int = 0, span: int = 1,
-    kinds: tuple[bool, bool, bool] = (True, True, True), free: tuple[float, ...] = (0.0,) * 5,
-    space: float = 1.0, idle: int = 2,
-) -> list[int]:  # fmt: skip
-    """A lane has 300, and a move takes 100 over either link."""
-    placed = (np.array([each]) for each in (resident, striped, dimm, span))
-    layer = Layer(np.array([4]), *placed, np.zeros(9))
-    found = np.full(3, -9)
-    lanes = lanes_of(list(free), [space] * 4)
-    count = migrate.destinations(layer, lanes, np.array(kinds), 100.0, idle, 0, found)
-    return found[:count].tolist()
-
-
-def test_where_an_expert_could_go() -> None:
-    assert goes_to() == [IN_HBM, STRIPED, 2]
-    assert goes_to(striped=True, dimm=NO_DIMM) == [IN_HBM, 2]
-    assert goes_to(resident=True) == []
-    assert goes_to(span=2) == [IN_HBM], "a split expert stays where it is"
-    assert goes_to(striped=True) == [IN_HBM], "and one with a copy"
-    assert goes_to(idle=0) == [IN_HBM, STRIPED], "it is there"
-    assert goes_to(idle=-1) == [IN_HBM, STRIPED], "all are full"
-
-
-def test_kinds_that_are_switched_off_go_nowhere() -> None:
-    assert goes_to(kinds=(False, True, True)) == [STRIPED, 2]
-    assert goes_to(kinds=(True, False, True)) == [IN_HBM, 2]
-    assert goes_to(kinds=(True, True, False)) == [IN_HBM, STRIPED]
-    assert goes_to(striped=True, dimm=NO_DIMM, kinds=(True, True, False)) == [IN_HBM, 2]
-    assert goes_to(striped=True, dimm=NO_DIMM, kinds=(True, False, True)) == [IN_HBM]
-
-
-def test_busy_lanes_and_full_memories_take_nothing() -> None:
-    assert goes_to(free=(201.0, 0, 0, 0, 0)) == [STRIPED, 2]
-    assert goes_to(free=(0, 201.0, 0, 0, 0)) == [IN_HBM], "its own link"
-    assert goes_to(free=(0, 0, 0, 201.0, 0)) == [IN_HBM, STRIPED], "the other DIMM's"
-    assert goes_to(space=0.25) == [IN_HBM, STRIPED, 2], "a quarter in each of four"
-    assert goes_to(space=0.24) == [IN_HBM, 2]
-
-
-def test_a_moved_expert_is_in_one_place() -> None:
-    layer = layer_of(round_costs(), np.ones(3, int), dimm=np.array([1, 1, -1]), span=np.full(3, 2))
-    for expert, to in enumerate((STRIPED, 3, IN_HBM)):
-        migrate.place(layer, expert, to)
-    assert layer.dimm.tolist() == [NO_DIMM, 3, NO_DIMM]
-    assert layer.striped.tolist() == [True, False, True], "GPU memory has a copy"
-    assert layer.resident.tolist() == [False, False, True]
-    assert layer.span.tolist() == [1, 1, 2]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_every_move_leaves_a_consistent_account(seed: int) -> None:
-    """What each resource is busy with is what follows from where experts lie then."""
-    rng, costs = np.random.default_rng(seed), round_costs()
-    layer = drawn_layer(rng, costs, 16)
-    predicted = layer.loads * rng.uniform(0.3, 1.0, 16)
-    options = options_of(costs, layer)
-    migrate.scale_down(options.use, predicted, layer.loads)
-    choice = greedy(options)
-    busy, lanes = busy_times(options, choice), migrate.idle_lanes(costs, 1000.0, 100.0)
-    made = 0
-    for _ in range(6):
-        move = np.zeros(migrate.MOVE_WORDS, dtype=np.int64)
-        before = busy.copy()
-        if not migrate.one_move(
-            costs, layer, predicted, lanes, np.ones(3, np.bool_), ALL_DEVICES, options, choice,
-            busy, move,
-        ):  # fmt: skip
-            assert (busy == before).all()
-            break
-        made += 1
-        fresh = options_of(costs, layer)
-        migrate.scale_down(fresh.use, predicted, layer.loads)
-        assert options.use == pytest.approx(fresh.use)
-        assert np.isfinite(options.time[np.arange(16), choice]).all()
-        assert busy == pytest.approx(busy_times(options, choice))
-        scale = max(before.max(), busy.max())
-        nothing = np.zeros_like(busy)
-        peaks = [migrate.smooth_peak(each, nothing, nothing, scale) for each in (before, busy)]
-        assert peaks[1] < peaks[0] * 0.99**8 or move[0] == migrate.PREFETCH
-    assert made
-
-
-def one_dimm(experts: int = 4) -> Layout:
-    nothing = np.zeros(experts, np.bool_)
-    return Layout(nothing, nothing.copy(), np.zeros(experts, np.int64), np.ones(experts, np.int64))
-
-
-def test_a_move_is_effective_when_it_has_arrived() -> None:
-    """One may start in the window of 100, and takes 500 over the link: until then everything is
-    computed where it was."""
-    window = Window(window_ns=100.0, link_ns=500.0)
-    run = replay(TRI_SYSTEMS["trimoe"], round_costs(), [one_dimm()], window,
-                 profile=np.full((1, 4), 4.0))  # fmt: skip
-    now, effective = 0.0, False
-    for number in range(8):
-        now += 100.0
-        found = run.step(np.full((1, 4), 4))
-        if number == 0:
-            assert found.moves.sum() == 1
-        effective = now >= 500.0
-        assert (run.layouts[0].dimm != 0).any() == effective
-        if effective:
-            break
-        now += float(found.makespan_ns[0])
-    assert effective
-    assert number > 0
-
-
-def test_what_is_under_way_occupies_the_layer() -> None:
-    """After the window 400 of the move's 500 are left: four fifths of reading the expert inside
-    the DIMM. Nothing where host reads and DIMMs do not disturb each other."""
-    for contention, busy in (("own-share", 0.8 * 30), ("none", 0.0)):
-        costs = round_costs(contention=contention)
-        run = replay(TRI_SYSTEMS["trimoe"], costs, [one_dimm()], Window(100.0, 500.0),
-                     profile=np.full((1, 4), 4.0))  # fmt: skip
-        idle = replay(TRI_SYSTEMS["trimoe"], costs, [one_dimm()], Window(100.0, 500.0))
-        moving, still = (each.step(np.array([[4, 0, 0, 0]])) for each in (run, idle))
-        assert still.moves.sum() == 0, "nothing is predicted"
-        gained = moving.busy_ns[0] - still.busy_ns[0]
-        assert gained[FIRST_DIMM] == pytest.approx(busy)
-        assert moving.makespan_ns[0] == moving.busy_ns[0].max()
-
-
-def test_systems_move_only_what_they_move() -> None:
-    for name, kinds in (("trimoe-refined", [True, False, False]), ("tri-balanced", [True] * 3)):
-        assert TRI_SYSTEMS[name].kinds.tolist() == kinds
+def test_a_layouts_problem_has_the_experts_in_use() -> None:
+    layout = Layout(
+        np.array([True, False, False]), np.array([True, True, False]), np.array([-1, -1, 2]),
+        np.array([1, 1, 2]),
+    )  # fmt: skip
+    used, problem = layout.active(round_costs(), np.array([5, 0, 7]))
+    assert used.tolist() == [0, 2]
+    fields = [array.tolist() for array in problem[:5]]
+    assert fields == [[5, 7], [True, False], [True, False], [-1, 2], [1, 2]]
+    assert problem.base.tolist() == [0.0] * 9
+    copy = layout.copy()
+    assert all((a == b).all() and a is not b for a, b in zip(copy, layout, strict=True))
 
 
 def test_predictions_start_from_a_profile_and_may_forget_everything() -> None:
