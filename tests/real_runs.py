@@ -103,10 +103,11 @@ def running(
     sequences: int = 1,
     brain: Brain | None = None,
     timeline: Timeline | None = None,
+    device: str = "cpu",
 ) -> Iterator[Runner]:
-    """`brain` takes the place of the one that the settings name."""
+    """`brain` takes the place of the one that the settings name; `device` plays the GPU."""
     capacity = Capacity(slots, sequences, 128)
-    runner = on_store(model.decoder, model.store, how, capacity, timeline=timeline)
+    runner = on_store(model.decoder, model.store, how, capacity, timeline=timeline, device=device)
     runner.brain = brain or runner.brain
     try:
         yield runner

@@ -19,8 +19,6 @@ NATIVE_MODULES = (
 TRITON_MODULES = (
     "moesaic.kernels.gpu.attention",
     "moesaic.kernels.gpu.experts",
-    "moesaic.kernels.gpu.matrix",
-    "moesaic.kernels.gpu.unpack",
     "moesaic.machines.cuda.decode_step",
 )
 TENSOR_MODULES = [source.module for source in sources() if source.needs_torch]

@@ -11,11 +11,12 @@ from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.hardware.host import usable_cores
 from moesaic.kernels.instruction_sets import choose as choose_kernel
 from moesaic.machines.accelerators import ACCELERATORS
+from moesaic.machines.accelerators import choose as choose_accelerator
 from moesaic.policies.policy_checks import check_real, check_together
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.systems import System
 
-_NOT_YET = ("cuda", "gpu", "rocm", "nvidia")
+_NOT_YET = ("rocm", "hip", "metal", "xpu")
 BELIEFS = {
     "measured": "probe this machine at a few token counts before the run",
     "described": "believe what `moesaic profile` wrote down",
@@ -36,7 +37,7 @@ class EngineSettings:
     expert_dtype: str = "auto"  # auto: the same
     experts_per_token: int | None = None  # fewer than it was trained with; None: as trained
     kernel: str = "auto"  # instructions that the CPU computes experts with; auto: the best it has
-    accelerator: str = "none"
+    accelerator: str = "none"  # auto becomes cuda where a GPU can be used, else none
     cache_ratio: float | None = None  # share of experts in the accelerator; None: what fits, 0.25
     gpu_memory_gb: float | None = None  # what the accelerator may use; None: no limit of its own
     link_gb_s: float = 4.0  # of the emulated accelerator
@@ -49,6 +50,7 @@ class EngineSettings:
     checked: bool = False  # check every plan while running
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "accelerator", choose_accelerator(self.accelerator))
         for kind, name, known in (
             ("accelerator", self.accelerator, ACCELERATORS),
             ("dtype", self.dtype, DTYPES),
@@ -56,7 +58,7 @@ class EngineSettings:
         ):
             if kind == "accelerator" and name in _NOT_YET:
                 raise ImpossibleSetting(
-                    f"accelerator {name!r}: kernels for real GPUs are not here yet. Use none or "
+                    f"accelerator {name!r}: there are kernels for NVIDIA's GPUs only. Use none or "
                     "emulated, or study the GPU with `moesaic simulate`"
                 )
             if name not in known:
@@ -128,5 +130,5 @@ class EngineSettings:
         if asked and not self.capabilities.moves:
             raise ImpossibleSetting(
                 "a cache ratio or accelerator memory was given, but there is no accelerator: "
-                "add --accelerator emulated, or leave it out"
+                "add --accelerator emulated (or cuda), or leave it out"
             )

@@ -79,10 +79,9 @@ def load_prepared(
     if record is not None:
         check_writable(record)
     settings, plan, spec = prepared.settings, prepared.plan, prepared.spec
-    decoder = load_decoder(prepared.opened, plan.dtype, kernel=settings.kernel)
     advance = _counting(progress, spec.num_expert_blocks)
     runner = assemble(
-        decoder,
+        load_decoder(prepared.opened, plan.dtype, kernel=settings.kernel),
         prepared.opened.experts,
         plan.expert_dtype,
         settings,

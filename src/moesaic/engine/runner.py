@@ -173,13 +173,15 @@ class Runner:
     def _forward(
         self, inputs: Sequence[SequenceInput], counts: NDArray[np.int64] | None
     ) -> ForwardGenerator:
-        tokens = torch.tensor([token for sequence in inputs for token in sequence.tokens])
+        device = self.decoder.device
+        numbers = [token for sequence in inputs for token in sequence.tokens]
+        tokens = torch.tensor(numbers, device=device)
         segments = [Segment(sequence.slot, len(sequence.tokens)) for sequence in inputs]
-        used = None if counts is None else torch.from_numpy(counts)
+        used = None if counts is None else torch.from_numpy(counts).to(device)
         hidden = yield from self.decoder.forward_by_layer(tokens, segments, self.cache, used)
         if len(hidden) > len(inputs):
             hidden = hidden[_wanted_rows(inputs)]
-        return self.decoder.logits(hidden)
+        return self.decoder.logits(hidden).cpu()  # samplers and gates are there
 
 
 def _gate_step(inputs: Sequence[SequenceInput]) -> GateStep:

@@ -7,7 +7,21 @@ from typing import Any
 
 import torch
 
+from moesaic.models.decoder import Decoder
 from moesaic.models.feed_forward import MoeBlock
+
+
+def placed_decoder(decoder: Decoder, device: str) -> Decoder:
+    """The same network on a device, computed by torch only; what is there already is shared."""
+    embedding = decoder.embedding.to(device)
+    tied = decoder.head is decoder.embedding
+    return Decoder(
+        decoder.architecture,
+        embedding,
+        placed(decoder.layers, device),
+        placed(decoder.norm, device),
+        embedding if tied else decoder.head.to(device),
+    )
 
 
 def placed(value: Any, device: str) -> Any:

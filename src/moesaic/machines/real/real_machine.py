@@ -136,6 +136,7 @@ class RealMachine(LayerwiseBody, Probed):
         output = self._advance()
         assert isinstance(output, torch.Tensor), "the network has more routed layers"
         self._generator, self.output = None, output
+        self._ended()
         end = perf_counter_ns()
         parts = (self._network_ns, self._experts_ns, self._router_ns, self._replay_ns)
         self.times = StepTimes(end - self._start_ns, *parts)
@@ -163,6 +164,14 @@ class RealMachine(LayerwiseBody, Probed):
     def _clear(self) -> None:
         """Finish what an interrupted step has started."""
 
+    def _ended(self) -> None:
+        """Called when the network has returned."""
+
+    def _record_dense(self, started_ns: int, ended_ns: int) -> None:
+        """The network ran from one router to the next in this time."""
+        layer, tokens = len(self._reports), self._step.tokens
+        self.timeline.add(Span(self.dense_on, "dense", started_ns, ended_ns, layer, -1, tokens))
+
     def _advance(self) -> RoutedTokens | torch.Tensor:
         """Run the network up to the next router or to the end."""
         assert self._generator is not None, "begin a step first"
@@ -176,7 +185,4 @@ class RealMachine(LayerwiseBody, Probed):
             self._advanced_ns = ended = perf_counter_ns()
             self._network_ns += ended - started
             if self.timeline.enabled:
-                layer = len(self._reports)
-                self.timeline.add(
-                    Span(self.dense_on, "dense", started, ended, layer, -1, self._step.tokens)
-                )
+                self._record_dense(started, ended)

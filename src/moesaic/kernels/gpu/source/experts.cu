@@ -1,38 +1,9 @@
-// Experts with one row each, read from packed blocks (native/layout/expert_layout.h) at memory speed.
+// Experts with one row each, read from packed blocks at memory speed. Besides what packed.h wants, the macros THREADS,
+// MIN_BLOCKS, UNROLL, DOWN_COUNT say how the work is cut.
 //
-// Compiled at run time for one shape and precision; the macros HIDDEN, INTERMEDIATE, TOP_K, BITS, ACTIVATION and
-// FILLS_AT, WAITS_AT, FIRSTS_AT, ROWS_AT (places in the table, kernels/gpu/table.py) are given by the caller, and
-// THREADS, MIN_BLOCKS, UNROLL, DOWN_COUNT: how the work is cut.
-//
-// A strip is a matrix of words [rows, 16]: word (p, n) has inputs PER_WORD * p + i of output n. A warp reads eight rows
-// at once, 16 bytes per lane: lane l has outputs 4 (l % 4) ... + 3 of row l / 4. The warps of a block share a strip's
-// rows, so that every block has many reads under way.
-
-typedef unsigned int u32;
-typedef unsigned short u16;
-typedef long long i64;
-
-constexpr int PER_WORD = 32 / BITS;
-constexpr int TILE_INPUTS = BITS == 8 ? 64 : 32;
-constexpr int GROUP = BITS == 8 ? 256 : 32;  // inputs per scale
-
-__host__ __device__ constexpr int divide_up(int a, int b) { return (a + b - 1) / b; }
-
-template <int Inputs>
-struct Strip {
-  static constexpr int rows = divide_up(Inputs, TILE_INPUTS) * TILE_INPUTS / PER_WORD;
-  static constexpr int scale_words = BITS == 16 ? 0 : divide_up(divide_up(Inputs, GROUP) * 32, 64) * 16;
-  static constexpr int words = scale_words + rows * 16;
-  static constexpr int inputs = rows * PER_WORD;  // with padding
-};
-
-using Up = Strip<HIDDEN>;
-using Down = Strip<INTERMEDIATE>;
-constexpr int UP_STRIPS = divide_up(INTERMEDIATE, 16);
-constexpr i64 DOWN_AT = i64(2) * UP_STRIPS * Up::words;
-
-__device__ __forceinline__ float low_half(u32 word) { return __uint_as_float(word << 16); }
-__device__ __forceinline__ float high_half(u32 word) { return __uint_as_float(word & 0xffff0000u); }
+// A warp reads eight rows of words at once, 16 bytes per lane: lane l has outputs 4 (l % 4) ... + 3 of row l / 4. The
+// warps of a block share a strip's rows, so that every block has many reads under way.
+#include "packed.h"
 
 // Weights are read once: they should not displace anything in the L1 cache.
 __device__ __forceinline__ uint4 read_once(const u32* at) {
@@ -41,22 +12,6 @@ __device__ __forceinline__ uint4 read_once(const u32* at) {
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(at));
   return v;
-}
-
-// Round to nearest even.
-__device__ __forceinline__ u16 to_bf16(float value) {
-  const u32 bits = __float_as_uint(value);
-  return u16((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-__device__ __forceinline__ float activate(float x) {
-#if ACTIVATION == 0
-  return x / (1 + __expf(-x));
-#elif ACTIVATION == 1
-  return 0.5f * x * (1 + erff(x * 0.7071067811865476f));
-#else
-  return 0.5f * x * (1 + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
-#endif
 }
 
 // int4: a nibble u = code + 8 below the exponent of 128 is the bf16 number 128 + u. Two of them fill a word; taken as
@@ -212,10 +167,6 @@ __device__ __forceinline__ float reduce(float (&total)[Count][4], float* sums) {
   return sum;
 }
 
-// Kernels that follow may be launched while this one runs; `await_previous` is where they need its results.
-__device__ __forceinline__ void release_next() { asm volatile("griddepcontrol.launch_dependents;"); }
-__device__ __forceinline__ void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-
 struct Entry {
   const u32* block;
   u32* fill;
@@ -233,16 +184,6 @@ __device__ __forceinline__ bool find(const i64* table, int expert, Entry& entry)
   entry.ticket = u32(ticket);
   entry.pair = table[ROWS_AT + first];
   return true;
-}
-
-// Until the copy that brings the block has ended: its ticket is written behind the block's bytes.
-__device__ __forceinline__ void await_copy(const i64* table, u32 ticket) {
-  if (threadIdx.x == 0) {
-    const volatile u32* flag = reinterpret_cast<const volatile u32*>(table[1]);
-    while (int(*flag - ticket) < 0) __nanosleep(200);
-    __threadfence_system();
-  }
-  __syncthreads();
 }
 
 // inner[pair] = activation(gate(x)) * up(x): one strip of each per block. Grid [up strips, experts].
