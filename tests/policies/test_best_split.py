@@ -135,6 +135,21 @@ def test_trying_every_assignment_finds_the_earliest_end(layer: Drawn) -> None:
     assert again.tolist() == kind.tolist(), "what ends no earlier changes nothing"
 
 
+@settings(max_examples=60)
+@given(layers(most=6), st.booleans(), st.booleans())
+def test_of_few_experts_the_improved_split_is_the_optimum(
+    layer: Drawn, same_gpu: bool, same_cpu: bool
+) -> None:
+    """Also where experts cost the same on one device or on both, and several are under way."""
+    if same_gpu:
+        layer.gpu[:] = layer.gpu[0]
+    if same_cpu:
+        layer.cpu[:] = layer.cpu[0]
+    best, kind, _ = layer.improved()
+    assert best == min(layer.ends(each) for each in every_assignment(layer.ready.tolist()))
+    assert layer.ends(kind) == best
+
+
 def changed(layer: Drawn, kind: Ints, which: tuple[int, ...]) -> Ints:
     other = kind.copy()
     for i in which:
