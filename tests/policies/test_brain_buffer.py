@@ -15,6 +15,7 @@ from moesaic.policies.brain import Brain
 from moesaic.policies.brain import fields as at
 from moesaic.policies.brain.python_policies import forecast_from
 from moesaic.policies.brain.state import Sizes, State, arrays
+from moesaic.policies.prefetch.base import MAX_PROPOSED
 
 SIZES = Sizes(
     layers=3, experts=5, lookahead=2, cache_planes=2, entries=12, cost_tokens=7, predicts=True
@@ -38,7 +39,8 @@ def test_arrays_have_the_shapes_that_were_asked_for_and_no_word_in_common() -> N
     state = filled(SIZES)
     for array in arrays(SIZES):
         found = state.of(array.field)
-        assert (found.shape, found.dtype) == (array.shape, array.dtype)
+        assert found.shape == array.shape
+        assert found.dtype == array.dtype
         expected = (np.arange(found.size) + array.field).reshape(found.shape) % 251
         assert (found == expected).all(), "another array was written over it"
     assert state.words[at.WORDS] == len(state.words)
@@ -50,6 +52,14 @@ def test_octets_are_packed_eight_to_a_word() -> None:
     by_field = {array.field: array for array in arrays(SIZES)}
     assert by_field[at.RESIDENT].words == 2, "fifteen"
     assert by_field[at.FLIGHTS].words == 3 * at.FLIGHT_CAPACITY
+
+
+def test_a_plan_and_its_proposals_have_space_for_every_expert() -> None:
+    by_field = {array.field: array for array in arrays(SIZES)}
+    moves = SIZES.experts + MAX_PROPOSED
+    expected = at.PLAN_HEADER + 2 * SIZES.experts + at.MOVE_WORDS * moves
+    assert by_field[at.PLAN].shape == (expected,)
+    assert by_field[at.BACKGROUND].shape == (MAX_PROPOSED, at.MOVE_WORDS)
 
 
 def test_what_does_not_predict_needs_no_pairs() -> None:
@@ -133,11 +143,12 @@ def test_a_body_is_asked_for_forecasts_where_they_could_move_something() -> None
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_forecast_is_read_back_as_it_was_filled(number: int) -> None:
     brain = brain_of()
-    brain.decide(routing_of(0, [[0, 1], [2, 3]]), view_of([(0, e) for e in range(4)], 7))
+    tokens = [[0, 1], [2, 3], [0, 3]]
+    brain.decide(routing_of(0, tokens), view_of([(0, e) for e in range(4)], 7))
     step = int(brain.state.words[at.STEP])
     given = [
-        Forecast(1 + d, np.array([[d, 2], [4, 5]]),
-                 np.array([[0.5, 0.25], [0.75, 0.125]], np.float32), step)
+        Forecast(1 + d, np.array([[d, 2], [4, 5], [3, d]]),
+                 np.array([[0.5, 0.25], [0.75, 0.125], [0.5, 0.375]], np.float32), step)
         for d in range(2)
     ]  # fmt: skip
     brain.look_ahead(given)
@@ -145,4 +156,5 @@ def test_a_forecast_is_read_back_as_it_was_filled(number: int) -> None:
     assert (found.layer, found.step) == (1 + number, step)
     assert found.ranked.tolist() == given[number].ranked.tolist()
     assert found.scores.tolist() == given[number].scores.tolist()
-    assert (found.ranked.dtype, found.scores.dtype) == (np.int64, np.float32)
+    assert found.ranked.dtype == np.int64
+    assert found.scores.dtype == np.float32

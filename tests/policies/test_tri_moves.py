@@ -85,12 +85,12 @@ def goes_to(
     space: float = 1.0, idle: int = 2,
 ) -> list[int]:  # fmt: skip
     """A lane has 300, and a move takes 100 over either link."""
-    placed = (np.array([each]) for each in (resident, striped, dimm, span))
-    layer = Layer(np.array([4]), *placed, np.zeros(9))
+    held, spread = np.array([resident]), np.array([striped])
+    layer = Layer(np.array([4]), held, spread, np.array([dimm]), np.array([span]), np.zeros(9))
     found = np.full(3, -9)
     lanes = lanes_of(list(free), [space] * 4)
     count = migrate.destinations(layer, lanes, np.array(kinds), 100.0, idle, 0, found)
-    return found[:count].tolist()
+    return [int(to) for to in found[:count]]
 
 
 def test_where_an_expert_could_go() -> None:

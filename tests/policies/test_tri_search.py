@@ -162,7 +162,7 @@ def test_kicks_never_lose_what_was_found(seed: int) -> None:
     assert ends == sorted(ends, reverse=True)
 
 
-def most_loaded(options: Options, loads: Ints, resident: Ints, elsewhere: int) -> list[int]:
+def most_loaded(options: Options, loads: Ints, resident: Ints, elsewhere: int) -> Ints:
     """Every number of experts to load, highest loads first."""
     stays = [
         ON_GPU if resident[i] or not np.isfinite(options.time[i, elsewhere]) else elsewhere
@@ -174,7 +174,7 @@ def most_loaded(options: Options, loads: Ints, resident: Ints, elsewhere: int) -
         for count in range(len(order) + 1)
     ]
     ends = [makespan(options, choice) for choice in tried]
-    return tried[int(np.argmin(np.round(ends, 6)))].tolist()
+    return tried[int(np.argmin(np.round(ends, 6)))]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -190,7 +190,7 @@ def test_baselines_load_the_number_of_experts_that_ends_earliest(seed: int) -> N
     ):
         options = options_of(costs, layer, devices)
         found = rule(options, loads, layer.resident).tolist()
-        assert found == most_loaded(options, loads, layer.resident, elsewhere)
+        assert found == most_loaded(options, loads, layer.resident, elsewhere).tolist()
 
 
 def test_refinement_leaves_a_bottleneck_without_experts_alone() -> None:
