@@ -150,6 +150,20 @@ def test_of_few_experts_the_improved_split_is_the_optimum(
     assert layer.ends(kind) == best
 
 
+@pytest.mark.parametrize("seed", [2, 4, 5])
+def test_ten_experts_are_few(seed: int) -> None:
+    """Exchanging pairs would stop before the optimum here."""
+    rng = np.random.default_rng(seed)
+    ready = rng.choice([0, ABSENT, ABSENT, 40], EXACT).tolist()
+    gpu, cpu = rng.integers(5, 40, EXACT).tolist(), rng.integers(9, 90, EXACT).tolist()
+    layer = layer_of(ready, gpu, cpu, int(rng.integers(5, 40)))
+    split, kind = layer.split(EITHER_ORDER)
+    best, _, _ = layer.improved()
+    assert best < exchange(kind, *layer, split)
+    trial = np.zeros(EXACT, dtype=np.int64)
+    assert best == try_every(kind, *layer, split, trial)
+
+
 def changed(layer: Drawn, kind: Ints, which: tuple[int, ...]) -> Ints:
     other = kind.copy()
     for i in which:
