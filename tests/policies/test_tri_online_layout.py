@@ -143,6 +143,18 @@ def test_a_busy_link_leaves_no_time_to_begin_a_move() -> None:
         assert len(layout.propose(0, view, belief)) == moves
 
 
+def test_moves_out_of_a_dimm_follow_each_other_over_its_link() -> None:
+    """Each takes 240 us: in a window of 300 two may begin."""
+    layout = layout_of("trimoe:prefetch=false,relayout=false")
+    with_window(layout, [4.0] * EXPERTS, window_ns=300_000)
+    view, belief = seen(["dimm0"] * EXPERTS)
+    assert len(layout.propose(0, view, belief)) == 2
+    view.busy_ns[view.topology.lane("dimm-link0")] = 100_000
+    assert len(layout.propose(0, view, belief)) == 1
+    view.busy_ns[view.topology.lane("dimm-link0")] = 300_000
+    assert layout.propose(0, view, belief) == ()
+
+
 def test_predictions_follow_what_is_observed() -> None:
     layout = layout_of("trimoe:alpha=0.5")
     _, belief = seen(["dram"] * EXPERTS)
