@@ -31,7 +31,7 @@ _BY_ENDING = {
     "_ghz": Quantity("GHz", 1e-3, 1e3),
     "_kib": Quantity("KiB", 1e-3, 1e9),
     "_efficiency": Quantity("", 1e-3, 1.0),
-    "_cycles": Quantity("cycles", 1e-3, 1e6),
+    "_cycles": Quantity("cycles", 1e-9, 1e6),
     "_product": Quantity("cycles", 1e-3, 1e6),
 }
 _PLAIN = Quantity("", 0.0, 1e6)  # counts and shares

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.hardware.buyers_names import BuyersName, buyers_names
 from moesaic.hardware.dimms import CONTENTION, LINK_TOPOLOGIES, SHARING
-from moesaic.hardware.machine_spec import SECTIONS, TABLES, MachineSpec
+from moesaic.hardware.machine_spec import SECTIONS, TABLES, MachineSpec, numbers_of
 from moesaic.hardware.numbers import Number, Rule, numbers, texts
 from moesaic.hardware.quantities import Quantity, quantity, unit_of
 
@@ -133,15 +133,17 @@ def _expanded(spec: MachineSpec, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rebuilt(spec: MachineSpec, parts: Mapping[str, dict[str, Any]]) -> MachineSpec:
+    """In one step: a machine of many DIMMs takes seconds to put together."""
     found: dict[str, Any] = {}
+    sources = dict(spec.sources)
     for where, fields in parts.items():
-        part = replace(_part(spec, where), **fields)
+        before = _part(spec, where)
+        part = replace(before, **fields)
         table, _, name = where.partition(".")
         found[table] = {**found.get(table, getattr(spec, table)), name: part} if name else part
-    new = replace(spec, **found)
-    before, after = spec.values(), new.values()
-    sources = {k: spec.sources[k] if before[k] == v else SOURCE for k, v in after.items()}
-    return replace(new, sources=sources) if spec.sources else new
+        old, new = (numbers_of(each, where) for each in (before, part))
+        sources |= {key: SOURCE for key, value in new.items() if value != old.get(key)}
+    return replace(spec, **found, sources=sources if spec.sources else spec.sources)
 
 
 def _split(key: str) -> tuple[str, str, str | None]:

@@ -138,7 +138,7 @@ def print_names(spec: MachineSpec, sweeping: bool) -> None:
     from moesaic.cli.shared.output import print_table
     from moesaic.hardware.what_if import described_names
 
-    rows = [
+    rows: list[tuple[object, ...]] = [
         (name, _shown(found.present), found.unit, found.note)
         for name, found in described_names(spec).items()
     ]

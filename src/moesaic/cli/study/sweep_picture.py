@@ -52,16 +52,13 @@ def draw_sweep(path: str, cells: Sequence[ComparisonCell]) -> None:
 
 def panels(cells: Sequence[ComparisonCell]) -> list[Panel]:
     """By everything but the first sweep and the system."""
-    several = {
-        name: len({value(cell) for cell in cells}) > 1
-        for name, value in (("machine", lambda c: c.machine), ("ratio", lambda c: c.cache_ratio))
-    }
-    swept_ratio = any(name == "cache_ratio" for name, _ in cells[0].swept)
+    machines = len({cell.machine for cell in cells}) > 1
+    ratios = len({cell.cache_ratio for cell in cells}) > 1
+    ratios &= all(name != "cache_ratio" for name, _ in cells[0].swept)
     found: dict[str, list[ComparisonCell]] = {}
     for cell in cells:
-        words = [cell.machine] if several["machine"] else []
-        if several["ratio"] and not swept_ratio:
-            words.append(f"{cell.cache_ratio:.0%} in GPU memory")
+        words = [cell.machine] if machines else []
+        words += [f"{cell.cache_ratio:.0%} in GPU memory"] if ratios else []
         words += [in_words((pair,)) for pair in cell.swept[1:]]
         found.setdefault(", ".join(words), []).append(cell)
     if len(found) > MAX_PANELS:
