@@ -60,13 +60,24 @@ def _shown(cell: ComparisonCell) -> list[str]:
     return [f"{v:g}" if isinstance(v, (int, float)) else str(v) for _, v in cell.swept]
 
 
+def workload_words(cells: Sequence[ComparisonCell]) -> str:
+    """What all runs have in common: decode, batch 64, bf16 experts, synthetic routing."""
+    result = next(cell.result for cell in cells if cell.result is not None)
+    swept = {name for name, _ in cells[0].swept}
+    words = [result["phase"]]
+    if result["phase"] == "decode" and "batch" not in swept:
+        words.append(f"batch {result['batch']}")
+    if "expert_dtype" not in swept:
+        words.append(f"{result['expert_dtype']} experts")
+    words.append(f"{'synthetic' if result['trace']['synthetic'] else 'real'} routing")
+    return ", ".join(words)
+
+
 def _title(cells: Sequence[ComparisonCell], machine: str, baseline: str) -> str:
     result = next(cell.result for cell in cells if cell.result is not None)
     unit = "prompt" if result["phase"] == "prefill" else "step"
-    routing = "synthetic" if result["trace"]["synthetic"] else "real"
     return (
-        f"{result['model']} on {machine}: {result['phase']}, {result['expert_dtype']} experts, "
-        f"{routing} routing\n"
+        f"{result['model']} on {machine}: {workload_words(cells)}\n"
         f"Mean of {result['steps']} {unit}s; ms and MB per {unit}, speedup over {baseline}, floor: "
         "times the physical floor"
     )

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from moesaic.cli.shared.pictures import FAINT, GRID, INK, new_figure, plain, save
 from moesaic.cli.shared.what_if_options import in_words
 from moesaic.cli.study.compare_picture import LEGEND_LINE_IN, legend_columns, style
+from moesaic.cli.study.compare_tables import workload_words
 from moesaic.cli.study.comparison import ComparisonCell
 from moesaic.core.errors import ImpossibleSetting
 
@@ -109,11 +110,9 @@ def _scale_speed(axes: Any, cells: Sequence[ComparisonCell]) -> None:
 
 def _title(cells: Sequence[ComparisonCell]) -> str:
     result = next(cell.result for cell in cells if cell.result is not None)
-    kind = "synthetic" if result["trace"]["synthetic"] else "real"
-    what = f"{result['phase']}, {result['expert_dtype']} experts, {kind} routing"
     machine = {cell.machine for cell in cells}
     where = f" on {machine.pop()}" if len(machine) == 1 else ""
-    return f"Simulated tokens per second: {result['model']}{where}\n{what}"
+    return f"Simulated tokens per second: {result['model']}{where}\n{workload_words(cells)}"
 
 
 def _left_out(cells: Sequence[ComparisonCell]) -> list[str]:
