@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Timer
 from time import monotonic, sleep
@@ -145,7 +145,8 @@ def test_ctrl_c_ends_a_comparison_with_its_processes(tmp_path: Path) -> None:
         _, said = process.communicate(timeout=SOON_S)
         taken_s = monotonic() - started_s
     finally:
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
     assert process.returncode == 130
     assert said.decode().splitlines()[-1] == "interrupted"

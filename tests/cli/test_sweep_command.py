@@ -54,12 +54,13 @@ def test_a_machine_of_gpu_and_cpu_with_runs_of_several_batches() -> None:
         assert by[54, batch, 0.5]["latency_s"]["mean"] < fast
 
 
-def test_the_table_has_a_column_per_sweep_and_the_reason() -> None:
+def test_the_table_has_a_column_per_sweep_and_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
     shown = run("compare", *NDP, *SMALL, *ALONE, *SYSTEMS, "--sweep", "ndp.count=0,16").out
     assert "synthetic routing" in shown
     assert "ndp.count" in shown
-    flat = " ".join(shown.replace("│", " ").split())
-    assert "trimoe at 25% on h200-emr16-ndp with ndp.count=0" in flat
+    assert "trimoe at 25% on h200-emr16-ndp with ndp.count=0 " in shown
+    assert "no DIMM here has a unit for that" in shown
 
 
 def test_a_machine_that_cannot_be_is_one_point_left_out() -> None:
