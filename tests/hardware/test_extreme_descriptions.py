@@ -74,7 +74,7 @@ def test_random_values_are_read_or_refused(name: str, data: st.DataObject) -> No
 @pytest.mark.parametrize(
     ("name", "system"), [("h200-emr16", "moesaic"), ("trimoe-paper", "trimoe")]
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_what_is_read_is_simulated_or_refused(name: str, system: str, data: st.DataObject) -> None:
     """Mostly values that pass: those at the ends of what a number may be, several at once."""
@@ -85,7 +85,7 @@ def test_what_is_read_is_simulated_or_refused(name: str, system: str, data: st.D
         assert simulated(machine, system) >= 0
 
 
-_ENDS = (1e-9, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 1.0, 2, 8, 64, 1e3, 1e6, 1e7, 1e9)
+_ENDS = (1e-9, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 1.0, 2, 8, 16, 1e3, 1e6, 1e7, 1e9)
 
 
 @pytest.mark.parametrize(
