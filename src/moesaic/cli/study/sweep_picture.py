@@ -103,7 +103,12 @@ def _scale_speed(axes: Any, cells: Sequence[ComparisonCell]) -> None:
     """From zero, unless the slowest could then not be told from it. Axes are shared."""
     speeds = [_speed(cell) for cell in cells if cell.result is not None]
     if max(speeds) >= LOG_FROM * min(speeds):
+        from matplotlib.ticker import LogLocator
+
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("")
     else:
         axes.set_ylim(0, 1.08 * max(speeds))
 
