@@ -41,6 +41,7 @@ from moesaic.models.expert_service import RoutedTokens
 from moesaic.models.kv_cache import ContiguousCache
 
 if TYPE_CHECKING:
+    from moesaic.machines.cuda.conductor import LayerTimes
     from moesaic.machines.cuda.graph_decoding import GraphDecoding
 
 _SHORT_STEP = 256  # tokens
@@ -121,6 +122,12 @@ class CudaMachine(RealMachine):
         experts = sum(layer.end_ns - layer.start_ns for layer in report.layers)
         self.times = StepTimes(report.latency_ns, report.latency_ns - experts, experts)
         return report
+
+    @property
+    def layer_times(self) -> Sequence[LayerTimes]:
+        """Of the last step's layers, by the conductor; none where it did not run."""
+        graphs = self._graphs
+        return graphs.times if graphs is not None and graphs.has_slots else ()
 
     def _take_slots_back(self) -> None:
         if self._graphs is not None and self._graphs.has_slots:
