@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from itertools import islice
 from statistics import mean, median
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import torch
