@@ -32,11 +32,13 @@ class Device:
 @dataclass(frozen=True, slots=True)
 class Memory:
     """`owner` is the device that reads it at full speed. Without a capacity it is the experts'
-    home: every one of them lies there, and always will."""
+    home: every one of them lies there, and always will. Memories on one `channel` of the host
+    share its bandwidth; None: not stated."""
 
     name: str
     owner: str | None = None
     capacity_bytes: int | None = None
+    channel: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

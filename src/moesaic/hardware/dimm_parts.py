@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from moesaic.core.offloading import DRAM
+from moesaic.core.topology import Topology
 from moesaic.hardware.dimms import (
     CONTENTION,
     LINK_TOPOLOGIES,
@@ -55,6 +56,15 @@ def expanded(spec: MachineSpec) -> MachineSpec:
         placements={**spec.placements, DRAM: PlacementSpec(dimms.names)},
         links={**spec.links, **_links(dimms, link)},
     )
+
+
+def on_channels(topology: Topology, dimms: DimmsSpec | None) -> Topology:
+    """The same topology with the channel of every DIMM."""
+    if dimms is None:
+        return topology
+    channel = {name: dimms.channel_of(at) for at, name in enumerate(dimms.names)}
+    memories = tuple(replace(m, channel=channel.get(m.name)) for m in topology.memories)
+    return replace(topology, memories=memories)
 
 
 def check_dimms(spec: MachineSpec, dimms: DimmsSpec) -> None:

@@ -17,6 +17,7 @@ from moesaic.policies.costs import Costs
 from moesaic.policies.tri.costs import OWN_SHARE, TriCosts, tri_costs
 from moesaic.policies.tri.layer import NO_DIMM, Bools, Ints
 
+_CLEARLY = 1.1
 _PROBE = 1  # tokens with which an expert's cost is its weights'
 
 
@@ -27,6 +28,7 @@ class DimmIndices:
     placements: tuple[int, ...]  # whole in each DIMM
     memories: tuple[int, ...]
     units: tuple[str, ...]  # devices of the first DIMMs
+    channels: int = 0  # they are on; 0: not stated
 
     @classmethod
     def of(cls, topology: Topology) -> DimmIndices:
@@ -35,6 +37,7 @@ class DimmIndices:
             return cls((), (), ())
         names = [name for name in main.memories if f"{WHOLE}@{name}" in topology.placement_index]
         owners = [topology.memories[topology.memory_index[name]].owner for name in names]
+        on = {topology.memories[topology.memory_index[name]].channel for name in names}
         units: list[str] = []
         for owner in owners:
             if not owner or owner not in topology.device_index:
@@ -44,6 +47,7 @@ class DimmIndices:
             tuple(topology.placement_index[f"{WHOLE}@{name}"] for name in names),
             tuple(topology.memory_index[name] for name in names),
             tuple(units),
+            0 if None in on else len(on),
         )
 
     @property
@@ -61,8 +65,7 @@ def believed_costs(
     shared: bool = True,
     pipelined: bool = False,
 ) -> TriCosts:
-    """Tables as measured; the number of channels is how much faster stripes are read than one
-    DIMM."""
+    """Tables as measured."""
     topology, dimms = costs.topology, DimmIndices.of(costs.topology)
     if not dimms.count:
         return offloading_costs(
@@ -74,6 +77,7 @@ def believed_costs(
     pcie = float(costs.move_ns[topology.lane(PCIE) - len(topology.devices)])
     striped = float(on_cpu[_PROBE])
     localized = float(costs.expert_ns[cpu, dimms.placements[0], _PROBE])
+    channels = dimms.channels or _channels(dimms.count, localized / striped)
     near = np.full_like(on_cpu, np.inf)
     if dimms.units:
         unit = topology.device(dimms.units[0])
@@ -85,7 +89,8 @@ def believed_costs(
         localized_ns=max(localized, striped),
         internal_ns=float(near[_PROBE]) if dimms.units else striped,
         dimms=dimms.count,
-        channels=_channels(dimms.count, localized / striped),
+        channels=channels,
+        channel_ns=_channel_ns(striped, localized, channels) if dimms.channels else striped,
         contention=contention,
         shared=shared,
         pipelined=pipelined,
@@ -116,8 +121,18 @@ def offloading_costs(
 
 
 def _channels(dimms: int, ratio: float) -> int:
+    """Where the machine does not state it: how much faster stripes are read than one DIMM, which
+    is too few where the CPU is slower than all channels together."""
     possible = [n for n in range(1, dimms + 1) if dimms % n == 0]
     return min(possible, key=lambda n: abs(n - ratio), default=1)
+
+
+def _channel_ns(striped: float, localized: float, channels: int) -> float:
+    """Of a striped read on every channel, from the CPU's times out of stripes and out of one DIMM:
+    as long as the CPU takes, unless that is clearly more than the channels need. Below that, the
+    difference is what every expert costs besides."""
+    needed = localized / channels
+    return needed if striped > _CLEARLY * needed else striped
 
 
 @dataclass(frozen=True, slots=True)
