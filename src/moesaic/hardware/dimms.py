@@ -31,7 +31,8 @@ LINK_TOPOLOGIES = {
 
 @dataclass(frozen=True, slots=True)
 class DimmsSpec(Checked):
-    """Main memory: `count` DIMMs, evenly over `channels`; DIMM i is on channel i mod channels."""
+    """Main memory: `count` DIMMs, evenly over `channels`; DIMM i is on channel i mod channels.
+    With `split` experts can also lie divided over groups of so many neighbours."""
 
     count: Count
     channels: Count
@@ -40,6 +41,17 @@ class DimmsSpec(Checked):
     channel_efficiency: Fraction  # of the peak, reached by streaming
     contention: str = OWN_SHARE
     sharing: str = PCIE_FIRST
+    split: Count = 1
+
+    @property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """Placement -> the DIMMs a split expert lies in."""
+        if self.split == 1:
+            return {}
+        every = range(0, self.count, self.split)
+        return {
+            f"split{at}": self.names[first : first + self.split] for at, first in enumerate(every)
+        }
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -187,7 +187,7 @@ TABLES: dict[str, type[Any]] = {
     "placements": PlacementSpec,
     "resources": ResourceSpec,
 }
-# What a description may leave out: sections, and tables of any part.
+# What a description may leave out: sections, tables of any part, and numbers with a default.
 OPTIONAL = frozenset(
-    {"host", "dimms", "ndp", "dimm_link", "expert_gb_s", "tiles_from", "reads_gb_s"}
+    {"host", "dimms", "ndp", "dimm_link", "expert_gb_s", "tiles_from", "reads_gb_s", "split"}
 )

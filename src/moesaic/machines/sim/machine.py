@@ -211,7 +211,12 @@ class SimMachine:
         *,
         copying: bool = False,
     ) -> int:
-        expert_ns = self.physics.expert_ns(device, tokens, placement)
+        parts = PARTS
+        if placement is not None:  # of a split expert, the device's own part
+            topology = self.topology
+            at, of = topology.device(device), topology.placement(placement)
+            parts = -(-PARTS // topology.share_of(at, of)[1])
+        expert_ns = self.physics.expert_ns(device, tokens, placement, parts)
         alone = self._first_ns[device] + experts * expert_ns
         if not copying:
             return alone

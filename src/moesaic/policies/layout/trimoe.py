@@ -39,8 +39,9 @@ class TriMoeLayout(Offline):
         offline: str = "cut",
         devices: str = "all",
         copies: int = 0,
+        splits: int = 0,
     ) -> None:
-        super().__init__(layers, experts, devices, copies)
+        super().__init__(layers, experts, devices, copies, splits)
         self.improves = offline == "joint"
         self.predictor = LoadPredictor(layers, experts, alpha)
         self._kinds = np.array([prefetch, relayout, rebalance])
@@ -79,9 +80,11 @@ class TriMoeLayout(Offline):
         sources = np.full(self.experts, IN_DRAM)
         if dimms.count:
             sources = np.where(places.striped, IN_DRAM, machine.placements[places.dimm])
-        span = np.ones(self.experts, dtype=np.int64)
+        if dimms.splits:
+            split = (places.span > 1) & ~places.striped
+            sources[split] = np.array(dimms.splits)[places.dimm[split] // dimms.span]
         base = np.zeros(num_resources(tri))
-        problem = Layer(loads, places.resident, places.striped, places.dimm, span, base)
+        problem = Layer(loads, places.resident, places.striped, places.dimm, places.span, base)
         moves = np.zeros((MAX_MOVES, MOVE_WORDS), dtype=np.int64)
         lanes = machine.lanes(view, self.window_ns)
         count = plan_moves(tri, problem, predicted, self.devices, lanes, self._kinds, moves)

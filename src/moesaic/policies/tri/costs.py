@@ -17,6 +17,7 @@ Floats = NDArray[np.float64]
 
 ON_GPU, ON_CPU, ON_NDP = 0, 1, 2  # options of an expert
 OPTIONS = 3
+PART_ON_NDP = 3  # row of a split expert's part
 
 CONTENTION = {
     "full": "a host read keeps every DIMM it touches busy for its whole duration",
@@ -27,7 +28,8 @@ OWN_SHARE = "own-share"
 
 
 class TriCosts(NamedTuple):
-    """`compute[option, tokens]` are the profiled f_calc of GPU, CPU and one NDP unit. The other
+    """`compute[option, tokens]` are the profiled f_calc of GPU, CPU and one NDP unit; a fourth row,
+    where there is one, what a unit takes for its part of a split expert, all included. The other
     times are of one expert's weights: over PCIe, from DRAM to the CPU out of a striped or a
     localized layout, and inside a DIMM; `channel_ns` is how long a striped read keeps every channel
     busy, which is less than the CPU takes for it where the CPU is slower than all channels
@@ -36,10 +38,11 @@ class TriCosts(NamedTuple):
     and the CPU's reads wait meanwhile; without it, CPU and GPU each have the host's whole
     bandwidth, as in the paper. With `pipelined`, weights arrive over
     PCIe while the GPU computes other experts; without it, equation 2 holds expert by expert.
-    A split expert costs every unit `gather_ns` per token for its inputs and partial results. The
+    Without that row a split expert costs every unit its part of the time, and `gather_ns` per token
+    for inputs and partial results. The
     first `units` DIMMs have a unit that computes."""
 
-    compute: Floats  # [3, tokens + 1]
+    compute: Floats  # [3 or 4, tokens + 1]
     pcie_ns: float
     striped_ns: float
     channel_ns: float
@@ -132,5 +135,7 @@ def cpu_ns(costs: TriCosts, load: int, striped: bool, span: int) -> float:
 @compiled
 def ndp_ns(costs: TriCosts, load: int, span: int) -> float:
     """Equation 4; a split expert's units each read and compute their part of it."""
+    if span > 1 and len(costs.compute) > PART_ON_NDP:
+        return float(costs.compute[PART_ON_NDP, load])
     part = max(costs.compute[ON_NDP, load], costs.internal_ns) / span
     return float(part + (costs.gather_ns * load if span > 1 else 0.0))
