@@ -98,6 +98,8 @@ def check_dimms(spec: MachineSpec, dimms: DimmsSpec) -> None:
         raise BadReference(
             "dimms.split", f"expected a divisor of the {dimms.count} DIMMs, not {dimms.split}"
         )
+    for dtype in spec.ndp.integer_tflops if spec.ndp is not None else ():
+        _one_of(f"ndp.integer_tflops.{dtype}", dtype, ("int8", "int4"))
     _one_of("dimms.contention", dimms.contention, CONTENTION)
     _one_of("dimms.sharing", dimms.sharing, SHARING)
     if spec.dimm_link is not None:
@@ -138,7 +140,7 @@ def _unit(ndp: NdpSpec) -> NdpDevice:
         ndp.name,
         ndp.memory_bandwidth_gb_s,
         ndp.bandwidth_efficiency,
-        {"bf16": ndp.tflops},
+        {"bf16": ndp.tflops, **ndp.integer_tflops},
         ndp.matmul_efficiency,
         ndp.expert_overhead_us,
         ndp.first_expert_us,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from moesaic.hardware.numbers import Checked, Count, Fraction, NotNegative, Positive, Whole
+from moesaic.hardware.numbers import Checked, Count, Fraction, NotNegative, Positive, Rates, Whole
 from moesaic.hardware.processors import DeviceSpec
 
 FULL, OWN_SHARE, NO_CONTENTION = "full", "own-share", "none"
@@ -84,6 +84,7 @@ class NdpSpec(Checked):
     activation_cycles: Positive  # per intermediate value
     expert_overhead_us: NotNegative
     first_expert_us: NotNegative
+    integer_tflops: Rates = field(default_factory=dict, hash=False)  # int8, int4; none: it cannot
 
     @property
     def tflops(self) -> float:

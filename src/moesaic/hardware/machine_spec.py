@@ -189,5 +189,15 @@ TABLES: dict[str, type[Any]] = {
 }
 # What a description may leave out: sections, tables of any part, and numbers with a default.
 OPTIONAL = frozenset(
-    {"host", "dimms", "ndp", "dimm_link", "expert_gb_s", "tiles_from", "reads_gb_s", "split"}
+    {
+        "host",
+        "dimms",
+        "ndp",
+        "dimm_link",
+        "expert_gb_s",
+        "tiles_from",
+        "reads_gb_s",
+        "split",
+        "integer_tflops",
+    }
 )
