@@ -34,8 +34,10 @@ class Listening:
     def wants_forecasts(self) -> int:
         return self.wanted
 
-    def look_ahead(self, forecasts: Sequence[Forecast] = (), foretold: bool = True) -> tuple[()]:
-        self.given.append((self._layer, tuple(forecasts), foretold))
+    def look_ahead(
+        self, forecasts: Sequence[Forecast] = (), body_forecasts: bool = True
+    ) -> tuple[()]:
+        self.given.append((self._layer, tuple(forecasts), body_forecasts))
         return ()
 
     def learn(self, *_: object) -> None: ...
@@ -73,13 +75,13 @@ def test_all_wanted_ranks_are_forecast_by_step_and_layer(distance: int) -> None:
     assert [forecasts for _, forecasts, _ in brain.given] == [()] * LAYERS, "nothing ran before"
     brain.given.clear()
     play(prefetch, big, 7, [0])
-    for layer, forecasts, foretold in brain.given:
+    for layer, forecasts, body_forecasts in brain.given:
         later = list(range(layer + 1, min(layer + 1 + distance, LAYERS)))
         assert [(each.step, each.layer) for each in forecasts] == [(7, at) for at in later]
         for each in forecasts:
             assert each.ranked.tolist() == [little[each.layer][0][:K]], "not only those it used"
             assert each.trust is not None
-        assert not foretold, "the brain goes on learning to predict"
+        assert not body_forecasts, "the brain goes on learning to predict"
 
 
 def test_rows_follow_their_sequences_into_another_pass() -> None:
@@ -107,10 +109,10 @@ def test_the_bodys_forecasts_stay_where_nothing_better_is_known() -> None:
     body = [Forecast(at, np.full((2, 8), at), np.ones((2, 8), np.float32), 1) for at in (1, 2)]
     brain.given.clear()
     prefetch.look_ahead(body)
-    ((_, (near, far), foretold),) = brain.given
+    ((_, (near, far), body_forecasts),) = brain.given
     assert near.ranked.tolist() == [[1] * K, little[1][1][:K]]
     assert far is body[1], "beyond the distance"
-    assert foretold
+    assert body_forecasts
 
 
 def test_the_body_is_not_asked_where_everything_is_known() -> None:
@@ -121,7 +123,7 @@ def test_the_body_is_not_asked_where_everything_is_known() -> None:
     assert prefetch.wants_forecasts() == 0
 
 
-def test_accuracy_counts_the_experts_that_were_foreseen() -> None:
+def test_accuracy_counts_the_experts_that_were_predicted() -> None:
     prefetch = FallbackPrefetch(Listening(), BigLittle(K))  # type: ignore[arg-type]
     assert prefetch.accuracy is None
     same = [[[0, 1, 2, 3, 4]]] * LAYERS

@@ -27,7 +27,12 @@ from moesaic.hardware.numbers import Number, Rule, Text, numbers, texts
 
 THIS = "this"  # the name of the machine we run on, once it is measured
 EMULATED = "this-emulated"  # the same with an emulated accelerator
-_MEASURED = {THIS: "machine.toml", EMULATED: "machine-emulated.toml"}
+CUDA = "this-cuda"  # the same with its GPU
+_MEASURED = {
+    THIS: "machine.toml",
+    EMULATED: "machine-emulated.toml",
+    CUDA: "machine-cuda.toml",
+}
 _DATA = files("moesaic.hardware") / "data"
 _TEXTS = ("name", "title", "description")
 _MEASURE = 'expected { value = ..., source = "where it comes from" }'
@@ -52,7 +57,7 @@ def measured_machines() -> tuple[str, ...]:
 
 def load_machine(name_or_path: str) -> MachineSpec:
     """A known machine by name (in any case), the one we run on by the name "this" (or
-    "this-emulated"), or a description by the path of its TOML file."""
+    "this-emulated", "this-cuda"), or a description by the path of its TOML file."""
     name = name_or_path.lower()
     if name in _MEASURED:
         return _this_machine(name)

@@ -125,3 +125,17 @@ def wait_value(address: int, value: int) -> None:
         stream, ctypes.c_uint64(address), ctypes.c_uint32(value), WAIT_GEQ
     )
     check(result, "cuStreamWaitValue32")
+
+
+_CAN_USE_STREAM_MEM_OPS = 139  # CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS
+
+
+def missing_stream_operations() -> str | None:
+    """Why a stream of the current device cannot wait for a flag in memory; None: it can."""
+    device, able = ctypes.c_int(), ctypes.c_int()
+    torch.cuda.init()
+    check(library().cuCtxGetDevice(ctypes.byref(device)), "cuCtxGetDevice")
+    result = library().cuDeviceGetAttribute(ctypes.byref(able), _CAN_USE_STREAM_MEM_OPS, device)
+    if result or not able.value:
+        return "this GPU or its driver has no stream memory operations"
+    return None
