@@ -166,3 +166,11 @@ def test_a_measured_part_costs_what_was_measured() -> None:
     costs = round_costs()
     costs = costs._replace(compute=np.vstack([costs.compute, 25 * np.arange(65.0)]))
     assert (ndp_ns(costs, 4, 1), ndp_ns(costs, 4, 2)) == (160, 100)
+
+
+@pytest.mark.parametrize(("dimm", "span", "possible"), [(1, 1, True), (2, 1, False), (1, 2, False)])
+def test_only_dimms_with_a_unit_compute(dimm: int, span: int, possible: bool) -> None:
+    """The first two of four have one, and every part of a split expert needs one."""
+    costs = round_costs(units=2)
+    layer = layer_of(costs, np.array([1]), dimm=np.array([dimm]), span=np.array([span]))
+    assert np.isfinite(options_of(costs, layer).time[0, ON_NDP]) == possible
