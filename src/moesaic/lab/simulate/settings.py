@@ -142,7 +142,8 @@ class Settings:
                 raise ImpossibleSetting(
                     f"the {device.name} of {self.machine.name} cannot multiply {self.expert_dtype} "
                     f"weights, only {stated}: use --expert-dtype {stated}, or a machine "
-                    "description with ndp.count 0"
+                    "description with ndp.count 0, or one that states how fast they do it "
+                    f"([ndp.integer_tflops] {self.expert_dtype})"
                 )
 
     def _check_memory(self) -> None:
