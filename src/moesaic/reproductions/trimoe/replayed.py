@@ -14,12 +14,14 @@ from moesaic.core.step import Step
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.belief import warm_up
+from moesaic.policies.tri.baselines import GPU_NDP
 from moesaic.policies.tri.costs import Floats, TriCosts
 from moesaic.policies.tri.joint import joint_layout
 from moesaic.policies.tri.layer import CPU_TIME, FIRST_DIMM, GPU_TIME, PCIE_TIME
 from moesaic.policies.tri.layout import Layout, offline_layout
 from moesaic.policies.tri.machine import believed_costs
 from moesaic.policies.tri.predictor import LoadPredictor
+from moesaic.policies.tri.refine import greedy
 from moesaic.policies.tri.replay import Replay, TriSystem, Window, load_tri_system
 from moesaic.reproductions.trimoe.paper import BEYOND
 from moesaic.reproductions.trimoe.runs import CONTEXT, WARMUP, Outcome, Run, routed
@@ -27,6 +29,7 @@ from moesaic.reproductions.trimoe.simulated import machine_of
 from moesaic.reproductions.trimoe.sources import Ints, loads_of
 
 NAMES = {"+cpu": "trimoe-greedy", "+refinement": "trimoe-refined"}  # the steps of Fig. 8
+GREEDY = "gpu-ndp-greedy"  # every expert on the cheaper of GPU and its unit, nothing balanced
 
 
 @dataclass(slots=True)
@@ -44,7 +47,7 @@ class Measured(Replay):
 def replayed(run: Run) -> Outcome:
     profile, played = routed(run.work)
     experts = profile.shape[2]
-    system = load_tri_system(NAMES.get(run.system, run.system))
+    system = system_of(run.system)
     costs, window = costs_of(run)
     replay = started(run, system, costs, window, profile)
     makespans, busy, moves, free = [], [], np.zeros(3), []
@@ -60,12 +63,18 @@ def replayed(run: Run) -> Outcome:
     took = np.stack(makespans)
     return Outcome(
         layer_ms=float(took.mean()) / 1e6,
-        step_ms=float(took.mean() + window.window_ns) / 1e6,
-        busy=_busy(costs, np.stack(busy), took),
+        window_ms=window.window_ns / 1e6,
+        experts=_busy(costs, np.stack(busy), took),
         moves=tuple((moves / took.size).tolist()),
         overhead=1.0 - float(np.sum(free) / took.sum()),
         spread=tuple((took.mean(axis=1) / 1e6).tolist()),
     )
+
+
+def system_of(name: str) -> TriSystem:
+    if name == GREEDY:
+        return TriSystem(GPU_NDP, lambda options, loads, resident: greedy(options))
+    return load_tri_system(NAMES.get(name, name))
 
 
 def costs_of(run: Run) -> tuple[TriCosts, Window]:
@@ -73,10 +82,8 @@ def costs_of(run: Run) -> tuple[TriCosts, Window]:
     machine = SimMachine(physics, 0)
     belief = warm_up(machine, run.work.batch, machine.topology)
     assert belief.costs is not None
-    pipelined = run.pipelined if run.system != "klotski" else True
-    costs = believed_costs(
-        belief.costs, contention=run.rule, shared=run.shared, pipelined=pipelined
-    )
+    overlaps = run.pipelined is not False or run.system == "klotski"  # as they do on the machine
+    costs = believed_costs(belief.costs, contention=run.rule, shared=run.shared, pipelined=overlaps)
     step = Step.decode(run.work.batch, CONTEXT)
     dense = physics.attention_ns(GPU, step) + physics.shared_ns(GPU, step.tokens)
     return costs, Window(float(dense), float(physics.move_ns("dimm-link0-1")))

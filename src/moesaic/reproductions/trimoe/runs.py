@@ -67,8 +67,21 @@ class Run:
     changes: tuple[tuple[str, float | str], ...] = ()
     cache_ratio: float = CACHE_RATIO
     machine: str = MACHINE
-    pipelined: bool = True  # loads overlap with other experts' computation on the GPU
+    pipelined: bool | None = None  # whether schedules believe that loads overlap; None: their own
     timed: bool = False  # record what every device computes
+
+    @property
+    def group(self) -> object:
+        return self.work
+
+    def execute(self) -> Outcome:
+        if self.body == MAKESPAN:
+            from moesaic.reproductions.trimoe.replayed import replayed
+
+            return replayed(self)
+        from moesaic.reproductions.trimoe.simulated import simulated
+
+        return simulated(self)
 
     @property
     def words(self) -> str:
@@ -80,8 +93,8 @@ class Run:
         texts += [f"contention {self.rule}", f"batch {work.batch}"]
         if not self.shared:
             texts.append("CPU and PCIe each have the whole host bandwidth")
-        if not self.pipelined:
-            texts.append("loads not pipelined")
+        if self.pipelined is not None:
+            texts.append(f"loads believed {'' if self.pipelined else 'not '}to overlap")
         slots = round(self.cache_ratio * spec.num_experts)
         texts.append(f"{slots} of {spec.num_experts} experts per layer in GPU memory")
         texts.append(f"{spec.num_moe_layers} layers x {STEPS} steps after {WARMUP}, {work.words}")
@@ -90,14 +103,14 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Times of one MoE layer, in ms: its experts, and with everything around them. `busy` is
-    busy time over the experts' time of gpu, cpu, pcie and of the units (mean and busiest);
-    `flops` the floating-point operations done per device over its peak in that time."""
+    """Of one MoE layer: its experts' time, and that between them and the next layer's (attention,
+    shared experts, planning). Shares of time are by device: gpu, cpu, pcie, ndp (mean of units)."""
 
     layer_ms: float
-    step_ms: float  # whole step over MoE layers
-    busy: dict[str, float] = field(default_factory=dict)
-    flops: dict[str, float] = field(default_factory=dict)
+    window_ms: float
+    busy: dict[str, float] = field(default_factory=dict)  # of the whole step, with whatever it does
+    experts: dict[str, float] = field(default_factory=dict)  # of the experts' time, with experts
+    flops: dict[str, float] = field(default_factory=dict)  # experts' operations over the peak's
     moves: tuple[float, ...] = ()  # per layer: prefetches, relayouts, rebalancings
     overhead: float = 0.0  # share of the experts' time that moves under way cost
     spread: tuple[float, ...] = ()  # experts' time, step by step
@@ -115,11 +128,11 @@ def routed(work: Workload) -> tuple[NDArray[np.int64], tuple[Ints, ...]]:
         choices = traced_choices(source, work.batch, steps)
     profile, played = [], []
     for step, each in enumerate(choices):
-        each = each[: spec.num_moe_layers]
+        kept = each[: spec.num_moe_layers]
         if step < PROFILE_STEPS:
-            profile.append(loads_of(each, spec.num_experts))
+            profile.append(loads_of(kept, spec.num_experts))
         else:
-            played.append(each)
+            played.append(kept)
     return np.stack(profile), tuple(played)
 
 

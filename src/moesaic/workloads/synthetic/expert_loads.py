@@ -1,11 +1,12 @@
 """How many tokens each expert of each layer gets in every decode step, with or without the tokens.
 
 For studies of scheduling that need thousands of layers: loads are drawn from popularities, not
-from router logits. Without tokens (`steps`), a token chooses expert e with probability 1 - exp(-c w_e), the weights being
-log-normal with c such that top_k are chosen on average; so no expert gets more tokens than the
-batch has. With tokens (`choices`), each draws `top_k` different experts in proportion to the
-weights. `sigma` is the spread of the logarithms. `drift` is the share of their variance that
-changes while decoding, forgotten after `memory_steps`; the rest never changes."""
+from router logits. Without tokens (`steps`), each chooses expert e with probability
+1 - exp(-c w_e), the weights being log-normal with c such that top_k are chosen on average; so no
+expert gets more tokens than the batch has. With tokens (`choices`), each draws `top_k` different
+experts in proportion to the weights. `sigma` is the spread of the logarithms. `drift` is the share
+of their variance that changes while decoding, forgotten after `memory_steps`; the rest never
+changes."""
 
 from __future__ import annotations
 
