@@ -1,6 +1,6 @@
-"""Figure 8: what the parts of TriMoE gain, one after another, at batch 512: from GPU and NDP (MoNDE,
-which balances both; the paper says no more of its baseline) to a greedy schedule with the CPU, to
-refinement, to relayout and rebalancing."""
+"""Figure 8: what the parts of TriMoE gain, one after another, at batch 512: from GPU and NDP
+(MoNDE, which balances both; the paper says no more of its baseline) to a greedy schedule with the
+CPU, to refinement, to relayout and rebalancing."""
 
 from __future__ import annotations
 
