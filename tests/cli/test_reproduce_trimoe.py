@@ -95,7 +95,16 @@ def test_real_rows_need_traces(
 def test_a_folder_without_traces_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    said = refused(monkeypatch, capsys, "reproduce", "trimoe", "--traces", tmp_path / "nowhere")
+    said = refused(
+        monkeypatch,
+        capsys,
+        "reproduce",
+        "trimoe",
+        "--traces",
+        tmp_path / "nowhere",
+        "--only",
+        "fig5/gpu/1",
+    )
     assert "gpt-oss-20b_decode.npz" in said
     assert "leave it out" in said
 
@@ -116,7 +125,9 @@ def test_the_trace_of_another_model_is_refused(
 ) -> None:
     write_trace(tmp_path / TRACES["gpt-oss-20b"], 24, 32, 4)
     write_trace(tmp_path / TRACES["deepseek-v2-lite"], 26, 64, 8)
-    said = refused(monkeypatch, capsys, "reproduce", "trimoe", "--traces", tmp_path)
+    said = refused(
+        monkeypatch, capsys, "reproduce", "trimoe", "--traces", tmp_path, "--only", "fig5/gpu/1"
+    )
     assert "another model" in said
     assert "top-8" in said
     assert "top-6" in said
@@ -160,7 +171,16 @@ def test_every_figure_can_be_drawn_from_its_rows(tmp_path: Path) -> None:
 def test_a_folder_for_figures_must_exist(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    said = refused(monkeypatch, capsys, "reproduce", "trimoe", "--plots", tmp_path / "none")
+    said = refused(
+        monkeypatch,
+        capsys,
+        "reproduce",
+        "trimoe",
+        "--plots",
+        tmp_path / "none",
+        "--only",
+        "fig5/gpu/1",
+    )
     assert "create it first" in said
 
 
