@@ -86,7 +86,7 @@ class TriMoeLayout(Offline):
         sources = np.full(self.experts, IN_DRAM)
         if dimms.count:
             sources = np.where(before.striped, IN_DRAM, np.array(dimms.placements)[before.dimm])
-        found = [_move(number, move, sources, dimms) for move in moves[:count].tolist()]
+        found = [_move(number, move, sources, dimms) for move in _once(moves[:count].tolist())]
         route = view.topology.route
         return tuple(m for m in found if route(m.source, m.destination) is not None)
 
@@ -96,6 +96,15 @@ def _still(view: View, layer: int, predicted: Ints | np.ndarray) -> None:
     for flight in view.in_flight:
         if flight.layer == layer:
             predicted[flight.expert] = 0.0
+
+
+def _once(moves: list[list[int]]) -> list[list[int]]:
+    """Only the first move of each expert: with fast links one may be planned on from where an
+    earlier move of the same window brings it, and it is not there yet."""
+    first: dict[int, list[int]] = {}
+    for move in moves:
+        first.setdefault(move[1], move)
+    return list(first.values())
 
 
 def _move(layer: int, move: list[int], sources: Ints, dimms: DimmIndices) -> Move:
