@@ -64,7 +64,8 @@ def wanted() -> Iterator[Wanted]:
         if name == "warm":
             claim += " (the paper: up to)"
         yield plain(f"fig3/average/{name}", claim, stated[name], "share", text, items, mean)
-    for work in works + [Workload(model, 512, REAL_SKEW) for model in paper.MODELS]:
+    others = product(paper.MODELS, (512,), (REAL_SKEW, "three-classes"))
+    for work in (*works, *(Workload(*each) for each in others)):
         yield from shares_of(work, f"fig3/{work.model}/{work.data}/{work.batch}")
 
 

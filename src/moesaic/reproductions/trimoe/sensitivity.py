@@ -13,6 +13,7 @@ from moesaic.reproductions.trimoe.wanted import Cell, Wanted, over_best
 WORK = Workload(paper.QWEN, 512)
 BASE = Run(WORK, paper.OURS)
 STEADY = replace(WORK, data="steady")
+CLASSES = replace(WORK, data="three-classes")
 PEAK = (
     ("cpu.bandwidth_efficiency", 1.0),
     ("dimms.channel_efficiency", 1.0),
@@ -40,6 +41,11 @@ CHOICES: dict[str, tuple[str, Run]] = {
         replace(BASE, work=replace(WORK, data="together")),
     ),
     "skew=real": ("the skew of a real trace", replace(BASE, work=replace(WORK, data="real-skew"))),
+    "skew=classes": ("Fig. 3's three classes read literally", replace(BASE, work=CLASSES)),
+    "skew=classes,contention=none": (
+        "Fig. 3's three classes, reads do not occupy DIMMs",
+        Run(CLASSES, paper.OURS, "none"),
+    ),
     "bandwidth=peak": ("DRAM streams at its peak", replace(BASE, changes=PEAK)),
     "overheads=none": ("the CPU starts experts for nothing", replace(BASE, changes=NO_OVERHEADS)),
     "as-in-the-equations": (

@@ -32,10 +32,14 @@ class DataSet:
     cold_tokens: float
     drift: float = 0.1
     memory_steps: float = 8.0
+    levels: tuple[tuple[float, float], ...] = ()  # classes of experts: their share, their tokens'
 
     @property
     def words(self) -> str:
         kept = f"{self.drift:.0%} of it drifting over {self.memory_steps:g} steps"
+        if self.levels:
+            each = ", ".join(f"{tokens:.0%} on {share:.0%}" for share, tokens in self.levels)
+            return f"synthetic routing, tokens in classes of experts: {each}; {kept}"
         return f"synthetic routing, 70% of experts get {self.cold_tokens:.1%} of tokens, {kept}"
 
 
@@ -51,8 +55,41 @@ DATA_SETS = {
     "together": DataSet(
         "drift of the real gpt-oss-20b trace whose sequences start together", 0.08, 0.27, 3.0
     ),
+    "three-classes": DataSet(
+        "Fig. 3 read literally: few hot experts, 70% of the tokens on 30% warm ones",
+        0.08,
+        levels=((0.016, 0.22), (0.284, 0.70), (0.70, 0.08)),
+    ),
     "slow-drift": DataSet("more drift over more steps", 0.08, 0.27, 32.0),
 }
+
+
+LEVEL_SIGMA = 0.5  # spread of the logarithms within a class
+
+
+@dataclass(frozen=True, slots=True)
+class LevelProcess(LoadProcess):
+    """Experts in classes, each with a share of the tokens; within one they differ little."""
+
+    levels: tuple[tuple[float, float], ...] = ()
+
+    def _logs(self, rng: np.random.Generator, count: int) -> Iterator[NDArray[np.float64]]:
+        base = np.log(level_weights(self.levels, self.experts, self.top_k))
+        base = rng.permuted(np.tile(base, (self.layers, 1)), axis=1)
+        for logs in LoadProcess._logs(self, rng, count):
+            yield base + logs
+
+
+def level_weights(
+    levels: tuple[tuple[float, float], ...], experts: int, top_k: int
+) -> NDArray[np.float64]:
+    """Of every expert, hottest class first, so that a token chooses it as often as its class's
+    share says: weight -log(1 - p) for the probability p, which stays below 0.95."""
+    sizes = [max(round(share * experts), 1) for share, _ in levels[:-1]]
+    sizes.append(experts - sum(sizes))
+    chosen = [top_k * tokens / size for (_, tokens), size in zip(levels, sizes, strict=True)]
+    each = np.repeat(np.minimum(chosen, 0.95), sizes)
+    return np.asarray(-np.log1p(-each), dtype=np.float64)
 
 
 @lru_cache(maxsize=64)
@@ -63,6 +100,11 @@ def _sigma(experts: int, top_k: int, cold_tokens: float) -> float:
 def synthetic_choices(name: str, model: ModelSpec, batch: int, steps: int) -> Iterator[Ints]:
     """[layers, batch, top_k] of every step; a model has as many layers as it is given here with."""
     data = DATA_SETS[name]
+    if data.levels:
+        return LevelProcess(
+            model.num_moe_layers, model.num_experts, model.top_k, batch,
+            LEVEL_SIGMA, data.drift, data.memory_steps, seed=batch, levels=data.levels,
+        ).choices(steps)  # fmt: skip
     sigma = _sigma(model.num_experts, model.top_k, data.cold_tokens)
     process = LoadProcess(
         model.num_moe_layers, model.num_experts, model.top_k, batch,
