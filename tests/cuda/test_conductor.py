@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("moesaic.machines.cuda._conductor")
 
@@ -53,6 +54,54 @@ def test_every_pair_is_computed_once_from_its_own_block(
     assert len(scene.conductor.times) == LAYERS
 
 
+def test_batches_of_different_sizes_have_tables_of_their_own() -> None:
+    policies = PolicySet.of(schedule="hybrid", cache="mrs", prefetch="impact")
+    scene, rng = Scene(policies, slots=9, tokens=4, copy_ns=30_000), np.random.default_rng(5)
+    for number, tokens in enumerate((4, 1, 2, 4, 3, 1)):
+        chosen = random_choice(rng, tokens)
+        scene.step(number, chosen)
+        for layer in range(LAYERS):
+            on_gpu = scene.on_gpu[number * LAYERS + layer]
+            for pair, block in on_gpu.items():
+                expert = int(chosen[layer].ravel()[pair])
+                assert block == scene.store[layer * EXPERTS + expert].numpy().tobytes()
+
+
+def test_slots_are_handed_over_and_back() -> None:
+    """Another body rearranges them in between; what it put there is found, what it evicted not."""
+    policies = PolicySet.of(schedule="gpu-only", cache="lru", prefetch="none")
+    scene, rng = Scene(policies, slots=6, copy_ns=200_000), np.random.default_rng(6)
+    for number in range(8):
+        scene.step(number, random_choice(rng, 1))
+    slots = scene.conductor.slots()
+    assert len(slots) == LAYERS * EXPERTS
+    for index, slot in enumerate(slots):
+        if slot >= 0:
+            assert torch.equal(scene.slab[slot], scene.store[index])
+    moved = [-1] * len(slots)
+    for slot, index in enumerate((1, 3, 8, 9, 20)):  # one slot stays free
+        moved[index] = slot
+        scene.slab[slot] = scene.store[index]
+    scene.conductor.load_slots(moved)
+    assert scene.conductor.slots() == moved
+    chosen = np.array([[[1, 3]], [[0, 1]], [[4, 5]]], dtype=np.int64)
+    scene.step(8, chosen)
+    assert [t.hits for t in scene.conductor.times] == [2, 2, 1]
+    resident = scene.conductor.decisions[-LAYERS].resident
+    assert [i for i, there in enumerate(resident) if there] == [1, 3, 8, 9, 20]
+    assert sum(scene.conductor.decisions[-LAYERS].held) == 5
+
+
+@pytest.mark.parametrize("slots", [[6], [7, 7], [-2]])
+def test_slots_that_cannot_be_are_refused(slots: list[int]) -> None:
+    scene = Scene(PolicySet.of(), slots=6)
+    asked = slots + [-1] * (LAYERS * EXPERTS - len(slots))
+    with pytest.raises(RuntimeError, match="a slot is not free"):
+        scene.conductor.load_slots(asked)
+    with pytest.raises(RuntimeError, match="other experts"):
+        scene.conductor.load_slots(asked[1:])
+
+
 def test_background_copies_arrive_and_are_used() -> None:
     """Always the same experts, most of them not resident at first: soon all are."""
     policies = PolicySet.of(schedule="hybrid", cache="mrs", prefetch="impact")
@@ -82,6 +131,30 @@ def test_a_failing_worker_is_an_error_and_releases_the_gpu() -> None:
     with pytest.raises(RuntimeError, match="a worker has died"):
         scene.step(0, np.full((LAYERS, 1, TOP_K), [[5, 6]], dtype=np.int64))
     assert int(scene.mailbox["summed"][0]) > LAYERS
+
+
+def test_scores_that_are_not_numbers_are_an_error() -> None:
+    """A router's kernel that finds no best expert names one beyond the last."""
+    scene = Scene(PolicySet.of(), slots=4)
+    chosen = np.full((LAYERS, 1, TOP_K), [[5, 6]], dtype=np.int64)
+    chosen[0, 0, 1] = EXPERTS
+    scene.conductor.begin(0, 1)
+    scene.mailbox["ids"].numpy()[:] = chosen[0]
+    scene.mailbox["routed"][0] = 1
+    with pytest.raises(RuntimeError, match="MoE layer 0 chose no expert"):
+        scene.conductor.finish()
+
+
+def test_after_a_failure_slots_hold_only_what_was_there() -> None:
+    """The plan had experts read into slots; nobody knows whether that happened."""
+    scene = Scene(PolicySet.of(schedule="hybrid", cache="lru", prefetch="none"), slots=3)
+    before = [slot >= 0 for slot in scene.conductor.slots()]
+    scene.cpu.fails = True
+    with pytest.raises(RuntimeError, match="a worker has died"):
+        scene.step(0, np.full((LAYERS, 1, TOP_K), [[5, 6]], dtype=np.int64))
+    after = [slot >= 0 for slot in scene.conductor.slots()]
+    assert all(was for was, still in zip(before, after, strict=True) if still)
+    scene.conductor.load_slots(scene.conductor.slots())  # and every other slot is free
 
 
 def test_a_conductor_can_be_stopped_in_the_middle_of_a_step() -> None:
