@@ -60,10 +60,10 @@ def load(name: str, dtype: str = "fp32") -> Loaded:
     return opened(stock.saved(name).folder, dtype)
 
 
-def opened(folder: Path, dtype: str = "fp32") -> Loaded:
+def opened(folder: Path, dtype: str = "fp32", expert_dtype: str | None = None) -> Loaded:
     model = open_model(folder)
     decoder = load_decoder(model, dtype)
-    return Loaded(decoder, load_store(decoder, model.experts, dtype))
+    return Loaded(decoder, load_store(decoder, model.experts, expert_dtype or dtype))
 
 
 @cache

@@ -54,7 +54,7 @@ def test_the_store_takes_what_was_planned(dtype: str, width: int) -> None:
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 def test_the_kv_cache_takes_what_was_planned(spec: ModelSpec, dtype: str) -> None:
     cache = ContiguousCache(spec, 3, 50, torch_dtype(dtype))
-    allocated = cache._first.nbytes + cache._second.nbytes
+    allocated = cache.first.nbytes + cache.second.nbytes
     assert sizes(spec, dtype=dtype, max_sequences=3).kv_cache(50) == allocated
 
 

@@ -20,6 +20,7 @@ from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.expert_kernel import expert_kernel, kernel_for
 from moesaic.engine.make_machine import GPU_DEVICE, Parts, make_machine
 from moesaic.engine.memory.capacity import Capacity
+from moesaic.engine.native_source import NativeSource
 from moesaic.engine.runner import Runner
 from moesaic.hardware.host import usable_nodes
 from moesaic.hardware.machine_reader import load_machine
@@ -143,16 +144,18 @@ def _on_machine(
         belief = _described(decoder, machine.store, settings)
     else:
         with torch.inference_mode():
-            belief = warm_up(machine, settings.max_step_tokens)
+            belief = warm_up(machine, settings.step_tokens)
     decision_ns = _time_decisions(composition.brain(belief), composition.shape, capacity.slots)
-    spec = decoder.architecture.spec
+    brain = composition.brain(replace(belief, decision_ns=decision_ns), counts=counts)
+    spec, device = decoder.architecture.spec, str(decoder.device)
+    cache = ContiguousCache(spec, capacity.sequences, capacity.length, decoder.dtype, device)
+    tokens = max(settings.step_tokens, settings.max_sequences)
+    machine.attach(decoder, cache, brain, NativeSource(brain, tokens, composition.ranks))
     return Runner(
         decoder,
         machine,
-        composition.brain(replace(belief, decision_ns=decision_ns), counts=counts),
-        ContiguousCache(
-            spec, capacity.sequences, capacity.length, decoder.dtype, str(decoder.device)
-        ),
+        brain,
+        cache,
         {phase: composition.schedule_for(phase) for phase in PHASES},
         composition.gate(),
         composition.policies.gate.name,
@@ -162,7 +165,7 @@ def _on_machine(
 def _described(decoder: Decoder, store: ExpertStore, settings: EngineSettings) -> Belief:
     here = load_machine(ACCELERATORS[settings.accelerator].described_as)
     physics = Physics(here, decoder.architecture.spec, store.kernel.dtype)
-    return described_belief(physics, settings.max_step_tokens)
+    return described_belief(physics, settings.step_tokens)
 
 
 def _time_decisions(brain: Brain, shape: Shape, slots: int) -> int:

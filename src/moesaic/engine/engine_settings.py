@@ -24,7 +24,10 @@ BELIEFS = {
 DTYPES = ("auto", "bf16", "fp16", "fp32")
 _WHOLE = ("max_sequences", "max_step_tokens", "max_model_len", "threads", "experts_per_token")
 _REAL = ("cache_ratio", "gpu_memory_gb", "link_gb_s", "link_latency_us")
-_MAY_BE_NONE = ("max_model_len", "threads", "experts_per_token", "cache_ratio", "gpu_memory_gb")
+_MAY_BE_NONE = (
+    "max_step_tokens", "max_model_len", "threads", "experts_per_token", "cache_ratio",
+    "gpu_memory_gb",
+)  # fmt: skip
 _THREADS_PER_CORE = 4  # more only wait for each other, and thousands end the process
 
 
@@ -44,7 +47,7 @@ class EngineSettings:
     link_latency_us: float = 20.0
     max_model_len: int | None = None  # tokens of one sequence; None: the model's, or what fits
     max_sequences: int = 8  # at once
-    max_step_tokens: int = 512  # longer prompts are fed in pieces
+    max_step_tokens: int | None = None  # longer prompts are fed in pieces; None: see `step_tokens`
     threads: int | None = None  # None: every core
     belief: str = "measured"  # where the brain's cost estimates come from
     checked: bool = False  # check every plan while running
@@ -72,6 +75,13 @@ class EngineSettings:
 
     def with_system(self, system: System) -> EngineSettings:
         return replace(self, policies=system.policies)
+
+    @property
+    def step_tokens(self) -> int:
+        """How many tokens a step may have. With a GPU that experts are streamed to, more: each is
+        brought once per step."""
+        asked = self.max_step_tokens
+        return self.capabilities.step_tokens if asked is None else asked
 
     @property
     def capabilities(self) -> Capabilities:

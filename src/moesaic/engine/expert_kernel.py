@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import torch
 
 from moesaic.core.errors import MoesaicError
@@ -11,6 +9,7 @@ from moesaic.engine.engine_settings import EngineSettings
 from moesaic.hardware.machine_reader import THIS, load_machine, machine_file
 from moesaic.kernels.base import ExpertKernel, ExpertShape
 from moesaic.kernels.choose import make_kernel
+from moesaic.kernels.gpu.experts import supports
 from moesaic.kernels.instruction_sets import REFERENCE
 
 
@@ -27,11 +26,8 @@ def kernel_for(
     (they compute with activations in bf16)."""
     if not settings.capabilities.own_memory:
         return settings.kernel
-    if activations is not torch.bfloat16 or find_spec("triton") is None:
-        return REFERENCE
-    from moesaic.kernels.gpu.experts import supports
-
-    return settings.kernel if supports(shape, dtype) else REFERENCE
+    able = activations is torch.bfloat16 and supports(shape, dtype)
+    return settings.kernel if able else REFERENCE
 
 
 def _tiles_from(dtype: str) -> int | None:

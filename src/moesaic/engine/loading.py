@@ -91,7 +91,7 @@ def load_prepared(
     )
     recording = None if record is None else RecordingBody(runner.body, record, spec)
     sampler = Sampler(prepared.eos_ids)
-    batcher = Batcher(runner, sampler, plan.capacity.sequences, settings.max_step_tokens, recording)
+    batcher = Batcher(runner, sampler, plan.capacity.sequences, settings.step_tokens, recording)
     return LoadedModel(
         spec=spec,
         settings=settings,

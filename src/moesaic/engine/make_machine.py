@@ -82,7 +82,7 @@ def _cuda(parts: Parts, device: str) -> CudaMachine:
         parts.decoder.dtype,
         streams,
         slots=parts.capacity.slots,
-        tokens=max(settings.max_step_tokens, settings.max_sequences),
+        tokens=max(settings.step_tokens, settings.max_sequences),
         top_k=parts.decoder.architecture.spec.top_k,
         threads=parts.cores,
         timeline=parts.timeline,

@@ -15,7 +15,7 @@ from moesaic.core.report import StepReport
 from moesaic.core.routing import cut
 from moesaic.core.step import Step
 from moesaic.engine.gating import confidence_of, expert_counts, rejected
-from moesaic.machines.real.real_machine import ForwardPass, RealMachine, Replay
+from moesaic.machines.real.real_machine import DecodedTokens, ForwardPass, RealMachine, Replay
 from moesaic.models.decoder import Decoder, ForwardGenerator
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.token_batch import Segment
@@ -75,13 +75,22 @@ class Runner:
         try:
             with torch.inference_mode():
                 generator = self._forward(inputs, self._counts)
-                work = ForwardPass(described, generator, self._gated(replay))
+                decoded = self._decoded(inputs, lengths)
+                work = ForwardPass(described, generator, self._gated(replay), decoded)
                 self.report = self.body.step(work, self._decider(inputs))
             return self.machine.output
         except BaseException:
             for sequence, length in zip(inputs, lengths, strict=True):
                 self.cache.truncate(sequence.slot, length)
             raise
+
+    def _decoded(
+        self, inputs: Sequence[SequenceInput], lengths: Sequence[int]
+    ) -> DecodedTokens | None:
+        if self._counts is not None or any(len(sequence.tokens) > 1 for sequence in inputs):
+            return None
+        numbers = tuple(sequence.tokens[0] for sequence in inputs)
+        return DecodedTokens(numbers, tuple(each.slot for each in inputs), tuple(lengths))
 
     def describe(self, inputs: Sequence[SequenceInput]) -> Step:
         """What a step with these inputs would be, as the sequences stand now."""

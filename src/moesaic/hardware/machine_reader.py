@@ -89,7 +89,9 @@ def parse_machine(content: bytes, path: object) -> MachineSpec:
     """`content` is a description; `path` is only named in errors."""
     try:
         table = tomllib.loads(content.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise BadMachine(path, "file", "expected TOML: tables are nested too deep") from None
+    except ValueError as error:  # of TOML, of UTF-8, of an integer with thousands of digits
         raise BadMachine(path, "file", f"expected TOML: {error}") from None
     return _Reader(path).machine(table)
 
@@ -178,8 +180,8 @@ class _Reader:
         self._only(entry, ("value", "source"), f"{field}.")
         value, source = entry["value"], entry.get("source")
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or not rule.holds(value):
-            raise BadMachine(self.path, field, f"expected {rule.expected}, not {value!r}")
+        if not number or value in (math.inf, -math.inf) or not rule.holds(value):
+            raise BadMachine(self.path, field, f"expected {rule.expected}, not {_short(value)}")
         if not isinstance(source, str) or not source.strip():
             raise BadMachine(self.path, f"{field}.source", "expected where the number comes from")
         self.sources[field] = source
@@ -197,3 +199,12 @@ class _Reader:
             if key not in allowed:
                 known = ", ".join(allowed)
                 raise BadMachine(self.path, prefix + key, f"unknown field; expected one of {known}")
+
+
+def _short(value: Any) -> str:
+    """In an error: integers of TOML may have thousands of digits."""
+    try:
+        text = repr(value)
+    except ValueError:  # too many digits for Python to print
+        return "an integer of thousands of digits"
+    return text if len(text) <= 60 else f"{text[:50]}... ({len(text)} characters)"

@@ -39,7 +39,8 @@ CUDA = Capabilities(
     true_gates=True,
     dense_follows=False,
     kernels=KERNELS,
-    staging=8,  # two groups: the experts of one compute while the next arrive
+    staging=32,  # two groups: the experts of one compute while the next arrive
+    step_tokens=2048,
     own_memory=True,
 )
 

@@ -57,7 +57,7 @@ def run_with_progress(
             model, plan.dtype, plan.expert_dtype, advance, _kernel(model, plan, settings)
         )
     recorder = StepRecorder() if recorded else None
-    piece = settings.max_step_tokens
+    piece = settings.step_tokens
     total = repetitions * sum(case.steps(piece) for case in cases) * len(configs)
     with progress("measuring", total, quiet) as advance:
         rows = list(

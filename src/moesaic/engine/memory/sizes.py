@@ -44,7 +44,7 @@ class Sizes:
                 f"--expert-dtype {dtype}, int8 or int4, or --dtype {expert_dtype}"
             )
         lanes = len(settings.capabilities.devices)
-        step_tokens = max(settings.max_step_tokens, settings.max_sequences)
+        step_tokens = max(settings.step_tokens, settings.max_sequences)
         threads = settings.threads or usable_cores()
         return cls(spec, dtype, expert_dtype, settings.max_sequences, step_tokens, lanes, threads)
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 
 from moesaic.kernels.base import ExpertShape
-from moesaic.kernels.gpu.driver import Function, Module, architecture
+from moesaic.kernels.gpu.driver import Function
 from moesaic.kernels.gpu.layout import BITS, BlockWords
-from moesaic.kernels.gpu.nvrtc import compile_source
+from moesaic.kernels.gpu.modules import load_module
 from moesaic.kernels.gpu.table import TableShape
 
 _ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
@@ -67,10 +67,7 @@ class GpuExperts:
             self._matrix(table, x, max_rows)
 
     def _defines(self) -> dict[str, int]:
-        table = self.table_shape
         return {
-            "FILLS_AT": table.fills_at, "WAITS_AT": table.waits_at,
-            "FIRSTS_AT": table.firsts_at, "ROWS_AT": table.rows_at,
             "HIDDEN": self.shape.hidden, "INTERMEDIATE": self.shape.intermediate,
             "TOP_K": self._top_k, "BITS": self.words.up.bits,
             "ACTIVATION": _ACTIVATIONS.index(self.shape.activation),
@@ -83,7 +80,7 @@ class GpuExperts:
             **self._defines(), "THREADS": tuning.threads, "MIN_BLOCKS": tuning.min_blocks,
             "UNROLL": tuning.unroll, "DOWN_COUNT": self._down_strips,
         }  # fmt: skip
-        module = Module(compile_source("experts", defines, architecture()))
+        module = load_module("experts", defines)
         return module.function("up_vector"), module.function("down_vector")
 
     @property
@@ -94,20 +91,31 @@ class GpuExperts:
     def _vector(self, table: torch.Tensor, x: torch.Tensor) -> None:
         up, down = self._one_row
         experts, threads = self.table_shape.experts, self._tuning.threads
-        up((self.words.up.strips, experts), threads, table, x, self.inner, early=True)
+        up((self.words.up.strips, experts), threads, table, experts, x, self.inner, early=True)
         grid = (self.words.down.strips // self._down_strips, experts)
-        down(grid, threads, table, self.inner, self.parts, early=True)
+        down(grid, threads, table, experts, self.inner, self.parts, early=True)
 
     def _matrix(self, table: torch.Tensor, x: torch.Tensor, max_rows: int | None) -> None:
-        experts = self.table_shape.experts
-        typical = self.table_shape.pairs / experts if max_rows is None else max_rows / 2
-        tiles = 1 if typical <= 10 else 2 if typical <= 24 else 4
+        experts, tiles = self.table_shape.experts, self._tiles(max_rows)
         up, down = self._row_tiles(tiles)
         blocks = -(-(self._tokens if max_rows is None else max_rows) // (16 * tiles))
         grid = (blocks, -(-self.words.up.strips // _WARPS), experts)
-        up(grid, 32 * _WARPS, table, x, self.inner, early=True)
+        up(grid, 32 * _WARPS, table, experts, x, self.inner, early=True)
         grid = (blocks, -(-self.words.down.strips // (2 * _WARPS)), experts)
-        down(grid, 32 * _WARPS, table, self.inner, self.parts, early=True)
+        down(grid, 32 * _WARPS, table, experts, self.inner, self.parts, early=True)
+
+    def prepare(self) -> None:
+        """Compile what `launch` needs where the number of rows is not known."""
+        if self._tokens == 1:
+            assert self._one_row
+        else:
+            self._row_tiles(self._tiles(None))
+
+    def _tiles(self, max_rows: int | None) -> int:
+        """Times 16 rows for a block, so that most experts need one."""
+        shape = self.table_shape
+        typical = shape.pairs / shape.experts if max_rows is None else max_rows / 2
+        return 1 if typical <= 10 else 2 if typical <= 24 else 4
 
     def _row_tiles(self, tiles: int) -> tuple[Function, Function]:
         """Kernels whose blocks compute so many times 16 rows."""
@@ -115,7 +123,7 @@ class GpuExperts:
             defines = {
                 **self._defines(), "ROW_TILES": tiles, "MIN_BLOCKS": _MIN_BLOCKS[tiles]
             }  # fmt: skip
-            module = Module(compile_source("experts_matrix", defines, architecture()))
+            module = load_module("experts_matrix", defines)
             found = module.function("up_matrix"), module.function("down_matrix")
             self._matrix_kernels[tiles] = found
         return self._matrix_kernels[tiles]

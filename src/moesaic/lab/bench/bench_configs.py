@@ -68,7 +68,7 @@ def _sized_for(settings: EngineSettings, cases: Sequence[Case]) -> EngineSetting
         settings,
         max_sequences=batch,
         max_model_len=settings.max_model_len or length,
-        max_step_tokens=max(min(settings.max_step_tokens, prompt), batch),
+        max_step_tokens=max(min(settings.step_tokens, prompt), batch),
     )
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter_ns
 
 import torch
 
-from moesaic.kernels.gpu.driver import CudaFailed
+from moesaic.kernels.gpu.driver import CudaFailed, copy_to_device
 from moesaic.machines.cuda.streams import Mark
 
 _NS_PER_MS = 1_000_000
+_HELD_CYCLES = 2_000_000  # about a millisecond
 
 
 class CudaMark:
@@ -39,6 +40,7 @@ class CudaStreams:
         torch.cuda.init()
         self.device = device
         self._copies = torch.cuda.Stream(device)
+        self._stream = self._copies.cuda_stream
         self._aside = torch.cuda.Stream(device, priority=-1)
         self.rebase()
 
@@ -48,15 +50,25 @@ class CudaStreams:
     def after(self, mark: Mark) -> None:
         torch.cuda.current_stream().wait_event(_event(mark))
 
+    def hold(self) -> None:
+        torch.cuda._sleep(_HELD_CYCLES)
+
     def copy(
         self, target: torch.Tensor, source: torch.Tensor, after: Mark | None
     ) -> tuple[Mark, Mark]:
         if after is not None:
             self._copies.wait_event(_event(after))
         begun = CudaMark(self._copies)
-        with torch.cuda.stream(self._copies):
-            target.copy_(source, non_blocking=True)
+        self._copy(target, source)
         return begun, CudaMark(self._copies)
+
+    def copy_again(self, target: torch.Tensor, sources: Sequence[torch.Tensor], count: int) -> None:
+        for number in range(count):
+            self._copy(target, sources[number % len(sources)])
+
+    def _copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """By the driver: PyTorch's own copy costs the host as much as the link."""
+        copy_to_device(target.data_ptr(), source.data_ptr(), source.nbytes, self._stream)
 
     def upload(self, values: torch.Tensor) -> torch.Tensor:
         pinned = values if values.is_pinned() else values.pin_memory()

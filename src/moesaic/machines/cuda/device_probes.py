@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from statistics import median
-from time import perf_counter_ns
 
 import numpy as np
 import torch
@@ -13,30 +12,22 @@ import torch
 from moesaic.machines.cuda.device_experts import DeviceExperts
 from moesaic.machines.cuda.pairs import Pairs
 from moesaic.machines.cuda.slots import DeviceSlots
-from moesaic.machines.cuda.streams import Streams
+from moesaic.machines.cuda.streams import Mark, Streams
 from moesaic.machines.real.expert_store import ExpertStore
 
 _TIMES = 5
-_COPIES = 256  # at most: what was submitted cannot be recalled
-
-
-def fill_staging(store: ExpertStore, slots: DeviceSlots, streams: Streams) -> list[torch.Tensor]:
-    """Blocks on the device with weights in them."""
-    for slot, block in zip(slots.staged, store.some_blocks(len(slots.staged)), strict=False):
-        streams.copy(slot.block, block, slot.read)
-    streams.synchronize()
-    return [slot.block for slot in slots.staged]
+_COPIES = 1000  # at most: what was submitted cannot be recalled
 
 
 def time_experts(
     computing: DeviceExperts,
-    blocks: list[torch.Tensor],
+    blocks: Sequence[torch.Tensor],
     hidden: torch.Tensor,
     experts: int,
     streams: Streams,
 ) -> int:
-    """Nanoseconds from submitting so many experts of all rows of `hidden` to their end; other
-    blocks every time, as far as there are."""
+    """Nanoseconds that the device takes for so many experts of all rows of `hidden` in one launch,
+    without what the host needs to submit them; other blocks every time, as far as there are."""
     rows = len(hidden)
     chosen = np.tile(np.arange(experts, dtype=np.int64), (rows, 1))
     pairs = Pairs(chosen, np.ones((rows, experts), dtype=np.float32))
@@ -44,25 +35,27 @@ def time_experts(
     for attempt in range(_TIMES + 1):
         start = attempt * experts
         used = [blocks[(start + i) % len(blocks)] for i in range(experts)]
-        started = perf_counter_ns()
         computing.begin(hidden, pairs)
+        streams.hold()
+        begun = streams.mark()
         computing.launch(range(experts), used)
-        computing.total()
-        streams.synchronize()
-        measured.append(perf_counter_ns() - started)
+        measured.append(_between(begun, streams.mark(), streams))
     return round(median(measured[1:]))
 
 
 def time_copy(store: ExpertStore, slots: DeviceSlots, streams: Streams) -> int:
-    """Nanoseconds from demanding one expert to its arrival."""
-    measured = []
-    for block in store.some_blocks(_TIMES):
-        slot = slots.staging()
-        started = perf_counter_ns()
-        _, arrived = streams.copy(slot.block, block, slot.read)
-        arrived.wait()
-        measured.append(perf_counter_ns() - started)
-    return round(median(measured))
+    """Nanoseconds that one expert takes over the link, in a row of several."""
+    copies = [
+        streams.copy(slot.block, block, slot.read)
+        for slot, block in zip(slots.staged, store.some_blocks(len(slots.staged)), strict=False)
+    ]
+    (begun, _), (_, ended) = copies[0], copies[-1]
+    return round(_between(begun, ended, streams) / len(copies))
+
+
+def _between(begun: Mark, ended: Mark, streams: Streams) -> int:
+    streams.synchronize()
+    return max(streams.time_ns(ended) - streams.time_ns(begun), 1)
 
 
 @contextmanager
@@ -71,9 +64,7 @@ def copies_for(
 ) -> Iterator[None]:
     """The link copies experts for about so long."""
     count = min(duration_ns // max(copy_ns, 1) + 1, _COPIES)
-    blocks, slot = store.some_blocks(_TIMES), slots.staging()
-    for number in range(count):
-        streams.copy(slot.block, blocks[number % len(blocks)], slot.read)
+    streams.copy_again(slots.staging().block, store.some_blocks(_TIMES), count)
     try:
         yield
     finally:

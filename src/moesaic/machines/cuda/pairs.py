@@ -16,19 +16,20 @@ class Pairs:
         self.tokens, self.top_k = experts.shape
         self.weights = np.ascontiguousarray(weights, dtype=np.float32)
         flat = experts.ravel()
-        self.order = np.argsort(flat, kind="stable")
+        self.order = np.argsort(flat.astype(np.int16), kind="stable")  # 16 bits: by radix
         counts = np.bincount(flat - UNUSED)  # [0]: unused, then by expert
-        self._ends = np.cumsum(counts)
+        self._ends: list[int] = np.cumsum(counts).tolist()
 
     def span(self, expert: int) -> slice:
         """Where the expert's pairs are in `order`."""
         if expert - UNUSED >= len(self._ends):
             return slice(0, 0)
-        return slice(int(self._ends[expert - UNUSED - 1]), int(self._ends[expert - UNUSED]))
+        return slice(self._ends[expert - UNUSED - 1], self._ends[expert - UNUSED])
 
     def of(self, expert: int) -> NDArray[np.int64]:
         found: NDArray[np.int64] = self.order[self.span(expert)]
         return found
 
     def load(self, expert: int) -> int:
-        return len(self.of(expert))
+        span = self.span(expert)
+        return int(span.stop - span.start)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from moesaic.core.routing import ExpertId
 from moesaic.machines.cuda.streams import Mark
 from moesaic.machines.real.copy_engine import Slot
 from moesaic.machines.real.slot_table import SlotTable
@@ -28,6 +30,22 @@ class DeviceSlots(SlotTable[DeviceSlot]):
         super().__init__(every[:count])
         self.count, self.staged = count, every[count:]
         self._next = 0
+
+    def numbers(self, layers: int, experts: int) -> list[int]:
+        """By `layer * experts + expert` the slot's number, or -1."""
+        number_of = {id(slot): number for number, slot in enumerate(self._slots)}
+        found = [-1] * (layers * experts)
+        for (layer, expert), slot in self._slot_of.items():
+            found[layer * experts + expert] = number_of[id(slot)]
+        return found
+
+    def hold(self, numbers: Sequence[int], experts: int) -> None:
+        """The slots hold what somebody else has put there; rebuild the table afterwards."""
+        for slot in self._slots:
+            slot.holds = slot.read = None
+        for index, number in enumerate(numbers):
+            if number >= 0:
+                self._slots[number].holds = ExpertId(*divmod(index, experts))
 
     def staging(self) -> DeviceSlot:
         """The next one for an expert used once; it must have been read by all that will."""

@@ -3,7 +3,7 @@ after what. On the CPU, for tests, everything has happened when it was submitted
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter_ns
 from typing import Protocol
@@ -34,10 +34,16 @@ class Streams(Protocol):
     def after(self, mark: Mark) -> None:
         """What is submitted for computing from now on begins after the mark."""
 
+    def hold(self) -> None:
+        """Computing pauses for a while, so that what is submitted next runs without gaps."""
+
     def copy(
         self, target: torch.Tensor, source: torch.Tensor, after: Mark | None
     ) -> tuple[Mark, Mark]:
         """Copy an expert, not before the mark. Returns when that begins and when it ends."""
+
+    def copy_again(self, target: torch.Tensor, sources: Sequence[torch.Tensor], count: int) -> None:
+        """So many copies of experts one after the other, for measuring."""
 
     def upload(self, values: torch.Tensor) -> torch.Tensor:
         """A copy on the device of what is in host memory now, for what is computed next."""
@@ -83,12 +89,19 @@ class HostStreams:
     def after(self, mark: Mark) -> None:
         pass
 
+    def hold(self) -> None:
+        pass
+
     def copy(
         self, target: torch.Tensor, source: torch.Tensor, after: Mark | None
     ) -> tuple[Mark, Mark]:
         begun = HostMark()
         target.copy_(source)
         return begun, HostMark()
+
+    def copy_again(self, target: torch.Tensor, sources: Sequence[torch.Tensor], count: int) -> None:
+        for number in range(min(count, len(sources))):  # nothing can run beside them
+            target.copy_(sources[number])
 
     def upload(self, values: torch.Tensor) -> torch.Tensor:
         return values.clone()

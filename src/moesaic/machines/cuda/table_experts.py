@@ -52,9 +52,9 @@ class TableExperts:
 
     def launch(self, experts: Sequence[int], blocks: Sequence[torch.Tensor]) -> None:
         shape = self._kernels.table_shape
-        words = np.zeros(shape.words, dtype=np.int64)
         rows = [self._pairs.of(expert) for expert in experts]
         together = np.concatenate(rows)
+        words = np.zeros(shape.rows_at + len(together), dtype=np.int64)  # no more is read
         ends = np.cumsum([0, *(len(each) for each in rows)])
         addresses = [block.data_ptr() for block in blocks]
         write_rows(words, shape, addresses, [0] * len(blocks), ends, together)

@@ -21,6 +21,7 @@ from moesaic.machines.cuda.slots import DeviceSlot, DeviceSlots
 from moesaic.machines.cuda.streams import Mark, Streams
 from moesaic.machines.real.expert_store import ExpertStore
 
+MOST_FLIGHTS = 64  # that a view has
 AHEAD = 2  # background copies under way at once: the link does not idle between two
 _EXPECTED_GB_S = 20  # of the link, until it has been measured
 
@@ -96,6 +97,21 @@ class DeviceTransfers:
             found.append(Flight(copy.move.layer, copy.move.expert, ready))
         return tuple(found)
 
+    def that_stay(self, flights: Sequence[Flight], layer: int) -> tuple[Flight, ...]:
+        """Those that end in a slot. Where there are more than a brain can look at, those to this
+        layer and later ones come first."""
+        kept = {(c.move.layer, c.move.expert) for c in self._in_flight if c.move.keep}
+        stay = [flight for flight in flights if (flight.layer, flight.expert) in kept]
+        if len(stay) > MOST_FLIGHTS:
+            stay.sort(key=lambda flight: flight.layer < layer)
+        return tuple(stay[:MOST_FLIGHTS])
+
+    def settle(self) -> None:
+        """Nothing is under way afterwards; what was only offered is dropped."""
+        self._offered.clear()
+        self._streams.synchronize()
+        self._note_arrivals()
+
     def reset(self) -> None:
         """After an interruption, which may have come between any two lines: let what was submitted
         end, and rebuild residency from what is in memory."""
@@ -123,8 +139,7 @@ class DeviceTransfers:
         slot.holds = None
         source = self._store.block(move.layer, move.expert)
         begun, arrived = self._streams.copy(slot.block, source, slot.read)
-        if move.keep:
-            slot.holds = ExpertId(move.layer, move.expert)
+        slot.holds = ExpertId(move.layer, move.expert)
         return DeviceCopy(move, slot, kind, perf_counter_ns(), begun, arrived)
 
     def _note_arrivals(self) -> None:

@@ -127,6 +127,13 @@ class Brain:
         self._compiled = isinstance(schedule, CompiledSchedule) and self.cache.rule != PYTHON_CACHE
 
     @property
+    def runs_natively(self) -> bool:
+        """Whether the compiled functions alone make its plans, so that a thread without Python can
+        call them instead of this handle."""
+        ready = self._compiled and self._reads_words and not self.layout.adapts
+        return ready and not self._checked and self._future is None
+
+    @property
     def belief(self) -> Belief:
         """What things are thought to cost."""
         return self._belief

@@ -175,25 +175,25 @@ struct Entry {
 };
 
 // Reads an expert's entry; false: there are fewer experts.
-__device__ __forceinline__ bool find(const i64* table, int expert, Entry& entry) {
-  const i64 count = table[0], block = table[8 + expert], fill = table[FILLS_AT + expert];
-  const i64 ticket = table[WAITS_AT + expert], first = table[FIRSTS_AT + expert];
+__device__ __forceinline__ bool find(const i64* table, i64 experts, int expert, Entry& entry) {
+  const i64 count = table[0], block = table[BLOCKS_AT + expert], fill = table[fills_at(experts) + expert];
+  const i64 ticket = table[waits_at(experts) + expert], first = table[firsts_at(experts) + expert];
   if (expert >= count) return false;
   entry.block = reinterpret_cast<const u32*>(block);
   entry.fill = reinterpret_cast<u32*>(fill);
   entry.ticket = u32(ticket);
-  entry.pair = table[ROWS_AT + first];
+  entry.pair = table[rows_at(experts) + first];
   return true;
 }
 
 // inner[pair] = activation(gate(x)) * up(x): one strip of each per block. Grid [up strips, experts].
-extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) up_vector(const i64* table, const u16* x, u16* inner) {
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) up_vector(const i64* table, i64 experts, const u16* x, u16* inner) {
   __shared__ __align__(16) float inputs[Up::inputs];
   __shared__ float corrections[BITS == 4 ? Up::rows : 1];
   __shared__ float sums[THREADS];
   await_previous();
   Entry e;
-  if (!find(table, blockIdx.y, e)) return;
+  if (!find(table, experts, blockIdx.y, e)) return;
   if (e.ticket) await_copy(table, e.ticket);
   const i64 at = i64(2) * blockIdx.x * Up::words;
   Batch<HIDDEN, 2> batch;
@@ -213,12 +213,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) up_vector(cons
 // parts[pair] = down(inner[pair]): DOWN_COUNT strips per block. Grid [down strips / DOWN_COUNT, experts]. Weights are
 // read while `up_vector` ends; the table is complete before that begins.
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-    down_vector(const i64* table, const u16* inner, float* parts) {
+    down_vector(const i64* table, i64 experts, const u16* inner, float* parts) {
   __shared__ __align__(16) float inputs[Down::inputs];
   __shared__ float corrections[BITS == 4 ? Down::rows : 1];
   __shared__ float sums[THREADS / 2 * DOWN_COUNT];
   Entry e;
-  if (!find(table, blockIdx.y, e)) return;
+  if (!find(table, experts, blockIdx.y, e)) return;
   const i64 at = DOWN_AT + i64(DOWN_COUNT) * blockIdx.x * Down::words;
   Batch<INTERMEDIATE, DOWN_COUNT> batch;
   const bool there = !e.ticket;  // else its bytes have arrived only when `up_vector` has seen them

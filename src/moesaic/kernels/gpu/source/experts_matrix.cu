@@ -190,15 +190,15 @@ struct Rows {
 };
 
 // False: there is nothing for this block.
-__device__ __forceinline__ bool find(const i64* table, Rows& rows) {
+__device__ __forceinline__ bool find(const i64* table, i64 experts, Rows& rows) {
   const int expert = blockIdx.z;
   const i64 start = i64(blockIdx.x) * BLOCK_ROWS;
   if (expert >= table[0]) return false;
-  const i64 first = table[FIRSTS_AT + expert] + start, end = table[FIRSTS_AT + expert + 1];
+  const i64 first = table[firsts_at(experts) + expert] + start, end = table[firsts_at(experts) + expert + 1];
   if (first >= end) return false;
-  rows.block = reinterpret_cast<const u32*>(table[8 + expert]);
-  rows.fill = blockIdx.x ? nullptr : reinterpret_cast<u32*>(table[FILLS_AT + expert]);
-  rows.ticket = u32(table[WAITS_AT + expert]);
+  rows.block = reinterpret_cast<const u32*>(table[BLOCKS_AT + expert]);
+  rows.fill = blockIdx.x ? nullptr : reinterpret_cast<u32*>(table[fills_at(experts) + expert]);
+  rows.ticket = u32(table[waits_at(experts) + expert]);
   rows.first = first, rows.count = min(i64(BLOCK_ROWS), end - first);
   return true;
 }
@@ -256,21 +256,21 @@ __device__ __forceinline__ void strips_product(Shared& shared, Words<Inputs>& ne
   }
 }
 
-__device__ __forceinline__ void read_pairs(Shared& shared, const i64* table, const Rows& rows) {
+__device__ __forceinline__ void read_pairs(Shared& shared, const i64* table, i64 experts, const Rows& rows) {
   for (int i = threadIdx.x; i < BLOCK_ROWS; i += WARPS * 32)
-    shared.pairs[i] = i < rows.count ? table[ROWS_AT + rows.first + i] : 0;
+    shared.pairs[i] = i < rows.count ? table[rows_at(experts) + rows.first + i] : 0;
   __syncthreads();
 }
 
 // inner[pair] = activation(gate(x)) * up(x): one strip of each per warp. Grid [row blocks, up strips / WARPS, experts].
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
-    up_matrix(const i64* table, const u16* x, u16* inner) {
+    up_matrix(const i64* table, i64 experts, const u16* x, u16* inner) {
   __shared__ Shared shared;
   await_previous();
   Rows rows;
-  if (!find(table, rows)) return;
+  if (!find(table, experts, rows)) return;
   if (rows.ticket) await_copy(table, rows.ticket);
-  read_pairs(shared, table, rows);
+  read_pairs(shared, table, experts, rows);
   const int strip = blockIdx.y * WARPS + threadIdx.x / 32, strips = strip < UP_STRIPS ? 2 : 0;
   const i64 at = i64(2) * strip * Up::words;
   Words<HIDDEN> words;
@@ -298,11 +298,11 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
 
 // parts[pair] = down(inner[pair]): two strips per warp. Grid [row blocks, down strips / (2 WARPS), experts].
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
-    down_matrix(const i64* table, const u16* inner, float* parts) {
+    down_matrix(const i64* table, i64 experts, const u16* inner, float* parts) {
   constexpr int STRIPS = divide_up(HIDDEN, 16);
   __shared__ Shared shared;
   Rows rows;
-  if (!find(table, rows)) return;
+  if (!find(table, experts, rows)) return;
   const int strip = (blockIdx.y * WARPS + threadIdx.x / 32) * 2, strips = max(min(STRIPS - strip, 2), 0);
   const i64 at = DOWN_AT + i64(strip) * Down::words;
   Words<INTERMEDIATE> words;
@@ -310,7 +310,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
   if (there && strips) words.read(rows.block + at, 0, strips);
   await_previous();
   if (!there && strips) words.read(rows.block + at, 0, strips);
-  read_pairs(shared, table, rows);
+  read_pairs(shared, table, experts, rows);
   Sums sums = {};
   strips_product<INTERMEDIATE>(shared, words, rows.block + at, rows.fill ? rows.fill + at : nullptr, strips, inner, 1,
                                int(rows.count), sums);

@@ -1,7 +1,7 @@
 // What kernels over packed experts share (native/layout/expert_layout.h, kernels/gpu/table.py).
 //
-// Compiled at run time for one shape and precision; the macros HIDDEN, INTERMEDIATE, TOP_K, BITS, ACTIVATION and
-// FILLS_AT, WAITS_AT, FIRSTS_AT, ROWS_AT (places in the table) are given by the caller.
+// Compiled at run time for one shape and precision; the macros HIDDEN, INTERMEDIATE, TOP_K, BITS and ACTIVATION are given
+// by the caller. Kernels take a table and how many experts it has space for, which says where things are in it.
 //
 // A strip is a matrix of words [rows, 16]: word (p, n) has inputs PER_WORD * p + i of output n. Quantised strips begin
 // with bf16 scales [groups, 16].
@@ -14,6 +14,12 @@ typedef long long i64;
 constexpr int PER_WORD = 32 / BITS;
 constexpr int TILE_INPUTS = BITS == 8 ? 64 : 32;
 constexpr int GROUP = BITS == 8 ? 256 : 32;  // inputs per scale
+
+constexpr int BLOCKS_AT = 8;
+__device__ __forceinline__ i64 fills_at(i64 experts) { return BLOCKS_AT + experts; }
+__device__ __forceinline__ i64 waits_at(i64 experts) { return BLOCKS_AT + 2 * experts; }
+__device__ __forceinline__ i64 firsts_at(i64 experts) { return BLOCKS_AT + 3 * experts; }
+__device__ __forceinline__ i64 rows_at(i64 experts) { return BLOCKS_AT + 4 * experts + 1; }
 
 __host__ __device__ constexpr int divide_up(int a, int b) { return (a + b - 1) / b; }
 
