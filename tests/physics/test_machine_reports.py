@@ -136,8 +136,9 @@ def test_a_model_without_shared_experts_does_not_pay_for_them() -> None:
 class _Noting:
     """A body and a brain that note what is asked of them, in order."""
 
-    def __init__(self, wanted: int | None = None) -> None:
+    def __init__(self, wanted: int | None = None, prefetches: bool = True) -> None:
         self.heard: list[object] = []
+        self.prefetches = prefetches
         self.can_forecast, self.wanted = wanted is not None, wanted or 0
 
     def route(self, layer: int) -> LayerRouting:
@@ -187,3 +188,10 @@ def test_the_loop_makes_its_calls_in_order_for_every_layer(wanted: int | None, m
         for at in range(2)
     ]
     assert noting.heard == layers[0] + layers[1]
+
+
+def test_a_body_that_does_not_prefetch_is_offered_nothing() -> None:
+    noting = _Noting(wanted=2, prefetches=False)
+    run_layers(noting, noting, 2)
+    assert noting.heard.count(("offer", ())) == 2
+    assert not any(heard == ("offer", (Move(2, 2),)) for heard in noting.heard)

@@ -12,7 +12,7 @@ from moesaic.policies.tri import fast
 from moesaic.policies.tri.baselines import GPU_CPU, GPU_NDP, enhanced_ktransformers, monde
 from moesaic.policies.tri.costs import ON_CPU, ON_GPU, ON_NDP
 from moesaic.policies.tri.layer import Options, busy_times, makespan, options_of
-from moesaic.policies.tri.refine import greedy, refine
+from moesaic.policies.tri.refine import greedy, refine, trimoe
 
 Ints = np.ndarray
 SEEDS = range(8)
@@ -221,6 +221,25 @@ def test_refinement_makes_no_move_that_ends_at_the_same_time() -> None:
     choice = np.array([ON_GPU])
     assert refine(options, choice, 3) == 10
     assert choice.tolist() == [ON_GPU]
+
+
+def test_an_earlier_end_counts_before_a_shorter_time_on_the_receiver() -> None:
+    """The GPU's 20 takes 12 on the CPU, which is idle, and 10 in the DIMM, which has 15 to do."""
+    use = np.zeros((2, 3, 3))
+    use[0, 0, 0], use[0, 1, 1], use[0, 2, 2] = 20, 12, 10
+    use[1, 2, 2] = 15
+    time = np.array([[20.0, 12.0, 10.0], [np.inf, np.inf, 15.0]])
+    choice = np.array([ON_GPU, ON_NDP])
+    assert refine(Options(use, time, np.zeros(3)), choice, 1) == 15
+    assert choice.tolist() == [ON_CPU, ON_NDP]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_trimoe_refines_the_greedy_choice(seed: int) -> None:
+    options = drawn_options(seed, 12)
+    expected = greedy(options)
+    refine(options, expected, 4)
+    assert trimoe(options, 4).tolist() == expected.tolist()
 
 
 def test_equal_costs_are_the_cpus() -> None:
