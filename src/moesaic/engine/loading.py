@@ -24,6 +24,7 @@ from moesaic.engine.sampling.sampler import Sampler
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.open_model import load_decoder
 from moesaic.models.tokenizer import Tokenizer
+from moesaic.policies.policy_checks import check_gate
 from moesaic.policies.policy_set import POLICY_FIELDS, with_options
 from moesaic.policies.systems import load_system
 
@@ -76,9 +77,10 @@ def load(
 def load_prepared(
     prepared: Prepared, record: PathLike | None = None, progress: Progress | None = None
 ) -> LoadedModel:
+    settings, plan, spec = prepared.settings, prepared.plan, prepared.spec
     if record is not None:
         check_writable(record)
-    settings, plan, spec = prepared.settings, prepared.plan, prepared.spec
+        _check_recordable(settings, spec.top_k)
     decoder = load_decoder(prepared.opened, plan.dtype, kernel=settings.kernel)
     advance = _counting(progress, spec.num_expert_blocks)
     runner = assemble(
@@ -104,6 +106,16 @@ def load_prepared(
         recording=recording,
         threads=torch.get_num_threads(),
     )
+
+
+def _check_recordable(settings: EngineSettings, top_k: int) -> None:
+    gate = settings.policies.gate
+    if check_gate(settings.policies, top_k).draft:
+        raise ImpossibleSetting(
+            f"gate {gate.name!r} runs tokens that may not stand, several in a pass, and a "
+            "recording has the passes that stood: record with gate full, whose text is the same, "
+            "or with little, whose confidence says which drafts would stand"
+        )
 
 
 def settings_from(
