@@ -1,0 +1,70 @@
+"""A text being written under several rules that have decided alike so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from moesaic.engine.request import Request
+from moesaic.lab.evaluation.items import Question
+from moesaic.lab.gating.rules import Rule
+
+
+@dataclass(slots=True, eq=False)
+class Subject:
+    """A question, and what the full model says to it: shared by all branches."""
+
+    question: Question
+    tokens: list[int] = field(default_factory=list)  # of the full model's answer
+    # log-probabilities of every token's successor, [vocabulary] each; only where divergence is
+    # measured. They are dropped with the question.
+    expected: list[torch.Tensor] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Branch:
+    subject: Subject
+    rules: tuple[Rule, ...]
+    request: Request
+    slot: int  # of the KV cache
+    big: bool = False  # the last token runs with all experts next
+    decoded: int = 0  # tokens that stood
+    fallbacks: int = 0
+    divergence: float = 0.0  # summed over decoded tokens
+
+    @property
+    def full(self) -> bool:
+        return self.rules[0].full
+
+    @property
+    def experts(self) -> int | None:
+        """Of the next pass; None: all."""
+        return None if self.big or self.full else self.rules[0].k
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One question under one rule."""
+
+    item: str
+    group: str
+    rule: Rule
+    right: bool
+    answer: str
+    decoded: int  # tokens after the first, which the prompt's pass gives
+    fallbacks: int
+    divergence: float  # KL(full || gated) in nats, summed over decoded tokens; 0 if not measured
+
+
+def outcomes(branch: Branch) -> list[Outcome]:
+    """Of a finished branch."""
+    question, text = branch.subject.question, branch.request.completion().text or ""
+    right = question.judge(text).right
+    return [
+        Outcome(
+            question.item, question.group, rule, right, text, branch.decoded, branch.fallbacks,
+            branch.divergence,
+        )
+        for rule in branch.rules
+    ]  # fmt: skip
