@@ -47,6 +47,7 @@ class EngineSettings:
     threads: int | None = None  # None: every core
     belief: str = "measured"  # where the brain's cost estimates come from
     checked: bool = False  # check every plan while running
+    quality_of: str | None = None  # the model that the gate was calibrated for; None: any
 
     def __post_init__(self) -> None:
         for kind, name, known in (
