@@ -34,7 +34,9 @@ class Rule(NamedTuple):
             return FULL
         if not self.gamma:
             return f"little:k={self.k}"
-        return f"{BIG_LITTLE}:gamma={self.gamma:g},k={self.k},confidence={self.confidence}"
+        words = f"{BIG_LITTLE}:gamma={self.gamma:g},k={self.k}"
+        usual = self.confidence == TOP_PROBABILITY
+        return words if usual else f"{words},confidence={self.confidence}"
 
     def stands(self, confidence: Confidence) -> NDArray[np.bool_]:
         """As the gate judges."""
