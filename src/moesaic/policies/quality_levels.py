@@ -35,8 +35,18 @@ LEVELS: dict[str, QualityLevel] = {
     level.name: level
     for level in (
         QualityLevel("strict", FULL, "nothing is lost", "by definition"),
-        QualityLevel("balanced", "big-little:gamma=0.99", "BALANCED", MEASURED_ON),
-        QualityLevel("fast", "big-little:gamma=0.9", "FAST", MEASURED_ON),
+        QualityLevel(
+            "balanced",
+            "big-little:gamma=0.99",
+            "82.5 % instead of 86.3 % right, 8.8 % of tokens run again",
+            MEASURED_ON,
+        ),
+        QualityLevel(
+            "fast",
+            "big-little:gamma=0.9",
+            "72.5 % instead of 86.3 % right, 4.6 % of tokens run again",
+            MEASURED_ON,
+        ),
     )
 }
 

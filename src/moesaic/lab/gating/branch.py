@@ -52,6 +52,7 @@ class Outcome:
     rule: Rule
     right: bool
     answer: str
+    tokens: tuple[int, ...]
     decoded: int  # tokens after the first, which the prompt's pass gives
     fallbacks: int
     divergence: float  # KL(full || gated) in nats, summed over decoded tokens; 0 if not measured
@@ -59,12 +60,20 @@ class Outcome:
 
 def outcomes(branch: Branch) -> list[Outcome]:
     """Of a finished branch."""
-    question, text = branch.subject.question, branch.request.completion().text or ""
+    question, said = branch.subject.question, branch.request.completion()
+    text = said.text or ""
     right = question.judge(text).right
     return [
         Outcome(
-            question.item, question.group, rule, right, text, branch.decoded, branch.fallbacks,
+            question.item,
+            question.group,
+            rule,
+            right,
+            text,
+            said.tokens,
+            branch.decoded,
+            branch.fallbacks,
             branch.divergence,
         )
         for rule in branch.rules
-    ]  # fmt: skip
+    ]

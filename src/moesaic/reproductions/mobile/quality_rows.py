@@ -21,9 +21,9 @@ Curve = Sequence[tuple[float, float]]  # fallback ratio, accuracy
 
 def ids() -> list[str]:
     """Of all rows, before anything is measured."""
-    names = [name for name, _, _ in _settings()]
-    both = [f"{name}/{what}" for name in names for what in ("accuracy", "kept", "fallback")]
-    return [*both, *(f"{PREFIX}/confidence/{m}/ratio={r:g}" for m in MEASURES for r in RATIOS)]
+    found = [f"{name}/{what}" for name, _, _ in _settings() for what in ("accuracy", "kept")]
+    found += [f"{name}/fallback" for name, _, rule in _settings() if not rule.full]
+    return [*found, *(f"{PREFIX}/confidence/{m}/ratio={r:g}" for m in MEASURES for r in RATIOS)]
 
 
 def quality_rows(found: Mapping[Rule, Tally], problems: int) -> list[Row]:
@@ -96,10 +96,11 @@ def _rows_of(
         tally.accuracy / full.accuracy, "x", f"{words}; the paper's ratio is of another model "
         "and task", command,
     )  # fmt: skip
-    yield Row(
-        f"{name}/fallback", f"{claim}: fallback ratio", ratio, tally.fallback_ratio, "share",
-        f"{conditions}; {tally.decoded} tokens", command,
-    )  # fmt: skip
+    if not rule.full:  # which has no fallbacks, or all tokens, as one likes
+        yield Row(
+            f"{name}/fallback", f"{claim}: fallback ratio", ratio, tally.fallback_ratio, "share",
+            f"{conditions}; {tally.decoded} tokens", command,
+        )  # fmt: skip
 
 
 def _conditions(asked: int, problems: int) -> str:
