@@ -199,6 +199,8 @@ class Batcher:
 
     def _decode_tokens(self, request: Request) -> int:
         """One, or all drafts with the token before them if they are to be checked."""
+        if not self._runner.gate.draft:
+            return 1
         drafts = len(request.drafted)
         return 1 if drafts < drafts_wanted(request, self._draft) else drafts + 1
 
