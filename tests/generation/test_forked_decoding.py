@@ -31,7 +31,12 @@ def questions() -> list[Question]:
 
 
 def studied(follow: bool = False, **options: Any) -> list[Outcome]:
-    settings = {"dtype": "fp32", "max_sequences": 20, "max_step_tokens": 20, "max_model_len": 64}
+    settings: dict[str, Any] = {
+        "dtype": "fp32",
+        "max_sequences": 20,
+        "max_step_tokens": 20,
+        "max_model_len": 64,
+    }
     with llm(stock.saved(NAME).folder, **(settings | options)) as model:
         return list(ForkedDecoding(model.model, RULES, follow).run(questions()))
 

@@ -64,7 +64,10 @@ def test_passes_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafts, then one check of the last token and all drafts at their positions; the next round
     begins behind what stood, and no check goes beyond the request's limit."""
     prompt = prompts()[0]
-    room = {"max_step_tokens": 32, "dtype": "fp32"}  # for all drafts of all sequences
+    room: dict[str, Any] = {
+        "max_step_tokens": 32,
+        "dtype": "fp32",
+    }  # for all drafts of all sequences
     with llm(stock.saved(NAME).folder, gate="self-speculative:draft=3", **room) as model:
         passes = watched(model.model.runner, monkeypatch)
         (text,) = model.generate([prompt], greedy(TOKENS))
@@ -110,9 +113,11 @@ def test_reads_are_counted_once_per_pass() -> None:
         spec = model.model.spec
     assert whole.reads_per_token == spec.top_k * spec.num_moe_layers
     assert whole.reads_saved == 0
+    assert whole.reads_per_token is not None
     with llm(stock.saved(NAME).folder, dtype="fp32", gate="self-speculative:k=1") as model:
         model.generate(prompts()[:1], greedy(TOKENS))
         ours = model.stats().gate
+    assert ours.reads_per_token is not None
     assert ours.reads_saved == pytest.approx(1 - ours.reads_per_token / whole.reads_per_token)
 
 

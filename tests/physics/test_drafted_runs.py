@@ -96,6 +96,7 @@ def test_acceptance_reads_and_tokens_are_counted() -> None:
     full = run("full")
     assert full.gate.reads_per_token == 8 * 16
     assert full.gate.reads_saved == 0
+    assert always.gate.reads_per_token is not None
     # three drafts of two experts and a check of at most 4 x 8 per layer, for four tokens
     assert always.gate.reads_per_token < 16 * (3 * 2 + 4 * 8) / 4
     saved = 1 - always.gate.reads_per_token / (8 * 16)
