@@ -34,7 +34,6 @@ def run(prefetch: str, **options: Any) -> Result:
 
 def test_what_is_prefetched_is_what_the_next_layer_uses() -> None:
     none, learned, known = (run(each) for each in ("none", "next-layer", "pre-gated"))
-    assert known.hit_rate > learned.hit_rate > none.hit_rate
     assert known.mean_s < none.mean_s
     assert known.prediction_accuracy[0] == 1.0
     assert learned.prediction_accuracy[0] < 1.0

@@ -101,9 +101,9 @@ class FallbackPrefetch:
             return body
         again = rows >= 0
         wanted = self._known(layer, rows)
+        trust = 1.0 if self.accuracy is None else self.accuracy
         if again.all():
             ranked, scores = wanted
-            trust = 1.0 if self.accuracy is None else self.accuracy
             return Forecast(layer, ranked, scores, self._routing.step, trust)
         ranked = np.full((len(rows), wanted.ranked.shape[1]), UNUSED, dtype=np.int64)
         scores = np.zeros(ranked.shape, dtype=np.float32)
@@ -113,7 +113,7 @@ class FallbackPrefetch:
         ranked[again], scores[again] = wanted
         if body is not None:
             return replace(body, ranked=ranked, scores=scores)
-        return Forecast(layer, ranked, scores, self._routing.step)
+        return Forecast(layer, ranked, scores, self._routing.step, trust)
 
     def _known(self, layer: int, rows: NDArray[np.int64]) -> Wanted:
         """What the tokens that run again wanted of a layer, in their order."""

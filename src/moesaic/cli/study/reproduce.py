@@ -140,6 +140,6 @@ def _print_together(found: Sequence[Gains]) -> None:
         )
         for each in found
     ]
-    columns = ("machine", "batch", "policies", "A: gate", "B: policies", "both", "A x B")
-    title = "Speedups over loading on demand (gpu-only + lru + none); A is big-little"
-    print_table(title, (*columns, "A on top of B"), cells)
+    title = "Speedups over gpu-only + lru + none: A big-little, B the policies, A|B both over B"
+    columns = ("machine", "batch", "policies", "A", "B", "both", "AxB", "A|B")
+    print_table(title, columns, cells)
