@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from command import refused, run, run_json
 
-from moesaic.lab.gating.branch import Outcome
+from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.rules import Rule
 from moesaic.lab.gating.tally import tallies
 from moesaic.reproductions.mobile import (

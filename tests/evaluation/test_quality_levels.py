@@ -10,8 +10,8 @@ import pytest
 
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.lab.gating.bound import Bound, read_bound
-from moesaic.lab.gating.branch import Outcome
 from moesaic.lab.gating.calibrate import GAMMAS, candidates
+from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.prompt_file import PromptLine, read_prompts
 from moesaic.lab.gating.rules import Rule, full_rule
 from moesaic.lab.gating.tally import Tally

@@ -11,8 +11,8 @@ from small_llms import greedy, llm, prompts
 import stock
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.lab.evaluation.items import Question, Verdict
-from moesaic.lab.gating.branch import Outcome
 from moesaic.lab.gating.forked import ForkedDecoding
+from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.rules import Rule, full_rule
 from moesaic.lab.gating.tally import Tally, tallies
 

@@ -113,7 +113,9 @@ class FallbackPrefetch:
         ranked[again], scores[again] = wanted
         if body is not None:
             return replace(body, ranked=ranked, scores=scores)
-        return Forecast(layer, ranked, scores, self._routing.step, trust)
+        # Of a check all but the last draft is known; of another mixture the brain must judge.
+        known = trust if self._gate.draft else None
+        return Forecast(layer, ranked, scores, self._routing.step, known)
 
     def _known(self, layer: int, rows: NDArray[np.int64]) -> Wanted:
         """What the tokens that run again wanted of a layer, in their order."""

@@ -8,6 +8,7 @@ import torch
 
 from moesaic.engine.request import Request
 from moesaic.lab.evaluation.items import Question
+from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.rules import Rule
 
 
@@ -41,21 +42,6 @@ class Branch:
     def experts(self) -> int | None:
         """Of the next pass; None: all."""
         return None if self.big or self.full else self.rules[0].k
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One question under one rule."""
-
-    item: str
-    group: str
-    rule: Rule
-    right: bool
-    answer: str
-    tokens: tuple[int, ...]
-    decoded: int  # tokens after the first, which the prompt's pass gives
-    fallbacks: int
-    divergence: float  # KL(full || gated) in nats, summed over decoded tokens; 0 if not measured
 
 
 def outcomes(branch: Branch) -> list[Outcome]:

@@ -23,7 +23,8 @@ from moesaic.engine.sampling.sampled import Sampled
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.lab.evaluation.items import Question
-from moesaic.lab.gating.branch import Branch, Outcome, Subject, outcomes
+from moesaic.lab.gating.branch import Branch, Subject, outcomes
+from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.rules import Rule, full_rule
 from moesaic.policies.gate.base import Gate, GateStep
 

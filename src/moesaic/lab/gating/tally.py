@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import sqrt
 
 from moesaic.lab.evaluation.scores import wilson
-from moesaic.lab.gating.branch import Outcome
+from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.rules import Rule
 
 _Z = 1.959964

@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 
-from moesaic.lab.gating.branch import Outcome
+from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.rules import TOP_PROBABILITY, Rule, full_rule
 from moesaic.policies.gate import MEASURES
 
