@@ -26,13 +26,14 @@ from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, choose_routing
 from moesaic.machines.cuda.conductor import Conductor, Copying, ExpertMemory, LayerTimes
 from moesaic.machines.cuda.cpu_runner import CpuRunner, LayerCall
-from moesaic.machines.cuda.decode_step import DecodeStep, Replayed
-from moesaic.machines.cuda.kv_cache import StaticCache
+from moesaic.machines.cuda.decode_step import DecodeStep
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
 from moesaic.machines.cuda.pinned import Pinned
+from moesaic.machines.cuda.step_parts import Replayed, StepParts
 from moesaic.models.architecture import Architecture
 from moesaic.models.decoder import Decoder
 from moesaic.models.decoder_builder import DecoderBuilder
+from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.synthetic_model import synthetic_architecture
 from moesaic.policies.belief import Belief, slowed_by
 from moesaic.policies.brain.c_functions import native_brain
@@ -86,7 +87,7 @@ class Machine:
         self.size = self.store.kernel.block_bytes
         shape = decoder.architecture.expert_shape
         self.cpu = CpuRunner(shape, dtype, threads, 4)
-        self.cache = StaticCache(self.spec, 1, length, torch.bfloat16)
+        self.cache = ContiguousCache(self.spec, 1, length, torch.bfloat16, "cuda")
         self.loading_s = perf_counter() - started
         self.belief = self._measured()
 
@@ -213,7 +214,9 @@ class Run:
         )
         now = Replayed(*(part[0].clone() for part in self.all))
         self.now = now
-        self.step = DecodeStep(machine.decoder, machine.cache, self.mailbox, machine.dtype, now)
+        parts = StepParts(machine.decoder, machine.cache, self.mailbox, machine.dtype)
+        self.step = DecodeStep(parts, 1, now)
+        self.step.prepare()
         self.done = torch.cuda.Event(blocking=True)
         self.stream = torch.cuda.Stream()
         with torch.cuda.stream(self.stream):
@@ -226,7 +229,7 @@ class Run:
         for part, whole in zip(self.now, self.all, strict=True):
             part.copy_(whole[number], non_blocking=True)
         position = number % (self.machine.cache.max_length - 1)
-        self.step.inputs.host[:] = torch.tensor([number % 1000, 0, position, 1])
+        self.step.inputs.write([number % 1000], [0], [position])
         self.conductor.begin(number, 1)
         launch()  # type: ignore[operator]
         self.conductor.finish()

@@ -116,7 +116,7 @@ class _NativelyTimed(_Timed):
         )
         busy = (view.gpu_busy_ns, view.cpu_busy_ns, view.pcie_busy_ns)
         fill_view(words, view.resident, view.held, view.occupied, *busy)
-        words[at.FORECASTS] = words[at.FORETOLD] = 0
+        words[at.FORECASTS] = words[at.BODY_FORECASTS] = 0
         length = self._timed(self._decide, self.deciding_us)
         return read_plan(routing.layer, brain.state.of(at.PLAN)[:length].tolist())
 

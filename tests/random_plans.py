@@ -93,7 +93,7 @@ class RandomBrain(Brain):
         return 0
 
     def look_ahead(
-        self, forecasts: Sequence[Forecast] = (), foretold: bool = True
+        self, forecasts: Sequence[Forecast] = (), body_forecasts: bool = True
     ) -> tuple[Move, ...]:
         view, rng = self._view, self._rng
         assert view is not None, "a decision comes first"

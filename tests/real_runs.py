@@ -60,10 +60,10 @@ def load(name: str, dtype: str = "fp32") -> Loaded:
     return opened(stock.saved(name).folder, dtype)
 
 
-def opened(folder: Path, dtype: str = "fp32") -> Loaded:
+def opened(folder: Path, dtype: str = "fp32", expert_dtype: str | None = None) -> Loaded:
     model = open_model(folder)
     decoder = load_decoder(model, dtype)
-    return Loaded(decoder, load_store(decoder, model.experts, dtype))
+    return Loaded(decoder, load_store(decoder, model.experts, expert_dtype or dtype))
 
 
 @cache
@@ -103,10 +103,11 @@ def running(
     sequences: int = 1,
     brain: Brain | None = None,
     timeline: Timeline | None = None,
+    device: str = "cpu",
 ) -> Iterator[Runner]:
-    """`brain` takes the place of the one that the settings name."""
+    """`brain` takes the place of the one that the settings name; `device` plays the GPU."""
     capacity = Capacity(slots, sequences, 128)
-    runner = on_store(model.decoder, model.store, how, capacity, timeline=timeline)
+    runner = on_store(model.decoder, model.store, how, capacity, timeline=timeline, device=device)
     runner.brain = brain or runner.brain
     try:
         yield runner

@@ -16,7 +16,7 @@ PERCENT = 100
 
 class Encoded(NamedTuple):
     tokens: Sequence[int]
-    percent: Sequence[int]  # how much each token counts when it is to be foretold
+    percent: Sequence[int]  # how much each token counts when it is to be predicted
 
 
 class Rows(NamedTuple):

@@ -35,7 +35,8 @@ BrainFields brain_fields(const nb::dict& given) {
   const Settings s(given);
   BrainFields f{};
   READ(s, f, layers), READ(s, f, experts), READ(s, f, step), READ(s, f, layer);
-  READ(s, f, tokens), READ(s, f, used_ranks), READ(s, f, ranks), READ(s, f, forecasts), READ(s, f, foretold);
+  READ(s, f, tokens), READ(s, f, used_ranks), READ(s, f, ranks);
+  READ(s, f, forecasts), READ(s, f, body_forecasts);
   READ(s, f, occupied), READ(s, f, num_flights), READ(s, f, gpu_busy_ns), READ(s, f, cpu_busy_ns);
   READ(s, f, link_busy_ns), READ(s, f, transfer_ns), READ(s, f, report_start_ns), READ(s, f, report_end_ns);
   READ(s, f, report_active), READ(s, f, report_hits), READ(s, f, expert_ids), READ(s, f, ranked_ids);
@@ -44,10 +45,18 @@ BrainFields brain_fields(const nb::dict& given) {
   return f;
 }
 
+TableLayout table_layout(const nb::dict& given) {
+  const Settings s(given);
+  TableLayout t{};
+  READ(s, t, experts), READ(s, t, blocks_at), READ(s, t, fills_at), READ(s, t, waits_at);
+  READ(s, t, firsts_at), READ(s, t, rows_at), READ(s, t, shares_at);
+  return t;
+}
+
 ConductorConfig configuration(const nb::dict& sizes, const nb::dict& brain, const nb::dict& fields,
-                              const nb::dict& mailbox, const nb::dict& table, const nb::dict& cpu) {
+                              const nb::dict& mailbox, const nb::dict& cpu) {
   ConductorConfig c;
-  const Settings s(sizes), b(brain), m(mailbox), t(table), e(cpu);
+  const Settings s(sizes), b(brain), m(mailbox), e(cpu);
   READ(s, c, layers), READ(s, c, experts), READ(s, c, top_k), READ(s, c, ranks), READ(s, c, hidden);
   READ(s, c, hidden_type), READ(s, c, slots), READ(s, c, block_bytes), READ(s, c, store), READ(s, c, slab);
   READ(s, c, watchdog_ns), READ(s, c, core), READ(s, c, records);
@@ -56,8 +65,6 @@ ConductorConfig configuration(const nb::dict& sizes, const nb::dict& brain, cons
   READ(m, c.mailbox, routed), READ(m, c.mailbox, planned), READ(m, c.mailbox, summed);
   READ(m, c.mailbox, hidden), READ(m, c.mailbox, ids), READ(m, c.mailbox, weights);
   READ(m, c.mailbox, ranked), READ(m, c.mailbox, scores), READ(m, c.mailbox, table), READ(m, c.mailbox, sum);
-  READ(t, c.table, experts), READ(t, c.table, blocks_at), READ(t, c.table, fills_at), READ(t, c.table, waits_at);
-  READ(t, c.table, firsts_at), READ(t, c.table, rows_at), READ(t, c.table, shares_at);
   READ(e, c.cpu, runner), READ(e, c.cpu, submit), READ(e, c.cpu, wait), READ(e, c.cpu, error);
   return c;
 }
@@ -85,14 +92,19 @@ NB_MODULE(_conductor, m) {
   nb::class_<Conductor>(m, "Conductor")
       .def("__init__",
            [](Conductor* self, const nb::dict& sizes, const nb::dict& brain, const nb::dict& fields,
-              const nb::dict& mailbox, const nb::dict& table, const nb::dict& cpu, std::uintptr_t flag,
+              const nb::dict& mailbox, const nb::dict& cpu, std::uintptr_t flag,
               std::uintptr_t context, std::uintptr_t stream, std::int64_t host_copy_ns) {
              std::uint32_t* ended = reinterpret_cast<std::uint32_t*>(flag);
              auto copies = context ? cuda_copies(context, stream, ended) : host_copies(ended, host_copy_ns);
-             new (self) Conductor(configuration(sizes, brain, fields, mailbox, table, cpu), std::move(copies));
+             new (self) Conductor(configuration(sizes, brain, fields, mailbox, cpu), std::move(copies));
            })
       .def("place", &Conductor::place)
-      .def("begin", &Conductor::begin, nb::call_guard<nb::gil_scoped_release>())
+      .def("slots", &Conductor::slots, nb::call_guard<nb::gil_scoped_release>())
+      .def("load_slots", &Conductor::load_slots, nb::call_guard<nb::gil_scoped_release>())
+      .def("begin",
+           [](Conductor& self, std::int64_t step, int tokens, const nb::dict& layout) {
+             self.begin(step, tokens, table_layout(layout));
+           })
       .def("finish", &Conductor::finish, nb::call_guard<nb::gil_scoped_release>())
       .def("times", &times_of)
       .def("decisions", &decisions_of)

@@ -11,7 +11,8 @@ using BrainFunction = Word (*)(Word*);
 
 // Numbers of fields that the conductor fills or reads; Python gives them, so that they are written down once.
 struct BrainFields {
-  int layers, experts, step, layer, tokens, used_ranks, ranks, forecasts, foretold, occupied, num_flights;
+  int layers, experts, step, layer, tokens, used_ranks, ranks, forecasts, body_forecasts;
+  int occupied, num_flights;
   int gpu_busy_ns, cpu_busy_ns, link_busy_ns, transfer_ns;
   int report_start_ns, report_end_ns, report_active, report_hits;
   int expert_ids, ranked_ids, scores, resident, held, flights, plan, background;

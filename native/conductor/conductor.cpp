@@ -69,14 +69,35 @@ std::vector<int> Conductor::place(const std::vector<int>& indices) {
   return found;
 }
 
-void Conductor::begin(std::int64_t step, int tokens) {
+std::vector<int> Conductor::slots() {
+  const std::int64_t deadline = now() + config_.watchdog_ns;
+  for (settle(); !slots_.flights().empty(); settle()) {
+    if (now() > deadline) throw std::runtime_error("a copy to the GPU does not end");
+    std::this_thread::yield();
+  }
+  return slots_.all();
+}
+
+void Conductor::load_slots(const std::vector<int>& slot_of) {
+  slots();
+  slots_.load(slot_of);
+}
+
+// Takes note of what has arrived: copies, and what kernels of earlier layers have filled.
+void Conductor::settle() {
+  for (const auto& [index, slot] : filled_) slots_.arrive(index, slot);
+  filled_.clear();
+  slots_.settle(copies_->ended());
+}
+
+void Conductor::begin(std::int64_t step, int tokens, const TableLayout& layout) {
   const Mailbox& box = config_.mailbox;
   for (std::uint32_t* flag : {box.routed, box.planned, box.summed}) store(flag, 0);
   {
     const std::lock_guard lock(mutex_);
     if (state_ == State::failed) throw std::runtime_error(error_);
     if (state_ != State::idle) throw std::runtime_error("a step is under way");
-    step_ = step, tokens_ = tokens;
+    step_ = step, tokens_ = tokens, config_.table = layout;
     times_.clear();
     state_ = State::running;
   }
@@ -150,10 +171,7 @@ bool Conductor::await_routing(std::uint32_t layer) {
 void Conductor::conduct_layer(int layer) {
   LayerTimes times{};
   times.routed = now();
-  // What the layer before read over the link is complete: its kernels ended before this layer was routed.
-  for (const auto& [index, slot] : filled_) slots_.arrive(index, slot);
-  filled_.clear();
-  slots_.settle(copies_->ended());
+  settle();  // the kernels of the layer before ended before this one was routed
   fill_brain(layer);
   if (config_.records) decisions_.push_back(seen());
   const Word length = config_.brain.decide(config_.brain.words);
@@ -182,7 +200,7 @@ void Conductor::fill_brain(int layer) {
   const BrainFields& at = brain.at;
   brain[at.step] = step_, brain[at.layer] = layer, brain[at.tokens] = tokens_;
   brain[at.used_ranks] = config_.top_k, brain[at.ranks] = config_.ranks;
-  brain[at.forecasts] = brain[at.foretold] = 0;
+  brain[at.forecasts] = brain[at.body_forecasts] = 0;
   const int pairs = tokens_ * config_.top_k, ranks = tokens_ * config_.ranks;
   std::memcpy(brain.ints(at.expert_ids), box.ids, pairs * sizeof(Word));
   std::memcpy(brain.ints(at.ranked_ids), box.ranked, ranks * sizeof(Word));

@@ -82,8 +82,12 @@ class Conductor {
 
   // Places experts before the first step; `indices` are layer * experts + expert. Returns their slots.
   std::vector<int> place(const std::vector<int>& indices);
-  // Prepares a step of so many tokens; launch the graph afterwards.
-  void begin(std::int64_t step, int tokens);
+  // By layer * experts + expert, the slot or -1, when everything under way has arrived. The GPU must be idle.
+  std::vector<int> slots();
+  // The same as somebody else has arranged them since.
+  void load_slots(const std::vector<int>& slot_of);
+  // Prepares a step of so many tokens, whose kernels read a table of this layout; launch the graph afterwards.
+  void begin(std::int64_t step, int tokens, const TableLayout& layout);
   // Until the conductor has done its part of the step; throws what went wrong in it.
   void finish();
   const std::vector<LayerTimes>& times() const { return times_; }
@@ -104,6 +108,7 @@ class Conductor {
   void learn(const LayerTimes& times);
   Decision seen();
   bool await_routing(std::uint32_t layer);
+  void settle();
   void release_gpu();
 
   ConductorConfig config_;

@@ -1,6 +1,7 @@
 // Which expert is in which slot of GPU memory, and what is on its way there. One thread uses it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <stdexcept>
@@ -25,6 +26,7 @@ class Slots {
   Slots(Brain& brain, int count)
       : brain_(brain),
         experts_(int(brain[brain.at.experts])),
+        count_(count),
         slot_of_(std::size_t(brain[brain.at.layers]) * experts_, kNoSlot) {
     for (int slot = count; slot-- > 0;) free_.push_back(slot);
   }
@@ -59,6 +61,31 @@ class Slots {
     }
   }
 
+  // By index, kNoSlot for experts without one.
+  const std::vector<int>& all() const { return slot_of_; }
+
+  // Everything as somebody else has arranged it; nothing may be on its way.
+  void load(const std::vector<int>& slot_of) {
+    if (slot_of.size() != slot_of_.size()) throw std::runtime_error("slots of other experts");
+    std::vector<char> taken(std::size_t(count_), 0);
+    Word* held = brain_.ints(brain_.at.held);
+    std::fill(held, held + brain_[brain_.at.layers], 0);
+    brain_[brain_.at.occupied] = 0;
+    for (std::size_t index = 0; index < slot_of.size(); ++index) {
+      const int slot = slot_of[index];
+      brain_.octets(brain_.at.resident)[index] = slot != kNoSlot;
+      if (slot == kNoSlot) continue;
+      if (slot < 0 || slot >= count_ || taken[std::size_t(slot)]) throw std::runtime_error("a slot is not free");
+      taken[std::size_t(slot)] = 1;
+      held[index / std::size_t(experts_)] += 1;
+      brain_[brain_.at.occupied] += 1;
+    }
+    slot_of_ = slot_of;
+    free_.clear();
+    for (int slot = count_; slot-- > 0;)
+      if (!taken[std::size_t(slot)]) free_.push_back(slot);
+  }
+
   const Flight* flight_of(int index) const {
     for (const Flight& flight : flights_)
       if (flight.index == index) return &flight;
@@ -77,7 +104,7 @@ class Slots {
   }
 
   Brain& brain_;
-  const int experts_;
+  const int experts_, count_;
   std::vector<int> slot_of_;
   std::vector<int> free_;
   std::deque<Flight> flights_;  // in the order they end

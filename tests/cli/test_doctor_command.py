@@ -19,6 +19,7 @@ from moesaic.cli.info import environment
 from moesaic.hardware.host import Gpu, Host, NumaNode, this_host
 from moesaic.hardware.machine_reader import load_machine, machine_file
 from moesaic.hardware.machine_writer import save_machine
+from moesaic.hardware.nvidia import NvidiaDriver, NvidiaGpu
 from moesaic.kernels.instruction_sets import choose, kernel_description, native
 
 WELL_EQUIPPED = Host(
@@ -35,7 +36,7 @@ WELL_EQUIPPED = Host(
 KEYS = {
     "machine": {
         *("cpu", "cores", "isa", "memory_bytes", "available_bytes"),
-        *("huge_pages", "huge_pages_on_request", "numa_nodes", "gpus"),
+        *("huge_pages", "huge_pages_on_request", "numa_nodes", "gpus", "nvidia"),
     },
     "used": {
         *("cpu_kernel", "accelerator", "expert_memory_bytes"),
@@ -56,6 +57,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     if native() is None:
         monkeypatch.setattr(environment, "choose_kernel", lambda: "amx")
         monkeypatch.setattr(sys.modules[__name__], "choose", lambda: "amx")
+    monkeypatch.setattr(doctor_module, "nvidia_driver", lambda: NvidiaDriver(None, (), "no driver"))
+    monkeypatch.setattr(doctor_module, "cuda_problem", lambda: "no driver: install it")
     save_machine(load_machine("h200-emr16"), machine_file())
     return lambda host: monkeypatch.setattr(doctor_module, "this_host", lambda: host)
 
@@ -70,8 +73,22 @@ def test_json_is_one_object_with_stable_keys(place: Place) -> None:
     assert set(output) == {"machine", "used", "missing"}
     assert {part: set(output[part]) for part in KEYS} == KEYS
     assert output["machine"]["gpus"] == [{"name": "NVIDIA H200", "bus": "0000:41:00.0"}]
-    assert output["used"]["accelerator"] is None, "a GPU is found, not used"
+    assert output["used"]["accelerator"] is None, "a GPU is found, but cannot be used"
+    assert lacks()["gpu"]["remedy"] == "install it"
     assert output["used"]["machine_description"] == str(machine_file())
+
+
+def test_a_gpu_that_can_be_used_is_described(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place(replace(WELL_EQUIPPED, gpus=(Gpu("NVIDIA H200", "0000:41:00.0"),)))
+    driver = NvidiaDriver("12.8", (NvidiaGpu("NVIDIA H200", 150_000_000_000, True),))
+    monkeypatch.setattr(doctor_module, "nvidia_driver", lambda: driver)
+    monkeypatch.setattr(doctor_module, "cuda_problem", lambda: None)
+    said, output = run("doctor").out, run_json("doctor")
+    assert "NVIDIA H200, 150.0 GB, with stream memory operations; driver for CUDA 12.8" in said
+    assert "NVIDIA H200, with --accelerator cuda or auto" in said
+    assert output["used"]["accelerator"] == "cuda"
+    assert output["machine"]["nvidia"]["gpus"][0]["memory_bytes"] == 150_000_000_000
+    assert output["missing"] == []
 
 
 def test_words_for_a_machine_that_has_everything(place: Place) -> None:

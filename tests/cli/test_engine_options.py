@@ -15,7 +15,7 @@ from moesaic.core.errors import ImpossibleSetting, MoesaicError, UnknownName
 from moesaic.engine import engine_settings as settings_module
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.fitting import CACHE_RATIO
-from moesaic.machines.accelerators import ACCELERATORS
+from moesaic.machines.accelerators import ACCELERATORS, AUTO
 from moesaic.policies.policy_choice import policy
 from moesaic.policies.policy_set import PHASES, with_options
 from moesaic.policies.systems import load_system
@@ -102,6 +102,12 @@ def test_a_system_comes_first_and_single_options_last() -> None:
         (("--cache-ratio", 0.5), ImpossibleSetting, "there is no accelerator"),
         (("--gpu-memory", 8), ImpossibleSetting, "there is no accelerator"),
         (("--link-bandwidth", 8), ImpossibleSetting, "--link-bandwidth 8 is of the emulated"),
+        (
+            ("--accelerator", "cuda", "--link-bandwidth", 8),
+            ImpossibleSetting,
+            "the link of 'cuda' is as fast as it is",
+        ),
+        (("--accelerator", "rocm"), ImpossibleSetting, "kernels for NVIDIA's GPUs only"),
         (("--cache", "belady"), ImpossibleSetting, "must know the future"),
         (("--max-sequences", 0), ImpossibleSetting, "max_sequences is 0"),
         (("--threads", 0), ImpossibleSetting, "threads is 0"),
@@ -120,7 +126,7 @@ def test_help_says_the_choices_and_defaults_that_count() -> None:
     default = {field.name: field.default for field in fields(EngineSettings)}
     own = EngineSettings().with_system(load_system(options_module.SYSTEM))
     assert own == EngineSettings(), "help says the policies of this system"
-    assert tuple(ACCELERATORS) == options_module.ACCELERATORS
+    assert (*ACCELERATORS, AUTO) == options_module.ACCELERATORS
     assert settings_module.DTYPES == options_module.DTYPES
     assert default["accelerator"] == options_module.ACCELERATORS[0]
     assert default["link_gb_s"] == options_module.LINK_GB_S
@@ -130,3 +136,12 @@ def test_help_says_the_choices_and_defaults_that_count() -> None:
     choices = " | ".join(("auto", *EngineSettings().capabilities.expert_dtypes))
     for part in ("[moesaic]", "[two-speed, or", "else 0.25]", "[4]", "[8]", choices, "10^9 bytes"):
         assert part in shown
+
+
+def test_auto_says_what_it_takes_and_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("moesaic.machines.accelerators.cuda_problem", lambda: "no driver")
+    monkeypatch.setattr("moesaic.hardware.nvidia.cuda_problem", lambda: "no driver")
+    assert options_module.engine_settings({"accelerator": "auto"}) == EngineSettings()
+    assert "--accelerator auto: none (no driver)" in capsys.readouterr().err

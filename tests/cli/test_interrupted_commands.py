@@ -9,10 +9,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Timer
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ from moesaic.workloads.source import open_trace
 
 LONG = 200_000  # tokens: minutes of writing, were it not interrupted
 SOON_S = 60  # until a process must have ended, on a busy machine
+COMPARE_ENDS_S = 10  # a fraction of a second where the cores are not shared
 CALL = "from moesaic.cli.main import main; main()"
 ENDLESS = ("--max-tokens", LONG, "--threads", 1, "--seed", 1)
 
@@ -120,6 +121,49 @@ def test_other_signals_leave_what_ctrl_c_leaves(
     assert err.splitlines()[-1] == "interrupted"
     assert [path.name for path in tmp_path.iterdir()] == ["trace.moet"]
     assert open_trace(tmp_path / "trace.moet").header.num_experts == 12
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
+def test_ctrl_c_ends_a_comparison_with_its_processes(tmp_path: Path) -> None:
+    """Each run would take minutes. A terminal sends the signal to all processes of the command."""
+    words = ("compare", "--model", "deepseek-v2-lite", "--tokens", 100_000, "--jobs", 2)
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", CALL, *map(str, words)]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=pipe, stderr=pipe, start_new_session=True
+    )
+    try:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        deadline = monotonic() + 3 * SOON_S
+        while len(found := children.read_text().split()) < 3:  # two, and one that tracks them
+            assert process.poll() is None
+            assert monotonic() < deadline
+            sleep(0.05)
+        sleep(1.0)
+        started_s = monotonic()
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=SOON_S)
+        taken_s = monotonic() - started_s
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert process.returncode == 130
+    assert said.decode().splitlines()[-1] == "interrupted"
+    assert b"Traceback" not in said
+    assert taken_s < COMPARE_ENDS_S
+    deadline = monotonic() + SOON_S
+    while any(map(at_work, found)):
+        assert monotonic() < deadline, "processes are left behind"
+        sleep(0.05)
+
+
+def at_work(pid: str) -> bool:
+    """Not gone, and not merely waiting for init to ask how it ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_a_process_that_ignores_hangups_goes_on(endless: Path, tmp_path: Path) -> None:

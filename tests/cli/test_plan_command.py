@@ -164,7 +164,7 @@ def test_a_prediction_has_the_policies_and_slots_of_the_plan() -> None:
     assert str(policies.schedule_for("prefill")) == "gpu-only"
     assert decode.slots == plan.capacity.slots > 0
     assert (decode.expert_dtype, decode.dense_dtype) == ("int8", "bf16")
-    assert prefill.tokens == min(settings.max_step_tokens, plan.capacity.length)
+    assert prefill.tokens == min(settings.step_tokens, plan.capacity.length)
 
 
 def test_no_prediction_is_no_reason_to_refuse_a_plan() -> None:

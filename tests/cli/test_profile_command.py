@@ -74,11 +74,12 @@ def test_one_description_goes_where_it_is_wanted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--accelerator", "cuda"], "unknown accelerator 'cuda'"),
+        (["--accelerator", "tpu"], "unknown accelerator 'tpu'"),
         (["-o", "both.toml"], "add --accelerator"),
         (["--accelerator", "none", "-o", "mine.txt"], "must end in .toml"),
         (["--threads", "0"], "threads is 0"),
         (["--accelerator", "emulated", "--link-bandwidth", "-1"], "link_gb_s is -1"),
+        (["--accelerator", "cuda"], "accelerator 'cuda' cannot be described yet"),
     ],
 )
 def test_mistakes_are_refused_before_measuring(

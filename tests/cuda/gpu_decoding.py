@@ -11,16 +11,15 @@ from moesaic.engine.expert_kernel import expert_kernel
 from moesaic.kernels.gpu.driver import current_context
 from moesaic.machines.cuda.conductor import Conductor, Copying, ExpertMemory
 from moesaic.machines.cuda.cpu_runner import CpuRunner
-from moesaic.machines.cuda.decode_step import DecodeStep, Replayed
-from moesaic.machines.cuda.kv_cache import StaticCache
+from moesaic.machines.cuda.decode_step import DecodeStep
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
 from moesaic.machines.cuda.pinned import Pinned
+from moesaic.machines.cuda.step_parts import Replayed, StepParts
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.models.architecture import Architecture
-from moesaic.models.decoder import Decoder
 from moesaic.models.expert_service import ResidentExperts, RoutedTokens
 from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.placed import placed
+from moesaic.models.placed import placed_decoder
 from moesaic.models.synthetic_model import random_expert, synthetic_architecture, synthetic_decoder
 from moesaic.models.token_batch import Segment
 from moesaic.policies.belief import Belief
@@ -59,7 +58,7 @@ class DecodingScene:
         self.architecture, self.policies = architecture, policies
         spec = architecture.spec
         self.decoder = synthetic_decoder(architecture, "bf16", "reference")
-        self.store = _filled_store(architecture, dtype)
+        self.store = filled_store(architecture, dtype)
         size = self.store.kernel.block_bytes
         self.pinned = Pinned(self.store.block(0, 0).data_ptr(), self.store.bytes)
         shape = Shape(spec.num_moe_layers, spec.num_experts, spec.top_k)
@@ -79,19 +78,13 @@ class DecodingScene:
         indices = [e.layer * spec.num_experts + e.expert for e in experts]
         for expert, slot in zip(experts, self.conductor.place(indices), strict=True):
             self.slab[slot].copy_(self.store.block(*expert))
-        on_gpu = Decoder(
-            architecture, self.decoder.embedding.cuda(), placed(self.decoder.layers, "cuda"),
-            placed(self.decoder.norm, "cuda"), self.decoder.head.cuda(),
-        )  # fmt: skip
-        cache = StaticCache(spec, batch, LENGTH, torch.bfloat16)
+        on_gpu = placed_decoder(self.decoder, "cuda")
+        cache = ContiguousCache(spec, batch, LENGTH, torch.bfloat16, "cuda")
         ranks, layers = self.mailbox.shape.ranks, spec.num_moe_layers
-        self.replayed = Replayed(
-            torch.zeros(layers, batch, ranks, dtype=torch.int64, device="cuda"),
-            torch.zeros(layers, batch, ranks, device="cuda"),
-            torch.zeros(layers, batch, spec.top_k, device="cuda"),
-        )
+        self.replayed = Replayed.space(layers, batch, ranks, spec.top_k)
         given = None if own_routers else self.replayed
-        self.step = DecodeStep(on_gpu, cache, self.mailbox, dtype, given)
+        self.step = DecodeStep(StepParts(on_gpu, cache, self.mailbox, dtype), batch, given)
+        self.step.prepare()
         self._stream, self._graph, self._number = torch.cuda.Stream(), None, 0
 
     def decode(
@@ -104,7 +97,7 @@ class DecodingScene:
                 self.replayed.ranked[layer, row] = ranked
                 self.replayed.scores[layer, row] = scores
                 self.replayed.weights[layer, row] = weights
-        self.step.inputs.host[:] = torch.tensor([*tokens, *rows, *positions, len(tokens)])
+        self.step.inputs.write(tokens, rows, positions)
         with torch.cuda.stream(self._stream):
             if self._number == 1:  # the first one runs as it is, and compiles
                 self._graph = torch.cuda.CUDAGraph()
@@ -169,7 +162,7 @@ def _weights(architecture: Architecture):  # type: ignore[no-untyped-def]
             )  # fmt: skip
 
 
-def _filled_store(architecture: Architecture, dtype: str) -> ExpertStore:
+def filled_store(architecture: Architecture, dtype: str) -> ExpertStore:
     spec = architecture.spec
     kernel = expert_kernel(architecture.expert_shape, dtype, "auto")
     store = ExpertStore(kernel, spec.num_moe_layers, spec.num_experts)

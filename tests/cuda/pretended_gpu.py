@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from moesaic.core.routing import LayerRouting
-from moesaic.kernels.gpu.table import ON_CPU
+from moesaic.kernels.gpu.table import ON_CPU, TableShape
 from moesaic.machines.cuda.conductor import Conductor, Copying, CpuExperts, ExpertMemory
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
 from moesaic.policies.belief import Belief
@@ -93,9 +93,11 @@ class Scene:
         self.shares: list[np.ndarray] = []
 
     def step(self, number: int, chosen: np.ndarray) -> None:
-        """chosen [layers, tokens, top_k]"""
-        self._number = number
-        self.conductor.begin(number, self.tokens)
+        """chosen [layers, tokens, top_k]; fewer tokens than the mailbox has space for have a
+        table of their own size."""
+        self._number, self.tokens = number, chosen.shape[1]
+        self._table = TableShape.of(self.tokens, TOP_K, EXPERTS)
+        self.conductor.begin(number, self.tokens, self._table)
         for layer in range(LAYERS):
             self._route(layer, chosen[layer])
             self._await("planned", layer + 1)
@@ -108,17 +110,17 @@ class Scene:
         scores = np.full((self.tokens, EXPERTS), 0.01, dtype=np.float32)
         np.put_along_axis(scores, ids, 0.4, axis=1)
         order = np.argsort(-scores, axis=1, kind="stable")
-        box["ids"].numpy()[:] = ids
-        box["weights"].numpy()[:] = 0.5
-        box["ranked"].numpy()[:] = order
-        box["scores"].numpy()[:] = np.take_along_axis(scores, order, axis=1)
+        box["ids"].numpy()[: self.tokens] = ids
+        box["weights"].numpy()[: self.tokens] = 0.5
+        box["ranked"].numpy()[: self.tokens] = order
+        box["scores"].numpy()[: self.tokens] = np.take_along_axis(scores, order, axis=1)
         self.routings.append(
             LayerRouting(
                 layer,
                 ids,
-                box["weights"].numpy().copy(),
+                box["weights"].numpy()[: self.tokens].copy(),
                 order,
-                box["scores"].numpy().copy(),
+                box["scores"].numpy()[: self.tokens].copy(),
                 step=self._number,
             )
         )
@@ -131,8 +133,8 @@ class Scene:
 
     def _compute(self) -> dict[int, bytes]:
         """What the kernels would read: the pair's block, once it is there; fills slots."""
-        box, table = self.mailbox, self.mailbox["table"].numpy()
-        shape = box.shape.table
+        table = self.mailbox["table"].numpy()
+        shape = self._table
         found: dict[int, bytes] = {}
         for i in range(int(table[0])):
             self._await("arrived", int(table[shape.waits_at + i]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("moesaic.machines.cuda._conductor")
 
@@ -51,6 +52,54 @@ def test_every_pair_is_computed_once_from_its_own_block(
                 assert scene.shares[at][pair] == (0.5 if pair in on_gpu else 0)
     assert cpu_layers == len(scene.cpu.layers)
     assert len(scene.conductor.times) == LAYERS
+
+
+def test_batches_of_different_sizes_have_tables_of_their_own() -> None:
+    policies = PolicySet.of(schedule="hybrid", cache="mrs", prefetch="impact")
+    scene, rng = Scene(policies, slots=9, tokens=4, copy_ns=30_000), np.random.default_rng(5)
+    for number, tokens in enumerate((4, 1, 2, 4, 3, 1)):
+        chosen = random_choice(rng, tokens)
+        scene.step(number, chosen)
+        for layer in range(LAYERS):
+            on_gpu = scene.on_gpu[number * LAYERS + layer]
+            for pair, block in on_gpu.items():
+                expert = int(chosen[layer].ravel()[pair])
+                assert block == scene.store[layer * EXPERTS + expert].numpy().tobytes()
+
+
+def test_slots_are_handed_over_and_back() -> None:
+    """Another body rearranges them in between; what it put there is found, what it evicted not."""
+    policies = PolicySet.of(schedule="gpu-only", cache="lru", prefetch="none")
+    scene, rng = Scene(policies, slots=6, copy_ns=200_000), np.random.default_rng(6)
+    for number in range(8):
+        scene.step(number, random_choice(rng, 1))
+    slots = scene.conductor.slots()
+    assert len(slots) == LAYERS * EXPERTS
+    for index, slot in enumerate(slots):
+        if slot >= 0:
+            assert torch.equal(scene.slab[slot], scene.store[index])
+    moved = [-1] * len(slots)
+    for slot, index in enumerate((1, 3, 8, 9, 20)):  # one slot stays free
+        moved[index] = slot
+        scene.slab[slot] = scene.store[index]
+    scene.conductor.load_slots(moved)
+    assert scene.conductor.slots() == moved
+    chosen = np.array([[[1, 3]], [[0, 1]], [[4, 5]]], dtype=np.int64)
+    scene.step(8, chosen)
+    assert [t.hits for t in scene.conductor.times] == [2, 2, 1]
+    resident = scene.conductor.decisions[-LAYERS].resident
+    assert [i for i, there in enumerate(resident) if there] == [1, 3, 8, 9, 20]
+    assert sum(scene.conductor.decisions[-LAYERS].held) == 5
+
+
+@pytest.mark.parametrize("slots", [[6], [7, 7], [-2]])
+def test_slots_that_cannot_be_are_refused(slots: list[int]) -> None:
+    scene = Scene(PolicySet.of(), slots=6)
+    asked = slots + [-1] * (LAYERS * EXPERTS - len(slots))
+    with pytest.raises(RuntimeError, match="a slot is not free"):
+        scene.conductor.load_slots(asked)
+    with pytest.raises(RuntimeError, match="other experts"):
+        scene.conductor.load_slots(asked[1:])
 
 
 def test_background_copies_arrive_and_are_used() -> None:

@@ -100,7 +100,7 @@ def test_what_is_planned_is_what_is_allocated() -> None:
         cache = runner.cache
         assert size_of(found)["routed experts"] == store.bytes
         assert size_of(found)["slots"] == arena.nbytes()
-        assert size_of(found)["KV cache"] == cache._first.nbytes + cache._second.nbytes
+        assert size_of(found)["KV cache"] == cache.first.nbytes + cache.second.nbytes
     finally:
         runner.close()
 

@@ -155,7 +155,7 @@ def test_little_is_the_model_with_k_experts_after_a_whole_prompt(k: int) -> None
 
 def kv_of(cache: ContiguousCache, slot: int) -> torch.Tensor:
     """[layers, tokens, numbers]: everything that the cache holds of a sequence."""
-    both = (cache._first, cache._second)
+    both = (cache.first, cache.second)
     return torch.cat([each[:, slot, : cache.length(slot)] for each in both], dim=-1).clone()
 
 

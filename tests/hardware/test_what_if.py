@@ -9,7 +9,7 @@ import pytest
 from moesaic.core.errors import ImpossibleSetting, MoesaicError, UnknownName
 from moesaic.hardware.machine_reader import load_machine, parse_machine
 from moesaic.hardware.machine_writer import machine_toml
-from moesaic.hardware.what_if import SOURCE, changeable, changed
+from moesaic.hardware.what_if import SOURCE, changeable, changed, described_names
 
 PAPER = load_machine("trimoe-paper")
 
@@ -71,6 +71,12 @@ def test_a_changed_machine_is_written_and_read_back() -> None:
         ({"dimms.count": 12}, ImpossibleSetting, "a multiple of the 8 channels"),
         ({"dimms.contention": "half"}, ImpossibleSetting, "own-share"),
         ({"cpu.tflops": 0}, ImpossibleSetting, "expected a number above 0"),
+        ({"cpu.tflops": 1e12}, ImpossibleSetting, r"cpu.tflops is .*1e-05 to 1,000,000 TFLOP/s"),
+        ({"cpu.cores": 2.5}, ImpossibleSetting, "cpu.cores is 2.5: expected a whole number"),
+        ({"ndp.gflops": -1}, ImpossibleSetting, "ndp.gflops is -1: expected a number above 0"),
+        ({"pcie.gb_s": "nan"}, ImpossibleSetting, "pcie.gb_s is nan: expected a finite number"),
+        ({"ndp.count": float("inf")}, ImpossibleSetting, "expected a finite number"),
+        ({"dimms.count": 128}, ImpossibleSetting, "2 to 64, not 128"),
     ],
 )
 def test_what_cannot_be_is_refused(
@@ -78,6 +84,85 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(error, match=words):
         changed(PAPER, changes)
+
+
+def numbers_changed(machine: str, changes: dict[str, Any]) -> dict[str, float]:
+    """What differs, over what it was."""
+    before, after = load_machine(machine).values(), changed(load_machine(machine), changes).values()
+    return {key: after[key] / before[key] for key in before if before[key] != after[key]}
+
+
+def test_twice_the_cores_are_twice_the_rates_and_the_bandwidth() -> None:
+    """The channels have 307.2 GB/s, 2.36 times what 16 cores draw: three times as many cores
+    cannot read three times as fast."""
+    rates = [f"cpu.matmul_tflops.{dtype}" for dtype in ("bf16", "int8", "int4")]
+    reads = [
+        "cpu.memory_bandwidth_gb_s",
+        "resources.dram.bandwidth_gb_s",
+        "resources.dram.draws_gb_s.cpu",
+    ]
+    twice = numbers_changed("h200-emr16-ndp", {"cpu.cores": 32})
+    assert twice == dict.fromkeys(["cpu.cores", *rates, *reads], 2.0)
+    thrice = numbers_changed("h200-emr16-ndp", {"cpu.cores": 48})
+    assert {key: thrice[key] for key in rates} == dict.fromkeys(rates, 3.0)
+    assert {key: thrice[key] for key in reads} == pytest.approx(dict.fromkeys(reads, 307.2 / 130))
+
+
+def test_bandwidth_reaches_what_was_measured_with_it() -> None:
+    """Experts are read at a rate of their own there: another peak alone would change nothing."""
+    cpu = numbers_changed("h200-emr16", {"cpu.bandwidth_gb_s": 260})
+    assert cpu == dict.fromkeys(
+        [
+            "cpu.memory_bandwidth_gb_s",
+            "cpu.expert_gb_s.bf16",
+            "cpu.expert_gb_s.int4",
+            "resources.dram.bandwidth_gb_s",
+            "resources.dram.draws_gb_s.cpu",
+        ],
+        2.0,
+    )
+    gpu = numbers_changed("h200-emr16", {"gpu.bandwidth_gb_s": 2400})
+    assert set(gpu) == {
+        "gpu.memory_bandwidth_gb_s",
+        "gpu.expert_gb_s.int8",
+        "gpu.expert_gb_s.int4",
+    }
+    pcie = numbers_changed("h200-emr16", {"pcie.gb_s": 27})
+    assert pcie == dict.fromkeys(["pcie.bandwidth_gb_s", "resources.dram.draws_gb_s.pcie"], 0.5)
+
+
+def test_a_number_that_is_named_counts_whatever_follows_from_others() -> None:
+    for order in (("cpu.cores", "cpu.tflops"), ("cpu.tflops", "cpu.cores")):
+        values = {"cpu.cores": 32, "cpu.tflops": 20}
+        machine = changed(load_machine("h200-emr16"), {name: values[name] for name in order})
+        assert machine.cpu.matmul_tflops["bf16"] == 20
+        assert machine.cpu.memory_bandwidth_gb_s == 260
+
+
+def test_channels_come_with_their_dimms_and_units() -> None:
+    machine = changed(PAPER, {"memory.channels": 4})
+    assert machine.dimms is not None
+    assert machine.ndp is not None
+    found = machine.dimms.channels, machine.dimms.count, machine.ndp.count
+    assert found == (4, 8, 8)
+    assert machine.cpu.memory_bandwidth_gb_s == pytest.approx(153.6)
+
+
+def test_a_unit_is_faster_by_its_clock() -> None:
+    machine = changed(PAPER, {"ndp.gflops": 512, "ndp.buffer_kb": 64, "dimm_link.gb_s": 50})
+    assert machine.ndp is not None
+    assert machine.dimm_link is not None
+    assert machine.ndp.tflops == pytest.approx(0.512)
+    assert machine.ndp.buffer_kib == 64
+    assert machine.dimm_link.bandwidth_gb_s == 50
+
+
+@pytest.mark.parametrize("name", ["trimoe-paper", "h200-emr16", "h200-emr16-ndp"])
+def test_every_name_may_keep_its_value(name: str) -> None:
+    machine = load_machine(name)
+    for key, found in described_names(machine).items():
+        again = changed(machine, {key: found.present}).values()
+        assert again == pytest.approx(machine.values()), key
 
 
 def test_a_machine_without_dimms_has_none_of_their_keys() -> None:

@@ -59,7 +59,7 @@ def test_a_native_thread_decides_what_python_decided(policies: tuple[str, str, s
     for moment in deepcopy(moments):
         assert decided_natively(brain, moment) == plan_words(moment)
         words = brain.state.words
-        words[at.FORECASTS] = words[at.FORETOLD] = 0
+        words[at.FORECASTS] = words[at.BODY_FORECASTS] = 0
         on_native_thread(addresses().look_ahead, words)
         assert background(brain, moment) == [[t.layer, t.expert] for t in moment.plan.background]
         learn_natively(brain, moment)
@@ -79,7 +79,7 @@ def test_a_native_thread_fills_in_forecasts_between_the_stages(prefetch: str) ->
     for moment in deepcopy(moments):
         assert decided_natively(brain, moment) == plan_words(moment)
         words = brain.state.words
-        words[at.FORECASTS], words[at.FORETOLD] = 0, bool(moment.routing.forecasts)
+        words[at.FORECASTS], words[at.BODY_FORECASTS] = 0, bool(moment.routing.forecasts)
         on_native_thread(addresses().begin_look_ahead, words)
         if words[at.MAX_BACKGROUND] > 0:
             write_forecasts(brain, moment.routing.forecasts)

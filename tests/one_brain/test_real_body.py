@@ -46,10 +46,11 @@ class ListenedTo:
 
 
 @cache
-def recorded(names: Names) -> tuple[Belief, list[Moment]]:
+def recorded(names: Names, accelerator: str = "emulated") -> tuple[Belief, list[Moment]]:
     """A prompt and some tokens for real, and what its brain believed when it began."""
     model = loaded(FAMILY)
-    with running(model, settings(*names), slots()) as runner:
+    how = settings(*names, accelerator=accelerator)
+    with running(model, how, slots()) as runner:
         belief = runner.brain.belief
         runner.body = listener = ListenedTo(runner.machine)
         say(runner, steps=STEPS)
@@ -65,6 +66,22 @@ def slots() -> int:
 def test_a_real_run_is_decided_again_plan_for_plan(names: Names) -> None:
     """By a brain as the simulator's: made of the same names, with that belief, and no body."""
     belief, moments = recorded(names)
+    fresh = make_brain(loaded(FAMILY).spec, belief, slots(), *names)
+    assert replayed(fresh, moments) == [moment.plan for moment in moments]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("hybrid", "mrs", "impact"),
+        ("best-split", "two-speed", "impact"),
+        ("gpu-only", "lru", "none"),
+    ],
+    ids="+".join,
+)
+def test_a_run_beside_a_gpu_is_decided_again(names: Names) -> None:
+    """The CPU plays the GPU."""
+    belief, moments = recorded(names, "cuda")
     fresh = make_brain(loaded(FAMILY).spec, belief, slots(), *names)
     assert replayed(fresh, moments) == [moment.plan for moment in moments]
 

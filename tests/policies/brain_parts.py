@@ -92,7 +92,7 @@ class Forecasting:
         self._step += routing.layer == 0
         inputs: Any = (routing.experts, routing.ranked, routing.scores)
         fill_routing(s, self._step, routing.layer, *map(np.ascontiguousarray, inputs))
-        s[at.FORETOLD] = bool(routing.forecasts)
+        s[at.BODY_FORECASTS] = bool(routing.forecasts)
 
 
 class LinkPrice:

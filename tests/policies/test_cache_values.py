@@ -81,7 +81,7 @@ def test_mrs_with_alpha_1_remembers_the_newest_scores_only() -> None:
 
 def test_a_cache_without_use_for_an_oracle_says_so() -> None:
     with pytest.raises(NotImplementedError, match="Pinned"):
-        Pinned(1, 2, 1).foresee(Future(np.zeros((1, 1, 2), dtype=np.uint32)))
+        Pinned(1, 2, 1).set_future(Future(np.zeros((1, 1, 2), dtype=np.uint32)))
 
 
 def _with_belady(layers: int) -> Composition:

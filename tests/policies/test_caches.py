@@ -107,7 +107,7 @@ def test_belady_evicts_what_is_used_last() -> None:
     for step, expert in enumerate([0, 2, 1, 0]):
         loads[step, 0, expert] = 1
     cache, future = caches.create("belady", 1, 4, 1), Future(loads)
-    cache.foresee(future)
+    cache.set_future(future)
     future.step = 0
     cache.observe(routing_of(0, [[0]]))
     assert order(cache) == [3, 0, 1, 2]  # never, at 3, at 2, at 1
@@ -120,7 +120,7 @@ def test_belady_compares_layers_by_one_clock() -> None:
     loads = np.zeros((2, 2, 2), dtype=np.uint32)
     loads[0, :, 0] = loads[1, :, 0] = 1
     cache, future = caches.create("belady", 2, 2, 1), Future(loads)
-    cache.foresee(future)
+    cache.set_future(future)
     future.step = 0
     for layer in range(2):
         cache.observe(routing_of(layer, [[0]]))

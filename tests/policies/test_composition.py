@@ -191,6 +191,13 @@ def test_a_schedule_of_prompts_alone_is_refused_too() -> None:
         check_real(policies, EMULATED)
 
 
+def test_a_real_machine_has_no_dimms_to_lay_experts_out_in() -> None:
+    """Without accelerator there is nothing to plan, but the layout would be just as untrue."""
+    for accelerator in ("none", "emulated"):
+        with pytest.raises(ImpossibleSetting, match="layout 'offline' places experts in DIMMs"):
+            EngineSettings(PolicySet.of(layout="offline"), accelerator=accelerator)
+
+
 def test_options_are_fields_or_policies() -> None:
     base = EngineSettings()
     found = with_options(base, {"threads": 1, "cache": "mrs:alpha=0.2", "fill": "empty"})

@@ -27,6 +27,7 @@ class Listening:
     belief: Any = field(default_factory=lambda: type("B", (), {"transfer_ns": 10}))
     layer_ns: int = 1000
     given: list[tuple[int, tuple[Forecast, ...], bool]] = field(default_factory=list)
+    learned: list[tuple[object, ...]] = field(default_factory=list)
 
     def decide(self, routing: LayerRouting, view: object) -> None:
         self._layer = routing.layer
@@ -34,11 +35,14 @@ class Listening:
     def wants_forecasts(self) -> int:
         return self.wanted
 
-    def look_ahead(self, forecasts: Sequence[Forecast] = (), foretold: bool = True) -> tuple[()]:
-        self.given.append((self._layer, tuple(forecasts), foretold))
+    def look_ahead(
+        self, forecasts: Sequence[Forecast] = (), body_forecasts: bool = True
+    ) -> tuple[()]:
+        self.given.append((self._layer, tuple(forecasts), body_forecasts))
         return ()
 
-    def learn(self, *_: object) -> None: ...
+    def learn(self, *what: object) -> None:
+        self.learned.append(what)
 
 
 def routing(layer: int, rows: list[list[int]], step: int, used: int = K) -> LayerRouting:
@@ -73,13 +77,13 @@ def test_all_wanted_ranks_are_forecast_by_step_and_layer(distance: int) -> None:
     assert [forecasts for _, forecasts, _ in brain.given] == [()] * LAYERS, "nothing ran before"
     brain.given.clear()
     play(prefetch, big, 7, [0])
-    for layer, forecasts, foretold in brain.given:
+    for layer, forecasts, body_forecasts in brain.given:
         later = list(range(layer + 1, min(layer + 1 + distance, LAYERS)))
         assert [(each.step, each.layer) for each in forecasts] == [(7, at) for at in later]
         for each in forecasts:
             assert each.ranked.tolist() == [little[each.layer][0][:K]], "not only those it used"
             assert each.trust is not None
-        assert not foretold, "the brain goes on learning to predict"
+        assert not body_forecasts, "the brain goes on learning to predict"
 
 
 def test_rows_follow_their_sequences_into_another_pass() -> None:
@@ -94,6 +98,7 @@ def test_rows_follow_their_sequences_into_another_pass() -> None:
     assert first.ranked[[0, 2]].tolist() == [little[1][2][:K], little[1][0][:K]]
     assert first.ranked[1].tolist() == [UNUSED] * K, "nothing is known of the new token"
     assert first.trust is None, "the brain judges a mixture"
+    assert first.scores.dtype == np.float32, "compiled code takes no other"
 
 
 def test_the_bodys_forecasts_stay_where_nothing_better_is_known() -> None:
@@ -107,10 +112,63 @@ def test_the_bodys_forecasts_stay_where_nothing_better_is_known() -> None:
     body = [Forecast(at, np.full((2, 8), at), np.ones((2, 8), np.float32), 1) for at in (1, 2)]
     brain.given.clear()
     prefetch.look_ahead(body)
-    ((_, (near, far), foretold),) = brain.given
+    ((_, (near, far), body_forecasts),) = brain.given
     assert near.ranked.tolist() == [[1] * K, little[1][1][:K]]
+    assert near.scores.tolist()[0] == [1.0] * K, "as the body forecast them"
+    assert near.scores[1] == pytest.approx(np.linspace(0.5, 0.1, EXPERTS)[:K])
+    assert near.scores.dtype == np.float32
     assert far is body[1], "beyond the distance"
-    assert foretold
+    assert body_forecasts
+
+
+def test_a_pass_of_new_tokens_is_left_to_the_body() -> None:
+    brain = Listening()
+    prefetch = FallbackPrefetch(brain, BigLittle(K, distance=1))  # type: ignore[arg-type]
+    play(prefetch, drawn(5), 0, [-1])
+    prefetch.begin([-1, -1])
+    prefetch.decide(routing(0, drawn(6)[0][:2], 1), None)  # type: ignore[arg-type]
+    assert prefetch.wants_forecasts() == 3
+    body = Forecast(1, np.full((2, 8), 4), np.ones((2, 8), np.float32), 1)
+    brain.given.clear()
+    prefetch.look_ahead([body])
+    ((_, (given,), body_forecasts),) = brain.given
+    assert given is body
+    assert body_forecasts
+
+
+@pytest.mark.parametrize(
+    ("layer_ns", "transfer_ns", "distance"), [(1000, 10, 1), (100, 90, 2), (10, 1000, 3)]
+)
+def test_the_distance_follows_from_the_times_of_a_layer_and_of_a_move(
+    layer_ns: int, transfer_ns: int, distance: int
+) -> None:
+    """The little pass left two of four experts out."""
+    brain = Listening(belief=type("B", (), {"transfer_ns": transfer_ns}), layer_ns=layer_ns)
+    prefetch = FallbackPrefetch(brain, BigLittle(K))  # type: ignore[arg-type]
+    play(prefetch, drawn(1), 0, [-1])
+    brain.given.clear()
+    play(prefetch, drawn(2), 1, [0])
+    assert [forecast.layer for forecast in brain.given[0][1]] == list(range(1, 1 + distance))
+
+
+def test_forecasts_are_trusted_as_far_as_they_came_true() -> None:
+    """Layer 0 uses three of the four that were wanted, layer 1 none of them."""
+    brain = Listening()
+    prefetch = FallbackPrefetch(brain, BigLittle(K, distance=1))  # type: ignore[arg-type]
+    play(prefetch, [[[0, 1, 2, 3, 4]]] * LAYERS, 0, [-1])
+    brain.given.clear()
+    play(prefetch, [[[3, 2, 1, 9]], [[8, 7, 6, 5]], *[[[0, 1, 2, 3]]] * 2], 1, [0])
+    assert [forecasts[0].trust for _, forecasts, _ in brain.given[:-1]] == [3 / 4, 3 / 8, 7 / 12]
+
+
+def test_what_is_learned_goes_on_to_the_brain() -> None:
+    brain = Listening()
+    prefetch = FallbackPrefetch(brain, BigLittle(K))  # type: ignore[arg-type]
+    ran, report = routing(0, drawn(1)[0][:1], 0), object()
+    prefetch.learn(ran, report)  # type: ignore[arg-type]
+    ((first, second),) = brain.learned
+    assert first is ran
+    assert second is report
 
 
 def test_the_body_is_not_asked_where_everything_is_known() -> None:
@@ -121,7 +179,7 @@ def test_the_body_is_not_asked_where_everything_is_known() -> None:
     assert prefetch.wants_forecasts() == 0
 
 
-def test_accuracy_counts_the_experts_that_were_foreseen() -> None:
+def test_accuracy_counts_the_experts_that_were_predicted() -> None:
     prefetch = FallbackPrefetch(Listening(), BigLittle(K))  # type: ignore[arg-type]
     assert prefetch.accuracy is None
     same = [[[0, 1, 2, 3, 4]]] * LAYERS

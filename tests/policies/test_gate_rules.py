@@ -85,6 +85,19 @@ def test_gates_that_keep_every_token_ask_for_no_confidence() -> None:
     assert gate("big-little:gamma=0.01").reruns
 
 
+def test_steps_are_described_per_sequence() -> None:
+    assert GateStep.decode(2) == GateStep((1, 1), (False, False), (0, 0))
+    assert GateStep.of_prompt(7) == GateStep((7,), (True,), (0,))
+    assert MIXED.sequences([3, 2]) == GateStep((3, 1), (True, False), (0, 1))
+
+
+def test_a_gate_keeps_every_token_and_prefetches_one_layer_ahead_unless_it_says_more() -> None:
+    judged = gate("little").judge(GateStep.decode(2), confidence(0.1, 0.1))
+    assert judged.tolist() == [False, False]
+    assert judged.dtype == np.bool_, "it is a mask"
+    assert gate("full").prefetch_distance(1, 1000) == 1
+
+
 def test_measures_rise_from_not_sure_to_sure() -> None:
     equal = Confidence(
         np.array([0.25], dtype=np.float32),

@@ -149,6 +149,12 @@ def test_sets_start_from_one_set_of_defaults() -> None:
     assert pickle.loads(pickle.dumps(changed)) == changed
 
 
+def test_a_set_names_the_gate_and_the_layout_that_are_not_the_default() -> None:
+    asked = PolicySet.of(gate="little:k=2", layout="offline")
+    assert str(asked) == "best-split + two-speed + impact + little:k=2 + offline"
+    assert str(PolicySet.of(layout="offline")) == "best-split + two-speed + impact + offline"
+
+
 def test_a_schedule_is_for_both_phases_unless_prompts_have_their_own() -> None:
     own = PolicySet.of(schedule="static-experts", prefill_schedule="gpu-only", cache="pinned")
     assert str(own.schedule_for("prefill")) == "gpu-only"

@@ -39,9 +39,11 @@ def test_a_machine_does_what_it_states(accelerator: str) -> None:
 
         look_ahead = runner.brain.look_ahead
 
-        def given_to(forecasts: Sequence[Forecast] = (), foretold: bool = True) -> tuple[Move, ...]:
+        def given_to(
+            forecasts: Sequence[Forecast] = (), body_forecasts: bool = True
+        ) -> tuple[Move, ...]:
             given.append(forecasts)
-            return look_ahead(forecasts, foretold)
+            return look_ahead(forecasts, body_forecasts)
 
         runner.brain.decide, runner.brain.look_ahead = listening, given_to  # type: ignore[method-assign]
         say(runner, steps=20)

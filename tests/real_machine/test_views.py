@@ -52,7 +52,7 @@ class Script(Brain):
         return 0
 
     def look_ahead(
-        self, forecasts: Sequence[Forecast] = (), foretold: bool = True
+        self, forecasts: Sequence[Forecast] = (), body_forecasts: bool = True
     ) -> tuple[Move, ...]:
         layer = len(self.views) - 1
         if layer == 1 and self.arrives == "while the layer runs":

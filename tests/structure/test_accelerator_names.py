@@ -11,8 +11,8 @@ from sources import Source, sources
 
 from moesaic.machines.accelerators import ACCELERATORS
 
-FACTORY = "moesaic.engine.assemble"  # builds a machine by its accelerator's name
-MACHINES = {"AcceleratedMachine", "CpuMachine"}
+FACTORY = "moesaic.engine.make_machine"  # builds a machine by its accelerator's name
+MACHINES = {"AcceleratedMachine", "CpuMachine", "CudaMachine"}
 
 
 def comparisons(tree: ast.AST) -> Iterator[int]:

@@ -18,6 +18,7 @@ BUILD = ("LICENSE", "README.md", "native", "pyproject.toml", "src")
 NOT_FOR_USERS = ("tests", "training", "benchmarks", "docs", "native/tests", ".ci", "Makefile")
 DATA = {
     ".cu",
+    ".h",
     ".json",
     ".jsonl.xz",
     ".md",

@@ -14,14 +14,16 @@ NATIVE_MODULES = (
     "moesaic.kernels.native",
     "moesaic.kernels.numa_executor",
     "moesaic.machines.cuda.cpu_runner",
+    "moesaic.machines.cuda.graph_decoding",
+    "moesaic.machines.cuda.graph_steps",
+    "moesaic.machines.cuda.graph_support",
 )
 # Triton comes with PyTorch's CUDA builds, and the conductor with a C++ compiler.
 TRITON_MODULES = (
     "moesaic.kernels.gpu.attention",
-    "moesaic.kernels.gpu.experts",
-    "moesaic.kernels.gpu.matrix",
-    "moesaic.kernels.gpu.unpack",
+    "moesaic.kernels.gpu.latent_attention",
     "moesaic.machines.cuda.decode_step",
+    "moesaic.machines.cuda.step_attention",
 )
 TENSOR_MODULES = [source.module for source in sources() if source.needs_torch]
 

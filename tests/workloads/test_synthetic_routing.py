@@ -80,9 +80,9 @@ def test_forecasts_see_the_next_layer_better_than_the_one_after() -> None:
     assert block.forecast_experts is not None
     recalls = []
     for d in (0, 1):
-        foreseen = block.forecast_experts[:, : 3 - d, d]
+        predicted = block.forecast_experts[:, : 3 - d, d]
         truth = block.experts[:, 1 + d :, :2]
-        recalls.append((foreseen[..., :, None] == truth[..., None, :]).any(-1).mean())
+        recalls.append((predicted[..., :, None] == truth[..., None, :]).any(-1).mean())
     assert 0.95 > recalls[0] > recalls[1] > 0.6
 
 

@@ -29,7 +29,7 @@ def record_step(
     assert said.forecast_experts is not None
     assert said.forecast_scores is not None
     for layer in range(header.num_layers):
-        foreseen = [
+        predicted = [
             Forecast(
                 layer + 1 + d,
                 said.forecast_experts[:, layer, d].astype(np.int64),
@@ -44,7 +44,7 @@ def record_step(
             said.weights[:, layer],
             ranked,
             said.scores[:, layer],
-            foreseen,
+            predicted,
         )
     recorder.end_step()
 

@@ -90,6 +90,11 @@ class LayerwiseBody(Protocol):
         ...
 
     @property
+    def prefetches(self) -> bool:
+        """Whether anything could be moved ahead in this step."""
+        return True
+
+    @property
     def can_forecast(self) -> bool:
         """Whether `forecasts` has anything to say about the layers after this one."""
         ...

@@ -18,6 +18,9 @@ class Capabilities:
     timeline: bool = True  # every piece of work can be recorded as a span
     kernels: tuple[str, ...] = ()  # to choose from; none: nothing is computed
     expert_dtypes: tuple[str, ...] = tuple(BITS_PER_WEIGHT)  # precisions of routed experts
+    staging: int = 0  # slots beside those of the cache, for experts used once
+    step_tokens: int = 512  # of one step, unless asked otherwise
+    own_memory: bool = False  # slots and network are in a memory that is not the host's
 
     def __post_init__(self) -> None:
         assert self.moves or not self.prefetch, "what is prefetched must be moved"

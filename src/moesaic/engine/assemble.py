@@ -17,23 +17,21 @@ from moesaic.core.routing import ExpertId, Forecast, LayerRouting
 from moesaic.core.view import offloading_view
 from moesaic.engine.described_belief import described_belief
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.expert_kernel import expert_kernel
+from moesaic.engine.expert_kernel import expert_kernel, kernel_for
+from moesaic.engine.make_machine import GPU_DEVICE, Parts, make_machine
 from moesaic.engine.memory.capacity import Capacity
+from moesaic.engine.native_source import NativeSource
 from moesaic.engine.runner import Runner
-from moesaic.hardware.host import usable_cores, usable_nodes
+from moesaic.hardware.host import usable_nodes
 from moesaic.hardware.machine_reader import load_machine
 from moesaic.kernels.base import ExpertWeights
 from moesaic.machines.accelerators import ACCELERATORS
-from moesaic.machines.real.accelerated import AcceleratedMachine
-from moesaic.machines.real.accelerator import EmulatedAccelerator
-from moesaic.machines.real.copy_engine import LinkSpeed
-from moesaic.machines.real.cpu_machine import CpuMachine
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.real_machine import RealMachine
-from moesaic.machines.real.routing_adapter import RoutingAdapter
 from moesaic.machines.sim.physics import Physics
 from moesaic.models.decoder import Decoder
 from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.placed import placed_decoder
 from moesaic.models.synthetic_model import random_expert
 from moesaic.policies.belief import Belief, warm_up
 from moesaic.policies.brain import Brain
@@ -54,12 +52,21 @@ def assemble(
     timeline: Timeline | None = None,
     advance: Callable[[int], None] = lambda experts: None,
     scores: bool = False,
+    device: str = GPU_DEVICE,
 ) -> Runner:
     """`counts[layer, expert]` are uses in a profile, for the initial placement; `advance(1)` is
     called for every expert loaded; `scores` adds the ranks beyond top-k to the routing even
-    where no policy needs them."""
-    store = load_store(decoder, experts, expert_dtype, advance, settings.kernel)
-    return on_store(decoder, store, settings, capacity, counts, timeline, scores)
+    where no policy needs them; `device`: see `on_store`."""
+    shape, dtype = decoder.architecture.expert_shape, decoder.dtype
+    kernel = kernel_for(shape, expert_dtype, dtype, settings)
+    decoder = placed_for(decoder, settings, device)
+    store = load_store(decoder, experts, expert_dtype, advance, kernel)
+    return on_store(decoder, store, settings, capacity, counts, timeline, scores, device)
+
+
+def placed_for(decoder: Decoder, settings: EngineSettings, device: str = GPU_DEVICE) -> Decoder:
+    """The network where a machine with these settings computes it."""
+    return placed_decoder(decoder, device) if settings.capabilities.own_memory else decoder
 
 
 def load_store(
@@ -105,14 +112,18 @@ def on_store(
     counts: NDArray[np.int64] | None = None,
     timeline: Timeline | None = None,
     scores: bool = False,
+    device: str = GPU_DEVICE,
 ) -> Runner:
-    """A runner on experts that are loaded already: several may share a store, one after another."""
+    """A runner on experts that are loaded already: several may share a store, one after another.
+    `device` is PyTorch's name of the accelerator `cuda`; tests without a GPU name the CPU."""
+    decoder = placed_for(decoder, settings, device)
     spec = decoder.architecture.spec
     shape = Shape(spec.num_moe_layers, spec.num_experts, spec.top_k)
     policies = settings.policies.given_slots(capacity.slots)
     composition = Composition(policies, shape, capacity.slots, settings.checked)
     ranks = composition.ranks if capacity.slots or scores else 0
-    machine = _machine(decoder, store, settings, capacity, ranks, composition.lookahead, timeline)
+    parts = Parts(decoder, store, settings, capacity, ranks, composition.lookahead, timeline)
+    machine = make_machine(parts, device)
     try:
         return _on_machine(machine, decoder, settings, capacity, composition, counts)
     except BaseException:  # its threads must not outlive this call
@@ -133,14 +144,18 @@ def _on_machine(
         belief = _described(decoder, machine.store, settings)
     else:
         with torch.inference_mode():
-            belief = warm_up(machine, settings.max_step_tokens)
+            belief = warm_up(machine, settings.step_tokens)
     decision_ns = _time_decisions(composition.brain(belief), composition.shape, capacity.slots)
-    spec = decoder.architecture.spec
+    brain = composition.brain(replace(belief, decision_ns=decision_ns), counts=counts)
+    spec, device = decoder.architecture.spec, str(decoder.device)
+    cache = ContiguousCache(spec, capacity.sequences, capacity.length, decoder.dtype, device)
+    tokens = max(settings.step_tokens, settings.max_sequences)
+    machine.attach(decoder, cache, brain, NativeSource(brain, tokens, composition.ranks))
     return Runner(
         decoder,
         machine,
-        composition.brain(replace(belief, decision_ns=decision_ns), counts=counts),
-        ContiguousCache(spec, capacity.sequences, capacity.length, decoder.dtype),
+        brain,
+        cache,
         {phase: composition.schedule_for(phase) for phase in PHASES},
         composition.gate(),
         composition.policies.gate.name,
@@ -150,31 +165,7 @@ def _on_machine(
 def _described(decoder: Decoder, store: ExpertStore, settings: EngineSettings) -> Belief:
     here = load_machine(ACCELERATORS[settings.accelerator].described_as)
     physics = Physics(here, decoder.architecture.spec, store.kernel.dtype)
-    return described_belief(physics, settings.max_step_tokens)
-
-
-def _machine(
-    decoder: Decoder,
-    store: ExpertStore,
-    settings: EngineSettings,
-    capacity: Capacity,
-    ranks: int,
-    lookahead: int,
-    timeline: Timeline | None,
-) -> RealMachine:
-    """The only place where an accelerator's name decides what is built."""
-    cores = settings.threads or usable_cores()
-    gates = decoder.gate_bank() if lookahead and settings.capabilities.true_gates else None
-    adapter = RoutingAdapter(ranks, gates)
-    if settings.accelerator == "none":
-        torch.set_num_threads(cores)  # every operation may use all of them
-        return CpuMachine(store, adapter, decoder.dtype, cores, timeline)
-    assert settings.accelerator == "emulated", f"no machine for {settings.accelerator!r}"
-    torch.set_num_threads(1)  # the accelerator works on one core, the CPU's experts on the others
-    link = LinkSpeed(settings.link_gb_s, settings.link_latency_us)
-    accelerator = EmulatedAccelerator(capacity.slots, store.kernel.block_bytes, link)
-    threads = max(cores - 1, 1)
-    return AcceleratedMachine(store, adapter, decoder.dtype, accelerator, threads, timeline)
+    return described_belief(physics, settings.step_tokens)
 
 
 def _time_decisions(brain: Brain, shape: Shape, slots: int) -> int:

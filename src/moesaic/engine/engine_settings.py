@@ -11,11 +11,12 @@ from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.hardware.host import usable_cores
 from moesaic.kernels.instruction_sets import choose as choose_kernel
 from moesaic.machines.accelerators import ACCELERATORS
+from moesaic.machines.accelerators import choose as choose_accelerator
 from moesaic.policies.policy_checks import check_real, check_together
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.systems import System
 
-_NOT_YET = ("cuda", "gpu", "rocm", "nvidia")
+_NOT_YET = ("rocm", "hip", "metal", "xpu")
 BELIEFS = {
     "measured": "probe this machine at a few token counts before the run",
     "described": "believe what `moesaic profile` wrote down",
@@ -23,7 +24,10 @@ BELIEFS = {
 DTYPES = ("auto", "bf16", "fp16", "fp32")
 _WHOLE = ("max_sequences", "max_step_tokens", "max_model_len", "threads", "experts_per_token")
 _REAL = ("cache_ratio", "gpu_memory_gb", "link_gb_s", "link_latency_us")
-_MAY_BE_NONE = ("max_model_len", "threads", "experts_per_token", "cache_ratio", "gpu_memory_gb")
+_MAY_BE_NONE = (
+    "max_step_tokens", "max_model_len", "threads", "experts_per_token", "cache_ratio",
+    "gpu_memory_gb",
+)  # fmt: skip
 _THREADS_PER_CORE = 4  # more only wait for each other, and thousands end the process
 
 
@@ -36,20 +40,21 @@ class EngineSettings:
     expert_dtype: str = "auto"  # auto: the same
     experts_per_token: int | None = None  # fewer than it was trained with; None: as trained
     kernel: str = "auto"  # instructions that the CPU computes experts with; auto: the best it has
-    accelerator: str = "none"
+    accelerator: str = "none"  # auto becomes cuda where a GPU can be used, else none
     cache_ratio: float | None = None  # share of experts in the accelerator; None: what fits, 0.25
     gpu_memory_gb: float | None = None  # what the accelerator may use; None: no limit of its own
     link_gb_s: float = 4.0  # of the emulated accelerator
     link_latency_us: float = 20.0
     max_model_len: int | None = None  # tokens of one sequence; None: the model's, or what fits
     max_sequences: int = 8  # at once
-    max_step_tokens: int = 512  # longer prompts are fed in pieces
+    max_step_tokens: int | None = None  # longer prompts are fed in pieces; None: see `step_tokens`
     threads: int | None = None  # None: every core
     belief: str = "measured"  # where the brain's cost estimates come from
     checked: bool = False  # check every plan while running
     quality_of: str | None = None  # the model that the gate was calibrated for; None: any
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "accelerator", choose_accelerator(self.accelerator))
         for kind, name, known in (
             ("accelerator", self.accelerator, ACCELERATORS),
             ("dtype", self.dtype, DTYPES),
@@ -57,7 +62,7 @@ class EngineSettings:
         ):
             if kind == "accelerator" and name in _NOT_YET:
                 raise ImpossibleSetting(
-                    f"accelerator {name!r}: kernels for real GPUs are not here yet. Use none or "
+                    f"accelerator {name!r}: there are kernels for NVIDIA's GPUs only. Use none or "
                     "emulated, or study the GPU with `moesaic simulate`"
                 )
             if name not in known:
@@ -71,6 +76,13 @@ class EngineSettings:
 
     def with_system(self, system: System) -> EngineSettings:
         return replace(self, policies=system.policies)
+
+    @property
+    def step_tokens(self) -> int:
+        """How many tokens a step may have. With a GPU that experts are streamed to, more: each is
+        brought once per step."""
+        asked = self.max_step_tokens
+        return self.capabilities.step_tokens if asked is None else asked
 
     @property
     def capabilities(self) -> Capabilities:
@@ -129,5 +141,5 @@ class EngineSettings:
         if asked and not self.capabilities.moves:
             raise ImpossibleSetting(
                 "a cache ratio or accelerator memory was given, but there is no accelerator: "
-                "add --accelerator emulated, or leave it out"
+                "add --accelerator emulated (or cuda), or leave it out"
             )

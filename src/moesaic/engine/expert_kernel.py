@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import torch
+
 from moesaic.core.errors import MoesaicError
+from moesaic.engine.engine_settings import EngineSettings
 from moesaic.hardware.machine_reader import THIS, load_machine, machine_file
 from moesaic.kernels.base import ExpertKernel, ExpertShape
 from moesaic.kernels.choose import make_kernel
+from moesaic.kernels.gpu.experts import supports
+from moesaic.kernels.instruction_sets import REFERENCE
 
 
 def expert_kernel(shape: ExpertShape, dtype: str, kernel: str = "auto") -> ExpertKernel:
     """With what `moesaic profile` found out about vectors and tiles, where it has been run."""
     return make_kernel(shape, dtype, kernel, _tiles_from(dtype))
+
+
+def kernel_for(
+    shape: ExpertShape, dtype: str, activations: torch.dtype, settings: EngineSettings
+) -> str:
+    """The name of the kernels whose layout all devices of such a machine can read. Where a GPU
+    reads the same blocks that is PyTorch's, unless the GPU's own kernels can read the native one
+    (they compute with activations in bf16)."""
+    if not settings.capabilities.own_memory:
+        return settings.kernel
+    able = activations is torch.bfloat16 and supports(shape, dtype)
+    return settings.kernel if able else REFERENCE
 
 
 def _tiles_from(dtype: str) -> int | None:

@@ -82,10 +82,9 @@ def load_prepared(
     if record is not None:
         check_writable(record)
         _check_recordable(settings, spec.top_k)
-    decoder = load_decoder(prepared.opened, plan.dtype, kernel=settings.kernel)
     advance = _counting(progress, spec.num_expert_blocks)
     runner = assemble(
-        decoder,
+        load_decoder(prepared.opened, plan.dtype, kernel=settings.kernel),
         prepared.opened.experts,
         plan.expert_dtype,
         settings,
@@ -95,7 +94,7 @@ def load_prepared(
     )
     recording = None if record is None else RecordingBody(runner.body, record, spec)
     sampler = Sampler(prepared.eos_ids)
-    batcher = Batcher(runner, sampler, plan.capacity.sequences, settings.max_step_tokens, recording)
+    batcher = Batcher(runner, sampler, plan.capacity.sequences, settings.step_tokens, recording)
     return LoadedModel(
         spec=spec,
         settings=settings,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.gpu_memory import accelerator_free
 from moesaic.engine.input_processor import InputProcessor
 from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
 from moesaic.hardware.host import memory
@@ -40,6 +41,7 @@ class Prepared:
 
 def prepare(model: PathLike | None, settings: EngineSettings) -> Prepared:
     """None is the bundled model."""
+    free = accelerator_free(settings)
     folder = model_path(model)
     opened = open_model(folder)
     if settings.experts_per_token is not None:
@@ -53,7 +55,7 @@ def prepare(model: PathLike | None, settings: EngineSettings) -> Prepared:
     tokenizer = Tokenizer.open(folder, spec.vocab_size) if has_tokenizer(folder) else None
     eos_ids = read_eos_ids(folder, None) if tokenizer is None else tokenizer.eos_ids
     _, available = memory()
-    plan = plan_memory(spec, settings, _UNKNOWN_MEMORY if available is None else available)
+    plan = plan_memory(spec, settings, _UNKNOWN_MEMORY if available is None else available, free)
     return Prepared(
         opened=opened,
         settings=settings,

@@ -15,7 +15,7 @@ from moesaic.core.report import StepReport
 from moesaic.core.routing import cut
 from moesaic.core.step import Step
 from moesaic.engine.gating import confidence_of, expert_counts, rejected
-from moesaic.machines.real.real_machine import ForwardPass, RealMachine, Replay
+from moesaic.machines.real.real_machine import DecodedTokens, ForwardPass, RealMachine, Replay
 from moesaic.models.decoder import Decoder, ForwardGenerator
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.token_batch import Segment
@@ -77,7 +77,8 @@ class Runner:
         try:
             with torch.inference_mode():
                 generator = self._forward(inputs, self._counts)
-                work = ForwardPass(described, generator, self._gated(replay))
+                decoded = self._decoded(inputs, lengths)
+                work = ForwardPass(described, generator, self._gated(replay), decoded)
                 self.report = self.body.step(work, self._decider(inputs))
             return self.machine.output
         except BaseException:
@@ -89,6 +90,14 @@ class Runner:
         """Another gate from now on, for measurements; no token may be about to run again."""
         self.gate, self.gate_name, self.fallback = gate, name, None
         self._sources, self._counts = {}, None
+
+    def _decoded(
+        self, inputs: Sequence[SequenceInput], lengths: Sequence[int]
+    ) -> DecodedTokens | None:
+        if self._counts is not None or any(len(sequence.tokens) > 1 for sequence in inputs):
+            return None
+        numbers = tuple(sequence.tokens[0] for sequence in inputs)
+        return DecodedTokens(numbers, tuple(each.slot for each in inputs), tuple(lengths))
 
     def describe(self, inputs: Sequence[SequenceInput]) -> Step:
         """What a step with these inputs would be, as the sequences stand now."""
@@ -199,13 +208,15 @@ class Runner:
     def _forward(
         self, inputs: Sequence[SequenceInput], counts: NDArray[np.int64] | None
     ) -> ForwardGenerator:
-        tokens = torch.tensor([token for sequence in inputs for token in sequence.tokens])
+        device = self.decoder.device
+        numbers = [token for sequence in inputs for token in sequence.tokens]
+        tokens = torch.tensor(numbers, device=device)
         segments = [Segment(sequence.slot, len(sequence.tokens)) for sequence in inputs]
-        used = None if counts is None else torch.from_numpy(counts)
+        used = None if counts is None else torch.from_numpy(counts).to(device)
         hidden = yield from self.decoder.forward_by_layer(tokens, segments, self.cache, used)
         if len(hidden) > len(inputs):
             hidden = hidden[_wanted_rows(inputs)]
-        return self.decoder.logits(hidden)
+        return self.decoder.logits(hidden).cpu()  # samplers and gates are there
 
 
 def _gate_step(inputs: Sequence[SequenceInput]) -> GateStep:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from moesaic.hardware.machine_spec import MachineSpec
 
 NDP, DIMM_LINK = "ndp", "dimm-link"
+MAX_DIMMS = 64  # a link between any two: 4,032 of them
 
 
 def expanded(spec: MachineSpec) -> MachineSpec:
@@ -59,10 +60,11 @@ def expanded(spec: MachineSpec) -> MachineSpec:
 
 def check_dimms(spec: MachineSpec, dimms: DimmsSpec) -> None:
     """Raise `BadReference` for what cannot exist."""
-    if dimms.count < 2 or dimms.count % dimms.channels:
+    if dimms.count < 2 or dimms.count % dimms.channels or dimms.count > MAX_DIMMS:
         raise BadReference(
             "dimms.count",
-            f"expected a multiple of the {dimms.channels} channels, 2 or more, not {dimms.count}",
+            f"expected a multiple of the {dimms.channels} channels, 2 to {MAX_DIMMS}, not "
+            f"{dimms.count}",
         )
     if spec.ndp is not None and spec.ndp.count > dimms.count:
         raise BadReference(

@@ -27,7 +27,12 @@ from moesaic.hardware.numbers import Number, Rule, Text, numbers, texts
 
 THIS = "this"  # the name of the machine we run on, once it is measured
 EMULATED = "this-emulated"  # the same with an emulated accelerator
-_MEASURED = {THIS: "machine.toml", EMULATED: "machine-emulated.toml"}
+CUDA = "this-cuda"  # the same with its GPU
+_MEASURED = {
+    THIS: "machine.toml",
+    EMULATED: "machine-emulated.toml",
+    CUDA: "machine-cuda.toml",
+}
 _DATA = files("moesaic.hardware") / "data"
 _TEXTS = ("name", "title", "description")
 _MEASURE = 'expected { value = ..., source = "where it comes from" }'
@@ -52,7 +57,7 @@ def measured_machines() -> tuple[str, ...]:
 
 def load_machine(name_or_path: str) -> MachineSpec:
     """A known machine by name (in any case), the one we run on by the name "this" (or
-    "this-emulated"), or a description by the path of its TOML file."""
+    "this-emulated", "this-cuda"), or a description by the path of its TOML file."""
     name = name_or_path.lower()
     if name in _MEASURED:
         return _this_machine(name)
@@ -84,7 +89,9 @@ def parse_machine(content: bytes, path: object) -> MachineSpec:
     """`content` is a description; `path` is only named in errors."""
     try:
         table = tomllib.loads(content.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise BadMachine(path, "file", "expected TOML: tables are nested too deep") from None
+    except ValueError as error:  # of TOML, of UTF-8, of an integer with thousands of digits
         raise BadMachine(path, "file", f"expected TOML: {error}") from None
     return _Reader(path).machine(table)
 
@@ -173,8 +180,8 @@ class _Reader:
         self._only(entry, ("value", "source"), f"{field}.")
         value, source = entry["value"], entry.get("source")
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or not rule.holds(value):
-            raise BadMachine(self.path, field, f"expected {rule.expected}, not {value!r}")
+        if not number or value in (math.inf, -math.inf) or not rule.holds(value):
+            raise BadMachine(self.path, field, f"expected {rule.expected}, not {_short(value)}")
         if not isinstance(source, str) or not source.strip():
             raise BadMachine(self.path, f"{field}.source", "expected where the number comes from")
         self.sources[field] = source
@@ -192,3 +199,12 @@ class _Reader:
             if key not in allowed:
                 known = ", ".join(allowed)
                 raise BadMachine(self.path, prefix + key, f"unknown field; expected one of {known}")
+
+
+def _short(value: Any) -> str:
+    """In an error: integers of TOML may have thousands of digits."""
+    try:
+        text = repr(value)
+    except ValueError:  # too many digits for Python to print
+        return "an integer of thousands of digits"
+    return text if len(text) <= 60 else f"{text[:50]}... ({len(text)} characters)"

@@ -45,6 +45,7 @@ __all__ = [
     "ResourceSpec",
     "RouteSpec",
     "SharedResource",
+    "numbers_of",
 ]
 
 # Weight precisions that GPU and CPU must state a matmul rate for.
@@ -158,13 +159,20 @@ class MachineSpec:
         """Every number under the key it has in `sources`."""
         flat: dict[str, Any] = {}
         for where, part in self.parts():
-            for number in numbers(type(part)):
-                value, key = getattr(part, number.name), f"{where}.{number.name}"
-                if number.table:
-                    flat |= {f"{key}.{each}": rate for each, rate in value.items()}
-                else:
-                    flat[key] = value
+            flat |= numbers_of(part, where)
         return flat
+
+
+def numbers_of(part: Any, where: str) -> dict[str, Any]:
+    """Every number of one part, under its key."""
+    flat: dict[str, Any] = {}
+    for number in numbers(type(part)):
+        value, key = getattr(part, number.name), f"{where}.{number.name}"
+        if number.table:
+            flat |= {f"{key}.{each}": rate for each, rate in value.items()}
+        else:
+            flat[key] = value
+    return flat
 
 
 # TOML table -> class, in the order in which people read a machine.

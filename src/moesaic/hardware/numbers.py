@@ -9,6 +9,7 @@ from dataclasses import MISSING, fields
 from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.hardware.quantities import quantity
 
 
 class Rule(NamedTuple):
@@ -60,7 +61,13 @@ def numbers(kind: type[Any]) -> Iterator[Number]:
         extras = get_args(get_args(hint)[1] if table else hint)
         if len(extras) == 2 and isinstance(extras[1], Rule):
             parts = table and get_args(hint)[0] == Part
-            yield Number(name, extras[1], table and not parts, parts)
+            yield Number(name, _within(extras[1], name), table and not parts, parts)
+
+
+def _within(rule: Rule, field: str) -> Rule:
+    """The same rule, in the range that the field's unit has."""
+    possible = quantity(field)
+    return Rule(f"{rule.expected} ({possible})", lambda v: possible.holds(v) and rule.holds(v))
 
 
 def texts(kind: type[Any]) -> Iterator[Text]:

@@ -10,6 +10,7 @@ from statistics import median
 
 from moesaic.engine.assemble import on_store
 from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.gpu_memory import accelerator_free
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.memory.memory_plan import plan_memory
 from moesaic.hardware.host import memory
@@ -53,7 +54,7 @@ def needed_memory(spec: ModelSpec, settings: EngineSettings, ratios: Sequence[fl
     _, available = memory()
     if available is not None:
         largest = replace(settings, cache_ratio=max(ratios), max_model_len=256, max_sequences=1)
-        plan_memory(spec, largest, available)
+        plan_memory(spec, largest, available, accelerator_free(largest))
 
 
 def routing(spec: ModelSpec, machine: MachineSpec, steps: int) -> TraceSource:

@@ -62,7 +62,7 @@ def simulated(
     else:
         policies = settings.policies.given_slots(plan.capacity.slots)
         cache_ratio = plan.cache_ratio
-    length = min(settings.max_step_tokens, plan.capacity.length)
+    length = min(settings.step_tokens, plan.capacity.length)
     return Settings(
         spec,
         machine,

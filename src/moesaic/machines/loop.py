@@ -20,6 +20,8 @@ def run_layers(body: LayerwiseBody, brain: Decider, layers: int) -> StepReport:
 def look_ahead(body: LayerwiseBody, brain: Decider) -> tuple[Move, ...]:
     """After a layer was started. Forecasts may cost a product with the gates of later layers: they
     are made only where something could be moved."""
+    if not body.prefetches:
+        return ()
     if not body.can_forecast:
         return brain.look_ahead()
     wanted = brain.wants_forecasts()

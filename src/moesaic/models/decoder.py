@@ -52,6 +52,10 @@ class Decoder:
     def dtype(self) -> torch.dtype:
         return self.embedding.dtype
 
+    @property
+    def device(self) -> torch.device:
+        return self.embedding.device
+
     def forward_by_layer(
         self,
         tokens: torch.Tensor,

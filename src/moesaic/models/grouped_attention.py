@@ -27,13 +27,13 @@ class GroupedAttention:
 
     def __call__(self, x: torch.Tensor, step: TokenBatch) -> torch.Tensor:
         rope = self.architecture.rope
-        query, key, value = self._project(x)
+        query, key, value = self.projected(x)
         query, key = rotate(rope, query, step.turn), rotate(rope, key, step.turn)
         mixed = torch.cat([self._of_sequence(query, key, value, step, span) for span in step.spans])
         return self.output(mixed.flatten(1))
 
-    def _project(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Queries, keys, values [tokens, heads, head]."""
+    def projected(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Queries, keys, values [tokens, heads, head], normed and clipped, not yet turned."""
         spec, rule = self.architecture.spec, self.architecture.attention
         parts = [self.query(x), self.key(x), self.value(x)]
         if rule.qk_norm == "projection":

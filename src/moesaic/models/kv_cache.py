@@ -40,7 +40,8 @@ def cache_widths(spec: ModelSpec) -> tuple[int, int]:
 
 
 class ContiguousCache:
-    """Every slot holds the longest sequence, allocated at once."""
+    """Every slot holds the longest sequence, allocated at once: `first` and `second` [layers,
+    slots, max length, width] stay where they are, so that captured kernels find them."""
 
     def __init__(
         self,
@@ -52,8 +53,8 @@ class ContiguousCache:
     ) -> None:
         first, second = cache_widths(spec)
         shape = (spec.num_layers, slots, max_length)
-        self._first = torch.zeros((*shape, first), dtype=dtype, device=device)
-        self._second = torch.zeros((*shape, second), dtype=dtype, device=device)
+        self.first = torch.zeros((*shape, first), dtype=dtype, device=device)
+        self.second = torch.zeros((*shape, second), dtype=dtype, device=device)
         self._lengths = [0] * slots
         self.slots, self.max_length = slots, max_length
 
@@ -70,7 +71,7 @@ class ContiguousCache:
                 f"a sequence of {end} tokens was asked for, but the KV cache holds "
                 f"{self.max_length} per sequence: shorten it or allow longer sequences."
             )
-        all_first, all_second = self._first[layer, slot, :end], self._second[layer, slot, :end]
+        all_first, all_second = self.first[layer, slot, :end], self.second[layer, slot, :end]
         all_first[start:] = first
         all_second[start:] = second
         return all_first, all_second

@@ -17,7 +17,7 @@ from moesaic.models.architecture import Architecture
 from moesaic.models.attention import attend, attend_shared
 from moesaic.models.linear import Linear
 from moesaic.models.norm import RmsNorm
-from moesaic.models.rope import rotate
+from moesaic.models.rope import Rotation, rotate
 from moesaic.models.token_batch import RowSpan, TokenBatch
 
 
@@ -47,15 +47,22 @@ class LatentAttention:
     output: Linear
 
     def __call__(self, x: torch.Tensor, step: TokenBatch) -> torch.Tensor:
+        plain, turning, latent, key = self.projected(x, step.turn)
+        mixed = [self._of_sequence(plain, turning, latent, key, step, span) for span in step.spans]
+        return self.output(torch.cat(mixed).flatten(1))
+
+    def projected(
+        self, x: torch.Tensor, turn: Rotation
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Queries [tokens, heads, width], their plain and their rotary parts; latents and rotary
+        keys [tokens, width]."""
         rope, shape = self.architecture.rope, self.shape
         query = self.query(x).unflatten(-1, (self.architecture.spec.num_heads, -1))
         plain, turning = query.split((shape.qk_nope_head_dim, shape.qk_rope_head_dim), dim=-1)
-        turning = rotate(rope, turning, step.turn)
+        turning = rotate(rope, turning, turn)
         latent, key = self.compress(x).split((shape.kv_lora_rank, shape.qk_rope_head_dim), dim=-1)
         latent = self.latent_norm(latent)
-        key = rotate(rope, key[:, None], step.turn)[:, 0]
-        mixed = [self._of_sequence(plain, turning, latent, key, step, span) for span in step.spans]
-        return self.output(torch.cat(mixed).flatten(1))
+        return plain, turning, latent, rotate(rope, key[:, None], turn)[:, 0]
 
     def _of_sequence(
         self,
@@ -97,6 +104,11 @@ class LatentAttention:
         query, key = torch.cat((plain, turning), -1), torch.cat((plain_keys, shared), -1)
         return attend(query, key, values, self.architecture.attention.scale)
 
+    def expansions(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """From latents to plain keys and to values, [heads, width, rank]."""
+        key, value = self.expand.split((self.shape.qk_nope_head_dim, self.shape.v_head_dim), dim=1)
+        return key, value
+
     def absorbed(
         self,
         plain: torch.Tensor,
@@ -105,9 +117,7 @@ class LatentAttention:
         keys: torch.Tensor,
     ) -> torch.Tensor:
         """All heads read the same latents."""
-        key_part, value_part = self.expand.split(
-            (self.shape.qk_nope_head_dim, self.shape.v_head_dim), dim=1
-        )
+        key_part, value_part = self.expansions()
         query = torch.cat((torch.einsum("thd,hdr->thr", plain, key_part), turning), -1)
         scale = self.architecture.attention.scale
         mixed = attend_shared(query, torch.cat((latents, keys), -1), latents, scale)

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
 
+from moesaic.models.decoder import Decoder
 from moesaic.models.feed_forward import MoeBlock
+from moesaic.models.grouped_attention import GroupedAttention
+from moesaic.models.linear import Linear
+
+
+def placed_decoder(decoder: Decoder, device: str) -> Decoder:
+    """The same network on a device, computed by torch only; what is there already is shared."""
+    embedding = decoder.embedding.to(device)
+    tied = decoder.head is decoder.embedding
+    return Decoder(
+        decoder.architecture,
+        embedding,
+        placed(decoder.layers, device),
+        placed(decoder.norm, device),
+        embedding if tied else decoder.head.to(device),
+    )
 
 
 def placed(value: Any, device: str) -> Any:
@@ -23,4 +40,18 @@ def placed(value: Any, device: str) -> Any:
     changes = {each.name: placed(getattr(value, each.name), device) for each in fields(value)}
     if isinstance(value, MoeBlock):
         changes["fused"] = None
+    if isinstance(value, GroupedAttention):
+        changes |= side_by_side(changes["query"], changes["key"], changes["value"])
     return replace(value, **changes)
+
+
+def side_by_side(query: Linear, key: Linear, value: Linear) -> dict[str, Linear]:
+    """The same projections in one piece of memory, so that one product can compute them."""
+    linears = (query, key, value)
+    rows = [len(each.weight) for each in linears]
+    weights = torch.cat([each.weight for each in linears]).split(rows)
+    biases: Sequence[torch.Tensor | None] = (None,) * 3
+    if all(each.bias is not None for each in linears):
+        biases = torch.cat([each.bias for each in linears if each.bias is not None]).split(rows)
+    pairs = map(Linear, weights, biases)
+    return dict(zip(("query", "key", "value"), pairs, strict=True))

@@ -27,7 +27,8 @@ _PLAIN_RULES = {
     "hidden_act": "silu",
     "rope_theta": 10000.0,
     "routed_scaling_factor": 1.0,
-    "topk_method": "greedy",
+    "n_group": 1,
+    "topk_group": 1,
 }
 
 

@@ -80,7 +80,7 @@ class FallbackPrefetch:
         if self._rows is None:
             return self._brain.look_ahead(forecasts)
         merged = [self._forecast(at, self._rows, forecasts) for at in self._layers(forecasts)]
-        return self._brain.look_ahead(merged, foretold=bool(forecasts))
+        return self._brain.look_ahead(merged, body_forecasts=bool(forecasts))
 
     def learn(self, routing: LayerRouting, report: LayerReport) -> None:
         self._brain.learn(routing, report)
@@ -133,6 +133,6 @@ class FallbackPrefetch:
     def _judge(self, routing: LayerRouting, rows: NDArray[np.int64]) -> None:
         again = rows >= 0
         chosen, wanted = routing.experts[again], self._known(routing.layer, rows).ranked
-        foreseen = (chosen[:, :, None] == wanted[:, None, :]).any(axis=2)
-        self.right += int(foreseen.sum())
+        predicted = (chosen[:, :, None] == wanted[:, None, :]).any(axis=2)
+        self.right += int(predicted.sum())
         self.judged += int((chosen != UNUSED).sum())

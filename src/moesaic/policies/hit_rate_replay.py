@@ -44,7 +44,7 @@ def replay_hit_rates(
     if cache.needs_future:
         assert future is not None, "an oracle cache needs the future"
         future.step = -1
-        cache.foresee(future)
+        cache.set_future(future)
     resident = np.zeros((layers, experts), dtype=np.uint8)
     marks = np.zeros(experts, dtype=np.uint8)
     hits = asked = 0

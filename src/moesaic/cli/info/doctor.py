@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import click
 
 from moesaic.cli.info.environment import PACKAGES, Environment, inspect_environment
+from moesaic.cli.info.gpu_words import accelerator_in_words, gpus_in_words
 from moesaic.cli.shared.output import print_json
 from moesaic.hardware.host import Host, this_host
+from moesaic.hardware.nvidia import NvidiaDriver, cuda_problem, nvidia_driver
 from moesaic.kernels.instruction_sets import REFERENCE, VARIABLE, kernel_description, native
 
 _HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
@@ -36,14 +38,17 @@ def doctor(as_json: bool) -> None:
 
     Measures nothing and changes nothing; things that are missing are no error."""
     host, environment = this_host(), inspect_environment()
-    used, missing = what_is_used(host, environment), list(what_is_missing(host, environment))
+    driver, problem = nvidia_driver(), cuda_problem()
+    used = what_is_used(host, environment, problem)
+    missing = list(what_is_missing(host, environment, driver, problem))
     if as_json:
         items = [item._asdict() for item in missing]
-        print_json({"machine": asdict(host), "used": used, "missing": items})
+        machine = {**asdict(host), "nvidia": asdict(driver)}
+        print_json({"machine": machine, "used": used, "missing": items})
         return
-    _section("What this machine has", _host_in_words(host))
+    _section("What this machine has", _host_in_words(host, driver))
     click.echo()
-    _section("What will be used", _use_in_words(host, used))
+    _section("What will be used", _use_in_words(used, accelerator_in_words(driver, problem)))
     click.echo("\nWhat is missing")
     for item in missing:
         click.echo(f"  {item.what}\n    -> {item.remedy}")
@@ -51,11 +56,11 @@ def doctor(as_json: bool) -> None:
         click.echo("  nothing")
 
 
-def what_is_used(host: Host, environment: Environment) -> dict[str, Any]:
+def what_is_used(host: Host, environment: Environment, gpu_problem: str | None) -> dict[str, Any]:
     usable = environment.measured and environment.machine_problem is None
     return {
         "cpu_kernel": environment.kernel if environment.packages["torch"] else None,
-        "accelerator": None,  # for now the engine has no other than the emulated one
+        "accelerator": None if gpu_problem else "cuda",  # what --accelerator auto takes
         "expert_memory_bytes": host.available_bytes,
         "huge_pages": host.huge_pages_on_request,
         "machine_description": str(environment.machine_file) if usable else None,
@@ -63,13 +68,18 @@ def what_is_used(host: Host, environment: Environment) -> dict[str, Any]:
     }
 
 
-def what_is_missing(host: Host, environment: Environment) -> Iterator[MissingItem]:
+def what_is_missing(
+    host: Host, environment: Environment, driver: NvidiaDriver, gpu_problem: str | None
+) -> Iterator[MissingItem]:
     for name, found in environment.packages.items():
         package = PACKAGES[name]
         if found is None and package.without is not None:
             yield MissingItem(name, f"{name} is not installed: {package.without}", package.install)
     if environment.kernel == REFERENCE:
         yield _missing_kernel(host)
+    if gpu_problem is not None and (host.gpus or driver.gpus):  # without one, nothing is missing
+        what, _, remedy = gpu_problem.partition(": ")
+        yield MissingItem("gpu", f"the GPU cannot be used: {what}", remedy)
     yield from _missing_profile(environment)
     yield from _missing_huge_pages(host)
     if not environment.cache_writable:
@@ -112,22 +122,21 @@ def _missing_huge_pages(host: Host) -> Iterator[MissingItem]:
         yield MissingItem("huge-pages", what, "start it from another shell, or change that program")
 
 
-def _host_in_words(host: Host) -> Iterator[tuple[str, str]]:
+def _host_in_words(host: Host, driver: NvidiaDriver) -> Iterator[tuple[str, str]]:
     cores = "1 usable core" if host.cores == 1 else f"{host.cores} usable cores"
     yield "CPU", f"{host.cpu or 'of unknown make'}, {cores}"
     yield "instructions", " ".join(host.isa) or "nothing special known"
     yield "memory", f"{_gb(host.memory_bytes)}, available now {_gb(host.available_bytes)}"
     yield "huge pages", _HUGE_PAGES_MEAN.get(host.huge_pages or "", host.huge_pages or "unknown")
     yield "NUMA nodes", str(len(host.numa_nodes) or "unknown")
-    yield "GPUs", ", ".join(gpu.name for gpu in host.gpus) or "none found"
+    yield "GPUs", gpus_in_words(driver)
 
 
-def _use_in_words(host: Host, used: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _use_in_words(used: dict[str, Any], accelerator: str) -> Iterator[tuple[str, str]]:
     name = used["cpu_kernel"]
     kernel = kernel_description(name) if name else "no kernel: PyTorch missing"
-    unused = f" (no kernels yet for {host.gpus[0].name})" if host.gpus else ""
     yield "CPU experts", kernel
-    yield "accelerator", f"none{unused}; an emulated one with --accelerator emulated"
+    yield "accelerator", accelerator
     memory = f"up to {_gb(used['expert_memory_bytes'])}"
     yield "experts' memory", f"{memory}, shared with the other weights and the KV cache"
     yield "huge pages", "yes" if used["huge_pages"] else "no"

@@ -20,16 +20,7 @@ from moesaic.hardware.machine_reader import (
     measured_machines,
 )
 from moesaic.hardware.machine_spec import MachineSpec
-
-# Ending of a field's name -> unit; the first that fits counts.
-_UNITS = {
-    "_gb_s": "GB/s",
-    "_gb": "GB",
-    "_us": "us",
-    "_tflops": "TFLOP/s",
-    "_ghz": "GHz",
-    "_kib": "KiB",
-}
+from moesaic.hardware.quantities import unit_of
 
 
 @click.command()
@@ -73,7 +64,7 @@ def _description(machine: str) -> bytes:
 def _describe(spec: MachineSpec) -> dict[str, Any]:
     """One machine as JSON: flat keys, each number with unit and source."""
     numbers = {
-        key: {"value": value, "unit": _unit(key), "source": spec.sources[key]}
+        key: {"value": value, "unit": unit_of(key), "source": spec.sources[key]}
         for key, value in spec.values().items()
     }
     return {
@@ -176,7 +167,7 @@ def _show(spec: MachineSpec, as_json: bool) -> None:
         print_json(_describe(spec))
         return
     rows = [
-        (key, f"{value:g}", _unit(key), spec.sources[key]) for key, value in spec.values().items()
+        (key, f"{value:g}", unit_of(key), spec.sources[key]) for key, value in spec.values().items()
     ]
     print_table(f"{spec.name}: {spec.title}", ("number", "value", "unit", "source"), rows)
     click.echo(f"GPU: {spec.gpu.name}. CPU: {spec.cpu.name}.")
@@ -187,12 +178,3 @@ def _show(spec: MachineSpec, as_json: bool) -> None:
         click.echo(f"- {note}")
     known = spec.name if spec.name in known_machines() else known_machines()[0]
     click.echo(f"Your own: moesaic machines {known} --toml > my.toml, edit it, --machine my.toml")
-
-
-def _unit(key: str) -> str:
-    """By the part of the key that is a field's name: others name parts of a machine."""
-    for name in key.split(".")[1:]:
-        for ending, unit in _UNITS.items():
-            if name.endswith(ending):
-                return unit
-    return "fraction" if key.endswith("_efficiency") else ""

@@ -37,7 +37,7 @@ def _recorded(prepared: Prepared, answer: Completion) -> StepRecorder:
     from moesaic.models.open_model import load_decoder
 
     settings, plan, recorder = prepared.settings, prepared.plan, StepRecorder()
-    prompt, piece = list(answer.prompt_tokens), settings.max_step_tokens
+    prompt, piece = list(answer.prompt_tokens), settings.step_tokens
     pieces = [prompt[start : start + piece] for start in range(0, len(prompt), piece)]
     runner = assemble(
         load_decoder(prepared.opened, plan.dtype, kernel=settings.kernel),

@@ -62,9 +62,10 @@ def what_runs(prepared: Prepared) -> str:
     if not settings.capabilities.moves:
         return f"no accelerator: the CPU computes everything with {how}"
     slots = f"{plan.capacity.slots} of {prepared.spec.num_expert_blocks} experts"
+    link = "" if settings.capabilities.own_memory else f"copies at {settings.link_gb_s:g} GB/s, "
     return (
-        f"{settings.accelerator} accelerator: it holds {slots} ({plan.cache_ratio:.0%}), copies at "
-        f"{settings.link_gb_s:g} GB/s, {settings.policies}; {how}"
+        f"{settings.accelerator} accelerator: it holds {slots} ({plan.cache_ratio:.0%}), {link}"
+        f"{settings.policies}; {how}"
     )
 
 

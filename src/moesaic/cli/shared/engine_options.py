@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Defaults of `EngineSettings`, here for `--help`: it must not wait for numpy.
 SYSTEM = "moesaic"
-ACCELERATORS = ("none", "emulated")
+ACCELERATORS = ("none", "emulated", "cuda", "auto")
 DTYPES = ("auto", "bf16", "fp16", "fp32")
 CACHE_RATIO, LINK_GB_S, MAX_SEQUENCES = 0.25, 4.0, 8
 
@@ -37,13 +37,13 @@ _capacity_options = stack(
         type=float,
         metavar="SHARE",
         help="Share of all routed experts, 0 to 1, that the accelerator holds.  "
-        f"[what fits in --gpu-memory, else {CACHE_RATIO}]",
+        f"[what fits in --gpu-memory or on the GPU, else {CACHE_RATIO}]",
     ),
     click.option(
         "--gpu-memory",
         type=float,
         metavar="GB",
-        help="What the accelerator may use, in 10^9 bytes.  [no limit of its own]",
+        help="What the accelerator may use, in 10^9 bytes.  [what is free on the GPU]",
     ),
     click.option(
         "--link-bandwidth",
@@ -129,6 +129,7 @@ def engine_settings(asked: Mapping[str, Any]) -> EngineSettings:
         fields["quality_of"] = quality_level(quality).model
     settings = EngineSettings(policies=chosen_policies(asked), **fields)
     _check_link(asked, settings)
+    _announce(asked.get("accelerator"), settings)
     return settings
 
 
@@ -138,9 +139,25 @@ def one_text_settings(asked: Mapping[str, Any]) -> EngineSettings:
 
 def _check_link(asked: Mapping[str, Any], settings: EngineSettings) -> None:
     """An option that would change nothing is refused, not ignored."""
-    speed = asked.get("link_bandwidth")
-    if speed is not None and not settings.capabilities.moves:
+    speed, able = asked.get("link_bandwidth"), settings.capabilities
+    if speed is not None and able.own_memory:
+        raise ImpossibleSetting(
+            f"--link-bandwidth {speed:g} is of the emulated accelerator, but the link of "
+            f"{settings.accelerator!r} is as fast as it is: leave it out"
+        )
+    if speed is not None and not able.moves:
         raise ImpossibleSetting(
             f"--link-bandwidth {speed:g} is of the emulated accelerator, but there is no "
             "accelerator: add --accelerator emulated, or leave it out"
         )
+
+
+def _announce(asked: str | None, settings: EngineSettings) -> None:
+    """What was chosen, where that was left open."""
+    from moesaic.hardware.nvidia import cuda_problem
+    from moesaic.machines.accelerators import AUTO
+
+    if asked == AUTO:
+        problem = cuda_problem()
+        why = "" if problem is None else f" ({problem})"
+        click.echo(f"--accelerator auto: {settings.accelerator}{why}", err=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,11 +12,13 @@ import click
 from moesaic.cli.shared.option_stack import one_of, stack
 from moesaic.cli.shared.policy_options import chosen_policies, policy_choices
 from moesaic.cli.shared.unused_options import check_phase_options
+from moesaic.cli.shared.what_if_options import in_words
 from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.workloads.bundled_traces import DEFAULT_MODEL
 
 if TYPE_CHECKING:
+    from moesaic.hardware.machine_spec import MachineSpec
     from moesaic.lab.simulate.settings import Settings
 
 MACHINE = "a6000-xeon5220r"  # a link slow enough that offloading matters
@@ -142,10 +146,20 @@ def build_settings(asked: dict[str, Any]) -> Settings:
     fields["belief_error"] = factors("--belief-error", asked.get("belief_error"))
     return Settings(
         load_model(asked["model"]),
-        load_machine(asked["machine"]),
+        with_changes(load_machine(asked["machine"]), asked.get("changes") or {}),
         policies=chosen_policies(asked),
         **fields,
     )
+
+
+def with_changes(spec: MachineSpec, changes: Mapping[str, Any]) -> MachineSpec:
+    """Another machine, which says so by its name."""
+    if not changes:
+        return spec
+    from moesaic.hardware.what_if import changed
+
+    other = changed(spec, changes)
+    return replace(other, name=f"{spec.name} with {in_words(changes)}")
 
 
 def command_line(context: click.Context) -> str:

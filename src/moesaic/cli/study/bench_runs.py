@@ -13,6 +13,8 @@ from moesaic.cli.shared.output import progress
 from moesaic.cli.study.simulate_recording import announce_compilation
 
 if TYPE_CHECKING:
+    from moesaic.engine.engine_settings import EngineSettings
+    from moesaic.engine.memory.memory_plan import MemoryPlan
     from moesaic.lab.bench.bench_model import BenchModel, Loaded
     from moesaic.lab.bench.bench_row import BenchConfig, BenchRow
     from moesaic.lab.bench.cases import Case
@@ -51,9 +53,11 @@ def run_with_progress(
     before = measure_rates(settings, plan.dtype)
     quiet = not sys.stderr.isatty()
     with progress("loading experts", model.spec.num_expert_blocks, quiet) as advance:
-        loaded = load_bench_model(model, plan.dtype, plan.expert_dtype, advance, settings.kernel)
+        loaded = load_bench_model(
+            model, plan.dtype, plan.expert_dtype, advance, _kernel(model, plan, settings)
+        )
     recorder = StepRecorder() if recorded else None
-    piece = settings.max_step_tokens
+    piece = settings.step_tokens
     total = repetitions * sum(case.steps(piece) for case in cases) * len(configs)
     with progress("measuring", total, quiet) as advance:
         rows = list(
@@ -63,3 +67,12 @@ def run_with_progress(
         )
     rates = before.or_better(measure_rates(settings, plan.dtype))
     return Done(model, loaded, rates, rows, recorder)
+
+
+def _kernel(model: BenchModel, plan: MemoryPlan, settings: EngineSettings) -> str:
+    """Whose layout the experts are packed in."""
+    from moesaic.engine.expert_kernel import kernel_for
+    from moesaic.kernels.dtypes import torch_dtype
+
+    shape = model.architecture.expert_shape
+    return kernel_for(shape, plan.expert_dtype, torch_dtype(plan.dtype), settings)

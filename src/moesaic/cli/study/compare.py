@@ -22,6 +22,20 @@ from moesaic.cli.shared.simulation_options import (
     workload_options,
 )
 from moesaic.cli.shared.unused_options import check_phase_options
+from moesaic.cli.shared.what_if_options import (
+    RUN_NAMES,
+    SETTING,
+    SWEEPING,
+    Point,
+    asks_for_help,
+    check_names,
+    points,
+    print_names,
+    read_changes,
+    read_sweeps,
+    set_option,
+    sweep_option,
+)
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.policies.policy_set import REGISTRIES, PolicySet
 from moesaic.policies.systems import EVERY_SYSTEM, SYSTEMS
@@ -42,8 +56,10 @@ def _list_option(plural: str, more: str = "") -> Callable[[F], F]:
 
 @click.command()
 @workload_options
-@click.option("--machines", default=MACHINE, show_default=True, help="A comma list.")
-@click.option("--cache-ratios", default=str(CACHE_RATIO), show_default=True, help="A comma list.")
+@click.option("--machines", "--machine", default=MACHINE, show_default=True, help="A comma list.")
+@set_option
+@sweep_option
+@click.option("--cache-ratios", help=f"A comma list.  [{CACHE_RATIO}]")
 @click.option("--systems", help=f"A comma list of {one_of(EVERY_SYSTEM)}.  [{','.join(SYSTEMS)}]")
 @_list_option("schedules", "; combined with --caches and --prefetches")
 @_list_option("caches")
@@ -63,21 +79,43 @@ def compare(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     In lists of policies a comma before `parameter=` belongs to the policy before it:
     --caches lru,mrs:alpha=0.3,pool=global,belady names three caches.
 
+    --sweep ndp.count=0,4,8 --sweep cpu.tflops=8,16 runs everything on each of six machines.
+
     Combinations that cannot be are shown as skipped, with the reason. Without --trace a model
     replays what `moesaic simulate` would."""
     from moesaic.cli.shared.out_files import check_picture
 
+    if asks_for_help((*asked["changes"], *asked["sweeps"])):
+        _help(asked)
+        return
     check_picture("--plot", asked["plot"])
+    asked["changes"] = read_changes(asked["changes"])
     check_phase_options(asked)
     entries = _entries(asked)
     baseline = _baseline(asked["baseline"], [entry.label for entry in entries])
     cells = _run(asked, entries)
     _report(cells, baseline, as_json, command_line(context))
     if asked["plot"] is not None:
+        _draw(asked["plot"], cells)
+        click.echo(f"wrote {asked['plot']}", err=True)
+
+
+def _help(asked: dict[str, Any]) -> None:
+    from moesaic.hardware.machine_reader import load_machine
+
+    for machine in names("--machines", asked["machines"]):
+        print_names(load_machine(machine), sweeping=True)
+
+
+def _draw(path: str, cells: list[ComparisonCell]) -> None:
+    if cells[0].swept:
+        from moesaic.cli.study.sweep_picture import draw_sweep
+
+        draw_sweep(path, cells)
+    else:
         from moesaic.cli.study.compare_picture import draw_comparison
 
-        draw_comparison(asked["plot"], cells)
-        click.echo(f"wrote {asked['plot']}", err=True)
+        draw_comparison(path, cells)
 
 
 def _entries(asked: dict[str, Any]) -> list[Configuration]:
@@ -112,11 +150,15 @@ def _run(asked: dict[str, Any], entries: list[Configuration]) -> list[Comparison
     jobs = asked["jobs"] if asked["jobs"] is not None else os.cpu_count() or 1
     if jobs < 1:
         raise ImpossibleSetting(f"--jobs is {jobs}; it must be at least 1")
+    machines = names("--machines", asked["machines"])
+    shares = ratios("--cache-ratios", asked["cache_ratios"] or str(CACHE_RATIO))
+    swept = _points(asked, machines, len(machines) * len(shares) * len(entries))
     cells = plan_grid(
-        lambda options: build_settings(_of_gate({**asked, **options})),
+        lambda options: build_settings(_at_point(_of_gate({**asked, **options}))),
         entries,
-        names("--machines", asked["machines"]),
-        ratios("--cache-ratios", asked["cache_ratios"]),
+        machines,
+        shares,
+        swept,
     )
     # A trace that fits one run fits all: what is wrong with it is said before any of them.
     settings = next(cell.settings for cell in cells if cell.settings is not None)
@@ -124,6 +166,29 @@ def _run(asked: dict[str, Any], entries: list[Configuration]) -> list[Comparison
     announced_workload(trace, settings)
     announce_compilation()
     return run_grid(cells, trace, jobs)
+
+
+def _points(asked: dict[str, Any], machines: list[str], runs_each: int) -> list[Point]:
+    """Of all sweeps; what is wrong with a name or a value is said before any run."""
+    from moesaic.hardware.machine_reader import load_machine
+
+    given = {name for name in RUN_NAMES if asked.get(name) is not None}
+    if asked["cache_ratios"] is not None:
+        given.add("cache_ratio")
+    sweeps = read_sweeps(asked["sweeps"], {*given, *asked["changes"]})
+    found = points(sweeps, runs_each)
+    for spec in map(load_machine, machines):
+        check_names(SETTING, spec, asked["changes"].items())
+        check_names(SWEEPING, spec, ((s.name, value) for s in sweeps for value in s.values))
+    return found
+
+
+def _at_point(asked: dict[str, Any]) -> dict[str, Any]:
+    """The options of one point of a sweep: those of the run, and numbers of the machine."""
+    swept = dict(asked["point"])
+    own = {name: value for name, value in swept.items() if name in RUN_NAMES}
+    machine = {name: value for name, value in swept.items() if name not in RUN_NAMES}
+    return {**asked, **own, "changes": {**asked["changes"], **machine}}
 
 
 def _of_gate(asked: dict[str, Any]) -> dict[str, Any]:

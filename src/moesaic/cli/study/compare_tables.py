@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from moesaic.cli.shared.output import print_table
+from moesaic.cli.shared.what_if_options import in_words
 from moesaic.cli.study.comparison import ComparisonCell, speedups
 
 # Narrow: ms and MB are per step, floor says how many times the physical floor.
@@ -22,6 +23,8 @@ def as_rows(cells: Sequence[ComparisonCell], baseline: str, command: str) -> lis
             "machine": cell.machine,
             "cache_ratio": cell.cache_ratio,
         }
+        if cell.swept:
+            row["swept"] = dict(cell.swept)
         if cell.result is None:
             row["skipped"] = cell.skipped
         else:
@@ -37,24 +40,44 @@ def as_rows(cells: Sequence[ComparisonCell], baseline: str, command: str) -> lis
 
 def print_comparison(cells: Sequence[ComparisonCell], baseline: str) -> None:
     rated = list(zip(cells, speedups(cells, baseline), strict=True))
+    swept = [name for name, _ in cells[0].swept]
     for machine, group in groupby(rated, key=lambda pair: pair[0].machine):
-        rows = [_row(cell, speedup) for cell, speedup in group]
-        print_table(_title(cells, machine, baseline), COLUMNS, rows)
+        rows = [(*_shown(cell), *_row(cell, speedup)) for cell, speedup in group]
+        print_table(_title(cells, machine, baseline), (*swept, *COLUMNS), rows)
     reasons: dict[str, list[str]] = {}
     for cell in cells:
         if cell.skipped is not None:
-            where = f"{cell.label} at {cell.cache_ratio:.0%} on {cell.machine}"
+            at = f" with {in_words(cell.swept)}" if cell.swept else ""
+            where = f"{cell.label} at {cell.cache_ratio:.0%} on {cell.machine}{at}"
             reasons.setdefault(cell.skipped, []).append(where)
     if reasons:
         rows = [(", ".join(where), reason) for reason, where in reasons.items()]
         print_table("Skipped", ("what", "why"), rows)
 
 
+def _shown(cell: ComparisonCell) -> list[str]:
+    """The swept values, as numbers are written."""
+    return [f"{v:g}" if isinstance(v, (int, float)) else str(v) for _, v in cell.swept]
+
+
+def workload_words(cells: Sequence[ComparisonCell]) -> str:
+    """What all runs have in common: decode, batch 64, bf16 experts, synthetic routing."""
+    result = next(cell.result for cell in cells if cell.result is not None)
+    swept = {name for name, _ in cells[0].swept}
+    words = [result["phase"]]
+    if result["phase"] == "decode" and "batch" not in swept:
+        words.append(f"batch {result['batch']}")
+    if "expert_dtype" not in swept:
+        words.append(f"{result['expert_dtype']} experts")
+    words.append(f"{'synthetic' if result['trace']['synthetic'] else 'real'} routing")
+    return ", ".join(words)
+
+
 def _title(cells: Sequence[ComparisonCell], machine: str, baseline: str) -> str:
     result = next(cell.result for cell in cells if cell.result is not None)
     unit = "prompt" if result["phase"] == "prefill" else "step"
     return (
-        f"{result['model']} on {machine}: {result['phase']}, {result['expert_dtype']} experts\n"
+        f"{result['model']} on {machine}: {workload_words(cells)}\n"
         f"Mean of {result['steps']} {unit}s; ms and MB per {unit}, speedup over {baseline}, floor: "
         "times the physical floor"
     )

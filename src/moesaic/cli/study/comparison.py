@@ -17,7 +17,9 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from moesaic.cli.shared.output import progress
+from moesaic.cli.shared.what_if_options import Point
 from moesaic.core.errors import ImpossibleSetting, MissingExtra
+from moesaic.hardware.dimms import NdpDevice
 from moesaic.hardware.machine_reader import load_machine
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
@@ -25,6 +27,7 @@ from moesaic.lab.simulate.workload import choose_workload
 from moesaic.policies.gate import FULL
 from moesaic.policies.policy_choice import PolicyChoice
 from moesaic.policies.policy_set import PolicySet
+from moesaic.policies.schedule import schedules
 
 Build = Callable[[dict[str, Any]], Settings]
 
@@ -46,11 +49,12 @@ class ComparisonCell:
     result: dict[str, Any] | None = None
     skipped: str | None = None
     settings: Settings | None = None
+    swept: Point = ()  # numbers of the machine or of the run, in the order of the sweeps
 
     @property
-    def conditions(self) -> tuple[str, float]:
+    def conditions(self) -> tuple[object, ...]:
         """Runs in the same place can be compared."""
-        return self.machine, self.cache_ratio
+        return self.machine, self.cache_ratio, self.swept
 
     @property
     def mean_s(self) -> float | None:
@@ -95,18 +99,33 @@ def plan_grid(
     entries: Sequence[Configuration],
     machines: Sequence[str],
     ratios: Sequence[float],
+    points: Sequence[Point] = ((),),
 ) -> list[ComparisonCell]:
     """Every cell with its settings, or with the reason why there are none."""
     cells = []
     titles = _titles(machines)
-    for machine, ratio, entry in product(machines, ratios, entries):
-        cell = ComparisonCell(entry.label, titles[machine], ratio)
-        asked = {**entry.options, "machine": machine, "cache_ratio": ratio}
+    for machine, point, ratio, entry in product(machines, points, ratios, entries):
+        own = dict(point).get("cache_ratio", ratio)
+        cell = ComparisonCell(entry.label, titles[machine], own, swept=point)
+        asked = {**entry.options, "machine": machine, "cache_ratio": own, "point": point}
         try:
-            cells.append(replace(cell, settings=build(asked)))
+            settings = build(asked)
+            _check_near_data(settings, entry.label)
+            cells.append(replace(cell, settings=settings))
         except ImpossibleSetting as error:
             cells.append(replace(cell, skipped=str(error)))
     return _some_left(cells)
+
+
+def _check_near_data(settings: Settings, label: str) -> None:
+    """Without units, a system that is made for them would be another system under its name."""
+    schedule = settings.policies.schedule_for(settings.phase).name
+    devices = settings.machine.flat.devices.values()
+    if schedules.load(schedule).needs_units and not any(isinstance(d, NdpDevice) for d in devices):
+        raise ImpossibleSetting(
+            f"{label} computes experts in DIMMs, and no DIMM here has a unit for that: give the "
+            "machine ndp.count of 1 or more"
+        )
 
 
 def _titles(machines: Sequence[str]) -> dict[str, str]:
@@ -130,7 +149,8 @@ def run_grid(cells: Sequence[ComparisonCell], trace: str | None, jobs: int) -> l
                 advance()
             return _some_left(done)
         with _processes(min(jobs, len(waiting))) as pool:
-            running = {pool.submit(run_cell, cells[index], trace): index for index in waiting}
+            with _deaf():
+                running = {pool.submit(run_cell, cells[index], trace): index for index in waiting}
             for future in as_completed(running):
                 done[running[future]] = future.result()
                 advance()
@@ -139,15 +159,31 @@ def run_grid(cells: Sequence[ComparisonCell], trace: str | None, jobs: int) -> l
 
 @contextmanager
 def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Spawned rather than forked: the progress bar has a thread, and a fork copies locks.
-    Ctrl-C reaches this process only, and ends what has not begun."""
-    context = multiprocessing.get_context("spawn")
-    ignore = (signal.SIGINT, signal.SIG_IGN)
-    pool = ProcessPoolExecutor(count, context, initializer=signal.signal, initargs=ignore)
+    """Spawned rather than forked: the progress bar has a thread, and a fork copies locks. What
+    ends the command (Ctrl-C, a mistake) ends what is running, too: a run may take minutes."""
+    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"))
     try:
         yield pool
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.kill()  # they write nothing
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Processes begun here never see Ctrl-C, which a terminal sends to all of them: they inherit
+    that it is blocked. This one gets it behind the block."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _some_left(cells: list[ComparisonCell]) -> list[ComparisonCell]:

@@ -57,7 +57,7 @@ def plan(model: str | None, as_json: bool, **asked: Any) -> None:
     elsewhere = None if _is_here(asked["machine"]) else machine
     settings = _within(settings, elsewhere)
     memory = _memory(asked["memory"], elsewhere)
-    decided = plan_memory(spec, settings, memory.bytes)
+    decided = plan_memory(spec, settings, memory.bytes, _accelerator_free(settings, elsewhere))
     described = {
         **describe(decided, settings),
         "memory_of": memory.words,
@@ -98,9 +98,9 @@ def _machine(name: str | None, settings: EngineSettings) -> MachineSpec | None:
 
 
 def _is_here(name: str | None) -> bool:
-    from moesaic.hardware.machine_reader import EMULATED, THIS
+    from moesaic.hardware.machine_reader import CUDA, EMULATED, THIS
 
-    return name is None or name.lower() in (THIS, EMULATED)
+    return name is None or name.lower() in (THIS, EMULATED, CUDA)
 
 
 def _within(settings: EngineSettings, elsewhere: MachineSpec | None) -> EngineSettings:
@@ -109,6 +109,16 @@ def _within(settings: EngineSettings, elsewhere: MachineSpec | None) -> EngineSe
     if elsewhere is None or limited:
         return settings
     return replace(settings, gpu_memory_gb=elsewhere.gpu.memory_gb)
+
+
+def _accelerator_free(settings: EngineSettings, elsewhere: MachineSpec | None) -> int | None:
+    """Of the GPU here; None: another machine is meant, or --gpu-memory says it."""
+    limited = settings.gpu_memory_gb is not None or not settings.capabilities.own_memory
+    if elsewhere is not None or limited:
+        return None
+    from moesaic.engine.gpu_memory import accelerator_free
+
+    return accelerator_free(settings)
 
 
 def _memory(gigabytes: float | None, elsewhere: MachineSpec | None) -> AvailableMemory:

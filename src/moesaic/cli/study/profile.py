@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moesaic.cli.shared.busy import warn_if_busy
-from moesaic.cli.shared.engine_options import ACCELERATORS as KINDS
 from moesaic.cli.shared.option_stack import one_of
 from moesaic.cli.shared.simulation_options import command_line, json_option
+
+KINDS = ("none", "emulated")  # accelerators that can be measured
 
 if TYPE_CHECKING:
     from moesaic.lab.profile.machine_profile import MachineProfile
@@ -78,12 +79,19 @@ def _kinds(accelerator: str | None, output: str | None) -> tuple[str, ...]:
 
     if accelerator is not None and accelerator not in ACCELERATORS:
         raise UnknownName("accelerator", accelerator, ACCELERATORS)
+    measurable = [name for name, row in ACCELERATORS.items() if not row.capabilities.own_memory]
+    if accelerator is not None and accelerator not in measurable:
+        raise ImpossibleSetting(
+            f"a machine with accelerator {accelerator!r} cannot be described yet: a run with it "
+            "measures what it needs when it starts (--belief measured). Use --accelerator "
+            f"{' or '.join(measurable)}"
+        )
     if output is not None and accelerator is None:
         raise ImpossibleSetting(
             f"two descriptions cannot both go to {output!r}: add --accelerator none or emulated"
         )
     check_file("--output", output, (".toml",))
-    return tuple(ACCELERATORS) if accelerator is None else (accelerator,)
+    return tuple(measurable) if accelerator is None else (accelerator,)
 
 
 def _measure(settings: Any, output: str | None) -> tuple[MachineProfile, Path]:

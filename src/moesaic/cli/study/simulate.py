@@ -16,6 +16,14 @@ from moesaic.cli.shared.simulation_options import (
     setup_options,
     workload_options,
 )
+from moesaic.cli.shared.what_if_options import (
+    SETTING,
+    asks_for_help,
+    check_names,
+    print_names,
+    read_changes,
+    set_option,
+)
 
 if TYPE_CHECKING:
     from moesaic.cli.study.simulate_recording import Recording
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
 @click.command()
 @workload_options
 @click.option("--machine", default=MACHINE, show_default=True, help="A known machine or a TOML.")
+@set_option
 @click.option(
     "--cache-ratio",
     type=float,
@@ -48,9 +57,15 @@ def simulate(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     `moesaic machines` and `moesaic policies`."""
     from moesaic.cli.shared.out_files import TRACES, check_file, check_picture
     from moesaic.cli.shared.output import print_json
+    from moesaic.hardware.machine_reader import load_machine
 
+    if asks_for_help(asked["changes"]):
+        print_names(load_machine(asked["machine"]), sweeping=False)
+        return
+    asked["changes"] = read_changes(asked["changes"])
     check_picture("--timeline", asked["timeline"])
     check_file("--perfetto", asked["perfetto"], TRACES)
+    check_names(SETTING, load_machine(asked["machine"]), asked["changes"].items())
     settings = build_settings(asked)
 
     from moesaic.cli.study.simulate_recording import (

@@ -18,12 +18,14 @@ MIN_LENGTH = 256  # tokens: shorter sequences are of no use
 DEFAULT_LENGTH = 4096  # tokens: no more before there are slots, where both are open
 
 
-def decide(spec: ModelSpec, settings: EngineSettings, available: int) -> MemoryPlan:
+def decide(
+    spec: ModelSpec, settings: EngineSettings, available: int, accelerator_free: int | None = None
+) -> MemoryPlan:
     """The plan with the largest capacity that fits, or the smallest, which then does not."""
     sizes = Sizes.of(spec, settings)
     shortest, longest = _lengths(spec, settings)
     needs_gate_bank = lookahead(settings.policies) > 0
-    plan_for = partial(make_plan, sizes, settings, available, needs_gate_bank)
+    plan_for = partial(make_plan, sizes, settings, available, accelerator_free, needs_gate_bank)
     slots = _slots(spec, settings, plan_for, shortest, longest)
     return plan_for(slots, largest(shortest, longest, lambda length: plan_for(slots, length).fits))
 
@@ -45,10 +47,11 @@ def _lengths(spec: ModelSpec, settings: EngineSettings) -> tuple[int, int]:
 def _slots(
     spec: ModelSpec, settings: EngineSettings, plan_for: PlanFor, shortest: int, longest: int
 ) -> int:
-    minimum = _min_slots(spec, settings)
+    by_memory = sized_by_memory(settings, plan_for(0, shortest))
+    minimum = _min_slots(spec, settings, by_memory)
     if not settings.capabilities.moves:
         return 0
-    if sized_by_memory(settings):
+    if by_memory:
         for length in (_fair_length(plan_for, minimum, shortest, longest), shortest):
             slots = _max_slots(spec, settings, minimum, partial(plan_for, length=length))
             if plan_for(slots, length).fits:
@@ -73,9 +76,9 @@ def _slots(
     return slots
 
 
-def sized_by_memory(settings: EngineSettings) -> bool:
+def sized_by_memory(settings: EngineSettings, plan: MemoryPlan) -> bool:
     """Whether there are as many slots as the accelerator's memory allows."""
-    return settings.cache_ratio is None and settings.gpu_memory_gb is not None
+    return settings.cache_ratio is None and plan.accelerator_limit_bytes is not None
 
 
 def _unit(spec: ModelSpec, settings: EngineSettings) -> int:
@@ -100,10 +103,10 @@ def _max_slots(
     return unit * largest(low, high, lambda n: plan_for(n * unit).fits)
 
 
-def _min_slots(spec: ModelSpec, settings: EngineSettings) -> int:
+def _min_slots(spec: ModelSpec, settings: EngineSettings, by_memory: bool) -> int:
     schedule = needing_slots(settings.policies)
     if schedule is None:
-        return _unit(spec, settings) if sized_by_memory(settings) else 0
+        return _unit(spec, settings) if by_memory else 0
     if not settings.capabilities.moves:
         raise ImpossibleSetting(
             f"schedule {schedule!r} computes every expert on the accelerator, but there is none: "

@@ -19,12 +19,20 @@ from moesaic.policies.policy_checks import check_gate
 __all__ = ["MemoryPlan", "Part", "plan_memory"]
 
 
-def plan_memory(spec: ModelSpec, settings: EngineSettings, available_bytes: int) -> MemoryPlan:
+def plan_memory(
+    spec: ModelSpec,
+    settings: EngineSettings,
+    available_bytes: int,
+    accelerator_free: int | None = None,
+) -> MemoryPlan:
     """Raises ImpossibleSetting for what does not fit in `available_bytes` of main memory, or in
-    what the settings allow the accelerator."""
+    what the settings allow the accelerator, or in the bytes that are free there (None: it has no
+    memory of its own, or nobody knows)."""
     check_gate(settings.policies, spec.top_k)
-    plan = decide(spec, settings, available_bytes)
+    plan = decide(spec, settings, available_bytes, accelerator_free)
     if not plan.fits:
-        decide_again = partial(decide, spec, available=available_bytes)
+        decide_again = partial(
+            decide, spec, available=available_bytes, accelerator_free=accelerator_free
+        )
         raise ImpossibleSetting(refusal(plan, settings, decide_again))
     return plan

@@ -11,9 +11,10 @@ from typing import NamedTuple, Protocol
 from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
-from moesaic.engine.memory.sizes import STAGING, Sizes
+from moesaic.engine.memory.sizes import Sizes
 
 SPARE = 0.05  # of main memory: for Python, torch and other processes
+CONTEXT = 10**9  # bytes of a GPU's memory: CUDA's context, libraries, and what allocation wastes
 
 
 class Part(NamedTuple):
@@ -26,7 +27,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """An emulated accelerator's memory is main memory, and counts in both."""
+    """An emulated accelerator's memory is main memory, and counts in both; a GPU's is its own."""
 
     model: str
     dtype: str  # of everything but the routed experts
@@ -69,24 +70,36 @@ def make_plan(
     sizes: Sizes,
     settings: EngineSettings,
     available: int,
+    accelerator_free: int | None,
     needs_gate_bank: bool,
     slots: int,
     length: int,
 ) -> MemoryPlan:
-    spec, limit = sizes.spec, settings.gpu_memory_gb
-    with_accelerator = settings.capabilities.moves
-    network = partial(Part, accelerator=with_accelerator)  # what belongs to attention and router
+    spec, able = sizes.spec, settings.capabilities
+    # What belongs to attention and router.
+    network = partial(Part, main=not able.own_memory, accelerator=able.moves)
     sequences = "1 sequence" if sizes.sequences == 1 else f"{sizes.sequences} sequences"
     step = f"a step of at most {sizes.step_tokens} tokens"
     parts = [
         Part("routed experts", f"{spec.num_expert_blocks} in {sizes.expert_dtype}", sizes.store),
         network("dense weights", sizes.dtype, sizes.dense),
         network("KV cache", f"{sequences} of {length} tokens", sizes.kv_cache(length)),
-        network("workspace", step, sizes.workspace(length)),
     ]
-    if with_accelerator:
-        detail = f"{slots} experts and {STAGING} for staging"
-        parts.append(network("slots", detail, (slots + STAGING) * sizes.block))
+    if able.own_memory:
+        parts += [
+            network("workspace", step, sizes.device_workspace(length)),
+            network("CUDA context", "with libraries and what allocation wastes", CONTEXT),
+            Part(
+                "host workspace",
+                "the CPU's experts, copies, sampling",
+                sizes.host_workspace(length),
+            ),
+        ]
+    else:
+        parts.append(network("workspace", step, sizes.workspace(length)))
+    if able.moves:
+        detail = f"{slots} experts and {able.staging} for staging"
+        parts.append(network("slots", detail, (slots + able.staging) * sizes.block))
     if slots and needs_gate_bank:
         parts.append(network("gate bank", "forecasts of later layers", sizes.gate_bank))
     parts.append(Part("left free", f"{SPARE:.0%}, for everything else", round(SPARE * available)))
@@ -98,5 +111,11 @@ def make_plan(
         capacity=Capacity(slots, sizes.sequences, length),
         cache_ratio=slots / spec.num_expert_blocks,
         available_bytes=available,
-        accelerator_limit_bytes=None if limit is None else round(limit * GB),
+        accelerator_limit_bytes=_limit(settings, accelerator_free),
     )
+
+
+def _limit(settings: EngineSettings, free: int | None) -> int | None:
+    """What was allowed, and no more than there is."""
+    allowed = None if settings.gpu_memory_gb is None else round(settings.gpu_memory_gb * GB)
+    return min((size for size in (allowed, free) if size is not None), default=None)

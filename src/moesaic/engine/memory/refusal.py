@@ -29,14 +29,15 @@ class Change(NamedTuple):
 
 
 def refusal(plan: MemoryPlan, settings: EngineSettings, decide: Decide) -> str:
-    return f"{_shortage(plan)}{_why(settings)}. {_advice(plan, settings, decide)}"
+    why = _why(plan, settings)
+    return f"{_shortage(plan, settings)}{why}. {_advice(plan, settings, decide)}"
 
 
-def _why(settings: EngineSettings) -> str:
+def _why(plan: MemoryPlan, settings: EngineSettings) -> str:
     schedule = needing_slots(settings.policies)
     if schedule:
         return f" (schedule {schedule!r} needs a slot for every layer)"
-    if sized_by_memory(settings):
+    if sized_by_memory(settings, plan):
         experts = "one expert of every layer" if settings.policies.per_layer else "one expert"
         return f" (with the smallest cache there is, {experts})"
     return ""
@@ -49,7 +50,7 @@ def in_gb(size: float, up: bool = True) -> str:
     return f"{rounded / 100:.2f} {name}"
 
 
-def _shortage(plan: MemoryPlan) -> str:
+def _shortage(plan: MemoryPlan, settings: EngineSettings) -> str:
     if not plan.fits_main:
         needed = f"{in_gb(plan.main_bytes)} of main memory"
         parts = _listed(part for part in plan.parts if part.main)
@@ -59,8 +60,18 @@ def _shortage(plan: MemoryPlan) -> str:
         assert limit is not None, "a plan that fits is not refused"
         needed = f"{in_gb(plan.accelerator_bytes)} in the accelerator"
         parts = _listed(part for part in plan.parts if part.accelerator)
-        there = f"--gpu-memory allows {in_gb(limit, up=False)}"
+        there = (
+            f"{in_gb(limit, up=False)} are free there"
+            if _is_full(plan, settings)
+            else f"--gpu-memory allows {in_gb(limit, up=False)}"
+        )
     return f"{plan.model} needs {needed}: {parts}; {there}"
+
+
+def _is_full(plan: MemoryPlan, settings: EngineSettings) -> bool:
+    """Whether the accelerator has less than it was allowed to use."""
+    allowed, limit = settings.gpu_memory_gb, plan.accelerator_limit_bytes
+    return limit is not None and (allowed is None or limit < round(allowed * GB))
 
 
 def _listed(parts: Iterable[Part]) -> str:
@@ -79,7 +90,7 @@ def _advice(plan: MemoryPlan, settings: EngineSettings, decide: Decide) -> str:
     smallest = _smallest(plan, settings)
     if not helpful and fits(**smallest.fields):
         helpful = [f"all of {smallest.words}"]
-    return f"Use {', or '.join([*helpful, _more_memory(plan)])}"
+    return f"Use {', or '.join([*helpful, _more_memory(plan, settings)])}"
 
 
 def _changes(plan: MemoryPlan, settings: EngineSettings, fits: Fits) -> Iterator[Change]:
@@ -120,13 +131,15 @@ def _smallest(plan: MemoryPlan, settings: EngineSettings) -> Change:
     return Change(words, fields)
 
 
-def _more_memory(plan: MemoryPlan) -> str:
+def _more_memory(plan: MemoryPlan, settings: EngineSettings) -> str:
     """What would be enough for what was asked."""
     words = []
     if not plan.fits_main:
         spare = round(SPARE * plan.available_bytes)
         needed = (plan.main_bytes - spare) / (1 - SPARE)
         words.append(f"a machine with {in_gb(needed)} of available memory")
-    if not plan.fits_accelerator:
+    if not plan.fits_accelerator and _is_full(plan, settings):
+        words.append(f"a GPU with {in_gb(plan.accelerator_bytes)} free")
+    elif not plan.fits_accelerator:
         words.append(f"--gpu-memory {math.ceil(plan.accelerator_bytes / GB * 100) / 100:g}")
     return " and ".join(words)

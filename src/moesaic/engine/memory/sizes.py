@@ -14,7 +14,6 @@ from moesaic.model_info.expert_block import FORMATS, TILES, block_bytes
 from moesaic.model_info.expert_workspace import native_workspace
 from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
 
-STAGING = 2  # staging slots of an accelerator, for experts used once
 _PIECE = 1 << 22  # weights of a quantised expert that are unpacked at a time
 
 
@@ -45,7 +44,7 @@ class Sizes:
                 f"--expert-dtype {dtype}, int8 or int4, or --dtype {expert_dtype}"
             )
         lanes = len(settings.capabilities.devices)
-        step_tokens = max(settings.max_step_tokens, settings.max_sequences)
+        step_tokens = max(settings.step_tokens, settings.max_sequences)
         threads = settings.threads or usable_cores()
         return cls(spec, dtype, expert_dtype, settings.max_sequences, step_tokens, lanes, threads)
 
@@ -82,6 +81,32 @@ class Sizes:
         parts = (self._attention(tokens, length), self._experts(tokens), self._head())
         return stream + max(parts)
 
+    def device_workspace(self, length: int) -> int:
+        """The same of a device with a memory of its own, where the host computes experts beside
+        it: buffers of its expert kernels stay, and only logits come from the head."""
+        tokens = min(self.step_tokens, self.sequences * length)
+        stream = 4 * tokens * self.spec.hidden_size * (4 + self.lanes)
+        logits = 2 * 4 * self.sequences * self.spec.vocab_size
+        experts = self._layer(tokens) + self.torch_workspace(tokens)
+        return self.pair_buffers + stream + max(self._attention(tokens, length), experts, logits)
+
+    @property
+    def pair_buffers(self) -> int:
+        """Of the GPU's expert kernels, for every pair of a token and an expert: its activations in
+        bf16 and its result in fp32. Other precisions are computed by PyTorch."""
+        if self.dtype != "bf16" or self.expert_dtype not in TILES:
+            return 0
+        spec, pairs = self.spec, self.step_tokens * self.spec.top_k
+        return pairs * (2 * spec.expert_intermediate + 4 * spec.hidden_size)
+
+    def host_workspace(self, length: int) -> int:
+        """What is left to the host beside such a device: the CPU's experts, hidden states, sums and
+        routing on their way, and sampling."""
+        spec, tokens = self.spec, min(self.step_tokens, self.sequences * length)
+        routing = 2 * tokens * (spec.num_experts + spec.top_k)
+        on_the_way = 4 * (2 * tokens * spec.hidden_size + routing)
+        return self.kernel_workspace(tokens) + on_the_way + self._head()
+
     def _attention(self, tokens: int, length: int) -> int:
         """Projections of all tokens; then one sequence after the other."""
         spec, latent = self.spec, self.spec.latent_attention
@@ -95,11 +120,15 @@ class Sizes:
     def _experts(self, tokens: int) -> int:
         """The router's scores, and at once a lane's expert and the shared ones; or a
         dense layer."""
+        return self._layer(tokens) + self.lanes * self.kernel_workspace(tokens)
+
+    def _layer(self, tokens: int) -> int:
+        """Without the routed experts."""
         spec = self.spec
         scores = 4 * tokens * spec.num_experts * 6
         wide = max(spec.shared_intermediate, spec.dense_intermediate)
         dense = self._feed_forward(tokens, wide) if wide else 0
-        return scores + dense + self.lanes * self.kernel_workspace(tokens)
+        return scores + dense
 
     def kernel_workspace(self, tokens: int) -> int:
         """What kernels need on one lane: PyTorch for one expert, the native ones for a layer."""

@@ -82,11 +82,25 @@ def _join(
     tl.store(out + (token * HEADS + head) * WIDTH + column, result.to(tl.bfloat16))
 
 
-def _early(queries: torch.Tensor) -> dict[str, bool]:
+def early_launch(queries: torch.Tensor) -> dict[str, bool]:
     """On GPUs that can (Hopper and later), kernels are launched before the one in front of them
     has ended, and wait themselves."""
     can = queries.is_cuda and torch.cuda.get_device_capability(queries.device)[0] >= 9
     return {"EARLY": True, "launch_pdl": True} if can else {"EARLY": False}
+
+
+def join_pieces(
+    mixed: torch.Tensor, tops: torch.Tensor, sums: torch.Tensor, positions: torch.Tensor,
+    out: torch.Tensor, heads: int, width: int,
+) -> None:  # fmt: skip
+    """mixed [tokens, heads, pieces, width] with their maxima and sums, to out [tokens, heads *
+    width]."""
+    tokens, pieces = mixed.shape[0], mixed.shape[2]
+    _join[(heads, tokens)](
+        mixed, tops, sums, positions, out, pieces,
+        HEADS=heads, WIDTH=width, PIECE=PIECE, PIECES=triton.next_power_of_2(pieces),
+        **early_launch(mixed),
+    )  # fmt: skip
 
 
 class DecodeAttention:
@@ -121,12 +135,7 @@ class DecodeAttention:
             self._max_length, self._scale, self._pieces,
             HEADS=heads, KV_HEADS=kv_heads, WIDTH=width, GROUP=heads // kv_heads,
             PIECE=PIECE, BLOCK=_BLOCK,
-            DOT=tl.bfloat16 if queries.is_cuda else tl.float32, **_early(queries),
+            DOT=tl.bfloat16 if queries.is_cuda else tl.float32, **early_launch(queries),
         )  # fmt: skip
-        _join[(heads, self._tokens)](
-            self._mixed, self._tops, self._sums, positions, self.out, self._pieces,
-            HEADS=heads, WIDTH=width, PIECE=PIECE,
-            PIECES=triton.next_power_of_2(self._pieces),
-            **_early(queries),
-        )  # fmt: skip
+        join_pieces(self._mixed, self._tops, self._sums, positions, self.out, heads, width)
         return self.out

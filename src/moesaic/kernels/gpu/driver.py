@@ -125,3 +125,12 @@ def wait_value(address: int, value: int) -> None:
         stream, ctypes.c_uint64(address), ctypes.c_uint32(value), WAIT_GEQ
     )
     check(result, "cuStreamWaitValue32")
+
+
+def copy_to_device(target: int, source: int, size: int, stream: int) -> None:
+    """From locked host memory; other host memory is waited for."""
+    result = library().cuMemcpyHtoDAsync_v2(
+        ctypes.c_uint64(target), ctypes.c_void_p(source), ctypes.c_size_t(size),
+        ctypes.c_void_p(stream),
+    )  # fmt: skip
+    check(result, "cuMemcpyHtoDAsync")

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-import triton.language as tl
 
 from moesaic.kernels.base import ExpertShape
-from moesaic.kernels.gpu import matrix
-from moesaic.kernels.gpu.driver import Function, Module, architecture
+from moesaic.kernels.gpu.driver import Function
 from moesaic.kernels.gpu.layout import BITS, BlockWords
-from moesaic.kernels.gpu.nvrtc import compile_source
+from moesaic.kernels.gpu.modules import load_module
 from moesaic.kernels.gpu.table import TableShape
 
-_ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh"}
-_MATRIX_ROWS = {16: 32, 8: 64, 4: 16}  # rows of words per product: int8's group of inputs is 64
+_ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
+_WARPS = 4  # of a block with several rows
+_MIN_BLOCKS = {1: 5, 2: 4, 4: 3}  # by row tiles: blocks of several rows per multiprocessor
 
 
 def supports(shape: ExpertShape, dtype: str) -> bool:
@@ -42,43 +41,46 @@ class GpuExperts:
 
     def __init__(
         self, shape: ExpertShape, dtype: str, tokens: int, top_k: int, experts: int,
-        device: str = "cuda", tuning: Tuning | None = None,
+        tuning: Tuning | None = None, buffers: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> None:  # fmt: skip
+        """`buffers`: `inner` and `parts` of another one, for at least as many tokens."""
         assert supports(shape, dtype), f"no GPU kernel for {shape} in {dtype}"
         self.shape, self.words = shape, BlockWords(shape, dtype)
         self.table_shape = TableShape.of(tokens, top_k, experts)
         self._tokens, self._top_k = tokens, top_k
         self._tuning = Tuning() if tuning is None else tuning
+        self._matrix_kernels: dict[int, tuple[Function, Function]] = {}
         pairs = tokens * top_k
-        self._inner = torch.zeros(pairs, shape.intermediate, dtype=torch.bfloat16, device=device)
-        self.parts = torch.zeros(pairs, shape.hidden, dtype=torch.float32, device=device)
+        if buffers is None:
+            inner = torch.zeros(pairs, shape.intermediate, dtype=torch.bfloat16, device="cuda")
+            parts = torch.zeros(pairs, shape.hidden, dtype=torch.float32, device="cuda")
+            buffers = inner, parts
+        self.inner, self.parts = (buffer[:pairs] for buffer in buffers)
 
-    def launch(self, table: torch.Tensor, x: torch.Tensor) -> None:
+    def launch(self, table: torch.Tensor, x: torch.Tensor, max_rows: int | None = None) -> None:
         """`parts[pair]` becomes the expert's result for the pair's token, not yet weighted, for
-        all pairs in the table. x [tokens, hidden] bf16."""
-        if self._tokens == 1 and x.is_cuda:
+        all pairs in the table. x [tokens, hidden] bf16. `max_rows`: no expert has more rows; None:
+        not known."""
+        if self._tokens == 1:
             self._vector(table, x)
         else:
-            self._matrix(table, x)
+            self._matrix(table, x, max_rows)
 
-    def _places(self) -> dict[str, int]:
-        shape = self.table_shape
+    def _defines(self) -> dict[str, int]:
         return {
-            "FILLS_AT": shape.fills_at, "WAITS_AT": shape.waits_at,
-            "FIRSTS_AT": shape.firsts_at, "ROWS_AT": shape.rows_at,
+            "HIDDEN": self.shape.hidden, "INTERMEDIATE": self.shape.intermediate,
+            "TOP_K": self._top_k, "BITS": self.words.up.bits,
+            "ACTIVATION": _ACTIVATIONS.index(self.shape.activation),
         }  # fmt: skip
 
     @cached_property
     def _one_row(self) -> tuple[Function, Function]:
         tuning = self._tuning
         defines = {
-            **self._places(), "HIDDEN": self.shape.hidden, "INTERMEDIATE": self.shape.intermediate,
-            "TOP_K": self._top_k, "BITS": self.words.up.bits,
-            "ACTIVATION": list(_ACTIVATIONS).index(self.shape.activation),
-            "THREADS": tuning.threads, "MIN_BLOCKS": tuning.min_blocks,
+            **self._defines(), "THREADS": tuning.threads, "MIN_BLOCKS": tuning.min_blocks,
             "UNROLL": tuning.unroll, "DOWN_COUNT": self._down_strips,
         }  # fmt: skip
-        module = Module(compile_source("experts", defines, architecture()))
+        module = load_module("experts", defines)
         return module.function("up_vector"), module.function("down_vector")
 
     @property
@@ -89,27 +91,39 @@ class GpuExperts:
     def _vector(self, table: torch.Tensor, x: torch.Tensor) -> None:
         up, down = self._one_row
         experts, threads = self.table_shape.experts, self._tuning.threads
-        up((self.words.up.strips, experts), threads, table, x, self._inner, early=True)
+        up((self.words.up.strips, experts), threads, table, experts, x, self.inner, early=True)
         grid = (self.words.down.strips // self._down_strips, experts)
-        down(grid, threads, table, self._inner, self.parts, early=True)
+        down(grid, threads, table, experts, self.inner, self.parts, early=True)
 
-    def _matrix(self, table: torch.Tensor, x: torch.Tensor) -> None:
-        up, down, shape = self.words.up, self.words.down, self.table_shape
-        rows = 16 if self._tokens <= 64 else 64
-        row_blocks = -(-self._tokens // rows)
-        common: dict[str, Any] = {
-            **self._places(), "BITS": up.bits, "P": _MATRIX_ROWS[up.bits], "M": rows,
-            "DOT": tl.bfloat16 if x.is_cuda else tl.float32,
-        }  # fmt: skip
-        strips = next(n for n in (4, 2, 1) if up.strips % n == 0)
-        matrix.up_matrix[(up.strips // strips, shape.experts, row_blocks)](
-            table, x, self._inner, self.shape.hidden, self.shape.intermediate, self._top_k,
-            ROWS=up.rows, SCALE_WORDS=up.scale_words, STRIP_WORDS=up.strip_words,
-            ACTIVATION=_ACTIVATIONS[self.shape.activation], STRIPS=strips, num_warps=4, **common,
-        )  # fmt: skip
-        strips = next(n for n in (4, 2, 1) if down.strips % n == 0)
-        matrix.down_matrix[(down.strips // strips, shape.experts, row_blocks)](
-            table, self._inner, self.parts, self.shape.hidden, self.shape.intermediate,
-            ROWS=down.rows, SCALE_WORDS=down.scale_words, STRIP_WORDS=down.strip_words,
-            DOWN_AT=self.words.down_offset, STRIPS=strips, num_warps=4, **common,
-        )  # fmt: skip
+    def _matrix(self, table: torch.Tensor, x: torch.Tensor, max_rows: int | None) -> None:
+        experts, tiles = self.table_shape.experts, self._tiles(max_rows)
+        up, down = self._row_tiles(tiles)
+        blocks = -(-(self._tokens if max_rows is None else max_rows) // (16 * tiles))
+        grid = (blocks, -(-self.words.up.strips // _WARPS), experts)
+        up(grid, 32 * _WARPS, table, experts, x, self.inner, early=True)
+        grid = (blocks, -(-self.words.down.strips // (2 * _WARPS)), experts)
+        down(grid, 32 * _WARPS, table, experts, self.inner, self.parts, early=True)
+
+    def prepare(self) -> None:
+        """Compile what `launch` needs where the number of rows is not known."""
+        if self._tokens == 1:
+            assert self._one_row
+        else:
+            self._row_tiles(self._tiles(None))
+
+    def _tiles(self, max_rows: int | None) -> int:
+        """Times 16 rows for a block, so that most experts need one."""
+        shape = self.table_shape
+        typical = shape.pairs / shape.experts if max_rows is None else max_rows / 2
+        return 1 if typical <= 10 else 2 if typical <= 24 else 4
+
+    def _row_tiles(self, tiles: int) -> tuple[Function, Function]:
+        """Kernels whose blocks compute so many times 16 rows."""
+        if tiles not in self._matrix_kernels:
+            defines = {
+                **self._defines(), "ROW_TILES": tiles, "MIN_BLOCKS": _MIN_BLOCKS[tiles]
+            }  # fmt: skip
+            module = load_module("experts_matrix", defines)
+            found = module.function("up_matrix"), module.function("down_matrix")
+            self._matrix_kernels[tiles] = found
+        return self._matrix_kernels[tiles]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -41,16 +41,23 @@ def _package_folders() -> list[Path]:
     return [p for root in nvidia.__path__ for p in Path(root).glob("*/lib")]
 
 
+HEADERS = ("packed.h",)  # that sources may include
+
+
+def _source(file: str) -> str:
+    return (resources.files(__package__) / "source" / file).read_text()
+
+
 def compile_source(name: str, defines: Mapping[str, int | float], architecture: str) -> bytes:
     """Machine code of `source/NAME.cu` for an architecture such as "sm_90", with macros set."""
-    text = (resources.files(__package__) / "source" / f"{name}.cu").read_text()
+    text, headers = _source(f"{name}.cu"), [_source(file) for file in HEADERS]
     options = [f"--gpu-architecture={architecture}", "--std=c++17"]
     options += [f"-D{key}={value}" for key, value in sorted(defines.items())]
-    key = hashlib.sha256("\0".join([text, *options]).encode()).hexdigest()[:32]
+    key = hashlib.sha256("\0".join([text, *headers, *options]).encode()).hexdigest()[:32]
     kept = cache_folder() / "cuda" / f"{name}-{key}.cubin"
     if kept.exists():
         return kept.read_bytes()
-    code = _compile(name, text, options)
+    code = _compile(name, text, headers, options)
     kept.parent.mkdir(parents=True, exist_ok=True)
     partial = kept.with_suffix(f".{id(code)}.part")
     partial.write_bytes(code)
@@ -58,20 +65,24 @@ def compile_source(name: str, defines: Mapping[str, int | float], architecture: 
     return code
 
 
-def _compile(name: str, text: str, options: list[str]) -> bytes:
+def _compile(name: str, text: str, headers: Sequence[str], options: Sequence[str]) -> bytes:
     nvrtc = _library()
     program = ctypes.c_void_p()
     _check(nvrtc.nvrtcCreateProgram(
-        ctypes.byref(program), text.encode(), f"{name}.cu".encode(), 0, None, None
+        ctypes.byref(program), text.encode(), f"{name}.cu".encode(),
+        len(headers), _strings(headers), _strings(HEADERS),
     ))  # fmt: skip
     try:
-        given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-        if nvrtc.nvrtcCompileProgram(program, len(options), given):
+        if nvrtc.nvrtcCompileProgram(program, len(options), _strings(options)):
             log = _fetched(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
             raise CompilationFailed(f"{name}.cu does not compile:\n{log.decode(errors='replace')}")
         return _fetched(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _strings(texts: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:
+    return (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
 
 
 def _fetched(size_of: Any, fetch: Any, program: ctypes.c_void_p) -> bytes:

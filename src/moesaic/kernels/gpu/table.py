@@ -72,11 +72,24 @@ def write_table(
     rows: Sequence[Sequence[int]],
 ) -> None:
     """Fill a table in: per expert its block's address, the slot to fill, its pairs."""
+    ends = np.cumsum([0, *(len(each) for each in rows)])
+    together = np.array([pair for each in rows for pair in each], dtype=np.int64)
+    write_rows(words, shape, blocks, fills, ends, together)
+
+
+def write_rows(
+    words: NDArray[np.int64],
+    shape: TableShape,
+    blocks: Sequence[int],
+    fills: Sequence[int],
+    ends: NDArray[np.int64],
+    rows: NDArray[np.int64],
+) -> None:
+    """The same with all experts' pairs in one array; expert i has those from `ends[i]` on."""
     count = len(blocks)
     words[COUNT] = count
     words[shape.blocks_at : shape.blocks_at + count] = blocks
     words[shape.fills_at : shape.fills_at + count] = fills
     words[shape.waits_at : shape.waits_at + count] = 0
-    ends = np.cumsum([0, *(len(each) for each in rows)])
     words[shape.firsts_at : shape.firsts_at + count + 1] = ends
-    words[shape.rows_at : shape.rows_at + ends[-1]] = [pair for each in rows for pair in each]
+    words[shape.rows_at : shape.rows_at + len(rows)] = rows

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.gpu_memory import accelerator_free
 from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
 from moesaic.hardware.host import memory
 from moesaic.lab.bench.bench_row import BenchConfig
@@ -68,14 +69,15 @@ def _sized_for(settings: EngineSettings, cases: Sequence[Case]) -> EngineSetting
         settings,
         max_sequences=batch,
         max_model_len=settings.max_model_len or length,
-        max_step_tokens=max(min(settings.max_step_tokens, prompt), batch),
+        max_step_tokens=max(min(settings.step_tokens, prompt), batch),
     )
 
 
 def _planned(spec: ModelSpec, settings: EngineSettings, where: str) -> MemoryPlan:
     _, available = memory()
     try:
-        return plan_memory(spec, settings, _UNKNOWN_MEMORY if available is None else available)
+        there = _UNKNOWN_MEMORY if available is None else available
+        return plan_memory(spec, settings, there, accelerator_free(settings))
     except ImpossibleSetting as error:
         words = str(error).replace("--max-sequences", "--batch")  # here that says how many
         raise ImpossibleSetting(f"{where}{words}") from None

@@ -39,7 +39,7 @@ def run_bench(
         runner = on_store(loaded.decoder, loaded.store, settings, capacity, counts, timeline)
         try:
             for case in cases:
-                work = _work(runner, case, routing, settings.max_step_tokens)
+                work = _work(runner, case, routing, settings.step_tokens)
                 run = _run(runner, case, fallback_ratio)
                 runs = measure_case(runner, work, count, advance, run)
                 if recording is not None and case == _last_decode(cases):

@@ -17,6 +17,7 @@ from moesaic.kernels.cores import worker_cores
 from moesaic.kernels.dtypes import torch_dtype
 from moesaic.kernels.instruction_sets import REFERENCE, available, choose, native
 from moesaic.kernels.products import linear
+from moesaic.lab.bench.device_rates import DeviceRates
 from moesaic.lab.profile.memory_times import stream_gb_s
 from moesaic.lab.profile.timing import min_ns, on_lane
 from moesaic.machines.real.copy_engine import Copy, CopyEngine, LinkSpeed
@@ -63,6 +64,8 @@ def measure_rates(settings: EngineSettings, dtype: str) -> MeasuredRates:
     if not settings.capabilities.moves:
         torch.set_num_threads(cores)
         return MeasuredRates(_rates(InlineLane(), cores, dtype))
+    if settings.capabilities.own_memory:
+        return _beside_a_gpu(cores, dtype)
     threads = max(cores - 1, 1)
     cpu, accelerator = ThreadLane("cpu", threads), ThreadLane("accelerator")
     try:
@@ -74,6 +77,15 @@ def measure_rates(settings: EngineSettings, dtype: str) -> MeasuredRates:
     finally:
         cpu.close()
         accelerator.close()
+
+
+def _beside_a_gpu(cores: int, dtype: str) -> MeasuredRates:
+    device, cpu = DeviceRates.measured(dtype), ThreadLane("cpu", cores)
+    try:
+        accelerator = Rates(1, device.read_gb_s, device.tflops)
+        return MeasuredRates(_rates(cpu, cores, dtype), accelerator, device.link_gb_s)
+    finally:
+        cpu.close()
 
 
 def _rates(lane: Lane, threads: int, dtype: str) -> Rates:

@@ -38,7 +38,7 @@ def score_window(model: LoadedModel, window: TextWindow) -> ItemResult:
 
 
 def _loss(model: LoadedModel, window: TextWindow) -> float:
-    runner, max_step_tokens = model.runner, model.settings.max_step_tokens
+    runner, max_step_tokens = model.runner, model.settings.step_tokens
     row_bytes = model.spec.vocab_size * runner.decoder.dtype.itemsize
     step = max(1, min(max_step_tokens, _PIECE_BYTES // row_bytes))
     before = len(window.reads) - len(window.targets)  # only read

@@ -124,11 +124,13 @@ def _time_look_ahead(brain: Brain, taken: list[int]) -> Callable[[], None]:
         started = perf_counter_ns()
         return ask()
 
-    def timed_think(forecasts: Sequence[Forecast] = (), foretold: bool = True) -> tuple[Move, ...]:
+    def timed_think(
+        forecasts: Sequence[Forecast] = (), body_forecasts: bool = True
+    ) -> tuple[Move, ...]:
         nonlocal started
         started = started or perf_counter_ns()
         try:
-            return think(forecasts, foretold)
+            return think(forecasts, body_forecasts)
         finally:
             taken.append(perf_counter_ns() - started)
             started = 0

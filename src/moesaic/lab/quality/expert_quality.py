@@ -103,7 +103,7 @@ def _measure(
 def _read(
     model: LoadedModel, text: _Text, is_first: bool, advance: Callable[[int], None]
 ) -> Quality:
-    comparison, max_step_tokens = LogitsComparison(), model.settings.max_step_tokens
+    comparison, max_step_tokens = LogitsComparison(), model.settings.step_tokens
     for start, logits, targets in text_logits(
         model.runner, text.tokens, text.window, max_step_tokens
     ):

@@ -172,5 +172,5 @@ class ResultCounter:
 
 
 def _judged(decider: Decider) -> tuple[int, int]:
-    """How many experts of tokens that ran again were foreseen, and of how many."""
+    """How many experts of tokens that ran again were predicted, and of how many."""
     return (decider.right, decider.judged) if isinstance(decider, FallbackPrefetch) else (0, 0)

@@ -155,10 +155,11 @@ class Settings:
         if dimms is not None:  # a DIMM holds whole experts, or as many stripes as make some
             fits = model.num_expert_blocks <= dimms.count * int(dimms.memory_gb * GB / expert)
         if not fits:
+            field = "cpu.memory_gb" if dimms is None else "dimms.count x dimms.memory_gb"
             raise ImpossibleSetting(
                 f"the routed experts of {model.name} take {every / GB:.1f} GB in "
                 f"{self.expert_dtype}; {self.machine.name} has {host_gb:g} GB of main "
-                "memory. Use a smaller --expert-dtype, or a machine with more memory"
+                f"memory ({field}). Use a smaller --expert-dtype, or a machine with more memory"
             )
         dense = weight_bytes(model.resident_params, self.dense_dtype)
         available = gpu.memory_gb * GB - dense
@@ -173,7 +174,8 @@ class Settings:
                 f"{model.name} in {self.expert_dtype} at cache ratio {self.cache_ratio} needs "
                 f"{dense / GB:.1f} GB for dense weights ({self.dense_dtype}) and "
                 f"{self.slots * expert / GB:.1f} GB for {self.slots} experts; {gpu.name} has "
-                f"{gpu.memory_gb:g} GB. Use {ratio}a smaller --expert-dtype or --dense-dtype"
+                f"{gpu.memory_gb:g} GB (gpu.memory_gb). Use {ratio}a smaller --expert-dtype or "
+                "--dense-dtype"
             )
 
 

@@ -1,1 +1,2 @@
-"""The machine with a real GPU: decode steps as CUDA graphs, met by a native conductor."""
+"""The machine with a real GPU: steps layer by layer, or decode steps as CUDA graphs that a native
+conductor meets."""

@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from moesaic.core.native_brain import NativeBrain
+from moesaic.kernels.gpu.table import TableShape
 from moesaic.machines.cuda import _conductor
 from moesaic.machines.cuda.mailbox import Mailbox
 
 WATCHDOG_NS = 10_000_000_000
+_PLACES = (
+    "experts", "blocks_at", "fills_at", "waits_at", "firsts_at", "rows_at", "shares_at"
+)  # fmt: skip
 
 
 class LayerTimes(NamedTuple):
@@ -88,7 +92,7 @@ class Conductor:
     ) -> None:
         """`records`: keep every decision, for deciding it again elsewhere."""
         shape = mailbox.shape
-        self._kept = brain, mailbox, cpu
+        self._kept, self._table = (brain, mailbox, cpu), shape.table
         sizes = {
             "layers": brain.layers, "experts": shape.experts, "top_k": shape.top_k,
             "ranks": shape.ranks, "hidden": shape.hidden, "hidden_type": 1, "slots": memory.slots,
@@ -99,16 +103,9 @@ class Conductor:
             "words": brain.words, "decide": brain.decide,
             "look_ahead": brain.look_ahead, "learn": brain.learn,
         }  # fmt: skip
-        table = shape.table
-        places = {
-            name: getattr(table, name)
-            for name in (
-                "experts", "blocks_at", "fills_at", "waits_at", "firsts_at", "rows_at", "shares_at"
-            )
-        }  # fmt: skip
         self._native = _conductor.Conductor(
             sizes, functions, dict(brain.fields),
-            mailbox.addresses(), places, cpu._asdict(), mailbox["arrived"].data_ptr(),
+            mailbox.addresses(), cpu._asdict(), mailbox["arrived"].data_ptr(),
             copying.context, copying.stream, copying.host_copy_ns,
         )  # fmt: skip
 
@@ -117,9 +114,20 @@ class Conductor:
         is the caller's."""
         return self._native.place(indices)
 
-    def begin(self, step: int, tokens: int) -> None:
-        """Expect a step; launch it afterwards."""
-        self._native.begin(step, tokens)
+    def slots(self) -> list[int]:
+        """By expert the slot, or -1, once everything under way has arrived; call it when the GPU
+        is idle."""
+        return self._native.slots()
+
+    def load_slots(self, slots: list[int]) -> None:
+        """The same, as somebody else has arranged them since."""
+        self._native.load_slots(slots)
+
+    def begin(self, step: int, tokens: int, table: TableShape | None = None) -> None:
+        """Expect a step; launch it afterwards. `table` is what its kernels read; the mailbox's,
+        unless given."""
+        shape = self._table if table is None else table
+        self._native.begin(step, tokens, {name: getattr(shape, name) for name in _PLACES})
 
     def finish(self) -> None:
         """Wait until all layers are conducted; raises what went wrong."""

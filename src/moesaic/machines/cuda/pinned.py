@@ -23,3 +23,8 @@ class Pinned:
 
     def close(self) -> None:
         torch.cuda.cudart().cudaHostUnregister(self.address)
+
+
+def pinned(address: int, size: int, device: str) -> Pinned | None:
+    """Lock host memory for a GPU; for a device that is the CPU there is nothing to do."""
+    return None if device == "cpu" else Pinned(address, size)

@@ -24,6 +24,7 @@ from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copy_engine import Copy
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.lane import Lane, ThreadLane
+from moesaic.machines.real.layer_counts import count_layer
 from moesaic.machines.real.probes import copies_running, time_on_lane, time_transfer
 from moesaic.machines.real.real_machine import RealMachine
 from moesaic.machines.real.routing_adapter import RoutingAdapter
@@ -78,7 +79,9 @@ class AcceleratedMachine(RealMachine):
         choice = self._routed.choice
         groups = group_by_expert(choice.experts, choice.weights)
         now = perf_counter_ns()
-        self._report = self._counted(plan, now)
+        coming = self.transfers.coming(plan.layer)
+        size = self.store.kernel.block_bytes
+        self._report = count_layer(plan, self.residency, coming, size, now)
         self._parts: dict[str, torch.Tensor] = {}
         on_gpu = plan.queues.get(GPU, ())
         if on_gpu:
@@ -168,15 +171,6 @@ class AcceleratedMachine(RealMachine):
         if not self._shared_since:
             return 0
         return max(self._shared_since + self._shared_ns - perf_counter_ns(), 0)
-
-    def _counted(self, plan: LayerPlan, now: int) -> LayerReport:
-        resident = self.residency.resident[plan.layer].tolist()
-        served = [expert for queue in plan.queues.values() for expert in queue]
-        hits = sum(resident[expert] for expert in served)
-        under_way = self.transfers.coming(plan.layer)
-        coming = sum(expert in under_way for expert in served)
-        moved = len(plan.transfers) * self.store.kernel.block_bytes
-        return LayerReport(plan.layer, now, now, len(served), hits, moved, coming)
 
     def _accelerator_items(
         self, plan: LayerPlan, queue: tuple[int, ...], groups: dict[int, Group]

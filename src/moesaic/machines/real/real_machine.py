@@ -14,6 +14,7 @@ import torch
 
 from moesaic.core.body import Decider, LayerwiseBody, Probed
 from moesaic.core.capabilities import Capabilities
+from moesaic.core.native_brain import NativeBrain
 from moesaic.core.offloading import GPU
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.residency import Residency
@@ -22,8 +23,9 @@ from moesaic.core.step import Step
 from moesaic.machines.loop import run_layers
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.routing_adapter import RoutingAdapter, chosen_by
-from moesaic.models.decoder import ForwardGenerator
+from moesaic.models.decoder import Decoder, ForwardGenerator
 from moesaic.models.expert_service import RoutedTokens
+from moesaic.models.kv_cache import ContiguousCache
 
 Replay = Callable[[int], LayerRouting]
 
@@ -44,13 +46,23 @@ class StepTimes(NamedTuple):
         return self.step_ns - self.network_ns - self.experts_ns - self.replay_ns
 
 
+class DecodedTokens(NamedTuple):
+    """One new token of every sequence: its number, its slot in the KV cache, its position."""
+
+    numbers: tuple[int, ...]
+    slots: tuple[int, ...]
+    positions: tuple[int, ...]
+
+
 class ForwardPass(NamedTuple):
     """The work of one step: its tokens, the network's generator, and the routing to replay instead
-    of the network's own (None: its own)."""
+    of the network's own (None: its own). `decoded`: where every sequence brings one token that
+    uses all of top-k, the same for a machine that does not need the generator."""
 
     step: Step
     generator: ForwardGenerator
     replay: Replay | None = None
+    decoded: DecodedTokens | None = None
 
 
 class RealMachine(LayerwiseBody, Probed):
@@ -84,7 +96,7 @@ class RealMachine(LayerwiseBody, Probed):
     def begin(self, work: ForwardPass) -> None:
         self.abandon()
         self._steps += 1
-        self._step, self._generator, self._replay = work
+        self._step, self._generator, self._replay, _ = work
         self._total = None
         self._reports: list[LayerReport] = []
         self._network_ns = self._experts_ns = self._router_ns = self._replay_ns = 0
@@ -128,6 +140,17 @@ class RealMachine(LayerwiseBody, Probed):
             return self._routing.forecasts[:depth]
         return self._adapter.forecasts(self._routed, depth, self._steps)
 
+    def attach(
+        self,
+        decoder: Decoder,
+        cache: ContiguousCache,
+        brain: Decider,
+        native: Callable[[], NativeBrain | None],
+    ) -> None:
+        """Once, before the first step: what a machine needs that runs decode steps without the
+        generator and without Python. `native` gives the brain's buffer and functions, or None
+        where those alone do not decide."""
+
     def place(self, experts: Sequence[ExpertId]) -> None:
         """The initial placement."""
         assert not experts, "nowhere to place an expert"
@@ -136,6 +159,7 @@ class RealMachine(LayerwiseBody, Probed):
         output = self._advance()
         assert isinstance(output, torch.Tensor), "the network has more routed layers"
         self._generator, self.output = None, output
+        self._ended()
         end = perf_counter_ns()
         parts = (self._network_ns, self._experts_ns, self._router_ns, self._replay_ns)
         self.times = StepTimes(end - self._start_ns, *parts)
@@ -163,6 +187,14 @@ class RealMachine(LayerwiseBody, Probed):
     def _clear(self) -> None:
         """Finish what an interrupted step has started."""
 
+    def _ended(self) -> None:
+        """Called when the network has returned."""
+
+    def _record_dense(self, started_ns: int, ended_ns: int) -> None:
+        """The network ran from one router to the next in this time."""
+        layer, tokens = len(self._reports), self._step.tokens
+        self.timeline.add(Span(self.dense_on, "dense", started_ns, ended_ns, layer, -1, tokens))
+
     def _advance(self) -> RoutedTokens | torch.Tensor:
         """Run the network up to the next router or to the end."""
         assert self._generator is not None, "begin a step first"
@@ -176,7 +208,4 @@ class RealMachine(LayerwiseBody, Probed):
             self._advanced_ns = ended = perf_counter_ns()
             self._network_ns += ended - started
             if self.timeline.enabled:
-                layer = len(self._reports)
-                self.timeline.add(
-                    Span(self.dense_on, "dense", started, ended, layer, -1, self._step.tokens)
-                )
+                self._record_dense(started, ended)

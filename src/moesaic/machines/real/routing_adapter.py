@@ -32,7 +32,7 @@ class RoutingAdapter:
             )
         experts = choice.experts.numpy().copy()  # the router may use its tensors again
         weights = choice.weights.float().numpy().copy()
-        ranked, scores = _ranked(choice, self._ranks)
+        ranked, scores = ranked_experts(choice, self._ranks)
         return LayerRouting(
             routed.layer, experts, weights, ranked.numpy(), scores.numpy(), (), counts, step
         )
@@ -55,7 +55,7 @@ def chosen_by(routing: LayerRouting, like: Choice) -> Choice:
     return Choice(experts, weights.to(like.weights.dtype), like.scores, like.preference, counts)
 
 
-def _ranked(choice: Choice, ranks: int) -> tuple[torch.Tensor, torch.Tensor]:
+def ranked_experts(choice: Choice, ranks: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The chosen experts, then the next best; no expert twice, also with ties."""
     experts = choice.experts
     worst = torch.finfo(choice.preference.dtype).min  # excluded groups come before the chosen
@@ -73,9 +73,10 @@ def _without_padding(
 ) -> torch.Tensor:
     """[tokens, k] without `UNUSED`: from `counts` on the next best of each token stand there."""
     top_k = experts.shape[1]
-    used = torch.arange(top_k) < counts[:, None]
-    taken = torch.zeros(preference.shape, dtype=torch.bool)
+    ranks = torch.arange(top_k, device=counts.device)
+    used = ranks < counts[:, None]
+    taken = torch.zeros_like(preference, dtype=torch.bool)
     taken[used.nonzero()[:, 0], experts[used]] = True
     following = torch.topk(preference.masked_fill(taken, float("-inf")), top_k).indices
-    at = (torch.arange(top_k) - counts[:, None]).clamp(min=0)
+    at = (ranks - counts[:, None]).clamp(min=0)
     return torch.where(used, experts, following.gather(1, at))

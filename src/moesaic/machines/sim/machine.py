@@ -149,6 +149,8 @@ class SimMachine:
         self._started = LayerReport(plan.layer, now, now, len(served), hits, moved, coming)
         self._pending = self._submit(plan)
 
+    prefetches = True
+
     @property
     def can_forecast(self) -> bool:
         return bool(self._routing.forecasts)

@@ -83,7 +83,7 @@ class Brain:
         self.schedule = schedule
         if cache.needs_future:
             assert future is not None, "an oracle cache needs the future"
-            cache.foresee(future)
+            cache.set_future(future)
 
     def _describe(self, slots: int, per_layer: bool, promote: bool) -> None:
         s, cache, prefetch, layers = self._words, self.cache, self.prefetch, self._shape.layers
@@ -125,6 +125,13 @@ class Brain:
         self._words[at.SCHEDULE_RULE] = schedule.rule
         self._count_contention()
         self._compiled = isinstance(schedule, CompiledSchedule) and self.cache.rule != PYTHON_CACHE
+
+    @property
+    def runs_natively(self) -> bool:
+        """Whether the compiled functions alone make its plans, so that a thread without Python can
+        call them instead of this handle."""
+        ready = self._compiled and self._reads_words and not self.layout.adapts
+        return ready and not self._checked and self._future is None
 
     @property
     def belief(self) -> Belief:
@@ -247,30 +254,30 @@ class Brain:
         by them. A body that asks can forecast, so no predictions have to be learned for it."""
         if self._decided is None:
             return 0
-        room = self._begin_look_ahead(foretold=True)
+        room = self._begin_look_ahead(body_forecasts=True)
         asks = self.prefetch.rule != NOTHING and not self.prefetch.needs_future
         return self.prefetch.lookahead if room > 0 and asks else 0
 
-    def _begin_look_ahead(self, foretold: bool) -> int:
+    def _begin_look_ahead(self, body_forecasts: bool) -> int:
         self._begun = True
-        self._words[at.FORECASTS], self._words[at.FORETOLD] = 0, foretold
+        self._words[at.FORECASTS], self._words[at.BODY_FORECASTS] = 0, body_forecasts
         return lookahead.begin(self._words)
 
     def look_ahead(
-        self, forecasts: Sequence[Forecast] = (), foretold: bool = True
+        self, forecasts: Sequence[Forecast] = (), body_forecasts: bool = True
     ) -> tuple[Move, ...]:
         """What to move in idle link time; follows `decide`, and may be thought out while the
         body executes that decision. `forecasts` are what the body knows of later layers, where
-        they were wanted. Not `foretold`: they are about this pass only, so that predicting goes
-        on being learned."""
+        they were wanted. Not `body_forecasts`: they do not come from the body and are about this
+        pass only, so that predicting goes on being learned."""
         if self._decided is None:
             return ()
         routing, view, plan = self._decided
         if self._reads_words and not self._begun and not forecasts:
-            self._words[at.FORECASTS] = self._words[at.FORETOLD] = 0
+            self._words[at.FORECASTS] = self._words[at.BODY_FORECASTS] = 0
             count = lookahead.look_ahead(self._words)
         else:
-            count = self._in_stages(routing, forecasts, foretold)
+            count = self._in_stages(routing, forecasts, body_forecasts)
         assert self._view is not None
         background = read_moves(self._background_words.tolist(), count) if count else ()
         background = from_where_they_lie(background, self._view)
@@ -282,11 +289,11 @@ class Brain:
         return background
 
     def _in_stages(
-        self, routing: LayerRouting, forecasts: Sequence[Forecast], foretold: bool
+        self, routing: LayerRouting, forecasts: Sequence[Forecast], body_forecasts: bool
     ) -> int:
         """The same, with what the body or an oracle knows, or with a prefetch policy in Python."""
         if not self._begun:
-            self._begin_look_ahead(foretold=foretold and bool(forecasts))
+            self._begin_look_ahead(body_forecasts=body_forecasts and bool(forecasts))
         if self._words[at.MAX_BACKGROUND] > 0 and self.prefetch.lookahead:
             if self.prefetch.needs_future:
                 assert self._future is not None, "an oracle prefetch needs the future"
@@ -319,7 +326,7 @@ class Brain:
             self.layout.learn(routing.layer, start, end)
 
     def _on_cpu(self, routing: LayerRouting, view: View) -> LayerPlan:
-        """Without slots there is nothing to decide, to keep or to foresee, and no time is lost
+        """Without slots there is nothing to decide, to keep or to predict, and no time is lost
         on it: the layer waits for this."""
         self._decided = None
         chosen = routing.used().tolist()

@@ -4,9 +4,9 @@ Each takes the address of a brain's buffer (`Brain.state.words`) and returns a n
 fills in what `fields.py` says the body fills, calls, and reads the plan from the buffer. Nothing
 here needs the interpreter lock. One thread at a time per brain.
 
-A thread that can forecast sets FORETOLD before `begin_look_ahead`. Where that finds time for moves,
-the thread fills in forecasts of the next LOOKAHEAD layers, nearest first, at most ENTRIES numbers
-each: FORECAST_SHAPES, _STEPS, _IDS and _SCORES as `state.py` lays them out, their count in
+A thread that can forecast sets BODY_FORECASTS before `begin_look_ahead`. Where that finds time for
+moves, the thread fills in forecasts of the next LOOKAHEAD layers, nearest first, at most ENTRIES
+numbers each: FORECAST_SHAPES, _STEPS, _IDS and _SCORES as `state.py` lays them out, their count in
 FORECASTS. None of another layer: nothing checks that here."""
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ from moesaic.policies.timelines import Ints
     USED_RANKS,  # columns of EXPERT_IDS
     RANKS,  # columns of RANKED_IDS and SCORES
     FORECASTS,  # how many forecasts the body has filled in, see forecasts.py
-    FORETOLD,  # 1: the body can forecast, so nothing has to be learned for it
+    BODY_FORECASTS,  # 1: the body can forecast, so nothing has to be learned for it
     OCCUPIED,
     NUM_FLIGHTS,
     GPU_BUSY_NS,

@@ -100,13 +100,13 @@ def finish(s: Ints) -> int:
     """Prefetches, then promotions, into BACKGROUND; returns how many moves."""
     found = 0
     if s[at.LOOKAHEAD] and s[at.MAX_BACKGROUND] > 0:
-        foresee(s)
+        collect_forecasts(s)
         found = admit_proposed(s, propose(s))
     return promote(s, found)
 
 
 @compiled
-def foresee(s: Ints) -> None:
+def collect_forecasts(s: Ints) -> None:
     """The body's forecasts, or predictions where it has none; what they name may not go. The
     rule NOTHING predicts nothing: it moves what it is given forecasts of."""
     if not s[at.ORACLE]:

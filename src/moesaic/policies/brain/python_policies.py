@@ -40,7 +40,7 @@ def propose_in_python(prefetch: Prefetch, state: State, belief: Belief) -> int:
     s, found = state.words, 0
     room = int(s[at.MAX_BACKGROUND])
     if prefetch.lookahead and room:
-        lookahead.foresee(s)
+        lookahead.collect_forecasts(s)
         outlook = _outlook(prefetch, state, belief)
         layers = {forecast.layer: d for d, forecast in enumerate(outlook.forecasts)}
         picks = [(layers[layer], expert) for layer, expert in prefetch.propose(outlook)][:room]

@@ -64,6 +64,6 @@ class Cache:
         """`counts[l, e]` are the uses in the profile that the initial placement follows; a cache
         that can makes its first values of them."""
 
-    def foresee(self, future: Future) -> None:
+    def set_future(self, future: Future) -> None:
         """Receive the oracle; only caches with `needs_future` are asked."""
         raise NotImplementedError(f"{type(self).__name__} has no use for an oracle")

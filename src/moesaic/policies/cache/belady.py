@@ -10,7 +10,7 @@ from moesaic.policies.future import Future
 class Belady(Cache):
     needs_future = True
 
-    def foresee(self, future: Future) -> None:
+    def set_future(self, future: Future) -> None:
         self._future = future
         for layer in range(len(self.values)):  # before a layer's first turn, too
             self.values[layer] = -future.next_use(layer)

@@ -64,7 +64,8 @@ class Schedule(ABC):
 
     `rule` is the compiled rule by which others (prefetching) value a layer under this
     schedule. `fill` names the initial placement it wants, `needs_slots` whether it can do
-    without GPU memory for experts, `dense_follows` whether attention and shared experts run
+    without GPU memory for experts, `needs_units` whether it is made for DIMMs that compute,
+    `dense_follows` whether attention and shared experts run
     where the layer's experts are, `decides` whether anything is weighed at run time: a static
     rule looks up where an expert lies, which costs nothing worth charging. `sees_contention`: it
     counts that the CPU is slower while the link copies, and so does the look-ahead then."""
@@ -72,6 +73,7 @@ class Schedule(ABC):
     rule: int = HYBRID
     fill: str = "popular"
     needs_slots: bool = False
+    needs_units: bool = False
     dense_follows: bool = False
     decides: bool = True
     sees_contention: bool = False

@@ -57,6 +57,7 @@ class TriSchedule(Schedule):
     `pipelined`, whether loading is believed to overlap with computing on the GPU."""
 
     needs_slots = True
+    needs_units = True
     devices: Bools = ALL_DEVICES
 
     def __init__(self, contention: str, shared: bool, pipelined: bool) -> None:

@@ -8,6 +8,7 @@ from moesaic.policies.tri.layer import Bools, Ints, Options
 
 
 class Klotski(TriSchedule):
+    needs_units = False
     devices = baselines.GPU_ONLY
 
     def __init__(
@@ -20,6 +21,7 @@ class Klotski(TriSchedule):
 
 
 class EnhancedKtransformers(TriSchedule):
+    needs_units = False
     devices = baselines.GPU_CPU
 
     def __init__(

@@ -1,38 +1,9 @@
-// Experts with one row each, read from packed blocks (native/layout/expert_layout.h) at memory speed.
+// Experts with one row each, read from packed blocks at memory speed. Besides what packed.h wants, the macros THREADS,
+// MIN_BLOCKS, UNROLL, DOWN_COUNT say how the work is cut.
 //
-// Compiled at run time for one shape and precision; the macros HIDDEN, INTERMEDIATE, TOP_K, BITS, ACTIVATION and
-// FILLS_AT, WAITS_AT, FIRSTS_AT, ROWS_AT (places in the table, kernels/gpu/table.py) are given by the caller, and
-// THREADS, MIN_BLOCKS, UNROLL, DOWN_COUNT: how the work is cut.
-//
-// A strip is a matrix of words [rows, 16]: word (p, n) has inputs PER_WORD * p + i of output n. A warp reads eight rows
-// at once, 16 bytes per lane: lane l has outputs 4 (l % 4) ... + 3 of row l / 4. The warps of a block share a strip's
-// rows, so that every block has many reads under way.
-
-typedef unsigned int u32;
-typedef unsigned short u16;
-typedef long long i64;
-
-constexpr int PER_WORD = 32 / BITS;
-constexpr int TILE_INPUTS = BITS == 8 ? 64 : 32;
-constexpr int GROUP = BITS == 8 ? 256 : 32;  // inputs per scale
-
-__host__ __device__ constexpr int divide_up(int a, int b) { return (a + b - 1) / b; }
-
-template <int Inputs>
-struct Strip {
-  static constexpr int rows = divide_up(Inputs, TILE_INPUTS) * TILE_INPUTS / PER_WORD;
-  static constexpr int scale_words = BITS == 16 ? 0 : divide_up(divide_up(Inputs, GROUP) * 32, 64) * 16;
-  static constexpr int words = scale_words + rows * 16;
-  static constexpr int inputs = rows * PER_WORD;  // with padding
-};
-
-using Up = Strip<HIDDEN>;
-using Down = Strip<INTERMEDIATE>;
-constexpr int UP_STRIPS = divide_up(INTERMEDIATE, 16);
-constexpr i64 DOWN_AT = i64(2) * UP_STRIPS * Up::words;
-
-__device__ __forceinline__ float low_half(u32 word) { return __uint_as_float(word << 16); }
-__device__ __forceinline__ float high_half(u32 word) { return __uint_as_float(word & 0xffff0000u); }
+// A warp reads eight rows of words at once, 16 bytes per lane: lane l has outputs 4 (l % 4) ... + 3 of row l / 4. The
+// warps of a block share a strip's rows, so that every block has many reads under way.
+#include "packed.h"
 
 // Weights are read once: they should not displace anything in the L1 cache.
 __device__ __forceinline__ uint4 read_once(const u32* at) {
@@ -41,22 +12,6 @@ __device__ __forceinline__ uint4 read_once(const u32* at) {
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(at));
   return v;
-}
-
-// Round to nearest even.
-__device__ __forceinline__ u16 to_bf16(float value) {
-  const u32 bits = __float_as_uint(value);
-  return u16((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-__device__ __forceinline__ float activate(float x) {
-#if ACTIVATION == 0
-  return x / (1 + __expf(-x));
-#elif ACTIVATION == 1
-  return 0.5f * x * (1 + erff(x * 0.7071067811865476f));
-#else
-  return 0.5f * x * (1 + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
-#endif
 }
 
 // int4: a nibble u = code + 8 below the exponent of 128 is the bf16 number 128 + u. Two of them fill a word; taken as
@@ -212,10 +167,6 @@ __device__ __forceinline__ float reduce(float (&total)[Count][4], float* sums) {
   return sum;
 }
 
-// Kernels that follow may be launched while this one runs; `await_previous` is where they need its results.
-__device__ __forceinline__ void release_next() { asm volatile("griddepcontrol.launch_dependents;"); }
-__device__ __forceinline__ void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-
 struct Entry {
   const u32* block;
   u32* fill;
@@ -224,35 +175,25 @@ struct Entry {
 };
 
 // Reads an expert's entry; false: there are fewer experts.
-__device__ __forceinline__ bool find(const i64* table, int expert, Entry& entry) {
-  const i64 count = table[0], block = table[8 + expert], fill = table[FILLS_AT + expert];
-  const i64 ticket = table[WAITS_AT + expert], first = table[FIRSTS_AT + expert];
+__device__ __forceinline__ bool find(const i64* table, i64 experts, int expert, Entry& entry) {
+  const i64 count = table[0], block = table[BLOCKS_AT + expert], fill = table[fills_at(experts) + expert];
+  const i64 ticket = table[waits_at(experts) + expert], first = table[firsts_at(experts) + expert];
   if (expert >= count) return false;
   entry.block = reinterpret_cast<const u32*>(block);
   entry.fill = reinterpret_cast<u32*>(fill);
   entry.ticket = u32(ticket);
-  entry.pair = table[ROWS_AT + first];
+  entry.pair = table[rows_at(experts) + first];
   return true;
 }
 
-// Until the copy that brings the block has ended: its ticket is written behind the block's bytes.
-__device__ __forceinline__ void await_copy(const i64* table, u32 ticket) {
-  if (threadIdx.x == 0) {
-    const volatile u32* flag = reinterpret_cast<const volatile u32*>(table[1]);
-    while (int(*flag - ticket) < 0) __nanosleep(200);
-    __threadfence_system();
-  }
-  __syncthreads();
-}
-
 // inner[pair] = activation(gate(x)) * up(x): one strip of each per block. Grid [up strips, experts].
-extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) up_vector(const i64* table, const u16* x, u16* inner) {
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) up_vector(const i64* table, i64 experts, const u16* x, u16* inner) {
   __shared__ __align__(16) float inputs[Up::inputs];
   __shared__ float corrections[BITS == 4 ? Up::rows : 1];
   __shared__ float sums[THREADS];
   await_previous();
   Entry e;
-  if (!find(table, blockIdx.y, e)) return;
+  if (!find(table, experts, blockIdx.y, e)) return;
   if (e.ticket) await_copy(table, e.ticket);
   const i64 at = i64(2) * blockIdx.x * Up::words;
   Batch<HIDDEN, 2> batch;
@@ -272,12 +213,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) up_vector(cons
 // parts[pair] = down(inner[pair]): DOWN_COUNT strips per block. Grid [down strips / DOWN_COUNT, experts]. Weights are
 // read while `up_vector` ends; the table is complete before that begins.
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
-    down_vector(const i64* table, const u16* inner, float* parts) {
+    down_vector(const i64* table, i64 experts, const u16* inner, float* parts) {
   __shared__ __align__(16) float inputs[Down::inputs];
   __shared__ float corrections[BITS == 4 ? Down::rows : 1];
   __shared__ float sums[THREADS / 2 * DOWN_COUNT];
   Entry e;
-  if (!find(table, blockIdx.y, e)) return;
+  if (!find(table, experts, blockIdx.y, e)) return;
   const i64 at = DOWN_AT + i64(DOWN_COUNT) * blockIdx.x * Down::words;
   Batch<INTERMEDIATE, DOWN_COUNT> batch;
   const bool there = !e.ticket;  // else its bytes have arrived only when `up_vector` has seen them

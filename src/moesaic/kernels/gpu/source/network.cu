@@ -41,10 +41,12 @@ __device__ void norm_into(const float (&values)[PER_THREAD], const u16* weight, 
   }
 }
 
-// Words from pinned memory to the GPU's: later kernels read them faster.
+// Words from pinned memory to the GPU's: later kernels read them faster. A word per thread: reads over the link are
+// many at a time or slow.
 extern "C" __global__ void fetch(const i64* from, i64* to, i64 words) {
   asm volatile("griddepcontrol.launch_dependents;");
-  for (i64 i = threadIdx.x; i < words; i += blockDim.x) to[i] = from[i];
+  const i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < words) to[i] = from[i];
 }
 
 // stream += addend (where there is one); out = norm(stream). One block of 256 threads per token.
@@ -63,14 +65,15 @@ extern "C" __global__ void add_norm(u16* stream, const u16* addend, const u16* w
 }
 
 // stream += the experts' sum, of the GPU's parts and the CPU's, and shared experts where there are any. A thread per
-// value: grid [HIDDEN / 256, tokens]. `table` is the GPU's copy; `cpu_sum` is pinned memory.
-extern "C" __global__ void combine(const i64* table, const float* parts, const float* cpu_sum, const u16* shared,
-                                   u16* stream) {
+// value: grid [HIDDEN / 256, tokens]. `table` is the GPU's copy, in which weights begin at word `shares_at`; `cpu_sum` is
+// pinned memory.
+extern "C" __global__ void combine(const i64* table, i64 shares_at, const float* parts, const float* cpu_sum,
+                                   const u16* shared, u16* stream) {
   const i64 token = blockIdx.y;
   const int at = blockIdx.x * 256 + threadIdx.x;
   asm volatile("griddepcontrol.launch_dependents;");
   if (at >= HIDDEN) return;
-  const float* shares = reinterpret_cast<const float*>(table + SHARES_AT) + token * TOP_K;
+  const float* shares = reinterpret_cast<const float*>(table + shares_at) + token * TOP_K;
   float total = table[2] != 0 ? cpu_sum[token * HIDDEN + at] : 0.0f;
   float values[TOP_K];
 #pragma unroll
@@ -86,14 +89,16 @@ extern "C" __global__ void combine(const i64* table, const float* parts, const f
 #ifdef HEADS
 // Normalises (where the model does) and turns queries and keys, and writes keys and values into the cache. A block per
 // token and head, queries first, then keys, then values; HEAD_DIM threads. `qkv` [tokens, HEADS + 2 KV_HEADS, HEAD_DIM];
-// caches [slots, max_length, KV_HEADS, HEAD_DIM]; `turns` [positions, 2, ROPE_DIM / 2]: cosines and sines.
+// caches [slots, max_length, KV_HEADS, HEAD_DIM]; `turns` [positions, 2, ROPE_DIM / 2]: cosines and sines. Tokens beyond
+// `active` leave the cache as it is.
 extern "C" __global__ void rotate_store(const u16* qkv, const u16* query_norm, const u16* key_norm, const float* turns,
-                                        const i64* slots, const i64* positions, u16* queries, u16* keys, u16* values,
-                                        i64 max_length) {
+                                        const i64* slots, const i64* positions, const i64* active, u16* queries,
+                                        u16* keys, u16* values, i64 max_length) {
   asm volatile("griddepcontrol.wait;" ::: "memory");
   asm volatile("griddepcontrol.launch_dependents;");
   const i64 token = blockIdx.y;
   const int head = blockIdx.x, at = threadIdx.x;
+  if (head >= HEADS && token >= *active) return;
   const u16* from = qkv + (token * (HEADS + 2 * KV_HEADS) + head) * HEAD_DIM;
   const i64 position = positions[token];
   const i64 cached = ((slots[token] * max_length + position) * KV_HEADS) * HEAD_DIM;
@@ -125,6 +130,15 @@ extern "C" __global__ void rotate_store(const u16* qkv, const u16* query_norm, c
     keys[cached + (head - HEADS) * HEAD_DIM + at] = to_bf16(value);
 }
 #endif
+
+// Rows [tokens, width] into a cache [slots, max_length, width]; tokens beyond `active` leave it as it is.
+extern "C" __global__ void store_rows(const u16* from, const i64* slots, const i64* positions, const i64* active,
+                                      u16* cache, i64 max_length, i64 width) {
+  const i64 token = blockIdx.x;
+  if (token >= *active) return;
+  u16* to = cache + (slots[token] * max_length + positions[token]) * width;
+  for (i64 i = threadIdx.x; i < width; i += blockDim.x) to[i] = from[token * width + i];
+}
 
 // Kernels that follow may be launched while this one runs; `await_previous` is where they need its results.
 __device__ __forceinline__ void release_next() { asm volatile("griddepcontrol.launch_dependents;"); }

@@ -10,11 +10,13 @@ from types import FrameType, TracebackType
 from typing import Any
 
 import moesaic.engine.runner
+import moesaic.machines.cuda
 import moesaic.machines.loop
 import moesaic.machines.real
 
 WHERE = (
     str(Path(moesaic.machines.real.__file__).parent),
+    str(Path(moesaic.machines.cuda.__file__).parent),
     moesaic.engine.runner.__file__,
     moesaic.machines.loop.__file__,
 )

@@ -1,0 +1,132 @@
+"""A sweep as lines: tokens per second over the first swept number, one line per system, one panel
+per combination of everything else (machine, cache ratio, other sweeps)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from moesaic.cli.shared.pictures import FAINT, GRID, INK, new_figure, plain, save
+from moesaic.cli.shared.what_if_options import in_words
+from moesaic.cli.study.compare_picture import LEGEND_LINE_IN, legend_columns, style
+from moesaic.cli.study.compare_tables import workload_words
+from moesaic.cli.study.comparison import ComparisonCell
+from moesaic.core.errors import ImpossibleSetting
+
+MAX_PANELS = 24
+_MAX_COLUMNS = 4
+_MARKERS = "os^Dv<>Ph*"
+LOG_FROM = 12.0  # largest over smallest value from which a scale is logarithmic
+
+
+class Panel(NamedTuple):
+    title: str
+    cells: list[ComparisonCell]
+
+
+def draw_sweep(path: str, cells: Sequence[ComparisonCell]) -> None:
+    shown = panels(cells)
+    labels = list(dict.fromkeys(cell.label for cell in cells))
+    columns = min(_MAX_COLUMNS, len(shown)) if len(shown) != 4 else 2
+    rows = -(-len(shown) // columns)
+    width = max(6.5, 3.6 * columns)
+    legend = legend_columns(labels, width)
+    notes = _left_out(cells)
+    height = 1.2 + LEGEND_LINE_IN * (-(-len(labels) // legend) + len(notes)) + 2.8 * rows
+    figure = new_figure(width, height)
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
+    for panel, each in zip(shown, axes, strict=False):
+        _draw(each, panel, labels, list(dict.fromkeys(c.swept[0][1] for c in cells)))
+    for each in axes[len(shown) :]:
+        each.set_visible(False)
+    _scale_speed(axes[0], cells)
+    figure.suptitle(_title(cells), fontsize=11, color=INK)
+    handles = axes[0].get_lines()
+    named = {line.get_label(): line for line in handles}
+    order = [named[label] for label in labels]
+    where = {"loc": "outside lower center", "frameon": False}
+    figure.legend(order, labels, ncols=legend, fontsize=9, title="\n".join(notes) or None, **where)
+    for text in figure.legends:
+        text.get_title().set(fontsize=8, color=FAINT)
+    save(figure, path)
+
+
+def panels(cells: Sequence[ComparisonCell]) -> list[Panel]:
+    """By everything but the first sweep and the system."""
+    machines = len({cell.machine for cell in cells}) > 1
+    ratios = len({cell.cache_ratio for cell in cells}) > 1
+    ratios &= all(name != "cache_ratio" for name, _ in cells[0].swept)
+    found: dict[str, list[ComparisonCell]] = {}
+    for cell in cells:
+        words = [cell.machine] if machines else []
+        words += [f"{cell.cache_ratio:.0%} in GPU memory"] if ratios else []
+        words += [in_words((pair,)) for pair in cell.swept[1:]]
+        found.setdefault(", ".join(words), []).append(cell)
+    if len(found) > MAX_PANELS:
+        raise ImpossibleSetting(
+            f"--plot would need {len(found)} panels; at most {MAX_PANELS} can be read: sweep fewer "
+            "values, and the longest list first, which becomes the horizontal axis"
+        )
+    return [Panel(title, each) for title, each in found.items()]
+
+
+def _draw(axes: Any, panel: Panel, labels: Sequence[str], values: Sequence[Any]) -> None:
+    numeric = all(isinstance(value, (int, float)) for value in values)
+    for index, label in enumerate(labels):
+        line = [cell for cell in panel.cells if cell.label == label]
+        x = [cell.swept[0][1] if numeric else values.index(cell.swept[0][1]) for cell in line]
+        y = [_speed(cell) for cell in line]
+        marker = _MARKERS[index % len(_MARKERS)]
+        drawn = {"color": style(index)["facecolor"], "marker": marker, "markersize": 4}
+        axes.plot(x, y, label=label, linewidth=1.4, zorder=2, **drawn)
+    if numeric:
+        if min(values) > 0 and max(values) >= LOG_FROM * min(values):
+            axes.set_xscale("log", base=2)
+        axes.set_xticks(values, [f"{value:g}" for value in values])
+        axes.set_xticks([], minor=True)
+    else:
+        axes.set_xticks(range(len(values)), [str(value) for value in values])
+    axes.set_title(panel.title, loc="left", fontsize=9, color=INK)
+    axes.set_xlabel(panel.cells[0].swept[0][0], color=FAINT, fontsize=9)
+    axes.set_ylabel("tokens/s", color=FAINT, fontsize=9)
+    axes.label_outer()
+    axes.grid(axis="y", color=GRID, linewidth=0.6, zorder=0)
+    plain(axes)
+
+
+def _speed(cell: ComparisonCell) -> float:
+    """A gap in the line where there is no result."""
+    return float("nan") if cell.result is None else float(cell.result["tokens_per_s"])
+
+
+def _scale_speed(axes: Any, cells: Sequence[ComparisonCell]) -> None:
+    """From zero, unless the slowest could then not be told from it. Axes are shared."""
+    speeds = [_speed(cell) for cell in cells if cell.result is not None]
+    if max(speeds) >= LOG_FROM * min(speeds):
+        from matplotlib.ticker import LogLocator
+
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("")
+    else:
+        axes.set_ylim(0, 1.08 * max(speeds))
+
+
+def _title(cells: Sequence[ComparisonCell]) -> str:
+    result = next(cell.result for cell in cells if cell.result is not None)
+    machine = {cell.machine for cell in cells}
+    where = f" on {machine.pop()}" if len(machine) == 1 else ""
+    return f"Simulated tokens per second: {result['model']}{where}\n{workload_words(cells)}"
+
+
+def _left_out(cells: Sequence[ComparisonCell]) -> list[str]:
+    """Which lines have gaps, and at what values."""
+    gaps: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell.skipped is not None:
+            name, value = cell.swept[0]
+            at = in_words(((name, value),))
+            if at not in gaps.setdefault(cell.label, []):
+                gaps[cell.label].append(at)
+    return [f"{label} left out at {', '.join(at)}" for label, at in gaps.items()]

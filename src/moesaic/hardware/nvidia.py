@@ -1,0 +1,94 @@
+"""NVIDIA GPUs as the driver describes them, and whether PyTorch can use one. Needs no torch: the
+driver's library is asked directly, and no context is made on a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+_LIBRARY = "libcuda.so.1"
+_NAME_BYTES = 128
+# CAN_USE_64_BIT_STREAM_MEM_OPS, and its name before CUDA 12.
+_STREAM_MEMORY_OPERATIONS = (122, 92)
+
+
+@dataclass(frozen=True, slots=True)
+class NvidiaGpu:
+    name: str
+    memory_bytes: int
+    stream_memory_operations: bool  # streams can wait for and write flags in pinned memory
+
+
+@dataclass(frozen=True, slots=True)
+class NvidiaDriver:
+    """`problem` says why there are no GPUs."""
+
+    version: str | None  # the newest CUDA that it supports
+    gpus: tuple[NvidiaGpu, ...] = ()
+    problem: str | None = None
+
+
+@cache
+def nvidia_driver() -> NvidiaDriver:
+    try:
+        library = ctypes.CDLL(_LIBRARY)
+    except OSError:
+        return NvidiaDriver(None, problem=f"NVIDIA's driver ({_LIBRARY}) is not installed")
+    result = library.cuInit(0)
+    version = _version(library)
+    if result:
+        return NvidiaDriver(version, problem=f"NVIDIA's driver finds no GPU (cuInit: {result})")
+    gpus = tuple(_gpus(library))
+    return NvidiaDriver(version, gpus, None if gpus else "NVIDIA's driver finds no GPU")
+
+
+def cuda_problem() -> str | None:
+    """Why PyTorch cannot use a GPU here, and what to do; None: it can, as far as can be seen
+    without loading it."""
+    driver = nvidia_driver()
+    if driver.problem is not None:
+        return f"{driver.problem}: install the driver, or use a machine with a GPU"
+    if find_spec("torch") is None:
+        return "PyTorch is not installed: pip install 'moesaic[engine]'"
+    if not torch_has_cuda():
+        return "PyTorch was built without CUDA: install a CUDA build (https://pytorch.org)"
+    return None
+
+
+def torch_has_cuda() -> bool:
+    """Whether the installed PyTorch is a CUDA build, by its libraries."""
+    found = find_spec("torch")
+    if found is None or found.origin is None:
+        return False
+    return any((Path(found.origin).parent / "lib").glob("libtorch_cuda*"))
+
+
+def _version(library: ctypes.CDLL) -> str | None:
+    number = ctypes.c_int()
+    if library.cuDriverGetVersion(ctypes.byref(number)):
+        return None
+    return f"{number.value // 1000}.{number.value % 1000 // 10}"
+
+
+def _gpus(library: ctypes.CDLL) -> Iterator[NvidiaGpu]:
+    count = ctypes.c_int()
+    if library.cuDeviceGetCount(ctypes.byref(count)):
+        return
+    for number in range(count.value):
+        device, size = ctypes.c_int(), ctypes.c_size_t()
+        name = ctypes.create_string_buffer(_NAME_BYTES)
+        library.cuDeviceGet(ctypes.byref(device), number)
+        library.cuDeviceGetName(name, _NAME_BYTES, device)
+        library.cuDeviceTotalMem_v2(ctypes.byref(size), device)
+        able = any(_attribute(library, which, device) for which in _STREAM_MEMORY_OPERATIONS)
+        yield NvidiaGpu(name.value.decode(), size.value, able)
+
+
+def _attribute(library: ctypes.CDLL, which: int, device: ctypes.c_int) -> int:
+    value = ctypes.c_int()
+    failed = library.cuDeviceGetAttribute(ctypes.byref(value), which, device)
+    return 0 if failed else value.value

@@ -1,0 +1,272 @@
+"""The real machine with a GPU, driven layer by layer from Python: any step of any model.
+
+The network runs on the device. Its routing and its hidden states are copied to the host, where the
+brain decides and the CPU computes its experts; the GPU computes the others meanwhile, and both sums
+are added on the device. The host waits for the GPU only where it needs the routing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from moesaic.core.body import Decider
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.native_brain import NativeBrain
+from moesaic.core.offloading import CPU, GPU, OFFLOADING
+from moesaic.core.report import LayerReport, StepReport, Timeline
+from moesaic.core.residency import Residency
+from moesaic.core.routing import ExpertId, Forecast
+from moesaic.core.view import View
+from moesaic.machines.accelerators import CUDA
+from moesaic.machines.cuda.cpu_part import CpuPart
+from moesaic.machines.cuda.device_experts import device_experts
+from moesaic.machines.cuda.device_probes import copies_for, time_copy, time_experts
+from moesaic.machines.cuda.gpu_queue import GpuQueue
+from moesaic.machines.cuda.packed_routing import PackedRoutingAdapter
+from moesaic.machines.cuda.pairs import Pairs
+from moesaic.machines.cuda.pinned import pinned
+from moesaic.machines.cuda.slots import DeviceSlots
+from moesaic.machines.cuda.spans import GpuSpans
+from moesaic.machines.cuda.streams import Streams
+from moesaic.machines.cuda.transfers import DeviceTransfers
+from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.machines.real.layer_counts import count_layer
+from moesaic.machines.real.real_machine import ForwardPass, RealMachine, StepTimes
+from moesaic.models.decoder import Decoder
+from moesaic.models.expert_service import RoutedTokens
+from moesaic.models.kv_cache import ContiguousCache
+
+if TYPE_CHECKING:
+    from moesaic.machines.cuda.graph_decoding import GraphDecoding
+
+_SHORT_STEP = 256  # tokens
+_PROBES = 100  # times as long as one measurement takes that copies run beside it
+
+
+class CudaMachine(RealMachine):
+    """`slots` experts have a slot on the device of `streams`; `tokens` is the longest step, and
+    `threads` is how many cores compute the CPU's experts."""
+
+    capabilities = CUDA
+
+    def __init__(
+        self,
+        store: ExpertStore,
+        adapter: PackedRoutingAdapter,
+        dtype: torch.dtype,
+        streams: Streams,
+        slots: int,
+        tokens: int,
+        top_k: int,
+        threads: int = 1,
+        timeline: Timeline | None = None,
+    ) -> None:
+        residency = Residency(OFFLOADING, store.layers, store.experts, (slots, None))
+        super().__init__(store, adapter, dtype, residency, timeline)
+        self.streams, self._packed, self._threads = streams, adapter, threads
+        self._tokens, self._top_k = tokens, top_k
+        self._graphs: GraphDecoding | None = None
+        self.layerwise_because: str | None = "nothing is attached"
+        size = store.kernel.block_bytes
+        self.slots = DeviceSlots(slots, CUDA.staging, size, streams.device)
+        self.spans = GpuSpans(streams, self.timeline)
+        self.transfers = DeviceTransfers(store, self.slots, residency, streams, self.timeline)
+        self._experts = device_experts(store.kernel, tokens, top_k, store.experts, streams)
+        self._gpu = GpuQueue(self._experts, self.slots, self.transfers, streams, self.spans)
+        self._pinned = pinned(store.block(0, 0).data_ptr(), store.bytes, streams.device)
+        beside = max(threads - 1, 1)  # the calling thread drives the GPU
+        self.cpu = CpuPart(store, beside, streams, self.timeline)  # last: it starts a thread
+
+    def attach(
+        self,
+        decoder: Decoder,
+        cache: ContiguousCache,
+        brain: Decider,
+        native: Callable[[], NativeBrain | None],
+    ) -> None:
+        self.layerwise_because = "there are no slots in a GPU"
+        if self.streams.device == "cpu" or not self.slots.count:
+            return
+        from moesaic.machines.cuda.graph_decoding import GraphDecoding
+        from moesaic.machines.cuda.graph_steps import GraphMemory
+        from moesaic.machines.cuda.graph_support import why_not
+
+        self.layerwise_because = why_not(decoder, self.store.kernel)
+        if self.layerwise_because is None:
+            memory = GraphMemory(self.store, self.slots.slab, self.slots.count, self._threads)
+            self._graphs = GraphDecoding(decoder, cache, memory, self._packed.ranks, brain, native)
+
+    def step(self, work: ForwardPass, brain: Decider) -> StepReport:
+        """Decode steps as graphs where that is possible; with a timeline layer by layer, since a
+        graph leaves no marks."""
+        graphs = self._graphs
+        if graphs is None or self.timeline.enabled or not graphs.takes(work, brain):
+            self._take_slots_back()
+            return super().step(work, brain)
+        self.abandon()
+        if not graphs.has_slots:
+            graphs.take_slots(self.slots, self.transfers)
+        self._steps += 1
+        report = graphs.step(self._steps, work)
+        self.output = graphs.output
+        experts = sum(layer.end_ns - layer.start_ns for layer in report.layers)
+        self.times = StepTimes(report.latency_ns, report.latency_ns - experts, experts)
+        return report
+
+    def _take_slots_back(self) -> None:
+        if self._graphs is not None and self._graphs.has_slots:
+            self._graphs.return_slots(self.slots, self.transfers)
+
+    def begin(self, work: ForwardPass) -> None:
+        super().begin(work)
+        self.spans.begin()
+        self._cpu_ns: dict[int, int] = {}
+
+    def view(self, layer: int) -> View:
+        in_flight = self.transfers.in_flight()
+        link_ns = in_flight[-1].remaining_ns if in_flight else 0
+        stay = self.transfers.that_stay(in_flight, layer)
+        return View.of(self.residency, stay, (0, 0, link_ns))
+
+    def start(self, plan: LayerPlan) -> None:
+        """The CPU first: its thread needs the interpreter to begin, and then no more."""
+        coming, size = self.transfers.coming(plan.layer), self.store.kernel.block_bytes
+        self._report = count_layer(plan, self.residency, coming, size, perf_counter_ns())
+        on_cpu, on_gpu = plan.queues.get(CPU, ()), plan.queues.get(GPU, ())
+        self._on_gpu = bool(on_gpu)
+        self._choose()
+        if on_cpu:
+            ragged = self._routing.counts is not None
+            self.cpu.start(plan.layer, on_cpu, self._hidden, self._chosen, ragged)
+        self._gpu.demand(plan)
+        if on_gpu or plan.transfers:
+            pairs = Pairs(self._chosen[0].numpy(), self._chosen[1].numpy())
+            self._gpu.start(on_gpu, self._routed.hidden, pairs)
+
+    @property
+    def prefetches(self) -> bool:
+        """In a long step the link has no idle time that would be worth thinking about."""
+        return self._step.tokens <= _SHORT_STEP
+
+    def offer(self, background: tuple[Move, ...]) -> None:
+        self.transfers.offer(background)
+
+    def forecasts(self, depth: int) -> Sequence[Forecast]:
+        """Beside the experts: only the residual stream is waited for."""
+        if self._replay is not None:
+            return super().forecasts(depth)
+        with self.streams.aside(self._routed_mark):
+            return super().forecasts(depth)
+
+    def wait(self) -> LayerReport:
+        """Until the CPU has ended; the GPU's part is awaited by what is computed next."""
+        self.transfers.poll()
+        on_cpu = self.cpu.join()
+        self.transfers.poll()
+        self.spans.network_from_here()
+        self._total = self._sum(on_cpu).to(self._routed.hidden.dtype)
+        layer = self._report.layer
+        self._cpu_ns[layer] = self.cpu.busy_ns if on_cpu is not None else 0
+        report = self._report._replace(end_ns=perf_counter_ns())
+        self._reports.append(report)
+        return report
+
+    def place(self, experts: Sequence[ExpertId]) -> None:
+        self.transfers.place(experts)
+
+    def probe(
+        self,
+        device: str,
+        tokens: int,
+        experts: int,
+        placement: str | None = None,
+        *,
+        copying: bool = False,
+    ) -> int:
+        if copying:
+            alone = self.probe(device, tokens, experts, placement)
+            duration = self.transfers.duration_ns
+            with copies_for(_PROBES * alone, duration, self.store, self.slots, self.streams):
+                return self.probe(device, tokens, experts, placement)
+        if device == CPU:
+            return self.cpu.probe(self.dtype, tokens, experts)
+        return self._probe_together(tokens) * experts
+
+    def _probe_together(self, tokens: int) -> int:
+        """An expert's share of a launch of several: the device never computes one alone where it
+        can help it."""
+        count = min(self._top_k, max(self._tokens * self._top_k // tokens, 1))
+        width = self.store.kernel.shape.hidden
+        hidden = torch.randn((tokens, width), generator=torch.Generator().manual_seed(0))
+        on_device = self.streams.upload(hidden.to(self.dtype))
+        taken = time_experts(self._experts, self.slots.slab, on_device, count, self.streams)
+        return round(taken / count)
+
+    def probe_transfer(self, link: str | None = None) -> int:
+        self.transfers.duration_ns = time_copy(self.store, self.slots, self.streams)
+        return self.transfers.duration_ns
+
+    @property
+    def bytes_moved(self) -> int:
+        captured = 0 if self._graphs is None else self._graphs.bytes_moved
+        return self.transfers.bytes_moved + captured
+
+    def close(self) -> None:
+        try:
+            super().close()
+            self.streams.synchronize()
+            if self._graphs is not None:
+                self._graphs.close()
+        finally:
+            self.cpu.close()
+            if self._pinned is not None:
+                self._pinned.close()
+                self._pinned = None
+
+    def _arrived(self, routed: RoutedTokens) -> None:
+        """No new transfer starts from here on. The routing travels first; while the brain decides,
+        the hidden states follow and the shared experts are computed."""
+        self.transfers.cancel_background()
+        self._routed_mark = self.streams.mark()
+        if self._replay is None:
+            self._packed.send(routed)
+        self._hidden = self.streams.download(routed.hidden)
+        if routed.shared_experts is not None:
+            routed.shared_experts.result()
+        self.spans.network(routed.layer, self._step.tokens)
+
+    def _choose(self) -> None:
+        """The routing that counts, with its weights as the router rounds them."""
+        experts, weights = self._routing.experts, self._routing.weights
+        if self._replay is not None:
+            weights = self._routed.choice.weights.float().numpy()
+        weights = np.ascontiguousarray(weights, dtype=np.float32)
+        self._chosen = torch.from_numpy(experts), torch.from_numpy(weights)
+
+    def _sum(self, on_cpu: torch.Tensor | None) -> torch.Tensor:
+        """Of both devices, fp32 on the device."""
+        added = None if on_cpu is None else self.streams.upload(on_cpu)
+        if not self._on_gpu:
+            assert added is not None, "somebody computed the layer"
+            return added
+        total = self._gpu.total()
+        return total if added is None else total + added
+
+    def _ended(self) -> None:
+        self.spans.network(-1, self._step.tokens)
+        self.streams.synchronize()
+        self.spans.resolve()
+        self._network_ns = self.spans.network_ns
+        on_gpu = self.spans.experts_ns
+        self._experts_ns = sum(max(ns, on_gpu.get(at, 0)) for at, ns in self._cpu_ns.items())
+
+    def _record_dense(self, started_ns: int, ended_ns: int) -> None:
+        """By marks instead."""
+
+    def _clear(self) -> None:
+        self.cpu.reset()
+        self.transfers.reset()

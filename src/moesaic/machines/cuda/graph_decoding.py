@@ -1,0 +1,97 @@
+"""Decoding by captured steps, beside a machine that is driven layer by layer: who has the slots.
+
+Both use the same slots, one at a time. Whoever is to run next takes them over as the other has left
+them; copies under way are waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter_ns
+
+import torch
+
+from moesaic.core.body import Decider
+from moesaic.core.native_brain import NativeBrain
+from moesaic.core.report import LayerReport, StepReport
+from moesaic.machines.cuda.graph_steps import GraphMemory, GraphSteps
+from moesaic.machines.cuda.slots import DeviceSlots
+from moesaic.machines.cuda.transfers import DeviceTransfers
+from moesaic.machines.real.real_machine import ForwardPass
+from moesaic.models.decoder import Decoder
+from moesaic.models.kv_cache import ContiguousCache
+
+Native = Callable[[], NativeBrain | None]
+
+
+class GraphDecoding:
+    """`native` is the brain's buffer and functions, or None where those alone do not decide;
+    `brain` is its handle."""
+
+    def __init__(
+        self, decoder: Decoder, cache: ContiguousCache, memory: GraphMemory, ranks: int,
+        brain: Decider, native: Native,
+    ) -> None:  # fmt: skip
+        self._decoder, self._cache, self._memory, self._ranks = decoder, cache, memory, ranks
+        self._brain, self._native = brain, native
+        self._made: tuple[NativeBrain, GraphSteps] | None = None
+        self._moved_before = 0  # bytes, by conductors that are gone
+        self.has_slots = False
+        self.output = torch.zeros(0)
+
+    def takes(self, work: ForwardPass, brain: Decider) -> bool:
+        decoded = work.decoded
+        if decoded is None or brain is not self._brain or self._native() is None:
+            return False
+        if work.replay is not None and work.replay(0).ranked.shape[1] < self._ranks:
+            return False
+        longest = max(decoded.positions)
+        return len(decoded.numbers) <= self._steps.batch and longest < self._cache.max_length
+
+    @property
+    def _steps(self) -> GraphSteps:
+        native = self._native()
+        assert native is not None, "a brain that decides natively"
+        if self._made is None or self._made[0] is not native:
+            assert not self.has_slots, "the brain's buffer has moved under a conductor"
+            self.close()
+            steps = GraphSteps(self._decoder, self._cache, self._memory, native, self._ranks)
+            self._made = native, steps
+        return self._made[1]
+
+    def step(self, number: int, work: ForwardPass) -> StepReport:
+        assert work.decoded is not None, "tokens to decode"
+        steps = self._steps
+        self.output = steps.run(number, work.decoded, work.replay)
+        for slot in work.decoded.slots:
+            self._cache.advance(slot, 1)
+        return StepReport(steps.started_ns, perf_counter_ns(), work.step.tokens, self._reports())
+
+    def _reports(self) -> tuple[LayerReport, ...]:
+        size = self._memory.store.kernel.block_bytes
+        return tuple(
+            LayerReport(layer, t.planned, t.summed, t.on_gpu + t.on_cpu, t.hits, t.transfers * size)
+            for layer, t in enumerate(self._steps.times)
+        )
+
+    def take_slots(self, slots: DeviceSlots, transfers: DeviceTransfers) -> None:
+        """From the layerwise machine."""
+        transfers.settle()
+        store = self._memory.store
+        self._steps.load_slots(slots.numbers(store.layers, store.experts))
+        self.has_slots = True
+
+    def return_slots(self, slots: DeviceSlots, transfers: DeviceTransfers) -> None:
+        assert self._made is not None, "somebody has taken them"
+        slots.hold(self._made[1].slots(), self._memory.store.experts)
+        transfers.reset()
+        self.has_slots = False
+
+    @property
+    def bytes_moved(self) -> int:
+        return self._moved_before + (self._made[1].bytes_moved if self._made else 0)
+
+    def close(self) -> None:
+        if self._made is not None:
+            self._moved_before += self._made[1].bytes_moved
+            self._made[1].close()
+            self._made = None

@@ -1,0 +1,139 @@
+"""Attention in a captured decode step, of both kinds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from moesaic.kernels.gpu.attention import DecodeAttention
+from moesaic.kernels.gpu.latent_attention import LatentDecodeAttention
+from moesaic.machines.cuda.step_parts import StepParts
+from moesaic.models.grouped_attention import GroupedAttention
+from moesaic.models.latent_attention import LatentAttention
+
+if TYPE_CHECKING:
+    from moesaic.machines.cuda.decode_step import DecodeStep, StepInputs
+
+_WARPS = 8  # of a block of `add_product`
+
+
+class GroupedStepAttention:
+    """Norm, projections, rotation, cache and attention of grouped-query layers."""
+
+    def __init__(self, parts: StepParts, inputs: StepInputs) -> None:
+        spec = parts.decoder.architecture.spec
+        self._parts, self._inputs, self._spec = parts, inputs, spec
+        self._queries = torch.zeros(
+            inputs.tokens, spec.num_heads * spec.head_dim, dtype=torch.bfloat16, device="cuda"
+        )
+        self._attention = DecodeAttention(
+            inputs.tokens, spec.num_heads, spec.num_kv_heads, spec.head_dim,
+            parts.cache.max_length, parts.decoder.architecture.attention.scale,
+        )  # fmt: skip
+
+    def prepare(self) -> None:
+        """Compile the kernels: over the first positions, to buffers that are written anew."""
+        cache, inputs = self._parts.cache, self._inputs
+        keys, values = cache.first[0], cache.second[0]
+        self._attention.launch(self._queries, keys, values, inputs.slots, inputs.positions)
+
+    def launch(
+        self, step: DecodeStep, number: int, attention: GroupedAttention, norm: torch.Tensor
+    ) -> None:
+        spec, inputs, cache = self._spec, self._inputs, self._parts.cache
+        kernels = self._parts.kernels
+        qkv, norms = self._projected(step, attention, norm)
+        keys, values = cache.first[number], cache.second[number]
+        heads = spec.num_heads + 2 * spec.num_kv_heads
+        kernels["rotate_store"](
+            (heads, inputs.tokens), spec.head_dim, qkv, *norms, self._parts.turn_pairs,
+            inputs.slots, inputs.positions, inputs.active, self._queries, keys, values,
+            cache.max_length, early=True,
+        )  # fmt: skip
+        mixed = self._attention.launch(self._queries, keys, values, inputs.slots, inputs.positions)
+        if inputs.tokens > 1:
+            step.add(attention.output(mixed))
+            return
+        weight, bias = attention.output
+        kernels["add_product"](
+            (-(-spec.hidden_size // _WARPS),), 32 * _WARPS, mixed, weight,
+            0 if bias is None else bias, step.stream, early=True,
+        )  # fmt: skip
+
+    def _projected(
+        self, step: DecodeStep, attention: GroupedAttention, norm: torch.Tensor
+    ) -> tuple[torch.Tensor, list[torch.Tensor | int]]:
+        """Queries, keys and values in one array, and the norms that are left to apply."""
+        rule = attention.architecture.attention
+        if rule.qk_norm == "projection" or rule.clip is not None:
+            parts = attention.projected(step.normed(norm))
+            return torch.cat([part.flatten(1) for part in parts], dim=1), [0, 0]
+        of = (attention.query_norm, attention.key_norm)
+        norms: list[torch.Tensor | int] = [0 if n is None else n.weight for n in of]
+        return step.normed_product(norm, *together(attention), each=2), norms
+
+
+class LatentStepAttention:
+    """The same of latent layers; small products are PyTorch's."""
+
+    def __init__(self, parts: StepParts, inputs: StepInputs) -> None:
+        architecture = parts.decoder.architecture
+        spec, shape = architecture.spec, architecture.spec.latent_attention
+        assert shape is not None, "a model with latent attention"
+        self._parts, self._inputs = parts, inputs
+        self._attention = LatentDecodeAttention(
+            inputs.tokens, spec.num_heads, shape.kv_lora_rank, shape.qk_rope_head_dim,
+            parts.cache.max_length, architecture.attention.scale,
+        )  # fmt: skip
+
+    def prepare(self) -> None:
+        cache, inputs = self._parts.cache, self._inputs
+        out = self._attention.out
+        turned = torch.zeros(*out.shape[:2], cache.second.shape[-1], dtype=out.dtype, device="cuda")
+        latents, keys = cache.first[0], cache.second[0]
+        queries = torch.zeros_like(out)
+        self._attention.launch(queries, turned, latents, keys, inputs.slots, inputs.positions)
+
+    def launch(
+        self, step: DecodeStep, number: int, attention: LatentAttention, norm: torch.Tensor
+    ) -> None:
+        x, inputs, cache = step.normed(norm), self._inputs, self._parts.cache
+        turn = self._parts.turn(inputs.positions)
+        plain, turning, latent, key = attention.projected(x, turn)
+        latents, keys = cache.first[number], cache.second[number]
+        self._store(latent, latents)
+        self._store(key, keys)
+        key_part, value_part = attention.expansions()
+        queries = torch.einsum("thd,hdr->thr", plain, key_part).contiguous()
+        mixed = self._attention.launch(
+            queries, turning.contiguous(), latents, keys, inputs.slots, inputs.positions
+        )
+        step.add(attention.output(torch.einsum("thr,hdr->thd", mixed, value_part).flatten(1)))
+
+    def _store(self, rows: torch.Tensor, cache: torch.Tensor) -> None:
+        inputs, rows = self._inputs, rows.contiguous()
+        self._parts.kernels["store_rows"](
+            (inputs.tokens,), 128, rows, inputs.slots, inputs.positions, inputs.active, cache,
+            self._parts.cache.max_length, rows.shape[1],
+        )  # fmt: skip
+
+
+def together(attention: GroupedAttention) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Queries, keys and values as one product: `models/placed.py` has laid them side by side."""
+    linears = (attention.query, attention.key, attention.value)
+    weight = _joined([each.weight for each in linears])
+    if attention.query.bias is None:
+        return weight, None
+    return weight, _joined([each.bias for each in linears if each.bias is not None])
+
+
+def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
+    """A view where they stand one behind the other in memory, else a copy."""
+    first, end = parts[0], parts[0].data_ptr()
+    for part in parts:
+        if not part.is_contiguous() or part.data_ptr() != end:
+            return torch.cat(parts)
+        end += part.nbytes
+    rows = sum(len(part) for part in parts)
+    return first.as_strided((rows, *first.shape[1:]), first.stride())

@@ -1,0 +1,92 @@
+"""What the decode steps of all batch sizes share: the network, its caches, the mailbox, kernels and
+buffers that stay where they are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from moesaic.kernels.gpu.driver import Function
+from moesaic.kernels.gpu.experts import GpuExperts
+from moesaic.kernels.gpu.modules import load_module
+from moesaic.machines.cuda.mailbox import Mailbox
+from moesaic.models.decoder import Decoder
+from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.rope import Rotation, rotation
+
+_KERNELS = (
+    "fetch", "add_norm", "combine", "route", "normed_product", "route_one", "store_rows",
+)  # fmt: skip
+_OF_HEADS = ("rotate_store", "add_product")  # of grouped-query attention
+
+
+class Replayed(NamedTuple):
+    """Another's choices for the current step: experts [layers, tokens, ranks], their scores, and
+    the weights of the first top-k of them."""
+
+    ranked: torch.Tensor
+    scores: torch.Tensor
+    weights: torch.Tensor
+
+    @classmethod
+    def space(cls, layers: int, tokens: int, ranks: int, top_k: int) -> Replayed:
+        return cls(
+            torch.zeros(layers, tokens, ranks, dtype=torch.int64, device="cuda"),
+            torch.zeros(layers, tokens, ranks, device="cuda"),
+            torch.zeros(layers, tokens, top_k, device="cuda"),
+        )
+
+
+class StepParts:
+    """`decoder` and `cache` are on the GPU, in bf16. The mailbox is for the largest batch."""
+
+    def __init__(
+        self, decoder: Decoder, cache: ContiguousCache, mailbox: Mailbox, expert_dtype: str
+    ) -> None:
+        architecture = decoder.architecture
+        spec, shape = architecture.spec, mailbox.shape
+        self.decoder, self.cache, self.mailbox, self.dtype = decoder, cache, mailbox, expert_dtype
+        positions = torch.arange(cache.max_length, device="cuda")
+        self.turns = rotation(architecture.rope, decoder.frequencies, positions)
+        self.turn_pairs = torch.cat((self.turns.cos, self.turns.sin), dim=1).contiguous()
+        self._whole = self._experts(shape.tokens)
+        module = load_module("network", self._defines())
+        names = _KERNELS if spec.latent_attention else (*_KERNELS, *_OF_HEADS)
+        self.kernels: dict[str, Function] = {name: module.function(name) for name in names}
+
+    def experts(self, tokens: int) -> GpuExperts:
+        """Expert kernels for a batch; all batches share buffers."""
+        whole = self._whole
+        if tokens == self.mailbox.shape.tokens:
+            return whole
+        return self._experts(tokens, (whole.inner, whole.parts))
+
+    def _experts(
+        self, tokens: int, buffers: tuple[torch.Tensor, torch.Tensor] | None = None
+    ) -> GpuExperts:
+        shape = self.mailbox.shape
+        return GpuExperts(
+            self.decoder.architecture.expert_shape, self.dtype, tokens, shape.top_k,
+            shape.experts, buffers=buffers,
+        )  # fmt: skip
+
+    def turn(self, positions: torch.Tensor) -> Rotation:
+        return Rotation(self.turns.cos[positions], self.turns.sin[positions])
+
+    def _defines(self) -> dict[str, int | float]:
+        architecture = self.decoder.architecture
+        spec, rule = architecture.spec, architecture.router
+        defines = {
+            "HIDDEN": spec.hidden_size, "NORM_EPS": architecture.norm_eps, "TOP_K": spec.top_k,
+            "EXPERTS": spec.num_experts, "RANKS": self.mailbox.shape.ranks,
+            "SIGMOID": int(rule.scoring == "sigmoid"), "LOGITS_FP32": int(rule.in_fp32),
+            "NORMALIZED": int(rule.normalized), "FACTOR": rule.factor,
+            "ROUND_WEIGHTS": int(rule.round_weights),
+        }  # fmt: skip
+        if spec.latent_attention is None:
+            defines |= {
+                "HEADS": spec.num_heads, "KV_HEADS": spec.num_kv_heads, "HEAD_DIM": spec.head_dim,
+                "ROPE_DIM": architecture.rope.dim,
+            }  # fmt: skip
+        return defines

@@ -1,0 +1,45 @@
+"""Every family's rules in a hundredth of its size, for decoding on a real GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from moesaic.model_info.model_spec import LatentAttentionSpec
+from moesaic.models.architecture import Architecture
+from moesaic.models.synthetic_model import synthetic_architecture
+
+FAMILIES = (
+    "mixtral-8x7b",
+    "olmoe-1b-7b",
+    "qwen1.5-moe-a2.7b",
+    "qwen3-30b-a3b",
+    "deepseek-v2-lite",
+    "deepseek-v2",
+    "glm-4.5-air",
+)
+
+
+def shrunk(name: str) -> Architecture:
+    whole = synthetic_architecture(name, 3)
+    spec, latent = whole.spec, whole.spec.latent_attention
+    small = replace(
+        spec, hidden_size=256, expert_intermediate=96, num_experts=16, top_k=4, vocab_size=1000,
+        num_heads=8, num_kv_heads=8 if latent else 2, head_dim=64,
+        shared_intermediate=64 if spec.shared_intermediate else 0,
+        dense_intermediate=128 if spec.dense_intermediate else 0,
+        latent_attention=latent and LatentAttentionSpec(
+            kv_lora_rank=64, q_lora_rank=latent.q_lora_rank and 48, qk_nope_head_dim=32,
+            qk_rope_head_dim=32, v_head_dim=32,
+        ),
+    )  # fmt: skip
+    turning = 32 if latent else 64 * whole.rope.dim // spec.head_dim
+    groups = min(whole.router.groups, 4)
+    return replace(
+        whole,
+        spec=small,
+        rope=replace(whole.rope, dim=turning),
+        router=replace(
+            whole.router, top_k=4, groups=groups, top_groups=min(whole.router.top_groups, groups)
+        ),
+        attention=replace(whole.attention, scale=0.125),
+    )
