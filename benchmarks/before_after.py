@@ -17,8 +17,8 @@ from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
-from moesaic.core.layer_plan import LayerPlan
-from moesaic.core.offloading import CPU, GPU
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.offloading import CPU, GPU, IN_DRAM, IN_VRAM
 from moesaic.hardware.machine_reader import load_machine
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import assemble, workload
@@ -27,7 +27,7 @@ from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.brain import Brain
 from moesaic.policies.policy_choice import policy
 from moesaic.policies.policy_set import PolicySet
-from moesaic.policies.systems import SYSTEMS, load_system
+from moesaic.policies.systems import NEAR_DATA_SYSTEMS, SYSTEMS, load_system
 from moesaic.reproductions.hybrimoe import Reproduction
 from moesaic.workloads.steps import popularity
 
@@ -40,6 +40,12 @@ SHAPES: dict[str, dict[str, Any]] = {
     "batch 64": {"tokens": 6, "warmup": 1, "batch": 64},
     "prompts": {"phase": "prefill", "tokens": 96, "prompts": 3},
 }
+# Machines whose DIMMs compute: (machine, model, settings)
+DIMM_RUNS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("trimoe-paper", "qwen3-235b-a22b", {"tokens": 3, "batch": 64, "cache_ratio": 0.05}),
+    ("trimoe-paper", MODEL, {"tokens": 24, "batch": 128, "cache_ratio": 0.1}),
+    ("h200-emr16-ndp", MODEL, {"tokens": 24, "batch": 32, "cache_ratio": 0.1}),
+)
 POLICIES = list(
     product(
         ("hybrid", "best-split", "threshold", "gpu-only", "static-experts"),
@@ -51,13 +57,22 @@ POLICIES = list(
 
 def plan_values(plan: LayerPlan) -> list[object]:
     """A plan in plain values that do not depend on how its classes are spelled."""
+    others = {name: queue for name, queue in plan.queues.items() if name not in (GPU, CPU)}
     return [
         plan.layer,
         [list(plan.queues.get(device, ())) for device in (GPU, CPU)],
-        [[t.layer, t.expert, t.victim and [*t.victim], t.keep] for t in plan.transfers],
-        [[t.layer, t.expert, t.victim and [*t.victim], t.keep] for t in plan.background],
+        [_move_values(move) for move in plan.transfers],
+        [_move_values(move) for move in plan.background],
         plan.believed_ns,
+        *([sorted(others.items())] if others else ()),
     ]
+
+
+def _move_values(move: Move) -> list[object]:
+    """Over PCIe in few words; from and to DIMMs in full."""
+    values: list[object] = [move.layer, move.expert, move.victim and [*move.victim], move.keep]
+    usual = move.source == IN_DRAM and move.destination == IN_VRAM
+    return values if usual else [*values, move.source, move.destination, move.leaves]
 
 
 class _RecordingBrain:
@@ -122,6 +137,9 @@ def record(quick: bool = False) -> dict[str, object]:
             **base,
         )  # fmt: skip
         found[f"{schedule} + {cache} + {prefetch}"] = digest(settings)
+    for (machine, name, values), system in product(DIMM_RUNS, NEAR_DATA_SYSTEMS):
+        settings = Settings(load_model(name), load_machine(machine), warmup=1, **values)
+        found[f"{machine}, {name}, {system}"] = digest(settings.with_system(load_system(system)))
     for row in [] if quick else Reproduction().rows(jobs=2):
         found[f"row {row.id}"] = row.ours
     return found

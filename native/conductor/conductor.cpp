@@ -127,6 +127,8 @@ void Conductor::run() {
     } catch (const std::exception& failure) {
       error = failure.what();
       release_gpu();
+      for (const auto& [index, slot] : filled_) slots_.give_up(index, slot);  // kernels may not have filled them
+      filled_.clear();
     }
     {
       const std::lock_guard lock(mutex_);
@@ -221,8 +223,12 @@ void Conductor::fill_brain(int layer) {
   brain[at.gpu_busy_ns] = brain[at.cpu_busy_ns] = 0;
   brain[at.link_busy_ns] = ready;
   for (std::vector<int>& each : pairs_) each.clear();
-  for (int pair = 0; pair < pairs; ++pair)
+  for (int pair = 0; pair < pairs; ++pair) {
+    if (box.ids[pair] >= config_.experts)
+      throw std::runtime_error("the router of MoE layer " + std::to_string(layer) + " chose no expert: its scores are " +
+                               "not numbers");
     if (box.ids[pair] >= 0) pairs_[std::size_t(box.ids[pair])].push_back(pair);
+  }
 }
 
 // Writes the GPU's part of the plan into the table: what is read over the link first, because it takes longest, then
@@ -320,7 +326,8 @@ void Conductor::submit() {
 
 void Conductor::look_ahead(LayerTimes& times) {
   Brain& brain = config_.brain;
-  const Word count = brain.look_ahead(brain.words);
+  const Word space = brain.at.flight_capacity - Word(slots_.flights().size());  // the brain sees no more of them
+  const Word count = std::min(brain.look_ahead(brain.words), std::max<Word>(space, 0));
   const Word* moves = brain.ints(brain.at.background);
   for (Word i = 0; i < count; ++i) {
     const Move& move = *reinterpret_cast<const Move*>(moves + i * brain.at.move_words);

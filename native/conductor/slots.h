@@ -46,6 +46,13 @@ class Slots {
     return slot;
   }
 
+  // What was taken is given up: nothing will arrive.
+  void give_up(int index, int slot) {
+    free_.push_back(slot);
+    brain_.ints(brain_.at.held)[index / experts_] -= 1;
+    brain_[brain_.at.occupied] -= 1;
+  }
+
   void arrive(int index, int slot) {
     slot_of_[index] = slot;
     brain_.octets(brain_.at.resident)[index] = 1;

@@ -133,6 +133,30 @@ def test_a_failing_worker_is_an_error_and_releases_the_gpu() -> None:
     assert int(scene.mailbox["summed"][0]) > LAYERS
 
 
+def test_scores_that_are_not_numbers_are_an_error() -> None:
+    """A router's kernel that finds no best expert names one beyond the last."""
+    scene = Scene(PolicySet.of(), slots=4)
+    chosen = np.full((LAYERS, 1, TOP_K), [[5, 6]], dtype=np.int64)
+    chosen[0, 0, 1] = EXPERTS
+    scene.conductor.begin(0, 1)
+    scene.mailbox["ids"].numpy()[:] = chosen[0]
+    scene.mailbox["routed"][0] = 1
+    with pytest.raises(RuntimeError, match="MoE layer 0 chose no expert"):
+        scene.conductor.finish()
+
+
+def test_after_a_failure_slots_hold_only_what_was_there() -> None:
+    """The plan had experts read into slots; nobody knows whether that happened."""
+    scene = Scene(PolicySet.of(schedule="hybrid", cache="lru", prefetch="none"), slots=3)
+    before = [slot >= 0 for slot in scene.conductor.slots()]
+    scene.cpu.fails = True
+    with pytest.raises(RuntimeError, match="a worker has died"):
+        scene.step(0, np.full((LAYERS, 1, TOP_K), [[5, 6]], dtype=np.int64))
+    after = [slot >= 0 for slot in scene.conductor.slots()]
+    assert all(was for was, still in zip(before, after, strict=True) if still)
+    scene.conductor.load_slots(scene.conductor.slots())  # and every other slot is free
+
+
 def test_a_conductor_can_be_stopped_in_the_middle_of_a_step() -> None:
     scene = Scene(PolicySet.of(), slots=4)
     scene.conductor.begin(0, 1)

@@ -13,6 +13,7 @@ from cuda_runs import DEVICES, late
 from interrupting import Interrupt
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.machines.cuda.cuda_machine import CudaMachine
+from moesaic.machines.cuda.slots import DeviceSlots
 from random_plans import RandomBrain
 from real_runs import PROMPT, load, loaded, running, say, settings, truth
 
@@ -108,6 +109,26 @@ def test_capacity_is_respected_and_memory_is_what_was_said(device: str) -> None:
             runner.free_slot(0)
             assert machine.residency.occupied <= slots
         assert_residency_is_true(runner)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_experts_are_placed_after_what_their_memory_was_used_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Slots are cleared late: what is placed in them must come later still."""
+    made = DeviceSlots.__init__
+
+    def late_clearing(slots: DeviceSlots, *args: Any) -> None:
+        torch.cuda._sleep(200_000_000)
+        made(slots, *args)
+
+    monkeypatch.setattr(DeviceSlots, "__init__", late_clearing)
+    model = loaded("olmoe")
+    with running(model, HOW, model.slots(0.3), device="cuda") as runner:
+        assert_residency_is_true(runner)
+        machine = runner.machine
+        assert isinstance(machine, CudaMachine)
+        assert machine.residency.occupied > 0
 
 
 def test_closing_stops_the_thread_also_in_the_middle_of_a_step() -> None:

@@ -250,7 +250,12 @@ def test_times_are_shared_by_tokens_and_leave_prompts_out() -> None:
 
 def test_nothing_is_wrapped_where_nothing_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Switched off, a pass goes to the brain itself."""
-    for gate, wrapped in (("full", False), ("little", False), ("big-little:gamma=0.1", True)):
+    for gate, wrapped in (
+        ("full", False),
+        ("little", False),
+        ("big-little:gamma=0.1", True),
+        ("self-speculative", True),
+    ):
         with llm(stock.saved(NAME).folder, "emulated", gate=gate) as model:
             model.generate(prompts()[:1], greedy(3))
             assert (model.model.runner.fallback is not None) == wrapped

@@ -20,6 +20,7 @@ from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import Runner
 from moesaic.engine.virtual import virtual_runner
 from moesaic.hardware.machine_reader import load_machine
+from moesaic.hardware.what_if import changed
 from moesaic.machines.virtual.virtual_machine import VirtualMachine
 from moesaic.models.bundled_model import default_model
 from moesaic.models.open_model import load_decoder, open_model
@@ -46,7 +47,9 @@ class AllDomains:
         loads = routing.loads(self._experts)
         for expert in np.flatnonzero(loads).tolist():
             where = np.flatnonzero(view.located[:, routing.layer, expert]).tolist()
-            device = "gpu" if where[0] == 0 else "cpu" if where[0] == 1 else f"ndp{where[0] - 2}"
+            device = "gpu" if where[0] == 0 else "cpu"  # which also reads what is split
+            if 2 <= where[0] < 18:
+                device = f"ndp{where[0] - 2}"
             queues[device] = (*queues.get(device, ()), expert)
         plan = LayerPlan(routing.layer, queues)
         check(plan, loads, view)
@@ -66,6 +69,28 @@ class AllDomains:
 
     def learn(self, routing: LayerRouting, report: LayerReport) -> None:
         assert report.end_ns > report.start_ns
+
+
+class SplitDomains(AllDomains):
+    """The same with experts that lie split over two DIMMs, computed by both units; none moves."""
+
+    def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
+        plan, topology = super().decide(routing, view), view.topology
+        queues, parts = dict(plan.queues), {}
+        for first in range(0, 16, 2):
+            both = (f"ndp{first}", f"ndp{first + 1}")
+            group = topology.placement(f"split@dimm{first}+dimm{first + 1}")
+            split = [e for e in queues.get("cpu", ()) if view.located[group, routing.layer, e]]
+            queues["cpu"] = tuple(e for e in queues.get("cpu", ()) if e not in split)
+            for unit in both:
+                queues[unit] = (*queues.get(unit, ()), *split)
+            parts |= {expert: dict.fromkeys(both, 500) for expert in split}
+        plan = plan._replace(queues=queues, parts=parts)
+        check(plan, routing.loads(self._experts), view)
+        return plan
+
+    def look_ahead(self) -> tuple[Move, ...]:
+        return ()
 
 
 def on_three_domains(model: Loaded) -> tuple[Runner, AllDomains]:
@@ -117,6 +142,28 @@ def test_the_bundled_model_says_the_same_on_three_domains() -> None:
     assert brain.moved > 50
     located = machine.sim.memory.located[1:].sum(axis=0)
     assert ((located == 1) | (located == 2)).all(), "one host layout each, but for what is leaving"
+
+
+def test_the_bundled_model_says_the_same_with_split_experts() -> None:
+    folder = default_model()
+    model = with_reference(folder)
+    spec, prompt = model.spec, Tokenizer.open(folder).encode("The capital of")
+    split = {
+        ExpertId(layer, expert): f"split@dimm{first}+dimm{first + 1}"
+        for layer in range(spec.num_moe_layers)
+        for expert in range(0, spec.num_experts, 2)
+        for first in [2 * ((layer + expert // 2) % 8)]
+    }
+    machine = changed(load_machine("trimoe-paper"), {"dimms.split": 2})
+    runner = virtual_runner(
+        model.decoder, model.store, machine, PolicySet(), Capacity(SLOTS, 1, 256), split
+    )
+    runner.brain = SplitDomains(spec.num_experts, spec.num_moe_layers)  # type: ignore[assignment]
+    assert say(runner, prompt, 16).text == say(plainly(model), prompt, 16).text
+    assert isinstance(runner.machine, VirtualMachine)
+    computed = runner.machine.computed
+    assert computed["ndp0"] == computed["ndp1"] > 5
+    assert sum(computed[f"ndp{at}"] for at in range(16)) > 100
 
 
 def test_its_time_is_virtual_and_repeats() -> None:

@@ -119,3 +119,29 @@ def test_described_bandwidths_are_the_dram_models(name: str) -> None:
     near = stream_bandwidth(timing, expert, "ndp", ranks=4, sub_channels=2)
     assert machine.dimms.host_gb_s == pytest.approx(host.bytes_per_s / 1e9, rel=1e-3)
     assert machine.ndp.internal_gb_s == pytest.approx(near.bytes_per_s / 1e9, rel=1e-3)
+
+
+@pytest.mark.parametrize(("dtype", "read_ns"), [("int8", 1000), ("int4", 500)])
+def test_integer_weights_are_shorter_and_multiplied_at_the_stated_rate(
+    dtype: str, read_ns: int
+) -> None:
+    """60 kB in 16 bits at 30 GB/s are 2 us; at 40 GFLOPS a token takes 1.5 us, at 10 GFLOPS 6."""
+    spec = dimm_machine()
+    assert spec.ndp is not None
+    expert = Expert(100, 100, 30_000 if dtype == "int8" else 15_000)
+    fast = replace(UNIT, integer_tflops={dtype: 0.04})
+    slow = replace(UNIT, integer_tflops={dtype: 0.01})
+    assert unit_ns(fast, expert, 1, 0.04) == max(read_ns, 1500) + 1
+    model = small_model()
+    found = {}
+    for name, unit in (("fast", fast), ("slow", slow)):
+        physics = Physics(replace(spec, ndp=unit), model, dtype)
+        found[name] = physics.expert_ns("ndp0", 1)
+    assert found["slow"] - found["fast"] == 4500
+    with pytest.raises(ImpossibleSetting, match="no matmul rate"):
+        Physics(spec, model, dtype).expert_ns("ndp0", 1)
+
+
+def test_only_integers_have_a_rate_of_their_own() -> None:
+    with pytest.raises(ImpossibleSetting, match=r"ndp.integer_tflops.fp32: expected one of int8"):
+        replace(dimm_machine(), ndp=replace(UNIT, integer_tflops={"fp32": 1.0}))

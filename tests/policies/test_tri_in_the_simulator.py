@@ -9,13 +9,16 @@ from made_up import random_steps, small_model
 from moesaic.core.offloading import IN_DRAM, IN_VRAM
 from moesaic.core.report import Timeline
 from moesaic.core.routing import ExpertId
+from moesaic.hardware.machine_reader import load_machine
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
+from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.belief import warm_up
 from moesaic.policies.compose import Composition
 from moesaic.policies.layout.base import Profile
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.shape import Shape
+from moesaic.policies.tri.costs import cpu_ns
 from moesaic.policies.tri.machine import DimmIndices, believed_costs
 from more_devices import with_four_dimms
 
@@ -80,3 +83,21 @@ def test_baselines_use_their_devices_only(schedule: str, devices: str) -> None:
     policies = PolicySet.of(schedule=schedule, cache="pinned", prefetch="none", layout=layout)
     names = {lane.rstrip("0123") for lane in lanes_with_experts(run(policies, 2))}
     assert names <= set(devices.split("-"))
+
+
+@pytest.mark.parametrize(("machine", "slower"), [("trimoe-paper", False), ("h200-emr16-ndp", True)])
+def test_channels_are_those_of_the_description(machine: str, slower: bool) -> None:
+    """The reference machine's cores read 130 GB/s, less than half of what eight channels carry:
+    a striped read keeps each of them busy for an eighth of a localized one's time."""
+    physics = Physics(load_machine(machine), load_model("deepseek-v2-lite"))
+    sim = SimMachine(physics, 8)
+    costs = warm_up(sim, 4, sim.topology).costs
+    assert costs is not None
+    tri = believed_costs(costs)
+    assert (tri.dimms, tri.channels) == (16, 8)
+    assert tri.striped_busy_ns == tri.channel_ns * 8 / 16
+    busy = sim._dimms.traffic.host_read(sim.topology.placements[IN_DRAM].name)  # type: ignore[union-attr]
+    assert tri.striped_busy_ns == pytest.approx(busy["dimm3"], rel=0.1)
+    assert tri.channel_ns == pytest.approx(busy["channel5"], rel=0.1)
+    assert (tri.striped_ns > 2 * tri.channel_ns) == slower
+    assert cpu_ns(tri, 1, True, 1) == costs.expert_ns[1, IN_DRAM, 1]

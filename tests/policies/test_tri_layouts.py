@@ -20,6 +20,7 @@ from moesaic.policies.tri.migrate import (
     STRIPED,
     Lanes,
     idle_lanes,
+    idlest,
     plan_moves,
 )
 from moesaic.policies.tri.predictor import (
@@ -202,3 +203,32 @@ def test_a_replay_adapts_its_layout_and_gains_by_it() -> None:
             check_layout(layout, costs.dimms, 0)
     assert means["trimoe"] < 0.7 * means["trimoe-refined"]
     assert (bad.dimm == 0).all(), "a replay works on its own copies"
+
+
+def test_a_full_dimm_receives_nothing_however_idle() -> None:
+    busy = np.array([0.0, 0.0, 0.0, 5.0, 1.0, 9.0, 3.0])  # GPU, CPU, PCIe, then four DIMMs
+    assert idlest(busy, np.array([1.0, 0.0, 1.0, 1.0])) == 3
+    assert idlest(busy, np.array([1.0, 1.0, 1.0, 1.0])) == 1
+    assert idlest(busy, np.zeros(4)) == -1
+
+
+def test_a_rebalancing_move_takes_link_time_at_both_ends() -> None:
+    """Eight experts in one DIMM, none in the others: every move is 50 of both DIMMs' lanes."""
+    costs = round_costs()
+    n = 8
+    layer = Layer(
+        np.full(n, 4), np.zeros(n, np.bool_), np.zeros(n, np.bool_), np.zeros(n, np.int64),
+        np.ones(n, np.int64), np.zeros(3 + 4 + 2),
+    )  # fmt: skip
+    lanes = idle_lanes(costs, 1000.0, 50.0)
+    moves = np.zeros((MAX_MOVES, MOVE_WORDS), dtype=np.int64)
+    kinds = np.array([False, False, True])
+    count = plan_moves(costs, layer, np.full(n, 4.0), ALL, lanes, kinds, moves)
+    assert count >= 3
+    assert (moves[:count, 0] == REBALANCE).all()
+    assert len(set(moves[:count, 1].tolist())) == count, "none moves twice"
+    expected = np.zeros(5)
+    expected[1] = 50.0 * count
+    for to in moves[:count, 2]:
+        expected[to + 1] += 50.0
+    assert lanes.free_ns.tolist() == expected.tolist()

@@ -17,7 +17,14 @@ from moesaic.policies.tri.costs import (
     gpu_miss_ns,
     ndp_ns,
 )
-from moesaic.policies.tri.layer import busy_times, layer_of, makespan, options_of
+from moesaic.policies.tri.layer import (
+    CPU_TIME,
+    FIRST_DIMM,
+    busy_times,
+    layer_of,
+    makespan,
+    options_of,
+)
 
 
 def test_equation_1_a_resident_expert_costs_its_computation() -> None:
@@ -133,3 +140,37 @@ def test_impossible_machines_are_refused() -> None:
         round_costs(channels=3)
     with pytest.raises(ImpossibleSetting, match="positive"):
         round_costs(pcie_ns=-1)
+
+
+def test_a_cpu_slower_than_its_channels_occupies_them_for_their_own_time() -> None:
+    """Stripes take the CPU 20, each of the two channels 8, and each DIMM half of that."""
+    costs = round_costs(channel_ns=8, shared=True)
+    assert (dram_ns(costs, True, 1), cpu_ns(costs, 1, True, 1)) == (8, 20)
+    assert costs.striped_busy_ns == 4
+    use = options_of(costs, layer_of(costs, np.array([1]))).use[0, ON_CPU]
+    assert use[CPU_TIME] == 20
+    assert use[FIRST_DIMM : FIRST_DIMM + 4].tolist() == [4] * 4
+    assert use[FIRST_DIMM + 4 :].tolist() == [8, 8]
+
+
+def test_a_split_experts_read_is_divided_over_its_dimms_and_their_channels() -> None:
+    costs = round_costs(shared=True)
+    layer = layer_of(costs, np.array([1]), dimm=np.array([2]), span=np.array([2]))
+    use = options_of(costs, layer).use[0, ON_CPU]
+    assert use[FIRST_DIMM : FIRST_DIMM + 4].tolist() == [0, 0, 40, 40]
+    assert use[FIRST_DIMM + 4 :].tolist() == [40, 40]
+
+
+def test_a_measured_part_costs_what_was_measured() -> None:
+    """A fourth row of the table is a unit's part of a split expert, activations included."""
+    costs = round_costs()
+    costs = costs._replace(compute=np.vstack([costs.compute, 25 * np.arange(65.0)]))
+    assert (ndp_ns(costs, 4, 1), ndp_ns(costs, 4, 2)) == (160, 100)
+
+
+@pytest.mark.parametrize(("dimm", "span", "possible"), [(1, 1, True), (2, 1, False), (1, 2, False)])
+def test_only_dimms_with_a_unit_compute(dimm: int, span: int, possible: bool) -> None:
+    """The first two of four have one, and every part of a split expert needs one."""
+    costs = round_costs(units=2)
+    layer = layer_of(costs, np.array([1]), dimm=np.array([dimm]), span=np.array([span]))
+    assert np.isfinite(options_of(costs, layer).time[0, ON_NDP]) == possible

@@ -22,6 +22,7 @@ NEEDS_TORCH = frozenset(
         "engine",
         "lab.bench",
         "lab.fidelity",
+        "lab.gating",
         "lab.profile",
         "lab.quality",
         "lab.evaluation",
@@ -29,7 +30,16 @@ NEEDS_TORCH = frozenset(
     }
 )
 # But these: the command line reads settings and plans memory without it.
-TORCH_FREE = frozenset({"engine.described_belief", "engine.engine_settings", "engine.memory"})
+TORCH_FREE = frozenset(
+    {
+        "engine.described_belief",
+        "engine.engine_settings",
+        "engine.memory",
+        "lab.gating.outcome",
+        "lab.gating.rules",
+        "lab.gating.tally",
+    }
+)
 
 
 @dataclass(frozen=True)

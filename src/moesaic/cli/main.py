@@ -21,6 +21,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("moesaic.cli.run.chat", "Talk with a model."),
     "bench": ("moesaic.cli.study.bench", "How fast a model reads and writes on this machine."),
     "eval": ("moesaic.cli.study.eval", "How good a model's answers are."),
+    "calibrate": (
+        "moesaic.cli.study.calibrate",
+        "Choose a gate for a quality bound on your own prompts.",
+    ),
     "quality": ("moesaic.cli.study.quality", "What storing experts in fewer bits costs."),
     "plan": (
         "moesaic.cli.study.plan",

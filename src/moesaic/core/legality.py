@@ -76,6 +76,7 @@ def _supply(plan: LayerPlan, view: View) -> Iterator[str]:
                     f"the {device} computes expert {expert}, which is not where it could read it "
                     "and not on its way there"
                 )
+        yield from _own_parts(plan, view, device, located)
         moved = [m.expert for m in plan.transfers if m.destination in reads and m.expert in absent]
         awaited.update(moved)
         if [e for e in queue if e in set(moved)] != moved:
@@ -83,3 +84,17 @@ def _supply(plan: LayerPlan, view: View) -> Iterator[str]:
     for move in plan.transfers:
         if move.expert not in awaited:
             yield f"expert {move.expert} is demanded, but not computed where it is moved to"
+
+
+def _own_parts(plan: LayerPlan, view: View, device: str, located: list[list[int]]) -> Iterator[str]:
+    """Of a split expert a memory's owner has its own part only, as even as thousandths allow."""
+    topology = view.topology
+    at = topology.device_index[device]
+    split = {p: topology.share_of(at, p)[1] for p in topology.reads[at]}
+    for expert in plan.queues[device]:
+        there = [split[p] for p in split if located[p][expert]]
+        if not there or min(there) == 1:
+            continue
+        part = plan.parts.get(expert, {}).get(device, PARTS)
+        if not any(abs(part * of - PARTS) < of for of in there):
+            yield f"the {device} has one of {there[0]} parts of expert {expert}, not {part / PARTS}"

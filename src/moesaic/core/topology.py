@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 
-WHOLE, STRIPED = "whole", "striped"
+WHOLE, STRIPED, SPLIT = "whole", "striped", "split"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,13 @@ class Device:
 @dataclass(frozen=True, slots=True)
 class Memory:
     """`owner` is the device that reads it at full speed. Without a capacity it is the experts'
-    home: every one of them lies there, and always will."""
+    home: every one of them lies there, and always will. Memories on one `channel` of the host
+    share its bandwidth; None: not stated."""
 
     name: str
     owner: str | None = None
     capacity_bytes: int | None = None
+    channel: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a complete expert can lie: whole in one memory, or in equal stripes over several."""
+    """Where a complete expert can lie: whole in one memory, in equal stripes over several, or split
+    over several by its intermediate width, so that each memory's owner can compute its part."""
 
     layout: str
     memories: tuple[str, ...]
@@ -148,6 +151,14 @@ class Topology:
             yield own
         yield from (self.placement_index[name] for name in device.reads)
 
+    def share_of(self, device: int, placement: int) -> tuple[int, int]:
+        """(which, of how many) parts of an expert that lies so the device can compute: its own
+        memory's of a split expert, else all of it."""
+        where, own = self.placements[placement], self.devices[device].memory
+        if where.layout != SPLIT or own is None or own not in where.memories:
+            return 0, 1
+        return where.memories.index(own), len(where.memories)
+
     def route(self, source: int, destination: int) -> tuple[Hop, ...] | None:
         """What each link carries when an expert moves; None where a piece has no link to take."""
         return self._routes[source, destination]
@@ -206,10 +217,11 @@ def _complaints(topology: Topology) -> Iterator[str]:
             yield f"{owner}: there is no {kind} {name!r}; there are {', '.join(known)}"
     for placement in topology.placements:
         count = len(placement.memories)
-        if placement.layout not in (WHOLE, STRIPED) or (placement.layout == WHOLE) != (count == 1):
+        possible = placement.layout in (WHOLE, STRIPED, SPLIT)
+        if not possible or (placement.layout == WHOLE) != (count == 1):
             yield (
-                f"placement {placement.name!r}: an expert lies {WHOLE!r} in one memory or "
-                f"{STRIPED!r} over several"
+                f"placement {placement.name!r}: an expert lies {WHOLE!r} in one memory, "
+                f"{STRIPED!r} or {SPLIT!r} over several"
             )
 
 

@@ -16,6 +16,7 @@ import torch
 
 from moesaic.core.errors import BrokenModel
 from moesaic.engine.completion import Chunk
+from moesaic.engine.drafting import checked, drafting_input, drafts_wanted
 from moesaic.engine.gating import confidence_of
 from moesaic.engine.recording import RecordingBody
 from moesaic.engine.request import Request
@@ -111,20 +112,50 @@ class Batcher:
 
     def _step(self) -> list[Update]:
         scheduled = self._schedule()
-        inputs = [_input(request, count) for request, count in scheduled]
+        inputs = [self._input(request, count) for request, count in scheduled]
         self._announce(scheduled)
         logits = self._runner.step(inputs)
         self.counter.add_step(inputs)
+        updates = self._updates(scheduled, inputs, logits)
+        for request, chunk in updates:
+            if chunk.finish_reason is not None:
+                self._finish(request)
+        return updates
+
+    def _updates(
+        self, scheduled: list[Scheduled], inputs: list[SequenceInput], logits: torch.Tensor
+    ) -> list[Update]:
+        if self._runner.gate.draft:
+            return self._drafted(scheduled, inputs, logits)
         for request, count in scheduled:
             request.computed_tokens += count
         ready = [row for row, (request, _) in enumerate(scheduled) if not request.pending_tokens]
         ready = self._accepted(scheduled, inputs, ready, logits)
         if len(ready) < len(scheduled):
             logits = logits[ready]
-        updates = self._sample(logits, [scheduled[row].request for row in ready])
-        for request, chunk in updates:
-            if chunk.finish_reason is not None:
-                self._finish(request)
+        return self._sample(logits, [scheduled[row].request for row in ready])
+
+    def _drafted(
+        self, scheduled: list[Scheduled], inputs: list[SequenceInput], logits: torch.Tensor
+    ) -> list[Update]:
+        """With a gate that drafts: prompts as ever, drafts are kept for their check, and a check
+        may bring several tokens of a request at once."""
+        updates: list[Update] = []
+        first = 0
+        for (request, count), given in zip(scheduled, inputs, strict=True):
+            rows = logits[first : first + (count if given.all_logits else 1)]
+            first += len(rows)
+            if given.of_prompt:
+                request.computed_tokens += count
+                updates += [] if request.pending_tokens else self._sample(rows, [request])
+            elif not given.attempt:
+                request.drafted.append(int(rows[0].argmax()))
+            else:
+                drafts = len(request.drafted)
+                new = checked(request, rows, self._sample)
+                self.counter.add_check(drafts, len(new))
+                self._runner.cache.truncate(_slot(request), request.computed_tokens)
+                updates += new
         return updates
 
     def _accepted(
@@ -152,13 +183,33 @@ class Batcher:
         return [row for row in ready if row not in again]
 
     def _schedule(self) -> list[Scheduled]:
-        scheduled = [Scheduled(request, 1) for request in self._running if not request.prefilling]
-        left = self._step_tokens - len(scheduled)
+        decoding = (request for request in self._running if not request.prefilling)
+        scheduled = [Scheduled(request, self._decode_tokens(request)) for request in decoding]
+        left = self._step_tokens - sum(tokens for _, tokens in scheduled)
         for request in self._running:
             if request.prefilling and left:
                 scheduled.append(Scheduled(request, min(left, request.pending_tokens)))
                 left -= scheduled[-1].tokens
         return scheduled
+
+    @property
+    def _draft(self) -> int:
+        """Drafts per check: a step must have room for the checks of all sequences at once."""
+        return min(self._runner.gate.draft, self._step_tokens // len(self._slots) - 1)
+
+    def _decode_tokens(self, request: Request) -> int:
+        """One, or all drafts with the token before them if they are to be checked."""
+        if not self._runner.gate.draft:
+            return 1
+        drafts = len(request.drafted)
+        return 1 if drafts < drafts_wanted(request, self._draft) else drafts + 1
+
+    def _input(self, request: Request, count: int) -> SequenceInput:
+        slot = _slot(request)
+        if self._runner.gate.draft and not request.prefilling:
+            return drafting_input(self._runner, request, slot, self._draft)
+        tokens = request.next_tokens(count)
+        return SequenceInput(slot, tokens, prompt=request.prefilling, attempt=request.attempt)
 
     def _sample(self, logits: torch.Tensor, requests: Sequence[Request]) -> list[Update]:
         """A request with NaN or infinite logits fails alone."""
@@ -200,11 +251,6 @@ class Batcher:
             positions += range(request.computed_tokens, request.computed_tokens + count)
             phases += repeat("prefill" if request.prefilling else "decode", count)
         self._recording.begin(documents, positions, phases)
-
-
-def _input(request: Request, count: int) -> SequenceInput:
-    tokens = request.next_tokens(count)
-    return SequenceInput(_slot(request), tokens, prompt=request.prefilling, attempt=request.attempt)
 
 
 def _slot(request: Request) -> int:

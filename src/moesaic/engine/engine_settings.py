@@ -51,6 +51,7 @@ class EngineSettings:
     threads: int | None = None  # None: every core
     belief: str = "measured"  # where the brain's cost estimates come from
     checked: bool = False  # check every plan while running
+    quality_of: str | None = None  # the model that the gate was calibrated for; None: any
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "accelerator", choose_accelerator(self.accelerator))

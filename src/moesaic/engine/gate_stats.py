@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from moesaic.core.units import NS_PER_S
 from moesaic.policies.gate import FULL
@@ -17,8 +17,8 @@ BIG_PASSES = "big passes"  # where the time of the full model comes from, if it 
 
 @dataclass(frozen=True, slots=True)
 class GateStats:
-    """Of decoded tokens; prompts, and passes with a piece of one, are left out of the times. None
-    where there is nothing to say, as of the gate `full`."""
+    """Of decoded tokens; prompts, and passes with a piece of one, are left out of times and reads.
+    None where there is nothing to say, as mostly of the gate `full`."""
 
     name: str
     fallback_ratio: float | None = None  # share of tokens that ran again
@@ -30,6 +30,11 @@ class GateStats:
     full_s: float | None = None  # per token of the full model, as the equation takes it
     full_from: str | None = None  # how that is known
     measured_speedup: float | None = None  # over the full model, where that ran as well
+    acceptance: float | None = None  # share of drafts that the full model would have written
+    tokens_per_check: float | None = None  # that stood, the check's own token included
+    reads_per_token: float | None = None  # experts used in a pass, each counted once, all layers
+    reads_saved: float | None = None  # over top-k in every layer, which is what a text alone takes
+    # with gate full; None: several texts at once, which share reads with any gate
 
 
 NO_GATE = GateStats(FULL)
@@ -41,50 +46,83 @@ def predicted_speedup(full_s: float, little_s: float, big_s: float, ratio: float
 
 
 class GateCounter:
-    """Adds up passes."""
+    """Adds up passes. `top_reads`: experts that a token uses in all layers together."""
 
-    def __init__(self, name: str = FULL) -> None:
-        self.name = name
+    def __init__(self, name: str = FULL, top_reads: int | None = None) -> None:
+        self.name, self._top_reads = name, top_reads
         self.first = self.again = 0  # tokens
         self._timed = [0, 0]  # of those, in passes without prompts
         self._ns = [0.0, 0.0]
+        self._drafted = self._stood = self._checks = self._reads = 0
+        self._alone = True  # one sequence at a time
 
-    def add(self, first: int, again: int, prompt: int, taken_ns: int) -> None:
+    def add(
+        self, first: int, again: int, prompt: int, taken_ns: int, reads: int = 0, alone: bool = True
+    ) -> None:
         """A pass with so many first attempts at tokens, tokens that ran again, and tokens of
-        prompts."""
+        prompts; `reads`: experts that it used, in all layers together."""
         self.first += first
         self.again += again
         if prompt or not first + again:
             return
+        self._reads += reads
+        self._alone &= alone
         for number, tokens in enumerate((first, again)):
             self._timed[number] += tokens
             self._ns[number] += taken_ns * tokens / (first + again)
 
-    def add_inputs(self, inputs: Sequence[SequenceInput], taken_ns: int) -> int:
+    def add_inputs(self, inputs: Sequence[SequenceInput], taken_ns: int, reads: int = 0) -> int:
         """A pass of the engine; returns how many new tokens of prompts it has."""
         new_prompts = (each for each in inputs if each.of_prompt and not each.attempt)
         prompt = sum(len(each.tokens) for each in new_prompts)
-        again = sum(each.attempt > 0 for each in inputs)
+        again = sum(len(each.tokens) for each in inputs if each.attempt)
         first = sum(not each.of_prompt and not each.attempt for each in inputs)
-        self.add(first, again, prompt, taken_ns)
+        self.add(first, again, prompt, taken_ns, reads, len(inputs) == 1)
         return prompt
+
+    def add_check(self, drafted: int, stood: int) -> None:
+        """So many drafts were checked; so many tokens stood, the check's own included."""
+        self._drafted += drafted
+        self._stood += stood
+        self._checks += 1
 
     def stats(self, accuracy: float | None = None, full_s: float | None = None) -> GateStats:
         """`full_s`: what a token takes without a gate, where that was measured."""
-        if self.name == FULL or not self.first:
+        if not self.first + self.again:
             return GateStats(self.name)
-        ratio = self.again / self.first
+        reads = self._read_stats()
+        if self.name == FULL:
+            return replace(GateStats(FULL), **reads)
         little, big = (
             ns / NS_PER_S / tokens if tokens else None
             for ns, tokens in zip(self._ns, self._timed, strict=True)
         )
         source = None if full_s is None else "a run with gate full"
-        if full_s is None and big is not None:
+        if full_s is None and big is not None and not self._checks:
             full_s, source = big, BIG_PASSES
+        found = GateStats(
+            self.name, None, accuracy, self._ns[0] / NS_PER_S, self._ns[1] / NS_PER_S,
+            None, full_s, source,
+        )  # fmt: skip
+        found = replace(found, **reads)
+        if self._checks:
+            return self._of_checks(found)
+        ratio = self.again / self.first
         speedup = None
         if full_s is not None and little is not None:
             speedup = predicted_speedup(full_s, little, big or 0.0, ratio)
-        return GateStats(
-            self.name, ratio, accuracy, self._ns[0] / NS_PER_S, self._ns[1] / NS_PER_S,
-            speedup, full_s, source,
-        )  # fmt: skip
+        return replace(found, fallback_ratio=ratio, predicted_speedup=speedup)
+
+    def _of_checks(self, found: GateStats) -> GateStats:
+        acceptance = (self._stood - self._checks) / self._drafted if self._drafted else None
+        return replace(found, acceptance=acceptance, tokens_per_check=self._stood / self._checks)
+
+    def _read_stats(self) -> dict[str, Any]:
+        tokens = self._stood or self._timed[0]
+        if not self._reads or not tokens:
+            return {}
+        per_token = self._reads / tokens
+        saved = None
+        if self._alone and self._top_reads:
+            saved = 1.0 - per_token / self._top_reads
+        return {"reads_per_token": per_token, "reads_saved": saved}

@@ -13,8 +13,9 @@ from moesaic.policies.gate import FULL
 
 def read(runner: Runner, slot: int, tokens: Sequence[int]) -> torch.Tensor:
     """What should come after each of the next tokens of a sequence, [tokens, vocabulary]: all at
-    once with gate `full`, else one after another, each run again where the gate rejects it."""
-    if runner.gate_name == FULL:
+    once with gate `full` and with drafts, whose text is the full model's; else one after another,
+    each run again where the gate rejects it."""
+    if runner.gate_name == FULL or runner.gate.draft:
         return runner.step([SequenceInput(slot, tokens, all_logits=True)])
     logits = [
         runner.settled_step(SequenceInput(slot, [token], prompt=False)).clone() for token in tokens

@@ -24,7 +24,9 @@ from moesaic.engine.sampling.sampler import Sampler
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.open_model import load_decoder
 from moesaic.models.tokenizer import Tokenizer
+from moesaic.policies.policy_checks import check_gate
 from moesaic.policies.policy_set import POLICY_FIELDS, with_options
+from moesaic.policies.quality_levels import quality_level
 from moesaic.policies.systems import load_system
 
 Progress = Callable[[int, int], None]  # experts loaded, experts in all
@@ -76,9 +78,10 @@ def load(
 def load_prepared(
     prepared: Prepared, record: PathLike | None = None, progress: Progress | None = None
 ) -> LoadedModel:
+    settings, plan, spec = prepared.settings, prepared.plan, prepared.spec
     if record is not None:
         check_writable(record)
-    settings, plan, spec = prepared.settings, prepared.plan, prepared.spec
+        _check_recordable(settings, spec.top_k)
     advance = _counting(progress, spec.num_expert_blocks)
     runner = assemble(
         load_decoder(prepared.opened, plan.dtype, kernel=settings.kernel),
@@ -105,6 +108,16 @@ def load_prepared(
     )
 
 
+def _check_recordable(settings: EngineSettings, top_k: int) -> None:
+    gate = settings.policies.gate
+    if check_gate(settings.policies, top_k).draft:
+        raise ImpossibleSetting(
+            f"gate {gate.name!r} runs tokens that may not stand, several in a pass, and a "
+            "recording has the passes that stood: record with gate full, whose text is the same, "
+            "or with little, whose confidence says which drafts would stand"
+        )
+
+
 def settings_from(
     settings: EngineSettings | None, system: str | None, options: Mapping[str, Any]
 ) -> EngineSettings:
@@ -112,12 +125,24 @@ def settings_from(
     field of the settings or of their policies."""
     known = [*(field.name for field in fields(EngineSettings)), *POLICY_FIELDS]
     for name in options:
-        if name not in known:
-            raise UnknownName("option", name, [*known, "system", "record", "progress"])
+        if name not in (*known, "quality"):
+            raise UnknownName("option", name, [*known, "quality", "system", "record", "progress"])
+    options = _with_gate(options)
     chosen = EngineSettings() if settings is None else settings
     if system is not None:
         chosen = chosen.with_system(load_system(system))
     return with_options(chosen, options)
+
+
+def _with_gate(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A quality level is a gate."""
+    if options.get("quality") is None:
+        return {name: value for name, value in options.items() if name != "quality"}
+    if "gate" in options:
+        raise ImpossibleSetting("both a gate and a quality were given: give one of them")
+    level = quality_level(options["quality"])
+    rest = {name: value for name, value in options.items() if name != "quality"}
+    return {**rest, "gate": level.gate, "quality_of": level.model}
 
 
 def _counting(progress: Progress | None, total: int) -> Callable[[int], None]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.gpu_memory import accelerator_free
 from moesaic.engine.input_processor import InputProcessor
@@ -46,6 +47,11 @@ def prepare(model: PathLike | None, settings: EngineSettings) -> Prepared:
     if settings.experts_per_token is not None:
         opened = with_experts_per_token(opened, settings.experts_per_token)
     spec = opened.architecture.spec
+    if settings.quality_of not in (None, spec.name):
+        raise ImpossibleSetting(
+            f"the quality file was measured with {settings.quality_of}, and this is {spec.name}: "
+            "calibrate this model with `moesaic calibrate`, or use another --quality"
+        )
     tokenizer = Tokenizer.open(folder, spec.vocab_size) if has_tokenizer(folder) else None
     eos_ids = read_eos_ids(folder, None) if tokenizer is None else tokenizer.eos_ids
     _, available = memory()

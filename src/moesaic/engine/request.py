@@ -28,6 +28,8 @@ class Request:
     slot: int | None = None  # of the KV cache, while it runs
     computed_tokens: int = 0  # tokens in the KV cache
     attempt: int = 0  # how often the gate rejected the next token
+    drafted: list[int] = field(default_factory=list)  # tokens that a pass with all experts has not
+    # checked yet; the KV cache has entries of them, which do not count as computed
     sampled: list[Sampled] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     failure: MoesaicError | None = None  # why it was cancelled, unless by its client

@@ -37,18 +37,19 @@ class StatsCounter:
         self._step_ns = self._overhead_ns = self._decode_layers = 0
         self._hits = self._active = self._rerun_tokens = 0
         self._bytes_before = runner.bytes_moved
-        self._gate = GateCounter(runner.gate_name)
+        self._gate = GateCounter(runner.gate_name, runner.reads_of_a_token)
 
     def add_step(self, inputs: Sequence[SequenceInput]) -> None:
         """The one just done."""
         report, times = self._runner.report, self._runner.machine.times
         assert report is not None, "a step has been done"
-        prompt_tokens = self._gate.add_inputs(inputs, times.step_ns)
+        active = sum(layer.active for layer in report.layers)
+        prompt_tokens = self._gate.add_inputs(inputs, times.step_ns, active)
         self._steps += 1
         self._step_ns += times.step_ns
         self._prompt_tokens += prompt_tokens
         self._hits += sum(layer.hits for layer in report.layers)
-        self._active += sum(layer.active for layer in report.layers)
+        self._active += active
         if not prompt_tokens:
             self._decode_steps += 1
             self._overhead_ns += times.overhead_ns
@@ -59,6 +60,10 @@ class StatsCounter:
 
     def add_reruns(self, tokens: int) -> None:
         self._rerun_tokens += tokens
+
+    def add_check(self, drafted: int, stood: int) -> None:
+        """So many drafts were checked, and so many tokens stood, the check's own included."""
+        self._gate.add_check(drafted, stood)
 
     def stats(self) -> RunStats:
         slots = self._runner.machine.residency.slots

@@ -61,7 +61,9 @@ class Runner:
         self.gate = Full(decoder.architecture.spec.top_k) if gate is None else gate
         self.gate_name = gate_name
         self.fallback: FallbackPrefetch | None = None  # made when the gate first needs it
-        self._last_rows: dict[int, int] = {}  # by slot, the row of its last token in the last step
+        # By slot, where its latest tokens were computed with fewer experts: pass and row.
+        self._sources: dict[int, list[tuple[int, int]]] = {}
+        self._passes = 0
         self._counts: NDArray[np.int64] | None = None  # experts per token of the last step
         self.report: StepReport | None = None  # of the last step
 
@@ -83,6 +85,11 @@ class Runner:
             for sequence, length in zip(inputs, lengths, strict=True):
                 self.cache.truncate(sequence.slot, length)
             raise
+
+    def use_gate(self, gate: Gate, name: str) -> None:
+        """Another gate from now on, for measurements; no token may be about to run again."""
+        self.gate, self.gate_name, self.fallback = gate, name, None
+        self._sources, self._counts = {}, None
 
     def _decoded(
         self, inputs: Sequence[SequenceInput], lengths: Sequence[int]
@@ -140,6 +147,12 @@ class Runner:
             sequence = replace(sequence, attempt=sequence.attempt + 1)
 
     @property
+    def reads_of_a_token(self) -> int:
+        """Experts that a token uses in all layers together, with all of top-k."""
+        spec = self.decoder.architecture.spec
+        return spec.top_k * spec.num_moe_layers
+
+    @property
     def prefetch_accuracy(self) -> float | None:
         """Of what is prefetched for tokens that run again; None: nothing has been."""
         return None if self.fallback is None else self.fallback.accuracy
@@ -158,19 +171,32 @@ class Runner:
 
     def _decider(self, inputs: Sequence[SequenceInput]) -> Decider:
         """The brain, where nothing runs again or nothing moves."""
-        if not self.gate.reruns or not self.machine.residency.slots:
+        if not (self.gate.reruns or self.gate.draft) or not self.machine.residency.slots:
             return self.brain
         if self.fallback is None:
             self.fallback = FallbackPrefetch(self.brain, self.gate)
-        before, rows = self._last_rows, []
-        self._last_rows = {}
+        self._passes += 1
+        rows: list[int] = []
+        ages: list[int] = []
         for sequence in inputs:
+            known = self._sources.get(sequence.slot, []) if sequence.attempt else []
+            start = len(rows)
             rows += [-1] * len(sequence.tokens)
-            if sequence.attempt:
-                rows[-1] = before.get(sequence.slot, -1)
-            self._last_rows[sequence.slot] = len(rows) - 1
-        self.fallback.begin(rows)
+            ages += [1] * len(sequence.tokens)
+            for at, (number, row) in enumerate(known[: len(sequence.tokens)], start):
+                rows[at], ages[at] = row, self._passes - number
+            self._note(sequence, len(rows) - 1)
+        self.fallback.begin(rows, ages)
         return self.fallback
+
+    def _note(self, sequence: SequenceInput, row: int) -> None:
+        """The sequence's last token is in this row of the pass: all drafts since the last check
+        are remembered, or else the last pass."""
+        drafted = self._sources.get(sequence.slot, []) if self.gate.draft else []
+        if self.gate.draft and (sequence.attempt or sequence.of_prompt):
+            self._sources[sequence.slot] = []
+            return
+        self._sources[sequence.slot] = [*drafted, (self._passes, row)]
 
     def _gated(self, replay: Replay | None) -> Replay | None:
         """A replayed routing has as many experts per token as the gate allows."""

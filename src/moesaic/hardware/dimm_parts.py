@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from moesaic.core.offloading import DRAM
+from moesaic.core.topology import SPLIT, Topology
 from moesaic.hardware.dimms import (
     CONTENTION,
     LINK_TOPOLOGIES,
@@ -49,13 +50,31 @@ def expanded(spec: MachineSpec) -> MachineSpec:
         ndp=None,
         dimm_link=None,
         cpu=replace(
-            spec.cpu, reads_gb_s={**spec.cpu.reads_gb_s, **dict.fromkeys(memories, of_one)}
+            spec.cpu,
+            reads_gb_s={
+                **spec.cpu.reads_gb_s,
+                **dict.fromkeys(memories, of_one),
+                **_reads_of_groups(spec, dimms),
+            },
         ),
-        devices={**spec.devices, **_units(ndp)},
+        devices={**spec.devices, **_units(ndp, dimms)},
         memories={**spec.memories, **memories},
-        placements={**spec.placements, DRAM: PlacementSpec(dimms.names)},
+        placements={
+            **spec.placements,
+            DRAM: PlacementSpec(dimms.names),
+            **{name: PlacementSpec(group, SPLIT) for name, group in dimms.groups.items()},
+        },
         links={**spec.links, **_links(dimms, link)},
     )
+
+
+def on_channels(topology: Topology, dimms: DimmsSpec | None) -> Topology:
+    """The same topology with the channel of every DIMM."""
+    if dimms is None:
+        return topology
+    channel = {name: dimms.channel_of(at) for at, name in enumerate(dimms.names)}
+    memories = tuple(replace(m, channel=channel.get(m.name)) for m in topology.memories)
+    return replace(topology, memories=memories)
 
 
 def check_dimms(spec: MachineSpec, dimms: DimmsSpec) -> None:
@@ -77,6 +96,12 @@ def check_dimms(spec: MachineSpec, dimms: DimmsSpec) -> None:
             f"expected at most what the channels have, {channels_gb_s:g} GB/s, "
             f"not {spec.cpu.memory_bandwidth_gb_s:g}",
         )
+    if dimms.count % dimms.split:
+        raise BadReference(
+            "dimms.split", f"expected a divisor of the {dimms.count} DIMMs, not {dimms.split}"
+        )
+    for dtype in spec.ndp.integer_tflops if spec.ndp is not None else ():
+        _one_of(f"ndp.integer_tflops.{dtype}", dtype, ("int8", "int4"))
     _one_of("dimms.contention", dimms.contention, CONTENTION)
     _one_of("dimms.sharing", dimms.sharing, SHARING)
     if spec.dimm_link is not None:
@@ -84,27 +109,45 @@ def check_dimms(spec: MachineSpec, dimms: DimmsSpec) -> None:
     for table, taken in (
         ("devices", [f"{NDP}{at}" for at in range(dimms.count)]),
         ("memories", dimms.names),
-        ("placements", [DRAM]),
+        ("placements", [DRAM, *dimms.groups]),
         ("links", _links(dimms, spec.dimm_link)),
     ):
         for name in getattr(spec, table).keys() & set(taken):
             raise BadReference(f"{table}.{name}", "expected a name that the DIMMs have not got")
 
 
-def _units(ndp: NdpSpec | None) -> dict[str, NdpDevice]:
+def _reads_of_groups(spec: MachineSpec, dimms: DimmsSpec) -> dict[str, float]:
+    """What the CPU reads split experts at: over as many channels as their DIMMs are on."""
+    channels = min(dimms.split, dimms.channels)
+    rate = min(channels * dimms.host_gb_s, spec.cpu.effective_bandwidth_gb_s)
+    return dict.fromkeys(dimms.groups, rate)
+
+
+def _units(ndp: NdpSpec | None, dimms: DimmsSpec) -> dict[str, NdpDevice]:
+    """A unit computes from its own DIMM, and its part of what is split over a group of DIMMs that
+    all have one."""
     if ndp is None:
         return {}
-    device = NdpDevice(
+    found = {f"{NDP}{at}": _unit(ndp) for at in range(ndp.count)}
+    for number, name in enumerate(dimms.groups):
+        members = [f"{NDP}{number * dimms.split + at}" for at in range(dimms.split)]
+        if all(member in found for member in members):
+            reads = {name: ndp.internal_gb_s}
+            found |= {member: replace(found[member], reads_gb_s=reads) for member in members}
+    return found
+
+
+def _unit(ndp: NdpSpec) -> NdpDevice:
+    return NdpDevice(
         ndp.name,
         ndp.memory_bandwidth_gb_s,
         ndp.bandwidth_efficiency,
-        {"bf16": ndp.tflops},
+        {"bf16": ndp.tflops, **ndp.integer_tflops},
         ndp.matmul_efficiency,
         ndp.expert_overhead_us,
         ndp.first_expert_us,
         unit=ndp,
     )
-    return {f"{NDP}{at}": device for at in range(ndp.count)}
 
 
 def _links(dimms: DimmsSpec, link: DimmLinkSpec | None) -> dict[str, RouteSpec]:

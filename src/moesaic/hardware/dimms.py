@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from moesaic.hardware.numbers import Checked, Count, Fraction, NotNegative, Positive, Whole
+from moesaic.hardware.numbers import Checked, Count, Fraction, NotNegative, Positive, Rates, Whole
 from moesaic.hardware.processors import DeviceSpec
 
 FULL, OWN_SHARE, NO_CONTENTION = "full", "own-share", "none"
@@ -31,7 +31,8 @@ LINK_TOPOLOGIES = {
 
 @dataclass(frozen=True, slots=True)
 class DimmsSpec(Checked):
-    """Main memory: `count` DIMMs, evenly over `channels`; DIMM i is on channel i mod channels."""
+    """Main memory: `count` DIMMs, evenly over `channels`; DIMM i is on channel i mod channels.
+    With `split` experts can also lie divided over groups of so many neighbours."""
 
     count: Count
     channels: Count
@@ -40,6 +41,17 @@ class DimmsSpec(Checked):
     channel_efficiency: Fraction  # of the peak, reached by streaming
     contention: str = OWN_SHARE
     sharing: str = PCIE_FIRST
+    split: Count = 1
+
+    @property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """Placement -> the DIMMs a split expert lies in."""
+        if self.split == 1:
+            return {}
+        every = range(0, self.count, self.split)
+        return {
+            f"split{at}": self.names[first : first + self.split] for at, first in enumerate(every)
+        }
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -72,6 +84,7 @@ class NdpSpec(Checked):
     activation_cycles: Positive  # per intermediate value
     expert_overhead_us: NotNegative
     first_expert_us: NotNegative
+    integer_tflops: Rates = field(default_factory=dict, hash=False)  # int8, int4; none: it cannot
 
     @property
     def tflops(self) -> float:

@@ -138,7 +138,10 @@ class _Reader:
     def _number(self, content: Mapping[str, Any], number: Number, where: str) -> Any:
         field = f"{where}.{number.name}"
         if number.name not in content and number.name in OPTIONAL:
-            return {}
+            if number.table:
+                return {}
+            self.sources[field] = "not stated"
+            return number.default
         if number.name not in content:
             shape = " per weight precision" if number.dtypes else ""
             raise BadMachine(self.path, field, f"is missing, {_MEASURE}{shape}")

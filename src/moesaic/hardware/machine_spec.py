@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.topology import Topology
 from moesaic.core.view import PLANNER
-from moesaic.hardware.dimm_parts import expanded
+from moesaic.hardware.dimm_parts import expanded, on_channels
 from moesaic.hardware.dimms import DimmLinkSpec, DimmsSpec, NdpSpec
 from moesaic.hardware.machine_topology import BadReference, check_names, topology_of
 from moesaic.hardware.numbers import Checked, NotNegative, Share, numbers
@@ -115,7 +115,8 @@ class MachineSpec:
         object.__setattr__(self, "flat", flat)
         if flat is self:
             check_names(self)
-        object.__setattr__(self, "_topology", topology_of(self) if flat is self else flat._topology)
+        topology = topology_of(self) if flat is self else on_channels(flat._topology, self.dimms)
+        object.__setattr__(self, "_topology", topology)
 
     def topology(self) -> Topology:
         """Devices, memories and links; GPU, CPU and their link come first."""
@@ -194,7 +195,17 @@ TABLES: dict[str, type[Any]] = {
     "placements": PlacementSpec,
     "resources": ResourceSpec,
 }
-# What a description may leave out: sections, and tables of any part.
+# What a description may leave out: sections, tables of any part, and numbers with a default.
 OPTIONAL = frozenset(
-    {"host", "dimms", "ndp", "dimm_link", "expert_gb_s", "tiles_from", "reads_gb_s"}
+    {
+        "host",
+        "dimms",
+        "ndp",
+        "dimm_link",
+        "expert_gb_s",
+        "tiles_from",
+        "reads_gb_s",
+        "split",
+        "integer_tflops",
+    }
 )

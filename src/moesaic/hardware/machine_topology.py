@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.offloading import CPU, DRAM, GPU, PCIE, VRAM
-from moesaic.core.topology import STRIPED, WHOLE, Device, Link, Memory, Placement, Topology
+from moesaic.core.topology import SPLIT, STRIPED, WHOLE, Device, Link, Memory, Placement, Topology
 from moesaic.core.units import GB
 from moesaic.core.view import PLANNER
 from moesaic.hardware.parts import PRIORITY, RULES
@@ -72,7 +72,7 @@ def placement_name(spec: MachineSpec, name: str) -> str:
 
 def _placement(spec: MachineSpec, name: str) -> Placement:
     if name in spec.placements:
-        return Placement(STRIPED, spec.placements[name].memories)
+        return Placement(spec.placements[name].layout, spec.placements[name].memories)
     return Placement(WHOLE, (name,))
 
 
@@ -109,6 +109,9 @@ def check_names(spec: MachineSpec) -> None:
     for name, placement in spec.placements.items():
         if len(set(placement.memories)) != len(placement.memories) or len(placement.memories) < 2:
             raise BadReference(f"placements.{name}.memories", "expected two memories or more")
+        if placement.layout not in (STRIPED, SPLIT):
+            expected = f"expected {STRIPED} or {SPLIT}, not {placement.layout!r}"
+            raise BadReference(f"placements.{name}.layout", expected)
     for name, resource in spec.resources.items():
         if (resource.rule == PRIORITY) != bool(resource.first):
             raise BadReference(

@@ -38,6 +38,7 @@ class Number(NamedTuple):
     rule: Rule
     dtypes: bool = False
     parts: bool = False
+    default: Any = MISSING
 
     @property
     def table(self) -> bool:
@@ -55,13 +56,13 @@ class Text(NamedTuple):
 def numbers(kind: type[Any]) -> Iterator[Number]:
     """The numeric fields of a specification class, in order."""
     hints = get_type_hints(kind, include_extras=True)
-    for name in (each.name for each in fields(kind)):
-        hint = hints[name]
+    for each in fields(kind):
+        name, hint = each.name, hints[each.name]
         table = get_origin(hint) is not Annotated and len(get_args(hint)) == 2
         extras = get_args(get_args(hint)[1] if table else hint)
         if len(extras) == 2 and isinstance(extras[1], Rule):
             parts = table and get_args(hint)[0] == Part
-            yield Number(name, _within(extras[1], name), table and not parts, parts)
+            yield Number(name, _within(extras[1], name), table and not parts, parts, each.default)
 
 
 def _within(rule: Rule, field: str) -> Rule:

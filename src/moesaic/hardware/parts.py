@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from moesaic.core.topology import STRIPED
 from moesaic.hardware.numbers import Checked, NotNegative, PartRates, Positive
 
 PROPORTIONAL, PRIORITY = "proportional", "priority"
@@ -36,9 +37,11 @@ class MemorySpec(Checked):
 
 @dataclass(frozen=True, slots=True)
 class PlacementSpec(Checked):
-    """Experts can lie striped over these memories."""
+    """Experts can lie `striped` over these memories, or `split` over them by their width, so that
+    the owner of each can compute its part."""
 
     memories: tuple[str, ...]
+    layout: str = STRIPED
 
 
 @dataclass(frozen=True, slots=True)

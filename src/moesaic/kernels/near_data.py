@@ -15,6 +15,7 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.kernels.reference import ReferenceKernel, add_part, block_views
 
 ACTIVATION = torch.float16
+ALL = slice(None)
 WIDTH = 256 * 8  # values that a round multiplies: TriMoE's 256 multipliers of 8
 
 
@@ -41,16 +42,21 @@ class NearDataArithmetic:
         tokens: torch.Tensor | None,
         weights: torch.Tensor | float,
         out: torch.Tensor,
+        width: slice = ALL,
     ) -> None:
         """As `ExpertKernel.compute`: `out[tokens] += weights * expert(hidden[tokens])`; the sum
-        over experts is the host's, in fp32."""
+        over experts, and over the parts of one, is the host's, in fp32."""
         rows = hidden if tokens is None else hidden[tokens]
-        add_part(self.expert(block, rows), tokens, weights, out)
+        add_part(self.expert(block, rows, width), tokens, weights, out)
 
-    def expert(self, block: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """down(silu(gate(x)) * up(x)) of every row, in FP16."""
+    def expert(self, block: torch.Tensor, rows: torch.Tensor, width: slice = ALL) -> torch.Tensor:
+        """down(silu(gate(x)) * up(x)) of every row, in FP16; or what a part of the expert's
+        intermediate width adds to it."""
         kernel = self._kernel
         gate_up, down = block_views(kernel.shape, kernel.values(block))
+        if width != ALL:
+            both = gate_up.view(2, kernel.shape.intermediate, kernel.shape.hidden)
+            gate_up, down = both[:, width].flatten(0, 1), down[:, width]
         results = []
         for row in rows.to(ACTIVATION):
             gate, up = self._gemv(gate_up, row).chunk(2)

@@ -36,5 +36,5 @@ def check_ratio(ratio: float | None, gate: str, reruns: bool) -> None:
     if not reruns:
         raise ImpossibleSetting(
             f"a fallback ratio of {ratio:g} was given, but gate {gate!r} runs no token again: "
-            "leave it out, or use a gate that does, such as --gate big-little"
+            "leave it out, or use a gate that does, such as --gate big-little or self-speculative"
         )

@@ -82,3 +82,11 @@ class ContiguousCache:
     def truncate(self, slot: int, length: int) -> None:
         assert length <= self._lengths[slot], "a cache cannot be truncated to more than it holds"
         self._lengths[slot] = length
+
+    def copy(self, source: int, slot: int) -> None:
+        """A free slot gets what another one holds."""
+        assert not self._lengths[slot], "a slot that is in use cannot be copied to"
+        length = self._lengths[source]
+        for both in (self._first, self._second):
+            both[:, slot, :length] = both[:, source, :length]
+        self._lengths[slot] = length

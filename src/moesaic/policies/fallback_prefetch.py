@@ -7,6 +7,7 @@ instead of what the body or the brain would predict. Other tokens are forecast a
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -35,8 +36,9 @@ class FallbackPrefetch:
 
     def __init__(self, brain: Brain, gate: Gate) -> None:
         self._brain, self._gate = brain, gate
-        self._before: dict[int, Wanted] = {}  # by layer
+        # By layer: the pass that runs, and those before it, the latest first.
         self._now: dict[int, Wanted] = {}
+        self._before: deque[dict[int, Wanted]] = deque(maxlen=max(gate.draft, 1))
         self._rows: NDArray[np.int64] | None = None
         self.right = self.judged = 0
 
@@ -44,11 +46,14 @@ class FallbackPrefetch:
     def accuracy(self) -> float | None:
         return self.right / self.judged if self.judged else None
 
-    def begin(self, rows: Sequence[int]) -> None:
-        """`rows[t]`: which row of the pass before token t has rejected, -1: it is new."""
-        self._before, self._now = self._now, {}
+    def begin(self, rows: Sequence[int], ages: Sequence[int] | None = None) -> None:
+        """`rows[t]`: which row token t had in a pass that is run again, -1: it is new. That was
+        `ages[t]` passes ago, or in the last one."""
+        self._before.appendleft(self._now)
+        self._now = {}
         known = np.asarray(rows, dtype=np.int64)
-        self._rows = known if self._before and (known >= 0).any() else None
+        self._ages = None if ages is None or max(ages, default=1) <= 1 else np.asarray(ages)
+        self._rows = known if self._before[0] and (known >= 0).any() else None
         self._distance = 0
         if self._rows is not None:
             transfer_ns = self._brain.belief.transfer_ns
@@ -82,7 +87,7 @@ class FallbackPrefetch:
 
     def _layers(self, forecasts: Sequence[Forecast]) -> list[int]:
         """The next ones that something is known of, nearest first."""
-        first, last = self._routing.layer + 1, len(self._before)
+        first, last = self._routing.layer + 1, len(self._before[0])
         known = range(first, min(first + self._distance, last))
         return sorted({*known, *(each.layer for each in forecasts)})
 
@@ -95,24 +100,39 @@ class FallbackPrefetch:
             assert body is not None, "a layer that somebody has forecast"
             return body
         again = rows >= 0
-        wanted = self._before[layer]
+        wanted = self._known(layer, rows)
+        trust = 1.0 if self.accuracy is None else self.accuracy
         if again.all():
-            ranked, scores = wanted.ranked[rows], wanted.scores[rows]
-            trust = 1.0 if self.accuracy is None else self.accuracy
+            ranked, scores = wanted
             return Forecast(layer, ranked, scores, self._routing.step, trust)
         ranked = np.full((len(rows), wanted.ranked.shape[1]), UNUSED, dtype=np.int64)
         scores = np.zeros(ranked.shape, dtype=np.float32)
         if body is not None:
             ranks = min(ranked.shape[1], body.ranked.shape[1])
             ranked[:, :ranks], scores[:, :ranks] = body.ranked[:, :ranks], body.scores[:, :ranks]
-        ranked[again], scores[again] = wanted.ranked[rows[again]], wanted.scores[rows[again]]
+        ranked[again], scores[again] = wanted
         if body is not None:
             return replace(body, ranked=ranked, scores=scores)
-        return Forecast(layer, ranked, scores, self._routing.step)
+        # Of a check all but the last draft is known; of another mixture the brain must judge.
+        known = trust if self._gate.draft else None
+        return Forecast(layer, ranked, scores, self._routing.step, known)
+
+    def _known(self, layer: int, rows: NDArray[np.int64]) -> Wanted:
+        """What the tokens that run again wanted of a layer, in their order."""
+        again = np.flatnonzero(rows >= 0)
+        if self._ages is None:
+            last = self._before[0][layer]
+            return Wanted(last.ranked[rows[again]], last.scores[rows[again]])
+        sources = [self._before[self._ages[token] - 1][layer] for token in again]
+        pairs = list(zip(sources, rows[again], strict=True))
+        return Wanted(
+            np.stack([source.ranked[row] for source, row in pairs]),
+            np.stack([source.scores[row] for source, row in pairs]),
+        )
 
     def _judge(self, routing: LayerRouting, rows: NDArray[np.int64]) -> None:
         again = rows >= 0
-        chosen, wanted = routing.experts[again], self._before[routing.layer].ranked[rows[again]]
+        chosen, wanted = routing.experts[again], self._known(routing.layer, rows).ranked
         predicted = (chosen[:, :, None] == wanted[:, None, :]).any(axis=2)
         self.right += int(predicted.sum())
         self.judged += int((chosen != UNUSED).sum())

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 class Row(NamedTuple):
     """`paper` is None where the paper shows a bar without a number; `ratio` is ours over the
-    paper's."""
+    paper's, where that is not 0."""
 
     id: str
     claim: str
@@ -19,7 +19,7 @@ class Row(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        return None if self.paper is None else self.ours / self.paper
+        return self.ours / self.paper if self.paper else None
 
     def as_dict(self) -> dict[str, Any]:
         return {

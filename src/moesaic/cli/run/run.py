@@ -14,6 +14,7 @@ from moesaic.cli.shared.bundled_defaults import with_bundled_defaults
 from moesaic.cli.shared.engine_options import one_text_options, one_text_settings
 from moesaic.cli.shared.model_folder import model_folder
 from moesaic.cli.shared.simulation_options import command_line
+from moesaic.policies.quality_levels import LEVELS, QualityLevel, quality_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,7 @@ _SETTINGS = ("accelerator", "policies", "dtype", "expert_dtype")
 @sampling_options(MAX_TOKENS)
 @click.option("--record", metavar="FILE", help="Leave a trace of the routing there (.moet).")
 @one_text_options
+@click.option("--stats", is_flag=True, help="Also say what every --quality costs, as measured.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 @click.pass_context
 def run(context: click.Context, /, model: str | None, as_json: bool, **asked: Any) -> None:
@@ -64,9 +66,10 @@ def run(context: click.Context, /, model: str | None, as_json: bool, **asked: An
         completion = follow(engine, engine.input_processor.request(tokens, params), show)
         stats = engine.batcher.counter.stats()
     if as_json:
-        _print_json(prepared, completion, stats, command_line(context))
+        level = None if asked["quality"] is None else quality_level(asked["quality"])
+        _print_json(prepared, completion, stats, command_line(context), level)
     else:
-        _end(prepared, completion, stats)
+        _end(prepared, completion, stats, _levels(asked["quality"], asked["stats"]))
     if completion.finish_reason == "cancelled":
         raise click.Abort
 
@@ -82,15 +85,35 @@ def _printer(model: LoadedModel) -> Callable[[Chunk], None]:
     return lambda chunk: click.echo(f"{next(before)}{chunk.token}", nl=False)
 
 
-def _end(prepared: Prepared, completion: Completion, stats: RunStats) -> None:
+def _levels(quality: str | None, every: bool) -> list[tuple[str, str]]:
+    """What the chosen quality costs, as measured; with `every`, what each would."""
+    chosen = [] if quality is None else [quality_level(quality)]
+    others = [level for level in LEVELS.values() if every and level not in chosen]
+    return [("quality", str(level)) for level in (*chosen, *others)]
+
+
+def _end(
+    prepared: Prepared,
+    completion: Completion,
+    stats: RunStats,
+    levels: list[tuple[str, str]],
+) -> None:
     from moesaic.cli.run.answer_output import answer_lines, cost_lines, print_lines
 
     if completion.tokens and not (completion.text or "").endswith("\n"):
         click.echo()
-    print_lines(answer_lines(completion, prepared.plan.capacity.length), cost_lines(stats))
+    print_lines(
+        answer_lines(completion, prepared.plan.capacity.length), cost_lines(stats), iter(levels)
+    )
 
 
-def _print_json(prepared: Prepared, completion: Completion, stats: RunStats, command: str) -> None:
+def _print_json(
+    prepared: Prepared,
+    completion: Completion,
+    stats: RunStats,
+    command: str,
+    level: QualityLevel | None,
+) -> None:
     from moesaic.cli.run.answer_output import answer_fields
     from moesaic.cli.shared.output import print_json
     from moesaic.cli.study.plan import describe
@@ -106,6 +129,7 @@ def _print_json(prepared: Prepared, completion: Completion, stats: RunStats, com
             **answer_fields(completion),
             "stats": counted,
             "gate": gate,
+            "quality": None if level is None else asdict(level),
             "settings": settings,
             "memory": memory,
             "command": command,

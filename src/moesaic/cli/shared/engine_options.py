@@ -15,6 +15,7 @@ from moesaic.cli.shared.policy_options import chosen_policies, policy_choices
 from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.kernels.instruction_sets import KERNELS
+from moesaic.policies.quality_levels import quality_level
 
 if TYPE_CHECKING:
     from moesaic.engine.engine_settings import EngineSettings
@@ -123,6 +124,9 @@ def engine_settings(asked: Mapping[str, Any]) -> EngineSettings:
     fields = {
         field: asked[option] for option, field in _FIELDS.items() if asked.get(option) is not None
     }
+    quality = asked.get("quality")
+    if quality is not None:
+        fields["quality_of"] = quality_level(quality).model
     settings = EngineSettings(policies=chosen_policies(asked), **fields)
     _check_link(asked, settings)
     _announce(asked.get("accelerator"), settings)

@@ -9,6 +9,8 @@ from moesaic.cli.shared.in_time import in_time
 
 def gate_lines(gate: dict[str, Any]) -> list[tuple[str, str]]:
     """What a gate other than full has done, where tokens were decoded."""
+    if gate["tokens_per_check"] is not None:
+        return _draft_lines(gate)
     if gate["fallback_ratio"] is None:
         return []
     accuracy, predicted = gate["prefetch_accuracy"], gate["predicted_speedup"]
@@ -23,4 +25,20 @@ def gate_lines(gate: dict[str, Any]) -> list[tuple[str, str]]:
         beside = "" if measured is None else f"; measured {measured:.2f} x"
         where = f"T from {gate['full_from']}"
         lines.append(("speedup", f"{predicted:.2f} x by the paper's equation, {where}{beside}"))
+    return lines
+
+
+def _draft_lines(gate: dict[str, Any]) -> list[tuple[str, str]]:
+    acceptance, saved = gate["acceptance"], gate["reads_saved"]
+    stood = "" if acceptance is None else f"{acceptance:.1%} of drafts stood, "
+    times = f"{in_time(gate['little_s'])} in drafts, {in_time(gate['big_s'])} in checks"
+    lines = [
+        ("drafts", f"{stood}{gate['tokens_per_check']:.2f} tokens per check"),
+        ("passes", times),
+    ]
+    if gate["reads_per_token"] is not None:
+        less = "" if saved is None else f", {saved:.1%} fewer than top-k in every layer"
+        lines.append(("reads", f"{gate['reads_per_token']:.1f} experts per token{less}"))
+    if gate["measured_speedup"] is not None:
+        lines.append(("speedup", f"{gate['measured_speedup']:.2f} x over all experts, simulated"))
     return lines

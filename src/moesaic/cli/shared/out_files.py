@@ -22,6 +22,15 @@ def check_picture(option: str, path: str | None) -> None:
         raise MissingExtra(f"{option}, a picture,", "plot")
 
 
+def check_pictures_folder(option: str, path: str | None) -> None:
+    """A folder for several pictures; it must exist."""
+    if path is None:
+        return
+    if not Path(path).is_dir():
+        raise ImpossibleSetting(f"{option} {path!r} is no directory: create it first")
+    check_picture(option, str(Path(path) / "picture.svg"))
+
+
 def check_file(option: str, path: str | None, endings: Sequence[str]) -> None:
     if path is None:
         return

@@ -21,6 +21,7 @@ from moesaic.policies.layout import layouts
 from moesaic.policies.policy_choice import PolicyChoice
 from moesaic.policies.policy_set import POLICY_FIELDS, PolicySet
 from moesaic.policies.prefetch import prefetches
+from moesaic.policies.quality_levels import LEVELS, quality_level
 from moesaic.policies.schedule import schedules
 from moesaic.policies.systems import EVERY_SYSTEM, load_system
 
@@ -62,6 +63,11 @@ def policy_choices(system: str | None = None) -> Callable[[F], F]:
         _policy_option("--prefetch", prefetches, own.prefetch),
         _policy_option("--layout", layouts, own.layout),
         click.option("--gate", metavar=FORM, help=f"{one_of(gates)}  [{own.gate}]"),
+        click.option(
+            "--quality",
+            metavar="LEVEL",
+            help=f"Instead of --gate: {one_of(LEVELS)}, or a file of `moesaic calibrate`",
+        ),
         promote_option,
         moved_options,
     )
@@ -78,6 +84,13 @@ def chosen_policies(asked: Mapping[str, Any]) -> PolicySet:
     system = asked.get("system")
     base = PolicySet() if system is None else load_system(system).policies
     given = {name: asked[name] for name in POLICY_FIELDS if asked.get(name) is not None}
+    quality = asked.get("quality")
+    if quality is not None:
+        if "gate" in given:
+            raise ImpossibleSetting(
+                f"both --gate {given['gate']} and --quality {quality} were given: give one of them"
+            )
+        given["gate"] = quality_level(quality).gate
     return base.but(**given)
 
 

@@ -91,7 +91,7 @@ fallback_ratio_option = click.option(
     type=float,
     metavar="SHARE",
     help="Of a gate like big-little: the share of tokens to run again, whatever the model's "
-    "confidence.  [by confidence]",
+    "confidence; of self-speculative: the share of drafts that are wrong.  [by confidence]",
 )
 
 setup_options = stack(

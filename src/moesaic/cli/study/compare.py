@@ -196,7 +196,8 @@ def _of_gate(asked: dict[str, Any]) -> dict[str, Any]:
     from moesaic.policies.gate import FULL, gates
 
     gate = asked.get("gate")
-    reruns = gates.load(FULL if gate is None else gate.name).reruns
+    kind = gates.load(FULL if gate is None else gate.name)
+    reruns = kind.reruns or kind.draft
     return asked if reruns else {**asked, "fallback_ratio": None}
 
 

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from moesaic.cli.shared.simulation_options import json_option
+from moesaic.cli.shared.simulation_options import json_option, names
+from moesaic.core.errors import ImpossibleSetting
+
+if TYPE_CHECKING:
+    from moesaic.reproductions.mobile.together import Gains
+    from moesaic.reproductions.row import Row
 
 
 @click.group()
@@ -37,22 +45,137 @@ def hybrimoe(only: str, traces: str | None, jobs: int | None, as_json: bool) -> 
 
 @reproduce.command()
 @click.option("--only", default="", metavar="ID", help="Only rows whose id starts like this.")
+@click.option("--quick", is_flag=True, help="Fewer problems and repetitions, for a first look.")
+@click.option(
+    "--together", is_flag=True, help="Instead: big-little on other policies, which gains add up."
+)
+@click.option("--machines", help="A comma list, of --together.  [all that hold the model]")
+@click.option("--batches", help="A comma list of 1, 8 and 64, of --together.  [all]")
+@click.option("--pictures", metavar="DIR", help="Draw accuracy against speed there, as .svg.")
 @click.option("--jobs", type=click.IntRange(min=1), default=None, help="Processes.  [one per core]")
 @json_option
-def mobile(only: str, jobs: int | None, as_json: bool) -> None:
-    """MoBiLE: speedups of tables II, III and IV and figure 5, at the paper's fallback ratios."""
-    from moesaic.cli.shared.output import print_json, print_table, progress
-    from moesaic.reproductions.mobile import Reproduction
+def mobile(only: str, jobs: int | None, as_json: bool, **asked: Any) -> None:
+    """MoBiLE: tables II, III and IV and figure 5.
 
-    reproduction = Reproduction(only)
-    with progress("simulating", reproduction.total) as advance:
-        rows = reproduction.rows(jobs or os.cpu_count() or 1, advance)
+    Simulated at the paper's fallback ratios (table2 to fig5), answered by the bundled model
+    (accuracy), and its speed measured on this machine (measured)."""
+    from moesaic.cli.shared.output import print_json
+
+    cores = jobs or os.cpu_count() or 1
+    if asked["together"]:
+        found = _together(asked, cores)
+        rows, show = [each.row() for each in found], partial(_print_together, found)
+    else:
+        rows = _mobile_rows(only, asked, cores)
+        show = partial(_print_mobile, rows)
     if as_json:
         print_json([row.as_dict() for row in rows])
-        return
+    else:
+        show()
+
+
+def _mobile_rows(only: str, asked: dict[str, Any], cores: int) -> list[Row]:
+    from moesaic.cli.shared.out_files import check_pictures_folder
+    from moesaic.cli.shared.output import progress
+    from moesaic.reproductions.mobile import Reproduction
+
+    for name in ("machines", "batches"):
+        if asked[name] is not None:
+            raise ImpossibleSetting(f"--{name} is of --together: add that, or leave it out")
+    pictures = asked["pictures"]
+    check_pictures_folder("--pictures", pictures)
+    reproduction = Reproduction(only, asked["quick"])
+    with progress("simulating and measuring", reproduction.total(cores)) as advance:
+        rows = reproduction.rows(cores, advance)
+    if pictures is not None:
+        from moesaic.cli.study.mobile_pictures import draw_all
+
+        for name in draw_all(pictures, reproduction.found):
+            click.echo(f"wrote {name}", err=True)
+    return rows
+
+
+def _together(asked: dict[str, Any], cores: int) -> list[Gains]:
+    from moesaic.cli.shared.output import progress
+    from moesaic.reproductions.mobile.together import gains, grid, seconds
+
+    batches = [int(each) for each in _listed("--batches", asked["batches"], str.isdecimal)]
+    runs = grid(_listed("--machines", asked["machines"]), batches)
+    with progress("simulating", len(runs)) as advance:
+        return gains(seconds(runs, cores, advance))
+
+
+def _listed(
+    option: str, text: str | None, fine: Callable[[str], bool] = lambda word: True
+) -> list[str]:
+    if text is None:
+        return []
+    found = names(option, text)
+    if not all(map(fine, found)):
+        raise ImpossibleSetting(f"{option} is {text!r}: give whole numbers, as in 1,8")
+    return found
+
+
+def _print_mobile(rows: Sequence[Row]) -> None:
+    from moesaic.cli.shared.output import print_table
+
     cells = [
-        (row.id, row.claim, row.paper, f"{row.ours:.2f}", row.ratio and f"{row.ratio:.2f}")
+        (row.id, row.claim, row.paper, f"{row.ours:.3g}", row.ratio and f"{row.ratio:.2f}")
         for row in rows
     ]
     print_table("MoBiLE", ("row", "claim", "paper", "ours", "ratio"), cells)
     click.echo("--json has every row with its conditions and the command that gives it again.")
+
+
+@reproduce.command()
+@click.option("--only", default="", metavar="ID", help="Only rows whose id starts like this.")
+@click.option("--traces", metavar="DIR", help="Folder with real routing traces (.npz).")
+@click.option("--plots", metavar="DIR", help="Draw the figures into this folder.")
+@click.option("--plot-format", type=click.Choice(["png", "svg"]), default="png", show_default=True)
+@click.option("--jobs", type=click.IntRange(min=1), default=None, help="Processes.  [one per core]")
+@json_option
+def trimoe(
+    only: str,
+    traces: str | None,
+    plots: str | None,
+    plot_format: str,
+    jobs: int | None,
+    as_json: bool,
+) -> None:
+    """TriMoE: figures 3 and 5 to 9, table 3 and section 5.5, under each contention rule."""
+    from moesaic.cli.shared.output import print_json, progress
+    from moesaic.cli.study.reproduce_trimoe import draw, drawable, print_rows
+    from moesaic.reproductions.trimoe import Reproduction
+
+    drawable(plots)
+    reproduction = Reproduction(only, traces)
+    with progress("simulating", reproduction.total) as advance:
+        rows = reproduction.rows(jobs or os.cpu_count() or 1, advance)
+    drawn = draw(plots, plot_format, rows) if plots is not None else []
+    if as_json:
+        print_json([row.as_dict() for row in rows])
+        return
+    print_rows(rows)
+    for path in drawn:
+        click.echo(f"drew {path}")
+    if traces is None:
+        click.echo("Rows of real routing are left out: they need --traces DIR.")
+    click.echo("--json has every row with its conditions and the command that gives it again.")
+
+
+def _print_together(found: Sequence[Gains]) -> None:
+    from moesaic.cli.shared.output import print_table
+
+    cells = [
+        (
+            each.run.machine,
+            each.run.batch,
+            "+".join(each.run.policies),
+            *(f"{gain:.2f}" for gain in (each.gate, each.policies, each.both, each.product)),
+            f"{each.both / each.policies:.2f}",
+        )
+        for each in found
+    ]
+    title = "Speedups over gpu-only + lru + none: A big-little, B the policies, A|B both over B"
+    columns = ("machine", "batch", "policies", "A", "B", "both", "AxB", "A|B")
+    print_table(title, columns, cells)

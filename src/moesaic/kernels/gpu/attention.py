@@ -54,7 +54,7 @@ def _attend_piece(
             result = result * shrink[:, None] + part
             total = total * shrink + tl.sum(weight, axis=1)
             top = higher
-    place = (token * HEADS + number) * pieces + piece
+    place = (token * HEADS + number).to(tl.int64) * pieces + piece
     tl.store(tops + place, top, mask=real)
     tl.store(sums + place, total, mask=real)
     tl.store(mixed + place[:, None] * WIDTH + column[None, :], result, mask=real[:, None])
@@ -72,7 +72,7 @@ def _join(
     head, token = tl.program_id(0), tl.program_id(1)
     used = tl.load(positions + token) // PIECE + 1
     piece, column = tl.arange(0, PIECES), tl.arange(0, WIDTH)
-    place = (token * HEADS + head) * pieces + piece
+    place = ((token * HEADS + head) * pieces + piece).to(tl.int64)
     there = piece < used
     top = tl.load(tops + place, mask=there, other=float("-inf"))
     weight = tl.exp(top - tl.max(top, axis=0))

@@ -60,7 +60,7 @@ def _attend_latents(
             result = result * shrink[:, None] + part
             total = total * shrink + tl.sum(weight, axis=1)
             top = higher
-    place = (token * HEADS + head) * pieces + piece
+    place = (token * HEADS + head).to(tl.int64) * pieces + piece
     tl.store(tops + place, top, mask=real)
     tl.store(sums + place, total, mask=real)
     tl.store(mixed + place[:, None] * RANK + column[None, :], result, mask=real[:, None])

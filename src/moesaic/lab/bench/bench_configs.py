@@ -45,7 +45,8 @@ def check_fallbacks(
     again."""
     chosen = [config.settings.policies for config in configs]
     top_k = configs[0].spec.top_k
-    reruns = [each.gate.name for each in chosen if check_gate(each, top_k).reruns]
+    made = [(each.gate.name, check_gate(each, top_k)) for each in chosen]
+    reruns = [name for name, gate in made if gate.reruns or gate.draft]
     check_ratio(fallback_ratio, chosen[0].gate.name, bool(reruns))
     if reruns and fallback_ratio is None and routing.sources:
         raise ImpossibleSetting(

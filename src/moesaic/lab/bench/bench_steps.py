@@ -79,7 +79,8 @@ def measure_case(
     run = run_steps if run is None else run  # which stands below
     run(runner, next(work)[:WARMUP_STEPS], CaseRuns(), lambda steps: None)
     free_slots(runner)
-    runs, before = CaseRuns(gate=GateCounter(runner.gate_name)), runner.bytes_moved
+    counter = GateCounter(runner.gate_name, runner.reads_of_a_token)
+    runs, before = CaseRuns(gate=counter), runner.bytes_moved
     for _ in range(count):
         done = len(runs.steps)
         run(runner, next(work), runs, advance)
@@ -109,7 +110,8 @@ def note_step(
     runs.steps.append(described)
     runs.measured.reports.append(runner.report)
     runs.measured.times.append(runner.machine.times)
-    runs.gate.add_inputs(inputs, runner.machine.times.step_ns)
+    active = sum(layer.active for layer in runner.report.layers)
+    runs.gate.add_inputs(inputs, runner.machine.times.step_ns, active)
 
 
 def free_slots(runner: Runner) -> None:

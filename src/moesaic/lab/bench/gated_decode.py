@@ -34,7 +34,7 @@ def run_gated(
         before = min(at)
         inputs = [replace(steps[at[n]].inputs[n], attempt=attempts[n]) for n in going]
         described = runner.describe(inputs)
-        logits = runner.step(inputs, _joined([(steps[at[n]].replay, n) for n in going]))
+        logits = runner.step(inputs, joined_replay([(steps[at[n]].replay, n) for n in going]))
         note_step(runner, inputs, described, runs)
         if scripted is None:
             again = runner.roll_back(inputs, list(range(len(going))), confidence_of(logits))
@@ -47,7 +47,7 @@ def run_gated(
         advance(min(at) - before)
 
 
-def _joined(rows: list[tuple[Replay | None, int]]) -> Replay | None:
+def joined_replay(rows: list[tuple[Replay | None, int]]) -> Replay | None:
     """The replayed routing of tokens from several steps."""
     first = rows[0][0]
     if first is None:

@@ -11,6 +11,7 @@ from moesaic.lab.bench.bench_model import Loaded
 from moesaic.lab.bench.bench_row import BenchConfig, BenchRow
 from moesaic.lab.bench.bench_steps import Repetition, Run, measure_case, repetitions, run_steps
 from moesaic.lab.bench.cases import Case
+from moesaic.lab.bench.drafted_decode import run_drafted
 from moesaic.lab.bench.gated_decode import run_gated
 from moesaic.lab.bench.replayed_routing import BenchRouting
 from moesaic.lab.bench.step_recorder import StepRecorder
@@ -56,10 +57,11 @@ def _work(runner: Runner, case: Case, routing: BenchRouting, piece: int) -> Iter
 
 def _run(runner: Runner, case: Case, fallback_ratio: float | None) -> Run:
     """Tokens are decoded by a loop of its own where the gate may reject them."""
-    if case.phase == "prefill" or not runner.gate.reruns:
+    if case.phase == "prefill" or not (runner.gate.reruns or runner.gate.draft):
         return run_steps
     scripted = None if fallback_ratio is None else script(fallback_ratio)
-    return lambda runner, steps, runs, advance: run_gated(runner, steps, runs, scripted, advance)
+    decode = run_drafted if runner.gate.draft else run_gated
+    return lambda runner, steps, runs, advance: decode(runner, steps, runs, scripted, advance)
 
 
 def _last_decode(cases: Sequence[Case]) -> Case | None:

@@ -16,6 +16,7 @@ from moesaic.core.confidence import Confidence
 from moesaic.core.routing import LayerRouting
 from moesaic.core.step import Step
 from moesaic.lab.fallback_script import Script
+from moesaic.lab.simulate.drafted_steps import Check, drafted_steps
 from moesaic.policies.gate.base import Gate, GateStep
 from moesaic.workloads.step_routing import StepRouting, join_rows
 
@@ -28,6 +29,8 @@ class Pass(NamedTuple):
     stands: int  # how many tokens are not run again after it
     again: int = 0  # how many are run again in it
     rows: tuple[int, ...] | None = None  # the token's row in the pass before, -1: a first attempt
+    ages: tuple[int, ...] | None = None  # how many passes ago that was; None: in the last
+    checks: tuple[Check, ...] = ()  # of drafts, in this pass
 
     @property
     def step(self) -> Step:
@@ -38,10 +41,18 @@ class Pass(NamedTuple):
 
 
 def gated(
-    steps: Iterable[StepRouting], gate: Gate, scripted: Script | None = None
+    steps: Iterable[StepRouting],
+    gate: Gate,
+    scripted: Script | None = None,
+    phase: str = "decode",
+    seed: int = 0,
 ) -> Iterator[Pass]:
     """`scripted` says which tokens are rejected; without it, the gate judges the trace's
     confidence. Ends with the first sequence that has no token left."""
+    if gate.draft and phase == "decode":
+        for drafted in drafted_steps(iter(steps), gate, scripted, seed):
+            yield Pass(*drafted)
+        return
     if gate.reruns:
         yield from _own_paces(iter(steps), gate, scripted)
         return

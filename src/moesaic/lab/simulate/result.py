@@ -100,7 +100,9 @@ class ResultCounter:
         self._tokens = self._hits = self._active = self._wall_ns = 0
         self._floor_s = 0.0
         self.opened = False
-        self._gate = GateCounter(settings.policies.gate.name)
+        self._gate = GateCounter(
+            settings.policies.gate.name, settings.model.top_k * settings.model.num_moe_layers
+        )
 
     def open(self, machine: SimMachine, decider: Decider) -> None:
         """Measurement starts now."""
@@ -122,7 +124,11 @@ class ResultCounter:
         first, prompt = report.tokens - done.again, self._settings.phase == "prefill"
         if prompt:
             return
-        self._gate.add(first, done.again, 0, report.latency_ns)
+        active = sum(layer.active for layer in report.layers)
+        alone = self._settings.batch == 1
+        self._gate.add(first, done.again, 0, report.latency_ns, active, alone)
+        for drafted, stood in done.checks:
+            self._gate.add_check(drafted, stood)
 
     def close(
         self,

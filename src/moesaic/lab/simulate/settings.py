@@ -45,8 +45,8 @@ class Settings:
     # device or link -> believed cost over the one that `belief` found, for what-if studies
     belief_error: Mapping[str, float] = field(default_factory=dict)
     seed: int = 0  # of the synthetic trace, where no trace is given
-    fallback_ratio: float | None = None  # share of tokens that a gate runs again; None: by the
-    # confidence that the trace has
+    fallback_ratio: float | None = None  # share of tokens that a gate runs again, or of drafts
+    # that are wrong; None: by the confidence that the trace has
     prefetch_accuracy: float = 0.8  # share of what a rejected pass wanted that is used when its
     # tokens run again: a trace has one routing for both passes, and MoBiLE says "above 80 %"
     checked: bool = False  # prove every plan legal while running
@@ -73,7 +73,7 @@ class Settings:
         self._check_belief_error()
         check_together(self.policies)
         gate = check_gate(self.policies, self.model.top_k)
-        check_ratio(self.fallback_ratio, self.policies.gate.name, gate.reruns)
+        check_ratio(self.fallback_ratio, self.policies.gate.name, gate.reruns or gate.draft > 0)
         if not 0.0 < self.prefetch_accuracy <= 1.0:
             raise ImpossibleSetting(
                 f"prefetch accuracy is {self.prefetch_accuracy:g}; it is a share and must be above "
@@ -142,7 +142,8 @@ class Settings:
                 raise ImpossibleSetting(
                     f"the {device.name} of {self.machine.name} cannot multiply {self.expert_dtype} "
                     f"weights, only {stated}: use --expert-dtype {stated}, or a machine "
-                    "description with ndp.count 0"
+                    "description with ndp.count 0, or one that states how fast they do it "
+                    f"([ndp.integer_tflops] {self.expert_dtype})"
                 )
 
     def _check_memory(self) -> None:

@@ -61,7 +61,7 @@ def simulate(
         started = perf_counter_ns()
         routed = replace(each.routed, step=each.routed.step.behind(settings.context))
         if isinstance(decider, FallbackPrefetch):
-            decider.begin(each.rows or ())
+            decider.begin(each.rows or (), each.ages)
         report = machine.step(routed, decider)
         if measured:
             taken = perf_counter_ns() - started
@@ -85,7 +85,7 @@ def full_token_s(settings: Settings, source: TraceSource) -> float | None:
 def deciding(settings: Settings, brain: Brain) -> Decider:
     """The brain, with what prefetches for tokens that run again, where they do."""
     gate = settings.policies.gate.create(gates, settings.model.top_k)
-    if settings.phase == "prefill" or not gate.reruns or not settings.slots:
+    if settings.phase == "prefill" or not (gate.reruns or gate.draft) or not settings.slots:
         return brain
     return InexactFallback(brain, gate, settings.prefetch_accuracy, settings.seed)
 
@@ -104,12 +104,18 @@ def check_trace(settings: Settings, source: TraceSource) -> None:
             f"--model {model.name}"
         )
     gate = settings.policies.gate
-    judges = settings.phase == "decode" and gate.create(gates, model.top_k).reruns
+    made = gate.create(gates, model.top_k)
+    judges = settings.phase == "decode" and (made.reruns or made.draft > 0)
     if judges and settings.fallback_ratio is None and not header.has_confidence:
+        what, share = (
+            ("keeps drafts", "drafts that are wrong")
+            if made.draft
+            else ("runs tokens again", "tokens to run again")
+        )
         raise ImpossibleSetting(
-            f"gate {gate.name!r} runs tokens again where the model is not sure, and the trace of "
-            f"{header.model} does not say how sure it was: give --fallback-ratio, the share of "
-            "tokens to run again, or replay a trace that `moesaic run --record` has left"
+            f"gate {gate.name!r} {what} by how sure the model is, and the trace of "
+            f"{header.model} does not say that: give --fallback-ratio, the share of {share}, or "
+            "replay a trace that `moesaic run --record` has left"
         )
 
 
@@ -124,7 +130,8 @@ def workload(settings: Settings, source: TraceSource) -> Iterable[Pass]:
         routed = prefill_steps(source, settings.tokens, steps, skip_tokens=skip)
     gate = settings.policies.gate.create(gates, settings.model.top_k)
     ratio = settings.fallback_ratio
-    passes = gated(routed, gate, None if ratio is None else script(ratio, settings.seed))
+    scripted = None if ratio is None else script(ratio, settings.seed)
+    passes = gated(routed, gate, scripted, settings.phase, settings.seed)
     return list(passes) if needs_future(settings.policies) else passes
 
 
@@ -179,7 +186,8 @@ def _profile_loads(settings: Settings, counts: NDArray[np.int64]) -> NDArray[np.
 
 
 def _belief(settings: Settings, machine: SimMachine) -> Belief:
-    max_tokens = settings.tokens_per_step
+    gate = settings.policies.gate.create(gates, settings.model.top_k)
+    max_tokens = settings.tokens_per_step * (1 + gate.draft)  # those of a check meet in experts
     if settings.belief == "measured":
         return warm_up(machine, max_tokens, machine.topology)
     return described_belief(machine.physics, max_tokens)

@@ -41,6 +41,7 @@ from moesaic.models.expert_service import RoutedTokens
 from moesaic.models.kv_cache import ContiguousCache
 
 if TYPE_CHECKING:
+    from moesaic.machines.cuda.conductor import LayerTimes
     from moesaic.machines.cuda.graph_decoding import GraphDecoding
 
 _SHORT_STEP = 256  # tokens
@@ -111,11 +112,22 @@ class CudaMachine(RealMachine):
         if not graphs.has_slots:
             graphs.take_slots(self.slots, self.transfers)
         self._steps += 1
-        report = graphs.step(self._steps, work)
+        try:
+            report = graphs.step(self._steps, work)
+        except BaseException:  # its conductor may be of no use any more
+            self._take_slots_back()
+            graphs.close()
+            raise
         self.output = graphs.output
         experts = sum(layer.end_ns - layer.start_ns for layer in report.layers)
         self.times = StepTimes(report.latency_ns, report.latency_ns - experts, experts)
         return report
+
+    @property
+    def layer_times(self) -> Sequence[LayerTimes]:
+        """Of the last step's layers, by the conductor; none where it did not run."""
+        graphs = self._graphs
+        return graphs.times if graphs is not None and graphs.has_slots else ()
 
     def _take_slots_back(self) -> None:
         if self._graphs is not None and self._graphs.has_slots:
@@ -219,9 +231,9 @@ class CudaMachine(RealMachine):
         try:
             super().close()
             self.streams.synchronize()
+        finally:
             if self._graphs is not None:
                 self._graphs.close()
-        finally:
             self.cpu.close()
             if self._pinned is not None:
                 self._pinned.close()
@@ -249,7 +261,7 @@ class CudaMachine(RealMachine):
 
     def _sum(self, on_cpu: torch.Tensor | None) -> torch.Tensor:
         """Of both devices, fp32 on the device."""
-        added = None if on_cpu is None else self.streams.upload(on_cpu)
+        added = None if on_cpu is None else self.streams.upload_pinned(on_cpu)
         if not self._on_gpu:
             assert added is not None, "somebody computed the layer"
             return added

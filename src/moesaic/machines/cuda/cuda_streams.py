@@ -71,8 +71,10 @@ class CudaStreams:
         copy_to_device(target.data_ptr(), source.data_ptr(), source.nbytes, self._stream)
 
     def upload(self, values: torch.Tensor) -> torch.Tensor:
-        pinned = values if values.is_pinned() else values.pin_memory()
-        return pinned.to(self.device, non_blocking=True)
+        return values.pin_memory().to(self.device, non_blocking=True)
+
+    def upload_pinned(self, values: torch.Tensor) -> torch.Tensor:
+        return values.to(self.device, non_blocking=True)
 
     def host_like(self, values: torch.Tensor) -> torch.Tensor:
         return torch.empty(values.shape, dtype=torch.float32, pin_memory=True)

@@ -13,6 +13,7 @@ import torch
 from moesaic.core.body import Decider
 from moesaic.core.native_brain import NativeBrain
 from moesaic.core.report import LayerReport, StepReport
+from moesaic.machines.cuda.conductor import LayerTimes
 from moesaic.machines.cuda.graph_steps import GraphMemory, GraphSteps
 from moesaic.machines.cuda.slots import DeviceSlots
 from moesaic.machines.cuda.transfers import DeviceTransfers
@@ -65,6 +66,11 @@ class GraphDecoding:
         for slot in work.decoded.slots:
             self._cache.advance(slot, 1)
         return StepReport(steps.started_ns, perf_counter_ns(), work.step.tokens, self._reports())
+
+    @property
+    def times(self) -> list[LayerTimes]:
+        """Of the last step's layers."""
+        return self._steps.times
 
     def _reports(self) -> tuple[LayerReport, ...]:
         size = self._memory.store.kernel.block_bytes

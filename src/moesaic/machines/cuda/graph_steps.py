@@ -70,6 +70,7 @@ class GraphSteps:
         )  # fmt: skip
         self._captured: dict[tuple[int, bool], Captured] = {}
         self._layers, self._done = spec.num_moe_layers, torch.cuda.Event(blocking=True)
+        self._rounds = decoder.architecture.router.round_weights
         self.started_ns = 0  # of the last step
 
     def run(self, number: int, tokens: DecodedTokens, replay: Replay | None = None) -> torch.Tensor:
@@ -84,8 +85,8 @@ class GraphSteps:
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             launch = self._launcher(captured)
-            self._conductor.begin(number, count, captured.step.table_shape)
             try:
+                self._conductor.begin(number, count, captured.step.table_shape)
                 launch()
                 self._done.record()
             finally:
@@ -147,8 +148,11 @@ class GraphSteps:
             np.stack([each.scores[:, :ranks] for each in routings]),
             np.stack([each.weights for each in routings]),
         )
-        for part, values in zip(target, arrays, strict=True):
-            part[:, :count].copy_(torch.from_numpy(values))
+        ranked, scores, weights = (torch.from_numpy(values) for values in arrays)
+        if self._rounds:
+            weights = weights.bfloat16().float()
+        for part, values in zip(target, (ranked, scores, weights), strict=True):
+            part[:, :count].copy_(values)
 
     def close(self) -> None:
         self._captured.clear()

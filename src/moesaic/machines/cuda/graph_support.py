@@ -10,7 +10,7 @@ from moesaic.kernels.native import NativeKernel
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.decoder import Decoder
 
-_LEAST_WIDTH = 16  # of a tensor core's product
+_LEAST_WIDTH = 32  # a warp's
 _MOST_QUERY_HEADS = 16  # that share a KV head
 
 

@@ -49,7 +49,10 @@ class Streams(Protocol):
         """A copy on the device of what is in host memory now, for what is computed next."""
 
     def host_like(self, values: torch.Tensor) -> torch.Tensor:
-        """fp32 host memory of this shape, to be filled and uploaded."""
+        """fp32 host memory of this shape, to be filled and given to `upload_pinned`."""
+
+    def upload_pinned(self, values: torch.Tensor) -> torch.Tensor:
+        """The same as `upload` of memory from `host_like`, as a whole."""
 
     def download(self, values: torch.Tensor) -> tuple[torch.Tensor, Mark]:
         """A copy in host memory of what was computed; complete when the mark has passed."""
@@ -108,6 +111,9 @@ class HostStreams:
 
     def host_like(self, values: torch.Tensor) -> torch.Tensor:
         return torch.empty(values.shape, dtype=torch.float32)
+
+    def upload_pinned(self, values: torch.Tensor) -> torch.Tensor:
+        return values.clone()
 
     def download(self, values: torch.Tensor) -> tuple[torch.Tensor, Mark]:
         return values.clone(), HostMark()

@@ -55,7 +55,9 @@ class DeviceTransfers:
         self._offered: deque[Move] = deque()  # not submitted
 
     def place(self, experts: Sequence[ExpertId]) -> None:
-        """The initial placement; waits for it."""
+        """The initial placement; waits for it, and before for whatever the slots' memory was used
+        for: the stream that copies does not know of it."""
+        self._streams.synchronize()
         self._residency.place(list(experts))
         for layer, expert in experts:
             move = Move(layer, expert)

@@ -33,9 +33,9 @@ class Clock:
 
     def step(self) -> None:
         """Advance to the next event and do it."""
-        self._settle_if_over()
-        time, _, action = heappop(self._events)
-        self.now = time
+        if self._unsettled and (not self._events or self._events[0][0] > self.now):
+            self.settle()
+        self.now, _, action = heappop(self._events)
         action()
 
     def advance(self, duration: int) -> None:

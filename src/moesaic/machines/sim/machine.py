@@ -213,7 +213,12 @@ class SimMachine:
         *,
         copying: bool = False,
     ) -> int:
-        expert_ns = self.physics.expert_ns(device, tokens, placement)
+        parts = PARTS
+        if placement is not None:  # of a split expert, the device's own part
+            topology = self.topology
+            at, of = topology.device(device), topology.placement(placement)
+            parts = -(-PARTS // topology.share_of(at, of)[1])
+        expert_ns = self.physics.expert_ns(device, tokens, placement, parts)
         alone = self._first_ns[device] + experts * expert_ns
         if not copying:
             return alone
@@ -252,7 +257,9 @@ class SimMachine:
         coming = [m for m in self.moves.under_way if m.move.layer == plan.layer]
         arrivals = {(m.move.expert, m.move.destination): m for m in (*moves, *coming)}
         loads = self._routing.loads(self.physics.model.num_experts).tolist()
-        located = self.memory.located[:, plan.layer].tolist()
+        located: list[list[int]] = [[] for _ in loads]
+        for place, expert in np.argwhere(self.memory.located[:, plan.layer]).tolist():
+            located[expert].append(place)
         queues = {
             device: self._expert_tasks(plan, device, loads, located, arrivals)
             for device in plan.queues
@@ -279,13 +286,14 @@ class SimMachine:
         located: list[list[int]],
         arrivals: Mapping[tuple[int, int], Moving],
     ) -> list[Task]:
-        """A device's queue, each waiting for its weights where they are under way."""
+        """A device's queue, each waiting for its weights where they are under way.
+        `located[expert]` are the placements in which it lies."""
         tasks: list[Task] = []
         staged: list[Task] = []
         reads = self.topology.reads[self.topology.device_index[device]]
         for expert in plan.queues[device]:
             parts = plan.parts[expert][device] if expert in plan.parts else PARTS
-            there = [p for p in reads if located[p][expert]]
+            there = [p for p in located[expert] if p in reads]
             arrival: Moving | None = None
             if not there:
                 coming = [arrivals[expert, p] for p in reads if (expert, p) in arrivals]
@@ -293,7 +301,7 @@ class SimMachine:
                 arrival = coming[0]
                 there = [arrival.move.destination]
             tokens = loads[expert]
-            cost, where = min((self._expert_ns(device, tokens, p, parts), p) for p in there)
+            cost, where = min([(self._expert_ns(device, tokens, p, parts), p) for p in there])
             cost += 0 if tasks else self._first_ns[device]
             task = Task("expert", cost, plan.layer, expert, tokens)
             if self._dimms is not None:

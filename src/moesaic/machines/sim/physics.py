@@ -54,11 +54,11 @@ class Physics:
 
     def _near_data_ns(self, device: NdpDevice, tokens: int, parts: int) -> int:
         """The unit's own time, and its activations on the channel before and after."""
-        device.effective_tflops(self.expert_dtype)  # or it cannot multiply such weights
+        tflops = device.effective_tflops(self.expert_dtype)  # or it cannot multiply such weights
         expert, dimms = self._expert(parts), self.machine.dimms
         assert dimms is not None, "units are in DIMMs"
         carrying = channel_bytes(expert, tokens) / (dimms.host_gb_s * GB) * NS_PER_S
-        computing = unit_ns(device.unit, expert, tokens)
+        computing = unit_ns(device.unit, expert, tokens, tflops)
         return ns_from_us(device.expert_overhead_us) + round(computing + carrying)
 
     def _expert(self, parts: int) -> Expert:

@@ -30,6 +30,7 @@ class Resource:
         self.drawn: dict[SharingLane, int] = {}  # lanes at work
         self.first: frozenset[str] = frozenset()  # lanes served first
         self.first_speed = self.speed = FULL  # theirs, and the others'
+        self.slows = False  # whether one of them is less than full
         self.settle = self._settle  # one object: the clock does it once
 
     def _settle(self) -> None:
@@ -41,7 +42,8 @@ class Resource:
     def rebalance(self) -> bool:
         """Returns whether any speed has changed."""
         asked, before = sum(self.drawn.values()), self.speed
-        self.speed = (self.whole, asked) if asked > self.whole else FULL
+        self.slows = asked > self.whole
+        self.speed = (self.whole, asked) if self.slows else FULL
         return self.speed != before
 
 
@@ -63,6 +65,7 @@ class PriorityResource(Resource):
         left = whole - before if before < whole else 0
         self.first_speed = (whole, before) if before > whole else FULL
         self.speed = (left, others) if others > left else FULL
+        self.slows = self.speed is not FULL or self.first_speed is not FULL
         return self.speed != known or self.first_speed != first_known
 
 
@@ -86,7 +89,7 @@ class SharingLane(Lane):
         if task is None or not self._draws:
             return
         speed, before = self._least_speed(), self._speed
-        if speed == before:
+        if speed is before or speed == before:
             return
         now = self._clock.now
         if before is not None:
@@ -116,17 +119,20 @@ class SharingLane(Lane):
         before, self._draws = self._draws, draws
         for resource, _ in before:
             del resource.drawn[self]
+        later = self._clock.before_advancing
+        for resource, _ in before:
+            later(resource.settle)
         for resource, share in draws:
             resource.drawn[self] = share
-        for resource, _ in (*before, *draws):
-            self._clock.before_advancing(resource.settle)
+            later(resource.settle)
 
     def _least_speed(self) -> Speed:
         least, name = FULL, self.name
         for resource, _ in self._draws:
-            speed = resource.first_speed if name in resource.first else resource.speed
-            if speed is not FULL and speed[0] * least[1] < least[0] * speed[1]:
-                least = speed
+            if resource.slows:
+                speed = resource.first_speed if name in resource.first else resource.speed
+                if speed is not FULL and speed[0] * least[1] < least[0] * speed[1]:
+                    least = speed
         return least
 
     def _schedule_end(self, task: Task, speed: Speed) -> None:
@@ -136,8 +142,8 @@ class SharingLane(Lane):
         if passed == 0:
             task.end_ns = self._clock.now + max(self._left_ns, 0)  # at best
             return
-        left = max(-(-self._left_ns * of // passed), 0)
-        task.end_ns = self._clock.now + left
+        left = self._left_ns if passed == of else -(-self._left_ns * of // passed)
+        task.end_ns = self._clock.now + (left if left > 0 else 0)
         self._clock.at(task.end_ns, partial(self._end_if, self._timing))
 
     def _end_if(self, timing: int) -> None:

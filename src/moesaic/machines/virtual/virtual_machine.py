@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import torch
 
-from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.layer_plan import PARTS, LayerPlan, Move
 from moesaic.core.report import LayerReport, StepReport
 from moesaic.core.routing import LayerRouting
 from moesaic.core.view import View
 from moesaic.hardware.dimms import NdpDevice
 from moesaic.kernels.grouping import group_by_expert
-from moesaic.kernels.near_data import NearDataArithmetic
+from moesaic.kernels.near_data import ALL, NearDataArithmetic
 from moesaic.kernels.reference import ReferenceKernel
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.real_machine import ForwardPass, RealMachine
@@ -52,7 +52,8 @@ class VirtualMachine(RealMachine):
         return self.sim.view(layer)
 
     def start(self, plan: LayerPlan) -> None:
-        assert not plan.parts, "parts of an expert are not computed here"
+        for parts in plan.parts.values():
+            assert parts.keys() <= self._units, "only units of DIMMs compute parts of an expert"
         self.sim.start(plan)
         self._total = self._compute(plan)
 
@@ -94,9 +95,25 @@ class VirtualMachine(RealMachine):
         groups = group_by_expert(choice.experts, choice.weights)
         for device, queue in plan.queues.items():
             near = self._near_data if device in self._units else None
-            compute = self._kernel.compute if near is None else near.compute
             for expert in queue:
                 group, block = groups[expert], self.store.block(plan.layer, expert)
-                compute(block, hidden, group.tokens, group.weights, total)
+                work = block, hidden, group.tokens, group.weights, total
+                if near is None:
+                    self._kernel.compute(*work)
+                else:
+                    near.compute(*work, self._width_of(plan, expert, device))
             self.computed[device] = self.computed.get(device, 0) + len(queue)
         return total.to(hidden.dtype)
+
+    def _width_of(self, plan: LayerPlan, expert: int, device: str) -> slice:
+        """The device's part of the expert's intermediate width: parts lie one after another in
+        the order of their memories."""
+        if expert not in plan.parts:
+            return ALL
+        topology, before, width = self.sim.topology, 0, self._kernel.shape.intermediate
+        parts = plan.parts[expert]
+        for name in sorted(parts, key=topology.device):
+            if name == device:
+                break
+            before += parts[name]
+        return slice(width * before // PARTS, width * (before + parts[device]) // PARTS)

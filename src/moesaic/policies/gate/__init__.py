@@ -16,6 +16,7 @@ gates: Registry[Gate] = Registry("gate")
 _HERE = "moesaic.policies.gate"
 FULL = "full"  # the model as it was trained
 BIG_LITTLE = "big-little"
+SELF_SPECULATIVE = "self-speculative"
 MEASURES = ("top-probability", "margin", "entropy")  # of confidence, see measures.py
 _LITTLE_K = Parameter(
     "k", int, None, "experts of the little model, up to top-k; auto: half of top-k", minimum=1
@@ -48,5 +49,14 @@ gates.register(
             minimum=1,
             maximum=3,
         ),
+    ),
+)
+gates.register(
+    SELF_SPECULATIVE,
+    f"{_HERE}.self_speculative:SelfSpeculative",
+    "drafts with fewer experts, checked by one pass with all: the text is the full model's",
+    (
+        Parameter("draft", int, 4, "tokens drafted before a check", minimum=1, maximum=16),
+        _LITTLE_K,
     ),
 )

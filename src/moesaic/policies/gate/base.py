@@ -46,9 +46,14 @@ class Gate(ABC):
     """Of one model with `top_k` experts per token. Values in, values out: no torch, no clock.
 
     `reruns`: whether `judge` may reject anything. Where it may not, it is not called, and the
-    confidence is not computed."""
+    confidence is not computed.
+
+    `draft`: how many tokens in a row a sequence may write with fewer experts before one pass with
+    all of them checks these (attempt 1, several tokens); 0: nothing is drafted. A gate that drafts
+    does not judge."""
 
     reruns: bool = False
+    draft: int = 0
 
     def __init__(self, top_k: int) -> None:
         self.top_k = top_k

@@ -27,6 +27,13 @@ _DEVICES = Parameter(
 _COPIES = Parameter(
     "copies", int, 0, "most used localized experts per layer to keep striped as well", minimum=0
 )
+_SPLITS = Parameter(
+    "splits",
+    int,
+    0,
+    "most used localized experts per layer to split over groups of DIMMs (dimms.split)",
+    minimum=0,
+)
 
 layouts.register(
     STRIPED, f"{_HERE}.striped:Striped", "everything striped over all DIMMs, nothing moves"
@@ -35,13 +42,13 @@ layouts.register(
     "offline",
     f"{_HERE}.offline:Offline",
     "warm experts striped, cold ones localized and balanced by a profile; nothing moves",
-    (_DEVICES, _COPIES),
+    (_DEVICES, _COPIES, _SPLITS),
 )
 layouts.register(
     "joint",
     f"{_HERE}.offline:Joint",
     "the offline layout improved together with the schedule; nothing moves",
-    (_DEVICES, _COPIES),
+    (_DEVICES, _COPIES, _SPLITS),
 )
 layouts.register(
     "trimoe",
@@ -59,5 +66,6 @@ layouts.register(
         ),
         _DEVICES,
         _COPIES,
+        _SPLITS,
     ),
 )

@@ -3,6 +3,8 @@ window in which the GPU computes attention and MLP (tri/migrate.py)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from moesaic.core.layer_plan import Move
@@ -37,12 +39,13 @@ class TriMoeLayout(Offline):
         offline: str = "cut",
         devices: str = "all",
         copies: int = 0,
+        splits: int = 0,
     ) -> None:
-        super().__init__(layers, experts, devices, copies)
+        super().__init__(layers, experts, devices, copies, splits)
         self.improves = offline == "joint"
         self.predictor = LoadPredictor(layers, experts, alpha)
         self._kinds = np.array([prefetch, relayout, rebalance])
-        self._known: tuple[Costs, TriCosts, DimmIndices, float] | None = None
+        self._known: tuple[Costs, _Machine] | None = None
         self._last_end_ns = -1
         self.window_ns = 0.0
 
@@ -67,25 +70,24 @@ class TriMoeLayout(Offline):
         if self.window_ns <= 0 or not self._kinds.any():
             return ()
         if self._known is None or self._known[0] is not costs:
-            dimms = DimmIndices.of(costs.topology)
-            tri = believed_costs(costs, pipelined=True)
-            self._known = costs, tri, dimms, _link_ns(costs, dimms)
-        _, tri, dimms, link_ns = self._known
-        number = (layer + 1) % self.layers
+            self._known = costs, _Machine.of(costs)
+        machine, number = self._known[1], (layer + 1) % self.layers
+        tri, dimms = machine.costs, machine.dimms
         predicted = self.predictor.loads[number].astype(np.float64)
         _still(view, number, predicted)
         loads = np.clip(np.ceil(predicted), 1, tri.tokens).astype(np.int64)
         places = places_of(view, dimms, number)
-        span = np.ones(self.experts, dtype=np.int64)
-        base = np.zeros(num_resources(tri))
-        problem = Layer(loads, places.resident, places.striped, places.dimm, span, base)
-        before = places_of(view, dimms, number)
-        moves = np.zeros((MAX_MOVES, MOVE_WORDS), dtype=np.int64)
-        lanes = _lanes(view, dimms, self.window_ns, link_ns)
-        count = plan_moves(tri, problem, predicted, self.devices, lanes, self._kinds, moves)
         sources = np.full(self.experts, IN_DRAM)
         if dimms.count:
-            sources = np.where(before.striped, IN_DRAM, np.array(dimms.placements)[before.dimm])
+            sources = np.where(places.striped, IN_DRAM, machine.placements[places.dimm])
+        if dimms.splits:
+            split = (places.span > 1) & ~places.striped
+            sources[split] = np.array(dimms.splits)[places.dimm[split] // dimms.span]
+        base = np.zeros(num_resources(tri))
+        problem = Layer(loads, places.resident, places.striped, places.dimm, places.span, base)
+        moves = np.zeros((MAX_MOVES, MOVE_WORDS), dtype=np.int64)
+        lanes = machine.lanes(view, self.window_ns)
+        count = plan_moves(tri, problem, predicted, self.devices, lanes, self._kinds, moves)
         found = [_move(number, move, sources, dimms) for move in moves[:count].tolist()]
         route = view.topology.route
         return tuple(m for m in found if route(m.source, m.destination) is not None)
@@ -107,6 +109,41 @@ def _move(layer: int, move: list[int], sources: Ints, dimms: DimmIndices) -> Mov
     return Move(layer, expert, None, True, source, destination, leaves=True)
 
 
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """What stays as it is as long as the belief does."""
+
+    costs: TriCosts
+    dimms: DimmIndices
+    placements: Ints  # whole in each DIMM
+    link_ns: float
+    links: tuple[Ints, ...]  # lanes of the links at each DIMM
+
+    @classmethod
+    def of(cls, costs: Costs) -> _Machine:
+        dimms, topology = DimmIndices.of(costs.topology), costs.topology
+        names = [topology.memories[memory].name for memory in dimms.memories]
+        return cls(
+            believed_costs(costs, pipelined=True),
+            dimms,
+            np.array(dimms.placements, dtype=np.int64),
+            _link_ns(costs, dimms),
+            tuple(np.array(_links_of(topology, name), dtype=np.int64) for name in names),
+        )
+
+    def lanes(self, view: View, window_ns: float) -> Lanes:
+        """A DIMM's lane is busy while any of its links is; its space is what its memory has
+        left."""
+        count = max(self.dimms.count, 1)
+        free, space = np.zeros(count + 1), np.zeros(count)
+        free[0] = view.lane_busy_ns(PCIE)
+        for at, (memory, links) in enumerate(zip(self.dimms.memories, self.links, strict=True)):
+            left = view.memory_slots[memory] - view.memory_occupied[memory]
+            space[at] = left // view.topology.units
+            free[at + 1] = view.busy_ns[links].max(initial=0)
+        return Lanes(free, space, window_ns, self.link_ns, True)
+
+
 def _link_ns(costs: Costs, dimms: DimmIndices) -> float:
     """Of one expert from DIMM to DIMM, over the first link there is."""
     if dimms.count > 1:
@@ -114,18 +151,6 @@ def _link_ns(costs: Costs, dimms: DimmIndices) -> float:
         if hops:
             return float(costs.move_ns[hops[0].link])
     return float("inf")
-
-
-def _lanes(view: View, dimms: DimmIndices, window_ns: float, link_ns: float) -> Lanes:
-    """A DIMM's lane is busy while any of its links is; its space is what its memory has left."""
-    topology = view.topology
-    free, space = np.zeros(max(dimms.count, 1) + 1), np.zeros(max(dimms.count, 1))
-    free[0] = view.lane_busy_ns(PCIE)
-    for at, memory in enumerate(dimms.memories):
-        space[at] = (view.memory_slots[memory] - view.memory_occupied[memory]) // topology.units
-        links = _links_of(topology, topology.memories[memory].name)
-        free[at + 1] = max((view.busy_ns[lane] for lane in links), default=0)
-    return Lanes(free, space, window_ns, link_ns, True)
 
 
 def _links_of(topology: Topology, memory: str) -> list[int]:

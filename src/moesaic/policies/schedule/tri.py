@@ -8,6 +8,7 @@ from typing import TypedDict
 
 import numpy as np
 
+from moesaic.core.layer_plan import PARTS
 from moesaic.core.offloading import IN_VRAM
 from moesaic.policies.belief import Belief
 from moesaic.policies.schedule.base import Assignment, Schedule, Work, served_as
@@ -82,13 +83,17 @@ class TriSchedule(Schedule):
         here = here[np.argsort(ready[here], kind="stable")]
         # Highest load first, as the table is: transfers hide behind what is computed longest.
         moved = tuple(experts[(choice == ON_GPU) & ~layer.resident].tolist())
-        near = [experts[(choice == ON_NDP) & (layer.dimm == at)] for at in range(len(dimms.units))]
+        on_ndp, last = choice == ON_NDP, layer.dimm + layer.span - 1
+        near = [
+            experts[on_ndp & (layer.dimm <= at) & (at <= last)] for at in range(len(dimms.units))
+        ]
         return Assignment(
             (*experts[here].tolist(), *moved),
             tuple(experts[choice == ON_CPU].tolist()),
             moved,
             int(makespan(options, choice)),
             {u: tuple(q.tolist()) for u, q in zip(dimms.units, near, strict=True) if len(q)},
+            _parts(experts, layer, on_ndp, dimms),
         )
 
     def _costs(self, belief: Belief) -> tuple[TriCosts, DimmIndices]:
@@ -106,12 +111,28 @@ def _layer(work: Work, costs: TriCosts, dimms: DimmIndices) -> Layer:
     experts, loads = work.table[EXPERT, : work.n], work.table[LOAD, : work.n]
     resident = work.table[READY, : work.n] >= 0  # or on its way
     striped, dimm = np.ones(work.n, dtype=np.bool_), np.full(work.n, NO_DIMM)
+    span = np.ones(work.n, dtype=np.int64)
     if dimms.count:
         assert work.view is not None, "where experts lie"
         places = places_of(work.view, dimms, work.layer)
         striped, dimm = places.striped[experts], places.dimm[experts]
+        span = places.span[experts]
     base = busy_now(work, costs, dimms)
-    return Layer(loads.copy(), resident, striped, dimm, np.ones(work.n, dtype=np.int64), base)
+    return Layer(loads.copy(), resident, striped, dimm, span, base)
+
+
+def _parts(
+    experts: Ints, layer: Layer, on_ndp: Bools, dimms: DimmIndices
+) -> dict[int, dict[str, int]]:
+    """What each unit computes of the split experts that stay in their DIMMs."""
+    found: dict[int, dict[str, int]] = {}
+    for i in np.flatnonzero(on_ndp & (layer.span > 1)).tolist():
+        first, span = int(layer.dimm[i]), int(layer.span[i])
+        ends = [PARTS * at // span for at in range(span + 1)]
+        found[int(experts[i])] = {
+            dimms.units[first + at]: ends[at + 1] - ends[at] for at in range(span)
+        }
+    return found
 
 
 def _only_cpu_for_moving(work: Work, layer: Layer, options: Options) -> None:

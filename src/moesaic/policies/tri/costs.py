@@ -17,6 +17,7 @@ Floats = NDArray[np.float64]
 
 ON_GPU, ON_CPU, ON_NDP = 0, 1, 2  # options of an expert
 OPTIONS = 3
+PART_ON_NDP = 3  # row of a split expert's part
 
 CONTENTION = {
     "full": "a host read keeps every DIMM it touches busy for its whole duration",
@@ -27,19 +28,24 @@ OWN_SHARE = "own-share"
 
 
 class TriCosts(NamedTuple):
-    """`compute[option, tokens]` are the profiled f_calc of GPU, CPU and one NDP unit. The other
-    times are of one expert's weights: over PCIe, from DRAM to the host out of a striped or a
-    localized layout, and inside a DIMM. `*_busy_ns` is how long such a read occupies each DIMM it
+    """`compute[option, tokens]` are the profiled f_calc of GPU, CPU and one NDP unit; a fourth row,
+    where there is one, what a unit takes for its part of a split expert, all included. The other
+    times are of one expert's weights: over PCIe, from DRAM to the CPU out of a striped or a
+    localized layout, and inside a DIMM; `channel_ns` is how long a striped read keeps every channel
+    busy, which is less than the CPU takes for it where the CPU is slower than all channels
+    together. `*_busy_ns` is how long such a read occupies each DIMM it
     touches. With `shared`, all host reads go through the same channels, copies to the GPU first,
     and the CPU's reads wait meanwhile; without it, CPU and GPU each have the host's whole
     bandwidth, as in the paper. With `pipelined`, weights arrive over
     PCIe while the GPU computes other experts; without it, equation 2 holds expert by expert.
-    A split expert costs every unit `gather_ns` per token for its inputs and partial results. The
+    Without that row a split expert costs every unit its part of the time, and `gather_ns` per token
+    for inputs and partial results. The
     first `units` DIMMs have a unit that computes."""
 
-    compute: Floats  # [3, tokens + 1]
+    compute: Floats  # [3 or 4, tokens + 1]
     pcie_ns: float
     striped_ns: float
+    channel_ns: float
     localized_ns: float
     internal_ns: float
     striped_busy_ns: float
@@ -71,9 +77,11 @@ def tri_costs(
     pipelined: bool = False,
     gather_ns: float = 0.0,
     units: int | None = None,
+    channel_ns: float | None = None,
 ) -> TriCosts:
     """Costs under a contention rule. A DIMM's own share of a striped read is its part of the bytes
-    at its channel's bandwidth: with two DIMMs per channel, half of the duration."""
+    at its channel's bandwidth: with two DIMMs per channel, half of the channel's time. Without
+    `channel_ns` the CPU is as fast as the channels."""
     if contention not in CONTENTION:
         raise UnknownName("contention rule", contention, CONTENTION)
     if dimms < 1 or channels < 1 or dimms % channels:
@@ -86,11 +94,12 @@ def tri_costs(
         raise ImpossibleSetting("transfer and read times of an expert must be positive")
     share = {"full": 1.0, OWN_SHARE: channels / dimms, "none": 0.0}[contention]
     own = 0.0 if contention == "none" else localized_ns
+    channel = striped_ns if channel_ns is None else channel_ns
     table = np.ascontiguousarray(compute, dtype=np.float64)
     return TriCosts(
-        table, float(pcie_ns), float(striped_ns), float(localized_ns), float(internal_ns),
-        share * striped_ns, own, dimms, channels, shared, pipelined, float(gather_ns),
-        dimms if units is None else units,
+        table, float(pcie_ns), float(striped_ns), float(channel), float(localized_ns),
+        float(internal_ns), share * channel, own, dimms, channels, shared, pipelined,
+        float(gather_ns), dimms if units is None else units,
     )  # fmt: skip
 
 
@@ -104,7 +113,7 @@ def gpu_hit_ns(costs: TriCosts, load: int) -> float:
 def dram_ns(costs: TriCosts, striped: bool, span: int) -> float:
     """T_DRAM: all channels for a striped expert; for one in `span` DIMMs, the busiest channel."""
     if striped:
-        return float(costs.striped_ns)
+        return float(costs.channel_ns)
     rounds = (span + costs.channels - 1) // costs.channels
     return float(costs.localized_ns * rounds / span)
 
@@ -118,12 +127,15 @@ def gpu_miss_ns(costs: TriCosts, load: int, striped: bool, span: int) -> float:
 
 @compiled
 def cpu_ns(costs: TriCosts, load: int, striped: bool, span: int) -> float:
-    """Equation 3."""
-    return float(max(costs.compute[ON_CPU, load], dram_ns(costs, striped, span)))
+    """Equation 3; the CPU may read stripes more slowly than the channels carry them."""
+    reading = costs.striped_ns if striped else dram_ns(costs, striped, span)
+    return float(max(costs.compute[ON_CPU, load], reading))
 
 
 @compiled
 def ndp_ns(costs: TriCosts, load: int, span: int) -> float:
     """Equation 4; a split expert's units each read and compute their part of it."""
+    if span > 1 and len(costs.compute) > PART_ON_NDP:
+        return float(costs.compute[PART_ON_NDP, load])
     part = max(costs.compute[ON_NDP, load], costs.internal_ns) / span
     return float(part + (costs.gather_ns * load if span > 1 else 0.0))

@@ -88,7 +88,7 @@ def add_read(costs: TriCosts, row: Floats, striped: bool, dimm: int, span: int) 
     if striped:
         row[FIRST_DIMM:first_channel] += costs.striped_busy_ns
         if costs.shared:
-            row[first_channel:] += costs.striped_ns
+            row[first_channel:] += costs.channel_ns
         return
     for part in range(span):
         at = (dimm + part) % costs.dimms

@@ -153,10 +153,10 @@ def account(space: Floats, source: int, to: int) -> None:
 
 
 @compiled
-def coldest_resident(layer: Layer, predicted: Floats) -> int:
+def coldest_resident(layer: Layer, predicted: Floats, moved: Bools) -> int:
     found = -1
     for i in range(len(predicted)):
-        if layer.resident[i] and (found < 0 or predicted[i] < predicted[found]):
+        if layer.resident[i] and not moved[i] and (found < 0 or predicted[i] < predicted[found]):
             found = i
     return found
 
@@ -164,20 +164,21 @@ def coldest_resident(layer: Layer, predicted: Floats) -> int:
 @compiled
 def one_move(
     costs: TriCosts, layer: Layer, predicted: Floats, lanes: Lanes, kinds: Bools, devices: Bools,
-    options: Options, choice: Ints, busy: Floats, move: Ints,
+    options: Options, choice: Ints, busy: Floats, moved: Bools, move: Ints,
 ) -> bool:  # fmt: skip
-    """The most valuable move; carried out in `layer`, `options`, `choice`, `busy` and `lanes`."""
+    """The most valuable move; carried out in `layer`, `options`, `choice`, `busy` and `lanes`. What
+    has `moved` is under way and stays out of it."""
     scale = max(busy.max(), 1.0)
     nothing = np.zeros_like(busy)
     now = smooth_peak(busy, nothing, nothing, scale)
     least = now * (1 - LEAST_GAIN) ** (1 << _DOUBLINGS)
     idle = idlest(busy, lanes.space[: costs.units])
-    victim = coldest_resident(layer, predicted)
+    victim = coldest_resident(layer, predicted, moved)
     use, time = np.empty((OPTIONS, len(busy))), np.empty(OPTIONS)
     where = np.empty(3, dtype=np.int64)
     expert, to, option = -1, 0, 0
     for i in range(len(predicted)):
-        if predicted[i] <= 0.0:
+        if predicted[i] <= 0.0 or moved[i]:
             continue
         for number in range(destinations(layer, lanes, kinds, costs.pcie_ns, idle, i, where)):
             if where[number] == IN_HBM and (victim < 0 or predicted[victim] >= predicted[i]):
@@ -205,6 +206,7 @@ def one_move(
         if to >= 0:
             occupy(lanes, to + 1, lanes.link_ns)
         account(lanes.space, source, to)
+    moved[expert] = True
     place(layer, expert, to)
     replace(costs, layer, predicted, devices, options, choice, busy, expert, option)
     return True
@@ -242,11 +244,12 @@ def plan_moves(
     choice = greedy(options)
     refine(options, choice, _ROUNDS)
     busy = busy_times(options, choice)
-    count = 0
+    count, moved = 0, np.zeros(n, dtype=np.bool_)
     while count < len(moves):
         if not one_move(
-            costs, layer, predicted, lanes, kinds, devices, options, choice, busy, moves[count]
-        ):
+            costs, layer, predicted, lanes, kinds, devices, options, choice, busy, moved,
+            moves[count],
+        ):  # fmt: skip
             break
         count += 1
     return count

@@ -4,17 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from statistics import fmean
 from typing import NamedTuple
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.reproductions.mobile import paper
+from moesaic.lab.gating.rules import Rule
+from moesaic.lab.gating.tally import Tally, tallies
+from moesaic.reproductions.mobile import paper, quality_rows, speed_rows
+from moesaic.reproductions.mobile.quality_runs import PROBLEMS, QUICK_PROBLEMS, answered
 from moesaic.reproductions.mobile.runs import TOKENS, Run, execute
+from moesaic.reproductions.mobile.speed_runs import MACHINES, Speed
 from moesaic.reproductions.row import Row
 
 ACCURACIES = (0.8, 1.0)  # of what is prefetched for big passes: the paper says "more than 80 %"
+
+
+_SPEED_PROBLEMS, _REPETITIONS = 2, 3
+
+
+@dataclass(slots=True)
+class Found:
+    """What was measured, for pictures."""
+
+    quality: dict[Rule, Tally] = field(default_factory=dict)
+    speeds: dict[str, dict[str, Speed]] = field(default_factory=dict)
 
 
 class Wanted(NamedTuple):
@@ -43,30 +58,45 @@ class Wanted(NamedTuple):
 
 
 class Reproduction:
-    """The rows whose id starts with `only`, not computed yet."""
+    """The rows whose id starts with `only`, not computed yet. `quick`: fewer problems, for a look;
+    `found` keeps what pictures are made of."""
 
-    def __init__(self, only: str = "") -> None:
+    def __init__(self, only: str = "", quick: bool = False) -> None:
         every = list(_wanted())
         exact = [each for each in every if each.id == only]
         self._wanted = exact or [each for each in every if each.id.startswith(only)]
         self._runs = list(
             dict.fromkeys(run for each in self._wanted for pair in each.pairs for run in pair)
         )
-        if not self._wanted:
+        self._only = only
+        self._quality = any(each.startswith(only) for each in quality_rows.ids())
+        self._speed = any(each.startswith(only) for each in speed_rows.ids())
+        self._problems = QUICK_PROBLEMS if quick else PROBLEMS
+        self._repetitions = 1 if quick else _REPETITIONS
+        self.found = Found()
+        if not (self._wanted or self._quality or self._speed):
             raise ImpossibleSetting(
                 f"no row of this reproduction has an id that starts with {only!r}; ids start with "
-                "table2, table3, table4 or fig5"
+                "table2, table3, table4, fig5, accuracy or measured"
             )
 
-    @property
-    def total(self) -> int:
-        """How many runs there are to do."""
-        return len(self._runs)
+    def total(self, jobs: int = 1) -> int:
+        """How many pieces of work there are: runs, parts of the problems, repetitions."""
+        speed = len(MACHINES) * (self._repetitions + 1) if self._speed else 0
+        return len(self._runs) + (jobs if self._quality else 0) + speed
 
     def rows(self, jobs: int = 1, advance: Callable[[int], None] = lambda done: None) -> list[Row]:
-        """Do them all, in `jobs` processes; `advance(1)` is called after each."""
+        """Do them all, in `jobs` processes; `advance(1)` is called after each piece."""
         done = dict(zip(self._runs, _each(self._runs, jobs, advance), strict=True))
-        return [each.row(done) for each in self._wanted]
+        rows = [each.row(done) for each in self._wanted]
+        if self._quality:
+            self.found.quality = tallies(answered(self._problems, jobs, advance))
+            rows += quality_rows.quality_rows(self.found.quality, self._problems)
+        if self._speed:
+            self.found.speeds = speed_rows.measure_all(_SPEED_PROBLEMS, self._repetitions, advance)
+            rows += speed_rows.speed_rows(self.found.speeds, _SPEED_PROBLEMS)
+        exact = [row for row in rows if row.id == self._only]
+        return exact or [row for row in rows if row.id.startswith(self._only)]
 
 
 def _each(runs: Sequence[Run], jobs: int, advance: Callable[[int], None]) -> Iterator[float]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+import os
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property, partial
+from itertools import count
+from multiprocessing import parent_process
 from typing import Any
 
 import numpy as np
@@ -16,7 +21,10 @@ from moesaic.workloads.header import TraceHeader
 from moesaic.workloads.source import LazyTrace
 from moesaic.workloads.synthetic.calibration import Calibration
 from moesaic.workloads.synthetic.latent import LatentChunk, LatentModel
+from moesaic.workloads.synthetic.second_process import make_documents
 
+ALONE_LOGITS = 40_000_000  # a second or two of one core: then a second process is worth its start
+COMPILED_FROM = 1 << 18  # logits: fewer are ranked before the compiler is loaded
 _LENGTHS = 2  # stream of random numbers, other than those of the latent model
 
 
@@ -78,20 +86,73 @@ def synthesize(
     header.check("synthetic trace")
     phase_number = PHASES.index(phase or calibration.phase)
 
-    def blocks() -> Iterator[RoutingBlock]:
-        model = LatentModel(calibration.logits, shape.num_layers, experts, seed)
-        left = tokens
-        for document, length in enumerate(_lengths(calibration, lengths, seed)):
-            done = 0
-            for piece in model.document(document, length):  # whole, so that a longer trace
-                block = _block(piece, model, header, calibration, document, done, phase_number)
-                yield block.rows(slice(0, left))  # only continues a shorter one
-                done += len(block)
-                left -= min(len(block), left)
-                if not left:
-                    return
+    make = DocumentMaker(calibration, header, seed, phase_number)
+    return LazyTrace(header, partial(_blocks, make, tokens, lengths))
 
-    return LazyTrace(header, blocks)
+
+@dataclass
+class DocumentMaker:
+    """Makes any document of one trace; what it needs for that is made on first use, so that it
+    is small when it is sent to another process."""
+
+    calibration: Calibration
+    header: TraceHeader
+    seed: int
+    phase: int
+
+    @cached_property
+    def _model(self) -> LatentModel:
+        header = self.header
+        return LatentModel(
+            self.calibration.logits, header.num_layers, header.num_experts, self.seed
+        )
+
+    def pieces(self, number: int, length: int) -> Iterator[RoutingBlock]:
+        done = 0
+        for piece in self._model.document(number, length):
+            yield _block(
+                piece, self._model, self.header, self.calibration, number, done, self.phase
+            )
+            done += piece.latent.shape[1]
+
+    def __call__(self, number: int, length: int) -> list[RoutingBlock]:
+        return list(self.pieces(number, length))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def _blocks(
+    make: DocumentMaker, tokens: int, lengths: Sequence[int] | None
+) -> Iterator[RoutingBlock]:
+    left = tokens
+    with closing(_documents(make, lengths)) as pieces:
+        for block in pieces:  # whole documents, so that a longer trace only continues a shorter one
+            yield block.rows(slice(0, left))
+            left -= min(len(block), left)
+            if not left:
+                return
+
+
+def _documents(
+    make: DocumentMaker, lengths: Sequence[int] | None
+) -> Generator[RoutingBlock, None, None]:
+    """All documents in order; with the help of a second process where there are many of them."""
+    following, header = _lengths(make.calibration, lengths, make.seed), make.header
+    alone, made = lengths is not None or not _second_core(), 0
+    for number in count():
+        if not alone and made * header.num_layers * header.num_experts > ALONE_LOGITS:
+            with closing(make_documents(make, following, number)) as others:
+                for blocks in others:
+                    yield from blocks
+        length = next(following)
+        yield from make.pieces(number, length)
+        made += length
+
+
+def _second_core() -> bool:
+    """Whether there is one to use: processes of a study with jobs share them already."""
+    return (os.cpu_count() or 1) > 1 and parent_process() is None
 
 
 def _lengths(calibration: Calibration, given: Sequence[int] | None, seed: int) -> Iterator[int]:
@@ -146,6 +207,18 @@ def ranked_scores(
 
 def best_experts(logits: NDArray[np.float32], ranks: int) -> NDArray[np.int64]:
     """Numbers of the `ranks` largest logits, largest first."""
+    if logits.size < COMPILED_FROM or ranks == logits.shape[-1]:
+        return _sorted_best(logits, ranks)
+    from moesaic.workloads.synthetic.best_of_rows import best_of_rows  # loads the compiler
+
+    rows = np.ascontiguousarray(logits).reshape(-1, logits.shape[-1])
+    found, tied = best_of_rows(rows, ranks)
+    if tied.any():
+        found[tied] = _sorted_best(rows[tied], ranks)
+    return found.reshape(*logits.shape[:-1], ranks)
+
+
+def _sorted_best(logits: NDArray[np.float32], ranks: int) -> NDArray[np.int64]:
     if ranks == logits.shape[-1]:
         return np.argsort(-logits, axis=-1)
     found = np.argpartition(-logits, ranks, axis=-1)[..., :ranks]

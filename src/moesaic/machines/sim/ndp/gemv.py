@@ -43,11 +43,13 @@ def pass_sizes(tokens: int, fitting: int) -> tuple[int, int, int]:
     return passes, small + 1 if larger else small, larger or passes
 
 
-def unit_ns(unit: NdpSpec, expert: Expert, tokens: int) -> float:
+def unit_ns(unit: NdpSpec, expert: Expert, tokens: int, tflops: float | None = None) -> float:
     """Without activations on the channel: every pass takes the longer of reading all weights and
-    multiplying them with its tokens; then the activation unit's time."""
+    multiplying them with its tokens; then the activation unit's time. `tflops` are those for
+    weights of another precision than 16 bits."""
     reading = expert.weight_bytes / (unit.internal_gb_s * GB) * NS_PER_S
-    flops_per_s = unit.tflops * 1e12 * unit.matmul_efficiency
+    rate = unit.tflops * unit.matmul_efficiency if tflops is None else tflops
+    flops_per_s = rate * 1e12
     multiplying = 2 * expert.products / flops_per_s * NS_PER_S  # per token
     passes, size, count = pass_sizes(tokens, tokens_per_pass(unit, expert))
     smaller = passes - count

@@ -70,7 +70,10 @@ class Traffic:
             return self.host_read(placement, parts)
         if not isinstance(self.machine.flat.devices.get(device), NdpDevice):
             return {}
-        (dimm,) = self._dimms_of(placement)
+        topology = self.machine.topology()
+        own = topology.devices[topology.device_index[device]].memory
+        assert own is not None, "a unit is in a DIMM"
+        dimm = _number(own)
         busy = {f"dimm{dimm}": float(ns)}
         if self.dimms.sharing != UNSHARED:
             rate = self.dimms.host_gb_s * GB

@@ -1,0 +1,171 @@
+"""The engine on a GPU: prompts and decoded tokens, whole, `python -m benchmarks.cuda_engine`.
+
+Random weights of a real architecture, routing replayed from a synthetic trace. Per precision, cache
+ratio and system: tokens per second of a prompt that is read in one step (three in turn) and of
+decoded tokens (median), with what the conductor saw of a layer; then a batch. `--timeline` prints
+two layers of a prompt. Needs CUDA."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from statistics import mean, median
+from time import perf_counter
+
+import numpy as np
+import torch
+
+from benchmarks.cuda_decode import random_decoder
+from moesaic.core.report import Timeline
+from moesaic.core.routing import LayerRouting
+from moesaic.engine.assemble import on_store, synthetic_store
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.memory.capacity import Capacity
+from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.lab.bench.cases import Case
+from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, choose_routing
+from moesaic.machines.cuda.conductor import LayerTimes
+from moesaic.machines.cuda.cuda_machine import CudaMachine
+from moesaic.models.synthetic_model import synthetic_architecture
+from moesaic.policies.policy_set import PolicySet
+from moesaic.workloads.steps import decode_steps, prefill_steps
+
+SYSTEMS = {
+    "two-speed": ("best-split", "two-speed", "impact"),
+    "best-split": ("best-split", "lru", "none"),
+    "hybrid": ("hybrid", "mrs", "impact"),
+    "static-experts": ("static-experts", "pinned", "none"),
+}
+WARMUP = 24
+Layers = list[LayerRouting]
+
+
+class Model:
+    """Weights, and routing for prompts and for decoding."""
+
+    def __init__(self, name: str, layers: int, dtype: str, prompt: int, tokens: int, batch: int):
+        self.decoder = random_decoder(synthetic_architecture(name, layers))
+        self.spec = self.decoder.architecture.spec
+        self.store = synthetic_store(self.decoder, dtype)
+        self.prompts = self._routing(Case("prefill", prompt, 1), 3)
+        self.single = self._routing(Case("decode", tokens + WARMUP, 1), tokens + WARMUP)
+        self.batched = self._routing(Case("decode", tokens + WARMUP, batch), tokens + WARMUP)
+
+    def _routing(self, case: Case, count: int) -> list[Layers]:
+        source = choose_routing("synthetic", self.spec, [case], 1).of(case)
+        assert source is not None
+        if case.phase == "prefill":
+            steps = prefill_steps(source, case.tokens, skip_tokens=PROFILE_TOKENS, wrap=True)
+        else:
+            steps = decode_steps(source, case.batch, skip_tokens=PROFILE_TOKENS, wrap=True)
+        layers = range(self.spec.num_moe_layers)
+        return [[step.layer(at) for at in layers] for step in islice(steps, count)]
+
+
+@contextmanager
+def running(
+    model: Model, system: str, ratio: float, batch: int, step_tokens: int, timeline: Timeline
+) -> Iterator[Runner]:
+    schedule, cache, prefetch = SYSTEMS[system]
+    settings = EngineSettings(
+        policies=PolicySet.of(schedule=schedule, cache=cache, prefetch=prefetch),
+        accelerator="cuda", max_sequences=batch, max_step_tokens=step_tokens,
+    )  # fmt: skip
+    slots = int(ratio * model.spec.num_expert_blocks)
+    capacity = Capacity(slots, batch, max(step_tokens, 256) + 256)
+    runner = on_store(model.decoder, model.store, settings, capacity, timeline=timeline)
+    try:
+        yield runner
+    finally:
+        runner.close()
+        torch.cuda.empty_cache()
+
+
+def read(runner: Runner, prompts: list[Layers]) -> list[float]:
+    """Tokens per second of each."""
+    rates = []
+    for routing in prompts:
+        tokens = len(routing[0].experts)
+        numbers = np.random.default_rng(0).integers(1000, size=tokens).tolist()
+        started = perf_counter()
+        runner.step([SequenceInput(0, numbers)], routing.__getitem__)
+        rates.append(tokens / (perf_counter() - started))
+        runner.free_slot(0)
+    return rates
+
+
+def write(runner: Runner, steps: list[Layers]) -> dict[str, float]:
+    milliseconds: list[float] = []
+    layers: list[LayerTimes] = []
+    batch = len(steps[0][0].experts)
+    machine = runner.machine
+    assert isinstance(machine, CudaMachine)
+    for number, routing in enumerate(steps):
+        inputs = [SequenceInput(slot, [number % 1000]) for slot in range(batch)]
+        runner.step(inputs, routing.__getitem__)
+        assert runner.report is not None
+        if number >= WARMUP:
+            milliseconds.append(runner.report.latency_ns / 1e6)
+            layers += machine.layer_times
+    return {
+        "tok_s": round(1e3 * batch / median(milliseconds), 1),
+        "cpu": round(mean(t.on_cpu for t in layers), 2),
+        "moved": round(mean(t.transfers for t in layers), 2),
+        "background": round(mean(t.background for t in layers), 2),
+        "plan_us": round(mean(t.planned - t.routed for t in layers) / 1e3, 1),
+        "cpu_us": round(mean(t.summed - t.submitted for t in layers) / 1e3, 1),
+    }
+
+
+def show(timeline: Timeline, layers: tuple[int, ...]) -> None:
+    """Two layers of a prompt in milliseconds."""
+    spans = sorted((s for s in timeline.spans if s.layer in layers), key=lambda s: s.start_ns)
+    for span in spans:
+        begin, end = ((t - spans[0].start_ns) / 1e6 for t in (span.start_ns, span.end_ns))
+        if span.lane != "pcie":
+            print(f"  {span.lane} {span.kind} {span.layer}: {begin:.2f} to {end:.2f}, "
+                  f"{len(span.computed)} experts, {span.tokens} pairs")  # fmt: skip
+
+
+def measure(model: Model, dtype: str, ratio: float, arguments: argparse.Namespace) -> None:
+    for system in arguments.systems.split(","):
+        timeline = Timeline(enabled=False)
+        with running(model, system, ratio, 1, arguments.prompt, timeline) as runner:
+            row = {"dtype": dtype, "cache": ratio, "system": system}
+            row["prompt_tok_s"] = [round(rate) for rate in read(runner, model.prompts)]
+            print(json.dumps(row | write(runner, model.single)), flush=True)
+            if arguments.timeline:
+                timeline.enabled = True
+                read(runner, model.prompts[:1])
+                timeline.enabled = False
+                show(timeline, (10, 11))
+        if arguments.batch > 1:
+            with running(model, system, ratio, arguments.batch, 512, timeline) as runner:
+                row = {"dtype": dtype, "cache": ratio, "system": system, "batch": arguments.batch}
+                print(json.dumps(row | write(runner, model.batched)), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="qwen3-30b-a3b")
+    parser.add_argument("--layers", type=int, default=24)
+    parser.add_argument("--dtypes", default="bf16,int4")
+    parser.add_argument("--caches", default="0.25,0.5,0.75")
+    parser.add_argument("--systems", default=",".join(SYSTEMS))
+    parser.add_argument("--prompt", type=int, default=1024)
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--timeline", action="store_true", help="print two layers of a prompt")
+    arguments = parser.parse_args()
+    for dtype in arguments.dtypes.split(","):
+        sizes = arguments.prompt, arguments.tokens, max(arguments.batch, 1)
+        model = Model(arguments.model, arguments.layers, dtype, *sizes)
+        for ratio in map(float, arguments.caches.split(",")):
+            measure(model, dtype, ratio, arguments)
+
+
+if __name__ == "__main__":
+    main()

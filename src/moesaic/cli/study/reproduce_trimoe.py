@@ -1,0 +1,93 @@
+"""`moesaic reproduce trimoe`: its rows as tables that fit a terminal, and its figures as files.
+
+A row's id says what it is: `figure/.../system@rule`, the rule being how host reads occupy DIMMs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from moesaic.cli.shared.output import print_table
+from moesaic.core.errors import ImpossibleSetting
+
+if TYPE_CHECKING:
+    from moesaic.reproductions.row import Row
+
+RULES = ("own-share", "full", "none")
+Lines = dict[str, dict[str, float]]
+
+
+def pivot(rows: Sequence[Row], start: str, separator: str) -> Lines:
+    """Rows whose id starts so, by what stands before and behind the last separator."""
+    found: Lines = {}
+    for row in rows:
+        if row.id.startswith(start) and separator in row.id:
+            line, _, column = row.id[len(start) :].rpartition(separator)
+            found.setdefault(line, {})[column] = row.ours
+    return found
+
+
+def print_rows(rows: Sequence[Row]) -> None:
+    _print_stated(rows)
+    own = [row for row in rows if row.id.startswith("fig6/") and row.id.endswith("@own-share")]
+    bars = pivot([row._replace(id=row.id.partition("@")[0]) for row in own], "fig6/", "/")
+    systems = ("enhanced-ktransformers", "monde", "trimoe", "tri-balanced")
+    bars = {name: bar for name, bar in bars.items() if set(systems) <= bar.keys()}
+    _print("Fig. 6: speedup over Klotski, own-share", bars, systems)
+    _print("Fig. 9: latency over the paper's machine", pivot(rows, "fig9/", "@"), RULES)
+    both = ("trimoe", "tri-balanced")
+    _print("Sensitivity: over the best baseline", pivot(rows, "sensitivity/", "/"), both)
+    _print("Layouts: over the bound of any layout", pivot(rows, "beyond/", "/"), both)
+    _print("Makespan model over simulator", pivot(rows, "check/", "/"), systems)
+    real = [row for row in rows if row.id.startswith("real/") and "@" in row.id]
+    _print("Real routing: over the best baseline", pivot(real, "real/", "@"), RULES)
+
+
+def _print_stated(rows: Sequence[Row]) -> None:
+    """What the paper has a number for: one line per claim, one column per contention rule."""
+    lines: dict[str, list[object]] = {}
+    for row in rows:
+        if row.paper is None:
+            continue
+        name, _, rule = row.id.partition("@")
+        line = lines.setdefault(name, [name, f"{row.paper:g}", "", "", ""])
+        line[2 + (RULES.index(rule) if rule else 0)] = f"{row.ours:.3g} {row.unit}"
+    if lines:
+        head = ("row", "paper", "ours (own-share)", "full", "none")
+        print_table("What the paper states in numbers", head, list(lines.values()))
+
+
+def _print(title: str, lines: Lines, columns: Sequence[str]) -> None:
+    cells = [
+        (name, *(f"{line[column]:.2f}" if column in line else "" for column in columns))
+        for name, line in lines.items()
+    ]
+    if cells:
+        print_table(title, ("row", *columns), cells)
+
+
+def drawable(folder: str | None) -> None:
+    """Refuse a folder that figures cannot be written to, before any work."""
+    if folder is None:
+        return
+    from moesaic.cli.shared.out_files import check_picture
+
+    if not Path(folder).is_dir():
+        raise ImpossibleSetting(f"--plots {folder!r} is not a directory: create it first")
+    if not os.access(folder, os.W_OK):
+        raise ImpossibleSetting(f"--plots {folder!r} is not writable")
+    check_picture("--plots", str(Path(folder) / "figure.png"))
+
+
+def draw(folder: str, ending: str, rows: Sequence[Row]) -> list[str]:
+    """One file for every figure that these rows have; their paths."""
+    from moesaic.cli.study.reproduce_trimoe_pictures import FIGURES
+
+    drawn = []
+    for name, picture in FIGURES.items():
+        path = str(Path(folder) / f"trimoe-{name}.{ending}")
+        if picture(path, rows):
+            drawn.append(path)
+    return drawn

@@ -1,0 +1,1 @@
+"""What gates cost in quality: many thresholds measured in one run."""

@@ -1,0 +1,190 @@
+"""Greedy answers under many rules at once.
+
+Two thresholds lead to the same text until a token's confidence lies between them. So rules that
+have decided alike share one sequence; where some accept a token and others do not, its KV cache is
+copied and the two groups go on apart. Every token is computed as the engine would compute it under
+that rule (a test compares them), and the prompt is read once for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from moesaic.core.confidence import Confidence
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.engine.gating import confidence_of
+from moesaic.engine.loading import LoadedModel
+from moesaic.engine.request import Request
+from moesaic.engine.runner import SequenceInput
+from moesaic.engine.sampling.sampled import Sampled
+from moesaic.engine.sampling.sampler import Sampler
+from moesaic.engine.sampling.sampling_params import SamplingParams
+from moesaic.lab.evaluation.items import Question
+from moesaic.lab.gating.branch import Branch, Subject, outcomes
+from moesaic.lab.gating.outcome import Outcome
+from moesaic.lab.gating.rules import Rule, full_rule
+from moesaic.policies.gate.base import Gate, GateStep
+
+
+class AsAsked(Gate):
+    """As many experts per token as the study sets before a pass."""
+
+    def __init__(self, top_k: int) -> None:
+        super().__init__(top_k)
+        self.counts: NDArray[np.int64] | None = None
+
+    def experts_per_token(self, step: GateStep) -> NDArray[np.int64] | None:
+        return self.counts
+
+
+class ForkedDecoding:
+    """`follow`: every branch reads the full model's answer instead of writing its own, and the
+    divergence of its distributions from the full model's is added up."""
+
+    def __init__(self, model: LoadedModel, rules: Iterable[Rule], follow: bool = False) -> None:
+        self._model, self._runner, self._follow = model, model.runner, follow
+        self._gate = AsAsked(model.spec.top_k)
+        full = full_rule(model.spec.top_k)
+        self.rules = tuple(dict.fromkeys([full, *(full if r.full else r for r in rules)]))
+        self._slots = model.plan.capacity.sequences
+        if self._slots < len(self.rules):
+            raise ImpossibleSetting(
+                f"{len(self.rules)} thresholds are compared, each with a KV cache of its own in "
+                f"the worst case, and there is memory for {self._slots} sequences: allow shorter "
+                "ones (--max-model-len), or compare fewer"
+            )
+        self._free = list(range(self._slots))
+        self._branches: list[Branch] = []
+        self._sampler = Sampler()
+
+    def run(
+        self, questions: Sequence[Question], advance: Callable[[int], None] = lambda done: None
+    ) -> Iterator[Outcome]:
+        """Every rule's outcome of every question; `advance(1)` after each question."""
+        own, name = self._runner.gate, self._runner.gate_name
+        self._runner.use_gate(self._gate, "as asked")
+        waiting = iter(questions)
+        try:
+            while True:
+                # No branch may ever be without a slot.
+                open_subjects = {branch.subject for branch in self._branches}
+                while (len(open_subjects) + 1) * len(self.rules) <= self._slots:
+                    question = next(waiting, None)
+                    if question is None:
+                        break
+                    yield from self._begin(question)
+                    open_subjects = {branch.subject for branch in self._branches}
+                if not self._branches:
+                    return
+                yield from self._step()
+                left = {branch.subject for branch in self._branches}
+                advance(len(open_subjects - left))
+        finally:
+            self._runner.use_gate(own, name)
+            for slot in range(self._slots):
+                self._runner.free_slot(slot)
+
+    def _begin(self, question: Question) -> Iterator[Outcome]:
+        """Read the prompt with all experts; one branch per little model, and the full one."""
+        subject, slot = Subject(question), self._free.pop()
+        self._gate.counts = None
+        piece = self._model.settings.max_step_tokens
+        for start in range(0, len(question.prompt), piece):
+            tokens = question.prompt[start : start + piece]
+            logits = self._runner.step([SequenceInput(slot, tokens, prompt=True)])
+        groups: dict[int, list[Rule]] = {}
+        for rule in self.rules:  # the full one is first
+            groups.setdefault(rule.k if not rule.full else -1, []).append(rule)
+        root = Branch(subject, self.rules, self._request(question), slot)
+        self._accept(root, logits)
+        if root.request.finish_reason is not None:
+            yield from self._end(root)
+            return
+        for number, rules in enumerate(groups.values()):
+            if number:
+                self._branches.append(self._fork(root, tuple(rules)))
+        root.rules = tuple(groups[-1])
+        self._branches.append(root)
+
+    def _step(self) -> Iterator[Outcome]:
+        """One pass of all branches."""
+        self._branches.sort(key=lambda branch: not branch.full)  # what others are compared with
+        branches = list(self._branches)
+        top_k = self._model.spec.top_k
+        counts = np.array([branch.experts or top_k for branch in branches], dtype=np.int64)
+        self._gate.counts = None if (counts == top_k).all() else counts
+        logits = self._runner.step([self._input(branch) for branch in branches])
+        confidence = confidence_of(logits)
+        for row, branch in enumerate(branches):
+            if branch.experts is None or self._divide(branch, confidence.rows([row])):
+                branch.big = False
+                branch.decoded += 1
+                self._accept(branch, logits[row : row + 1])
+                if branch.request.finish_reason is not None:
+                    self._branches.remove(branch)
+                    yield from self._end(branch)
+
+    def _divide(self, branch: Branch, confidence: Confidence) -> bool:
+        """Whether some of the branch's rules keep the little pass; the others go on as a branch of
+        their own, which runs the token again."""
+        keep = tuple(rule for rule in branch.rules if rule.stands(confidence)[0])
+        reject = tuple(rule for rule in branch.rules if rule not in keep)
+        if not reject:
+            return True
+        cache = self._runner.cache
+        if keep:
+            branch.rules = keep
+            other = self._fork(branch, reject)
+            self._branches.append(other)
+        else:
+            other = branch
+        cache.truncate(other.slot, cache.length(other.slot) - 1)
+        other.big, other.fallbacks = True, other.fallbacks + 1
+        return bool(keep)
+
+    def _fork(self, branch: Branch, rules: tuple[Rule, ...]) -> Branch:
+        slot = self._free.pop()
+        self._runner.cache.copy(branch.slot, slot)
+        request = self._request(branch.subject.question)
+        for sampled in branch.request.sampled:
+            request.accept(sampled)
+        return Branch(
+            branch.subject, rules, request, slot, decoded=branch.decoded,
+            fallbacks=branch.fallbacks, divergence=branch.divergence,
+        )  # fmt: skip
+
+    def _accept(self, branch: Branch, logits: torch.Tensor) -> None:
+        """The next token of the branch, from logits [1, vocabulary]."""
+        subject, position = branch.subject, len(branch.request.sampled)
+        (token,) = self._sampler.sample(logits, [branch.request.sampling])
+        if branch.full:
+            subject.tokens.append(token.token)
+        elif self._follow:
+            token = Sampled(subject.tokens[position])
+        if self._follow:
+            self._compare(branch, position, logits)
+        branch.request.accept(token)
+
+    def _compare(self, branch: Branch, position: int, logits: torch.Tensor) -> None:
+        found = logits[0].double().log_softmax(-1)
+        if branch.full:
+            branch.subject.expected.append(found)
+            return
+        expected = branch.subject.expected[position]
+        branch.divergence += max(float((expected.exp() * (expected - found)).sum()), 0.0)
+
+    def _end(self, branch: Branch) -> list[Outcome]:
+        self._runner.free_slot(branch.slot)
+        self._free.append(branch.slot)
+        return outcomes(branch)
+
+    def _request(self, question: Question) -> Request:
+        params = SamplingParams(max_tokens=question.max_tokens, temperature=0.0, stop=question.stop)
+        return self._model.input_processor.request(question.prompt, params)
+
+    def _input(self, branch: Branch) -> SequenceInput:
+        token = branch.request.sampled[-1].token
+        return SequenceInput(branch.slot, [token], prompt=False, attempt=int(branch.big))

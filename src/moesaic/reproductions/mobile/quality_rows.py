@@ -1,0 +1,110 @@
+"""Rows of tables II, III and IV for the bundled model: accuracy and fallback ratio, ours, not the
+paper's; and the three confidence measures at equal fallback ratios, which no paper compares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from moesaic.lab.gating.rules import TOP_PROBABILITY, Rule, full_rule
+from moesaic.lab.gating.tally import Tally
+from moesaic.policies.gate import MEASURES
+from moesaic.reproductions.mobile.paper import ACCURACY, GSM8K_FULL
+from moesaic.reproductions.mobile.quality_runs import GAMMAS, HALF, OTHERS, PAST_THE_PAPER, TOP_K
+from moesaic.reproductions.row import Row
+
+PREFIX = "accuracy"
+RATIOS = (0.02, 0.04, 0.08)  # fallback ratios at which measures are compared
+MODEL = "moesaic-20m"
+Curve = Sequence[tuple[float, float]]  # fallback ratio, accuracy
+
+
+def ids() -> list[str]:
+    """Of all rows, before anything is measured."""
+    found = [f"{name}/{what}" for name, _, _ in _settings() for what in ("accuracy", "kept")]
+    found += [f"{name}/fallback" for name, _, rule in _settings() if not rule.full]
+    return [*found, *(f"{PREFIX}/confidence/{m}/ratio={r:g}" for m in MEASURES for r in RATIOS)]
+
+
+def quality_rows(found: Mapping[Rule, Tally], problems: int) -> list[Row]:
+    full = found[full_rule(TOP_K)]
+    conditions = _conditions(full.asked, problems)
+    rows: list[Row] = []
+    for name, claim, rule in _settings():
+        rows += _rows_of(name, claim, rule, found[rule], full, conditions)
+    command = f"moesaic reproduce mobile --only {PREFIX}/confidence"
+    for measure in MEASURES:
+        line = curve(found, measure)
+        for ratio in RATIOS:
+            rows.append(
+                Row(
+                    f"{PREFIX}/confidence/{measure}/ratio={ratio:g}",
+                    f"{measure}: accuracy if {ratio:.0%} of tokens fall back",
+                    None, at_ratio(line, ratio), "share right",
+                    f"{conditions}; between the thresholds measured, linear", command,
+                )
+            )  # fmt: skip
+    return rows
+
+
+def curve(found: Mapping[Rule, Tally], measure: str) -> Curve:
+    """Accuracy over fallback ratio, k = K/2, from the little model to the highest threshold."""
+    chosen = [found[Rule(HALF, 0.0)]]
+    gammas = (*GAMMAS[1:], *PAST_THE_PAPER) if measure == TOP_PROBABILITY else OTHERS
+    chosen += [found[Rule(HALF, gamma, measure)] for gamma in gammas]
+    return sorted((tally.fallback_ratio, tally.accuracy) for tally in chosen)
+
+
+def at_ratio(line: Curve, ratio: float) -> float:
+    """Linear between neighbours; beyond the last, the last."""
+    for (left, low), (right, high) in pairwise(line):
+        if left <= ratio <= right:
+            share = (ratio - left) / (right - left) if right > left else 0.0
+            return low + share * (high - low)
+    return line[-1][1]
+
+
+def _settings() -> Iterator[tuple[str, str, Rule]]:
+    yield f"{PREFIX}/table2/full", "all experts", full_rule(TOP_K)
+    yield f"{PREFIX}/table2/little", "half of the experts", Rule(HALF, 0.0)
+    yield f"{PREFIX}/table2/mobile", "MoBiLE, threshold 0.7", Rule(HALF, 0.7)
+    for gamma in (*GAMMAS, *PAST_THE_PAPER):
+        yield f"{PREFIX}/table3/gamma={gamma:g}", f"threshold {gamma:g}", Rule(HALF, gamma)
+    yield f"{PREFIX}/table3/gamma=1", "threshold 1: all experts", full_rule(TOP_K)
+    for k in range(1, TOP_K):
+        yield f"{PREFIX}/table4/k={k}/little", f"{k} of {TOP_K} experts", Rule(k, 0.0)
+        yield f"{PREFIX}/table4/k={k}", f"{k} of {TOP_K} experts, threshold 0.7", Rule(k, 0.7)
+
+
+def _rows_of(
+    name: str, claim: str, rule: Rule, tally: Tally, full: Tally, conditions: str
+) -> Iterator[Row]:
+    low, high = tally.interval
+    stated = ACCURACY.get(name.removeprefix(f"{PREFIX}/"))
+    beside, kept, ratio = "", None, None
+    if stated is not None:
+        beside = f" (the paper's OLMoE on GSM8K: {stated.accuracy:g})"
+        kept, ratio = stated.accuracy / GSM8K_FULL, stated.fallback_ratio
+    command = f"moesaic eval --limit {full.asked // 2} --dtype fp32 --gate {rule.gate}"
+    words = f"{conditions}; 95 % interval {low:.3f} to {high:.3f}"
+    yield Row(
+        f"{name}/accuracy", f"{claim}: accuracy of {MODEL}{beside}", None, tally.accuracy,
+        "share right", words, command,
+    )  # fmt: skip
+    yield Row(
+        f"{name}/kept", f"{claim}: accuracy over that of all experts", kept,
+        tally.accuracy / full.accuracy, "x", f"{words}; the paper's ratio is of another model "
+        "and task", command,
+    )  # fmt: skip
+    if not rule.full:  # which has no fallbacks, or all tokens, as one likes
+        yield Row(
+            f"{name}/fallback", f"{claim}: fallback ratio", ratio, tally.fallback_ratio, "share",
+            f"{conditions}; {tally.decoded} tokens", command,
+        )  # fmt: skip
+
+
+def _conditions(asked: int, problems: int) -> str:
+    return (
+        f"{MODEL} on {asked} held-out problems ({problems} of each split), greedy, fp32: accuracy "
+        "of this model and these problems, not of the paper's"
+    )

@@ -1,0 +1,117 @@
+"""A run by the makespan model alone (equations 1 to 8): the same routing, no machine.
+
+Costs are measured on the simulated machine, so both bodies differ in nothing but how devices,
+links and DIMMs wait for each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from moesaic.core.offloading import CPU, GPU, PCIE
+from moesaic.core.step import Step
+from moesaic.machines.sim import SimMachine
+from moesaic.machines.sim.physics import Physics
+from moesaic.policies.belief import warm_up
+from moesaic.policies.tri.baselines import GPU_NDP
+from moesaic.policies.tri.costs import Floats, TriCosts
+from moesaic.policies.tri.joint import joint_layout
+from moesaic.policies.tri.layer import CPU_TIME, FIRST_DIMM, GPU_TIME, PCIE_TIME
+from moesaic.policies.tri.layout import Layout, offline_layout
+from moesaic.policies.tri.machine import believed_costs
+from moesaic.policies.tri.predictor import LoadPredictor
+from moesaic.policies.tri.refine import greedy
+from moesaic.policies.tri.replay import Replay, TriSystem, Window, load_tri_system
+from moesaic.reproductions.trimoe.paper import BEYOND
+from moesaic.reproductions.trimoe.runs import CONTEXT, WARMUP, Outcome, Run, routed
+from moesaic.reproductions.trimoe.simulated import machine_of
+from moesaic.reproductions.trimoe.sources import Ints, loads_of
+
+NAMES = {"+cpu": "trimoe-greedy", "+refinement": "trimoe-refined"}  # the steps of Fig. 8
+GREEDY = "gpu-ndp-greedy"  # every expert on the cheaper of GPU and its unit, nothing balanced
+
+
+@dataclass(slots=True)
+class Measured(Replay):
+    """Also keeps what moves under way occupied of every layer."""
+
+    bases: list[Floats] = field(default_factory=list)
+
+    def _base(self) -> Floats:
+        base = Replay._base(self)
+        self.bases.append(base)
+        return base
+
+
+def replayed(run: Run) -> Outcome:
+    profile, played = routed(run.work)
+    experts = profile.shape[2]
+    system = system_of(run.system)
+    costs, window = costs_of(run)
+    replay = started(run, system, costs, window, profile)
+    makespans, busy, moves, free = [], [], np.zeros(3), []
+    for number, choices in enumerate(played):
+        replay.bases.clear()
+        step = replay.step(loads_of(choices, experts))
+        if number < WARMUP:
+            continue
+        makespans.append(step.makespan_ns)
+        busy.append(step.busy_ns)
+        moves += step.moves
+        free.append((step.busy_ns - np.stack(replay.bases)).max(axis=1))
+    took = np.stack(makespans)
+    return Outcome(
+        layer_ms=float(took.mean()) / 1e6,
+        window_ms=window.window_ns / 1e6,
+        experts=_busy(costs, np.stack(busy), took),
+        moves=tuple((moves / took.size).tolist()),
+        overhead=1.0 - float(np.sum(free) / took.sum()),
+        spread=tuple((took.mean(axis=1) / 1e6).tolist()),
+    )
+
+
+def system_of(name: str) -> TriSystem:
+    if name == GREEDY:
+        return TriSystem(GPU_NDP, lambda options, loads, resident: greedy(options))
+    return load_tri_system(NAMES.get(name, name))
+
+
+def costs_of(run: Run) -> tuple[TriCosts, Window]:
+    physics = Physics(machine_of(run), run.work.spec(), "bf16", "bf16")
+    machine = SimMachine(physics, 0)
+    belief = warm_up(machine, run.work.batch, machine.topology)
+    assert belief.costs is not None
+    overlaps = run.pipelined is not False or run.system == "klotski"  # as they do on the machine
+    costs = believed_costs(belief.costs, contention=run.rule, shared=run.shared, pipelined=overlaps)
+    step = Step.decode(run.work.batch, CONTEXT)
+    dense = physics.attention_ns(GPU, step) + physics.shared_ns(GPU, step.tokens)
+    return costs, Window(float(dense), float(physics.move_ns("dimm-link0-1")))
+
+
+def started(
+    run: Run, system: TriSystem, costs: TriCosts, window: Window, profile: Ints
+) -> Measured:
+    experts = profile.shape[2]
+    slots = round(run.cache_ratio * experts)
+    layouts = [
+        layout_of(run.system, costs, np.ascontiguousarray(profile[:, layer]), slots, system)
+        for layer in range(profile.shape[1])
+    ]
+    predictor = LoadPredictor(len(layouts), experts)
+    predictor.start(profile.mean(axis=0))
+    return Measured(system, costs, layouts, window, predictor)
+
+
+def layout_of(name: str, costs: TriCosts, loads: Ints, slots: int, system: TriSystem) -> Layout:
+    make = joint_layout if name == BEYOND else offline_layout
+    return make(costs, loads, slots, system.devices)
+
+
+def _busy(costs: TriCosts, busy: Floats, took: Floats) -> dict[str, float]:
+    """Busy time over the experts' time; a DIMM's counts host reads."""
+    total = took.sum()
+    dimms = busy[..., FIRST_DIMM : FIRST_DIMM + costs.dimms]
+    found = {GPU: GPU_TIME, CPU: CPU_TIME, PCIE: PCIE_TIME}
+    shares = {name: float(busy[..., at].sum() / total) for name, at in found.items()}
+    return {**shares, "ndp": float(dimms.mean(axis=-1).sum() / total)}

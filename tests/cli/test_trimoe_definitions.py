@@ -1,0 +1,152 @@
+"""Are shares, utilisation, roofline points and overheads of the TriMoE reproduction what their
+definitions say? Small cases by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dimm_machines import dimm_machine
+from made_up import small_model
+from moesaic.core.report import Span, Timeline
+from moesaic.hardware.machine_reader import load_machine
+from moesaic.machines.sim import SimMachine
+from moesaic.machines.sim.physics import Physics
+from moesaic.model_info.model_zoo import load_model
+from moesaic.reproductions.trimoe import paper, simulated
+from moesaic.reproductions.trimoe.fig3 import token_shares
+from moesaic.reproductions.trimoe.fig5 import busiest, tflops
+from moesaic.reproductions.trimoe.fig7 import seconds
+from moesaic.reproductions.trimoe.runs import MAKESPAN, STEPS, Outcome, Run, Workload, routed
+from moesaic.reproductions.trimoe.sources import DATA_SETS, loads_of, synthetic_choices
+from moesaic.reproductions.trimoe.wanted import Cell
+from moesaic.workloads.synthetic.expert_loads import LoadProcess
+
+SMALL = Workload(paper.QWEN, 32, layers=2)
+
+
+def test_shares_of_tokens_are_by_rank() -> None:
+    """Of twelve experts with 1 to 12 tokens, eight are cold (1 to 8), one is hot (12)."""
+    loads = np.random.default_rng(0).permutation(np.arange(1, 13))
+    found = token_shares(loads[np.newaxis])
+    assert found["cold"] == pytest.approx(36 / 78)
+    assert found["hot"] == pytest.approx(12 / 78)
+    assert found["warm"] == pytest.approx(30 / 78)
+
+
+def test_time_and_tokens_of_devices_are_those_of_their_experts() -> None:
+    timeline = Timeline()
+    timeline.add(Span("gpu", "dense", 0, 1000, 0, -1, 8))
+    timeline.add(Span("gpu", "expert", 1000, 1100, 0, 3, 4))
+    timeline.add(Span("pcie", "transfer", 1000, 1900, 0, 3, 0))
+    timeline.add(Span("ndp0", "expert", 1000, 1050, 0, 4, 1))
+    timeline.add(Span("ndp1", "expert", 1000, 1150, 0, 5, 3))
+    took, tokens = simulated._computing(timeline, units=2)
+    assert (took["gpu"], took["ndp"], took["pcie"]) == (100, 100, 0)
+    assert (tokens["gpu"], tokens["ndp"]) == (4, 4)
+
+
+def test_utilisation_by_operations_is_over_the_peak() -> None:
+    """A GPU that did in 1 ms as many operations as its peak does in 0.25 ms is used by a quarter;
+    units count with all their multipliers."""
+    model = small_model()
+    machine = SimMachine(Physics(dimm_machine(), model), 4)
+    spec = machine.physics.machine
+    per_token = 2 * model.expert_params
+    assert spec.ndp is not None
+    of_gpu = 0.25e-3 * spec.gpu.matmul_tflops["bf16"] * 1e12 / per_token
+    of_units = 0.5e-3 * spec.ndp.count * spec.ndp.tflops * 1e12 / per_token
+    done = Counter({"gpu": of_gpu, "ndp": of_units})  # type: ignore[dict-item]
+    found = simulated._flops(machine, done, 1e6)
+    assert found["gpu"] == pytest.approx(0.25)
+    assert found["ndp"] == pytest.approx(0.5)
+
+
+def test_operations_of_all_devices_are_those_of_the_tokens() -> None:
+    """Nothing is computed twice or left out: utilisations times peaks add up to the routing."""
+    run = Run(SMALL, paper.OURS, timed=True)
+    found = run.execute()
+    machine = load_machine(paper.MACHINE)
+    assert machine.ndp is not None
+    peak = {
+        "gpu": machine.gpu.matmul_tflops["bf16"],
+        "cpu": machine.cpu.matmul_tflops["bf16"],
+        "ndp": machine.ndp.tflops * machine.ndp.count,
+    }
+    model = SMALL.spec()
+    done = sum(share * peak[name] for name, share in found.flops.items()) * 1e12
+    asked = 2 * model.expert_params * SMALL.batch * model.top_k / (found.layer_ms / 1e3)
+    assert done == pytest.approx(asked, rel=1e-9)
+    assert all(0 <= share <= 1 for share in (*found.busy.values(), *found.experts.values()))
+    assert len(found.spread) == STEPS
+
+
+def test_roofline_points_by_hand() -> None:
+    physics = Physics(load_machine(paper.MACHINE), load_model(paper.QWEN))
+    weights = 3 * 4096 * 1536
+    over_pcie = 2 * weights / (2 * weights / 64.0 + 2900) / 1e3
+    assert tflops(physics, "gpu-pcie", 1) == pytest.approx(over_pcie, rel=1e-5)
+    striped = 2 * weights / (2 * weights / (307.2 * 0.916) + 10_000) / 1e3
+    assert tflops(physics, "cpu", 1) == pytest.approx(striped, rel=1e-5)
+    localized = 2 * weights / (2 * weights / (38.4 * 0.916) + 10_000) / 1e3
+    assert tflops(physics, "cpu-localized", 1) == pytest.approx(localized, rel=1e-5)
+    assert tflops(physics, "ndp", 64) == pytest.approx(0.256, rel=0.01)
+    assert tflops(physics, "ndp-all", 64) == pytest.approx(16 * tflops(physics, "ndp", 64))
+    computing = 90.1 * 0.34
+    assert tflops(physics, "cpu", 1024) == pytest.approx(computing, rel=0.02)
+
+
+def test_the_busiest_unit_has_the_longest_sum() -> None:
+    assert busiest(np.array([5.0, 4.0, 3.0, 3.0]), 2) == 8.0
+    assert busiest(np.array([5.0, 4.0, 3.0, 3.0]), 1) == 15.0
+
+
+def test_end_to_end_time_is_prompts_and_steps() -> None:
+    found = Outcome(layer_ms=4.0, window_ms=1.0)
+    assert seconds((2.0, 0.5), 10, found, 8) == pytest.approx(2.0 + 8 * (10 * 0.005 + 0.5))
+
+
+def test_the_best_baseline_is_the_fastest() -> None:
+    cell = Cell.of(Run(SMALL, paper.OURS))
+    times = {"klotski": 9.0, "enhanced-ktransformers": 3.0, "monde": 4.0, "trimoe": 2.0}
+    done = {run: Outcome(times[run.system], 0.0) for run in cell.items}
+    assert cell.best(done).system == "enhanced-ktransformers"
+    assert cell.speedup(done) == pytest.approx(1.5)
+
+
+def test_moves_cost_nothing_where_there_are_none() -> None:
+    steady = replace(SMALL, data="steady")
+    still = Run(steady, "monde", body=MAKESPAN).execute()
+    assert still.moves[1:] == (0.0, 0.0)
+    moving = Run(replace(SMALL, data="together"), paper.OURS, body=MAKESPAN).execute()
+    assert sum(moving.moves) > 0
+    assert 0 <= moving.overhead < 0.5
+
+
+def test_a_workload_is_the_same_for_every_system_and_body() -> None:
+    profile, played = routed(SMALL)
+    routed.cache_clear()
+    again, replayed = routed(SMALL)
+    assert (profile == again).all()
+    assert all((a == b).all() for a, b in zip(played, replayed, strict=True))
+
+
+def test_tokens_draw_different_experts_and_all_of_them() -> None:
+    process = LoadProcess(2, 16, 4, batch=64, sigma=1.0, seed=3)
+    for choices in process.choices(3):
+        assert choices.shape == (2, 64, 4)
+        assert (np.diff(np.sort(choices, axis=-1), axis=-1) > 0).all()
+        assert (loads_of(choices, 16).sum(axis=-1) == 64 * 4).all()
+
+
+@pytest.mark.parametrize("name", ["chat", "code", "real-skew"])
+def test_synthetic_sources_have_the_skew_that_they_state(name: str) -> None:
+    """Drawing whole tokens moves the share of cold experts a little; the row says what came out."""
+    spec = replace(Workload(paper.QWEN, 512, layers=4).spec())
+    steps = [loads_of(c, 128) for c in synthetic_choices(name, spec, 512, 6)]
+    assert token_shares(np.stack(steps))["cold"] == pytest.approx(
+        DATA_SETS[name].cold_tokens, rel=0.25
+    )

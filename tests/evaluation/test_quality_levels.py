@@ -1,0 +1,129 @@
+"""Bounds, quality levels and the files that `moesaic calibrate` writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moesaic.core.errors import ImpossibleSetting, UnknownName
+from moesaic.lab.gating.bound import Bound, read_bound
+from moesaic.lab.gating.calibrate import GAMMAS, candidates
+from moesaic.lab.gating.outcome import Outcome
+from moesaic.lab.gating.prompt_file import PromptLine, read_prompts
+from moesaic.lab.gating.rules import Rule, full_rule
+from moesaic.lab.gating.tally import Tally
+from moesaic.policies.gate import gates
+from moesaic.policies.policy_choice import PolicyChoice
+from moesaic.policies.quality_levels import FORMAT, LEVELS, quality_level
+
+FILE = {"format": FORMAT, "gate": "big-little:gamma=0.9,k=2", "model": "m", "cost": "2 points",
+        "measured_on": "9 prompts"}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["1 point exact match", "1 point", "1", "at most 1 % exact-match"])
+def test_bounds_in_points(text: str) -> None:
+    assert read_bound(text, None, False) == Bound(points=1.0)
+
+
+@pytest.mark.parametrize("text", ["a bit", "-1 point", "1 nat", ""])
+def test_bounds_that_say_nothing_are_refused(text: str) -> None:
+    with pytest.raises(ImpossibleSetting, match="1 point exact match"):
+        read_bound(text, None, False)
+
+
+def test_one_bound_must_be_given() -> None:
+    for points, kl in ((None, None), ("1", 0.1)):
+        with pytest.raises(ImpossibleSetting, match="give one bound"):
+            read_bound(points, kl, False)
+    with pytest.raises(ImpossibleSetting, match="above 0"):
+        read_bound(None, 0.0, False)
+
+
+def tally(right: int, of: int) -> Tally:
+    made = Tally()
+    for number in range(of):
+        made.add(Outcome(str(number), "", Rule(2, 0.5), number < right, "", (), 4, 1, 0.4))
+    return made
+
+
+def test_a_bound_is_of_the_measured_loss_or_of_its_interval() -> None:
+    full, ours = tally(100, 100), tally(99, 100)
+    assert Bound(points=1.0).kept(ours, full)
+    assert not Bound(points=0.9).kept(ours, full)
+    assert not Bound(points=1.0, sure=True).kept(ours, full)
+    assert Bound(points=6.0, sure=True).kept(ours, full)
+    assert Bound(kl=0.1).kept(ours, full)
+    assert not Bound(kl=0.09).kept(ours, full)
+
+
+def test_candidates_are_quarters_of_top_k() -> None:
+    found = candidates(8, ["margin"])
+    assert {rule.k for rule in found} == {2, 4, 6}
+    assert len(found) == 3 * (1 + len(GAMMAS))
+    assert {rule.k for rule in candidates(2, ["margin"])} == {1}
+    assert candidates(1, ["margin"]) == []
+
+
+def test_rules_are_gates_as_options() -> None:
+    for rule in (full_rule(4), Rule(2, 0.0), Rule(2, 0.9), Rule(1, 0.5, "entropy")):
+        gate = PolicyChoice.parse(gates, rule.gate).create(gates, 4)
+        assert getattr(gate, "k", 4) == rule.k
+        assert getattr(gate, "gamma", rule.gamma) == rule.gamma
+        assert getattr(gate, "confidence", rule.confidence) == rule.confidence
+
+
+def test_levels_by_name_are_gates() -> None:
+    assert quality_level("strict").gate == "full"
+    for level in LEVELS.values():
+        PolicyChoice.parse(gates, level.gate)
+    with pytest.raises(UnknownName, match="balanced"):
+        quality_level("balancd")
+
+
+def test_a_level_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "q.json"
+    path.write_text(json.dumps(FILE))
+    level = quality_level(str(path))
+    assert (level.gate, level.model, level.cost) == (FILE["gate"], "m", "2 points")
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[1]", json.dumps(FILE | {"format": "x"}), json.dumps(FILE | {"gate": 3})]
+)
+def test_other_files_are_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "q.json"
+    path.write_text(content)
+    with pytest.raises(ImpossibleSetting, match="no file of `moesaic calibrate`"):
+        quality_level(str(path))
+    with pytest.raises(ImpossibleSetting, match="no such file"):
+        quality_level(str(tmp_path / "other.json"))
+
+
+def test_prompts_are_lines_or_json(tmp_path: Path) -> None:
+    text, lines = tmp_path / "a.txt", tmp_path / "a.jsonl"
+    text.write_text("one\n\n two \n")
+    assert read_prompts(text, None) == [PromptLine("one"), PromptLine("two")]
+    lines.write_text('{"prompt": "p", "answer": "3"}\n{"question": "q"}\n')
+    assert read_prompts(lines, None) == [PromptLine("p", "3"), PromptLine("q")]
+    assert read_prompts(lines, 1) == [PromptLine("p", "3")]
+    lines.write_text('{"prompt": "p", "answer": 3}\n')
+    with pytest.raises(ImpossibleSetting, match="line 1"):
+        read_prompts(lines, None)
+    text.write_text("\n")
+    with pytest.raises(ImpossibleSetting, match="no prompts"):
+        read_prompts(text, None)
+
+
+def test_a_file_is_for_its_model(tmp_path: Path) -> None:
+    from moesaic import LLM
+
+    path = tmp_path / "q.json"
+    path.write_text(json.dumps(FILE))
+    options: dict[str, Any] = {"quality": str(path)}
+    with pytest.raises(ImpossibleSetting, match="measured with m, and this is moesaic-20m"):
+        LLM(**options)
+    with pytest.raises(ImpossibleSetting, match="both a gate and a quality"):
+        LLM(gate="full", **options)

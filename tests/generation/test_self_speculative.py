@@ -1,0 +1,145 @@
+"""Self-speculative decoding: the text is the full model's, whatever is drafted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from small_llms import MACHINES, greedy, llm, prompts
+
+import stock
+from moesaic import LLM, SamplingParams
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.engine.runner import Runner, SequenceInput
+
+NAME, TOP_K, LAYERS = "olmoe", 5, 2
+TOKENS = 12
+DRAWN = SamplingParams(max_tokens=TOKENS, temperature=0.9, top_k=20, seed=11, logprobs=3)
+PENALISED = SamplingParams(max_tokens=TOKENS, temperature=0.0, repetition_penalty=1.3, min_tokens=5)
+
+
+def said(machine: str = "cpu", params: SamplingParams | None = None, **options: Any) -> Any:
+    with llm(stock.saved(NAME).folder, machine, dtype="fp32", **options) as model:
+        texts = model.generate(prompts(), params or greedy(TOKENS))
+        return [(list(t.tokens), t.finish_reason) for t in texts], texts, model.stats()
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("draft", [1, 3, 16])
+@pytest.mark.parametrize("params", [greedy(TOKENS), DRAWN, PENALISED], ids=["greedy", "drawn", "p"])
+def test_the_text_is_the_full_models(machine: str, draft: int, params: SamplingParams) -> None:
+    """Token for token, in batches that mix prompts, drafts and checks; the seed means the same."""
+    whole, _, _ = said(machine, params)
+    ours, _, stats = said(machine, params, gate=f"self-speculative:draft={draft},k=2")
+    assert ours == whole
+    assert stats.generated_tokens == sum(len(tokens) for tokens, _ in whole)
+    assert 0 < stats.gate.acceptance < 1, "the comparison would say little"
+
+
+def test_logprobs_are_the_full_models() -> None:
+    whole, ours = said(params=DRAWN)[1], said(params=DRAWN, gate="self-speculative:k=1")[1]
+    for one, other in zip(whole, ours, strict=True):
+        for expected, found in zip(one.logprobs, other.logprobs, strict=True):
+            assert found.token == expected.token
+            assert found.logprob == pytest.approx(expected.logprob, abs=1e-4)
+
+
+def watched(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[int], int, int]]:
+    """Tokens, attempt and entries in the KV cache before, of every pass of a single sequence."""
+    passes: list[tuple[list[int], int, int]] = []
+    step = runner.step
+
+    def listening(inputs: Sequence[SequenceInput], replay: Any = None) -> torch.Tensor:
+        (one,) = inputs
+        passes.append((list(one.tokens), one.attempt, runner.cache.length(one.slot)))
+        return step(inputs, replay)
+
+    monkeypatch.setattr(runner, "step", listening)
+    return passes
+
+
+def test_passes_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drafts, then one check of the last token and all drafts at their positions; the next round
+    begins behind what stood, and no check goes beyond the request's limit."""
+    prompt = prompts()[0]
+    room: dict[str, Any] = {
+        "max_step_tokens": 32,
+        "dtype": "fp32",
+    }  # for all drafts of all sequences
+    with llm(stock.saved(NAME).folder, gate="self-speculative:draft=3", **room) as model:
+        passes = watched(model.model.runner, monkeypatch)
+        (text,) = model.generate([prompt], greedy(TOKENS))
+        stats = model.stats().gate
+    tokens, at = list(text.tokens), 1  # the prompt's pass gave the first
+    rounds = iter(passes[1:])
+    drafted = stood = checks = 0
+    while at < TOKENS:
+        base, before, drafts = len(prompt) + at - 1, tokens[at - 1], []
+        for number in range(min(3, TOKENS - at - 1)):
+            given, attempt, length = next(rounds)
+            assert (given, attempt, length) == ([before], 0, base + number)
+            # what was drafted shows in the next pass
+            drafts.append(given)
+            before = peek(passes, given, base + number + 1)
+        given, attempt, length = next(rounds)
+        assert (attempt, length, given[0]) == (1, base, tokens[at - 1])
+        assert len(given) == len(drafts) + 1
+        right = 0
+        while right < len(drafts) and given[1 + right] == tokens[at + right]:
+            right += 1
+        drafted, stood, checks = drafted + len(drafts), stood + right + 1, checks + 1
+        at += right + 1
+    assert next(rounds, None) is None
+    assert at == TOKENS
+    assert stats.acceptance == (stood - checks) / drafted
+    assert stats.tokens_per_check == stood / checks
+
+
+def peek(passes: list[tuple[list[int], int, int]], given: list[int], length: int) -> int:
+    """The token that the draft pass of `given` led to: the last of the pass that follows it."""
+    index = next(
+        i for i, (tokens, attempt, at) in enumerate(passes)
+        if tokens == given and attempt == 0 and at == length - 1
+    )  # fmt: skip
+    return passes[index + 1][0][-1]
+
+
+def test_reads_are_counted_once_per_pass() -> None:
+    with llm(stock.saved(NAME).folder, dtype="fp32") as model:
+        model.generate(prompts()[:1], greedy(TOKENS))
+        whole = model.stats().gate
+        spec = model.model.spec
+    assert whole.reads_per_token == spec.top_k * spec.num_moe_layers
+    assert whole.reads_saved == 0
+    assert whole.reads_per_token is not None
+    with llm(stock.saved(NAME).folder, dtype="fp32", gate="self-speculative:k=1") as model:
+        model.generate(prompts()[:1], greedy(TOKENS))
+        ours = model.stats().gate
+    assert ours.reads_per_token is not None
+    assert ours.reads_saved == pytest.approx(1 - ours.reads_per_token / whole.reads_per_token)
+
+
+def test_text_that_is_only_read_is_the_full_models() -> None:
+    from moesaic.engine.gated_reading import read
+
+    with llm(stock.saved(NAME).folder, dtype="fp32", gate="self-speculative") as model:
+        ours = read(model.model.runner, 0, prompts()[0])
+    with llm(stock.saved(NAME).folder, dtype="fp32") as model:
+        assert torch.equal(ours, read(model.model.runner, 0, prompts()[0]))
+
+
+def test_with_all_experts_nothing_is_drafted() -> None:
+    assert said(gate=f"self-speculative:k={TOP_K}")[2].gate.acceptance is None
+
+
+@pytest.mark.parametrize("gate", ["self-speculative:draft=0", "self-speculative:k=6"])
+def test_impossible_drafts_are_refused(gate: str) -> None:
+    with pytest.raises(ImpossibleSetting):
+        LLM(stock.saved(NAME).folder, gate=gate)
+
+
+def test_recordings_are_refused(tmp_path: Any) -> None:
+    with pytest.raises(ImpossibleSetting, match="record with gate full"):
+        LLM(stock.saved(NAME).folder, gate="self-speculative", record=tmp_path / "a.moet")
