@@ -182,10 +182,10 @@ def judged(forecast: list[list[int]], chosen: list[list[int]], step: int = 7) ->
 
 @pytest.mark.parametrize("step", range(4))
 def test_a_forecast_is_judged_token_by_token(step: int) -> None:
-    """Two of the three that were named came true, each for its own token; a fiftieth counts."""
-    rows = [[1, 2, UNUSED], [3, UNUSED, UNUSED]]
-    trust, known = judged(rows, [[2, 5, 6], [3, 1, UNUSED]], step)
-    assert trust == pytest.approx(1 + 0.02 * (2 / 3 - 1))
+    """Three of the four that were named came true, each for its own token; a fiftieth counts."""
+    rows = [[1, 2, UNUSED], [3, UNUSED, UNUSED], [UNUSED] * 3, [5, UNUSED, UNUSED]]
+    trust, known = judged(rows, [[2, 5, 6], [3, 1, UNUSED], [1, 2, 3], [0, 5, UNUSED]], step)
+    assert trust == pytest.approx(1 + 0.02 * (3 / 4 - 1))
     assert known
 
 
