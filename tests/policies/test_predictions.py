@@ -167,23 +167,25 @@ def test_a_token_that_uses_fewer_experts_is_forecast_as_many() -> None:
     assert forecast_rows(state, 0, 3)[0].tolist() == rows
 
 
-def judged(forecast: list[list[int]], chosen: list[list[int]]) -> tuple[float, int]:
+def judged(forecast: list[list[int]], chosen: list[list[int]], step: int = 7) -> tuple[float, int]:
     """The trust in forecasts one layer ahead after the first, and whether there was one."""
     state = made()
     tokens = np.zeros((len(forecast), 1), dtype=np.int64)
-    routed(state, 7, 0, tokens)
+    routed(state, step, 0, tokens)
     state.words[at.FORECASTS] = 0
-    give(state, 7, 1, forecast)
+    give(state, step, 1, forecast)
     forecasts.expect(state.words, 1)
-    routed(state, 7, 1, np.array(chosen, dtype=np.int64))
+    routed(state, step, 1, np.array(chosen, dtype=np.int64))
     forecasts.observe_routing(state.words)
     return float(state.of(at.TRUST)[0]), int(state.words[at.JUDGED])
 
 
-def test_a_forecast_is_judged_token_by_token() -> None:
-    """Two of the three that were named came true, each for its own token; a fiftieth counts."""
-    trust, known = judged([[1, 2, UNUSED], [3, UNUSED, UNUSED]], [[2, 5, 6], [3, 1, UNUSED]])
-    assert trust == pytest.approx(1 + 0.02 * (2 / 3 - 1))
+@pytest.mark.parametrize("step", range(4))
+def test_a_forecast_is_judged_token_by_token(step: int) -> None:
+    """Three of the four that were named came true, each for its own token; a fiftieth counts."""
+    rows = [[1, 2, UNUSED], [3, UNUSED, UNUSED], [UNUSED] * 3, [5, UNUSED, UNUSED]]
+    trust, known = judged(rows, [[2, 5, 6], [3, 1, UNUSED], [1, 2, 3], [0, 5, UNUSED]], step)
+    assert trust == pytest.approx(1 + 0.02 * (3 / 4 - 1))
     assert known
 
 

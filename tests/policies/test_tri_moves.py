@@ -63,9 +63,12 @@ def test_memory_is_given_back_and_taken(source: int, to: int, space: list[float]
 
 def test_the_coldest_resident_expert_goes() -> None:
     layer = layer_of(round_costs(), np.ones(4, int), resident=np.array([True, False, True, True]))
-    assert migrate.coldest_resident(layer, np.array([5.0, 0, 2, 2])) == 2, "the first of equals"
+    predicted, moved = np.array([5.0, 0, 2, 2]), np.zeros(4, dtype=np.bool_)
+    assert migrate.coldest_resident(layer, predicted, moved) == 2, "the first of equals"
+    moved[2] = True
+    assert migrate.coldest_resident(layer, predicted, moved) == 3, "one that is under way stays"
     nobody = layer_of(round_costs(), np.ones(4, int))
-    assert migrate.coldest_resident(nobody, np.ones(4)) == -1
+    assert migrate.coldest_resident(nobody, predicted, moved) == -1
 
 
 def test_the_smooth_peak_is_a_sum_of_eighth_powers() -> None:
@@ -141,17 +144,20 @@ def test_every_move_leaves_a_consistent_account(seed: int) -> None:
     migrate.scale_down(options.use, predicted, layer.loads)
     choice = greedy(options)
     busy, lanes = busy_times(options, choice), migrate.idle_lanes(costs, 1000.0, 100.0)
+    moved = np.zeros(16, dtype=np.bool_)
     made = 0
     for _ in range(6):
         move = np.zeros(migrate.MOVE_WORDS, dtype=np.int64)
         before = busy.copy()
         if not migrate.one_move(
             costs, layer, predicted, lanes, np.ones(3, np.bool_), ALL_DEVICES, options, choice,
-            busy, move,
+            busy, moved, move,
         ):  # fmt: skip
             assert (busy == before).all()
             break
         made += 1
+        assert moved[move[1]]
+        assert moved.sum() == made, "each is moved once"
         fresh = options_of(costs, layer)
         migrate.scale_down(fresh.use, predicted, layer.loads)
         assert options.use == pytest.approx(fresh.use)
