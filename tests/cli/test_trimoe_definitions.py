@@ -59,7 +59,7 @@ def test_utilisation_by_operations_is_over_the_peak() -> None:
     assert spec.ndp is not None
     of_gpu = 0.25e-3 * spec.gpu.matmul_tflops["bf16"] * 1e12 / per_token
     of_units = 0.5e-3 * spec.ndp.count * spec.ndp.tflops * 1e12 / per_token
-    done = Counter({"gpu": of_gpu, "ndp": of_units})  # type: ignore[dict-item]
+    done = Counter({"gpu": of_gpu, "ndp": of_units})
     found = simulated._flops(machine, done, 1e6)
     assert found["gpu"] == pytest.approx(0.25)
     assert found["ndp"] == pytest.approx(0.5)

@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "kernels": {"core", "model_info"},
     "models": {"core", "model_info", "kernels"},
     "machines.real": {"core", "model_info", "kernels", "models", "machines"},
-    "machines.cuda": {"core", "model_info", "kernels", "models", "machines", "machines.real"},
+    "machines.cuda": {"core", "hardware", "model_info", "kernels", "models", "machines", "machines.real"},
     "machines.virtual": {"core", "hardware", "kernels", "machines.sim", "machines.real"},
     "engine": BELOW_ENGINE,
     "lab": BELOW_ENGINE | {"engine"},
