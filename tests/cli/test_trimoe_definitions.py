@@ -50,19 +50,18 @@ def test_time_and_tokens_of_devices_are_those_of_their_experts() -> None:
 
 
 def test_utilisation_by_operations_is_over_the_peak() -> None:
-    """A GPU that did in 1 ms as many operations as its peak does in 0.25 ms is used by a quarter;
-    units count with all their multipliers."""
+    """A GPU that took four times as long as its peak allows is used by a quarter; units count with
+    all their multipliers."""
     model = small_model()
     machine = SimMachine(Physics(dimm_machine(), model), 4)
-    spec = machine.physics.machine
-    per_token = 2 * model.expert_params
+    spec, operations = machine.physics.machine, 2 * model.expert_params * 1000
     assert spec.ndp is not None
-    of_gpu = 0.25e-3 * spec.gpu.matmul_tflops["bf16"] * 1e12 / per_token
-    of_units = 0.5e-3 * spec.ndp.count * spec.ndp.tflops * 1e12 / per_token
-    done = Counter({"gpu": of_gpu, "ndp": of_units})
-    found = simulated._flops(machine, done, 1e6)
-    assert found["gpu"] == pytest.approx(0.25)
-    assert found["ndp"] == pytest.approx(0.5)
+    on_gpu_ns = operations / (spec.gpu.matmul_tflops["bf16"] * 1e3)
+    found = simulated._flops(machine, Counter(gpu=1000), 4 * on_gpu_ns)
+    assert found == {"gpu": pytest.approx(0.25)}
+    on_units_ns = operations / (spec.ndp.count * spec.ndp.tflops * 1e3)
+    found = simulated._flops(machine, Counter(ndp=1000), 2 * on_units_ns)
+    assert found == {"ndp": pytest.approx(0.5)}
 
 
 def test_operations_of_all_devices_are_those_of_the_tokens() -> None:

@@ -77,7 +77,7 @@ class SplitDomains(AllDomains):
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
         plan, topology = super().decide(routing, view), view.topology
         queues = dict(plan.queues)
-        parts: dict[int, tuple[str, ...]] = {}
+        parts: dict[int, dict[str, int]] = {}
         for first in range(0, 16, 2):
             both = (f"ndp{first}", f"ndp{first + 1}")
             group = topology.placement(f"split@dimm{first}+dimm{first + 1}")
