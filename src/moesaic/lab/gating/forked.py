@@ -91,7 +91,7 @@ class ForkedDecoding:
         """Read the prompt with all experts; one branch per little model, and the full one."""
         subject, slot = Subject(question), self._free.pop()
         self._gate.counts = None
-        piece = self._model.settings.max_step_tokens
+        piece = self._model.settings.step_tokens
         for start in range(0, len(question.prompt), piece):
             tokens = question.prompt[start : start + piece]
             logits = self._runner.step([SequenceInput(slot, tokens, prompt=True)])
