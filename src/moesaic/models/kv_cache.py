@@ -87,6 +87,6 @@ class ContiguousCache:
         """A free slot gets what another one holds."""
         assert not self._lengths[slot], "a slot that is in use cannot be copied to"
         length = self._lengths[source]
-        for both in (self._first, self._second):
+        for both in (self.first, self.second):
             both[:, slot, :length] = both[:, source, :length]
         self._lengths[slot] = length
