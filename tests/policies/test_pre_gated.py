@@ -34,8 +34,9 @@ def run(prefetch: str, **options: Any) -> Result:
 
 def test_what_is_prefetched_is_what_the_next_layer_uses() -> None:
     none, learned, known = (run(each) for each in ("none", "next-layer", "pre-gated"))
+    assert known.mean_s < learned.mean_s
     assert known.mean_s < none.mean_s
-    assert known.prediction_accuracy[0] == 1.0
+    assert known.prediction_accuracy == (), "nothing is predicted, so nothing can be wrong"
     assert learned.prediction_accuracy[0] < 1.0
 
 
