@@ -156,7 +156,7 @@ def test_mistakes_are_refused(
         (("--machines", "rtx4080-i5-12400"), "--machines is of --together"),
         (("--together", "--batches", "3"), "batch 3 is not simulated"),
         (("--together", "--batches", "many"), "whole numbers"),
-        (("--only", "fig5", "--pictures", "nowhere"), "no directory"),
+        (("--only", "fig5", "--plots", "nowhere"), "no directory"),
     ):
         assert expected in refused(monkeypatch, capsys, "reproduce", "mobile", *words)
 

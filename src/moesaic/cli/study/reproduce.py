@@ -51,7 +51,7 @@ def hybrimoe(only: str, traces: str | None, jobs: int | None, as_json: bool) -> 
 )
 @click.option("--machines", help="A comma list, of --together.  [all that hold the model]")
 @click.option("--batches", help="A comma list of 1, 8 and 64, of --together.  [all]")
-@click.option("--pictures", metavar="DIR", help="Draw accuracy against speed there, as .svg.")
+@click.option("--plots", metavar="DIR", help="Draw accuracy against speed there, as .svg.")
 @click.option("--jobs", type=click.IntRange(min=1), default=None, help="Processes.  [one per core]")
 @json_option
 def mobile(only: str, jobs: int | None, as_json: bool, **asked: Any) -> None:
@@ -82,8 +82,8 @@ def _mobile_rows(only: str, asked: dict[str, Any], cores: int) -> list[Row]:
     for name in ("machines", "batches"):
         if asked[name] is not None:
             raise ImpossibleSetting(f"--{name} is of --together: add that, or leave it out")
-    pictures = asked["pictures"]
-    check_pictures_folder("--pictures", pictures)
+    pictures = asked["plots"]
+    check_pictures_folder("--plots", pictures)
     reproduction = Reproduction(only, asked["quick"])
     with progress("simulating and measuring", reproduction.total(cores)) as advance:
         rows = reproduction.rows(cores, advance)
