@@ -132,10 +132,11 @@ def _panels(
         return False
     figure = new_figure(max(6.0, 4.6 * len(panels)), 4.2)
     every = figure.subplots(1, len(panels), squeeze=False, sharey=True).ravel()
+    top = 0.0  # they share an axis, whose limits each panel sets for itself
     for axes, (name, lines) in zip(every, panels.items(), strict=True):
         grouped(axes, lines, columns)
         axes.set_title(name, loc="left", fontsize=10, color=INK)
-    top = max(axes.get_ylim()[1] for axes in every)
+        top = max(top, axes.get_ylim()[1])
     every[0].set_ylim(0, top)
     every[0].set_ylabel(unit, color=FAINT)
     figure.suptitle(title, fontsize=11, color=INK)
