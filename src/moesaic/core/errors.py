@@ -21,6 +21,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+_LONGEST = 2000  # characters of one part of a message
+
 
 class MoesaicError(Exception):
     """Base of everything a user can cause; `str(error)` is the whole message."""
@@ -36,12 +38,23 @@ class UnknownName(MoesaicError):
         self.nearest = near[0] if near else None
 
 
+def printable(text: str) -> str:
+    """Names and values from files, for a terminal: control characters and halves of surrogate
+    pairs escaped, what would fill the screen cut."""
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
 class FileError(MoesaicError):
     """A file's content is not what it should be: names the file, the field and the expectation."""
 
     kind = "file"
 
     def __init__(self, path: object, field: str, expected: str) -> None:
+        field, expected = printable(field), printable(expected)
         super().__init__(f"{self.kind} {str(path)!r}: {field}: {expected}")
         self.path = path
         self.field = field

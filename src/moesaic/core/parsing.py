@@ -1,0 +1,141 @@
+"""JSON and TOML from files that may be damaged or hostile: whatever they hold, the answer is plain
+values of bounded depth and size, or one error that names the file.
+
+The parsers of the standard library raise RecursionError on deep nesting and ValueError on long
+integers, and accept what fails later: NaN, halves of surrogate pairs, integers beyond any count,
+tables so deep that comparing or printing them fails.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from moesaic.core.errors import FileError
+
+MAX_DEPTH = 64
+MAX_INTEGER_BITS = 128  # seeds may have as many; a float of it is finite
+MAX_JSON_BYTES = 64 << 20
+MAX_TOML_BYTES = 1 << 20
+_MAX_DOTS = 100  # in a line: the time of tomllib is quadratic in the parts of a dotted key
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # only an escape can make one: bytes are UTF-8
+
+Kind = type[FileError]
+
+
+def read_bounded(path: Path, kind: Kind, limit: int = MAX_JSON_BYTES, field: str = "file") -> bytes:
+    """A file's content, unless it is larger than any of its kind."""
+    with path.open("rb") as stream:
+        content = stream.read(limit + 1)
+    if len(content) > limit:
+        raise kind(path, field, f"expected at most {limit} bytes, the file has more")
+    return content
+
+
+def read_json(path: Path, kind: Kind) -> Any:
+    """The content of a JSON file."""
+    return parse_json(read_bounded(path, kind), kind, path)
+
+
+def parse_json(
+    content: bytes | str, kind: Kind, path: object, field: str = "file", finite: bool = False
+) -> Any:
+    """`path` and `field` are only named in errors. `finite`: NaN and infinity are refused, which
+    are no JSON but in files that Python has written."""
+    text = _text(content, kind, path, field)
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise kind(path, field, f"expected JSON: {_NESTED}") from None
+    except json.JSONDecodeError as error:
+        raise kind(path, field, f"expected JSON: {error}") from None
+    except ValueError:
+        raise kind(path, field, f"expected JSON: {_LONG}") from None
+    _check(found, kind, path, field, finite, texts=_SURROGATE.search(text) is not None)
+    return found
+
+
+def read_toml(path: Path, kind: Kind) -> dict[str, Any]:
+    """The content of a TOML file."""
+    return parse_toml(read_bounded(path, kind, MAX_TOML_BYTES), kind, path)
+
+
+def parse_toml(content: bytes | str, kind: Kind, path: object) -> dict[str, Any]:
+    """`path` is only named in errors."""
+    text = _text(content, kind, path, "file")
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.count(".") > _MAX_DOTS:
+            raise kind(path, f"line {number}", f"expected TOML: more than {_MAX_DOTS} dots")
+    try:
+        found = tomllib.loads(text)
+    except RecursionError:
+        raise kind(path, "file", f"expected TOML: {_NESTED}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise kind(path, "file", f"expected TOML: {error}") from None
+    except ValueError:
+        raise kind(path, "file", f"expected TOML: {_LONG}") from None
+    _check(found, kind, path, "file", finite=False, texts=False)
+    return found
+
+
+_NESTED = f"values are nested more than {MAX_DEPTH} levels deep"
+_LONG = f"an integer has more than {MAX_INTEGER_BITS} bits"
+
+
+def _text(content: bytes | str, kind: Kind, path: object, field: str) -> str:
+    if isinstance(content, str):
+        return content
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise kind(path, field, f"expected UTF-8 text: {error}") from None
+
+
+def _check(root: Any, kind: Kind, path: object, field: str, finite: bool, texts: bool) -> None:
+    """Level by level, without recursion: `level` has all values of one depth."""
+    level: list[Any] = [root]
+    for _ in range(MAX_DEPTH):
+        what = _wrong(level, finite, texts)
+        if what is not None:
+            raise kind(path, field, what)
+        level = [child for value in level for child in _children(value)]
+        if not level:
+            return
+    raise kind(path, field, _NESTED)
+
+
+def _children(value: Any) -> Iterable[Any]:
+    if type(value) is dict:
+        return [*value, *value.values()]
+    return value if type(value) is list else ()
+
+
+def _wrong(values: list[Any], finite: bool, texts: bool) -> str | None:
+    """What is wrong with one of these values, their own parts aside."""
+    for value in values:
+        if type(value) is int and value.bit_length() > MAX_INTEGER_BITS:
+            return _LONG
+        if finite and type(value) is float and not isfinite(value):
+            return f"expected finite numbers, not {value}"
+        if texts and type(value) is str and not _is_unicode(value):
+            return f"{short(value)} has half of a surrogate pair, which is no character"
+    return None
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def short(value: object, limit: int = 80) -> str:
+    """A parsed value as an error shows it: escaped, and not as long as the file it is from."""
+    text = repr(value[: limit + 1]) if isinstance(value, str) else repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 4]} ..."
