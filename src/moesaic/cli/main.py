@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from moesaic.cli import early_interrupt
+
+# isort: split
 import signal
 import sys
 import threading
@@ -14,6 +17,8 @@ import click
 
 from moesaic import __version__
 from moesaic.core.errors import MoesaicError, UnknownName
+
+early_interrupt.over()
 
 # command -> (module with a click command of the same name, one line for --help)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -87,7 +92,7 @@ def main() -> None:
         with suppress(OSError):  # the terminal may be what went away
             click.echo("interrupted", err=True)
         raise
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         sys.exit(130)
     except click.exceptions.NoArgsIsHelpError as error:

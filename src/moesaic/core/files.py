@@ -1,28 +1,94 @@
-"""Output files appear whole or not at all."""
+"""Output files appear whole or not at all, and never in the place of a device or a pipe."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
+
+from moesaic.core.errors import ImpossibleSetting
+
+_UNFINISHED = ".part"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors of writing, which know no name
+_SPECIAL = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
 
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
-    """Write beside `path` and move into place at the end: an error leaves no partial file."""
+    """Write beside `path` and move into place at the end: an error leaves no partial file. What a
+    killed process has left of the same file is removed first."""
     target = Path(path)
-    handle, name = tempfile.mkstemp(dir=target.parent or ".", prefix=f".{target.name}.")
+    refuse_special(target)
+    _remove_unfinished(target)
+    try:
+        handle, name = _unfinished(target)
+    except OSError as error:  # which names a file the user has not asked for
+        raise OSError(error.errno, error.strerror, str(target)) from None
     try:
         with os.fdopen(handle, mode) as stream:
             yield stream
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, target)
-    except BaseException:
+            stream.flush()
+            os.fchmod(stream.fileno(), 0o666 & ~_umask())
+            refuse_special(target)  # it may have come since
+            os.replace(name, target)  # before closing, which ends the lock
+    except BaseException as error:
         Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+            raise OSError(error.errno, error.strerror, str(target)) from None
         raise
+
+
+def refuse_special(path: str | os.PathLike[str], option: str = "output") -> None:
+    """Only a regular file may be replaced: root could move a file over a device node."""
+    try:
+        kind = stat.S_IFMT(os.stat(path).st_mode)
+    except OSError:  # nothing there, or nothing that can be looked at
+        return
+    if kind != stat.S_IFREG:
+        what = _SPECIAL.get(kind, "no regular file")
+        raise ImpossibleSetting(f"{option} {str(path)!r} is {what}: give the name of a file")
+
+
+def _unfinished(target: Path) -> tuple[int, str]:
+    """A new file beside `target`, locked as long as it is open. Between its creation and its lock
+    another process may have taken it for a leftover: then the next one."""
+    while True:
+        handle, name = tempfile.mkstemp(_UNFINISHED, _prefix(target), target.parent)
+        with suppress(OSError):  # not every file system knows locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:
+            return handle, name
+        os.close(handle)
+
+
+def _remove_unfinished(target: Path) -> None:
+    """What nobody has locked, nobody is writing."""
+    with suppress(OSError):
+        for name in os.listdir(target.parent):
+            if name.startswith(_prefix(target)) and name.endswith(_UNFINISHED):
+                _remove_unlocked(target.parent / name)
+
+
+def _remove_unlocked(path: Path) -> None:
+    with suppress(OSError), path.open("rb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+
+
+def _prefix(target: Path) -> str:
+    return f".{target.name}."
 
 
 def _umask() -> int:

@@ -17,6 +17,7 @@ from moesaic.core.body import Body, Decider
 from moesaic.core.capabilities import Capabilities
 from moesaic.core.confidence import Confidence
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.files import refuse_special
 from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.report import StepReport
 from moesaic.core.routing import LayerRouting
@@ -30,8 +31,7 @@ from moesaic.workloads.recorder import Recorder
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Raise `ImpossibleSetting` unless a file can be written there."""
     target = Path(path)
-    if target.is_dir():
-        raise ImpossibleSetting(f"record {str(path)!r} is a directory: give the name of a file")
+    refuse_special(path, "record")
     try:
         with tempfile.TemporaryFile(dir=target.parent):
             pass

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from moesaic.core.errors import ImpossibleSetting, MissingExtra
+from moesaic.core.files import refuse_special
 
 PICTURES = (".png", ".svg", ".pdf")
 TRACES = (".json",)
@@ -50,8 +51,7 @@ def check_routing(option: str, path: str) -> None:
 
 def check_writable(option: str, path: str) -> None:
     target = Path(path)
-    if target.is_dir():
-        raise ImpossibleSetting(f"{option} {path!r} is a directory: give the name of a file")
+    refuse_special(path, option)
     if not target.parent.is_dir():
         raise ImpossibleSetting(
             f"{option} {path!r}: there is no directory {str(target.parent)!r}: create it first"

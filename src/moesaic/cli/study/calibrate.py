@@ -60,6 +60,7 @@ def calibrate(context: click.Context, /, model: str | None, as_json: bool, **ask
     settings, folder = engine_settings(asked), model_folder(model)
 
     from moesaic.cli.shared.output import print_json, progress
+    from moesaic.core.files import whole_file
     from moesaic.engine.loading import load_prepared
     from moesaic.lab.gating.calibrate import calibrate as measure
 
@@ -71,7 +72,8 @@ def calibrate(context: click.Context, /, model: str | None, as_json: bool, **ask
         finally:
             engine.close()
     written = found.as_file(Path(asked["prompts"]).name, command_line(context))
-    Path(asked["out"]).write_text(json.dumps(written, indent=2, ensure_ascii=False) + "\n")
+    with whole_file(asked["out"]) as stream:
+        stream.write(f"{json.dumps(written, indent=2, ensure_ascii=False)}\n".encode())
     if as_json:
         print_json({**written, "out": asked["out"], "candidates": _rows(found)})
     else:
