@@ -1,39 +1,66 @@
 """A model's chat template: a conversation in, the prompt the model was trained on out.
 
-Templates are programs that come with a model. They run in a sandbox that can change nothing, with
-the settings and helpers of the stock implementation, so that they write the same text here.
+Templates are programs that come with a model. They run in a process of their own with limits on
+time, memory and output (`template_child`), which is started when a template is first used and
+kept: a request is one line through a pipe.
 """
 
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from functools import cache, cached_property
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from threading import Lock
+from typing import Any
+from weakref import finalize
 
-import jinja2
-from jinja2 import nodes
-from jinja2.exceptions import SecurityError
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Namespace
+from moesaic.core.errors import BadTokenizer, ImpossibleSetting, printable
 
-from moesaic.core.errors import BadTokenizer, ImpossibleSetting
+_CHILD = Path(__file__).with_name("template_child.py")
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateLimits:
+    """Of one rendering."""
+
+    seconds: float = 5.0  # of one processor
+    memory_bytes: int = 1 << 30  # of addresses
+    characters: int = 1 << 24  # written, beyond twice the conversation
 
 
 class ChatTemplate:
-    def __init__(self, source: str, path: Path, variables: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        source: str,
+        path: Path,
+        variables: Mapping[str, str],
+        limits: TemplateLimits | None = None,
+    ) -> None:
         """`variables` are the special tokens' texts by name; `path` is named in messages."""
         self._source = source
         self._path = path
         self._variables = dict(variables)
+        self._limits = limits or TemplateLimits()
+        self._process: _Process | None = None
+        self._lock = Lock()
 
     def render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool) -> str:
         if not messages:
             raise ImpossibleSetting("a conversation needs at least one message, this one has none.")
+        answer = self._ask(self._request(messages, add_generation_prompt))
+        if "malformed" in answer:
+            raise BadTokenizer(self._path, "chat_template", str(answer["malformed"]))
+        if "refused" in answer:
+            what = printable(str(answer["refused"]))
+            raise ImpossibleSetting(f"the model's chat template refuses this conversation: {what}")
+        return str(answer["text"])
+
+    def _request(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool) -> str:
         given = {
             **self._variables,
             "messages": [dict(message) for message in messages],
@@ -41,86 +68,87 @@ class ChatTemplate:
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
         }
-        template = self._template
         try:
-            return template.render(given)
-        except Exception as error:  # whatever a program that is not ours may raise
-            what = str(error) or type(error).__name__
+            variables = json.dumps(given)
+        except (TypeError, ValueError, RecursionError) as error:
             raise ImpossibleSetting(
-                f"the model's chat template refuses this conversation: {what}"
+                f"a conversation consists of texts, lists and tables of them: {error}"
             ) from None
+        longest = self._limits.characters + 2 * len(variables)
+        return f'{{"longest": {longest}, "variables": {variables}}}'
 
-    @cached_property
-    def _template(self) -> jinja2.Template:
-        """Compiled when first used: a broken one is no obstacle to a plain prompt."""
+    def _ask(self, request: str) -> Mapping[str, Any]:
+        """One request at a time: an answer belongs to the request before it."""
+        with self._lock:
+            if self._process is None:
+                self._process = _Process(self._source, self._limits)
+            try:
+                answer = self._process.ask(request)
+            except BaseException:  # an interrupted request leaves its answer in the pipe
+                self._process.end()
+                self._process = None
+                raise
+            if answer is None:
+                status, self._process = self._process.end(), None
+                return {"refused": _why_ended(status, self._limits)}
+            return answer
+
+
+class _Process:
+    """The child process of one template."""
+
+    def __init__(self, source: str, limits: TemplateLimits) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", str(_CHILD), json.dumps(sys.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for us
+        )
+        self._end = finalize(self, _end, self._process)
+        settings = {
+            "source": source,
+            "seconds": limits.seconds,
+            "memory_bytes": limits.memory_bytes,
+        }
+        self._settings: str | None = json.dumps(settings)
+
+    def ask(self, request: str) -> Mapping[str, Any] | None:
+        """None: the process has ended instead of answering."""
+        requests, answers = self._process.stdin, self._process.stdout
+        assert requests is not None, "it is a pipe"
+        assert answers is not None, "it is a pipe"
+        lines = request if self._settings is None else f"{self._settings}\n{request}"
+        self._settings = None
         try:
-            return _environment().from_string(self._source)
-        except jinja2.TemplateSyntaxError as error:
-            what = f"line {error.lineno}: {error.message}"
-            raise BadTokenizer(self._path, "chat_template", what) from None
+            requests.write(f"{lines}\n".encode("ascii"))
+            requests.flush()
+        except BrokenPipeError:
+            return None
+        line = answers.readline()
+        if not line.endswith(b"\n"):
+            return None
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def end(self) -> int:
+        """Its exit status; negative for the signal that ended it."""
+        self._end()
+        return self._process.wait()
 
 
-class _Generation(Extension):
-    """`{% generation %}`: marks the assistant's words for training; text like any other here."""
-
-    tags = {"generation"}  # noqa: RUF012 (the base class has it as a plain set)
-
-    def parse(self, parser: Parser) -> nodes.Node:
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.Scope(body, lineno=line)
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()  # what has ended already keeps its own status
+    for pipe in (process.stdin, process.stdout):
+        with suppress(OSError):  # what it has not read goes with it
+            if pipe is not None:
+                pipe.close()
+    process.wait()
 
 
-class _Namespace(Namespace):
-    """`namespace()` without hidden names, which could pass one kind of object off as another."""
-
-    def __init__(self, /, *args: Any, **kwargs: Any) -> None:
-        for name in dict(*args, **kwargs):
-            _refuse_hidden(name)
-        super().__init__(*args, **kwargs)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        _refuse_hidden(name)
-        super().__setitem__(name, value)
-
-
-def _refuse_hidden(name: str) -> None:
-    if name.startswith("_"):
-        raise SecurityError(f"a namespace cannot hold {name!r}")
-
-
-@cache
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
-    )
-    environment.filters["tojson"] = _tojson
-    environment.globals["namespace"] = _Namespace
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
-    return environment
-
-
-def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """Plain JSON: the filter of the same name in jinja2 escapes for HTML."""
-    return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
-    )
-
-
-def _raise_exception(message: str) -> NoReturn:
-    raise jinja2.TemplateError(message)
-
-
-def _strftime_now(form: str) -> str:
-    return datetime.now().strftime(form)
+def _why_ended(status: int, limits: TemplateLimits) -> str:
+    if status == -signal.SIGPROF:
+        return f"it takes more than {limits.seconds:g} s"
+    if status < 0:
+        return f"its process was ended by {signal.Signals(-status).name}"
+    return f"its process ended with status {status}"
