@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import tomllib
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import BadMachine, UnknownName
+from moesaic.core.parsing import MAX_TOML_BYTES, parse_toml, read_bounded, short
 from moesaic.hardware.machine_spec import (
     OPTIONAL,
     REQUIRED_DTYPES,
@@ -69,7 +69,7 @@ def load_machine(name_or_path: str) -> MachineSpec:
         if path.suffix == ".toml" or os.sep in name_or_path:
             raise BadMachine(path, "file", "expected a TOML file, there is none here")
         raise UnknownName("machine", name_or_path, (*known_machines(), *_MEASURED))
-    return parse_machine(path.read_bytes(), path)
+    return _read_machine(path)
 
 
 def _this_machine(name: str) -> MachineSpec:
@@ -82,18 +82,16 @@ def _this_machine(name: str) -> MachineSpec:
             "this machine is not measured yet: run `moesaic profile` first, "
             f"or name one of {known}",
         )
-    return parse_machine(path.read_bytes(), path)
+    return _read_machine(path)
+
+
+def _read_machine(path: Path) -> MachineSpec:
+    return parse_machine(read_bounded(path, BadMachine, MAX_TOML_BYTES), path)
 
 
 def parse_machine(content: bytes, path: object) -> MachineSpec:
     """`content` is a description; `path` is only named in errors."""
-    try:
-        table = tomllib.loads(content.decode())
-    except RecursionError:
-        raise BadMachine(path, "file", "expected TOML: tables are nested too deep") from None
-    except ValueError as error:  # of TOML, of UTF-8, of an integer with thousands of digits
-        raise BadMachine(path, "file", f"expected TOML: {error}") from None
-    return _Reader(path).machine(table)
+    return _Reader(path).machine(parse_toml(content, BadMachine, path))
 
 
 class _Reader:
@@ -184,7 +182,7 @@ class _Reader:
         value, source = entry["value"], entry.get("source")
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or value in (math.inf, -math.inf) or not rule.holds(value):
-            raise BadMachine(self.path, field, f"expected {rule.expected}, not {_short(value)}")
+            raise BadMachine(self.path, field, f"expected {rule.expected}, not {short(value)}")
         if not isinstance(source, str) or not source.strip():
             raise BadMachine(self.path, f"{field}.source", "expected where the number comes from")
         self.sources[field] = source
@@ -202,12 +200,3 @@ class _Reader:
             if key not in allowed:
                 known = ", ".join(allowed)
                 raise BadMachine(self.path, prefix + key, f"unknown field; expected one of {known}")
-
-
-def _short(value: Any) -> str:
-    """In an error: integers of TOML may have thousands of digits."""
-    try:
-        text = repr(value)
-    except ValueError:  # too many digits for Python to print
-        return "an integer of thousands of digits"
-    return text if len(text) <= 60 else f"{text[:50]}... ({len(text)} characters)"

@@ -11,6 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from moesaic.core.errors import BadConfig
+from moesaic.core.parsing import short
+
+# Above what any model has, below what overflows: a field beyond them is damaged.
+MAX_COUNT = 1 << 27  # tokens of a context, rows of a vocabulary, widths
+MAX_LAYERS = 4096
+MAX_EXPERTS = 65536
+_SMALLEST, _LARGEST = 1e-30, 1e30  # of numbers that are not 0: their squares are finite
 
 
 class ConfigReader:
@@ -32,39 +39,45 @@ class ConfigReader:
         """The fields not read so far."""
         return {name: value for name, value in self._fields.items() if name not in self._read}
 
-    def count(self, field: str, minimum: int = 1) -> int:
-        """A required whole number, at least `minimum`."""
+    def count(self, field: str, minimum: int = 1, maximum: int = MAX_COUNT) -> int:
+        """A required whole number, at least `minimum` and at most `maximum`."""
         value = self._required(field, f"a whole number of {minimum} or more")
         whole = isinstance(value, int) and not isinstance(value, bool)
         if not whole or value < minimum:
-            self.fail(field, f"expected a whole number of {minimum} or more, not {value!r}")
+            self.fail(field, f"expected a whole number of {minimum} or more, not {short(value)}")
+        if value > maximum:
+            self.fail(field, f"expected at most {maximum}, not {short(value)}")
         return int(value)
 
-    def nullable_count(self, field: str, minimum: int = 1) -> int | None:
+    def nullable_count(self, field: str, minimum: int = 1, maximum: int = MAX_COUNT) -> int | None:
         """Like `count`, but null is an answer too; only absence is an error."""
         if field in self._fields and not self.has(field):
             return None
-        return self.count(field, minimum)
+        return self.count(field, minimum, maximum)
 
     def number(self, field: str, minimum: float = 0.0) -> float:
-        """A required number, whole or not, at least `minimum`."""
+        """A required number, whole or not, at least `minimum`: 0 or one that squares to neither
+        0 nor infinity."""
         value = self._required(field, f"a number of {minimum:g} or more")
         real = isinstance(value, int | float) and not isinstance(value, bool)
         if not real or not value >= minimum:
-            self.fail(field, f"expected a number of {minimum:g} or more, not {value!r}")
+            self.fail(field, f"expected a number of {minimum:g} or more, not {short(value)}")
+        if value and not _SMALLEST <= value <= _LARGEST:
+            what = f"expected 0 or a number from {_SMALLEST:g} to {_LARGEST:g}"
+            self.fail(field, f"{what}, not {short(value)}")
         return float(value)
 
     def flag(self, field: str) -> bool:
         value = self._required(field, "true or false")
         if not isinstance(value, bool):
-            self.fail(field, f"expected true or false, not {value!r}")
+            self.fail(field, f"expected true or false, not {short(value)}")
         return bool(value)
 
     def choice(self, field: str, options: Sequence[str]) -> str:
         expected = "one of " + ", ".join(options)
         value = self._required(field, expected)
         if value not in options:
-            self.fail(field, f"expected {expected}, not {value!r}")
+            self.fail(field, f"expected {expected}, not {short(value)}")
         return str(value)
 
     def indices(self, field: str, end: int) -> tuple[int, ...]:
@@ -72,7 +85,7 @@ class ConfigReader:
         expected = f"a list of whole numbers from 0 to {end - 1}"
         value = self._required(field, expected)
         if not isinstance(value, list) or not all(_is_index(item, end) for item in value):
-            self.fail(field, f"expected {expected}, not {value!r}")
+            self.fail(field, f"expected {expected}, not {short(value)}")
         return tuple(value)
 
     def table(self, field: str) -> Mapping[str, Any]:
@@ -81,7 +94,7 @@ class ConfigReader:
         if value is None:
             return {}
         if not isinstance(value, dict):
-            self.fail(field, f"expected an object, not {value!r}")
+            self.fail(field, f"expected an object, not {short(value)}")
         return dict(value)
 
     def fail(self, field: str, expected: str) -> NoReturn:

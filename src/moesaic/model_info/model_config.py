@@ -6,13 +6,13 @@ Knows nothing of weights or of named models.
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 from moesaic.core.errors import BadConfig
-from moesaic.model_info.config_reader import ConfigReader
+from moesaic.core.parsing import read_json, short
+from moesaic.model_info.config_reader import MAX_EXPERTS, MAX_LAYERS, ConfigReader
 from moesaic.model_info.model_families import FAMILIES, Family
 from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
 
@@ -38,7 +38,7 @@ def model_spec(config: ConfigReader) -> ModelSpec:
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         supported = ", ".join(sorted(FAMILIES))
         config.fail(
-            "model_type", f"unsupported architecture {model_type!r}; supported: {supported}"
+            "model_type", f"unsupported architecture {short(model_type)}; supported: {supported}"
         )
     return _spec(config, model_type, _name(Path(str(config.path))))
 
@@ -46,10 +46,7 @@ def model_spec(config: ConfigReader) -> ModelSpec:
 def _parse(file: Path) -> dict[str, Any]:
     if not file.is_file():
         raise BadConfig(file, "file", "expected a config.json, there is none here")
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise BadConfig(file, "file", f"expected JSON: {error}") from None
+    content = read_json(file, BadConfig)
     if not isinstance(content, dict):
         raise BadConfig(file, "file", "expected a JSON object with the model's fields")
     return content
@@ -61,9 +58,9 @@ def _name(file: Path) -> str:
 
 def _spec(config: ConfigReader, model_type: str, name: str) -> ModelSpec:
     family = FAMILIES[model_type]
-    layers = config.count("num_hidden_layers")
+    layers = config.count("num_hidden_layers", maximum=MAX_LAYERS)
     moe_layers = _moe_layers(config, family, layers)
-    experts = config.count(_experts_field(config, family))
+    experts = config.count(_experts_field(config, family), maximum=MAX_EXPERTS)
     all_route = len(moe_layers) == layers
     latent = _latent_attention(config) if family.latent_attention else None
     return ModelSpec(
@@ -103,7 +100,9 @@ def _experts_field(config: ConfigReader, family: Family) -> str:
     if other is None or not config.has(other):
         return name
     if config.has(name) and config.value(name) != config.value(other):
-        config.fail(other, f"says {config.value(other)!r}, but {name} says {config.value(name)!r}")
+        config.fail(
+            other, f"says {short(config.value(other))}, but {name} says {short(config.value(name))}"
+        )
     return other
 
 
@@ -148,9 +147,12 @@ def _native_dtype(config: ConfigReader) -> str:
     it are read as bf16, which all these families were released in."""
     quantization = config.table("quantization_config")
     method, bits = quantization.get("quant_method"), quantization.get("bits")
+    if method is not None and not isinstance(method, str):
+        what = f"expected the name of a method, not {short(method)}"
+        config.fail("quantization_config.quant_method", what)
     if method in _QUANTIZED:
         return _QUANTIZED[method]
-    if bits in (4, 8):
+    if type(bits) is int and bits in (4, 8):
         return f"int{bits}"
     field = "dtype" if config.has("dtype") else "torch_dtype"
     if not config.has(field):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from moesaic.model_info.config_reader import ConfigReader
+from moesaic.model_info.config_reader import MAX_EXPERTS, ConfigReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,8 @@ def _every_layer(_: ConfigReader, layers: int) -> tuple[int, ...]:
 def _sparse_step(config: ConfigReader, layers: int) -> tuple[int, ...]:
     """Qwen: every n-th layer routes, except those listed as dense (older files list none)."""
     step = config.count("decoder_sparse_step")
-    dense = config.indices("mlp_only_layers", layers) if config.has("mlp_only_layers") else ()
+    stated = config.indices("mlp_only_layers", layers) if config.has("mlp_only_layers") else ()
+    dense = frozenset(stated)
     return tuple(i for i in range(layers) if (i + 1) % step == 0 and i not in dense)
 
 
@@ -55,7 +56,7 @@ def _shared_stated(config: ConfigReader) -> int:
 
 
 def _shared_counted(config: ConfigReader) -> int:
-    shared = config.nullable_count("n_shared_experts", minimum=0) or 0
+    shared = config.nullable_count("n_shared_experts", minimum=0, maximum=MAX_EXPERTS) or 0
     return shared * config.count("moe_intermediate_size")
 
 

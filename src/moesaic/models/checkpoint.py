@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import torch
 
 from moesaic.core.errors import BadCheckpoint
+from moesaic.core.parsing import read_json
 from moesaic.models.shard import DTYPES, Shard, TensorEntry
 
 _INDEX = "model.safetensors.index.json"
@@ -81,14 +81,19 @@ def _files(folder: Path) -> tuple[Path, list[Path]]:
 
 
 def _indexed(folder: Path, index: Path) -> list[Path]:
-    try:
-        files = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        counts = Counter(files.values())
-        names = sorted(str(name) for name in counts)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise BadCheckpoint(index, "weight_map", "expected file names by tensor name") from None
+    content = read_json(index, BadCheckpoint)
+    files = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(files, dict) or not all(_is_file_name(name) for name in files.values()):
+        raise BadCheckpoint(index, "weight_map", "expected file names by tensor name")
+    counts = Counter(files.values())
+    names = sorted(counts)
     for name in names:
         if not (folder / name).is_file():
             what = f"the file is missing; {_INDEX} places {counts[name]} tensors in it"
             raise BadCheckpoint(folder / name, "file", what)
     return [folder / name for name in names]
+
+
+def _is_file_name(name: object) -> bool:
+    """Of a file in the same folder: an index that leads elsewhere is none of this model's."""
+    return isinstance(name, str) and name not in ("", ".", "..") and not set(name) & {"/", "\0"}

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from moesaic.core.errors import BadCheckpoint
+from moesaic.core.parsing import short
 from moesaic.kernels.reference import ACTIVATIONS
 from moesaic.model_info.config_reader import ConfigReader
 from moesaic.model_info.model_config import model_spec, open_config
@@ -52,8 +53,8 @@ def _refuse_unknown(config: ConfigReader) -> None:
         known, others = _listed(RUNNABLE), _listed(FAMILIES.keys() - RUNNABLE.keys())
         config.fail(
             "model_type",
-            f"unsupported architecture {model_type!r}; can be run: {known}; can be simulated but "
-            f"not run: {others}",
+            f"unsupported architecture {short(model_type)}; can be run: {known}; can be simulated "
+            f"but not run: {others}",
         )
 
 
@@ -69,7 +70,7 @@ def _refuse_what_cannot_run(config: ConfigReader, spec: ModelSpec) -> None:
     quantized = config.table("quantization_config")
     if quantized:
         method = quantized.get("quant_method", "unknown")
-        what = f"weights quantized with {method!r} cannot be read; expected bf16, fp16 or fp32"
+        what = f"weights quantized with {short(method)} cannot be read; expected bf16, fp16 or fp32"
         raise BadCheckpoint(config.path, "quantization_config", what)
 
 
@@ -80,7 +81,7 @@ def _usable_context(config: ConfigReader, spec: ModelSpec, family: RunnableFamil
     kinds = ["full_attention", "sliding_attention"] if window else ["full_attention"]
     layers = config.value("layer_types")
     if layers and (not isinstance(layers, list) or any(kind not in kinds for kind in layers)):
-        config.fail("layer_types", f"expected a list of {' and '.join(kinds)}, not {layers!r}")
+        config.fail("layer_types", f"expected a list of {' and '.join(kinds)}, not {short(layers)}")
     return min(spec.max_context, window) if window else spec.max_context
 
 

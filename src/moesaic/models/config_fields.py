@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from moesaic.core.parsing import short
 from moesaic.model_info.config_reader import ConfigReader
 
 _TRAINING = """
@@ -79,7 +80,7 @@ def refuse_not_understood(config: ConfigReader, family: str) -> None:
     for field, values in stated.items():
         if config.has(field) and config.value(field) not in values:
             expected = " or ".join(map(repr, values))
-            config.fail(field, f"expected {expected}, not {config.value(field)!r}")
+            config.fail(field, f"expected {expected}, not {short(config.value(field))}")
 
 
 def refuse_rope_not_understood(rope: ConfigReader) -> None:
@@ -92,6 +93,6 @@ def _refuse(config: ConfigReader, harmless: Collection[str], stated: Stated) -> 
         if not known and value not in stated.get(field, ()):
             config.fail(
                 field,
-                f"{value!r} is not understood and may change what the model computes; if it "
+                f"{short(value)} is not understood and may change what the model computes; if it "
                 "does not, delete the field",
             )

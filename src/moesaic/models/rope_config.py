@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
+from moesaic.core.parsing import short
 from moesaic.model_info.config_reader import ConfigReader
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.architecture import Rope
@@ -70,7 +71,9 @@ def _fields(config: ConfigReader) -> ConfigReader:
     for table in (*tables, outer):
         for name, value in table.items():
             if fields.setdefault(name, value) != value:
-                config.fail(name, f"is stated twice, as {fields[name]!r} and as {value!r}")
+                config.fail(
+                    name, f"is stated twice, as {short(fields[name])} and as {short(value)}"
+                )
     return ConfigReader(fields, config.path)
 
 

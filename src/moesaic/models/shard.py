@@ -6,7 +6,6 @@ stay behind as mapped pages, so loading a model takes little more memory than th
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,12 @@ from typing import Any
 import torch
 
 from moesaic.core.errors import BadCheckpoint
+from moesaic.core.parsing import parse_json
 
 DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _LENGTH_BYTES = 8
 _LONGEST_HEADER = 100_000_000  # the format's own limit
+_MAX_DIMENSIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,27 +79,33 @@ def _contents(path: Path) -> dict[str, TensorEntry]:
 
 
 def _parse(path: Path, header: bytes) -> dict[str, Any]:
-    try:
-        content = json.loads(header)
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        raise BadCheckpoint(path, "header", "this is not a safetensors file") from None
+    if not header.startswith((b"{", b"[")):
+        raise BadCheckpoint(path, "header", "this is not a safetensors file")
+    content = parse_json(header, BadCheckpoint, path, "header", finite=True)
     if not isinstance(content, dict):
         raise BadCheckpoint(path, "header", "expected a table of tensors")
     return content
 
 
 def _entry(path: Path, name: str, fields: Any, data_start: int) -> TensorEntry:
-    try:
-        start, end = (int(offset) for offset in fields["data_offsets"])
-        shape = tuple(int(size) for size in fields["shape"])
-        dtype = str(fields["dtype"])
-    except (KeyError, TypeError, ValueError):
-        raise BadCheckpoint(path, name, "expected dtype, shape and data_offsets") from None
+    fields = fields if isinstance(fields, dict) else {}
+    offsets, sizes, dtype = (fields.get(key) for key in ("data_offsets", "shape", "dtype"))
+    if not (_are_whole(offsets) and len(offsets) == 2 and _are_whole(sizes)):
+        raise BadCheckpoint(path, name, "expected dtype, shape and data_offsets")
+    if not isinstance(dtype, str) or len(sizes) > _MAX_DIMENSIONS or min(sizes, default=0) < 0:
+        what = f"expected a dtype and at most {_MAX_DIMENSIONS} sizes, none of them negative"
+        raise BadCheckpoint(path, name, what)
+    (start, end), shape = offsets, tuple(sizes)
     size = math.prod(shape) * DTYPES[dtype].itemsize if dtype in DTYPES else end - start
-    if start < 0 or end - start != size:
+    if not 0 <= start <= end or end - start != size:
         what = f"{dtype} {list(shape)} takes {size} bytes, the header gives it {end - start}"
         raise BadCheckpoint(path, name, what)
     return TensorEntry(dtype, shape, data_start + start, data_start + end)
+
+
+def _are_whole(value: Any) -> bool:
+    """Numbers of a list; Infinity is none, nor is true."""
+    return isinstance(value, list) and all(type(item) is int for item in value)
 
 
 def _truncated(path: Path, name: str, size: int, expected: int) -> BadCheckpoint:

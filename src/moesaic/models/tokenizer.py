@@ -15,11 +15,14 @@ from pathlib import Path
 import tokenizers
 
 from moesaic.core.errors import BadTokenizer, ImpossibleSetting
+from moesaic.core.parsing import read_bounded
 from moesaic.models.chat_template import ChatTemplate
 from moesaic.models.special_tokens import mark_special, token_names
+from moesaic.models.tokenizer_faults import reported
 from moesaic.models.tokenizer_files import read_config, read_eos_ids, read_template
 
 _FILE = "tokenizer.json"
+_MAX_BYTES = 256 << 20
 Messages = Sequence[Mapping[str, str]]  # each with role and content
 
 
@@ -51,6 +54,11 @@ class Tokenizer:
     def open(cls, folder: str | os.PathLike[str], vocab_size: int | None = None) -> Tokenizer:
         """The tokenizer of a model directory; it must not know more than `vocab_size` tokens."""
         path = Path(folder)
+        with reported(path / _FILE, "be used"):
+            return cls._open(path, vocab_size)
+
+    @classmethod
+    def _open(cls, path: Path, vocab_size: int | None) -> Tokenizer:
         backend = _read_backend(path)
         config = read_config(path)
         mark_special(backend, config, path, vocab_size)
@@ -77,11 +85,13 @@ class Tokenizer:
         except UnicodeEncodeError as error:
             what = f"character {error.start} is half of a surrogate pair"
             raise ImpossibleSetting(f"the text is not valid Unicode: {what}; remove it.") from None
-        return self._backend.encode(text, add_special_tokens=special).ids
+        with reported(self._folder / _FILE, "encode this text"):
+            return self._backend.encode(text, add_special_tokens=special).ids
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Ids past the vocabulary, which padded models may choose, have no text."""
-        return self._backend.decode(list(ids), skip_special_tokens=skip_special)
+        with reported(self._folder / _FILE, "decode these tokens"):
+            return self._backend.decode(list(ids), skip_special_tokens=skip_special)
 
     def render_chat(self, messages: Messages, add_generation_prompt: bool = True) -> str:
         """The conversation as the model's chat template writes it, up to where it answers."""
@@ -117,10 +127,8 @@ def _read_backend(folder: Path) -> tokenizers.Tokenizer:
         other = sorted(path.name for path in folder.glob("*.model")) if folder.is_dir() else []
         found = f"; found {other[0]}, which must be converted first" if other else ""
         raise BadTokenizer(folder, "file", f"expected {_FILE}{found}")
-    try:
-        backend = tokenizers.Tokenizer.from_buffer(file.read_bytes())
-    except ValueError as error:
-        raise BadTokenizer(file, "file", f"cannot be read: {error}; fetch it again") from None
+    with reported(file, "be read"):
+        backend = tokenizers.Tokenizer.from_buffer(read_bounded(file, BadTokenizer, _MAX_BYTES))
     # A file may ask for a fixed length, which suits training; a prompt is as long as it is.
     backend.no_truncation()
     backend.no_padding()

@@ -4,15 +4,17 @@ the chat template. All of them may be absent; what is there and malformed is Bad
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from moesaic.core.errors import BadTokenizer
+from moesaic.core.parsing import read_bounded, read_json, short
 
 CONFIG = "tokenizer_config.json"
 _NAMES = "special_tokens_map.json"
 _TEMPLATE = "chat_template.jinja"
+MAX_TEMPLATE_BYTES = 4 << 20
+_LARGEST_ID = 1 << 31
 _END_OF_TEXT = ("generation_config.json", "config.json")
 
 
@@ -51,8 +53,8 @@ def read_eos_ids(folder: Path, eos_id: int | None) -> frozenset[int]:
     for name in _END_OF_TEXT:
         found = _fields(folder / name).get("eos_token_id")
         ids = found if isinstance(found, list) else [] if found is None else [found]
-        if not all(isinstance(item, int) and not isinstance(item, bool) for item in ids):
-            what = f"expected a token id or a list of them, not {found!r}"
+        if not all(type(item) is int and abs(item) < _LARGEST_ID for item in ids):
+            what = f"expected a token id or a list of them, not {short(found)}"
             raise BadTokenizer(folder / name, "eos_token_id", what)
         if ids:
             return frozenset(ids)
@@ -71,10 +73,7 @@ def _fields(file: Path) -> dict[str, Any]:
     """A JSON object's fields; none where there is no such file."""
     if not file.is_file():
         return {}
-    try:
-        content = json.loads(_text(file))
-    except json.JSONDecodeError as error:
-        raise BadTokenizer(file, "file", f"expected JSON: {error}") from None
+    content = read_json(file, BadTokenizer)
     if not isinstance(content, dict):
         raise BadTokenizer(file, "file", "expected a JSON object")
     return content
@@ -82,6 +81,6 @@ def _fields(file: Path) -> dict[str, Any]:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return read_bounded(file, BadTokenizer, MAX_TEMPLATE_BYTES).decode()
     except UnicodeDecodeError as error:
         raise BadTokenizer(file, "file", f"expected UTF-8 text: {error}") from None

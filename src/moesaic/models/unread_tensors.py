@@ -11,7 +11,7 @@ from moesaic.models.architecture import Architecture
 from moesaic.models.checkpoint import Checkpoint
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
-_LAYER = re.compile(r"model\.layers\.(\d+)\.")
+_LAYER = re.compile(r"model\.layers\.([0-9]{1,9})\.")
 _NAMED = 3  # of the tensors a message is about
 
 

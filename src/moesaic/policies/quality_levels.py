@@ -5,12 +5,12 @@ Light: `--help` reads the names."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moesaic.core.errors import ImpossibleSetting, UnknownName
+from moesaic.core.errors import FileError, ImpossibleSetting, UnknownName
+from moesaic.core.parsing import read_json
 from moesaic.policies.gate import FULL
 
 FORMAT = "moesaic-quality-1"  # of the files
@@ -80,7 +80,7 @@ def _from_file(path: Path) -> QualityLevel:
 
 def _fields(path: Path) -> dict[str, Any]:
     try:
-        fields = json.loads(path.read_text())
-    except (ValueError, UnicodeDecodeError):
+        fields = read_json(path, FileError)
+    except FileError:
         return {}
     return fields if isinstance(fields, dict) else {}

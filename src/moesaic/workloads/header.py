@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from moesaic.core.errors import BadTrace
+from moesaic.core.parsing import parse_json
 
 MAX_LAYERS = 4096
 MAX_EXPERTS = 65536
@@ -70,10 +71,7 @@ class TraceHeader:
 
     @staticmethod
     def from_json(text: str | bytes, path: object, version: int) -> TraceHeader:
-        try:
-            values = json.loads(text)
-        except ValueError as error:
-            raise BadTrace(path, "header", f"must be JSON ({error})") from error
+        values = parse_json(text, BadTrace, path, "header", finite=True)
         if not isinstance(values, dict):
             raise BadTrace(path, "header", "must be a JSON object")
         header = TraceHeader(**_known_fields(values, path, version))

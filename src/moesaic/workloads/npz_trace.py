@@ -6,7 +6,7 @@ times 255), `doc_start` [documents + 1] and `domain` [documents].
 
 from __future__ import annotations
 
-import json
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -17,12 +17,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.core.errors import BadTrace
+from moesaic.core.parsing import read_json
 from moesaic.workloads.block import DECODE, PREFILL, RoutingBlock
 from moesaic.workloads.domains import with_domains
 from moesaic.workloads.header import TraceHeader
 from moesaic.workloads.reader import PathLike
 
 BLOCK_TOKENS = 4096
+# What numpy and zipfile raise on damaged or hostile archives, one that is a bare array included.
+_DAMAGED = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    KeyError,
+    MemoryError,
+    OSError,
+    RecursionError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 class NpzTrace:
@@ -79,7 +97,7 @@ def _load(path: PathLike) -> dict[str, NDArray[Any]]:
                 expected = f"is missing; a routing .npz has {', '.join(wanted)}"
                 raise BadTrace(path, ", ".join(sorted(missing)), expected)
             arrays = {name: archive[name] for name in wanted}
-    except (ValueError, OSError, zipfile.BadZipFile, zlib.error, KeyError) as error:
+    except _DAMAGED as error:
         if isinstance(error, FileNotFoundError):
             raise
         raise BadTrace(path, "archive", f"cannot be read ({error})") from error
@@ -94,6 +112,8 @@ def _check_shapes(arrays: dict[str, NDArray[Any]], path: PathLike) -> None:
     experts, starts = arrays["experts"], arrays["doc_start"]
     if arrays["weights_u8"].shape != experts.shape:
         raise BadTrace(path, "weights_u8", f"must have the shape of experts, {experts.shape}")
+    if starts.dtype.kind not in "iu":
+        raise BadTrace(path, "doc_start", f"must be whole numbers, not {starts.dtype}")
     for name in ("experts", "weights_u8"):
         if arrays[name].dtype != np.uint8 or not arrays[name].size:
             raise BadTrace(path, name, "must be uint8 and not empty")
@@ -104,7 +124,7 @@ def _check_shapes(arrays: dict[str, NDArray[Any]], path: PathLike) -> None:
         not len(starts)
         or starts[0] != 0
         or starts[-1] != len(experts)
-        or (np.diff(starts) <= 0).any()
+        or (starts[1:] <= starts[:-1]).any()
     ):
         raise BadTrace(path, "doc_start", f"must rise from 0 to {len(experts)}")
     if len(arrays["domain"]) != len(starts) - 1:
@@ -122,7 +142,9 @@ def load_shares(path: PathLike) -> NDArray[np.float64]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             total = sum(archive[name].sum(axis=0, dtype=np.float64) for name in archive.files)
-    except (ValueError, zipfile.BadZipFile) as error:
+    except _DAMAGED as error:
+        if isinstance(error, FileNotFoundError):
+            raise
         raise BadTrace(path, "archive", f"cannot be read ({error})") from error
     counts = np.asarray(total)
     if counts.ndim != 2:
@@ -133,11 +155,16 @@ def load_shares(path: PathLike) -> NDArray[np.float64]:
 def load_counts(path: PathLike, model: str, domain: str | None = None) -> NDArray[np.float64]:
     """Popularity [layers, experts] of one model, from a JSON of counts
     {model: {"expert_counts": {domain: [layers][experts]}}}; all domains weigh the same."""
+    counts = read_json(Path(path), BadTrace)
     try:
-        with open(path, encoding="utf-8") as stream:
-            by_domain = json.load(stream)[model]["expert_counts"]
+        by_domain = counts[model]["expert_counts"]
         chosen = list(by_domain.values()) if domain is None else [by_domain[domain]]
-    except (ValueError, KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise BadTrace(path, f"{model} {domain or ''}".strip(), "has no counts here") from error
-    shares = [np.asarray(c, dtype=np.float64) for c in chosen]
+    try:
+        shares = [np.asarray(c, dtype=np.float64) for c in chosen]
+    except (ValueError, TypeError):
+        shares = []
+    if not shares or any(s.ndim != 2 or s.shape != shares[0].shape for s in shares):
+        raise BadTrace(path, f"{model} {domain or ''}".strip(), "must be counts [layers][experts]")
     return np.asarray(np.mean([s / s.sum(axis=1, keepdims=True) for s in shares], axis=0))

@@ -10,8 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import FileError, ImpossibleSetting
 from moesaic.core.files import whole_file
+from moesaic.core.parsing import read_json
 from moesaic.lab.evaluation.results import ItemResult, from_line
 
 SETTINGS, RESULTS, SUMMARY = "settings.json", "results.jsonl", "summary.json"
@@ -64,7 +65,7 @@ class Journal:
         for number, line in enumerate(whole, 1):
             try:
                 result = from_line(line.decode("utf-8", "surrogateescape"))
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise ImpossibleSetting(
                     f"{self.folder / RESULTS}, line {number} is no result: repair it, or begin "
                     "anew with --restart"
@@ -87,10 +88,10 @@ def _locked(path: Path) -> BinaryIO:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        found = read_json(path, FileError)
         if isinstance(found, dict):
             return found
-    except ValueError:
+    except FileError:
         pass
     raise ImpossibleSetting(f"{path} is damaged: begin anew with --restart") from None
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from moesaic.core.errors import BadTrace, UnknownName
+from moesaic.core.parsing import parse_json, read_bounded
 
 BUILT_IN = Path(__file__).parent / "data"
 MIXTRAL = "mixtral-8x7b"
@@ -60,8 +61,8 @@ class Calibration:
 
     @staticmethod
     def from_json(text: str | bytes, path: object) -> Calibration:
+        values = parse_json(text, BadTrace, path, "calibration", finite=True)
         try:
-            values = json.loads(text)
             logits = Logits(**values.pop("logits"))
             lengths = tuple(int(n) for n in values.pop("document_tokens"))
             calibration = Calibration(logits=logits, document_tokens=lengths, **values)
@@ -77,7 +78,7 @@ def load_calibration(name_or_path: str) -> Calibration:
     path = built_in if built_in.is_file() else Path(name_or_path)
     if not path.is_file():
         raise UnknownName("calibration", name_or_path, calibration_names())
-    return Calibration.from_json(path.read_bytes(), path)
+    return Calibration.from_json(read_bounded(path, BadTrace), path)
 
 
 def calibration_names() -> list[str]:

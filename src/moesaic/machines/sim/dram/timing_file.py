@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from importlib.resources import files
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from moesaic.core.errors import FileError, UnknownName
+from moesaic.core.parsing import MAX_TOML_BYTES, parse_toml, read_bounded, short
 from moesaic.machines.sim.dram.timing import BadTiming, Geometry, Rules, Timing
 
 _DATA = files("moesaic.machines.sim.dram") / "data"
@@ -44,7 +44,7 @@ def load_timing(name_or_path: str) -> Timing:
         return parse_timing(resource.read_bytes(), resource)
     path = Path(name_or_path)
     if path.is_file():
-        return parse_timing(path.read_bytes(), path)
+        return parse_timing(read_bounded(path, BadTimingFile, MAX_TOML_BYTES), path)
     if path.suffix == ".toml" or os.sep in name_or_path:
         raise BadTimingFile(path, "file", "expected a TOML file, there is none here")
     raise UnknownName("timing set", name_or_path, known_timings())
@@ -52,11 +52,7 @@ def load_timing(name_or_path: str) -> Timing:
 
 def parse_timing(content: bytes, path: object) -> Timing:
     """`content` is a timing set; `path` is only named in errors."""
-    try:
-        table = tomllib.loads(content.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadTimingFile(path, "file", f"expected TOML: {error}") from None
-    return _Reader(path).timing(table)
+    return _Reader(path).timing(parse_toml(content, BadTimingFile, path))
 
 
 class _Reader:
@@ -95,7 +91,7 @@ class _Reader:
         self._only(entry, ("value", "source"), f"{where}.")
         value, source = entry.get("value"), entry.get("source")
         if not isinstance(value, int) or isinstance(value, bool):
-            raise BadTimingFile(self.path, where, f"expected a whole number, not {value!r}")
+            raise BadTimingFile(self.path, where, f"expected a whole number, not {short(value)}")
         if not isinstance(source, str) or not source.strip():
             raise BadTimingFile(self.path, f"{where}.source", "expected where it comes from")
         self.sources[key] = source
