@@ -1,11 +1,11 @@
-# make setup | demo | test | lint | format | types | bench | bench-engine | bench-kernels
+# make setup | demo | test | lint | format | types | bench | fuzz | bench-engine | bench-kernels
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 comma  := ,
 
-.PHONY: setup demo test lint format types unit bench bench-engine bench-kernels clean
+.PHONY: setup demo test lint format types unit bench fuzz bench-engine bench-kernels clean
 
 .PHONY: test-gpu native-test native-sanitize native-valgrind
 .DEFAULT_GOAL := help
@@ -18,6 +18,7 @@ help:
 	@echo "make bench   time the planners and the simulator, compare schedules with the optimum"
 	@echo "make bench-engine   measure the engine here: speed, physical floor, its own overhead"
 	@echo "make bench-kernels   measure the CPU kernels against memory, matrix peak and PyTorch"
+	@echo "make fuzz    read 10,000 hostile files of every format (FUZZ_FILES=n: fewer)"
 	@echo "make lint | format | types | unit   one check each"
 	@echo "make test-gpu   the CUDA machine and its kernels, where there is a GPU"
 	@echo "make native-test | native-sanitize | native-valgrind   the native kernels without Python"
@@ -58,6 +59,11 @@ bench: setup
 	$(BIN)/python -m benchmarks.simulator
 	$(BIN)/python -m benchmarks.dram
 	$(BIN)/python -m benchmarks.schedule_quality
+
+# Hostile files of every format; FUZZ_FILES of each.
+FUZZ_FILES ?= 10000
+fuzz: setup
+	$(BIN)/python -m benchmarks.fuzz --files $(FUZZ_FILES)
 
 bench-engine: setup
 	$(BIN)/moesaic bench --synthetic olmoe-1b-7b --layers 4 -p 64 -n 32
