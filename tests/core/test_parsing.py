@@ -29,7 +29,7 @@ def refusal(text: str | bytes, **options: bool) -> str:
     with pytest.raises(Bad) as caught:
         parse_json(text, Bad, "a.json", "header", **options)
     said = str(caught.value)
-    assert said.startswith("thing 'a.json': header: ")
+    assert said.startswith("thing 'a.json': header")
     return said
 
 
@@ -42,15 +42,16 @@ def toml_refusal(text: str | bytes) -> str:
 @pytest.mark.parametrize("depth", [DEEPEST + 1, 500, 100_000])
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
 def test_deep_json(depth: int, opening: str, closing: str) -> None:
-    assert "nested more than 64 levels" in refusal(opening * depth + "1" + closing * depth)
+    assert "nested at most 64 levels" in refusal(opening * depth + "1" + closing * depth)
     fits = opening * DEEPEST + "1" + closing * DEEPEST
     assert parse_json(fits, Bad, "a.json") == json.loads(fits)
 
 
 @pytest.mark.parametrize("digits", [40, 4000, 5000, 100_000])
 def test_long_integers(digits: int) -> None:
-    assert "integer has more than 128 bits" in refusal('{"a": [-' + "9" * digits + "]}")
-    assert "integer has more than 128 bits" in toml_refusal("a = [" + "9" * digits + "]")
+    where = "a.0: expected an integer of at most 128 bits" if digits <= 4300 else "128 bits"
+    assert where in refusal('{"a": [-' + "9" * digits + "]}")
+    assert where in toml_refusal("a = [" + "9" * digits + "]")
     assert (
         parse_json("9" * 38, Bad, "") == parse_toml("a = " + "9" * 38, Bad, "")["a"] == 10**38 - 1
     )
@@ -59,7 +60,7 @@ def test_long_integers(digits: int) -> None:
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_numbers_that_are_none(number: str) -> None:
     text = '{"a": [{"b": ' + number + "}]}"
-    assert "expected finite numbers" in refusal(text, finite=True)
+    assert "header.a.0.b: expected a finite number" in refusal(text, finite=True)
     assert "a" in parse_json(text, Bad, "a.json")
 
 
@@ -83,7 +84,7 @@ def test_something_else() -> None:
     ["a = " + "[" * 100_000, "a = " + "[" * 70 + "]" * 70, ".".join("a" * 80) + " = 1"],
 )
 def test_deep_toml(text: str) -> None:
-    assert "nested more than 64 levels" in toml_refusal(text)
+    assert "nested at most 64 levels" in toml_refusal(text)
 
 
 def test_keys_with_many_dots_take_no_time() -> None:

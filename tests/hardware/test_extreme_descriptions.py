@@ -100,8 +100,8 @@ _ENDS = (1e-9, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 1.0, 2, 8, 16, 1e3, 1e6, 1e7, 1e9)
         ({"gpu.matmul_tflops.bf16": "1e-12"}, "gpu.matmul_tflops.bf16"),
         ({"cpu.bandwidth_efficiency": "1e-9"}, "cpu.bandwidth_efficiency"),
         ({"cpu.first_expert_us": "1e12"}, "cpu.first_expert_us"),
-        ({"cpu.cores": "1" + "0" * 400}, "cpu.cores"),
-        ({"cpu.cores": "0x" + "f" * 5000}, "cpu.cores"),
+        ({"cpu.cores": "1" + "0" * 400}, "cpu.cores.value"),
+        ({"cpu.cores": "0x" + "f" * 5000}, "cpu.cores.value"),
         ({"gpu.memory_gb": "1" + "0" * 5000}, "file"),
     ],
 )
@@ -142,5 +142,5 @@ latency_us = { value = 1.0, source = "x" }
 
 
 def test_tables_nested_too_deep_are_refused() -> None:
-    with pytest.raises(BadMachine, match="TOML"):
+    with pytest.raises(BadMachine, match="nested"):
         parse_machine(b"notes = " + b"[" * 100_000, "mine.toml")

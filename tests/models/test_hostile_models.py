@@ -116,7 +116,7 @@ def shard(folder: Path, header: str, data: bytes = bytes(8)) -> Path:
 @pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
 def test_shard_headers_that_python_cannot_parse(value: str, tmp_path: Path) -> None:
     path = shard(tmp_path, '{"a": ' + value + "}")
-    with pytest.raises(BadCheckpoint, match=r"model.safetensors': header: expected|more than 128"):
+    with pytest.raises(BadCheckpoint, match=r"model.safetensors': header: expected"):
         Shard(path)
 
 
@@ -140,7 +140,7 @@ def test_shard_headers_that_python_cannot_parse(value: str, tmp_path: Path) -> N
 )
 def test_tensors_that_cannot_be(offsets: str, shape: str, dtype: str, tmp_path: Path) -> None:
     entry = f'{{"dtype": {dtype}, "shape": {shape}, "data_offsets": {offsets}}}'
-    with pytest.raises(BadCheckpoint, match=r"model.safetensors': (a|header): "):
+    with pytest.raises(BadCheckpoint, match=r"model.safetensors': (a|header\.a\.\w+\.\d): "):
         Shard(shard(tmp_path, f'{{"a": {entry}}}', bytes(24)))
 
 
@@ -158,7 +158,7 @@ def test_tensors_that_cannot_be(offsets: str, shape: str, dtype: str, tmp_path: 
 def test_indices(content: str, tmp_path: Path) -> None:
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(content)
-    with pytest.raises(BadCheckpoint, match=r"index.json': (file|weight_map): "):
+    with pytest.raises(BadCheckpoint, match=r"index.json': (file|weight_map|weight_map\.a): "):
         Checkpoint(tmp_path)
 
 

@@ -51,11 +51,11 @@ def parse_json(
     try:
         found = json.loads(text)
     except RecursionError:
-        raise kind(path, field, f"expected JSON: {_NESTED}") from None
+        raise kind(path, field, _NESTED) from None
     except json.JSONDecodeError as error:
         raise kind(path, field, f"expected JSON: {error}") from None
     except ValueError:
-        raise kind(path, field, f"expected JSON: {_LONG}") from None
+        raise kind(path, field, _LONG) from None
     _check(found, kind, path, field, finite, texts=_SURROGATE.search(text) is not None)
     return found
 
@@ -74,17 +74,17 @@ def parse_toml(content: bytes | str, kind: Kind, path: object) -> dict[str, Any]
     try:
         found = tomllib.loads(text)
     except RecursionError:
-        raise kind(path, "file", f"expected TOML: {_NESTED}") from None
+        raise kind(path, "file", _NESTED) from None
     except tomllib.TOMLDecodeError as error:
         raise kind(path, "file", f"expected TOML: {error}") from None
     except ValueError:
-        raise kind(path, "file", f"expected TOML: {_LONG}") from None
+        raise kind(path, "file", _LONG) from None
     _check(found, kind, path, "file", finite=False, texts=False)
     return found
 
 
-_NESTED = f"values are nested more than {MAX_DEPTH} levels deep"
-_LONG = f"an integer has more than {MAX_INTEGER_BITS} bits"
+_NESTED = f"expected values nested at most {MAX_DEPTH} levels deep"
+_LONG = f"expected integers of at most {MAX_INTEGER_BITS} bits"
 
 
 def _text(content: bytes | str, kind: Kind, path: object, field: str) -> str:
@@ -100,9 +100,9 @@ def _check(root: Any, kind: Kind, path: object, field: str, finite: bool, texts:
     """Level by level, without recursion: `level` has all values of one depth."""
     level: list[Any] = [root]
     for _ in range(MAX_DEPTH):
-        what = _wrong(level, finite, texts)
+        what = next((w for v in level if (w := _wrong(v, finite, texts)) is not None), None)
         if what is not None:
-            raise kind(path, field, what)
+            raise kind(path, _named(root, field, finite, texts), what)
         level = [child for value in level for child in _children(value)]
         if not level:
             return
@@ -115,16 +115,37 @@ def _children(value: Any) -> Iterable[Any]:
     return value if type(value) is list else ()
 
 
-def _wrong(values: list[Any], finite: bool, texts: bool) -> str | None:
-    """What is wrong with one of these values, their own parts aside."""
-    for value in values:
-        if type(value) is int and value.bit_length() > MAX_INTEGER_BITS:
-            return _LONG
-        if finite and type(value) is float and not isfinite(value):
-            return f"expected finite numbers, not {value}"
-        if texts and type(value) is str and not _is_unicode(value):
-            return f"{short(value)} has half of a surrogate pair, which is no character"
+def _wrong(value: Any, finite: bool, texts: bool) -> str | None:
+    """What is wrong with this value, its parts aside."""
+    if type(value) is int and value.bit_length() > MAX_INTEGER_BITS:
+        return f"expected an integer of at most {MAX_INTEGER_BITS} bits"
+    if finite and type(value) is float and not isfinite(value):
+        return f"expected a finite number, not {value}"
+    if texts and type(value) is str and not _is_unicode(value):
+        return f"expected characters, {short(value)} has half of a surrogate pair"
     return None
+
+
+def _named(root: Any, field: str, finite: bool, texts: bool) -> str:
+    """Where the first wrong value is, such as rope_scaling.factor; only errors need it."""
+    level: list[tuple[str, Any]] = [("" if field == "file" else field, root)]
+    while level:
+        for name, value in level:
+            if _wrong(value, finite, texts) is not None:
+                return name or field
+        level = [
+            (f"{name}.{key}" if name else str(key), part)
+            for name, value in level
+            for key, part in _parts(value)
+        ]
+    return field
+
+
+def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
+    """What a container has, by name; a key is a part as well, of its own name."""
+    if type(value) is dict:
+        return [*((key, key) for key in value), *value.items()]
+    return enumerate(value) if type(value) is list else ()
 
 
 def _is_unicode(text: str) -> bool:
