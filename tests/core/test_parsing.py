@@ -74,9 +74,9 @@ def test_halves_of_surrogate_pairs(text: str) -> None:
 
 def test_something_else() -> None:
     assert "expected JSON" in refusal("{]")
-    assert "expected UTF-8" in refusal(b'{"a": "\xff"}')
+    assert "expected JSON in UTF-8" in refusal(b'{"a": "\xff"}')
     assert "expected TOML" in toml_refusal("a = = 1")
-    assert "expected UTF-8" in toml_refusal(b"\xff")
+    assert "expected TOML in UTF-8" in toml_refusal(b"\xff")
 
 
 @pytest.mark.parametrize(

@@ -123,10 +123,15 @@ def test_no_weights_at_all(folder: Path) -> None:
     assert "pytorch_model.bin, which must be converted" in said
 
 
-@pytest.mark.parametrize("content", ["not json", "[]", '{"weight_map": 3}'])
-def test_a_broken_index(shards: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("not json", "expected JSON"), ("[]", "weight_map"), ('{"weight_map": 3}', "weight_map")],
+)
+def test_a_broken_index(shards: Path, content: str, said: str) -> None:
     (shards / "model.safetensors.index.json").write_text(content)
-    assert "weight_map" in complaint(shards)
+    assert f"model.safetensors.index.json': {'file: ' if 'JSON' in said else ''}{said}" in (
+        complaint(shards)
+    )
 
 
 def test_an_architecture_that_can_only_be_simulated(folder: Path) -> None:

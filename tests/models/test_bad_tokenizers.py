@@ -64,7 +64,11 @@ def test_no_token_at_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "config.json", "generation_config.json"])
 @pytest.mark.parametrize(
     ("content", "expected"),
-    [(b"{", "expected JSON"), (b"[]", "expected a JSON object"), (b"\xff", "expected UTF-8")],
+    [
+        (b"{", "expected JSON"),
+        (b"[]", "expected a JSON object"),
+        (b"\xff", "expected JSON in UTF-8"),
+    ],
 )
 def test_a_broken_file_beside_it(tmp_path: Path, name: str, content: bytes, expected: str) -> None:
     (save(tmp_path, "byte-level") / name).write_bytes(content)

@@ -148,7 +148,10 @@ def test_tensors_that_cannot_be(offsets: str, shape: str, dtype: str, tmp_path: 
     "content",
     [
         *(f'{{"weight_map": {{"a": {value}}}}}' for value in (DEEP, LONG, "[]", "1", "null")),
-        *(f'{{"weight_map": {{"a": "{name}"}}}}' for name in ("../x", "/etc/passwd", "a\\u0000")),
+        *(
+            f'{{"weight_map": {{"a": "{name}"}}}}'
+            for name in ("../x", "/etc/passwd", "a\\u0000", "é" * 128)
+        ),
         '{"weight_map": []}',
         '{"weight_map": {"a": "\\ud800"}}',
         "[]",

@@ -47,7 +47,7 @@ def parse_json(
 ) -> Any:
     """`path` and `field` are only named in errors. `finite`: NaN and infinity are refused, which
     are no JSON but in files that Python has written."""
-    text = _text(content, kind, path, field)
+    text = _text(content, kind, path, field, "JSON")
     try:
         found = json.loads(text)
     except RecursionError:
@@ -67,7 +67,7 @@ def read_toml(path: Path, kind: Kind) -> dict[str, Any]:
 
 def parse_toml(content: bytes | str, kind: Kind, path: object) -> dict[str, Any]:
     """`path` is only named in errors."""
-    text = _text(content, kind, path, "file")
+    text = _text(content, kind, path, "file", "TOML")
     for number, line in enumerate(text.split("\n"), 1):
         if line.count(".") > _MAX_DOTS:
             raise kind(path, f"line {number}", f"expected TOML: more than {_MAX_DOTS} dots")
@@ -87,13 +87,13 @@ _NESTED = f"expected values nested at most {MAX_DEPTH} levels deep"
 _LONG = f"expected integers of at most {MAX_INTEGER_BITS} bits"
 
 
-def _text(content: bytes | str, kind: Kind, path: object, field: str) -> str:
+def _text(content: bytes | str, kind: Kind, path: object, field: str, language: str) -> str:
     if isinstance(content, str):
         return content
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise kind(path, field, f"expected UTF-8 text: {error}") from None
+        raise kind(path, field, f"expected {language} in UTF-8: {error}") from None
 
 
 def _check(root: Any, kind: Kind, path: object, field: str, finite: bool, texts: bool) -> None:

@@ -14,6 +14,7 @@ from moesaic.models.shard import DTYPES, Shard, TensorEntry
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
+_LONGEST_NAME = 255  # bytes, of file systems
 
 
 class Checkpoint:
@@ -96,4 +97,6 @@ def _indexed(folder: Path, index: Path) -> list[Path]:
 
 def _is_file_name(name: object) -> bool:
     """Of a file in the same folder: an index that leads elsewhere is none of this model's."""
-    return isinstance(name, str) and name not in ("", ".", "..") and not set(name) & {"/", "\0"}
+    if not isinstance(name, str) or name in ("", ".", "..") or set(name) & {"/", "\0"}:
+        return False
+    return len(name.encode()) <= _LONGEST_NAME
