@@ -132,7 +132,7 @@ def test_json_has_everything_and_its_command_says_it_again() -> None:
     output = run_json("run", known.folder, "-p", TEXT, *words, *EMULATED, "--expert-dtype", "int8")
     assert set(output) == {
         *("model", "text", "tokens", "finish_reason", "prompt_tokens", "timings", "stats"),
-        *("settings", "memory", "command", "gate"),
+        *("settings", "memory", "command", "gate", "quality"),
     }
     settings = output["settings"]
     assert (settings["dtype"], settings["expert_dtype"]) == ("fp32", "int8")
