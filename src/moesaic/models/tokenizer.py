@@ -9,18 +9,18 @@ nothing, as in the stock tokenizer, which ignores them where there is a tokenize
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import tokenizers
 
 from moesaic.core.errors import BadTokenizer, ImpossibleSetting
+from moesaic.models.chat_messages import Messages, check_messages, refuse_dropped
 from moesaic.models.chat_template import ChatTemplate
 from moesaic.models.special_tokens import mark_special, token_names
 from moesaic.models.tokenizer_files import read_config, read_eos_ids, read_template
 
 _FILE = "tokenizer.json"
-Messages = Sequence[Mapping[str, str]]  # each with role and content
 
 
 def has_tokenizer(folder: str | os.PathLike[str]) -> bool:
@@ -91,11 +91,14 @@ class Tokenizer:
                 "cannot be put to it: give it plain text with `moesaic run -p`, or add a "
                 "chat_template.jinja to its directory."
             )
+        check_messages(messages)
         return self._template.render(messages, add_generation_prompt)
 
     def encode_chat(self, messages: Messages) -> list[int]:
         """No tokens are put around it: a template writes BOS itself where the model wants it."""
-        return self.encode(self.render_chat(messages), special=False)
+        text = self.render_chat(messages)
+        refuse_dropped(self.render_chat, messages, text)
+        return self.encode(text, special=False)
 
     def is_text(self, token_id: int, skip_special: bool = True) -> bool:
         """Whether decoding looks at this token at all."""
