@@ -97,6 +97,7 @@ OPTIONS = [
     (("--prompt-ids", "1,97"), "token id 97"),
     (("--prompt-ids", "1;2"), "--prompt-ids is '1;2'; expected token ids"),
     ((*IDS, "-p", "text"), "--prompt-ids and --prompt were given"),
+    (("-p", ""), "the prompt given with -p is empty"),
     ((*IDS, "--chat"), "--prompt-ids and --chat were given"),
     (("-p", "text"), "has no tokenizer.json"),
     ((*IDS, "--stop", "x"), "has no tokenizer.json"),
@@ -175,7 +176,7 @@ def test_text_without_a_template_is_no_conversation(tmp_path: Path, refusal: Ref
 
 @pytest.mark.parametrize(
     ("piped", "message"),
-    [(b"", "is empty"), (b"caf\xe9 and more", "not valid Unicode: character 3")],
+    [(b"", "is empty"), (b"caf\xe9 and more", "not valid UTF-8: byte 0xe9 after 'caf'")],
 )
 def test_a_pipe_without_text(
     piped: bytes,

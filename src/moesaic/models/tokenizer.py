@@ -75,8 +75,7 @@ class Tokenizer:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            what = f"character {error.start} is half of a surrogate pair"
-            raise ImpossibleSetting(f"the text is not valid Unicode: {what}; remove it.") from None
+            raise _not_text(text, error.start) from None
         return self._backend.encode(text, add_special_tokens=special).ids
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
@@ -112,6 +111,19 @@ class Tokenizer:
             return False
         token = self._backend.id_to_token(token_id) or ""
         return len(token) == len("<0x41>") and token.startswith("<0x") and token.endswith(">")
+
+
+def _not_text(text: str, place: int) -> ImpossibleSetting:
+    """Python keeps bytes that are not UTF-8, from a pipe or an argument, as U+DC80 to U+DCFF."""
+    code = ord(text[place])
+    if not 0xDC80 <= code <= 0xDCFF:
+        what = f"character {place} is half of a surrogate pair"
+        return ImpossibleSetting(f"the text is not valid Unicode: {what}; remove it.")
+    before = text[max(0, place - 20) : place].encode(errors="replace").decode()
+    return ImpossibleSetting(
+        f"the text is not valid UTF-8: byte 0x{code - 0xDC00:02x} after {before!r}; convert it, for "
+        "example with `iconv -f LATIN1 -t UTF-8`"
+    )
 
 
 def _read_backend(folder: Path) -> tokenizers.Tokenizer:

@@ -46,6 +46,8 @@ def read_prompt(asked: Mapping[str, Any]) -> Prompt:
                 )
         return _ids(ids)
     if text is not None and text != "-":
+        if not text:
+            raise ImpossibleSetting("the prompt given with -p is empty: give some text")
         return str(text)
     if text is None and (sys.stdin is None or sys.stdin.isatty()):
         raise ImpossibleSetting(
@@ -58,7 +60,7 @@ def read_prompt(asked: Mapping[str, Any]) -> Prompt:
 
 
 def as_text(typed: bytes) -> str:
-    """Bytes that are no text become halves of characters, which the tokenizer refuses by place."""
+    """Bytes that are not UTF-8 are kept as such: the tokenizer refuses them by place."""
     return typed.decode("utf-8", "surrogateescape")
 
 
