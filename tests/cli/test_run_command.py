@@ -73,6 +73,26 @@ def test_text_is_the_stock_models_and_nothing_else_is_on_stdout() -> None:
     assert "cut at --max-tokens" in summary[1]
 
 
+def test_every_prompt_is_answered_in_its_turn(tmp_path: Path) -> None:
+    """Of -p and of -f; each answer is what it is alone."""
+    file = tmp_path / "prompt.txt"
+    file.write_text("Weights that are not\n")
+    words = ("-p", TEXT, "-p", "def plan(view)", "-f", file)
+    alone = [
+        run_json("run", talking().folder, "-p", text, *GREEDY)["tokens"]
+        for text in (TEXT, "def plan(view)", "Weights that are not")
+    ]
+    said = run_json("run", talking().folder, *words, *GREEDY)
+    assert [answer["tokens"] for answer in said["answers"]] == alone
+    assert shlex.split(said["command"])[3:7] == ["-p", TEXT, "-p", "def plan(view)"]
+    streams = run("run", talking().folder, *words, *GREEDY)
+    assert streams.out == "".join(f"{answer['text']}\n" for answer in said["answers"])
+    assert [line.split()[0] for line in streams.err.splitlines()[1:]] == [
+        *("prompt", "answer") * 3,
+        "overhead",
+    ]
+
+
 def test_an_accelerator_is_part_of_the_summary() -> None:
     saved = stock.saved("olmoe")
     streams = run("run", saved.folder, "--prompt-ids", "1,2,3", *GREEDY, *EMULATED)
@@ -132,7 +152,7 @@ def test_json_has_everything_and_its_command_says_it_again() -> None:
     output = run_json("run", known.folder, "-p", TEXT, *words, *EMULATED, "--expert-dtype", "int8")
     assert set(output) == {
         *("model", "text", "tokens", "finish_reason", "prompt_tokens", "timings", "stats"),
-        *("settings", "memory", "command", "gate"),
+        *("settings", "memory", "command", "gate", "quality"),
     }
     settings = output["settings"]
     assert (settings["dtype"], settings["expert_dtype"]) == ("fp32", "int8")
