@@ -93,6 +93,21 @@ def test_every_prompt_is_answered_in_its_turn(tmp_path: Path) -> None:
     ]
 
 
+def test_options_as_in_llama_cpp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """-m names the model, -n the number of tokens, -f a file; the command says it again."""
+    (tmp_path / "prompt.txt").write_text(TEXT)
+    short = ("-m", talking().folder, "-f", tmp_path / "prompt.txt", "--temperature", 0, "-n", 5)
+    said = run_json("run", *short)
+    assert len(said["tokens"]) == 5
+    assert str(talking().folder) in shlex.split(said["command"])
+    again = run_json(*shlex.split(said["command"].removesuffix("--json"))[1:])
+    assert again["tokens"] == said["tokens"]
+    twice = refused(monkeypatch, capsys, "run", "elsewhere", *short)
+    assert "two models were given, 'elsewhere' and -m" in twice
+
+
 def test_an_accelerator_is_part_of_the_summary() -> None:
     saved = stock.saved("olmoe")
     streams = run("run", saved.folder, "--prompt-ids", "1,2,3", *GREEDY, *EMULATED)

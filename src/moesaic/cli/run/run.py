@@ -12,6 +12,7 @@ from moesaic.cli.run.prompt import prompt_options, prompt_tokens, read_prompts
 from moesaic.cli.run.sampling_options import sampling_options, sampling_params
 from moesaic.cli.shared.bundled_defaults import with_bundled_defaults
 from moesaic.cli.shared.engine_options import one_text_options, one_text_settings
+from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.model_folder import model_folder
 from moesaic.cli.shared.simulation_options import command_line
 from moesaic.policies.quality_levels import LEVELS, QualityLevel, quality_level
@@ -30,7 +31,7 @@ _SETTINGS = ("accelerator", "policies", "dtype", "expert_dtype")
 
 
 @click.command()
-@click.argument("model", required=False)
+@model_argument
 @prompt_options
 @sampling_options(MAX_TOKENS)
 @click.option("--record", metavar="FILE", help="Leave a trace of the routing there (.moet).")

@@ -32,6 +32,7 @@ def sampling_options(max_tokens: int) -> Callable[[F], F]:
     return stack(
         click.option(
             "--max-tokens",
+            "-n",
             type=int,
             metavar="N",
             default=max_tokens,

@@ -9,6 +9,7 @@ import click
 
 from moesaic.cli.shared.busy import warn_if_busy
 from moesaic.cli.shared.engine_options import SYSTEM, engine_settings, one_text_options
+from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.option_stack import one_of
 from moesaic.cli.shared.policy_options import policy_list
 from moesaic.cli.shared.simulation_options import (
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("model", required=False)
+@model_argument
 @click.option(
     "--synthetic",
     metavar="SPEC",

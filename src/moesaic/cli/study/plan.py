@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from moesaic.cli.shared.engine_options import engine_options, engine_settings
+from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.simulation_options import json_option
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.units import GB
@@ -26,7 +27,7 @@ class AvailableMemory(NamedTuple):
 
 
 @click.command()
-@click.argument("model", required=False)
+@model_argument
 @engine_options
 @click.option(
     "--machine",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moesaic.cli.shared.engine_options import one_text_options, one_text_settings
+from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.model_folder import model_folder
 from moesaic.cli.shared.option_stack import one_of
 from moesaic.cli.shared.simulation_options import command_line, json_option, names
@@ -34,7 +35,7 @@ BUNDLED_PROBLEMS, _AT_ONCE = 50, 16
 
 
 @click.command()
-@click.argument("model", required=False)
+@model_argument
 @click.option(
     "--expert-dtypes",
     metavar="DTYPES",
