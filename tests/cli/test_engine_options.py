@@ -20,7 +20,6 @@ from moesaic.policies.policy_choice import policy
 from moesaic.policies.policy_set import PHASES, with_options
 from moesaic.policies.systems import load_system
 
-
 EMULATED, ON = ("--accelerator", "emulated"), {"accelerator": "emulated"}
 
 

@@ -13,6 +13,7 @@ from moesaic.engine.gpu_memory import accelerator_free
 from moesaic.engine.input_processor import InputProcessor
 from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
 from moesaic.hardware.host import memory
+from moesaic.model_info.model_names import refuse_hub_id
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.bundled_model import model_path
 from moesaic.models.open_model import OpenModel, open_model, with_experts_per_token
@@ -42,6 +43,7 @@ class Prepared:
 def prepare(model: PathLike | None, settings: EngineSettings) -> Prepared:
     """None is the bundled model."""
     free = accelerator_free(settings)
+    refuse_hub_id(model)
     folder = model_path(model)
     opened = open_model(folder)
     if settings.experts_per_token is not None:

@@ -121,8 +121,8 @@ def _not_text(text: str, place: int) -> ImpossibleSetting:
         return ImpossibleSetting(f"the text is not valid Unicode: {what}; remove it.")
     before = text[max(0, place - 20) : place].encode(errors="replace").decode()
     return ImpossibleSetting(
-        f"the text is not valid UTF-8: byte 0x{code - 0xDC00:02x} after {before!r}; convert it, for "
-        "example with `iconv -f LATIN1 -t UTF-8`"
+        f"the text is not valid UTF-8: byte 0x{code - 0xDC00:02x} after {before!r}; convert it, "
+        "for example with `iconv -f LATIN1 -t UTF-8`"
     )
 
 
