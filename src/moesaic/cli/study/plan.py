@@ -53,6 +53,7 @@ def plan(model: str | None, as_json: bool, **asked: Any) -> None:
     from moesaic.cli.study.plan_tables import print_plan
     from moesaic.engine.memory.memory_plan import plan_memory
     from moesaic.model_info.model_zoo import load_model
+    from moesaic.models.runnable import why_not_run
 
     spec, machine = load_model(model or NAME), _machine(asked["machine"], settings)
     elsewhere = None if _is_here(asked["machine"]) else machine
@@ -62,6 +63,7 @@ def plan(model: str | None, as_json: bool, **asked: Any) -> None:
     described = {
         **describe(decided, settings),
         "memory_of": memory.words,
+        "cannot_run": why_not_run(spec, model or NAME),
         "speed": _speed(spec, settings, decided, machine, asked),
     }
     if as_json:
