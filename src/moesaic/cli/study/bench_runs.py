@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -51,15 +50,14 @@ def run_with_progress(
     settings, plan = configs[0].settings, configs[0].plan
     click.echo("measuring what this machine reaches", err=True)
     before = measure_rates(settings, plan.dtype)
-    quiet = not sys.stderr.isatty()
-    with progress("loading experts", model.spec.num_expert_blocks, quiet) as advance:
+    with progress("loading experts", model.spec.num_expert_blocks) as advance:
         loaded = load_bench_model(
             model, plan.dtype, plan.expert_dtype, advance, _kernel(model, plan, settings)
         )
     recorder = StepRecorder() if recorded else None
     piece = settings.step_tokens
     total = repetitions * sum(case.steps(piece) for case in cases) * len(configs)
-    with progress("measuring", total, quiet) as advance:
+    with progress("measuring", total) as advance:
         rows = list(
             run_bench(
                 loaded, configs, cases, routing, repetitions, advance, recorder, fallback_ratio

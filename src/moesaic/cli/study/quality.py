@@ -3,9 +3,7 @@ problems whose answers are right or wrong."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,8 +89,7 @@ def quality(context: click.Context, /, model: str | None, as_json: bool, **asked
     precisions = prepare_precisions(folder, settings, wanted)
     tokens = _tokens(precisions[0], text, asked["tokens"])
     announce_compilation()
-    bar = partial(progress, quiet=not sys.stderr.isatty())
-    found = list(compare_precisions(precisions, tokens, bar, window, questions))
+    found = list(compare_precisions(precisions, tokens, progress, window, questions))
     described = describe(precisions[0], found, asked["text"], window)
     if as_json:
         print_json({**described, "command": command_line(context)})
