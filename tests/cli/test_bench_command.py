@@ -69,6 +69,17 @@ def test_rows_say_what_was_measured(config: Path) -> None:
     assert result["machine"]["rates"]["cpu"]["read_gb_s"] > 0
     assert result["load"]["peak_over_final"] >= 1.0
     assert "synthetic" in result["routing"]
+    assert result["routing_kind"] == "synthetic routing"
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"), [((), "synthetic routing"), (("--trace", "none"), "own routing")]
+)
+def test_the_table_says_whose_routing_it_is(
+    config: Path, words: tuple[str, ...], kind: str
+) -> None:
+    said = run("bench", "--synthetic", config, "--layers", 1, *SHORT, *words).out
+    assert kind in " ".join(said.split())
 
 
 def test_systems_and_ratios_share_one_model(config: Path, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def bench(context: click.Context, /, model: str | None, as_json: bool, **asked: 
     check_fallbacks(configs, routing, ratio)
     warn_if_busy()
     done = run_with_progress(found, configs, cases, routing, asked["repetitions"], recorded, ratio)
-    result = described(done, routing.words, command_line(context))
+    result = described(done, routing, command_line(context))
     if as_json:
         print_json(result)
     else:
