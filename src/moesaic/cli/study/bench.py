@@ -70,7 +70,12 @@ if TYPE_CHECKING:
 @click.option("--gates", help="Several at once, a comma list of gates.")
 @fallback_ratio_option
 @one_text_options
-@click.option("--timeline", metavar="FILE", help="Draw one decode step: .png, .svg or .pdf")
+@click.option(
+    "--timeline",
+    metavar="FILE",
+    help="Draw one decode step: .png, .svg or .pdf; of several "
+    "systems or ratios each, with its name in the file's.",
+)
 @click.option("--perfetto", metavar="FILE", help="Write decode steps as .json for ui.perfetto.dev")
 @json_option
 @click.pass_context
@@ -105,7 +110,7 @@ def bench(context: click.Context, /, model: str | None, as_json: bool, **asked: 
         print_json(result)
     else:
         print_bench(result)
-    if done.recorder is not None:
+    if done.recorders:
         from moesaic.cli.study.bench_pictures import write_pictures
 
         write_pictures(asked["timeline"], asked["perfetto"], done, routing, result["command"])
