@@ -6,6 +6,7 @@ import json
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from command import refused, run, run_json
 import stock
 from chat_models import talking
 from moesaic.cli.main import app
+from moesaic.engine.llm import LLM
+from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.policies.systems import SYSTEMS
 from moesaic.workloads.source import open_trace
 from stock_text import greedy, prompt, stock_logits
@@ -106,6 +109,22 @@ def test_options_as_in_llama_cpp(
     assert again["tokens"] == said["tokens"]
     twice = refused(monkeypatch, capsys, "run", "elsewhere", *short)
     assert "two models were given, 'elsewhere' and -m" in twice
+
+
+def test_penalties_are_those_of_the_library() -> None:
+    fields = {"presence_penalty": 1.5, "frequency_penalty": 2.0, "ignore_eos": True}
+    words = ("--presence-penalty", 1.5, "--frequency-penalty", 2, "--ignore-eos")
+    said = run_json("run", talking().folder, "-p", TEXT, *GREEDY, *words)["tokens"]
+    with LLM(talking().folder, dtype="fp32", threads=1) as model:
+        params = SamplingParams(temperature=0.0, max_tokens=TOKENS, **fields)
+        assert list(model.generate(TEXT, params)[0].tokens) == said
+        plain = replace(params, presence_penalty=0.0, frequency_penalty=0.0)
+        assert list(model.generate(TEXT, plain)[0].tokens) != said
+    assert len(said) == TOKENS
+
+
+def test_help_says_when_a_seed_is_not_enough() -> None:
+    assert "bf16 may round differently" in " ".join(run("run", "--help").out.split())
 
 
 def test_an_accelerator_is_part_of_the_summary() -> None:

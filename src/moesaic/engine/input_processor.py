@@ -83,14 +83,32 @@ class InputProcessor:
             )
         if params.stop:
             self._known_tokenizer("a stop string")
+        self._check_named_tokens(params)
         return Request(
             id=next(self._ids),
             prompt=tuple(prompt),
             sampling=SamplingState.start(params, prompt),
             max_new_tokens=min(params.max_tokens, left),
-            eos=frozenset() if params.ignore_eos else self._eos_ids,
+            eos=frozenset(params.stop_token_ids) | (set() if params.ignore_eos else self._eos_ids),
             output=OutputText(self._tokenizer, params.stop),
         )
+
+    def _check_named_tokens(self, params: SamplingParams) -> None:
+        """Of a bias or an end: the model knows them, and leaves something to say before an end."""
+        biased = [token for token, _ in params.logit_bias]
+        for name, tokens in (("logit_bias", biased), ("stop_token_ids", params.stop_token_ids)):
+            unknown = [token for token in tokens if token >= self._spec.vocab_size]
+            if unknown:
+                raise ImpossibleSetting(
+                    f"{name} has token id {unknown[0]}; {self._spec.name} knows ids from 0 to "
+                    f"{self._spec.vocab_size - 1}"
+                )
+        ends = {*params.stop_token_ids, *self._eos_ids}
+        if params.min_tokens and len(ends) >= self._spec.vocab_size:
+            raise ImpossibleSetting(
+                f"min_tokens is {params.min_tokens}, but stop_token_ids are all tokens of "
+                f"{self._spec.name}: name fewer"
+            )
 
     def _advice(self) -> str:
         """What to do about a prompt that is too long."""

@@ -23,8 +23,10 @@ _NUMBERS: dict[str, tuple[type, str, str]] = {
     "top_p": (float, "P", "Keep the likeliest tokens that together have probability P."),
     "min_p": (float, "P", "Keep tokens at least P times as likely as the likeliest."),
     "repetition_penalty": (float, "X", "Above 1 discourages tokens that were seen."),
+    "presence_penalty": (float, "X", "Above 0 discourages tokens that the answer has."),
+    "frequency_penalty": (float, "X", "The same, times how often it has them."),
 }
-_NAMES = ("max_tokens", *_NUMBERS, "seed", "stop", "logprobs")
+_NAMES = ("max_tokens", *_NUMBERS, "seed", "stop", "logprobs", "ignore_eos")
 
 
 def sampling_options(max_tokens: int) -> Callable[[F], F]:
@@ -41,7 +43,13 @@ def sampling_options(max_tokens: int) -> Callable[[F], F]:
         ),
         *(_number(name, *described) for name, described in _NUMBERS.items()),
         click.option(
-            "--seed", type=int, help="The same seed gives the same tokens.  [a fresh one]"
+            "--seed",
+            type=int,
+            help="The same seed gives the same tokens with the same model, settings and machine "
+            "(in a batch of several, bf16 may round differently).  [a fresh one]",
+        ),
+        click.option(
+            "--ignore-eos", is_flag=True, help="Go on past the model's end, up to --max-tokens."
         ),
         click.option(
             "--stop", multiple=True, metavar="TEXT", help="End before this text; may be repeated."
