@@ -112,7 +112,7 @@ def test_options_as_in_llama_cpp(
 
 
 def test_penalties_are_those_of_the_library() -> None:
-    fields = {"presence_penalty": 1.5, "frequency_penalty": 2.0, "ignore_eos": True}
+    fields: dict[str, Any] = {"presence_penalty": 1.5, "frequency_penalty": 2.0, "ignore_eos": True}
     words = ("--presence-penalty", 1.5, "--frequency-penalty", 2, "--ignore-eos")
     said = run_json("run", talking().folder, "-p", TEXT, *GREEDY, *words)["tokens"]
     with LLM(talking().folder, dtype="fp32", threads=1) as model:

@@ -66,7 +66,8 @@ def test_a_stop_token_ends_an_answer_even_where_the_models_end_does_not() -> Non
         (cut,) = model.generate("The router", greedy(8, ignore_eos=True, stop_token_ids=[stop]))
         assert cut.tokens == whole.tokens[: first + 1]
         assert cut.finish_reason == "stop"
-        for name, value in (("stop_token_ids", [512]), ("logit_bias", {512: 1.0})):
+        unknown: dict[str, Any] = {"stop_token_ids": [512], "logit_bias": {512: 1.0}}
+        for name, value in unknown.items():
             with pytest.raises(ImpossibleSetting, match=f"{name} has token id 512"):
                 model.generate("The router", SamplingParams(**{name: value}))
         everything = SamplingParams(stop_token_ids=range(512), min_tokens=1)

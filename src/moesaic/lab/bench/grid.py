@@ -34,7 +34,8 @@ def run_bench(
     rejects."""
     counts = routing.counts()
     assert not recorders or len(recorders) == len(configs), "none, or one for each"
-    for config, recording in zip(configs, recorders or [None] * len(configs), strict=True):
+    recordings: Sequence[StepRecorder | None] = recorders or [None] * len(configs)
+    for config, recording in zip(configs, recordings, strict=True):
         timeline = None if recording is None else recording.timeline
         settings, capacity = config.settings, config.plan.capacity
         runner = on_store(loaded.decoder, loaded.store, settings, capacity, counts, timeline)
