@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from interrupting import Interrupt
 
+from interrupting import Interrupt
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.machines.real.accelerated import AcceleratedMachine
 from moesaic.machines.real.copy_engine import Copy

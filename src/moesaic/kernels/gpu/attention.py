@@ -91,14 +91,14 @@ def early_launch(queries: torch.Tensor) -> dict[str, bool]:
 
 def join_pieces(
     mixed: torch.Tensor, tops: torch.Tensor, sums: torch.Tensor, positions: torch.Tensor,
-    out: torch.Tensor, heads: int, width: int,
+    out: torch.Tensor, heads: int, width: int, piece: int = PIECE,
 ) -> None:  # fmt: skip
     """mixed [tokens, heads, pieces, width] with their maxima and sums, to out [tokens, heads *
-    width]."""
+    width]; a piece has so many positions."""
     tokens, pieces = mixed.shape[0], mixed.shape[2]
     _join[(heads, tokens)](
         mixed, tops, sums, positions, out, pieces,
-        HEADS=heads, WIDTH=width, PIECE=PIECE, PIECES=triton.next_power_of_2(pieces),
+        HEADS=heads, WIDTH=width, PIECE=piece, PIECES=triton.next_power_of_2(pieces),
         **early_launch(mixed),
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from moesaic.kernels.gpu.attention import PIECE, early_launch, join_pieces
 
 _BLOCK = 32
 _HEADS = 16  # of a program
+_MOST_PIECES = 64  # of the longest sequence: every piece has a result of its own in memory
 
 
 @triton.jit
@@ -66,6 +67,14 @@ def _attend_latents(
     tl.store(mixed + place[:, None] * RANK + column[None, :], result, mask=real[:, None])
 
 
+def piece_size(max_length: int) -> int:
+    """Positions of a piece."""
+    piece = PIECE
+    while max_length > _MOST_PIECES * piece:
+        piece *= 2
+    return piece
+
+
 class LatentDecodeAttention:
     """Of up to so many tokens; buffers stay where they are."""
 
@@ -77,7 +86,8 @@ class LatentDecodeAttention:
         assert turns & (turns - 1) == 0, "a rotary key's width is a power of two"
         self._shape = heads, rank, turns
         self._max_length, self._scale, self._tokens = max_length, scale, tokens
-        self._pieces = -(-max_length // PIECE)
+        self._piece = piece_size(max_length)
+        self._pieces = -(-max_length // self._piece)
         each = (tokens, heads, self._pieces)
         self._mixed = torch.zeros(*each, rank, dtype=torch.float32, device=device)
         self._tops = torch.zeros(each, dtype=torch.float32, device=device)
@@ -96,12 +106,12 @@ class LatentDecodeAttention:
         _attend_latents[grid](
             queries, turned, latents, keys, slots, positions, self._mixed, self._tops, self._sums,
             self._max_length, self._scale, self._pieces,
-            HEADS=heads, RANK=rank, TURNS=turns, GROUP=_HEADS, PIECE=PIECE, BLOCK=_BLOCK,
+            HEADS=heads, RANK=rank, TURNS=turns, GROUP=_HEADS, PIECE=self._piece, BLOCK=_BLOCK,
             DOT=tl.bfloat16 if queries.is_cuda else tl.float32, num_warps=8,
             **early_launch(queries),
         )  # fmt: skip
         join_pieces(
             self._mixed, self._tops, self._sums, positions, self.out.view(self._tokens, -1),
-            heads, rank,
+            heads, rank, self._piece,
         )  # fmt: skip
         return self.out
