@@ -14,7 +14,8 @@ from moesaic.engine.request import Request
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.engine.sampling.sampling_state import SamplingState
 from moesaic.model_info.model_spec import ModelSpec
-from moesaic.models.tokenizer import Messages, Tokenizer
+from moesaic.models.chat_messages import Messages
+from moesaic.models.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]  # text or token ids
 Prompts = Prompt | Sequence[Prompt]
@@ -95,7 +96,7 @@ class InputProcessor:
 
     def _check_named_tokens(self, params: SamplingParams) -> None:
         """Of a bias or an end: the model knows them, and leaves something to say before an end."""
-        biased = [token for token, _ in params.logit_bias]
+        biased = [token for token, _ in params.biases]
         for name, tokens in (("logit_bias", biased), ("stop_token_ids", params.stop_token_ids)):
             unknown = [token for token in tokens if token >= self._spec.vocab_size]
             if unknown:

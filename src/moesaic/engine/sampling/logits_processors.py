@@ -49,8 +49,8 @@ def apply_output_penalties(scores: torch.Tensor, rows: Sequence[SamplingState]) 
 
 def apply_logit_bias(scores: torch.Tensor, rows: Sequence[SamplingState]) -> None:
     for index, row in enumerate(rows):
-        if row.params.logit_bias:
-            tokens, bias = zip(*row.params.logit_bias, strict=True)
+        if row.params.biases:
+            tokens, bias = zip(*row.params.biases, strict=True)
             at = torch.tensor(tokens, device=scores.device)
             scores[index, at] += torch.tensor(bias, device=scores.device)
 

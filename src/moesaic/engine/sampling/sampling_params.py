@@ -80,6 +80,12 @@ class SamplingParams:
         penalties = (self.presence_penalty, self.frequency_penalty, self.repetition_penalty - 1.0)
         return any(penalties) or bool(self.logit_bias)
 
+    @property
+    def biases(self) -> tuple[tuple[int, float], ...]:
+        """`logit_bias` as it is kept."""
+        assert isinstance(self.logit_bias, tuple), "made one when it was checked"
+        return self.logit_bias
+
     def _keep(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
