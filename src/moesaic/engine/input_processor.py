@@ -31,25 +31,30 @@ class InputProcessor:
         tokenizer: Tokenizer | None,
         eos_ids: frozenset[int],
         context: int,
+        defaults: SamplingParams | None = None,
     ) -> None:
+        """`defaults` are for requests that say nothing of sampling."""
         self._spec, self._tokenizer = spec, tokenizer
         self._eos_ids, self._context = eos_ids, context
+        self._defaults = defaults or SamplingParams()
         self._ids = count()
 
     def requests(self, prompts: Prompts, params: Params = None) -> list[Request]:
         """One per prompt, in order; one prompt alone need not stand in a list."""
         asked = _several(prompts)
-        several_params = _per_prompt(params, len(asked))
+        several_params = _per_prompt(self._defaults if params is None else params, len(asked))
         return [self.request(*each) for each in zip(asked, several_params, strict=True)]
 
     def request(self, prompt: Prompt, params: SamplingParams | None = None) -> Request:
-        return self._checked(self._tokens(prompt), _checked_params(params))
+        return self._checked(self._tokens(prompt), self._params(params))
 
     def conversation(self, messages: Messages, params: SamplingParams | None = None) -> Request:
         """The model's answer to the last message."""
-        return self._checked(
-            self._known_tokenizer("a conversation").encode_chat(messages), _checked_params(params)
-        )
+        tokens = self._known_tokenizer("a conversation").encode_chat(messages)
+        return self._checked(tokens, self._params(params))
+
+    def _params(self, params: SamplingParams | None) -> SamplingParams:
+        return self._defaults if params is None else _checked_params(params)
 
     def _tokens(self, prompt: Prompt) -> list[int]:
         if not isinstance(prompt, str):
@@ -176,9 +181,7 @@ def _per_prompt(params: Params, prompts: int) -> list[SamplingParams]:
     return [_checked_params(each) for each in params]
 
 
-def _checked_params(params: SamplingParams | None) -> SamplingParams:
-    if params is None:
-        return SamplingParams()
+def _checked_params(params: object) -> SamplingParams:
     if not isinstance(params, SamplingParams):
         raise ImpossibleSetting(
             f"the sampling parameters are {repr(params)[:60]}: give SamplingParams, such as "

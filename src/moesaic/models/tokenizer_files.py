@@ -13,7 +13,8 @@ from moesaic.core.errors import BadTokenizer
 CONFIG = "tokenizer_config.json"
 _NAMES = "special_tokens_map.json"
 _TEMPLATE = "chat_template.jinja"
-_END_OF_TEXT = ("generation_config.json", "config.json")
+GENERATION = "generation_config.json"
+_END_OF_TEXT = (GENERATION, "config.json")
 
 
 class TemplateFile(NamedTuple):
@@ -57,6 +58,10 @@ def read_eos_ids(folder: Path, eos_id: int | None) -> frozenset[int]:
         if ids:
             return frozenset(ids)
     return frozenset() if eos_id is None else frozenset({eos_id})
+
+
+def read_generation_fields(folder: Path) -> dict[str, Any]:
+    return _fields(folder / GENERATION)
 
 
 def _named_templates(folder: Path, entries: list[Any]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def chat(model: str | None, as_json: bool, **asked: Any) -> None:
     moesaic-20m answers. Piped lines are answered one by one. /help lists commands, Ctrl-C ends an
     answer, Ctrl-D the conversation."""
     settings, folder = one_text_settings(asked), model_folder(model)
-    params = sampling_params(with_bundled_defaults(asked, folder), as_json)
+    params = sampling_params(with_bundled_defaults(asked, folder), as_json, folder)
     if asked["record"] is not None:
         from moesaic.cli.shared.out_files import check_routing
 

@@ -48,7 +48,7 @@ def run(context: click.Context, /, model: str | None, as_json: bool, **asked: An
     printed on standard error."""
     settings, folder = one_text_settings(asked), model_folder(model)
     asked = with_bundled_defaults(asked, folder)
-    params = sampling_params(asked, as_json)
+    params = sampling_params(asked, as_json, folder)
     if asked["record"] is not None:
         from moesaic.cli.shared.out_files import check_routing
 

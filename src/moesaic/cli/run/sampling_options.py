@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from moesaic.cli.shared.option_stack import stack
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import BadTokenizer, ImpossibleSetting
 from moesaic.engine.sampling.sampling_params import SamplingParams
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -63,13 +64,25 @@ def sampling_options(max_tokens: int) -> Callable[[F], F]:
     )
 
 
-def sampling_params(asked: Mapping[str, Any], as_json: bool) -> SamplingParams:
+def sampling_params(asked: Mapping[str, Any], as_json: bool, folder: Path) -> SamplingParams:
+    """What was not asked for is what the model's generation_config.json says, and is shown."""
     if asked["logprobs"] is not None and not as_json:
         raise ImpossibleSetting(
             f"--logprobs {asked['logprobs']} is printed as JSON only: add --json, or leave it out"
         )
     given = {name: asked[name] for name in _NAMES if asked[name] is not None}
-    return SamplingParams(**given)
+    from moesaic.models.generation_config import in_words, sampling_defaults
+    from moesaic.models.tokenizer_files import GENERATION
+
+    own = {name: v for name, v in sampling_defaults(folder).items() if name not in given}
+    try:
+        SamplingParams(**own)
+    except ImpossibleSetting as error:
+        raise BadTokenizer(folder / GENERATION, "sampling", str(error)) from None
+    params = SamplingParams(**own, **given)
+    if own:
+        click.echo(f"sampling: {in_words(own)}, as the model's {GENERATION} says", err=True)
+    return params
 
 
 def _number(name: str, kind: type, metavar: str, words: str) -> Callable[[F], F]:
