@@ -16,6 +16,7 @@ from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
 from moesaic.engine.memory.plan_parts import CONTEXT
 from moesaic.engine.memory.sizes import Sizes
+from moesaic.machines.accelerators import CUDA
 from moesaic.machines.cuda.cuda_machine import CudaMachine
 from moesaic.model_info.model_zoo import load_model
 from moesaic.models.synthetic_model import synthetic_decoder
@@ -46,7 +47,7 @@ def test_experts_are_in_the_host_and_everything_else_on_the_gpu() -> None:
     ]
     sizes = part_bytes(found)
     assert sizes["routed experts"] == 16 * 64 * BLOCK
-    assert sizes["slots"] == (256 + 8) * BLOCK
+    assert sizes["slots"] == (256 + CUDA.staging) * BLOCK
     assert sizes["KV cache"] == 8 * 1000 * 16 * (2048 + 2048) * 2
     assert sizes["gate bank"] == 16 * 64 * 2048 * 2
     assert sizes["CUDA context"] == CONTEXT == 1_000_000_000

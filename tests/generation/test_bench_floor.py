@@ -86,8 +86,8 @@ def test_without_an_accelerator_the_slower_of_reading_and_multiplying_counts() -
 
 def test_missing_experts_are_read_by_the_cpu_or_cross_the_link() -> None:
     """With an accelerator that reads for nothing, what is not there is all that takes time."""
-    spec, free = tiny()[0].spec, Rates(1, 1e9, 1e6)
-    floor = make_floor(MeasuredRates(Rates(1, 6.0, 1e6), free, 4.0), spec, "bf16", "bf16")
+    spec, free = tiny()[0].spec, Rates(1, 1e6, 1e5)
+    floor = make_floor(MeasuredRates(Rates(1, 6.0, 1e5), free, 4.0), spec, "bf16", "bf16")
     step = Step.decode(1)
     missing = 3 * (5 - 2) * spec.expert_bytes("bf16")
     assert floor.step_s(step, report_of(5, hits=2)) == pytest.approx(missing / 10e9, rel=1e-3)

@@ -14,10 +14,10 @@ def gate_lines(gate: dict[str, Any]) -> list[tuple[str, str]]:
     if gate["fallback_ratio"] is None:
         return []
     accuracy, predicted = gate["prefetch_accuracy"], gate["predicted_speedup"]
-    predicted = "" if accuracy is None else f", {accuracy:.1%} of their experts predicted"
+    wanted = "" if accuracy is None else f", {accuracy:.1%} of their experts predicted"
     times = f"{in_time(gate['little_s'])} in little passes, {in_time(gate['big_s'])} in big ones"
     lines = [
-        ("fallback", f"{gate['fallback_ratio']:.1%} of tokens ran again{predicted}"),
+        ("fallback", f"{gate['fallback_ratio']:.1%} of tokens ran again{wanted}"),
         ("passes", times),
     ]
     if predicted is not None:
