@@ -37,3 +37,8 @@ def __getattr__(name: str) -> Any:
             raise
         errors = import_module("moesaic.core.errors")
         raise errors.MissingExtra("generating text", "engine") from None
+
+
+def __dir__() -> list[str]:
+    """Names that are not loaded yet belong to the package too."""
+    return sorted({*globals(), *__all__})

@@ -69,10 +69,21 @@ def test_rows_say_what_was_measured(config: Path) -> None:
     assert result["machine"]["rates"]["cpu"]["read_gb_s"] > 0
     assert result["load"]["peak_over_final"] >= 1.0
     assert "synthetic" in result["routing"]
+    assert result["routing_kind"] == "synthetic routing"
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"), [((), "synthetic routing"), (("--trace", "none"), "own routing")]
+)
+def test_the_table_says_whose_routing_it_is(
+    config: Path, words: tuple[str, ...], kind: str
+) -> None:
+    said = run("bench", "--synthetic", config, "--layers", 1, *SHORT, *words).out
+    assert kind in " ".join(said.split())
 
 
 def test_systems_and_ratios_share_one_model(config: Path, tmp_path: Path) -> None:
-    """Also: what is drawn is the last of them, as simulated runs are drawn."""
+    """Also: each of them is drawn, as simulated runs are drawn."""
     picture, trace = tmp_path / "step.svg", tmp_path / "steps.json"
     grid = ("--systems", "hybrimoe,ktransformers", "--cache-ratios", "0.25,0.5")
     files = ("--timeline", picture, "--perfetto", trace)
@@ -90,10 +101,18 @@ def test_systems_and_ratios_share_one_model(config: Path, tmp_path: Path) -> Non
     assert schedules == ["hybrid", "hybrid", "gpu-only", "static-experts"]
     assert all(0 <= row["hit_rate"] <= 1 for row in result["rows"])
     assert result["machine"]["rates"]["link_gb_s"] > 0
-    drawn = picture.read_text()
+    names = {f"{system}-{r}" for system in ("hybrimoe", "ktransformers") for r in ("0.25", "0.5")}
+    assert {path.stem for path in tmp_path.glob("*.svg")} == {f"step-{name}" for name in names}
+    assert {path.stem for path in tmp_path.glob("*.json")} == {f"steps-{name}" for name in names}
+    drawn = (tmp_path / "step-ktransformers-0.5.svg").read_text()
     assert "Measured, synthetic routing: tiny on" in drawn
     assert "50% of the bf16 experts in the accelerator: static-experts + pinned + none" in drawn
-    check_trace_events(json.loads(trace.read_text())["traceEvents"])
+    assert (
+        "25% of the bf16 experts in the accelerator: hybrid"
+        in (tmp_path / "step-hybrimoe-0.25.svg").read_text()
+    )
+    events = json.loads((tmp_path / "steps-ktransformers-0.5.json").read_text())["traceEvents"]
+    check_trace_events(events)
 
 
 def check_trace_events(events: list[dict[str, Any]]) -> None:

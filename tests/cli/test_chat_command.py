@@ -87,8 +87,9 @@ def test_a_slash_may_be_said_after_a_space() -> None:
     assert said["prompt_tokens"] == prompt_of(("user", "/quit means what?"))
 
 
-def test_quitting_leaves_the_rest_unanswered() -> None:
-    assert len(turns("Hello", "/quit", "Still there?")) == 1
+@pytest.mark.parametrize("leave", ["/quit", "/exit"])
+def test_quitting_leaves_the_rest_unanswered(leave: str) -> None:
+    assert len(turns("Hello", leave, "Still there?")) == 1
 
 
 def test_save_writes_the_conversation(tmp_path: Path) -> None:

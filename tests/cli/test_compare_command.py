@@ -149,6 +149,30 @@ def test_values_above_bars_do_not_run_into_each_other(
         assert all(right.x0 - left.x1 > 0.1 * left.width for left, right in pairs)
 
 
+def test_one_bar_many_times_the_others_leaves_them_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(compare_picture, "save", lambda figure, path: drawn.append(figure))
+    heights = {"a": 0.010, "b": 0.008, "c": 0.150, "d": 0.009}
+    cells = [outcome(label, 0.25, mean) for label, mean in heights.items()]
+    compare_picture.draw_comparison(str(tmp_path / "x.png"), cells)
+    (axes,) = drawn[0].axes
+    top = axes.get_ylim()[1]
+    bars = [patch.get_height() for patch in axes.patches]
+    assert bars[:2] == [10.0, 8.0]
+    assert max(bars) < top < 20.0, "the others take more than half of the height"
+    assert "150" in [text.get_text() for text in axes.texts]
+    assert len(axes.lines) == 1, "the gap of the one that is cut"
+
+
+def test_bars_that_can_be_compared_are_whole() -> None:
+    assert compare_picture.ceiling([10.0, 8.0, 39.0]) == 39.0
+    assert compare_picture.ceiling([7.0]) == 7.0
+    assert compare_picture.ceiling([]) == 0.0
+    assert compare_picture.ceiling([10.0, 8.0, 9.0, 150.0]) == 12.5
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -20,6 +20,7 @@ from moesaic.hardware.host import Gpu, Host, NumaNode, this_host
 from moesaic.hardware.machine_reader import load_machine, machine_file
 from moesaic.hardware.machine_writer import save_machine
 from moesaic.hardware.nvidia import NvidiaDriver, NvidiaGpu
+from moesaic.kernels import instruction_sets
 from moesaic.kernels.instruction_sets import choose, kernel_description, native
 
 WELL_EQUIPPED = Host(
@@ -39,7 +40,7 @@ KEYS = {
         *("huge_pages", "huge_pages_on_request", "numa_nodes", "gpus", "nvidia"),
     },
     "used": {
-        *("cpu_kernel", "accelerator", "expert_memory_bytes"),
+        *("cpu_kernel", "better_kernel_needs", "accelerator", "expert_memory_bytes"),
         *("huge_pages", "machine_description", "packages"),
     },
 }
@@ -59,7 +60,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
         monkeypatch.setattr(sys.modules[__name__], "choose", lambda: "amx")
     monkeypatch.setattr(doctor_module, "nvidia_driver", lambda: NvidiaDriver(None, (), "no driver"))
     monkeypatch.setattr(doctor_module, "cuda_problem", lambda: "no driver: install it")
-    save_machine(load_machine("h200-emr16"), machine_file())
+    for name in ("this", "this-emulated"):
+        save_machine(load_machine("h200-emr16"), machine_file(name))
     return lambda host: monkeypatch.setattr(doctor_module, "this_host", lambda: host)
 
 
@@ -100,7 +102,7 @@ def test_words_for_a_machine_that_has_everything(place: Place) -> None:
         "Intel(R) Xeon(R) Gold, 16 usable cores",
         "amx_tile avx2",
         "128.0 GB, available now 100.5 GB",
-        kernel_description(choose()),
+        kernel_description(choose(), WELL_EQUIPPED.isa),
         "--accelerator emulated",
         "torch 1.2.3",
         str(machine_file()),
@@ -162,6 +164,53 @@ def test_a_machine_that_was_never_measured(place: Place) -> None:
     machine_file().unlink()
     assert lacks()["profile"]["remedy"] == "run `moesaic profile`"
     assert run_json("doctor")["used"]["machine_description"] is None
+
+
+def test_a_profile_that_was_interrupted_says_what_is_missing(place: Place) -> None:
+    """`profile` describes the CPU alone first."""
+    place(WELL_EQUIPPED)
+    assert lacks() == {}
+    machine_file("this-emulated").unlink()
+    lack = lacks()["profile-emulated"]
+    assert "this-emulated" in lack["what"]
+    assert "interrupted" in lack["what"]
+    assert lack["remedy"] == "run `moesaic profile --accelerator emulated`"
+    assert run_json("doctor")["used"]["machine_description"] == str(machine_file())
+
+
+AVX512 = ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512_bf16", "avx512_vnni", "avx2")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "isa", "words", "missing"),
+    [
+        ("avx512", ("amx_tile", *AVX512), "amx needs amx_bf16, amx_int8", ["amx_bf16", "amx_int8"]),
+        ("avx2", AVX512[:4], "avx512 needs avx512_vnni, avx512_bf16", ["avx512_vnni", AVX512[4]]),
+        ("avx2", AVX512, "has what avx512 needs, but the system does not allow its use", []),
+    ],
+)
+def test_the_instructions_that_a_better_kernel_needs(
+    place: Place,
+    monkeypatch: pytest.MonkeyPatch,
+    kernel: str,
+    isa: tuple[str, ...],
+    words: str,
+    missing: list[str],
+) -> None:
+    place(replace(WELL_EQUIPPED, isa=isa))
+    monkeypatch.setattr(environment, "choose_kernel", lambda: kernel)
+    monkeypatch.setattr(instruction_sets, "native", lambda: True)
+    monkeypatch.setattr(instruction_sets, "available", lambda: (kernel, "reference"))
+    assert words in run("doctor").out
+    assert run_json("doctor")["used"]["better_kernel_needs"] == missing
+
+
+def test_a_cpu_without_any_kernel_says_what_it_has_not_got(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place(replace(WELL_EQUIPPED, isa=("avx2", "f16c")))
+    monkeypatch.setattr(environment, "choose_kernel", lambda: "reference")
+    assert "this CPU has not got fma" in lacks()["kernels"]["what"]
 
 
 def test_a_broken_description_is_reported(place: Place) -> None:

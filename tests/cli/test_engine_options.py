@@ -20,6 +20,8 @@ from moesaic.policies.policy_choice import policy
 from moesaic.policies.policy_set import PHASES, with_options
 from moesaic.policies.systems import load_system
 
+EMULATED, ON = ("--accelerator", "emulated"), {"accelerator": "emulated"}
+
 
 @click.command()
 @engine_options
@@ -42,13 +44,19 @@ def test_nothing_asked_means_the_defaults() -> None:
 @pytest.mark.parametrize(
     ("words", "change"),
     [
-        (("--schedule", "hybrid"), {"schedule": "hybrid"}),
-        (("--cache", "lru"), {"cache": "lru"}),
-        (("--prefetch", "none"), {"prefetch": "none"}),
+        ((*EMULATED, "--schedule", "hybrid"), {**ON, "schedule": "hybrid"}),
+        ((*EMULATED, "--cache", "lru"), {**ON, "cache": "lru"}),
+        ((*EMULATED, "--prefetch", "none"), {**ON, "prefetch": "none"}),
         (("--gate", "full"), {"gate": "full"}),
-        (("--cache", "lru:pool=global"), {"cache": policy("lru", pool="global")}),
-        (("--prefetch", "impact:lookahead=2"), {"prefetch": policy("impact", lookahead=2)}),
-        (("--no-promote",), {"promote": False}),
+        (
+            (*EMULATED, "--cache", "lru:pool=global"),
+            {**ON, "cache": policy("lru", pool="global")},
+        ),
+        (
+            (*EMULATED, "--prefetch", "impact:lookahead=2"),
+            {**ON, "prefetch": policy("impact", lookahead=2)},
+        ),
+        ((*EMULATED, "--no-promote"), {**ON, "promote": False}),
         (("--dtype", "fp32"), {"dtype": "fp32"}),
         (("--expert-dtype", "int4"), {"expert_dtype": "int4"}),
         (("--accelerator", "emulated"), {"accelerator": "emulated"}),
@@ -74,12 +82,13 @@ def test_an_option_changes_its_setting_and_no_other(
 
 
 def test_a_system_comes_first_and_single_options_last() -> None:
-    kt = EngineSettings().with_system(load_system("ktransformers"))
+    kt = EngineSettings(accelerator="emulated").with_system(load_system("ktransformers"))
+    system = (*EMULATED, "--system", "ktransformers")
     assert str(kt.policies.prefill_schedule) == "gpu-only"
-    assert understood("--system", "ktransformers") == kt
-    changed = understood("--system", "ktransformers", "--cache", "lru", "--prefetch", "impact")
+    assert understood(*system) == kt
+    changed = understood(*system, "--cache", "lru", "--prefetch", "impact")
     assert changed == with_options(kt, {"cache": "lru", "prefetch": "impact"})
-    both = understood("--system", "ktransformers", "--schedule", "threshold")
+    both = understood(*system, "--schedule", "threshold")
     assert {str(both.policies.schedule_for(phase)) for phase in PHASES} == {"threshold"}
 
 
@@ -109,6 +118,12 @@ def test_a_system_comes_first_and_single_options_last() -> None:
         ),
         (("--accelerator", "rocm"), ImpossibleSetting, "kernels for NVIDIA's GPUs only"),
         (("--cache", "belady"), ImpossibleSetting, "must know the future"),
+        (("--cache", "lru"), ImpossibleSetting, "--cache lru changes nothing: there is no accel"),
+        (
+            ("--prefetch", "impact", "--no-promote"),
+            ImpossibleSetting,
+            "--prefetch impact and --no-promote change nothing",
+        ),
         (("--max-sequences", 0), ImpossibleSetting, "max_sequences is 0"),
         (("--threads", 0), ImpossibleSetting, "threads is 0"),
         (("--accelerator", "emulated", "--gpu-memory", "nan"), ImpossibleSetting, "above 0"),
@@ -136,6 +151,15 @@ def test_help_says_the_choices_and_defaults_that_count() -> None:
     choices = " | ".join(("auto", *EngineSettings().capabilities.expert_dtypes))
     for part in ("[moesaic]", "[two-speed, or", "else 0.25]", "[4]", "[8]", choices, "10^9 bytes"):
         assert part in shown
+
+
+def test_policies_are_named_where_auto_finds_no_accelerator(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("moesaic.machines.accelerators.cuda_problem", lambda: "no driver")
+    monkeypatch.setattr("moesaic.hardware.nvidia.cuda_problem", lambda: "no driver")
+    options_module.engine_settings({"accelerator": "auto", "cache": "lru"})
+    assert "note: --cache lru changes nothing" in capsys.readouterr().err
 
 
 def test_auto_says_what_it_takes_and_why(

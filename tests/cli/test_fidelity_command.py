@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from command import refused, run_json
+from command import refused, run, run_json
 from small_measurements import measure_small_things, tiny_config
 
 from moesaic.hardware.machine_reader import parse_machine
@@ -30,6 +30,8 @@ def test_both_bodies_run_the_same_routing(tmp_path: Path, monkeypatch: pytest.Mo
         if row["system"] == "ktransformers":  # nothing moves: hits are known beforehand
             assert row["predicted_hits"] == row["measured_hits"]
     parse_machine(output["machine"].encode(), "recorded")
+    said = run("fidelity", *words, "--systems", "fiddler", "--cache-ratios", 0.5).out
+    assert "synthetic routing" in " ".join(said.split())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from moesaic.cli.main import app, main
-from moesaic.hardware.machine_reader import known_machines, load_machine, machine_file
+from moesaic.hardware.machine_reader import (
+    ATTENTION,
+    known_machines,
+    load_machine,
+    machine_file,
+)
 from moesaic.hardware.machine_writer import save_machine
 from moesaic.model_info.model_zoo import known_models
 from moesaic.models.bundled_model import default_model
@@ -70,6 +75,23 @@ def test_the_measured_machine_is_listed_as_this() -> None:
     assert "my-desk: What stands on my desk" in run("machines", "this")
     assert run("machines", "THIS", "--toml") == machine_file().read_text()
     assert json.loads(run("machines", "this", "--json"))["name"] == "my-desk"
+
+
+def test_a_measured_machine_without_a_gpu_shows_none() -> None:
+    """Its description has the CPU's numbers in a GPU's place."""
+    known = load_machine("a6000-xeon5220r")
+    mine = replace(known, name="this", gpu=replace(known.gpu, name=f"Some CPU {ATTENTION}"))
+    save_machine(mine, machine_file())
+    said = run("machines", "this")
+    assert "GPU: none" in said
+    assert "Some CPU" not in said
+    assert "gpu." not in said
+    assert "pcie." not in said
+    assert "cpu.memory_bandwidth_gb_s" in said
+    assert json.loads(run("machines", "this", "--json"))["gpu"] is None
+    row = next(line for line in run("machines").splitlines() if "│ this " in line)
+    assert [cell.strip() for cell in row.split("│")][3:5] == ["", ""]
+    assert f"GPU: {known.gpu.name}." in run("machines", "a6000-xeon5220r")
 
 
 def test_one_machine_shows_numbers_units_and_sources(monkeypatch: pytest.MonkeyPatch) -> None:

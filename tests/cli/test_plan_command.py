@@ -62,13 +62,25 @@ def test_json_has_the_plan_and_stable_keys() -> None:
     assert set(output) == {
         *("model", "dtype", "expert_dtype", "accelerator", "policies", "capacity", "parts"),
         *("main_bytes", "available_bytes", "accelerator_bytes", "accelerator_limit_bytes"),
-        *("memory_of", "speed"),
+        *("memory_of", "cannot_run", "speed"),
     }
     parts = {part["name"]: part["bytes"] for part in output["parts"]}
     assert parts == planned(64, accelerator="emulated", cache_ratio=0.5)
     assert output["capacity"] == {"slots": 512, "sequences": 8, "length": 4096, "cache_ratio": 0.5}
     assert output["available_bytes"] == 64 * GB
     assert output["main_bytes"] == sum(parts.values()) <= 64 * GB
+
+
+def test_a_model_that_can_be_simulated_but_not_run_says_so(tmp_path: Path) -> None:
+    said = run("plan", "gpt-oss-20b", "--memory", 64).out
+    assert "It cannot be run: architecture 'gpt_oss' can be simulated but not run" in said
+    (tmp_path / "config.json").write_text(
+        json.dumps({**CONFIG, "quantization_config": {"quant_method": "gptq"}})
+    )
+    assert "quantized with 'gptq'" in run_json("plan", tmp_path, "--memory", 64)["cannot_run"]
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    assert run_json("plan", tmp_path, "--memory", 64)["cannot_run"] is None
+    assert "cannot be run" not in run(*OLMOE, "--memory", 64).out
 
 
 def test_tables_show_every_part_and_the_capacity() -> None:

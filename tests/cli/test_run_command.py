@@ -6,6 +6,7 @@ import json
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from command import refused, run, run_json
 import stock
 from chat_models import talking
 from moesaic.cli.main import app
+from moesaic.engine.llm import LLM
+from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.policies.systems import SYSTEMS
 from moesaic.workloads.source import open_trace
 from stock_text import greedy, prompt, stock_logits
@@ -71,6 +74,57 @@ def test_text_is_the_stock_models_and_nothing_else_is_on_stdout() -> None:
     assert "first token after" in summary[0]
     assert f"{TOKENS} tokens, " in summary[1]
     assert "cut at --max-tokens" in summary[1]
+
+
+def test_every_prompt_is_answered_in_its_turn(tmp_path: Path) -> None:
+    """Of -p and of -f; each answer is what it is alone."""
+    file = tmp_path / "prompt.txt"
+    file.write_text("Weights that are not\n")
+    words = ("-p", TEXT, "-p", "def plan(view)", "-f", file)
+    alone = [
+        run_json("run", talking().folder, "-p", text, *GREEDY)["tokens"]
+        for text in (TEXT, "def plan(view)", "Weights that are not")
+    ]
+    said = run_json("run", talking().folder, *words, *GREEDY)
+    assert [answer["tokens"] for answer in said["answers"]] == alone
+    assert shlex.split(said["command"])[3:7] == ["-p", TEXT, "-p", "def plan(view)"]
+    streams = run("run", talking().folder, *words, *GREEDY)
+    assert streams.out == "".join(f"{answer['text']}\n" for answer in said["answers"])
+    assert [line.split()[0] for line in streams.err.splitlines()[1:]] == [
+        *("prompt", "answer") * 3,
+        "overhead",
+    ]
+
+
+def test_options_as_in_llama_cpp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """-m names the model, -n the number of tokens, -f a file; the command says it again."""
+    (tmp_path / "prompt.txt").write_text(TEXT)
+    short = ("-m", talking().folder, "-f", tmp_path / "prompt.txt", "--temperature", 0, "-n", 5)
+    said = run_json("run", *short)
+    assert len(said["tokens"]) == 5
+    assert str(talking().folder) in shlex.split(said["command"])
+    again = run_json(*shlex.split(said["command"].removesuffix("--json"))[1:])
+    assert again["tokens"] == said["tokens"]
+    twice = refused(monkeypatch, capsys, "run", "elsewhere", *short)
+    assert "two models were given, 'elsewhere' and -m" in twice
+
+
+def test_penalties_are_those_of_the_library() -> None:
+    fields: dict[str, Any] = {"presence_penalty": 1.5, "frequency_penalty": 2.0, "ignore_eos": True}
+    words = ("--presence-penalty", 1.5, "--frequency-penalty", 2, "--ignore-eos")
+    said = run_json("run", talking().folder, "-p", TEXT, *GREEDY, *words)["tokens"]
+    with LLM(talking().folder, dtype="fp32", threads=1) as model:
+        params = SamplingParams(temperature=0.0, max_tokens=TOKENS, **fields)
+        assert list(model.generate(TEXT, params)[0].tokens) == said
+        plain = replace(params, presence_penalty=0.0, frequency_penalty=0.0)
+        assert list(model.generate(TEXT, plain)[0].tokens) != said
+    assert len(said) == TOKENS
+
+
+def test_help_says_when_a_seed_is_not_enough() -> None:
+    assert "bf16 may round differently" in " ".join(run("run", "--help").out.split())
 
 
 def test_an_accelerator_is_part_of_the_summary() -> None:

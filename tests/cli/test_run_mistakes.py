@@ -18,7 +18,9 @@ import small_tokenizers
 import stock
 from chat_models import talking
 from moesaic.cli.shared import model_folder
+from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine import loading
+from moesaic.engine.llm import LLM
 from moesaic.models import bundled_model
 
 IDS = ("--prompt-ids", "1,2,3")
@@ -97,6 +99,10 @@ OPTIONS = [
     (("--prompt-ids", "1,97"), "token id 97"),
     (("--prompt-ids", "1;2"), "--prompt-ids is '1;2'; expected token ids"),
     ((*IDS, "-p", "text"), "--prompt-ids and --prompt were given"),
+    (("-p", ""), "the prompt given with -p is empty"),
+    (("-p", "text", "-p", ""), "the prompt given with -p is empty"),
+    (("-f", "absent.txt"), "--file 'absent.txt': No such file"),
+    ((*IDS, "-f", "absent.txt"), "--prompt-ids and --file were given"),
     ((*IDS, "--chat"), "--prompt-ids and --chat were given"),
     (("-p", "text"), "has no tokenizer.json"),
     ((*IDS, "--stop", "x"), "has no tokenizer.json"),
@@ -143,6 +149,50 @@ def test_a_model_that_is_no_directory(tmp_path: Path, refusal: Refusal) -> None:
     assert f"is it {str(config.parent)!r}?" in said
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("m.gguf", "GGUF is not read: give the folder of the model's safetensors files"),
+        ("pytorch_model.bin", "save_pretrained(NEW_FOLDER)"),
+        ("model.safetensors", "is it "),
+    ],
+)
+def test_weights_in_another_form_say_what_to_do(
+    name: str, words: str, tmp_path: Path, refusal: Refusal
+) -> None:
+    (tmp_path / name).write_bytes(b"weights")
+    assert words in refusal(tmp_path / name, *IDS)
+
+
+def test_a_directory_of_pickled_weights_says_how_to_convert_them(
+    tmp_path: Path, refusal: Refusal
+) -> None:
+    (copy(tmp_path) / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    said = refusal(tmp_path, *IDS)
+    assert "found pytorch_model.bin: PyTorch's pickled weights are not read: convert it" in said
+
+
+def test_an_id_of_the_hub_says_how_to_fetch_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], refusal: Refusal
+) -> None:
+    hub_id = "Qwen/Qwen3-30B-A3B"
+    fetch = f"`hf download {hub_id} --local-dir Qwen3-30B-A3B`"
+    assert fetch in refusal(hub_id, *IDS)
+    said = refused(monkeypatch, capsys, "plan", hub_id)
+    assert fetch in said
+    assert "its shape is known as qwen3-30b-a3b" in said
+    with pytest.raises(ImpossibleSetting, match="hf download"):
+        LLM(hub_id)
+
+
+def test_a_path_is_no_id_of_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Refusal
+) -> None:
+    (tmp_path / "models").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert "there is no directory 'models/absent'" in refusal("models/absent", *IDS)
+
+
 @pytest.mark.parametrize("prompt", ["Who is older?", "The sun rises", "Why?"])
 def test_a_prompt_where_the_model_is_named(prompt: str, refusal: Refusal) -> None:
     assert f"`moesaic run -p {shlex.quote(prompt)}`" in refusal(prompt)
@@ -175,7 +225,7 @@ def test_text_without_a_template_is_no_conversation(tmp_path: Path, refusal: Ref
 
 @pytest.mark.parametrize(
     ("piped", "message"),
-    [(b"", "is empty"), (b"caf\xe9 and more", "not valid Unicode: character 3")],
+    [(b"", "is empty"), (b"caf\xe9 and more", "not valid UTF-8: byte 0xe9 after 'caf'")],
 )
 def test_a_pipe_without_text(
     piped: bytes,

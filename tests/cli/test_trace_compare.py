@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +22,10 @@ LAYERS, EXPERTS, TOP_K = 3, 16, 2
 PROMPT, ANSWER, DOCUMENTS = 12, 36, 6
 
 
-def write(path: Path, model: str, favourites: int) -> Path:
+def write(path: Path, model: str, favourites: int, synthetic: bool = False) -> Path:
     """Answers of every document draw from a few experts of its own; prompts from all."""
     header = TraceHeader(model, LAYERS, EXPERTS, TOP_K, TOP_K, has_weights=True)
+    header = replace(header, synthetic=synthetic)
     rng = np.random.default_rng(0)
 
     def blocks() -> Iterator[RoutingBlock]:
@@ -47,6 +49,14 @@ def write(path: Path, model: str, favourites: int) -> Path:
 def traces(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("traces")
     return write(folder / "narrow.moet", "one", 4), write(folder / "wide.moet", "two", 12)
+
+
+def test_synthetic_traces_are_labelled(tmp_path: Path, traces: tuple[Path, Path]) -> None:
+    """Where they lie beside real ones, in tables and in pictures' legends."""
+    made = write(tmp_path / "made.moet", "one", 4, synthetic=True)
+    found = run_json("trace", "compare", traces[0], made)["traces"]
+    assert {c["trace"].endswith("synthetic") for c in found if c["file"] == str(made)} == {True}
+    assert not any("synthetic" in c["trace"] for c in found if c["file"] != str(made))
 
 
 def test_phases_have_columns_of_their_own(traces: tuple[Path, Path]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from shutil import rmtree
@@ -78,10 +79,10 @@ def bench(
     *cases: Case,
     trace: str = "synthetic",
     count: int = 2,
-    recorder: StepRecorder | None = None,
+    recorders: Sequence[StepRecorder] = (),
 ) -> list[BenchRow]:
     model, loaded = tiny()
     configs = plan_configs(model.spec, list(how.items()), cases)
     return list(
-        run_bench(loaded, configs, cases, routing(*cases, trace=trace), count, recorder=recorder)
+        run_bench(loaded, configs, cases, routing(*cases, trace=trace), count, recorders=recorders)
     )

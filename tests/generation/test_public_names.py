@@ -49,6 +49,13 @@ def test_public_names_are_what_they_are_at_home() -> None:
         moesaic.LMM  # type: ignore[attr-defined]  # noqa: B018
 
 
+def test_the_interpreter_completes_public_names() -> None:
+    """Without loading what they stand for."""
+    listed = python("import moesaic, sys; print(*dir(moesaic), 'torch' in sys.modules)").split()
+    assert {*moesaic.__all__, "__version__"} <= set(listed)
+    assert listed[-1] == "False"
+
+
 def test_without_torch_the_error_says_what_to_install() -> None:
     said = python(WITHOUT_TORCH)
     assert said.startswith("MissingExtra")

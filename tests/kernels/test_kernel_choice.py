@@ -85,7 +85,7 @@ def test_the_best_of_those_here_is_the_default(best: str, monkeypatch: pytest.Mo
         with pytest.raises(ImpossibleSetting, match=f"{missing}.* this CPU has not got them: use"):
             choose(missing)
     assert kernel_description("avx2").endswith(
-        "(no AMX here)" if best == "avx2" else f"could use {best})"
+        "(this CPU cannot use avx512)" if best == "avx2" else f"could use {best})"
     )
 
 
@@ -109,4 +109,4 @@ def test_without_the_extension_pytorch_computes(monkeypatch: pytest.MonkeyPatch)
 def test_a_cpu_without_any_of_them_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instruction_sets, "native", Pretended)
     assert choose() == REFERENCE
-    assert kernel_description(REFERENCE).endswith("(no AVX2 here)")
+    assert kernel_description(REFERENCE).endswith("(this CPU cannot use avx2)")

@@ -120,7 +120,7 @@ def test_no_weights_at_all(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     said = complaint(folder)
     assert "expected model.safetensors or model.safetensors.index.json" in said
-    assert "pytorch_model.bin, which must be converted" in said
+    assert "found pytorch_model.bin: PyTorch's pickled weights are not read: convert it" in said
 
 
 @pytest.mark.parametrize(

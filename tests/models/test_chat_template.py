@@ -192,8 +192,8 @@ def test_a_model_without_a_template(tmp_path: Path) -> None:
 def test_roles_a_template_refuses(tmp_path: Path) -> None:
     message = refusal(tmp_path, MIXTRAL, said("Hi", "ho")[::-1])
     assert message.endswith("refuses this conversation: roles must alternate user/assistant")
-    unknown = [{"role": "narrator", "content": "Once"}]
-    assert "unknown role narrator" in refusal(tmp_path, DEEPSEEK, unknown)
+    unknown = [{"role": "tool", "content": "Once"}]
+    assert "unknown role tool" in refusal(tmp_path, DEEPSEEK, unknown)
 
 
 def test_an_empty_conversation(tmp_path: Path) -> None:

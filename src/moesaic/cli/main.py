@@ -140,5 +140,6 @@ def _in_words(error: Exception) -> str:
 def _advice(words: str, context: click.Context) -> str:
     """What to do next; some commands take the model as an argument, others as an option."""
     named = any("--model" in each.opts for each in context.command.params)
+    named &= not any(isinstance(each, click.Argument) for each in context.command.params)
     option = ": a model is named with --model" if named and "extra argument" in words else ""
     return f"{option}; see {context.command_path} --help"

@@ -14,7 +14,8 @@ from moesaic.engine.request import Request
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.engine.sampling.sampling_state import SamplingState
 from moesaic.model_info.model_spec import ModelSpec
-from moesaic.models.tokenizer import Messages, Tokenizer
+from moesaic.models.chat_messages import Messages
+from moesaic.models.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]  # text or token ids
 Prompts = Prompt | Sequence[Prompt]
@@ -30,25 +31,30 @@ class InputProcessor:
         tokenizer: Tokenizer | None,
         eos_ids: frozenset[int],
         context: int,
+        defaults: SamplingParams | None = None,
     ) -> None:
+        """`defaults` are for requests that say nothing of sampling."""
         self._spec, self._tokenizer = spec, tokenizer
         self._eos_ids, self._context = eos_ids, context
+        self._defaults = defaults or SamplingParams()
         self._ids = count()
 
     def requests(self, prompts: Prompts, params: Params = None) -> list[Request]:
         """One per prompt, in order; one prompt alone need not stand in a list."""
         asked = _several(prompts)
-        several_params = _per_prompt(params, len(asked))
+        several_params = _per_prompt(self._defaults if params is None else params, len(asked))
         return [self.request(*each) for each in zip(asked, several_params, strict=True)]
 
     def request(self, prompt: Prompt, params: SamplingParams | None = None) -> Request:
-        return self._checked(self._tokens(prompt), _checked_params(params))
+        return self._checked(self._tokens(prompt), self._params(params))
 
     def conversation(self, messages: Messages, params: SamplingParams | None = None) -> Request:
         """The model's answer to the last message."""
-        return self._checked(
-            self._known_tokenizer("a conversation").encode_chat(messages), _checked_params(params)
-        )
+        tokens = self._known_tokenizer("a conversation").encode_chat(messages)
+        return self._checked(tokens, self._params(params))
+
+    def _params(self, params: SamplingParams | None) -> SamplingParams:
+        return self._defaults if params is None else _checked_params(params)
 
     def _tokens(self, prompt: Prompt) -> list[int]:
         if not isinstance(prompt, str):
@@ -83,14 +89,32 @@ class InputProcessor:
             )
         if params.stop:
             self._known_tokenizer("a stop string")
+        self._check_named_tokens(params)
         return Request(
             id=next(self._ids),
             prompt=tuple(prompt),
             sampling=SamplingState.start(params, prompt),
             max_new_tokens=min(params.max_tokens, left),
-            eos=frozenset() if params.ignore_eos else self._eos_ids,
+            eos=frozenset(params.stop_token_ids) | (set() if params.ignore_eos else self._eos_ids),
             output=OutputText(self._tokenizer, params.stop),
         )
+
+    def _check_named_tokens(self, params: SamplingParams) -> None:
+        """Of a bias or an end: the model knows them, and leaves something to say before an end."""
+        biased = [token for token, _ in params.biases]
+        for name, tokens in (("logit_bias", biased), ("stop_token_ids", params.stop_token_ids)):
+            unknown = [token for token in tokens if token >= self._spec.vocab_size]
+            if unknown:
+                raise ImpossibleSetting(
+                    f"{name} has token id {unknown[0]}; {self._spec.name} knows ids from 0 to "
+                    f"{self._spec.vocab_size - 1}"
+                )
+        ends = {*params.stop_token_ids, *self._eos_ids}
+        if params.min_tokens and len(ends) >= self._spec.vocab_size:
+            raise ImpossibleSetting(
+                f"min_tokens is {params.min_tokens}, but stop_token_ids are all tokens of "
+                f"{self._spec.name}: name fewer"
+            )
 
     def _advice(self) -> str:
         """What to do about a prompt that is too long."""
@@ -157,9 +181,7 @@ def _per_prompt(params: Params, prompts: int) -> list[SamplingParams]:
     return [_checked_params(each) for each in params]
 
 
-def _checked_params(params: SamplingParams | None) -> SamplingParams:
-    if params is None:
-        return SamplingParams()
+def _checked_params(params: object) -> SamplingParams:
     if not isinstance(params, SamplingParams):
         raise ImpossibleSetting(
             f"the sampling parameters are {repr(params)[:60]}: give SamplingParams, such as "

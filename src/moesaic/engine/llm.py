@@ -16,7 +16,7 @@ from moesaic.engine.preparation import PathLike
 from moesaic.engine.request import Request
 from moesaic.engine.run_stats import RunStats
 from moesaic.engine.sampling.sampling_params import SamplingParams
-from moesaic.models.tokenizer import Messages
+from moesaic.models.chat_messages import Messages
 
 
 class LLM:

@@ -6,18 +6,22 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import BadTokenizer, ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.gpu_memory import accelerator_free
 from moesaic.engine.input_processor import InputProcessor
 from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
+from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.hardware.host import memory
+from moesaic.model_info.model_names import refuse_hub_id
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.bundled_model import model_path
+from moesaic.models.generation_config import sampling_defaults
 from moesaic.models.open_model import OpenModel, open_model, with_experts_per_token
 from moesaic.models.tokenizer import Tokenizer, has_tokenizer
-from moesaic.models.tokenizer_files import read_eos_ids
+from moesaic.models.tokenizer_files import GENERATION, read_eos_ids
 
 PathLike = str | os.PathLike[str]
 _UNKNOWN_MEMORY = 1 << 62  # where the system does not say, nothing is refused
@@ -39,9 +43,18 @@ class Prepared:
         return self.opened.architecture.spec
 
 
+def default_params(folder: Path) -> SamplingParams:
+    """What a request means that says nothing of sampling."""
+    try:
+        return SamplingParams(**sampling_defaults(folder))
+    except ImpossibleSetting as error:
+        raise BadTokenizer(folder / GENERATION, "sampling", str(error)) from None
+
+
 def prepare(model: PathLike | None, settings: EngineSettings) -> Prepared:
     """None is the bundled model."""
     free = accelerator_free(settings)
+    refuse_hub_id(model)
     folder = model_path(model)
     opened = open_model(folder)
     if settings.experts_per_token is not None:
@@ -62,5 +75,7 @@ def prepare(model: PathLike | None, settings: EngineSettings) -> Prepared:
         plan=plan,
         tokenizer=tokenizer,
         eos_ids=eos_ids,
-        input_processor=InputProcessor(spec, tokenizer, eos_ids, plan.capacity.length),
+        input_processor=InputProcessor(
+            spec, tokenizer, eos_ids, plan.capacity.length, default_params(folder)
+        ),
     )

@@ -17,7 +17,8 @@ from moesaic.hardware.procfs import fields, kib, read, whole
 ROOT = Path("/")
 # Instruction sets that expert arithmetic can use, x86 then ARM, the most useful first.
 ISA = (
-    *("amx_tile", "amx_bf16", "amx_int8", "avx512f", "avx512_bf16", "avx512_vnni"),
+    *("amx_tile", "amx_bf16", "amx_int8"),
+    *("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512_bf16", "avx512_vnni"),
     *("avx2", "f16c", "fma"),
     *("sme2", "sme", "sve2", "sve", "bf16", "i8mm", "asimddp", "asimdhp", "asimd"),
 )

@@ -28,6 +28,7 @@ from moesaic.hardware.numbers import Number, Rule, Text, numbers, texts
 THIS = "this"  # the name of the machine we run on, once it is measured
 EMULATED = "this-emulated"  # the same with an emulated accelerator
 CUDA = "this-cuda"  # the same with its GPU
+ATTENTION = "(attention)"  # ends the name of a "GPU" that is the CPU itself: there is no other
 _MEASURED = {
     THIS: "machine.toml",
     EMULATED: "machine-emulated.toml",

@@ -5,6 +5,7 @@ environment variable MOESAIC_KERNEL names another. Needs no torch.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from types import ModuleType
 
 from moesaic.core.errors import ImpossibleSetting, UnknownName
@@ -15,6 +16,13 @@ DESCRIPTIONS = {
     "avx512": "AVX-512 with bf16 and VNNI dot products",
     "avx2": "AVX2 and FMA",
     REFERENCE: "PyTorch",
+}
+# What each asks of the CPU (native/products/cpu_features.cpp), as Linux names it; all that those
+# after it ask for, too.
+NEEDS = {
+    "amx": ("amx_tile", "amx_bf16", "amx_int8"),
+    "avx512": ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16"),
+    "avx2": ("avx2", "fma", "f16c"),
 }
 ISA_NUMBERS = {"amx": 1, "avx512": 2, "avx2": 3}
 KERNELS = ("auto", *DESCRIPTIONS)
@@ -58,14 +66,31 @@ def choose(wanted: str = "auto") -> str:
     return wanted
 
 
-def kernel_description(name: str) -> str:
-    """The kernels used, and why no better ones are."""
+def next_better(name: str) -> str | None:
+    names = list(DESCRIPTIONS)
+    return names[names.index(name) - 1] if name != names[0] else None
+
+
+def missing_for_better(name: str, isa: Collection[str]) -> list[str]:
+    """Instructions that the next better kernels need and this CPU, which has `isa`, has not."""
+    better = next_better(name)
+    return [] if better is None else [each for each in NEEDS[better] if each not in isa]
+
+
+def kernel_description(name: str, isa: Collection[str] | None = None) -> str:
+    """The kernels used, and why no better ones are; `isa` are the CPU's instructions, if known."""
     text = f"{name}: {DESCRIPTIONS[name]}"
-    if name == "amx":
+    better = next_better(name)
+    if better is None:
         return text
     if native() is None:
         return f"{text} (the native kernels were not built: installing needs a C++20 compiler)"
     best = available()[0]
     if name != best:
         return f"{text} (this CPU could use {best})"
-    return f"{text} (no {'AVX2' if name == REFERENCE else 'AMX'} here)"
+    if isa is None:
+        return f"{text} (this CPU cannot use {better})"
+    missing = missing_for_better(name, isa)
+    if missing:
+        return f"{text} ({better} needs {', '.join(missing)}, which this CPU has not got)"
+    return f"{text} (this CPU has what {better} needs, but the system does not allow its use)"

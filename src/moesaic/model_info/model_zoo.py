@@ -12,8 +12,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from moesaic.core.errors import BadConfig, UnknownName
+from moesaic.core.errors import BadConfig, ImpossibleSetting, UnknownName
 from moesaic.model_info.model_config import read_model_config
+from moesaic.model_info.model_names import how_to_fetch, is_hub_id
 from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
 
 
@@ -32,12 +33,21 @@ def load_model(name_or_path: str) -> ModelSpec:
     path = Path(name_or_path)
     if path.exists():
         return read_model_config(path)
+    if is_hub_id(name_or_path):
+        raise ImpossibleSetting(_by_id(name_or_path))
     if path.suffix == ".json" or os.sep in name_or_path:
         known = ", ".join(zoo)
         raise BadConfig(
             path, "file", f"there is none here; expected a config.json, or one of: {known}"
         )
     raise UnknownName("model", name_or_path, zoo)
+
+
+def _by_id(hub_id: str) -> str:
+    """An id whose shape is known by the name alone says so; no weights are needed for it."""
+    name = hub_id.rpartition("/")[2].lower()
+    known = f"; its shape is known as {name}" if name in _zoo() else ""
+    return f"{how_to_fetch(hub_id)}{known}"
 
 
 @lru_cache(maxsize=1)

@@ -10,6 +10,7 @@ import torch
 
 from moesaic.core.errors import BadCheckpoint
 from moesaic.core.parsing import read_json
+from moesaic.model_info.model_names import found_instead
 from moesaic.models.shard import DTYPES, Shard, TensorEntry
 
 _INDEX = "model.safetensors.index.json"
@@ -76,8 +77,8 @@ def _files(folder: Path) -> tuple[Path, list[Path]]:
         return index, _indexed(folder, index)
     if single.is_file():
         return single, [single]
-    other = sorted(path.name for path in folder.glob("*.bin")) if folder.is_dir() else []
-    found = f"; found {other[0]}, which must be converted first" if other else ""
+    instead = found_instead(folder)
+    found = "" if instead is None else f"; {instead}"
     raise BadCheckpoint(folder, "file", f"expected {_SINGLE} or {_INDEX}{found}")
 
 

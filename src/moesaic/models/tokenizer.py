@@ -9,13 +9,14 @@ nothing, as in the stock tokenizer, which ignores them where there is a tokenize
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import tokenizers
 
 from moesaic.core.errors import BadTokenizer, ImpossibleSetting
 from moesaic.core.parsing import read_bounded
+from moesaic.models.chat_messages import Messages, check_messages, refuse_dropped
 from moesaic.models.chat_template import ChatTemplate
 from moesaic.models.special_tokens import mark_special, token_names
 from moesaic.models.tokenizer_faults import reported
@@ -23,7 +24,6 @@ from moesaic.models.tokenizer_files import read_config, read_eos_ids, read_templ
 
 _FILE = "tokenizer.json"
 _MAX_BYTES = 256 << 20
-Messages = Sequence[Mapping[str, str]]  # each with role and content
 
 
 def has_tokenizer(folder: str | os.PathLike[str]) -> bool:
@@ -83,8 +83,7 @@ class Tokenizer:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            what = f"character {error.start} is half of a surrogate pair"
-            raise ImpossibleSetting(f"the text is not valid Unicode: {what}; remove it.") from None
+            raise _not_text(text, error.start) from None
         with reported(self._folder / _FILE, "encode this text"):
             return self._backend.encode(text, add_special_tokens=special).ids
 
@@ -101,11 +100,14 @@ class Tokenizer:
                 "cannot be put to it: give it plain text with `moesaic run -p`, or add a "
                 "chat_template.jinja to its directory."
             )
+        check_messages(messages)
         return self._template.render(messages, add_generation_prompt)
 
     def encode_chat(self, messages: Messages) -> list[int]:
         """No tokens are put around it: a template writes BOS itself where the model wants it."""
-        return self.encode(self.render_chat(messages), special=False)
+        text = self.render_chat(messages)
+        refuse_dropped(self.render_chat, messages, text)
+        return self.encode(text, special=False)
 
     def is_text(self, token_id: int, skip_special: bool = True) -> bool:
         """Whether decoding looks at this token at all."""
@@ -119,6 +121,19 @@ class Tokenizer:
             return False
         token = self._backend.id_to_token(token_id) or ""
         return len(token) == len("<0x41>") and token.startswith("<0x") and token.endswith(">")
+
+
+def _not_text(text: str, place: int) -> ImpossibleSetting:
+    """Python keeps bytes that are not UTF-8, from a pipe or an argument, as U+DC80 to U+DCFF."""
+    code = ord(text[place])
+    if not 0xDC80 <= code <= 0xDCFF:
+        what = f"character {place} is half of a surrogate pair"
+        return ImpossibleSetting(f"the text is not valid Unicode: {what}; remove it.")
+    before = text[max(0, place - 20) : place].encode(errors="replace").decode()
+    return ImpossibleSetting(
+        f"the text is not valid UTF-8: byte 0x{code - 0xDC00:02x} after {before!r}; convert it, "
+        "for example with `iconv -f LATIN1 -t UTF-8`"
+    )
 
 
 def _read_backend(folder: Path) -> tokenizers.Tokenizer:

@@ -15,7 +15,8 @@ _NAMES = "special_tokens_map.json"
 _TEMPLATE = "chat_template.jinja"
 MAX_TEMPLATE_BYTES = 4 << 20
 _LARGEST_ID = 1 << 31
-_END_OF_TEXT = ("generation_config.json", "config.json")
+GENERATION = "generation_config.json"
+_END_OF_TEXT = (GENERATION, "config.json")
 
 
 class TemplateFile(NamedTuple):
@@ -59,6 +60,10 @@ def read_eos_ids(folder: Path, eos_id: int | None) -> frozenset[int]:
         if ids:
             return frozenset(ids)
     return frozenset() if eos_id is None else frozenset({eos_id})
+
+
+def read_generation_fields(folder: Path) -> dict[str, Any]:
+    return _fields(folder / GENERATION)
 
 
 def _named_templates(folder: Path, entries: list[Any]) -> dict[str, Any]:

@@ -12,8 +12,15 @@ from moesaic.cli.info.environment import PACKAGES, Environment, inspect_environm
 from moesaic.cli.info.gpu_words import accelerator_in_words, gpus_in_words
 from moesaic.cli.shared.output import print_json
 from moesaic.hardware.host import Host, this_host
+from moesaic.hardware.machine_reader import EMULATED
 from moesaic.hardware.nvidia import NvidiaDriver, cuda_problem, nvidia_driver
-from moesaic.kernels.instruction_sets import REFERENCE, VARIABLE, kernel_description, native
+from moesaic.kernels.instruction_sets import (
+    REFERENCE,
+    VARIABLE,
+    kernel_description,
+    missing_for_better,
+    native,
+)
 
 _HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 _HUGE_PAGES_MEAN = {
@@ -48,7 +55,7 @@ def doctor(as_json: bool) -> None:
         return
     _section("What this machine has", _host_in_words(host, driver))
     click.echo()
-    _section("What will be used", _use_in_words(used, accelerator_in_words(driver, problem)))
+    _section("What will be used", _use_in_words(used, host, accelerator_in_words(driver, problem)))
     click.echo("\nWhat is missing")
     for item in missing:
         click.echo(f"  {item.what}\n    -> {item.remedy}")
@@ -60,6 +67,7 @@ def what_is_used(host: Host, environment: Environment, gpu_problem: str | None) 
     usable = environment.measured and environment.machine_problem is None
     return {
         "cpu_kernel": environment.kernel if environment.packages["torch"] else None,
+        "better_kernel_needs": missing_for_better(environment.kernel, host.isa),
         "accelerator": None if gpu_problem else "cuda",  # what --accelerator auto takes
         "expert_memory_bytes": host.available_bytes,
         "huge_pages": host.huge_pages_on_request,
@@ -92,8 +100,10 @@ def what_is_missing(
 
 def _missing_kernel(host: Host) -> MissingItem:
     what = "experts are computed by PyTorch, several times slower than by the native kernels"
-    if "avx2" not in host.isa:
-        return MissingItem("kernels", f"{what}: this CPU has no AVX2", "use another CPU")
+    missing = missing_for_better(REFERENCE, host.isa)
+    if missing:
+        lacking = f"this CPU has not got {', '.join(missing)}"
+        return MissingItem("kernels", f"{what}: {lacking}", "use another CPU")
     if native() is None:
         return MissingItem(
             "kernels",
@@ -110,6 +120,12 @@ def _missing_profile(environment: Environment) -> Iterator[MissingItem]:
     elif environment.machine_problem is not None:
         remedy = "correct the file, or run `moesaic profile` to write it again"
         yield MissingItem("profile", environment.machine_problem, remedy)
+    if environment.measured and not environment.emulated_measured:
+        what = (
+            f"this machine with an emulated accelerator ({EMULATED}) is not measured: `moesaic "
+            "profile` was interrupted before it, or asked for the other only"
+        )
+        yield MissingItem("profile-emulated", what, "run `moesaic profile --accelerator emulated`")
 
 
 def _missing_huge_pages(host: Host) -> Iterator[MissingItem]:
@@ -132,9 +148,9 @@ def _host_in_words(host: Host, driver: NvidiaDriver) -> Iterator[tuple[str, str]
     yield "GPUs", gpus_in_words(driver)
 
 
-def _use_in_words(used: dict[str, Any], accelerator: str) -> Iterator[tuple[str, str]]:
+def _use_in_words(used: dict[str, Any], host: Host, accelerator: str) -> Iterator[tuple[str, str]]:
     name = used["cpu_kernel"]
-    kernel = kernel_description(name) if name else "no kernel: PyTorch missing"
+    kernel = kernel_description(name, host.isa) if name else "no kernel: PyTorch missing"
     yield "CPU experts", kernel
     yield "accelerator", accelerator
     memory = f"up to {_gb(used['expert_memory_bytes'])}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from moesaic.core.errors import MoesaicError
-from moesaic.hardware.machine_reader import THIS, load_machine, machine_file
+from moesaic.hardware.machine_reader import EMULATED, THIS, load_machine, machine_file
 from moesaic.kernels.instruction_sets import choose as choose_kernel
 
 
@@ -37,6 +37,7 @@ class Environment:
     machine_file: Path
     measured: bool  # whether the file is there
     machine_problem: str | None  # why it cannot be used although it is there
+    emulated_measured: bool  # whether it is also described with an emulated accelerator
     kernel: str  # what the CPU computes experts with
     cache_folder: Path  # of compiled policies
     cache_writable: bool
@@ -50,6 +51,7 @@ def inspect_environment() -> Environment:
         machine_file=machine_file(),
         measured=measured,
         machine_problem=problem,
+        emulated_measured=os.path.lexists(machine_file(EMULATED)),
         kernel=choose_kernel(),
         cache_folder=folder,
         cache_writable=_writable(folder),

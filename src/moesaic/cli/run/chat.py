@@ -15,6 +15,7 @@ import click
 from moesaic.cli.run.sampling_options import sampling_options, sampling_params
 from moesaic.cli.shared.bundled_defaults import with_bundled_defaults
 from moesaic.cli.shared.engine_options import one_text_options, one_text_settings
+from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.model_folder import model_folder
 from moesaic.core.errors import ImpossibleSetting, MoesaicError
 
@@ -28,7 +29,7 @@ MAX_TOKENS = 1024
 
 
 @click.command()
-@click.argument("model", required=False)
+@model_argument
 @sampling_options(MAX_TOKENS)
 @click.option("--record", metavar="FILE", help="Leave a trace of the routing there (.moet).")
 @one_text_options
@@ -40,7 +41,7 @@ def chat(model: str | None, as_json: bool, **asked: Any) -> None:
     moesaic-20m answers. Piped lines are answered one by one. /help lists commands, Ctrl-C ends an
     answer, Ctrl-D the conversation."""
     settings, folder = one_text_settings(asked), model_folder(model)
-    params = sampling_params(with_bundled_defaults(asked, folder), as_json)
+    params = sampling_params(with_bundled_defaults(asked, folder), as_json, folder)
     if asked["record"] is not None:
         from moesaic.cli.shared.out_files import check_routing
 

@@ -14,14 +14,16 @@ from moesaic.core.errors import ImpossibleSetting, UnknownName
 if TYPE_CHECKING:
     from moesaic.cli.run.conversation import Conversation
 
+LEAVE = ("/quit", "/exit")
+
 
 def run_command(line: str, conversation: Conversation) -> bool:
     """Run the command; False: quit."""
     name, _, rest = line.partition(" ")
-    if name == "/quit":
+    if name in LEAVE:
         return False
     if name not in COMMANDS:
-        raise UnknownName("command", name, [*COMMANDS, "/quit"])
+        raise UnknownName("command", name, [*COMMANDS, *LEAVE])
     _, run = COMMANDS[name]
     run(conversation, rest.strip())
     return True
@@ -30,7 +32,7 @@ def run_command(line: str, conversation: Conversation) -> bool:
 def _help(conversation: Conversation, rest: str) -> None:
     for name, (words, _) in COMMANDS.items():
         click.echo(f"{name:<9}{words}", err=True)
-    click.echo("/quit    or Ctrl-D: leave. Ctrl-C ends an answer.", err=True)
+    click.echo("/quit    or /exit or Ctrl-D: leave. Ctrl-C ends an answer.", err=True)
     click.echo("A message that begins with a slash: put a space before it.", err=True)
 
 

@@ -4,7 +4,6 @@ of what the routers say to more questions."""
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -120,7 +119,7 @@ def _rows(expected: Completion) -> Iterator[tuple[object, ...]]:
     from moesaic.cli.shared.output import progress
 
     entries = entries_here()
-    with progress("answering", len(entries), quiet=not sys.stderr.isatty()) as advance:
+    with progress("answering", len(entries)) as advance:
         for entry in entries:
             yield _row(entry, _measure(entry, expected), expected)
             advance()

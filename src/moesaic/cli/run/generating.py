@@ -3,7 +3,6 @@ and an answer that Ctrl-C ends early."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -84,5 +83,5 @@ def _load(prepared: Prepared, record: str | None) -> LoadedModel:
     click.echo(what_runs(prepared), err=True)
     announce_compilation()
     total = prepared.spec.num_expert_blocks
-    with progress("loading experts", total, quiet=not sys.stderr.isatty()) as advance:
+    with progress("loading experts", total) as advance:
         return load_prepared(prepared, record, lambda done, of: advance())

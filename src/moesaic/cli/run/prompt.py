@@ -1,9 +1,10 @@
-"""The prompt of `run`: text from an option or standard input, or token ids."""
+"""The prompts of `run`: text from options, files or standard input, or token ids."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +22,12 @@ prompt_options = stack(
         "-p",
         "--prompt",
         metavar="TEXT",
-        help="The text to go on with; `-` reads standard input.  [standard input, if piped]",
+        multiple=True,
+        help="The text to go on with; `-` reads standard input; several are answered one after the "
+        "other.  [standard input, if piped]",
+    ),
+    click.option(
+        "-f", "--file", metavar="FILE", multiple=True, help="A file that is a prompt, as -p is."
     ),
     click.option(
         "--prompt-ids",
@@ -36,21 +42,46 @@ prompt_options = stack(
 )
 
 
-def read_prompt(asked: Mapping[str, Any]) -> Prompt:
-    text, ids = asked["prompt"], asked["prompt_ids"]
+def read_prompts(asked: Mapping[str, Any]) -> list[Prompt]:
+    """All of -p, then all of -f; or token ids, or what is piped in."""
+    texts, files, ids = asked["prompt"], asked["file"], asked["prompt_ids"]
     if ids is not None:
-        for option, given in (("--prompt", text is not None), ("--chat", asked["chat"])):
+        for option, given in (("--prompt", texts), ("--file", files), ("--chat", asked["chat"])):
             if given:
                 raise ImpossibleSetting(
                     f"--prompt-ids and {option} were given: {option} is about text; give one"
                 )
-        return _ids(ids)
-    if text is not None and text != "-":
-        return str(text)
-    if text is None and (sys.stdin is None or sys.stdin.isatty()):
+        return [_ids(ids)]
+    if texts or files:
+        return [*map(_from_option, texts), *map(_from_file, files)]
+    if sys.stdin is None or sys.stdin.isatty():
         raise ImpossibleSetting(
-            "there is no prompt: give one with -p TEXT, with --prompt-ids 1,2,3, or through a pipe"
+            "there is no prompt: give one with -p TEXT, with -f FILE, with --prompt-ids 1,2,3, or "
+            "through a pipe"
         )
+    return [_from_pipe()]
+
+
+def _from_option(text: str) -> str:
+    if text == "-":
+        return _from_pipe()
+    if not text:
+        raise ImpossibleSetting("the prompt given with -p is empty: give some text")
+    return text
+
+
+def _from_file(name: str) -> str:
+    """Without the line end that editors put at the end of a file."""
+    try:
+        text = as_text(Path(name).read_bytes()).removesuffix("\n")
+    except OSError as error:
+        raise ImpossibleSetting(f"--file {name!r}: {error.strerror}") from None
+    if not text:
+        raise ImpossibleSetting(f"the prompt in --file {name!r} is empty: write some text to it")
+    return text
+
+
+def _from_pipe() -> str:
     piped = as_text(sys.stdin.buffer.read()).removesuffix("\n")
     if not piped:
         raise ImpossibleSetting("the prompt on standard input is empty: give one with -p TEXT")
@@ -58,7 +89,7 @@ def read_prompt(asked: Mapping[str, Any]) -> Prompt:
 
 
 def as_text(typed: bytes) -> str:
-    """Bytes that are no text become halves of characters, which the tokenizer refuses by place."""
+    """Bytes that are not UTF-8 are kept as such: the tokenizer refuses them by place."""
     return typed.decode("utf-8", "surrogateescape")
 
 

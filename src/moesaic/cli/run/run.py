@@ -1,4 +1,4 @@
-"""`moesaic run`: one prompt in, its continuation out, and what that cost."""
+"""`moesaic run`: prompts in, their continuations out, and what that cost."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moesaic.cli.run.prompt import prompt_options, prompt_tokens, read_prompt
+from moesaic.cli.run.prompt import prompt_options, prompt_tokens, read_prompts
 from moesaic.cli.run.sampling_options import sampling_options, sampling_params
 from moesaic.cli.shared.bundled_defaults import with_bundled_defaults
 from moesaic.cli.shared.engine_options import one_text_options, one_text_settings
+from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.model_folder import model_folder
 from moesaic.cli.shared.simulation_options import command_line
 from moesaic.policies.quality_levels import LEVELS, QualityLevel, quality_level
@@ -23,13 +24,14 @@ if TYPE_CHECKING:
     from moesaic.engine.loading import LoadedModel
     from moesaic.engine.preparation import Prepared
     from moesaic.engine.run_stats import RunStats
+    from moesaic.engine.sampling.sampling_params import SamplingParams
 
 MAX_TOKENS = 256
 _SETTINGS = ("accelerator", "policies", "dtype", "expert_dtype")
 
 
 @click.command()
-@click.argument("model", required=False)
+@model_argument
 @prompt_options
 @sampling_options(MAX_TOKENS)
 @click.option("--record", metavar="FILE", help="Leave a trace of the routing there (.moet).")
@@ -46,32 +48,51 @@ def run(context: click.Context, /, model: str | None, as_json: bool, **asked: An
     printed on standard error."""
     settings, folder = one_text_settings(asked), model_folder(model)
     asked = with_bundled_defaults(asked, folder)
-    params = sampling_params(asked, as_json)
+    params = sampling_params(asked, as_json, folder)
     if asked["record"] is not None:
         from moesaic.cli.shared.out_files import check_routing
 
         check_routing("--record", asked["record"])
-    prompt = read_prompt(asked)
+    prompts = read_prompts(asked)
 
-    from moesaic.cli.run.generating import follow, loaded
+    from moesaic.cli.run.generating import loaded
     from moesaic.engine.preparation import prepare
 
     prepared = prepare(folder, settings)
-    tokens = prompt_tokens(prompt, asked["chat"], prepared)
-    prepared.input_processor.request(
-        tokens, params
-    )  # what cannot be asked is refused before loading
+    asked_tokens = [prompt_tokens(prompt, asked["chat"], prepared) for prompt in prompts]
+    for tokens in asked_tokens:  # what cannot be asked is refused before loading
+        prepared.input_processor.request(tokens, params)
     with loaded(prepared, asked["record"]) as engine:
-        show = _silent if as_json else _printer(engine)
-        completion = follow(engine, engine.input_processor.request(tokens, params), show)
+        completions = _answers(engine, asked_tokens, params, as_json)
         stats = engine.batcher.counter.stats()
     if as_json:
         level = None if asked["quality"] is None else quality_level(asked["quality"])
-        _print_json(prepared, completion, stats, command_line(context), level)
+        _print_json(prepared, completions, stats, command_line(context), level)
     else:
-        _end(prepared, completion, stats, _levels(asked["quality"], asked["stats"]))
-    if completion.finish_reason == "cancelled":
+        _end(prepared, completions, stats, _levels(asked["quality"], asked["stats"]))
+    if completions[-1].finish_reason == "cancelled":
         raise click.Abort
+
+
+def _answers(
+    engine: LoadedModel, prompts: list[list[int]], params: SamplingParams, silent: bool
+) -> list[Completion]:
+    """One after the other, each on lines of its own; Ctrl-C ends the answer and the rest."""
+    from moesaic.cli.run.generating import follow
+
+    completions: list[Completion] = []
+    for tokens in prompts:
+        show = _silent if silent else _printer(engine)
+        completions.append(follow(engine, engine.input_processor.request(tokens, params), show))
+        if not silent and completions[-1].tokens and not _ends_a_line(completions[-1]):
+            click.echo()
+        if completions[-1].finish_reason == "cancelled":
+            break
+    return completions
+
+
+def _ends_a_line(completion: Completion) -> bool:
+    return (completion.text or "").endswith("\n")
 
 
 def _silent(chunk: Chunk) -> None:
@@ -94,26 +115,25 @@ def _levels(quality: str | None, every: bool) -> list[tuple[str, str]]:
 
 def _end(
     prepared: Prepared,
-    completion: Completion,
+    completions: list[Completion],
     stats: RunStats,
     levels: list[tuple[str, str]],
 ) -> None:
     from moesaic.cli.run.answer_output import answer_lines, cost_lines, print_lines
 
-    if completion.tokens and not (completion.text or "").endswith("\n"):
-        click.echo()
-    print_lines(
-        answer_lines(completion, prepared.plan.capacity.length), cost_lines(stats), iter(levels)
-    )
+    context = prepared.plan.capacity.length
+    answers = (answer_lines(completion, context) for completion in completions)
+    print_lines(*answers, cost_lines(stats), iter(levels))
 
 
 def _print_json(
     prepared: Prepared,
-    completion: Completion,
+    completions: list[Completion],
     stats: RunStats,
     command: str,
     level: QualityLevel | None,
 ) -> None:
+    """One answer is part of the object; several are a list in it."""
     from moesaic.cli.run.answer_output import answer_fields
     from moesaic.cli.shared.output import print_json
     from moesaic.cli.study.plan import describe
@@ -123,10 +143,11 @@ def _print_json(
     settings["cache_ratio"] = prepared.plan.cache_ratio
     counted = asdict(stats)
     gate = counted.pop("gate")
+    answers = [answer_fields(completion) for completion in completions]
     print_json(
         {
             "model": memory.pop("model"),
-            **answer_fields(completion),
+            **(answers[0] if len(answers) == 1 else {"answers": answers}),
             "stats": counted,
             "gate": gate,
             "quality": None if level is None else asdict(level),

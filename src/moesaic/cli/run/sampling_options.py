@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from moesaic.cli.shared.option_stack import stack
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import BadTokenizer, ImpossibleSetting
 from moesaic.engine.sampling.sampling_params import SamplingParams
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,8 +24,10 @@ _NUMBERS: dict[str, tuple[type, str, str]] = {
     "top_p": (float, "P", "Keep the likeliest tokens that together have probability P."),
     "min_p": (float, "P", "Keep tokens at least P times as likely as the likeliest."),
     "repetition_penalty": (float, "X", "Above 1 discourages tokens that were seen."),
+    "presence_penalty": (float, "X", "Above 0 discourages tokens that the answer has."),
+    "frequency_penalty": (float, "X", "The same, times how often it has them."),
 }
-_NAMES = ("max_tokens", *_NUMBERS, "seed", "stop", "logprobs")
+_NAMES = ("max_tokens", *_NUMBERS, "seed", "stop", "logprobs", "ignore_eos")
 
 
 def sampling_options(max_tokens: int) -> Callable[[F], F]:
@@ -32,6 +35,7 @@ def sampling_options(max_tokens: int) -> Callable[[F], F]:
     return stack(
         click.option(
             "--max-tokens",
+            "-n",
             type=int,
             metavar="N",
             default=max_tokens,
@@ -40,7 +44,13 @@ def sampling_options(max_tokens: int) -> Callable[[F], F]:
         ),
         *(_number(name, *described) for name, described in _NUMBERS.items()),
         click.option(
-            "--seed", type=int, help="The same seed gives the same tokens.  [a fresh one]"
+            "--seed",
+            type=int,
+            help="The same seed gives the same tokens with the same model, settings and machine "
+            "(in a batch of several, bf16 may round differently).  [a fresh one]",
+        ),
+        click.option(
+            "--ignore-eos", is_flag=True, help="Go on past the model's end, up to --max-tokens."
         ),
         click.option(
             "--stop", multiple=True, metavar="TEXT", help="End before this text; may be repeated."
@@ -54,13 +64,25 @@ def sampling_options(max_tokens: int) -> Callable[[F], F]:
     )
 
 
-def sampling_params(asked: Mapping[str, Any], as_json: bool) -> SamplingParams:
+def sampling_params(asked: Mapping[str, Any], as_json: bool, folder: Path) -> SamplingParams:
+    """What was not asked for is what the model's generation_config.json says, and is shown."""
     if asked["logprobs"] is not None and not as_json:
         raise ImpossibleSetting(
             f"--logprobs {asked['logprobs']} is printed as JSON only: add --json, or leave it out"
         )
     given = {name: asked[name] for name in _NAMES if asked[name] is not None}
-    return SamplingParams(**given)
+    from moesaic.models.generation_config import in_words, sampling_defaults
+    from moesaic.models.tokenizer_files import GENERATION
+
+    own = {name: v for name, v in sampling_defaults(folder).items() if name not in given}
+    try:
+        SamplingParams(**own)
+    except ImpossibleSetting as error:
+        raise BadTokenizer(folder / GENERATION, "sampling", str(error)) from None
+    params = SamplingParams(**own, **given)
+    if own:
+        click.echo(f"sampling: {in_words(own)}, as the model's {GENERATION} says", err=True)
+    return params
 
 
 def _number(name: str, kind: type, metavar: str, words: str) -> Callable[[F], F]:

@@ -12,6 +12,7 @@ import click
 
 from moesaic.cli.shared.option_stack import one_of, stack
 from moesaic.cli.shared.policy_options import chosen_policies, policy_choices
+from moesaic.cli.shared.unused_options import check_accelerator_options
 from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.kernels.instruction_sets import KERNELS
@@ -129,6 +130,7 @@ def engine_settings(asked: Mapping[str, Any]) -> EngineSettings:
         fields["quality_of"] = quality_level(quality).model
     settings = EngineSettings(policies=chosen_policies(asked), **fields)
     _check_link(asked, settings)
+    check_accelerator_options(asked, settings)
     _announce(asked.get("accelerator"), settings)
     return settings
 

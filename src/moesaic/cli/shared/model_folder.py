@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from moesaic.core.errors import ImpossibleSetting, MissingExtra
+from moesaic.model_info.model_names import instead_of, refuse_hub_id
 from moesaic.models.bundled_model import NAME, model_path
 
 _PACKAGES = ("torch", "tokenizers", "jinja2")  # of the engine extra
@@ -22,8 +23,10 @@ def model_folder(model: str | None) -> Path:
     if model is None or path.is_dir():
         return path
     if path.exists():
-        hint = f"; is it {str(path.parent)!r}?" if path.name == "config.json" else ""
+        instead = instead_of(path)
+        hint = "" if instead is None else f"; {instead}"
         raise ImpossibleSetting(f"{model!r} is a file; a model that runs is {_LAYOUT}{hint}")
+    refuse_hub_id(model)
 
     from moesaic.model_info.model_zoo import known_models
 

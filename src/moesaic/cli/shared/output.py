@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from moesaic.cli.shared.progress_lines import ProgressLines
+
 _ANY_WIDTH = 1000
 
 
@@ -57,7 +59,8 @@ def cell(value: object) -> str:
 
 @contextmanager
 def progress(description: str, total: int | None, quiet: bool = False) -> Iterator[Any]:
-    """A progress bar on standard error; yields `advance(count=1)`."""
+    """A progress bar on standard error, or lines where that is no terminal; yields
+    `advance(count=1)`."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -68,7 +71,9 @@ def progress(description: str, total: int | None, quiet: bool = False) -> Iterat
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    hidden = not console.is_terminal  # a bar that cannot be wiped leaves an empty line
-    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+    if not console.is_terminal:  # a bar that cannot be wiped leaves an empty line
+        yield (lambda count=1: None) if quiet else ProgressLines(description, total).advance
+        return
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(description, total=total)
         yield lambda count=1: bar.update(task, advance=count)

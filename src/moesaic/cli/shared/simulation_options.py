@@ -167,6 +167,8 @@ def command_line(context: click.Context) -> str:
     words = ["moesaic", str(context.info_name)]
     for option in context.command.params:
         name = str(option.name)
+        if name not in context.params:  # it is part of another
+            continue
         if context.get_parameter_source(name) != click.core.ParameterSource.COMMANDLINE:
             continue
         words += _words(option, context.params[name])

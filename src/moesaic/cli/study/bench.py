@@ -9,6 +9,7 @@ import click
 
 from moesaic.cli.shared.busy import warn_if_busy
 from moesaic.cli.shared.engine_options import SYSTEM, engine_settings, one_text_options
+from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.option_stack import one_of
 from moesaic.cli.shared.policy_options import policy_list
 from moesaic.cli.shared.simulation_options import (
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("model", required=False)
+@model_argument
 @click.option(
     "--synthetic",
     metavar="SPEC",
@@ -69,7 +70,12 @@ if TYPE_CHECKING:
 @click.option("--gates", help="Several at once, a comma list of gates.")
 @fallback_ratio_option
 @one_text_options
-@click.option("--timeline", metavar="FILE", help="Draw one decode step: .png, .svg or .pdf")
+@click.option(
+    "--timeline",
+    metavar="FILE",
+    help="Draw one decode step: .png, .svg or .pdf; of several "
+    "systems or ratios each, with its name in the file's.",
+)
 @click.option("--perfetto", metavar="FILE", help="Write decode steps as .json for ui.perfetto.dev")
 @json_option
 @click.pass_context
@@ -99,12 +105,12 @@ def bench(context: click.Context, /, model: str | None, as_json: bool, **asked: 
     check_fallbacks(configs, routing, ratio)
     warn_if_busy()
     done = run_with_progress(found, configs, cases, routing, asked["repetitions"], recorded, ratio)
-    result = described(done, routing.words, command_line(context))
+    result = described(done, routing, command_line(context))
     if as_json:
         print_json(result)
     else:
         print_bench(result)
-    if done.recorder is not None:
+    if done.recorders:
         from moesaic.cli.study.bench_pictures import write_pictures
 
         write_pictures(asked["timeline"], asked["perfetto"], done, routing, result["command"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,7 +28,7 @@ class Done:
     loaded: Loaded
     rates: MeasuredRates
     rows: list[BenchRow]
-    recorder: StepRecorder | None
+    recorders: list[StepRecorder]  # one for each configuration, if any
 
 
 def run_with_progress(
@@ -51,22 +50,21 @@ def run_with_progress(
     settings, plan = configs[0].settings, configs[0].plan
     click.echo("measuring what this machine reaches", err=True)
     before = measure_rates(settings, plan.dtype)
-    quiet = not sys.stderr.isatty()
-    with progress("loading experts", model.spec.num_expert_blocks, quiet) as advance:
+    with progress("loading experts", model.spec.num_expert_blocks) as advance:
         loaded = load_bench_model(
             model, plan.dtype, plan.expert_dtype, advance, _kernel(model, plan, settings)
         )
-    recorder = StepRecorder() if recorded else None
+    recorders = [StepRecorder() for _ in configs] if recorded else []
     piece = settings.step_tokens
     total = repetitions * sum(case.steps(piece) for case in cases) * len(configs)
-    with progress("measuring", total, quiet) as advance:
+    with progress("measuring", total) as advance:
         rows = list(
             run_bench(
-                loaded, configs, cases, routing, repetitions, advance, recorder, fallback_ratio
+                loaded, configs, cases, routing, repetitions, advance, recorders, fallback_ratio
             )
         )
     rates = before.or_better(measure_rates(settings, plan.dtype))
-    return Done(model, loaded, rates, rows, recorder)
+    return Done(model, loaded, rates, rows, recorders)
 
 
 def _kernel(model: BenchModel, plan: MemoryPlan, settings: EngineSettings) -> str:

@@ -12,13 +12,14 @@ from moesaic.cli.shared.output import print_table
 from moesaic.cli.study.bench_runs import Done
 from moesaic.core.units import GB
 from moesaic.hardware.host import this_host
+from moesaic.lab.bench.replayed_routing import BenchRouting
 from moesaic.machines.accelerators import has_slots
 
 # Narrow: ms, MB and floor are per token, times says how many floors it took.
 COLUMNS = ("test", "system", "cache", "tok/s", "+-", "ms", "hits", "MB", "floor", "times")
 
 
-def described(done: Done, routing: str, command: str) -> dict[str, Any]:
+def described(done: Done, routing: BenchRouting, command: str) -> dict[str, Any]:
     """What `bench --json` prints."""
     host, loaded = this_host(), done.loaded
     first = done.rows[0].config
@@ -27,7 +28,8 @@ def described(done: Done, routing: str, command: str) -> dict[str, Any]:
         "model": done.model.spec.name,
         "layers": done.model.spec.num_layers,
         "weights": "random" if done.model.opened is None else "checkpoint",
-        "routing": routing,
+        "routing": routing.words,
+        "routing_kind": routing.kind,
         "machine": {
             "cpu": host.cpu,
             "isa": list(host.isa),
@@ -59,7 +61,7 @@ def _title(result: dict[str, Any]) -> str:
     cut = f", {result['layers']} layers" if result["weights"] == "random" else ""
     return (
         f"{result['model']}{cut}, {result['weights']} weights: {row['expert_dtype']} experts, "
-        f"{row['dtype']} elsewhere\n"
+        f"{row['dtype']} elsewhere, {result['routing_kind']}\n"
         f"Per token: ms, MB moved, floor (the least ms possible); {_repetitions(row)}"
     )
 

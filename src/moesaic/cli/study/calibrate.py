@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moesaic.cli.shared.engine_options import engine_options, engine_settings
+from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.model_folder import model_folder
 from moesaic.cli.shared.option_stack import one_of
 from moesaic.cli.shared.out_files import check_file
@@ -30,7 +31,7 @@ _SHOWN = 12
 
 
 @click.command()
-@click.argument("model", required=False)
+@model_argument
 @click.option("--prompts", required=True, metavar="FILE", help="Lines of text, or .jsonl.")
 @click.option("--bound", metavar="TEXT", help='Such as "1 point exact match"; needs answers.')
 @click.option("--max-kl", type=float, metavar="NATS", help="Mean KL(full || gated) per token.")

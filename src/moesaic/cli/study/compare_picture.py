@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 from moesaic.cli.shared.pictures import FAINT, GRID, INK, new_figure, plain, save
@@ -17,6 +18,8 @@ _MAX_COLUMNS = 2
 GROUP = 0.84  # share of a group's room that its bars take
 MAX_NUMBERS = 18  # bars in a panel whose values still fit above them
 MANY_BARS = 12  # more of them have values in small print
+CUT_FROM = 5.0  # times the median: bars above are cut
+CUT_AT = 1.25  # times the highest of the others
 BAR_IN, MAX_IN = 0.16, 13.0  # room for "skipped" upright; the widest panel
 LEGEND_LETTERS = 11  # per inch; a handle takes as much as eight
 LEGEND_LINE_IN = 0.2
@@ -56,11 +59,11 @@ def _title(result: dict[str, Any]) -> str:
 def _panel(axes: Any, cells: Sequence[ComparisonCell], labels: Sequence[str]) -> None:
     ratios = list(dict.fromkeys(cell.cache_ratio for cell in cells))
     width = GROUP / len(labels)
-    highest = max(cell.mean_s or 0.0 for cell in cells) * MS
+    highest = ceiling([cell.mean_s * MS for cell in cells if cell.mean_s is not None])
     for cell in cells:
         index = labels.index(cell.label)
         x = ratios.index(cell.cache_ratio) - GROUP / 2 + (index + 0.5) * width
-        _bar(axes, cell, x, 0.92 * width, style(index))
+        _bar(axes, cell, x, 0.92 * width, style(index), highest)
         _number(axes, cell, x, len(cells), highest)
     axes.set_xticks(range(len(ratios)), [f"{ratio:.0%} in GPU memory" for ratio in ratios])
     axes.set_xlim(-0.5, len(ratios) - 0.5)  # room for a group without a bar, too
@@ -77,11 +80,27 @@ def style(index: int) -> dict[str, Any]:
     return {"facecolor": _PALETTE[colour], "hatch": hatch, "edgecolor": "white", "linewidth": 0}
 
 
-def _bar(axes: Any, cell: ComparisonCell, x: float, width: float, drawn: dict[str, Any]) -> None:
-    """The mean as a bar, the physical floor as a line across it."""
+def ceiling(heights: Sequence[float]) -> float:
+    """Where bars end. Those many times the usual height are cut there: drawn whole, they would
+    leave the others a few pixels to differ in."""
+    if not heights:
+        return 0.0
+    limit = CUT_FROM * median(heights)
+    usual = max(height for height in heights if height <= limit)
+    return usual if usual == max(heights) else CUT_AT * usual
+
+
+def _bar(
+    axes: Any, cell: ComparisonCell, x: float, width: float, drawn: dict[str, Any], highest: float
+) -> None:
+    """The mean as a bar, the physical floor as a line across it; a cut bar has a slanted gap."""
     if cell.result is None or cell.mean_s is None:
         return
-    axes.bar(x, cell.mean_s * MS, width, zorder=2, **drawn)
+    height = cell.mean_s * MS
+    axes.bar(x, min(height, highest), width, zorder=2, **drawn)
+    if height > highest:
+        ends = [x - width / 2, x + width / 2]
+        axes.plot(ends, [0.9 * highest, 0.93 * highest], color="white", linewidth=3, zorder=4)
     floor = cell.result["floor_s"] / cell.result["steps"] * MS
     axes.hlines(floor, x - width / 2, x + width / 2, color=INK, linewidth=1.2, zorder=3)
 
@@ -91,11 +110,11 @@ def _number(axes: Any, cell: ComparisonCell, x: float, bars: int, highest: float
     text = {"ha": "center", "va": "bottom"}
     if cell.mean_s is None:
         axes.text(x, 0.01 * highest, "skipped", rotation=90, fontsize=7, color=FAINT, **text)
-    elif bars <= MAX_NUMBERS:
+    elif bars <= MAX_NUMBERS or cell.mean_s * MS > highest:  # what a cut bar is, only this says
         height = cell.mean_s * MS
         digits = f"{height:.0f}" if height >= 100 else f"{height:#.3g}"
-        size = 7.5 if bars <= MANY_BARS else 6.0
-        axes.text(x, height + 0.01 * highest, digits, fontsize=size, color=INK, **text)
+        size, above = 7.5 if bars <= MANY_BARS else 6.0, min(height, highest) + 0.01 * highest
+        axes.text(x, above, digits, fontsize=size, color=INK, **text)
 
 
 def legend_columns(labels: Sequence[str], width: float) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -142,7 +141,7 @@ def run_grid(cells: Sequence[ComparisonCell], trace: str | None, jobs: int) -> l
     """Run what can run, on `jobs` processes; the order is the one given."""
     done = list(cells)
     waiting = [index for index, cell in enumerate(cells) if cell.settings is not None]
-    with progress("comparing", len(waiting), quiet=not sys.stderr.isatty()) as advance:
+    with progress("comparing", len(waiting)) as advance:
         if min(jobs, len(waiting)) <= 1:
             for index in waiting:
                 done[index] = run_cell(cells[index], trace)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.model_folder import model_folder
 from moesaic.cli.shared.out_files import check_picture
 from moesaic.cli.shared.simulation_options import command_line, json_option
@@ -27,7 +28,7 @@ _SHOTS_ADVICE = "ask with fewer --shots"
 
 
 @click.command()
-@click.argument("model", required=False)
+@model_argument
 @eval_options
 @json_option
 @click.pass_context

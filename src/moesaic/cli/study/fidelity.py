@@ -66,7 +66,8 @@ def fidelity(context: click.Context, /, as_json: bool, **asked: Any) -> None:
         [r["system"], r["cache_ratio"], r["predicted_ms"], r["measured_ms"], f"{r['error']:+.0%}"]
         for r in described["rows"]
     ]
-    title = f"Decode, {described['model']} cut to {described['layers']} layers"
+    cut = f"{described['model']} cut to {described['layers']} layers"
+    title = f"Decode, {cut}, random weights, synthetic routing"
     columns = ["system", "cached", "predicted ms", "measured ms", "error"]
     print_table(title, columns, table)
     worst = described["worst_error"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from moesaic.cli.shared.engine_options import engine_options, engine_settings
+from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.simulation_options import json_option
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.units import GB
@@ -26,7 +27,7 @@ class AvailableMemory(NamedTuple):
 
 
 @click.command()
-@click.argument("model", required=False)
+@model_argument
 @engine_options
 @click.option(
     "--machine",
@@ -52,6 +53,7 @@ def plan(model: str | None, as_json: bool, **asked: Any) -> None:
     from moesaic.cli.study.plan_tables import print_plan
     from moesaic.engine.memory.memory_plan import plan_memory
     from moesaic.model_info.model_zoo import load_model
+    from moesaic.models.runnable import why_not_run
 
     spec, machine = load_model(model or NAME), _machine(asked["machine"], settings)
     elsewhere = None if _is_here(asked["machine"]) else machine
@@ -61,6 +63,7 @@ def plan(model: str | None, as_json: bool, **asked: Any) -> None:
     described = {
         **describe(decided, settings),
         "memory_of": memory.words,
+        "cannot_run": why_not_run(spec, model or NAME),
         "speed": _speed(spec, settings, decided, machine, asked),
     }
     if as_json:

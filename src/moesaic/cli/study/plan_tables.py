@@ -20,6 +20,8 @@ def print_plan(described: dict[str, Any]) -> None:
     title = f"{described['model']}: {precisions}"
     print_table(title, ("part", "what", "memory", "GB"), list(_memory(described)))
     print_table("Capacity", ("what", "value"), list(_capacity(described)))
+    if described["cannot_run"] is not None:
+        click.echo(f"It cannot be run: {described['cannot_run']}")
     speed = described["speed"]
     if "reason" in speed:
         click.echo(f"Speed is not predicted: {speed['reason']}")

@@ -3,9 +3,7 @@ problems whose answers are right or wrong."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moesaic.cli.shared.engine_options import one_text_options, one_text_settings
+from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.model_folder import model_folder
 from moesaic.cli.shared.option_stack import one_of
 from moesaic.cli.shared.simulation_options import command_line, json_option, names
@@ -34,7 +33,7 @@ BUNDLED_PROBLEMS, _AT_ONCE = 50, 16
 
 
 @click.command()
-@click.argument("model", required=False)
+@model_argument
 @click.option(
     "--expert-dtypes",
     metavar="DTYPES",
@@ -90,8 +89,7 @@ def quality(context: click.Context, /, model: str | None, as_json: bool, **asked
     precisions = prepare_precisions(folder, settings, wanted)
     tokens = _tokens(precisions[0], text, asked["tokens"])
     announce_compilation()
-    bar = partial(progress, quiet=not sys.stderr.isatty())
-    found = list(compare_precisions(precisions, tokens, bar, window, questions))
+    found = list(compare_precisions(precisions, tokens, progress, window, questions))
     described = describe(precisions[0], found, asked["text"], window)
     if as_json:
         print_json({**described, "command": command_line(context)})

@@ -3,7 +3,6 @@ of the steps that are shown."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -103,7 +102,7 @@ def run_with_progress(
     announce_compilation()
     recording = Recording(settings.warmup_steps) if record else None
     total = settings.warmup_steps + settings.steps
-    with progress("simulating", total, quiet=not sys.stderr.isatty()) as tick:
+    with progress("simulating", total) as tick:
 
         def advance(count: int) -> None:
             tick(count)

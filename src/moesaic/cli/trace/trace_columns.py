@@ -108,11 +108,15 @@ def columns(
         yield Column(label, file, about, hit_rates(about.sample, advance))
 
 
+def _kind(source: TraceSource, phase: str) -> str:
+    return f"{phase}, synthetic" if source.header.synthetic else phase
+
+
 def labels(work: Sequence[tuple[str, TraceSource, str]]) -> list[str]:
     """Each by its model, or where that is not enough by its file's name, or by its whole path."""
-    by_model = [f"{source.header.model} {phase}" for _, source, phase in work]
-    by_name = [f"{Path(file).stem} {phase}" for file, _, phase in work]
-    by_path = [f"{file} {phase}" for file, _, phase in work]
+    by_model = [f"{source.header.model} {_kind(source, phase)}" for _, source, phase in work]
+    by_name = [f"{Path(file).stem} {_kind(source, phase)}" for file, source, phase in work]
+    by_path = [f"{file} {_kind(source, phase)}" for file, source, phase in work]
     models, names = Counter(by_model), Counter(by_name)
     return [
         model if models[model] == 1 else name if names[name] == 1 else path

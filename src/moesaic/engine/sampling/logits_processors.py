@@ -32,6 +32,29 @@ def apply_repetition_penalty(scores: torch.Tensor, rows: Sequence[SamplingState]
     scores[where] = torch.where(old < 0, old * penalty, old / penalty)
 
 
+def apply_output_penalties(scores: torch.Tensor, rows: Sequence[SamplingState]) -> None:
+    """OpenAI's rule: of every token of the output (not of the prompt), the presence penalty once
+    and the frequency penalty as often as it occurs are subtracted."""
+    for index, row in enumerate(rows):
+        presence, frequency = row.params.presence_penalty, row.params.frequency_penalty
+        output = np.array(row.seen, dtype=np.int64)[len(row.seen) - row.generated :]
+        if not (presence or frequency) or not len(output):
+            continue
+        tokens, counts = np.unique(output, return_counts=True)
+        off = (presence + frequency * counts).astype(np.float32)
+        scores[index, torch.from_numpy(tokens).to(scores.device)] -= torch.from_numpy(off).to(
+            scores.device
+        )
+
+
+def apply_logit_bias(scores: torch.Tensor, rows: Sequence[SamplingState]) -> None:
+    for index, row in enumerate(rows):
+        if row.params.biases:
+            tokens, bias = zip(*row.params.biases, strict=True)
+            at = torch.tensor(tokens, device=scores.device)
+            scores[index, at] += torch.tensor(bias, device=scores.device)
+
+
 def mask_tokens(scores: torch.Tensor, rows: Sequence[int], tokens: Sequence[int]) -> None:
     """Exclude these tokens in the given rows."""
     written = [token for token in tokens if token < scores.shape[1]]

@@ -1,7 +1,8 @@
 """From logits to tokens: every row of a batch by its own request's parameters.
 
-In the order of stock transformers: repetition penalty, no end before `min_tokens`, then argmax
-(greedy) or temperature, top-k, top-p, min-p and a draw. Does not know when a request is done.
+In the order of stock transformers: repetition penalty (then penalties on the output and biases,
+which it has not got), no end before `min_tokens`, then argmax (greedy) or temperature, top-k,
+top-p, min-p and a draw. Does not know when a request is done.
 """
 
 from __future__ import annotations
@@ -13,7 +14,12 @@ import torch
 
 from moesaic.core.errors import BrokenModel
 from moesaic.engine.sampling.candidates import candidates
-from moesaic.engine.sampling.logits_processors import apply_repetition_penalty, mask_tokens
+from moesaic.engine.sampling.logits_processors import (
+    apply_logit_bias,
+    apply_output_penalties,
+    apply_repetition_penalty,
+    mask_tokens,
+)
 from moesaic.engine.sampling.sampled import Sampled, with_logprobs
 from moesaic.engine.sampling.sampling_state import SamplingState
 
@@ -39,12 +45,17 @@ class Sampler:
     def _plain(self, row: SamplingState) -> bool:
         """Whether the row takes the argmax of the logits as they are."""
         params = row.params
-        return params.greedy and params.repetition_penalty == 1.0 and not row.too_short
+        return params.greedy and not params.changes_logits and not row.too_short
 
     def _choose(self, scores: torch.Tensor, rows: Sequence[SamplingState]) -> list[int]:
         """May change the scores."""
         apply_repetition_penalty(scores, rows)
-        mask_tokens(scores, [index for index, row in enumerate(rows) if row.too_short], self._eos)
+        apply_output_penalties(scores, rows)
+        apply_logit_bias(scores, rows)
+        early = [index for index, row in enumerate(rows) if row.too_short]
+        mask_tokens(scores, early, self._eos)
+        for index in early:
+            mask_tokens(scores, [index], rows[index].params.stop_token_ids)
         best = _argmax(scores)
         assert best.scores.isfinite().all(), "a token must be left that does not end the sequence"
         tokens: list[int] = best.tokens.tolist()

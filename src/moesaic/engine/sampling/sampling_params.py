@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.engine.sampling.token_lists import Bias, checked_bias, checked_ids
 
 # Whole numbers: the least that is possible, and why.
 _AT_LEAST = {
@@ -23,6 +24,8 @@ _BETWEEN = {
     "top_p": (0.0, 1.0, "1 keeps all tokens"),
     "min_p": (0.0, 1.0, "0 keeps all tokens"),
     "repetition_penalty": (0.01, 100.0, "1 changes nothing, more discourages repeating"),
+    "presence_penalty": (-2.0, 2.0, "0 changes nothing, more discourages repeating"),
+    "frequency_penalty": (-2.0, 2.0, "0 changes nothing, more discourages repeating"),
 }
 _MAY_BE_NONE = ("logprobs", "seed")
 
@@ -37,11 +40,17 @@ class SamplingParams:
     top_p: float = 1.0  # keep the likeliest tokens that together have this probability
     min_p: float = 0.0  # keep tokens at least so likely relative to the likeliest
     repetition_penalty: float = 1.0  # on the logits of tokens of the prompt and the output
-    seed: int | None = None  # the same seed gives the same tokens; None: fresh entropy
+    # The same seed draws the same numbers whatever else is in a batch; None: fresh entropy. In a
+    # batch of another size logits may be rounded differently, and in bf16 a token may then differ.
+    seed: int | None = None
     stop: Sequence[str] = ()  # one string or several, none of them shown; kept as a tuple
     logprobs: int | None = None  # so many alternatives per token; 0: only the chosen one's
     ignore_eos: bool = False  # go on past the model's end of sequence
     min_tokens: int = 0  # so many tokens come before an end of sequence
+    presence_penalty: float = 0.0  # off the logits of tokens that the output has
+    frequency_penalty: float = 0.0  # the same, times how often it has them
+    logit_bias: Bias = ()  # added to the logits of these tokens; kept as sorted pairs
+    stop_token_ids: Sequence[int] = ()  # they end a sequence as its own end does; kept as a tuple
 
     def __post_init__(self) -> None:
         for name, (minimum, why) in _AT_LEAST.items():
@@ -58,10 +67,24 @@ class SamplingParams:
                 f"{self.max_tokens}: ask for fewer, or raise max_tokens"
             )
         self._keep("stop", _strings(self.stop))
+        self._keep("logit_bias", checked_bias(self.logit_bias))
+        self._keep("stop_token_ids", checked_ids("stop_token_ids", self.stop_token_ids))
 
     @property
     def greedy(self) -> bool:
         return self.temperature == 0.0
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether tokens are weighed otherwise than the model does."""
+        penalties = (self.presence_penalty, self.frequency_penalty, self.repetition_penalty - 1.0)
+        return any(penalties) or bool(self.logit_bias)
+
+    @property
+    def biases(self) -> tuple[tuple[int, float], ...]:
+        """`logit_bias` as it is kept."""
+        assert isinstance(self.logit_bias, tuple), "made one when it was checked"
+        return self.logit_bias
 
     def _keep(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)

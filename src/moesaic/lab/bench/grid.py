@@ -25,15 +25,17 @@ def run_bench(
     routing: BenchRouting,
     count: int,
     advance: Callable[[int], None] = lambda steps: None,
-    recorder: StepRecorder | None = None,
+    recorders: Sequence[StepRecorder] = (),
     fallback_ratio: float | None = None,
 ) -> Iterator[BenchRow]:
     """Every configuration in every test, `count` times; each row when it is there. `advance(1)` is
-    called after every step that counts; `recorder` records the last decode test. A gate runs a
-    share of `fallback_ratio` again, None: those that it rejects."""
+    called after every step that counts; `recorders`, none or one for each configuration, record
+    its last decode test. A gate runs a share of `fallback_ratio` again, None: those that it
+    rejects."""
     counts = routing.counts()
-    for config in configs:
-        recording = recorder if config is configs[-1] else None
+    assert not recorders or len(recorders) == len(configs), "none, or one for each"
+    recordings: Sequence[StepRecorder | None] = recorders or [None] * len(configs)
+    for config, recording in zip(configs, recordings, strict=True):
         timeline = None if recording is None else recording.timeline
         settings, capacity = config.settings, config.plan.capacity
         runner = on_store(loaded.decoder, loaded.store, settings, capacity, counts, timeline)

@@ -13,6 +13,7 @@ from moesaic.core.offloading import CPU, GPU
 from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.hardware.host import Host
+from moesaic.hardware.machine_reader import ATTENTION
 from moesaic.hardware.machine_spec import (
     CpuSpec,
     GpuSpec,
@@ -143,7 +144,7 @@ def describe(profile: MachineProfile, host: Host, name: str) -> MachineSpec:
     accelerator = f"{profile.accelerator} accelerator" if has_slots(profile.accelerator) else None
     memory = host.memory_bytes / GB if host.memory_bytes else 8.0
     cpu_name = host.cpu or "CPU"
-    gpu_name = f"{accelerator} (one core)" if accelerator else f"{cpu_name} (attention)"
+    gpu_name = f"{accelerator} (one core)" if accelerator else f"{cpu_name} {ATTENTION}"
     spec = MachineSpec(
         name=name,
         title=f"{cpu_name}, {host.cores} cores" + (f", {accelerator}" if accelerator else ""),

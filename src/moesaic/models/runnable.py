@@ -1,0 +1,27 @@
+"""Whether a model that can be simulated could be run too, from its shape or its config.json alone.
+
+Needs no torch: `plan` answers without it. Opening the model finds the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from moesaic.model_info.model_config import open_config
+from moesaic.model_info.model_spec import ModelSpec
+from moesaic.models.families import RUNNABLE
+
+
+def why_not_run(spec: ModelSpec, model: str) -> str | None:
+    """`model` is what the user named: a known name, or the path of a config. None: nothing is
+    known that would prevent it."""
+    if spec.family not in RUNNABLE:
+        can = ", ".join(sorted(RUNNABLE))
+        return f"architecture {spec.family!r} can be simulated but not run; can be run: {can}"
+    quantized = open_config(model).table("quantization_config") if Path(model).exists() else None
+    if quantized:
+        method = quantized.get("quant_method", "unknown")
+        return (
+            f"weights quantized with {method!r} can be simulated but not run: its bf16 or fp16 "
+            "original can"
+        )
+    return None
