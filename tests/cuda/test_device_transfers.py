@@ -138,3 +138,19 @@ def test_a_copy_that_fails_leaves_nobody_in_its_slot(monkeypatch: pytest.MonkeyP
     assert np.argwhere(bench.residency.resident).tolist() == [[0, 0], [0, 1], [0, 3]]
     bench.run(0, [9, 0], [Move(0, 9)])
     assert bench.experts.read == {9: 9, 0: 0}
+
+
+def test_a_view_names_only_copies_to_slots_and_this_layers_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    staged = [Move(0, expert, keep=False) for expert in range(3)]
+    kept = [Move(0, 5), Move(1, 6), Move(1, 7)]
+    bench.transfers.demand([*staged, *kept])
+    under_way = bench.transfers.in_flight()
+    assert len(under_way) == 6
+    named = bench.transfers.to_slots(under_way, 1)
+    assert [(each.layer, each.expert) for each in named] == [(0, 5), (1, 6), (1, 7)]
+    monkeypatch.setattr("moesaic.machines.cuda.transfers.FLIGHT_CAPACITY", 2)
+    named = bench.transfers.to_slots(under_way, 1)
+    assert [(each.layer, each.expert) for each in named] == [(1, 6), (1, 7)]

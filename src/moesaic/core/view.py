@@ -22,6 +22,7 @@ from moesaic.core.residency import Residency
 from moesaic.core.topology import Topology
 
 PLANNER = "planner"  # where deciding shows in a timeline
+FLIGHT_CAPACITY = 64  # moves under way that a view may name
 
 
 class Flight(NamedTuple):

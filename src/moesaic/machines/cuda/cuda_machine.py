@@ -141,8 +141,8 @@ class CudaMachine(RealMachine):
     def view(self, layer: int) -> View:
         in_flight = self.transfers.in_flight()
         link_ns = in_flight[-1].remaining_ns if in_flight else 0
-        stay = self.transfers.that_stay(in_flight, layer)
-        return View.of(self.residency, stay, (0, 0, link_ns))
+        named = self.transfers.to_slots(in_flight, layer)
+        return View.of(self.residency, named, (0, 0, link_ns))
 
     def start(self, plan: LayerPlan) -> None:
         """The CPU first: its thread needs the interpreter to begin, and then no more."""

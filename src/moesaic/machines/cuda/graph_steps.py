@@ -132,8 +132,9 @@ class GraphSteps:
         found = self._captured.get((size, replays))
         if found is None:
             shape = self._mailbox.shape
-            space = Replayed.space(self._layers, size, shape.ranks, shape.top_k)
-            given = space if replays else None
+            given = None
+            if replays:
+                given = Replayed.space(self._layers, size, shape.ranks, shape.top_k)
             found = Captured(DecodeStep(self._parts, size, given), given)
             found.step.prepare()
             self._captured[size, replays] = found

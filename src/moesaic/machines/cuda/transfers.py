@@ -16,12 +16,11 @@ from moesaic.core.offloading import PCIE
 from moesaic.core.report import Span, Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId
-from moesaic.core.view import Flight
+from moesaic.core.view import FLIGHT_CAPACITY, Flight
 from moesaic.machines.cuda.slots import DeviceSlot, DeviceSlots
 from moesaic.machines.cuda.streams import Mark, Streams
 from moesaic.machines.real.expert_store import ExpertStore
 
-MOST_FLIGHTS = 64  # that a view has
 AHEAD = 2  # background copies under way at once: the link does not idle between two
 _EXPECTED_GB_S = 20  # of the link, until it has been measured
 
@@ -99,14 +98,14 @@ class DeviceTransfers:
             found.append(Flight(copy.move.layer, copy.move.expert, ready))
         return tuple(found)
 
-    def that_stay(self, flights: Sequence[Flight], layer: int) -> tuple[Flight, ...]:
-        """Those that end in a slot. Where there are more than a brain can look at, those to this
-        layer and later ones come first."""
+    def to_slots(self, flights: Sequence[Flight], layer: int) -> tuple[Flight, ...]:
+        """Those that end in a slot, and not in a staging slot. Where there are more than a view may
+        name, those to this layer and later ones come first."""
         kept = {(c.move.layer, c.move.expert) for c in self._in_flight if c.move.keep}
         stay = [flight for flight in flights if (flight.layer, flight.expert) in kept]
-        if len(stay) > MOST_FLIGHTS:
+        if len(stay) > FLIGHT_CAPACITY:
             stay.sort(key=lambda flight: flight.layer < layer)
-        return tuple(stay[:MOST_FLIGHTS])
+        return tuple(stay[:FLIGHT_CAPACITY])
 
     def settle(self) -> None:
         """Nothing is under way afterwards; what was only offered is dropped."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from moesaic.core import view
 from moesaic.policies.compiled import compiled
 from moesaic.policies.timelines import Ints
 
@@ -67,7 +68,7 @@ from moesaic.policies.timelines import Ints
 ) = range(47)
 
 NUM_SCALARS = 64
-FLIGHT_CAPACITY = 64
+FLIGHT_CAPACITY = view.FLIGHT_CAPACITY
 MOVE_WORDS = 5  # layer, expert, victim's layer or -1, victim's expert, keep
 PLAN_HEADER = 4  # GPU experts, CPU experts, moves, estimated nanoseconds; then all of them
 
