@@ -17,7 +17,6 @@ _LOOP = record(
     arrived=0,  # requests
     served=0,  # requests whose RD or WR is issued
     free=0,  # slots
-    candidates=0,  # commands that waiting requests want next
     read_head=0,  # where the ring of reads' completions begins
     reading=0,  # reads whose data are under way
     write_head=0,
@@ -34,6 +33,12 @@ def fresh_loop(slots: int) -> tuple[Records, Ints]:
     loop = records(1, _LOOP)
     loop["free"] = slots
     return loop, np.zeros((2, slots), np.int64)
+
+
+@inlined
+def around(place: int, length: int) -> int:
+    """In a ring, of a place that is less than two lengths from its beginning: dividing is slow."""
+    return place - length if place >= length else place
 
 
 @inlined
@@ -87,10 +92,10 @@ def _serve(
     """A request's data are complete at `done`."""
     state, s = loop[0], slots[slot]
     if s.write:
-        rings[1, (state.write_head + state.writing) % rings.shape[1]] = done
+        rings[1, around(state.write_head + state.writing, rings.shape[1])] = done
         state.writing += 1
     else:
-        rings[0, (state.read_head + state.reading) % rings.shape[1]] = done
+        rings[0, around(state.read_head + state.reading, rings.shape[1])] = done
         state.reading += 1
     state.served += 1
     state.cycles = max(state.cycles, done)

@@ -9,10 +9,19 @@ writes, so two rings hold the completions to come.
 from __future__ import annotations
 
 from moesaic.machines.sim.dram.bank_state import NONE, Ints, Records
-from moesaic.machines.sim.dram.candidates import COMMAND as CANDIDATE_COMMAND
-from moesaic.machines.sim.dram.candidates import WAIT_SHIFT, choice_at, choose, update, wait_of
+from moesaic.machines.sim.dram.candidates import (
+    BEST_BANK,
+    BEST_COMMAND,
+    BEST_CYCLE,
+    HIT,
+    MISS,
+    choose,
+    forget,
+    update,
+)
+from moesaic.machines.sim.dram.commands import PRE
 from moesaic.machines.sim.dram.compiled import compiled, inlined
-from moesaic.machines.sim.dram.issue import issue_choice, issue_refresh
+from moesaic.machines.sim.dram.issue import around, issue_choice, issue_refresh
 from moesaic.machines.sim.dram.refresh import NEVER, choose_refresh, next_due, ranks_due
 from moesaic.machines.sim.dram.timing import Rules
 from moesaic.machines.sim.dram.waiting import append
@@ -29,6 +38,8 @@ def run(
     slots: Records,
     table: Ints,
     places: Ints,
+    sizes: Ints,
+    best: Ints,
     loop: Records,
     rings: Ints,
     requests: Ints,
@@ -37,22 +48,26 @@ def run(
     shared_bus: bool,
 ) -> None:
     """Serve all requests; the results stand in `loop`."""
-    for _ in range(rings.shape[1]):
-        _arrive(banks, slots, table, places, loop, requests, 0)
     refreshing, due = 0, next_due(ranks, 0)
     now = bus[0].command_from
+    for _ in range(rings.shape[1]):
+        _arrive(
+            banks, gates, slots, table, places, sizes, best, loop, requests, 0, refreshing, now
+        )  # fmt: skip
     while loop[0].served < len(requests):
         if due <= now:
             refreshing = ranks_due(ranks, now)
             due = next_due(ranks, refreshing)
+            forget(best, HIT)
+            forget(best, MISS)
         refresh_cycle, rank, to_close = NEVER, NONE, NONE
         if refreshing:
             refresh_cycle, rank, to_close = choose_refresh(banks, ranks, refreshing, now)
-        horizon = min(due, refresh_cycle)
-        choice, bank, command, now = _choose_with_arrivals(
-            banks, gates, slots, table, places, loop, rings, requests, refreshing, now, horizon
-        )
-        cycle = now + wait_of(choice)
+        kind = _choose_with_arrivals(
+            banks, gates, slots, table, places, sizes, best, loop, rings, requests, refreshing,
+            now, min(due, refresh_cycle),
+        )  # fmt: skip
+        cycle = best[kind, BEST_CYCLE]
         if due <= min(cycle, refresh_cycle):
             now = due
             continue
@@ -61,14 +76,19 @@ def run(
             issue_refresh(banks, ranks, gates, bus, loop, trace, rules, rank, bank, refresh_cycle)
             refreshing = ranks_due(ranks, refresh_cycle)
             due = next_due(ranks, refreshing)
+            forget(best, HIT)
+            forget(best, MISS)
         else:
+            bank, command = best[kind, BEST_BANK], best[kind, BEST_COMMAND]
             issue_choice(
                 banks, ranks, gates, bus, slots, loop, rings, trace, rules, shared_bus,
                 bank, command, cycle,
             )  # fmt: skip
-        if bank != NONE:
-            update(banks, slots, table, places, loop, bank)
+            if command != PRE:  # no gate of other banks depends on it
+                forget(best, kind)
         now = bus[0].command_from
+        if bank != NONE:
+            update(banks, gates, slots, table, places, sizes, best, bank, refreshing, now)
 
 
 @inlined
@@ -78,35 +98,33 @@ def _choose_with_arrivals(
     slots: Records,
     table: Ints,
     places: Ints,
+    sizes: Ints,
+    best: Ints,
     loop: Records,
     rings: Ints,
     requests: Ints,
     refreshing: int,
     now: int,
     horizon: int,
-) -> tuple[int, int, int, int]:
-    """(choice, bank, command, the cycle the choice's wait counts from), after every arrival that
-    could change it. Only the newcomer's bank is looked at again: no other comes sooner."""
+) -> int:
+    """The class of the best candidate, after every arrival that could change it."""
     arrival = _next_arrival(loop, rings, requests)
     while arrival < now:
-        _replace(banks, slots, table, places, loop, rings, requests, arrival)
+        _replace(
+            banks, gates, slots, table, places, sizes, best, loop, rings, requests, arrival,
+            refreshing, now,
+        )  # fmt: skip
         arrival = _next_arrival(loop, rings, requests)
-    choice, bank, command = choose(banks, gates, table, loop[0].candidates, refreshing, now)
-    while arrival < min(now + wait_of(choice), horizon):
-        newcomer = _replace(banks, slots, table, places, loop, rings, requests, arrival)
-        if newcomer == bank:  # what it wanted may no longer be wanted
-            now = arrival + 1
-            choice, bank, command = choose(banks, gates, table, loop[0].candidates, refreshing, now)
-        elif not (refreshing >> banks[newcomer].rank) & 1:
-            for which in range(2):
-                place = places[newcomer, which]
-                if place != NONE:
-                    other = choice_at(table, gates, place, arrival + 1)
-                    other += (arrival + 1 - now) << WAIT_SHIFT
-                    if other < choice:
-                        choice, bank, command = other, newcomer, table[place, CANDIDATE_COMMAND]
+    kind = choose(banks, gates, table, sizes, best, refreshing, now)
+    while arrival < min(best[kind, BEST_CYCLE], horizon):
+        now = arrival + 1
+        _replace(
+            banks, gates, slots, table, places, sizes, best, loop, rings, requests, arrival,
+            refreshing, now,
+        )  # fmt: skip
+        kind = choose(banks, gates, table, sizes, best, refreshing, now)
         arrival = _next_arrival(loop, rings, requests)
-    return choice, bank, command, now
+    return kind
 
 
 @inlined
@@ -125,35 +143,48 @@ def _next_arrival(loop: Records, rings: Ints, requests: Ints) -> int:
 @inlined
 def _replace(
     banks: Records,
+    gates: Ints,
     slots: Records,
     table: Ints,
     places: Ints,
+    sizes: Ints,
+    best: Ints,
     loop: Records,
     rings: Ints,
     requests: Ints,
     cycle: int,
-) -> int:
-    """One request completes and the next arrives; returns the newcomer's bank."""
+    refreshing: int,
+    now: int,
+) -> None:
+    """One request completes and the next arrives."""
     state = loop[0]
     if state.reading and rings[0, state.read_head] == cycle:
         state.reading -= 1
-        state.read_head = (state.read_head + 1) % rings.shape[1]
+        state.read_head = around(state.read_head + 1, rings.shape[1])
     else:
         state.writing -= 1
-        state.write_head = (state.write_head + 1) % rings.shape[1]
-    return _arrive(banks, slots, table, places, loop, requests, cycle)
+        state.write_head = around(state.write_head + 1, rings.shape[1])
+    _arrive(
+        banks, gates, slots, table, places, sizes, best, loop, requests, cycle, refreshing, now
+    )  # fmt: skip
 
 
 @inlined
 def _arrive(
     banks: Records,
+    gates: Ints,
     slots: Records,
     table: Ints,
     places: Ints,
+    sizes: Ints,
+    best: Ints,
     loop: Records,
     requests: Ints,
     cycle: int,
-) -> int:
+    refreshing: int,
+    now: int,
+) -> None:
+    """In `cycle`; it can cause a command from `now` on."""
     request = loop[0].arrived
     loop[0].arrived += 1
     bank: int = requests[request, BANK]
@@ -161,5 +192,4 @@ def _arrive(
         banks, slots, loop, bank, request, requests[request, ROW], requests[request, WRITE]
     )
     slots[slot].arrived = cycle
-    update(banks, slots, table, places, loop, bank)
-    return bank
+    update(banks, gates, slots, table, places, sizes, best, bank, refreshing, now)

@@ -70,14 +70,12 @@ def _run(
     state.ranks["due"] = timing.rules.nrefi if refresh else NEVER
     slots = min(in_flight, len(pattern))
     loop, rings = fresh_loop(slots)
-    table, places = no_candidates(len(state.banks))
     requests = np.stack([pattern.global_bank(geometry), pattern.row, pattern.write], axis=1)
     trace = np.zeros((trace_room, TRACE_COLUMNS), np.int64)
     run(
         *state,
         free_slots(slots),
-        table,
-        places,
+        *no_candidates(len(state.banks)),
         loop,
         rings,
         requests,
