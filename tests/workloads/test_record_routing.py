@@ -9,9 +9,9 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from benchmarks.marked_page import put
 from benchmarks.record_routing import LOOP, PROFILE_TOKENS, main, repeating
 from benchmarks.record_routing_docs import main as write_docs
-from benchmarks.record_routing_docs import put
 from benchmarks.record_routing_prompts import BadPrompts, Prompt, name_of, read_prompts
 
 from chat_models import talking

@@ -12,7 +12,7 @@ from moesaic.core.errors import BadTrace, ImpossibleSetting, UnknownName
 from moesaic.model_info.model_zoo import load_model
 from moesaic.workloads.block import RoutingBlock, check_block, check_order, join
 from moesaic.workloads.bundled_traces import bundled_trace
-from moesaic.workloads.source import LazyTrace, open_trace
+from moesaic.workloads.source import open_trace
 from moesaic.workloads.stats.sample import collect
 from moesaic.workloads.stats.summary import describe, describe_sample
 from moesaic.workloads.stats.totals import totals
@@ -25,7 +25,7 @@ from moesaic.workloads.synthetic.calibration import (
     load_calibration,
 )
 from moesaic.workloads.synthetic.fit import PARTS, fit
-from moesaic.workloads.synthetic.generate import TraceShape, synthesize
+from moesaic.workloads.synthetic.generate import SyntheticTrace, TraceShape, synthesize
 from moesaic.workloads.synthetic.latent import LatentModel
 from moesaic.workloads.synthetic.search import START, Trial, search, to_logits
 
@@ -34,12 +34,12 @@ SMALL = TraceShape("small", 4, 16, 2)
 
 def make(
     seed: int = 0, tokens: int = 700, shape: TraceShape = SMALL, **settings: object
-) -> LazyTrace:
+) -> SyntheticTrace:
     calibration = load_calibration("deepseek-v2-lite-prefill")
     return synthesize(calibration, shape, tokens, seed=seed, **settings)  # type: ignore[arg-type]
 
 
-def whole(trace: LazyTrace) -> RoutingBlock:
+def whole(trace: SyntheticTrace) -> RoutingBlock:
     return join(list(trace.blocks()))
 
 

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from moesaic.core.errors import ImpossibleSetting
 from moesaic.workloads.block import RoutingBlock, join
+from moesaic.workloads.source import MemoryTrace
+from moesaic.workloads.steps import decode_steps
 from moesaic.workloads.synthetic import generate, second_process
 from moesaic.workloads.synthetic.best_of_rows import best_of_rows
 from moesaic.workloads.synthetic.calibration import load_calibration
@@ -94,10 +97,13 @@ def alone() -> RoutingBlock:
 def test_a_second_process_changes_nothing(
     alone: RoutingBlock, started: list[second_process._Ahead]
 ) -> None:
-    assert_same(join(list(trace())), alone)
+    blocks = trace()
+    found = [next(blocks), next(blocks)]
     (helper,) = started
+    with helper._changed:
+        assert helper._changed.wait_for(lambda: helper._answers, timeout=60), "does not work ahead"
+    assert_same(join([*found, *blocks]), alone)
     assert helper._process.returncode is not None, "it outlives the trace"
-    assert helper._next > helper._read or helper._answers or helper._lost, "it has not worked ahead"
 
 
 def test_a_reader_that_stops_early_ends_the_process(started: list[second_process._Ahead]) -> None:
@@ -130,3 +136,37 @@ def test_work_ahead_is_bounded(
         longest = load_calibration("deepseek-v2-lite-prefill").document_tokens[-1]
         assert 300 <= helper._tokens < 300 + second_process._IN_LINE * longest
     blocks.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("batch", [1, 5])
+@pytest.mark.parametrize("skip", [0, 1, 300])
+def test_a_batch_reads_the_same_of_documents_made_only_as_far_as_it_reads(
+    batch: int, skip: int
+) -> None:
+    calibration = load_calibration("gpt-oss-20b-decode")  # documents longer than a piece, and not
+    made = synthesize(calibration, SHAPE, 3000, seed=2)
+    whole = MemoryTrace(made.header, list(made.blocks()))
+    for steps in (40, 300):
+        found = list(decode_steps(made, batch, steps, skip_tokens=skip))
+        expected = list(decode_steps(whole, batch, steps, skip_tokens=skip))
+        assert len(found) == steps
+        for one, other in zip(found, expected, strict=True):
+            assert one.step == other.step
+            for layer in range(SHAPE.num_layers):
+                a, b = one.layer(layer), other.layer(layer)
+                np.testing.assert_array_equal(a.experts, b.experts)
+                np.testing.assert_array_equal(a.scores, b.scores)
+
+
+def test_no_token_is_made_that_a_batch_does_not_read() -> None:
+    calibration = load_calibration("gpt-oss-20b-decode")
+    made = synthesize(calibration, SHAPE, 3000, seed=2)
+    for batch, steps, skip in [(1, 700, 0), (4, 60, 300), (3, 1, 51)]:
+        blocks = made.blocks_of_batch(batch, steps, skip)
+        assert sum(map(len, blocks)) == batch * steps
+
+
+def test_a_trace_that_is_too_short_for_a_batch_still_says_so() -> None:
+    made = synthesize(load_calibration("gpt-oss-20b-decode"), SHAPE, 900, seed=2)
+    with pytest.raises(ImpossibleSetting, match="has 900 tokens"):
+        list(decode_steps(made, 4, 600))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from moesaic.workloads.block import RoutingBlock, join
-from moesaic.workloads.documents import documents, part_of_phase
-from moesaic.workloads.source import TraceSource
+from moesaic.workloads.documents import documents, documents_of, part_of_phase
+from moesaic.workloads.source import MadeAsRead, TraceSource
 
 
 class DocumentQueue:
@@ -14,6 +16,14 @@ class DocumentQueue:
         self._source, self._skip, self._wrap = source, skip_tokens, wrap
         self._documents = documents(source, skip_tokens)
         self._round = 0
+
+    @classmethod
+    def of_batch(cls, source: TraceSource, batch: int, steps: int, skip_tokens: int) -> Self:
+        """For so many decode steps and no more; what they do not read may be missing."""
+        queue = cls(source, skip_tokens, wrap=False)
+        if isinstance(source, MadeAsRead):
+            queue._documents = documents_of(source.blocks_of_batch(batch, steps, skip_tokens))
+        return queue
 
     def next(self, phase: str) -> RoutingBlock | None:
         """The next document's tokens of this phase (all of them where it has none)."""

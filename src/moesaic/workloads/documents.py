@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -13,8 +13,12 @@ from moesaic.workloads.source import TraceSource
 def documents(source: TraceSource, skip_tokens: int = 0) -> Iterator[RoutingBlock]:
     """Every document, whole, as one block; the first `skip_tokens` tokens of the trace are left
     out, and with them the beginning of the document they end in."""
+    return documents_of(source.blocks(), skip_tokens)
+
+
+def documents_of(blocks: Iterable[RoutingBlock], skip_tokens: int = 0) -> Iterator[RoutingBlock]:
     parts: list[RoutingBlock] = []
-    for block in source.blocks():
+    for block in blocks:
         if skip_tokens >= len(block):
             skip_tokens -= len(block)
             continue

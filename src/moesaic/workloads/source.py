@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from moesaic.core.errors import BadTrace
 from moesaic.workloads.block import RoutingBlock
@@ -22,6 +22,15 @@ class TraceSource(Protocol):
     def header(self) -> TraceHeader: ...
 
     def blocks(self) -> Iterator[RoutingBlock]: ...
+
+
+@runtime_checkable
+class MadeAsRead(Protocol):
+    """A source that makes its tokens and can leave out those that a batch never reads."""
+
+    def blocks_of_batch(self, batch: int, steps: int, skip_tokens: int) -> Iterator[RoutingBlock]:
+        """What so many decode steps of so many documents side by side read, after the first
+        `skip_tokens` tokens: documents are cut where the last step ends."""
 
 
 class TraceFile:

@@ -34,7 +34,10 @@ def decode_steps(
     cannot fill the batch any more, or, where `steps` were asked for, raises `ImpossibleSetting`;
     with `wrap` the trace begins again instead."""
     _check_positive(batch=batch, steps=1 if steps is None else steps)
-    queue = DocumentQueue(source, skip_tokens, wrap)
+    if steps is None or wrap:
+        queue = DocumentQueue(source, skip_tokens, wrap)
+    else:
+        queue = DocumentQueue.of_batch(source, batch, steps, skip_tokens)
     playing = [Cursor(queue) for _ in range(batch)]
     done = 0
     while steps is None or done < steps:

@@ -6,8 +6,7 @@ import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields
-from functools import cached_property, partial
-from itertools import count
+from functools import cached_property
 from multiprocessing import parent_process
 from typing import Any
 
@@ -18,8 +17,12 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.workloads.block import PHASES, RoutingBlock
 from moesaic.workloads.header import TraceHeader
-from moesaic.workloads.source import LazyTrace
 from moesaic.workloads.synthetic.calibration import Calibration
+from moesaic.workloads.synthetic.document_part import (
+    DocumentPart,
+    parts_of_batch,
+    whole_documents,
+)
 from moesaic.workloads.synthetic.latent import LatentChunk, LatentModel
 from moesaic.workloads.synthetic.second_process import make_documents
 
@@ -58,7 +61,7 @@ def synthesize(
     forecast_depth: int = 0,
     forecast_ranks: int | None = None,
     metadata: dict[str, Any] | None = None,
-) -> LazyTrace:
+) -> SyntheticTrace:
     """A trace of exactly `tokens` tokens, made while it is read, the same on every pass.
 
     `ranks` are twice top-k unless given. Documents have the calibration's distribution of
@@ -87,7 +90,27 @@ def synthesize(
     phase_number = PHASES.index(phase or calibration.phase)
 
     make = DocumentMaker(calibration, header, seed, phase_number)
-    return LazyTrace(header, partial(_blocks, make, tokens, lengths))
+    return SyntheticTrace(make, tokens, lengths)
+
+
+class SyntheticTrace:
+    """A trace made while it is read. What is not read is not made."""
+
+    def __init__(self, make: DocumentMaker, tokens: int, lengths: Sequence[int] | None) -> None:
+        self.header = make.header
+        self._make, self._tokens, self._lengths = make, tokens, lengths
+
+    def blocks(self) -> Iterator[RoutingBlock]:
+        return _blocks(self._make, self._documents(), alone=self._lengths is not None)
+
+    def blocks_of_batch(self, batch: int, steps: int, skip_tokens: int) -> Iterator[RoutingBlock]:
+        parts = parts_of_batch(self._documents(), batch, steps, skip_tokens)
+        return _blocks(self._make, parts, alone=self._lengths is not None)
+
+    def _documents(self) -> Iterator[DocumentPart]:
+        # Whole documents, so that a longer trace only continues a shorter one.
+        lengths = _lengths(self._make.calibration, self._lengths, self._make.seed)
+        return whole_documents(lengths, self._tokens)
 
 
 @dataclass
@@ -107,47 +130,39 @@ class DocumentMaker:
             self.calibration.logits, header.num_layers, header.num_experts, self.seed
         )
 
-    def pieces(self, number: int, length: int) -> Iterator[RoutingBlock]:
+    def pieces(self, part: DocumentPart) -> Iterator[RoutingBlock]:
         done = 0
-        for piece in self._model.document(number, length):
-            yield _block(
-                piece, self._model, self.header, self.calibration, number, done, self.phase
-            )
-            done += piece.latent.shape[1]
+        for piece in self._model.document(part.number, part.tokens, part.end):
+            n, unread = piece.latent.shape[1], max(0, part.start - done)
+            if unread < n:
+                yield self._block(piece.behind(unread), part.number, done + unread)
+            done += n
 
-    def __call__(self, number: int, length: int) -> list[RoutingBlock]:
-        return list(self.pieces(number, length))
+    def __call__(self, part: DocumentPart) -> list[RoutingBlock]:
+        return list(self.pieces(part))
+
+    def _block(self, piece: LatentChunk, document: int, start: int) -> RoutingBlock:
+        return _block(
+            piece, self._model, self.header, self.calibration, document, start, self.phase
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def _blocks(
-    make: DocumentMaker, tokens: int, lengths: Sequence[int] | None
-) -> Iterator[RoutingBlock]:
-    left = tokens
-    with closing(_documents(make, lengths)) as pieces:
-        for block in pieces:  # whole documents, so that a longer trace only continues a shorter one
-            yield block.rows(slice(0, left))
-            left -= min(len(block), left)
-            if not left:
-                return
-
-
-def _documents(
-    make: DocumentMaker, lengths: Sequence[int] | None
+    make: DocumentMaker, parts: Iterator[DocumentPart], alone: bool
 ) -> Generator[RoutingBlock, None, None]:
-    """All documents in order; with the help of a second process where there are many of them."""
-    following, header = _lengths(make.calibration, lengths, make.seed), make.header
-    alone, made = lengths is not None or not _second_core(), 0
-    for number in count():
+    """The parts in order; with the help of a second process where there are many of them."""
+    header = make.header
+    alone, made = alone or not _second_core(), 0
+    for part in parts:
+        yield from make.pieces(part)
+        made += part.end - part.start
         if not alone and made * header.num_layers * header.num_experts > ALONE_LOGITS:
-            with closing(make_documents(make, following, number)) as others:
+            with closing(make_documents(make, parts)) as others:
                 for blocks in others:
                     yield from blocks
-        length = next(following)
-        yield from make.pieces(number, length)
-        made += length
 
 
 def _second_core() -> bool:

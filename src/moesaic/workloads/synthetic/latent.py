@@ -27,6 +27,10 @@ class LatentChunk(NamedTuple):
     latent: Floats  # [L, n, dimensions] what the layers see of the tokens
     logits: Floats  # [L, n, E] of variance about 1
 
+    def behind(self, tokens: int) -> LatentChunk:
+        """Without the first `tokens`."""
+        return LatentChunk(self.latent[:, tokens:], self.logits[:, tokens:])
+
 
 class LatentModel:
     """One imaginary model: its popular experts and its routers' directions, drawn once."""
@@ -46,24 +50,30 @@ class LatentModel:
         apart = np.abs(np.subtract.outer(np.arange(layers), np.arange(layers)))
         self._depth = np.linalg.cholesky(min(logits.depth, 0.9999) ** apart).astype(np.float32)
 
-    def document(self, number: int, tokens: int) -> Iterator[LatentChunk]:
-        """A document of so many tokens, in pieces of at most `PIECE_TOKENS`."""
+    def document(self, number: int, tokens: int, end: int | None = None) -> Iterator[LatentChunk]:
+        """A document of so many tokens, or the first `end` of them, in pieces of at most
+        `PIECE_TOKENS`. A piece's numbers are drawn layer by layer, so that all are drawn even
+        where the piece is cut."""
+        end = tokens if end is None else end
         p = self._p
         rng = np.random.default_rng([self._seed, _DOCUMENT, number])
         fixed = _root(p.document) * self._latent(rng, 1)
         slow = _Autoregression(float(np.exp(-1.0 / p.memory_tokens)))
         token = _Autoregression(p.echo)
-        for start in range(0, tokens, PIECE_TOKENS):
+        for start in range(0, end, PIECE_TOKENS):
             n = min(PIECE_TOKENS, tokens - start)
+            read = slice(0, min(n, end - start))
             latent = (
                 fixed
                 + _root(p.slow) * slow.through(self._latent(rng, n))
                 + _root(p.token) * token.through(self._latent(rng, n))
             )
             logits = np.matmul(latent, self.directions)
+            noise = rng.standard_normal(logits.shape, dtype=np.float32)
+            logits, noise = logits[:, read], noise[:, read]
             logits += self.popularity
-            logits += _root(p.noise) * rng.standard_normal(logits.shape, dtype=np.float32)
-            yield LatentChunk(latent, logits)
+            logits += np.multiply(noise, _root(p.noise), out=noise)
+            yield LatentChunk(latent[:, read], logits)
 
     def forecast(self, piece: LatentChunk, distance: int) -> Floats:
         """What each layer's latent says about the layer `distance` further, [L - distance, n, E]:

@@ -17,22 +17,21 @@ from threading import Condition, Thread
 from typing import IO
 
 from moesaic.workloads.block import RoutingBlock
+from moesaic.workloads.synthetic.document_part import DocumentPart
 
 Blocks = list[RoutingBlock]
-Maker = Callable[[int, int], Blocks]  # of a document's number and its tokens; can be pickled
+Maker = Callable[[DocumentPart], Blocks]  # can be pickled
 
 AHEAD_TOKENS = 32_768  # of documents that nobody has read: a few hundred MB at most
 _IN_LINE = 2  # documents the process knows of: it is never idle, and can still be overtaken
 
 
-def make_documents(
-    make: Maker, lengths: Iterator[int], first: int
-) -> Generator[Blocks, None, None]:
-    """Documents from number `first` on, of so many tokens each, in order."""
-    ahead = _Ahead(make, lengths, first)
+def make_documents(make: Maker, parts: Iterator[DocumentPart]) -> Generator[Blocks, None, None]:
+    """All parts in order."""
+    ahead = _Ahead(make, parts)
     try:
-        while True:
-            yield ahead.next()
+        while (blocks := ahead.next()) is not None:
+            yield blocks
     finally:
         ahead.close()
 
@@ -41,12 +40,12 @@ class _Ahead:
     """What is asked of the process and what it has answered. The reader and the thread that
     listens to the process share it."""
 
-    def __init__(self, make: Maker, lengths: Iterator[int], first: int) -> None:
-        self._make, self._lengths = make, lengths
-        self._read = first  # the reader's next document
-        self._next = first  # the first that nobody has begun
-        self._asked: dict[int, int] = {}  # document -> tokens
-        self._lost: dict[int, int] = {}  # asked of a process that has died
+    def __init__(self, make: Maker, parts: Iterator[DocumentPart]) -> None:
+        self._make, self._parts = make, parts
+        self._read = 0  # the reader's next part, counted from the first of them
+        self._next = 0  # the first that nobody has begun
+        self._asked: dict[int, DocumentPart] = {}
+        self._lost: dict[int, DocumentPart] = {}  # asked of a process that has died
         self._answers: dict[int, Blocks] = {}
         self._tokens = 0  # in answers
         self._dead = False
@@ -65,7 +64,8 @@ class _Ahead:
         self._listener = Thread(target=self._listen, daemon=True)
         self._listener.start()
 
-    def next(self) -> Blocks:
+    def next(self) -> Blocks | None:
+        """None behind the last."""
         number = self._read
         self._read += 1
         with self._changed:
@@ -76,11 +76,11 @@ class _Ahead:
                 with suppress(OSError):
                     self._ask()
                 return found
-            length = self._lost.pop(number, None)
-            if length is None:
+            part = self._lost.pop(number, None)
+            if part is None:
                 assert number == self._next, "everything before has been begun"
-                self._next, length = number + 1, next(self._lengths)
-        return self._make(number, length)
+                self._next, part = number + 1, next(self._parts, None)
+        return None if part is None else self._make(part)
 
     def close(self) -> None:
         self._process.kill()
@@ -94,9 +94,12 @@ class _Ahead:
     def _ask(self) -> None:
         """For as much as it may know of; the lock is held."""
         while not self._dead and len(self._asked) < _IN_LINE and self._tokens < AHEAD_TOKENS:
-            number, length = self._next, next(self._lengths)
-            self._next, self._asked[number] = number + 1, length
-            self._send((number, length))
+            part = next(self._parts, None)
+            if part is None:
+                return
+            number, self._next = self._next, self._next + 1
+            self._asked[number] = part
+            self._send((number, part))
 
     def _send(self, what: object) -> None:
         assert self._process.stdin is not None
@@ -126,8 +129,8 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     with suppress(EOFError, BrokenPipeError):
         make: Maker = pickle.load(requests)
         while True:
-            number, length = pickle.load(requests)
-            found = number, make(number, length)
+            number, part = pickle.load(requests)
+            found = number, make(part)
             pickle.dump(found, answers, protocol=pickle.HIGHEST_PROTOCOL)
             answers.flush()
 
