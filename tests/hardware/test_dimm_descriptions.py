@@ -139,3 +139,13 @@ def test_experts_that_do_not_fit_are_refused() -> None:
     small = replace(machine, dimms=replace(machine.dimms, memory_gb=28.0))
     with pytest.raises(ImpossibleSetting, match=r"take 454.2 GB in bf16; trimoe-paper has 448 GB"):
         Settings(model, small, cache_ratio=0.02)
+
+
+def test_the_reference_machine_with_units_is_the_reference_machine_elsewhere() -> None:
+    """A number measured anew must not be brought into one of the two only."""
+    plain, with_units = load_machine("h200-emr16"), load_machine("h200-emr16-ndp")
+    for part in ("gpu", "cpu", "pcie", "planner"):
+        assert getattr(plain, part) == getattr(with_units, part), part
+    sources = {name: text for name, text in with_units.sources.items() if name in plain.sources}
+    elsewhere = {name: plain.sources[name] for name in sources if not name.startswith("resources")}
+    assert elsewhere.items() <= sources.items()

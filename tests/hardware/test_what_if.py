@@ -97,6 +97,7 @@ def test_twice_the_cores_are_twice_the_rates_and_the_bandwidth() -> None:
     cannot read three times as fast."""
     rates = [f"cpu.matmul_tflops.{dtype}" for dtype in ("bf16", "int8", "int4")]
     reads = [
+        *(f"cpu.expert_gb_s.{dtype}" for dtype in ("bf16", "int4")),
         "cpu.memory_bandwidth_gb_s",
         "resources.dram.bandwidth_gb_s",
         "resources.dram.draws_gb_s.cpu",

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from made_up import exact_belief, make_brain, routing_of, small_model, stated_physics, view_of
 from moesaic.core.report import Timeline
+from moesaic.core.units import slowed_by
 from moesaic.engine.described_belief import described_belief
 from moesaic.hardware.machine_reader import load_machine
 from moesaic.machines.sim import SimMachine
@@ -22,7 +23,7 @@ from moesaic.machines.sim.lane import Task
 from moesaic.machines.sim.physics import Physics
 from moesaic.machines.sim.resources import WHOLE, PriorityResource, SharingLane
 from moesaic.model_info.model_zoo import load_model
-from moesaic.policies.belief import slowed_by, warm_up
+from moesaic.policies.belief import warm_up
 from moesaic.policies.brain import contention
 from moesaic.policies.brain import fields as at
 from moesaic.policies.schedule import schedules

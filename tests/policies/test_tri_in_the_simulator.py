@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,15 +12,21 @@ from moesaic.core.offloading import IN_DRAM, IN_VRAM
 from moesaic.core.report import Timeline
 from moesaic.core.routing import ExpertId
 from moesaic.hardware.machine_reader import load_machine
+from moesaic.hardware.what_if import changed
+from moesaic.lab.simulate.settings import Settings
+from moesaic.lab.simulate.simulation import simulate
+from moesaic.lab.simulate.workload import choose_workload
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.model_info.model_zoo import load_model
-from moesaic.policies.belief import warm_up
+from moesaic.policies.belief import HostReads, warm_up
 from moesaic.policies.compose import Composition
+from moesaic.policies.costs import Costs
+from moesaic.policies.layout import offline, trimoe
 from moesaic.policies.layout.base import Profile
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.shape import Shape
-from moesaic.policies.tri.costs import cpu_ns
+from moesaic.policies.tri.costs import TriCosts, cpu_ns
 from moesaic.policies.tri.machine import DimmIndices, believed_costs
 from more_devices import with_four_dimms
 
@@ -101,3 +109,48 @@ def test_channels_are_those_of_the_description(machine: str, slower: bool) -> No
     assert tri.channel_ns == pytest.approx(busy["channel5"], rel=0.1)
     assert (tri.striped_ns > 2 * tri.channel_ns) == slower
     assert cpu_ns(tri, 1, True, 1) == costs.expert_ns[1, IN_DRAM, 1]
+
+
+@pytest.mark.parametrize(
+    ("rule", "sharing", "belief"),
+    [("full", "none", "measured"), ("none", "pcie-first", "described")],
+)
+def test_layouts_believe_the_rules_of_the_description(
+    rule: str, sharing: str, belief: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The offline layout and the moves at run time."""
+    described = changed(
+        load_machine("trimoe-paper"), {"dimms.contention": rule, "dimms.sharing": sharing}
+    )
+    settings = Settings(
+        replace(load_model("deepseek-v2-lite"), num_layers=3),
+        described,
+        policies=PolicySet.of(
+            schedule="trimoe", cache="pinned", prefetch="none", layout="trimoe", gate="full"
+        ),
+        cache_ratio=0.1,
+        batch=32,
+        tokens=3,
+        warmup=0,
+        belief=belief,
+    )
+    asked: dict[str, set[tuple[str, bool]]] = {"offline": set(), "trimoe": set()}
+    for name, module in (("offline", offline), ("trimoe", trimoe)):
+
+        def noted(
+            costs: Costs, *, contention: str, shared: bool, pipelined: bool, name: str = name
+        ) -> TriCosts:
+            asked[name].add((contention, shared))
+            return believed_costs(costs, contention=contention, shared=shared, pipelined=pipelined)
+
+        monkeypatch.setattr(module, "believed_costs", noted)
+    simulate(settings, choose_workload(None, settings).source)
+    expected = {(rule, sharing != "none")}
+    assert asked == {"offline": expected, "trimoe": expected}
+
+
+def test_a_wrong_belief_about_costs_keeps_the_rules() -> None:
+    machine = SimMachine(Physics(with_four_dimms(), MODEL), SLOTS)
+    belief = warm_up(machine, TOKENS, machine.topology)
+    reads = HostReads("full", False)
+    assert replace(belief, host_reads=reads).off_by({"cpu": 1.2}).host_reads == reads

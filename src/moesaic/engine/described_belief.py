@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from moesaic.core.offloading import CPU
+from moesaic.core.units import slowed_by
+from moesaic.hardware.dimms import UNSHARED
+from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.machines.sim.physics import Physics
 from moesaic.machines.sim.wiring import time_beside_copies
-from moesaic.policies.belief import Belief, slowed_by
+from moesaic.policies.belief import Belief, HostReads
 from moesaic.policies.costs import Costs
 
 
@@ -17,7 +20,7 @@ def described_belief(physics: Physics, max_tokens: int) -> Belief:
 
     def points(device: int, placement: int) -> dict[int, int]:
         name, where = topology.devices[device].name, topology.placements[placement].name
-        return {tokens: physics.expert_ns(name, tokens, where) for tokens in counts}
+        return {tokens: physics.probed_ns(name, tokens, where) for tokens in counts}
 
     belief = Belief.of(
         Costs.stated(
@@ -30,4 +33,12 @@ def described_belief(physics: Physics, max_tokens: int) -> Belief:
     )
     alone = physics.expert_ns(CPU, 1)
     beside = time_beside_copies(physics.machine, CPU, alone)
-    return replace(belief, cpu_slowed=slowed_by(alone, beside))
+    reads = host_reads(physics.machine)
+    return replace(belief, cpu_slowed=slowed_by(alone, beside), host_reads=reads)
+
+
+def host_reads(machine: MachineSpec) -> HostReads:
+    """The rules that a description states, for any belief about its machine."""
+    if machine.dimms is None:
+        return HostReads()
+    return HostReads(machine.dimms.contention, machine.dimms.sharing != UNSHARED)

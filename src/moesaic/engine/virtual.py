@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from moesaic.core.routing import ExpertId
+from moesaic.engine.described_belief import host_reads
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import Runner
 from moesaic.hardware.machine_spec import MachineSpec
@@ -43,10 +45,11 @@ def virtual_runner(
     for expert, placement in (localized or {}).items():
         sim.memory.place([expert], sim.topology.placement(placement))
     sim.fill_main_memory()
+    belief = warm_up(sim, MAX_STEP_TOKENS, sim.topology)
     return Runner(
         decoder,
         VirtualMachine(store, RoutingAdapter(composition.ranks), decoder.dtype, sim),
-        composition.brain(warm_up(sim, MAX_STEP_TOKENS, sim.topology)),
+        composition.brain(replace(belief, host_reads=host_reads(machine))),
         ContiguousCache(spec, capacity.sequences, capacity.length, decoder.dtype),
         {phase: composition.schedule_for(phase) for phase in PHASES},
         composition.gate(),

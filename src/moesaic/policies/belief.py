@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,18 @@ from moesaic.core.body import Probed
 from moesaic.core.offloading import CPU, GPU, OFFLOADING, PCIE
 from moesaic.core.topology import Topology
 from moesaic.policies.costs import Costs, cost_table, extended
-from moesaic.policies.timelines import ALONE, Ints
+from moesaic.policies.timelines import Ints
+
+
+class HostReads(NamedTuple):
+    """How the host's reads are believed to disturb DIMMs (a rule of `tri.costs.CONTENTION`) and
+    whether CPU and link share channels. Descriptions say that; no probe tells it."""
+
+    contention: str = "own-share"
+    shared: bool = True
+
+
+USUAL_READS = HostReads()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +35,8 @@ class Belief:
     CPU, up to the largest batch; the first CPU expert of a layer costs `cpu_first_ns` more.
     `decision_ns` passes between a view and the start of the plan made from it. While the link
     copies, CPU work takes `cpu_slowed` thousandths longer: both read the same memory. `costs` is
-    the same of every device, placement and link, where it was measured."""
+    the same of every device, placement and link, where it was measured; `host_reads` matter where
+    main memory is DIMMs that compute."""
 
     tables: Ints  # [2, max tokens + 1]
     cpu_first_ns: int
@@ -31,6 +44,7 @@ class Belief:
     decision_ns: int = 0
     costs: Costs | None = None
     cpu_slowed: int = 0
+    host_reads: HostReads = USUAL_READS
 
     @classmethod
     def of(cls, costs: Costs) -> Belief:
@@ -61,7 +75,12 @@ class Belief:
             return self
         assert self.costs is not None, "only a belief about a topology knows lanes by name"
         wrong = Belief.of(self.costs.off_by(errors))
-        return replace(wrong, decision_ns=self.decision_ns, cpu_slowed=self.cpu_slowed)
+        return replace(
+            wrong,
+            decision_ns=self.decision_ns,
+            cpu_slowed=self.cpu_slowed,
+            host_reads=self.host_reads,
+        )
 
     def covering(self, tokens: int) -> Belief:
         """The same belief, with tables for at least so many tokens."""
@@ -98,11 +117,4 @@ def warm_up(body: Probed, max_tokens: int, topology: Topology = OFFLOADING) -> B
         return body.probe_transfer(topology.links[link].name)
 
     belief = Belief.of(Costs.stated(topology, max_tokens, points, first_ns.__getitem__, move_ns))
-    alone, beside = (body.probe(CPU, 1, 2, copying=copying) for copying in (False, True))
-    return replace(belief, cpu_slowed=slowed_by(alone, beside))
-
-
-def slowed_by(alone_ns: int, beside_ns: int) -> int:
-    """Thousandths that work takes longer beside a copy; a measurement that says the copy helps is
-    noise."""
-    return max(round((beside_ns - alone_ns) * ALONE / max(alone_ns, 1)), 0)
+    return replace(belief, cpu_slowed=body.probe_slowdown(CPU))

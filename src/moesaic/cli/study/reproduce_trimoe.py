@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moesaic.cli.shared.output import print_table
+from moesaic.cli.study.routing_label import named, titled
 from moesaic.core.errors import ImpossibleSetting
 
 if TYPE_CHECKING:
@@ -35,12 +36,16 @@ def print_rows(rows: Sequence[Row]) -> None:
     bars = pivot([row._replace(id=row.id.partition("@")[0]) for row in own], "fig6/", "/")
     systems = ("enhanced-ktransformers", "monde", "trimoe", "tri-balanced")
     bars = {name: bar for name, bar in bars.items() if set(systems) <= bar.keys()}
-    _print("Fig. 6: speedup over Klotski, own-share", bars, systems)
-    _print("Fig. 9: latency over the paper's machine", pivot(rows, "fig9/", "@"), RULES)
+    _print(titled("Fig. 6: speedup over Klotski, own-share", own), bars, systems)
+    title = "Fig. 9: latency over the paper's machine"
+    _print(named(title, rows, "fig9/"), pivot(rows, "fig9/", "@"), RULES)
     both = ("trimoe", "tri-balanced")
-    _print("Sensitivity: over the best baseline", pivot(rows, "sensitivity/", "/"), both)
-    _print("Layouts: over the bound of any layout", pivot(rows, "beyond/", "/"), both)
-    _print("Makespan model over simulator", pivot(rows, "check/", "/"), systems)
+    for title, start, columns in (
+        ("Sensitivity: over the best baseline", "sensitivity/", both),
+        ("Layouts: over the bound of any layout", "beyond/", both),
+        ("Makespan model over simulator", "check/", systems),
+    ):
+        _print(named(title, rows, start), pivot(rows, start, "/"), columns)
     real = [row for row in rows if row.id.startswith("real/") and "@" in row.id]
     _print("Real routing: over the best baseline", pivot(real, "real/", "@"), RULES)
 
@@ -56,7 +61,9 @@ def _print_stated(rows: Sequence[Row]) -> None:
         line[2 + (RULES.index(rule) if rule else 0)] = f"{row.ours:.3g} {row.unit}"
     if lines:
         head = ("row", "paper", "ours (own-share)", "full", "none")
-        print_table("What the paper states in numbers", head, list(lines.values()))
+        stated = [row for row in rows if row.paper is not None]
+        title = titled("What the paper states in numbers", stated)
+        print_table(title, head, list(lines.values()))
 
 
 def _print(title: str, lines: Lines, columns: Sequence[str]) -> None:

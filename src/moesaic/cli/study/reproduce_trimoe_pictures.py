@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from moesaic.cli.shared.pictures import FAINT, GRID, INK, new_figure, plain, save
 from moesaic.cli.study.reproduce_trimoe import RULES, Lines, pivot
+from moesaic.cli.study.routing_label import named, titled
 
 if TYPE_CHECKING:
     from moesaic.reproductions.row import Row
@@ -80,7 +81,9 @@ def fig3(path: str, rows: Sequence[Row]) -> bool:
                 where, at, f"{value:.2f}", ha="center", va="center", fontsize=6.5, color="white"
             )
             left[at] += value
-    axes.set_title("Fig. 3: share of tokens by class of experts", loc="left", fontsize=10)
+    of = [row for row in rows if row.id.startswith(("fig3/", "real/fig3/"))]
+    title = titled("Fig. 3: share of tokens by class of experts", of)
+    axes.set_title(title, loc="left", fontsize=10)
     axes.tick_params(axis="y", labelsize=7)
     axes.set_xlabel("share of tokens (paper: cold 0.08, warm up to 0.70)", color=FAINT, fontsize=8)
     plain(axes)
@@ -121,7 +124,7 @@ def fig6(path: str, rows: Sequence[Row]) -> bool:
         found = pivot(own, f"fig6/{model}/", "/")
         if found:
             panels[title] = {name.replace("/", "\n"): line for name, line in found.items()}
-    title = "Fig. 6: MoE layer in decode, speedup over Klotski (own-share)"
+    title = named("Fig. 6: MoE layer in decode, speedup over Klotski, own-share", rows, "fig6/")
     return _panels(path, panels, SYSTEMS, title, "times faster than Klotski")
 
 
@@ -158,6 +161,7 @@ def fig7(path: str, rows: Sequence[Row]) -> bool:
     panels = {t: with_paper(rows, f"fig7/{m}/") for m, t in MODELS.items()}
     panels = {title: lines for title, lines in panels.items() if lines}
     title = "Fig. 7: TriMoE from prompt to last token, over the best baseline, by output tokens"
+    title = named(title, rows, "fig7/")
     return _panels(path, panels, (*RULES, "paper"), title, "times the throughput")
 
 
@@ -165,6 +169,7 @@ def fig8(path: str, rows: Sequence[Row]) -> bool:
     panels = {data: with_paper(rows, f"fig8/{data}/") for data in ("chat", "code", "steady")}
     panels = {data: lines for data, lines in panels.items() if lines}
     title = "Fig. 8: gain of each part over the stage before it, batch 512, mean of three models"
+    title = named(title, rows, "fig8/")
     return _panels(path, panels, (*RULES, "paper"), title, "times faster")
 
 
@@ -200,7 +205,8 @@ def fig9(path: str, rows: Sequence[Row]) -> bool:
         axes.set_ylabel("latency over the paper's machine", color=FAINT)
         axes.grid(color=GRID, linewidth=0.6, zorder=0)
         plain(axes)
-    figure.suptitle("Fig. 9: MoE layer of Qwen3-235B-A22B, batch 512", fontsize=11, color=INK)
+    title = named("Fig. 9: MoE layer of Qwen3-235B-A22B, batch 512", rows, "fig9/")
+    figure.suptitle(title, fontsize=11, color=INK)
     figure.legend(loc="outside lower center", ncols=3, fontsize=8)
     save(figure, path)
     return True
@@ -224,7 +230,8 @@ def table3(path: str, rows: Sequence[Row]) -> bool:
         short = {n.replace("enhanced-ktransformers", "en-kt"): line for n, line in lines.items()}
         grouped(axes, short, ("ours", "paper"))
         axes.set_title(f"utilisation, {way}", loc="left", fontsize=10, color=INK)
-    figure.suptitle("Table 3: utilisation by three definitions (own-share)", fontsize=11, color=INK)
+    title = named("Table 3: utilisation by three definitions, own-share", rows, "table3/")
+    figure.suptitle(title, fontsize=11, color=INK)
     legend(figure, ("ours", "paper"))
     save(figure, path)
     return True
@@ -249,7 +256,8 @@ def sensitivity(path: str, rows: Sequence[Row]) -> bool:
                 )
     axes.axvspan(2.12, 2.83, color=GRID, alpha=0.5, zorder=0, label="paper, 2.12 to 2.83")
     axes.set_yticks(range(len(lines)), list(lines)[::-1], fontsize=8)
-    axes.set_title("Speedup over the best baseline, one choice changed", loc="left", fontsize=10)
+    title = named("Speedup over the best baseline, one choice changed", rows, "sensitivity/")
+    axes.set_title(title, loc="left", fontsize=10)
     plain(axes)
     figure.legend(loc="outside lower center", ncols=3, fontsize=8)
     save(figure, path)

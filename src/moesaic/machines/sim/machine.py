@@ -18,6 +18,7 @@ from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId, Forecast, LayerRouting
 from moesaic.core.step import Step
 from moesaic.core.topology import Topology
+from moesaic.core.units import slowed_by
 from moesaic.core.view import PLANNER, View
 from moesaic.machines.loop import run_layers
 from moesaic.machines.sim.clock import Clock
@@ -204,25 +205,20 @@ class SimMachine:
         self._do_now(device, head)
         return StepReport(self._step_start, self.clock.now, step.tokens, tuple(self._reports))
 
-    def probe(
-        self,
-        device: str,
-        tokens: int,
-        experts: int,
-        placement: str | None = None,
-        *,
-        copying: bool = False,
-    ) -> int:
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
         parts = PARTS
         if placement is not None:  # of a split expert, the device's own part
             topology = self.topology
             at, of = topology.device(device), topology.placement(placement)
             parts = -(-PARTS // topology.share_of(at, of)[1])
+        if parts == PARTS and self.topology.device(device) == 0:
+            return experts * self.physics.probed_ns(device, tokens, placement)
         expert_ns = self.physics.expert_ns(device, tokens, placement, parts)
-        alone = self._first_ns[device] + experts * expert_ns
-        if not copying:
-            return alone
-        return time_beside_copies(self.physics.machine, device, alone)
+        return self._first_ns[device] + experts * expert_ns
+
+    def probe_slowdown(self, device: str) -> int:
+        alone = self.probe(device, 1, 2)
+        return slowed_by(alone, time_beside_copies(self.physics.machine, device, alone))
 
     def probe_transfer(self, link: str | None = None) -> int:
         return self.physics.move_ns(self.topology.links[0].name if link is None else link)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
+import numpy as np
+
 from moesaic.core.dtypes import weight_bytes
 from moesaic.core.layer_plan import PARTS
 from moesaic.core.offloading import CPU, GPU, PCIE
@@ -19,6 +21,7 @@ from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.hardware.machine_topology import placement_name
 from moesaic.hardware.processors import Processor
 from moesaic.machines.sim.ndp.gemv import Expert, channel_bytes, unit_ns
+from moesaic.model_info.attended import attended
 from moesaic.model_info.model_spec import ModelSpec
 
 ACTIVATION_BYTES = 2  # activations and the KV cache are 16-bit
@@ -48,9 +51,11 @@ class Physics:
         size, flops = self.expert_bytes, 2 * self.model.expert_params * tokens
         if parts != PARTS:
             size, flops = -(-size * parts // PARTS), -(-flops * parts // PARTS)
-        overhead = ns_from_us(processor.expert_overhead_us)
         rate = self._reading_gb_s(processor, placement)
-        return overhead + roofline_ns(processor, size, flops, self.expert_dtype, rate)
+        taken = roofline_ns(processor, size, flops, self.expert_dtype, rate)
+        if processor.expert_factor:
+            taken = round(taken * measured_factor(processor, self.expert_dtype, tokens))
+        return ns_from_us(processor.expert_overhead_us) + taken
 
     def _near_data_ns(self, device: NdpDevice, tokens: int, parts: int) -> int:
         """The unit's own time, and its activations on the channel before and after."""
@@ -79,7 +84,15 @@ class Physics:
 
     def first_ns(self, device: str) -> int:
         """What the first expert of a layer costs more than the following ones."""
-        return _fixed_ns(self.machine.processor(device), "first_expert_us")
+        processor = self.machine.processor(device)
+        return _fixed_ns(processor, "first_expert_us") + _fixed_ns(processor, "launch_us")
+
+    def probed_ns(self, device: str, tokens: int, placement: str | None = None) -> int:
+        """One expert as a machine is measured: where one launch serves a token's experts, each has
+        its share of that."""
+        alone = self.expert_ns(device, tokens, placement)
+        launch = _fixed_ns(self.machine.processor(device), "launch_us")
+        return alone + round(launch / self.model.top_k)
 
     @property
     def cpu_first_ns(self) -> int:
@@ -108,8 +121,9 @@ class Physics:
         model, tokens = self.model, step.tokens
         params = model.attention_params + model.router_params
         size = weight_bytes(params, self.dense_dtype)
-        size += step.kv_tokens * model.kv_values_per_token * ACTIVATION_BYTES
-        flops = 2 * params * tokens + step.attention_pairs * model.attention_flops_per_pair
+        seen = attended(model, step)
+        size += round(seen.kv_tokens * model.kv_values_per_token * ACTIVATION_BYTES)
+        flops = 2 * params * tokens + seen.pairs * model.attention_flops_per_pair
         processor = self.machine.processor(device)
         overhead = _fixed_ns(processor, "layer_overhead_us")
         return overhead + roofline_ns(processor, size, flops, self.dense_dtype)
@@ -124,8 +138,10 @@ class Physics:
         return self.attention_ns(device, step) + block
 
     def head_ns(self, sequences: int) -> int:
-        """The vocabulary projection: one position per sequence."""
-        return self._dense_block_ns(GPU, self.model.head_params, sequences)
+        """The vocabulary projection, one position per sequence, and what a step costs beside its
+        layers."""
+        step = _fixed_ns(self.machine.processor(GPU), "step_overhead_us")
+        return step + self._dense_block_ns(GPU, self.model.head_params, sequences)
 
     def _dense_block_ns(self, device: str, params: int, tokens: int) -> int:
         if params == 0:
@@ -139,6 +155,16 @@ class Physics:
 def _fixed_ns(processor: Processor, cost: str) -> int:
     """A fixed cost that only some kinds of processor have."""
     return ns_from_us(getattr(processor, cost, 0.0))
+
+
+def measured_factor(processor: Processor, dtype: str, tokens: int) -> float:
+    """What an expert of so many tokens takes over its roofline; beyond the counts that were
+    measured, as at the nearest."""
+    known = processor.factors(dtype)
+    if not known:
+        return 1.0
+    counts = sorted(known)
+    return float(np.interp(tokens, counts, [known[count] for count in counts]))
 
 
 def roofline_ns(

@@ -69,16 +69,11 @@ class VirtualMachine(RealMachine):
         super().finish()
         return self.sim.finish()
 
-    def probe(
-        self,
-        device: str,
-        tokens: int,
-        experts: int,
-        placement: str | None = None,
-        *,
-        copying: bool = False,
-    ) -> int:
-        return self.sim.probe(device, tokens, experts, placement, copying=copying)
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
+        return self.sim.probe(device, tokens, experts, placement)
+
+    def probe_slowdown(self, device: str) -> int:
+        return self.sim.probe_slowdown(device)
 
     def probe_transfer(self, link: str | None = None) -> int:
         return self.sim.probe_transfer(link)

@@ -40,7 +40,7 @@ class Offline(Layout):
                 f"a layout with splits={self._splits} needs a machine whose experts can be split: "
                 "its description says over how many DIMMs, dimms.split = 2 for example"
             )
-        tri = believed_costs(costs, pipelined=True)
+        tri = believed_costs(costs, **profile.belief.host_reads._asdict(), pipelined=True)
         loads = np.minimum(profile.loads, tri.tokens)
         for layer in range(self.layers):
             of_layer = np.ascontiguousarray(loads[:, layer])

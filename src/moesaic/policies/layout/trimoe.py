@@ -45,7 +45,7 @@ class TriMoeLayout(Offline):
         self.improves = offline == "joint"
         self.predictor = LoadPredictor(layers, experts, alpha)
         self._kinds = np.array([prefetch, relayout, rebalance])
-        self._known: tuple[Costs, _Machine] | None = None
+        self._known: tuple[Belief, _Machine] | None = None
         self._last_end_ns = -1
         self.window_ns = 0.0
 
@@ -65,12 +65,10 @@ class TriMoeLayout(Offline):
 
     def propose(self, layer: int, view: View, belief: Belief) -> tuple[Move, ...]:
         """For the next layer; after the last one, for the first of the next step."""
-        costs = belief.costs
-        assert costs is not None, "a belief about every device"
         if self.window_ns <= 0 or not self._kinds.any():
             return ()
-        if self._known is None or self._known[0] is not costs:
-            self._known = costs, _Machine.of(costs)
+        if self._known is None or self._known[0] is not belief:
+            self._known = belief, _Machine.of(belief)
         machine, number = self._known[1], (layer + 1) % self.layers
         tri, dimms = machine.costs, machine.dimms
         predicted = self.predictor.loads[number].astype(np.float64)
@@ -120,11 +118,13 @@ class _Machine:
     links: tuple[Ints, ...]  # lanes of the links at each DIMM
 
     @classmethod
-    def of(cls, costs: Costs) -> _Machine:
+    def of(cls, belief: Belief) -> _Machine:
+        costs, reads = belief.costs, belief.host_reads
+        assert costs is not None, "a belief about every device"
         dimms, topology = DimmIndices.of(costs.topology), costs.topology
         names = [topology.memories[memory].name for memory in dimms.memories]
         return cls(
-            believed_costs(costs, pipelined=True),
+            believed_costs(costs, **reads._asdict(), pipelined=True),
             dimms,
             np.array(dimms.placements, dtype=np.int64),
             _link_ns(costs, dimms),
