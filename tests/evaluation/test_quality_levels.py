@@ -17,7 +17,8 @@ from moesaic.lab.gating.rules import Rule, full_rule
 from moesaic.lab.gating.tally import Tally
 from moesaic.policies.gate import gates
 from moesaic.policies.policy_choice import PolicyChoice
-from moesaic.policies.quality_levels import FORMAT, LEVELS, quality_level
+from moesaic.policies.quality_levels import COMMAND, FORMAT, LEVELS, quality_level
+from moesaic.reproductions.mobile.quality_rows import PREFIX, ids
 
 FILE = {"format": FORMAT, "gate": "big-little:gamma=0.9,k=2", "model": "m", "cost": "2 points",
         "measured_on": "9 prompts"}  # fmt: skip
@@ -57,6 +58,10 @@ def test_a_bound_is_of_the_measured_loss_or_of_its_interval() -> None:
     assert Bound(points=6.0, sure=True).kept(ours, full)
     assert Bound(kl=0.1).kept(ours, full)
     assert not Bound(kl=0.09).kept(ours, full)
+    ours.divergences = [0.0, 0.2]  # mean 0.1, standard error 0.1
+    assert Bound(kl=0.1).kept(ours, full)
+    assert not Bound(kl=0.29, sure=True).kept(ours, full)
+    assert Bound(kl=0.30, sure=True).kept(ours, full)
 
 
 def test_candidates_are_quarters_of_top_k() -> None:
@@ -81,6 +86,23 @@ def test_levels_by_name_are_gates() -> None:
         PolicyChoice.parse(gates, level.gate)
     with pytest.raises(UnknownName, match="balanced"):
         quality_level("balancd")
+
+
+@pytest.mark.parametrize("name", [name for name in LEVELS if name != "strict"])
+def test_levels_cost_what_their_command_has_measured(name: str) -> None:
+    """The table of docs/mobile.md is that of the command."""
+    level, page = LEVELS[name], Path(__file__).parents[2] / "docs" / "mobile.md"
+    gamma = level.gate.rpartition("gamma=")[2]
+    table = {
+        cells[1]: cells
+        for line in page.read_text().splitlines()
+        if len(cells := [cell.strip() for cell in line.split("|")]) == 8
+    }
+    (right, again), full = (table[gamma][at] for at in (2, 5)), table["1 (full)"][2]
+    reruns = f"{float(again):.1%}".replace("%", " %")
+    assert level.cost == f"{right} instead of {full} right, {reruns} of tokens run again"
+    assert f"({COMMAND})" in level.measured_on
+    assert f"{PREFIX}/table3/gamma={gamma}/accuracy" in ids()
 
 
 def test_a_level_from_a_file(tmp_path: Path) -> None:

@@ -38,6 +38,25 @@ def test_the_text_is_the_full_models(machine: str, draft: int, params: SamplingP
     assert 0 < stats.gate.acceptance < 1, "the comparison would say little"
 
 
+def test_drafts_of_a_model_with_sliding_windows() -> None:
+    """Longer than its buffers: what drafts pushed out of a window is there again for the check."""
+    small: dict[str, Any] = {
+        "max_step_tokens": 24,
+        "max_sequences": 1,
+        "max_model_len": 128,
+        "dtype": "fp32",
+    }
+    said = []
+    for gate in ({}, {"gate": "self-speculative:draft=16,k=1"}):
+        with llm(stock.saved("gpt-oss").folder, **small, **gate) as model:
+            said.append(list(model.generate(prompts((20,)), greedy(100))[0].tokens))
+            acceptance = model.stats().gate.acceptance
+    assert said[0] == said[1]
+    assert len(said[0]) == 100
+    assert acceptance is not None
+    assert 0 < acceptance < 1, "the comparison would say little"
+
+
 def test_logprobs_are_the_full_models() -> None:
     whole, ours = said(params=DRAWN)[1], said(params=DRAWN, gate="self-speculative:k=1")[1]
     for one, other in zip(whole, ours, strict=True):

@@ -15,6 +15,7 @@ from moesaic.core.routing import UNUSED, Forecast, LayerRouting, cut
 from moesaic.core.view import offloading_view
 from moesaic.policies.fallback_prefetch import FallbackPrefetch
 from moesaic.policies.gate.big_little import BigLittle
+from moesaic.policies.gate.self_speculative import SelfSpeculative
 
 LAYERS, EXPERTS, K = 4, 12, 4
 
@@ -99,6 +100,22 @@ def test_rows_follow_their_sequences_into_another_pass() -> None:
     assert first.ranked[1].tolist() == [UNUSED] * K, "nothing is known of the new token"
     assert first.trust is None, "the brain judges a mixture"
     assert first.scores.dtype == np.float32, "compiled code takes no other"
+
+
+def test_a_check_is_trusted_though_its_last_draft_is_new() -> None:
+    """Where drafts and their check are one text, the mixture is known: all but one token."""
+    brain = Listening()
+    prefetch = FallbackPrefetch(brain, SelfSpeculative(K, draft=2))  # type: ignore[arg-type]
+    little = drawn(3)
+    play(prefetch, little, 0, [-1])
+    play(prefetch, little, 1, [-1])
+    brain.given.clear()
+    prefetch.begin([0, 0, -1], [2, 1, 1])
+    prefetch.decide(routing(0, little[0], 2), None)  # type: ignore[arg-type]
+    prefetch.look_ahead()
+    ((_, (first, *_), _),) = brain.given
+    assert prefetch.accuracy is not None
+    assert first.trust == prefetch.accuracy
 
 
 def test_the_bodys_forecasts_stay_where_nothing_better_is_known() -> None:

@@ -12,6 +12,7 @@ from moesaic.policies.gate.base import Gate, GateStep
 from moesaic.policies.gate.big_little import BigLittle
 from moesaic.policies.gate.little import Little
 from moesaic.policies.gate.measures import measured
+from moesaic.policies.gate.self_speculative import SelfSpeculative
 from moesaic.policies.policy_choice import choose
 
 # Two sequences that decode, one that runs its token again, and a piece of a prompt.
@@ -96,6 +97,34 @@ def test_a_gate_keeps_every_token_and_prefetches_one_layer_ahead_unless_it_says_
     assert judged.tolist() == [False, False]
     assert judged.dtype == np.bool_, "it is a mask"
     assert gate("full").prefetch_distance(1, 1000) == 1
+
+
+def test_drafts_are_little_and_their_check_is_the_whole_model() -> None:
+    counts = gate("self-speculative:k=2").experts_per_token(MIXED)
+    assert counts is not None
+    assert counts.tolist() == [2, 2, 8, 8, 8, 8]
+    check = GateStep((5, 5), (False, False), (1, 1))
+    assert gate("self-speculative").experts_per_token(check) is None
+
+
+def test_drafts_of_the_whole_model_need_no_check() -> None:
+    assert (gate("self-speculative").draft, gate("self-speculative:draft=2").draft) == (4, 2)
+    assert gate("self-speculative:k=8").draft == 0
+    assert gate("self-speculative", top_k=1).draft == 0
+
+
+@pytest.mark.parametrize(("transfer_ns", "layers"), [(1, 1), (50, 2), (51, 3), (1000, 3)])
+def test_checks_prefetch_as_far_ahead_as_what_drafts_did_not_use_takes(
+    transfer_ns: int, layers: int
+) -> None:
+    """Four experts beyond k = 4 of 8, over a layer of 100 ns."""
+    assert gate("self-speculative").prefetch_distance(100, transfer_ns) == layers
+
+
+@pytest.mark.parametrize("kind", [Little, BigLittle, SelfSpeculative])
+def test_no_gate_is_made_with_less_than_one_expert(kind: type[Gate]) -> None:
+    with pytest.raises(ImpossibleSetting, match="from 1 to 8"):
+        kind(8, k=0)  # type: ignore[call-arg]
 
 
 def test_measures_rise_from_not_sure_to_sure() -> None:

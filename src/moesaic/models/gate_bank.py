@@ -25,6 +25,8 @@ class GateBank:
         self._layers, self._experts = len(blocks), len(first.router.weight)
         gates = [block.router.weight * block.norm.weight for block in blocks]
         self._gates = torch.cat(gates)
+        added = [b.router.logit_bias for b in blocks if b.router.logit_bias is not None]
+        self._logit_biases = torch.cat(added) if added else None
         biases = [block.router.bias for block in blocks if block.router.bias is not None]
         self._biases = torch.stack(biases) if biases else None
 
@@ -39,8 +41,10 @@ class GateBank:
         later = slice(layer + 1, layer + 1 + depth)
         wide = residual.float()
         scaled = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self._eps)
-        gates = self._gates[later.start * self._experts : later.stop * self._experts]
-        logits = linear(scaled.to(residual.dtype), gates).unflatten(-1, (depth, -1))
+        rows = slice(later.start * self._experts, later.stop * self._experts)
+        added = None if self._logit_biases is None else self._logit_biases[rows]
+        product = linear(scaled.to(residual.dtype), self._gates[rows], added)
+        logits = product.unflatten(-1, (depth, -1))
         bias = None if self._biases is None else self._biases[later]
         choice = choose(self._rule, logits, bias)
         ranked = torch.topk(choice.preference, ranks, dim=-1).indices

@@ -58,7 +58,8 @@ def calibrate(context: click.Context, /, model: str | None, as_json: bool, **ask
     check_file("--out", asked["out"], (".json",))
     if asked["gate"] is not None or asked["quality"] is not None:
         raise ImpossibleSetting("calibrate chooses the gate itself: leave out --gate and --quality")
-    settings, folder = engine_settings(asked), model_folder(model)
+    settings = engine_settings(asked)
+    folder = model_folder(model, settings)
 
     from moesaic.cli.shared.output import print_json, progress
     from moesaic.core.files import whole_file

@@ -17,6 +17,7 @@ from moesaic.cli.shared.option_stack import one_of
 from moesaic.cli.shared.simulation_options import command_line, json_option, names
 from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import ImpossibleSetting, UnknownName
+from moesaic.model_info.dense_bytes import DensePrecision
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,9 +38,14 @@ BUNDLED_PROBLEMS, _AT_ONCE = 50, 16
 @click.option(
     "--expert-dtypes",
     metavar="DTYPES",
-    default=DTYPES,
-    show_default=True,
-    help=f"To compare with --expert-dtype, with commas: {one_of(BITS_PER_WEIGHT)}",
+    help=f"To compare with --expert-dtype, with commas: {one_of(BITS_PER_WEIGHT)}  "
+    f"[{DTYPES}, unless --dense-dtypes is given]",
+)
+@click.option(
+    "--dense-dtypes",
+    metavar="DTYPES",
+    help="To compare with --dense-dtype, with commas, whole or by parts: "
+    "int8,head=int4,attention=int4",
 )
 @click.option(
     "--text", metavar="FILE", help="UTF-8 text, also .gz or .xz.  [a sample of plain English]"
@@ -63,17 +69,18 @@ BUNDLED_PROBLEMS, _AT_ONCE = 50, 16
 @json_option
 @click.pass_context
 def quality(context: click.Context, /, model: str | None, as_json: bool, **asked: Any) -> None:
-    """Measure what storing experts in fewer bits costs.
+    """Measure what storing weights in fewer bits costs.
 
     The model reads the same text with its experts in each precision. KL is the divergence of its
     expectations from those with --expert-dtype experts, in nats per token; same top-1 is how often
     both expect the same token most. With --problems, all solve the same ones. MODEL is a directory
     in Hugging Face layout; without it, the bundled one is measured."""
-    settings, wanted = one_text_settings(asked), _dtypes(asked["expert_dtypes"])
+    settings, dense = one_text_settings(asked), _dense_dtypes(asked["dense_dtypes"])
+    wanted = _dtypes(asked["expert_dtypes"] or ("" if dense else DTYPES))
     for name, minimum in (("tokens", 1), ("problems", 0)):
         if asked[name] is not None and asked[name] < minimum:
             raise ImpossibleSetting(f"--{name} is {asked[name]}; it must be at least {minimum}")
-    folder = model_folder(model)
+    folder = model_folder(model, settings)
     text, problems = _text(asked["text"]), _problems(asked["problems"], folder)
 
     from moesaic.cli.shared.output import print_json, progress
@@ -86,7 +93,7 @@ def quality(context: click.Context, /, model: str | None, as_json: bool, **asked
     questions = _questions(folder, spec, problems)
     window = _window(settings, spec.max_context, asked["tokens"])
     settings = _sized_for(settings, spec.max_context, window, questions)
-    precisions = prepare_precisions(folder, settings, wanted)
+    precisions = prepare_precisions(folder, settings, wanted, dense)
     tokens = _tokens(precisions[0], text, asked["tokens"])
     announce_compilation()
     found = list(compare_precisions(precisions, tokens, progress, window, questions))
@@ -97,8 +104,13 @@ def quality(context: click.Context, /, model: str | None, as_json: bool, **asked
         print_quality(described)
 
 
+def _dense_dtypes(commas: str | None) -> list[str]:
+    asked = [] if commas is None else names("--dense-dtypes", commas)
+    return [str(DensePrecision.of(each)) for each in asked]
+
+
 def _dtypes(commas: str) -> list[str]:
-    asked = names("--expert-dtypes", commas)
+    asked = names("--expert-dtypes", commas) if commas else []
     for dtype in asked:
         if dtype not in BITS_PER_WEIGHT:
             raise UnknownName("expert dtype", dtype, BITS_PER_WEIGHT)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from moesaic.lab.evaluation.results import ItemResult
     from moesaic.lab.quality.expert_quality import ExpertQuality
 
-_COLUMNS = ("experts", "GB", "load s", "mean KL", "p99 KL", "same top-1", "perplexity")
+_COLUMNS = ("experts", "others", "GB", "load s", "mean KL", "p99 KL", "same top-1", "perplexity")
 
 
 def describe(
@@ -39,6 +39,7 @@ def print_quality(described: dict[str, Any]) -> None:
     rows = [
         (
             row["expert_dtype"],
+            row["dense_dtype"],
             row["expert_bytes"] / GB,
             row["load_s"],
             _or_infinite(row["mean_kl"]),
@@ -56,10 +57,10 @@ def print_quality(described: dict[str, Any]) -> None:
 def _print_exact_match(described: dict[str, Any]) -> None:
     splits = [score["group"] for score in described["rows"][0]["exact_match"]]
     asked = described["rows"][0]["exact_match"][0]["asked"]
-    columns = ["experts", *(name for split in splits for name in (split, "95 %"))]
+    columns = ["experts", "others", *(name for split in splits for name in (split, "95 %"))]
     rows = []
     for row in described["rows"]:
-        cells = [row["expert_dtype"]]
+        cells = [row["expert_dtype"], row["dense_dtype"]]
         for score in row["exact_match"]:
             low, high = 100 * score["low"], score["high"]
             cells += [f"{score['share']:.1%}", f"{low:.1f}-{high:.1%}"]
@@ -71,6 +72,7 @@ def _row(each: ExpertQuality) -> dict[str, Any]:
     measured = each.quality
     return {
         "expert_dtype": each.expert_dtype,
+        "dense_dtype": each.dense_dtype,
         "expert_bytes": each.expert_bytes,
         "load_s": each.load_s,
         "mean_kl": _or_null(measured.mean_kl),

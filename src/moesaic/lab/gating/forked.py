@@ -64,6 +64,7 @@ class ForkedDecoding:
         self, questions: Sequence[Question], advance: Callable[[int], None] = lambda done: None
     ) -> Iterator[Outcome]:
         """Every rule's outcome of every question; `advance(1)` after each question."""
+        self._model.batcher.forget()
         own, name = self._runner.gate, self._runner.gate_name
         self._runner.use_gate(self._gate, "as asked")
         waiting = iter(questions)

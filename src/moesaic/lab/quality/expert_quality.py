@@ -1,4 +1,5 @@
-"""What storing a model's experts in fewer bits costs, measured on a text and on questions.
+"""What storing a model's experts, or its other weights, in fewer bits costs: measured on a text
+and on questions.
 
 One precision is in memory at a time: the reference's logits wait on disk, and every other is
 compared with them while it reads the same text. Then all of them answer the same questions.
@@ -32,6 +33,7 @@ Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 @dataclass(frozen=True, slots=True)
 class ExpertQuality:
     expert_dtype: str
+    dense_dtype: str  # of all other matrices
     expert_bytes: int
     load_s: float  # reading all weights, converting them, and getting to know the machine
     quality: Quality  # compared with the first
@@ -39,18 +41,30 @@ class ExpertQuality:
 
 
 def prepare_precisions(
-    model: PathLike, settings: EngineSettings, expert_dtypes: Sequence[str]
+    model: PathLike,
+    settings: EngineSettings,
+    expert_dtypes: Sequence[str],
+    dense_dtypes: Sequence[str] = (),
 ) -> list[Prepared]:
-    """The reference, which has the settings' own precision, and others; what cannot be run is
-    refused here."""
+    """The reference, which has the settings' own precision, and others, in which either the
+    experts or the other weights differ; what cannot be run is refused here."""
     own = prepare(model, settings)
-    others = [dtype for dtype in expert_dtypes if dtype != own.plan.expert_dtype]
+    others = [
+        replace(settings, expert_dtype=dtype)
+        for dtype in expert_dtypes
+        if dtype != own.plan.expert_dtype
+    ]
+    others += [
+        replace(settings, dense_dtype=dtype)
+        for dtype in dense_dtypes
+        if dtype != own.plan.dense_dtype
+    ]
     if not others:
         raise ImpossibleSetting(
             f"there is nothing to compare {own.plan.expert_dtype} experts with: name other expert "
             "dtypes, such as int8 and int4"
         )
-    return [own, *(prepare(model, replace(settings, expert_dtype=dtype)) for dtype in others)]
+    return [own, *(prepare(model, each) for each in others)]
 
 
 def compare_precisions(
@@ -81,7 +95,7 @@ class _Text:
 def _measure(
     prepared: Prepared, text: _Text, questions: Sequence[Question], is_first: bool, bar: Bar
 ) -> ExpertQuality:
-    expert_dtype = prepared.plan.expert_dtype
+    expert_dtype, dense_dtype = prepared.plan.expert_dtype, prepared.plan.dense_dtype
     started = perf_counter()
     with bar(f"loading {expert_dtype} experts", prepared.spec.num_expert_blocks) as advance:
         model = load_prepared(prepared, None, lambda done, of: advance(1))
@@ -97,7 +111,7 @@ def _measure(
     finally:
         model.close()
     size = model.runner.machine.store.bytes
-    return ExpertQuality(expert_dtype, size, load_s, quality, tuple(given))
+    return ExpertQuality(expert_dtype, dense_dtype, size, load_s, quality, tuple(given))
 
 
 def _read(
