@@ -1,0 +1,1 @@
+"""GGUF files: their header, their parts, and the model their metadata describes."""

@@ -1,0 +1,68 @@
+"""How text is split before merging, by the name `tokenizer.ggml.pre` has for it.
+
+The patterns are those of the published tokenizers. A name that is not here cannot be guessed: the
+same text would become other tokens than those the model was trained on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokenizers import Regex, normalizers, pre_tokenizers
+
+_ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+_SIGNS = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
+_SINGLE_DIGITS = rf"{_ENDINGS}|{_WORDS}|\p{{N}}|{_SIGNS}|{_SPACES}"
+# Words may change from lower to upper case in one piece only at its start (GPT-4o, gpt-oss).
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_CASED = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_ENDINGS}?"
+_CAPITAL = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_ENDINGS}?"
+_GPT4O = rf"{_CASED}|{_CAPITAL}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
+# DeepSeek-V3: numbers, then Chinese and Japanese, then the rest.
+_AFTER_SIGN = r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"
+_DEEPSEEK3 = (
+    r"\p{N}{1,3}",
+    "[一-龥\u3040-ゟ゠-ヿ]+",
+    rf"{_AFTER_SIGN}|[^\r\n\p{{L}}\p{{P}}\p{{S}}]?[\p{{L}}\p{{M}}]+"
+    rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}",
+)
+_THREE_DIGITS = rf"{_ENDINGS}|{_WORDS}|\p{{N}}{{1,3}}|{_SIGNS}|{_SPACES}"
+
+
+@dataclass(frozen=True, slots=True)
+class PreTokenizer:
+    patterns: tuple[str, ...]  # one after the other, on what those before left; none: GPT-2's own
+    composed: bool = False  # text is brought to Unicode's composed form first
+    whole_words: bool = False  # a word that is a token is not built from merges
+    adds_bos: bool = False  # where the file does not say
+
+    def splitter(self) -> pre_tokenizers.PreTokenizer:
+        if not self.patterns:
+            return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+        splits = [pre_tokenizers.Split(Regex(each), behavior="isolated") for each in self.patterns]
+        to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        return pre_tokenizers.Sequence([*splits, to_bytes])
+
+    def normalizer(self) -> normalizers.Normalizer | None:
+        return normalizers.NFC() if self.composed else None
+
+
+_QWEN = PreTokenizer((_SINGLE_DIGITS,), composed=True)
+_LLAMA3 = PreTokenizer((_THREE_DIGITS,), whole_words=True, adds_bos=True)
+_GLM = PreTokenizer((_THREE_DIGITS,))
+
+PRE_TOKENIZERS: dict[str, PreTokenizer] = {
+    "qwen2": _QWEN,
+    "llama-bpe": _LLAMA3,
+    "llama3": _LLAMA3,
+    "llama-v3": _LLAMA3,
+    "glm4": _GLM,
+    "chatglm-bpe": _GLM,
+    "dbrx": _GLM,
+    "olmo": PreTokenizer((), composed=True),
+    "gpt-2": PreTokenizer(()),
+    "gpt-4o": PreTokenizer((_GPT4O,), whole_words=True),
+    "deepseek-v3": PreTokenizer(_DEEPSEEK3),
+}
