@@ -19,8 +19,10 @@ from moesaic.models.open_model import load_decoder, load_resident_experts, open_
 TOKENS = torch.randint(0, 97, (100,), generator=torch.Generator().manual_seed(5)).tolist()
 
 
-def after_storing(matrices: torch.Tensor, form: GroupFormat) -> torch.Tensor:
-    """Of [experts, rows, columns], each row on its own."""
+def after_storing(matrices: torch.Tensor, form: GroupFormat, name: str) -> torch.Tensor:
+    """Of [experts, rows, columns], each row on its own. gpt-oss has its matrices transposed."""
+    if name.startswith("gpt-oss"):
+        return after_storing(matrices.mT, form, "").mT.contiguous()
     flat = matrices.flatten(0, 1)
     codes, scales = quantize(flat, form)
     packed = pack_codes(codes, form)
@@ -50,7 +52,7 @@ def test_logits_are_the_stock_models_with_the_weights_after_storing(
     model, changed = copy.deepcopy(original), 0
     for key, parameter in model.named_parameters():
         if key.endswith(("experts.gate_up_proj", "experts.down_proj")):
-            parameter.data = after_storing(parameter.data, FORMATS[dtype])
+            parameter.data = after_storing(parameter.data, FORMATS[dtype], name)
             changed += 1
     assert changed >= 2, "the stock model keeps its experts elsewhere"
     with torch.inference_mode():

@@ -11,6 +11,7 @@ A block has these parts, each aligned to 64 bytes:
     codes of down           [hidden rows]
     scales of gate and up   bf16 [2 * intermediate, groups of hidden]
     scales of down          bf16 [hidden, groups of intermediate]
+    biases, if there are    fp32 [2 * intermediate], [hidden]
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ import torch
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.numa import Nodes
 from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.biases import biases_in, store_biases
 from moesaic.kernels.products import linear
 from moesaic.kernels.quantize import FORMATS, SCALE, GroupFormat, dequantize, pack_codes, quantize
-from moesaic.kernels.reference import ACTIVATIONS, add_part
+from moesaic.kernels.reference import ACTIVATIONS, add_part, gated
 from moesaic.kernels.torch_executor import TorchExecutor
-from moesaic.model_info.expert_block import MatrixPlace, block_bytes, lay_out
+from moesaic.model_info.expert_block import ROWS, MatrixPlace, block_bytes, lay_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class StoredMatrix:
 
 
 class QuantizedKernel:
+    layout = ROWS
+
     def __init__(self, shape: ExpertShape, dtype: str, piece_weights: int = 1 << 22) -> None:
         """`piece_weights`: how many are dequantised at a time. With the default, matrices of most
         experts are one piece, and Mixtral's workspace stays at megabytes."""
@@ -64,7 +68,7 @@ class QuantizedKernel:
         layout = lay_out(self._form, shape.hidden, shape.intermediate)
         self.gate_up = StoredMatrix(layout.gate_up, self._form)
         self.down = StoredMatrix(layout.down, self._form)
-        self.block_bytes = block_bytes(dtype, shape.hidden, shape.intermediate)
+        self.block_bytes = block_bytes(dtype, shape.hidden, shape.intermediate, shape.bias)
 
     def executor(self, threads: int, nodes: Nodes = (), strict: bool = True) -> TorchExecutor:
         return TorchExecutor(self)
@@ -82,6 +86,7 @@ class QuantizedKernel:
         self._store("gate", weights.gate, self.gate_up, slice(0, inner), block)
         self._store("up", weights.up, self.gate_up, slice(inner, 2 * inner), block)
         self._store("down", weights.down, self.down, slice(0, self.shape.hidden), block)
+        store_biases(self.shape, weights.biases, block)
 
     def _store(
         self,
@@ -110,10 +115,10 @@ class QuantizedKernel:
         out: torch.Tensor,
     ) -> None:
         x = hidden if tokens is None else hidden[tokens]
-        gate, up = self._multiply(self.gate_up, block, x).float().chunk(2, dim=-1)
-        inner = ACTIVATIONS[self.shape.activation](gate) * up
+        wide, biases = self._multiply(self.gate_up, block, x).float(), biases_in(self.shape, block)
+        inner = gated(self.shape, wide if biases is None else wide + biases.gate_up)
         part = self._multiply(self.down, block, inner.to(x.dtype))
-        add_part(part, tokens, weights, out)
+        add_part(part if biases is None else part.float() + biases.down, tokens, weights, out)
 
     def _multiply(self, stored: StoredMatrix, block: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """x times the transposed matrix, a piece of its rows at a time."""

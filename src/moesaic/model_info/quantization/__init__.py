@@ -1,0 +1,1 @@
+"""How weights in safetensors are quantized, by the `quantization_config` of a config.json."""

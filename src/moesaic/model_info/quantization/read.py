@@ -1,0 +1,101 @@
+"""Reads `quantization_config`: one of the forms in `kinds`, or BadConfig that names the field and
+what is possible.
+
+Only what changes the meaning of the stored numbers is read here. All else that a variant changes
+(which modules are quantized, sizes, the order of columns) shows in the names, shapes and types of
+its tensors, which are checked one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from moesaic.core.parsing import short
+from moesaic.model_info.config_reader import ConfigReader
+from moesaic.model_info.quantization.compressed import read_compressed
+from moesaic.model_info.quantization.kinds import Awq, Gptq, Mxfp4, Quantization, Scaled
+from moesaic.model_info.quantization.table import Table
+
+FIELD = "quantization_config"
+_FIRST_FORMAT, _SECOND_FORMAT = "gptq", "gptq_v2"  # GPTQ's, which differ in the zero points
+
+
+class Method(NamedTuple):
+    stored_as: str  # for the documentation
+    read: Callable[[Table], Quantization]
+
+
+def read_quantization(config: ConfigReader) -> Quantization | None:
+    """None where weights are in floating point, or in GGUF, which states a type per tensor."""
+    fields = config.table(FIELD)
+    method = fields.get("quant_method")
+    if not fields or method == "gguf":
+        return None
+    if not isinstance(method, str) or method not in METHODS:
+        known = ", ".join(METHODS)
+        what = f"weights quantized with {short(method)} cannot be read; can be read: {known}"
+        config.fail(f"{FIELD}.quant_method", f"{what}, and the model in bf16, fp16 or fp32")
+    return METHODS[method].read(Table(fields, config.path, FIELD))
+
+
+def stored_bits(fields: Mapping[str, Any]) -> int | None:
+    """About how many bits a weight takes, also where we cannot read it; None: not said."""
+    method, bits = fields.get("quant_method"), fields.get("bits")
+    if method == "compressed-tensors":
+        groups = fields.get("config_groups")
+        first = next(iter(groups.values()), None) if isinstance(groups, dict) else None
+        weights = first.get("weights") if isinstance(first, dict) else None
+        bits = weights.get("num_bits") if isinstance(weights, dict) else None
+    found = {"fp8": 8, "mxfp4": 4}.get(method) if isinstance(method, str) else None
+    return found or (bits if type(bits) is int and bits in (4, 8) else None)
+
+
+def _read_fp8(table: Table) -> Quantization:
+    """DeepSeek-V3's blocks. How activations are rounded (`activation_scheme`) is not followed:
+    they stay as they are here."""
+    if table.has("fmt"):
+        table.choice("fmt", ("e4m3",))
+    if not table.has("weight_block_size"):
+        return Scaled("F8_E4M3", "_scale_inv", None, None)
+    rows, columns = table.block("weight_block_size")
+    return Scaled("F8_E4M3", "_scale_inv", rows, columns)
+
+
+def _read_gptq(table: Table) -> Quantization:
+    bits = table.one_of("bits", (4, 8))
+    name = "checkpoint_format"
+    form = _FIRST_FORMAT
+    if table.has(name):
+        form = table.choice(name, (_FIRST_FORMAT, _SECOND_FORMAT))
+    if table.has("pack_dtype"):
+        table.choice("pack_dtype", ("int32",))
+    return Gptq(bits, table.group("group_size"), zero_offset=1 if form == _FIRST_FORMAT else 0)
+
+
+def _read_awq(table: Table) -> Quantization:
+    table.one_of("bits", (4,))
+    if table.has("version"):
+        version = table.value("version")
+        if not isinstance(version, str) or version.lower() != "gemm":
+            table.fail("version", f"expected the layout gemm, not {short(version)}")
+    if table.has("zero_point") and not table.flag("zero_point"):
+        table.fail("zero_point", "expected true: without zero points the layout is another")
+    return Awq(table.group("group_size"))
+
+
+def _read_mxfp4(_: Table) -> Quantization:
+    return Mxfp4()
+
+
+# quant_method -> how its config is read
+METHODS: dict[str, Method] = {
+    "fp8": Method("F8_E4M3 with a scale per block (DeepSeek-V3) or per tensor", _read_fp8),
+    "gptq": Method("4 or 8 bits, in the order of columns or of `g_idx`", _read_gptq),
+    "awq": Method("4 bits, `gemm` layout", _read_awq),
+    "mxfp4": Method("stacked experts in `_blocks` and `_scales` (gpt-oss)", _read_mxfp4),
+    "compressed-tensors": Method(
+        "`pack-quantized` (4 or 8 bits), `float-quantized`, `int-quantized` (8 bits)",
+        read_compressed,
+    ),
+}

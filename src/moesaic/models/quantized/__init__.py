@@ -1,0 +1,1 @@
+"""Quantized matrices in safetensors: which tensors they are stored as, and their values."""
