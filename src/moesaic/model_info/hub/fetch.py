@@ -1,0 +1,91 @@
+"""Brings files of a repository into the cache of `huggingface_hub`, which resumes what was
+interrupted, and says where they are. Tokens, HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE count as they
+do there."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from glob import escape
+from importlib.util import find_spec
+from pathlib import Path
+
+from moesaic.core.errors import CannotFetch
+from moesaic.model_info.hub.cached import missing_files, snapshot
+from moesaic.model_info.hub.faults import is_offline, not_in_cache, reported
+from moesaic.model_info.hub.hub_id import HubId
+from moesaic.model_info.hub.listing import Listing, check_disk, read_listing
+from moesaic.model_info.hub.progress import watched
+from moesaic.model_info.model_files import CONFIG
+
+Report = Callable[[str], None]
+_GGUF_READER = "moesaic.model_info.gguf"  # not in every release
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_log: Report = logging.getLogger("moesaic").info
+
+
+def fetch_config(hub_id: HubId) -> Path:
+    """The folder of its config.json, which alone is fetched; a GGUF file has its own inside."""
+    if hub_id.file is not None:
+        return fetch_model(hub_id)
+    with reported(hub_id):
+        from huggingface_hub import hf_hub_download
+
+        return Path(hf_hub_download(hub_id.repo, CONFIG, revision=hub_id.revision)).parent
+
+
+def fetch_model(
+    hub_id: HubId, check: Callable[[Path], None] = lambda folder: None, report: Report = _log
+) -> Path:
+    """Where the model is once all its files are: a folder, or the GGUF file that was named.
+    `check` gets the folder when only the config is in it, and may refuse the model; `report` gets
+    a line before anything large is fetched."""
+    if hub_id.file is not None and not reads_gguf():
+        raise CannotFetch(
+            f"{hub_id}: GGUF is not read here: give the id of the original model, which the page "
+            f"of {hub_id.repo} names"
+        )
+    here = _complete(hub_id)
+    if here is not None and (is_offline() or _COMMIT.fullmatch(hub_id.revision or "")):
+        return here
+    if is_offline():
+        raise CannotFetch(not_in_cache(hub_id))
+    try:
+        listing = read_listing(hub_id)
+    except CannotFetch as error:
+        if here is None:
+            raise
+        report(f"{error}. Using the copy in the cache: {here}")
+        return here
+    folder = None
+    if hub_id.file is None:
+        folder = fetch_config(hub_id)
+        check(folder)
+    if listing.missing_bytes:
+        report(f"fetching {listing}; {check_disk(listing)}")
+        folder = _download(hub_id, listing, report)
+    elif folder is None:
+        folder = snapshot(hub_id._replace(revision=listing.commit))
+    assert folder is not None, "everything is in the cache"
+    return folder if hub_id.file is None else folder / hub_id.file
+
+
+def reads_gguf() -> bool:
+    return find_spec(_GGUF_READER) is not None
+
+
+def _download(hub_id: HubId, listing: Listing, report: Report) -> Path:
+    with reported(hub_id), watched(hub_id, listing.bytes, report):
+        from huggingface_hub import snapshot_download
+
+        names = [escape(name) for name in listing.sizes]
+        return Path(snapshot_download(hub_id.repo, revision=hub_id.revision, allow_patterns=names))
+
+
+def _complete(hub_id: HubId) -> Path | None:
+    """In the cache, as far as it can be known without asking."""
+    folder = snapshot(hub_id)
+    if folder is None or missing_files(folder, hub_id.file):
+        return None
+    return folder if hub_id.file is None else folder / hub_id.file

@@ -1,0 +1,203 @@
+"""Is a model fetched by its id once, wholly, and only as far as it is needed?"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from huggingface_hub import constants
+
+import stock
+from hub_server import TOKEN, Hub, Repo, serving
+from moesaic.core.errors import CannotFetch
+from moesaic.model_info.hub import fetch
+from moesaic.model_info.hub.cached import cached_models
+from moesaic.model_info.hub.fetch import fetch_config, fetch_model
+from moesaic.model_info.hub.hub_id import HubId
+from moesaic.model_info.hub.listing import read_listing
+from moesaic.models.open_model import open_model
+
+ID = HubId("owner/small")
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with serving(tmp_path / "cache", monkeypatch) as hub:
+        files = {p.name: p.read_bytes() for p in stock.saved("olmoe").folder.iterdir()}
+        others = dict.fromkeys(["pytorch_model.bin", "original/model.safetensors"], b"x" * 5000)
+        hub.repos[ID.repo] = Repo(files | others | {"README.md": b"# Small"})
+        yield hub
+
+
+def refusal(hub_id: HubId = ID) -> str:
+    with pytest.raises(CannotFetch) as caught:
+        fetch_model(hub_id)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_only_what_is_needed_is_fetched_and_only_once(hub: Hub) -> None:
+    said: list[str] = []
+    folder = fetch_model(ID, report=said.append)
+    assert open_model(folder).architecture.spec.name == "small"
+    needed = {"config.json", "generation_config.json", "model.safetensors"}
+    assert hub.fetched() == needed
+    (line,) = said
+    assert line.startswith("fetching owner/small (commit ")
+    assert "3 files" in line
+    assert "GB are free in" in line
+    hub.requests.clear()
+    assert fetch_model(ID, report=said.append) == folder
+    assert hub.fetched() == set()
+    assert len(said) == 1
+
+
+def test_the_config_alone_is_fetched_for_a_plan(hub: Hub) -> None:
+    fetch_config(ID)
+    assert hub.fetched() == {"config.json"}
+    listing = read_listing(ID)
+    assert listing.cached == {"config.json"}
+    files = hub.repos[ID.repo].files
+    assert listing.missing_bytes == sum(
+        len(files[name]) for name in ("generation_config.json", "model.safetensors")
+    )
+
+
+def test_a_model_that_is_refused_costs_its_config(hub: Hub) -> None:
+    def refuse(folder: Path) -> None:
+        assert (folder / "config.json").is_file()
+        raise CannotFetch("no")
+
+    with pytest.raises(CannotFetch, match="no"):
+        fetch_model(ID, refuse)
+    assert hub.fetched() == {"config.json"}
+
+
+def test_an_interrupted_file_is_resumed(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1000)
+    hub.cut_after = 5000
+    folder = fetch_model(ID)
+    path = folder / "model.safetensors"
+    assert path.read_bytes() == hub.repos[ID.repo].files[path.name]
+    ranges = [r for method, name, r in hub.requests if method == "GET" and "cdn" in name]
+    assert ranges == [None, "bytes=5000-"]
+
+
+def test_shards_are_those_of_the_index(hub: Hub, tmp_path: Path) -> None:
+    saved = stock.save(stock.saved("olmoe").model, tmp_path / "s", max_shard_size="30KB")
+    hub.repos["owner/shards"] = Repo({p.name: p.read_bytes() for p in saved.iterdir()})
+    folder = fetch_model(HubId("owner/shards"))
+    expected = {p.name for p in saved.glob("*.safetensors")}
+    assert len(expected) > 1
+    assert {p.name for p in folder.glob("*.safetensors")} == expected
+    open_model(folder)
+
+
+def test_revisions(hub: Hub) -> None:
+    repo = hub.repos[ID.repo]
+    tagged = json.loads(repo.files["config.json"]) | {"max_position_embeddings": 64}
+    repo.tags["v1"] = repo.files | {"config.json": json.dumps(tagged).encode()}
+    folder = fetch_model(ID._replace(revision="v1"))
+    assert json.loads((folder / "config.json").read_text())["max_position_embeddings"] == 64
+    commit = folder.name
+    hub.requests.clear()
+    assert fetch_model(ID._replace(revision=commit)) == folder
+    assert hub.requests == []  # a commit does not change
+    assert fetch_model(ID) != folder
+    (other, main) = sorted(cached_models(), key=lambda each: each.hub_id.revision is None)
+    assert (other.hub_id.revision, main.hub_id.revision) == ("v1", None)
+
+
+def test_offline(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(constants, "HF_HUB_OFFLINE", True)
+        assert "HF_HUB_OFFLINE forbids fetching it" in refusal()
+    fetch_config(ID)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert "not completely, in the cache" in refusal()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    folder = fetch_model(ID)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    hub.requests.clear()
+    assert fetch_model(ID) == folder
+    assert hub.requests == []
+
+
+def test_a_hub_that_cannot_be_reached(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    said = refusal()
+    assert said.startswith("cannot reach http://127.0.0.1:9 to fetch owner/small (")
+    assert "or give a model directory" in said
+    monkeypatch.setattr(constants, "ENDPOINT", hub.address)
+    folder = fetch_model(ID)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    words: list[str] = []
+    assert fetch_model(ID, report=words.append) == folder
+    assert "Using the copy in the cache" in words[0]
+
+
+def test_unknown_models_and_revisions(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "there is no model owner/none at http" in refusal(HubId("owner/none"))
+    assert "log in with `hf auth login`" in refusal(HubId("owner/none"))
+    assert "owner/small has no revision 'v9'" in refusal(ID._replace(revision="v9"))
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    assert "your token does not show it" in refusal(HubId("owner/none"))
+    hub.repos["owner/text"] = Repo({"model.safetensors": b"x"})
+    assert "owner/text has no config.json" in refusal(HubId("owner/text"))
+
+
+def test_gated_models(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.repos[ID.repo].gated = True
+    said = refusal()
+    assert f"is gated: accept its terms at {hub.address}/owner/small, then log in" in said
+    monkeypatch.setenv("HF_TOKEN", "hf_other")
+    assert "with the account of your token" in refusal()
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    open_model(fetch_model(ID))
+
+
+@pytest.mark.parametrize(("status", "words"), [(403, "refuses"), (451, "answered with status 451")])
+def test_other_answers(hub: Hub, status: int, words: str) -> None:
+    hub.status = status
+    assert words in refusal()
+
+
+def test_a_full_disk_is_foreseen(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = SimpleNamespace(total=2 << 30, used=1 << 30, free=1 << 30)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
+    said = refusal()
+    assert "on the disk of the cache" in said
+    assert "1.07 GB free" in said
+    assert hub.fetched() == {"config.json"}
+
+
+def test_a_gguf_file(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "reads_gguf", lambda: True)
+    hub.repos["owner/g"] = Repo({"q4/g.gguf": b"GGUF" * 2000, "q8/g.gguf": b"GGUF" * 4000})
+    path = fetch_model(HubId("owner/g", None, "q4/g.gguf"))
+    assert path.read_bytes() == b"GGUF" * 2000
+    assert hub.fetched() == {"q4/g.gguf"}
+    assert fetch_model(HubId("owner/g", None, "q4/g.gguf")) == path
+
+
+def test_a_gguf_file_is_not_fetched_where_none_is_read(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "reads_gguf", lambda: False)
+    assert "GGUF is not read here" in refusal(HubId("owner/g", None, "g.gguf"))
+    assert hub.requests == []
+
+
+def test_half_of_a_model_in_the_cache_is_known_to_be_half(hub: Hub) -> None:
+    assert cached_models() == []
+    fetch_config(ID)
+    (half,) = cached_models()
+    assert half.missing == ("model.safetensors",)
+    fetch_model(ID)
+    (whole,) = cached_models()
+    assert whole.missing == ()
+    assert whole.bytes > 10_000
