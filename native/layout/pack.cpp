@@ -131,6 +131,44 @@ bool pack_int4(StripRows rows, FloatType type, const MatrixLayout& matrix, std::
   return finite;
 }
 
+// Packs one strip; false if it cannot be quantised because a weight is not finite.
+bool pack_strip(Dtype dtype, const MatrixLayout& matrix, const MatrixView& from, int strip,
+                std::uint8_t* to) {
+  const std::size_t size = from.type == FloatType::f32 ? 4 : 2;
+  const void* rows[kStripOutputs];
+  for (int n = 0; n < kStripOutputs; ++n) {
+    const int row = strip * kStripOutputs + n;
+    rows[n] =
+        row < matrix.outputs ? static_cast<const char*>(from.data) + row * from.stride * size : nullptr;
+  }
+  std::memset(to, 0, matrix.scales_bytes);
+  if (dtype == Dtype::int8) return pack_int8(rows, from.type, matrix, to);
+  if (dtype == Dtype::int4) return pack_int4(rows, from.type, matrix, to);
+  pack_bf16(rows, from.type, matrix, to);
+  return true;
+}
+
+class PackMatrixJob : public Job {
+ public:
+  PackMatrixJob(Dtype dtype, const MatrixLayout& matrix, const MatrixView& from, std::uint8_t* to,
+                std::atomic<int>* non_finite)
+      : dtype_(dtype), matrix_(matrix), from_(from), to_(to), non_finite_(non_finite) {}
+
+  int phases() const override { return 1; }
+  int items(int) override { return matrix_.strips; }
+  void run(int, int strip, int) override {
+    if (!pack_strip(dtype_, matrix_, from_, strip, to_ + strip * matrix_.strip_bytes))
+      non_finite_->store(1, std::memory_order_relaxed);
+  }
+
+ private:
+  const Dtype dtype_;
+  const MatrixLayout matrix_;
+  const MatrixView from_;
+  std::uint8_t* to_;
+  std::atomic<int>* non_finite_;
+};
+
 class PackJob : public Job {
  public:
   PackJob(const ExpertLayout& layout, const MatrixView (&matrices)[3], std::uint8_t* block,
@@ -155,23 +193,8 @@ class PackJob : public Job {
 
  private:
   void pack(int which, const MatrixLayout& matrix, int strip, std::uint8_t* to) {
-    const MatrixView& from = matrices_[which];
-    const std::size_t size = from.type == FloatType::f32 ? 4 : 2;
-    const void* rows[kStripOutputs];
-    for (int n = 0; n < kStripOutputs; ++n) {
-      const int row = strip * kStripOutputs + n;
-      rows[n] =
-          row < matrix.outputs ? static_cast<const char*>(from.data) + row * from.stride * size : nullptr;
-    }
-    std::memset(to, 0, matrix.scales_bytes);
-    bool finite = true;
-    if (layout_.dtype == Dtype::int8)
-      finite = pack_int8(rows, from.type, matrix, to);
-    else if (layout_.dtype == Dtype::int4)
-      finite = pack_int4(rows, from.type, matrix, to);
-    else
-      pack_bf16(rows, from.type, matrix, to);
-    if (!finite) non_finite_->store(which + 1, std::memory_order_relaxed);
+    if (!pack_strip(layout_.dtype, matrix, matrices_[which], strip, to))
+      non_finite_->store(which + 1, std::memory_order_relaxed);
   }
 
   const ExpertLayout layout_;
@@ -204,6 +227,20 @@ float weight_at(Dtype dtype, const MatrixLayout& matrix, const std::uint8_t* str
 std::shared_ptr<Job> pack_job(const ExpertLayout& layout, const MatrixView (&matrices)[3],
                               std::uint8_t* block, std::atomic<int>* non_finite) {
   return std::make_shared<PackJob>(layout, matrices, block, non_finite);
+}
+
+std::shared_ptr<Job> pack_matrix_job(Dtype dtype, const MatrixLayout& matrix, const MatrixView& from,
+                                     std::uint8_t* to, std::atomic<int>* non_finite) {
+  return std::make_shared<PackMatrixJob>(dtype, matrix, from, to, non_finite);
+}
+
+void unpack_rows(Dtype dtype, const MatrixLayout& matrix, const std::uint8_t* from, int first, int count,
+                 float* to) {
+  for (int row = first; row < first + count; ++row) {
+    const std::uint8_t* strip = from + row / kStripOutputs * matrix.strip_bytes;
+    for (int k = 0; k < matrix.inputs; ++k)
+      *to++ = weight_at(dtype, matrix, strip, row % kStripOutputs, k);
+  }
 }
 
 void unpack(const ExpertLayout& layout, const std::uint8_t* block, float* gate, float* up, float* down) {

@@ -30,7 +30,6 @@ class PackedRoutingAdapter(RoutingAdapter):
 
     def __init__(self, ranks: int, streams: Streams, gates: GateBank | None = None) -> None:
         super().__init__(ranks, gates)
-        self.ranks = ranks
         self._streams = streams
         self._sent: _Download | None = None
 

@@ -15,7 +15,7 @@ constexpr int PER_WORD = 32 / BITS;
 constexpr int TILE_INPUTS = BITS == 8 ? 64 : 32;
 constexpr int GROUP = BITS == 8 ? 256 : 32;  // inputs per scale
 
-constexpr int BLOCKS_AT = 8;
+constexpr int COUNT = 0, ARRIVING = 3, BLOCKS_AT = 8;  // words of a table
 __device__ __forceinline__ i64 fills_at(i64 experts) { return BLOCKS_AT + experts; }
 __device__ __forceinline__ i64 waits_at(i64 experts) { return BLOCKS_AT + 2 * experts; }
 __device__ __forceinline__ i64 firsts_at(i64 experts) { return BLOCKS_AT + 3 * experts; }

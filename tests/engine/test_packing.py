@@ -1,0 +1,144 @@
+"""Is a packed model the same model, there whole or not at all?"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import quantized_models
+import stock
+from moesaic import LLM, SamplingParams
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.packing import plan_packing
+from moesaic.lab.bench.bench_model import from_folder, load_bench_model
+from moesaic.model_info.packed.header import EXPERTS, read_header
+from moesaic.models.dense_file import DENSE
+from moesaic.models.open_model import open_model
+from packed_models import packed
+from quantized_models import FORMS
+from stock_text import prompt
+
+GREEDY = SamplingParams(max_tokens=12, temperature=0.0)
+SMALL: dict[str, Any] = {"threads": 1, "max_sequences": 1, "max_model_len": 64}
+
+
+def text(folder: Path, **options: Any) -> tuple[int, ...]:
+    with LLM(folder, **SMALL, **options) as model:
+        return model.generate([prompt(9)], GREEDY)[0].tokens
+
+
+@pytest.mark.parametrize("family", list(stock.FAMILIES))
+@pytest.mark.parametrize("expert_dtype", ["auto", "int4"])
+def test_weights_are_those_that_would_be_loaded(
+    family: str, expert_dtype: str, tmp_path: Path
+) -> None:
+    """The blocks of the source as they would be packed while loading, and all other tensors bit by
+    bit."""
+    source = stock.saved(family).folder
+    copy = packed(source, tmp_path / "packed", expert_dtype)
+    ours, theirs = (blocks(folder, expert_dtype) for folder in (copy, source))
+    assert torch.equal(ours, theirs)
+    kept = load_file(copy / DENSE)
+    for name, tensor in load_file(source / DENSE).items():
+        if ".experts." in name:
+            assert name not in kept
+        else:
+            assert torch.equal(kept[name], tensor), name
+
+
+def test_a_quantized_checkpoint_is_packed_as_what_its_numbers_mean(tmp_path: Path) -> None:
+    """The packed files are no longer quantized as the source's config says."""
+    pair = quantized_models.write(stock.saved("qwen3-moe").folder, tmp_path, FORMS["fp8"])
+    copy = packed(pair.quantized, tmp_path / "packed", "int8")
+    assert torch.equal(blocks(copy, "int8"), blocks(pair.values, "int8"))
+    assert "quantization_config" not in json.loads((copy / "config.json").read_text())
+    expected = load_file(pair.values / DENSE)
+    for name, tensor in load_file(copy / DENSE).items():
+        assert torch.equal(tensor, expected[name]), name
+
+
+def blocks(folder: Path, expert_dtype: str) -> torch.Tensor:
+    dtype = "fp32" if expert_dtype == "auto" else expert_dtype
+    store = load_bench_model(from_folder(folder), "fp32", dtype).store
+    return torch.stack([store.rows(layer) for layer in range(store.layers)])
+
+
+def test_text_is_that_of_the_source_however_experts_are_opened(tmp_path: Path) -> None:
+    source = stock.saved("olmoe").folder
+    copy = packed(source, tmp_path / "packed", "int8")
+    expected = text(source, expert_dtype="int8")
+    assert text(copy) == expected
+    assert text(copy, mmap=False) == expected
+    assert text(copy, accelerator="emulated", cache_ratio=0.25, checked=True) == expected
+
+
+def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
+    def interrupt(experts: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        packed(stock.saved("mixtral").folder, tmp_path / "packed", advance=interrupt)
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    left = tmp_path / ".packed.abcd" / "new"
+    left.mkdir(parents=True)
+    (left / EXPERTS).write_bytes(b"half")
+    os.utime(left.parent, (0, 0))
+    packed(stock.saved("mixtral").folder, tmp_path / "packed")
+    assert os.listdir(tmp_path) == ["packed"]
+
+
+def test_the_fingerprint_is_that_of_the_source(tmp_path: Path) -> None:
+    source = stock.saved("mixtral").folder
+    other = shutil.copytree(source, tmp_path / "other")
+    first, again = (
+        read_header(packed(folder, tmp_path / name)).fingerprint
+        for folder, name in ((source, "a"), (other, "b"))
+    )
+    assert first == again
+    (other / "generation_config.json").write_text('{"eos_token_id": 3}')
+    assert read_header(packed(other, tmp_path / "c")).fingerprint != first
+
+
+def refusal(source: Path, target: Path, expert_dtype: str = "auto") -> str:
+    with pytest.raises(ImpossibleSetting) as caught:
+        plan_packing(open_model(source), source, target, EngineSettings(expert_dtype=expert_dtype))
+    return str(caught.value)
+
+
+def test_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = stock.saved("mixtral").folder
+    copy = packed(source, tmp_path / "packed", "int8")
+    assert "is there already" in refusal(source, copy)
+    assert "is packed" in refusal(copy, tmp_path / "again")
+    assert "there is no directory" in refusal(source, tmp_path / "a" / "b")
+    full = SimpleNamespace(total=100, used=100, free=12345)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
+    said = refusal(source, tmp_path / "again")
+    assert "0.00 GB free" in said
+    assert "make room" in said
+    assert os.listdir(tmp_path) == ["packed"]
+
+
+def test_another_precision_than_the_packed_one_is_refused(tmp_path: Path) -> None:
+    copy = packed(stock.saved("mixtral").folder, tmp_path / "packed", "int4")
+    with pytest.raises(ImpossibleSetting, match="packed with int4 ones"):
+        LLM(copy, expert_dtype="int8")
+
+
+def test_mmap_is_refused_where_it_means_nothing() -> None:
+    with pytest.raises(ImpossibleSetting, match="about packed models"):
+        LLM(stock.saved("mixtral").folder, mmap=False)
