@@ -131,6 +131,44 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 0.5},
         },
     ),
+    "gpt-oss": (
+        "GptOss",
+        {
+            "head_dim": 16,
+            "intermediate_size": 40,
+            "num_local_experts": 10,
+            "num_experts_per_tok": 3,
+            "sliding_window": 11,
+            "layer_types": None,  # a window on every other layer, from the first on
+            "attention_bias": True,
+            "swiglu_limit": 0.7,  # within what random weights reach
+            "rope_parameters": YARN | {"truncate": False},
+        },
+    ),
+    "deepseek-v3": (
+        "DeepseekV3",
+        {
+            "num_key_value_heads": 4,
+            "intermediate_size": 40,
+            "moe_intermediate_size": 24,
+            "n_routed_experts": 12,
+            "num_experts_per_tok": 4,
+            "n_shared_experts": 1,
+            "n_group": 4,
+            "topk_group": 2,
+            "first_k_dense_replace": 1,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 2.5,
+            "kv_lora_rank": 16,
+            "q_lora_rank": 24,
+            "qk_nope_head_dim": 12,
+            "qk_rope_head_dim": 8,
+            "v_head_dim": 10,
+            "attention_bias": False,
+            "rope_interleave": True,
+            "rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0},
+        },
+    ),
     "deepseek-v2": (
         "DeepseekV2",
         {
@@ -157,19 +195,67 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
+# Rows of tables whose parts the families above have all: compared where that is cheap.
+ROWS: dict[str, tuple[str, dict[str, Any]]] = {
+    "granite": (
+        "GraniteMoe",
+        {
+            "intermediate_size": 24,
+            "num_local_experts": 10,
+            "num_experts_per_tok": 3,
+            "attention_bias": False,
+            "tie_word_embeddings": True,
+            "attention_multiplier": 0.3,
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.7,
+            "logits_scaling": 1.6,
+            "rope_parameters": PLAIN_ROPE,
+        },
+    ),
+    "dots1": (
+        "Dots1",
+        {
+            "intermediate_size": 40,
+            "moe_intermediate_size": 24,
+            "n_routed_experts": 12,
+            "num_experts_per_tok": 4,
+            "n_shared_experts": 2,
+            "first_k_dense_replace": 1,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 2.5,
+            "sliding_window": 11,
+            "max_window_layers": 1,
+            "rope_parameters": PLAIN_ROPE,
+        },
+    ),
+    "glm-4.7-flash": (
+        "Glm4MoeLite",
+        {
+            "num_key_value_heads": 4,
+            "intermediate_size": 40,
+            "moe_intermediate_size": 24,
+            "n_routed_experts": 12,
+            "num_experts_per_tok": 4,
+            "n_shared_experts": 1,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 1.8,
+            "kv_lora_rank": 20,
+            "q_lora_rank": 24,
+            "qk_nope_head_dim": 12,
+            "qk_rope_head_dim": 8,
+            "v_head_dim": 14,
+            "rope_parameters": PLAIN_ROPE,
+        },
+    ),
+}
 # The same families with the other settings their published models use, or may.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2-moe-normalized": ("qwen2-moe", {"norm_topk_prob": True, "mlp_only_layers": []}),
     "qwen2-moe-sparse-step": ("qwen2-moe", {"decoder_sparse_step": 2, "mlp_only_layers": []}),
     "qwen3-moe-biased": ("qwen3-moe", {"attention_bias": True, "norm_topk_prob": False}),
-    "qwen3-moe-tuned-yarn": ("qwen3-moe", {"rope_parameters": TUNED_YARN}),
     "olmoe-clipped": ("olmoe", {"clip_qkv": 0.5, "norm_topk_prob": True}),
     "olmoe-grouped-queries": ("olmoe", {"num_key_value_heads": 2, "attention_bias": True}),
     "glm-4.5-air": ("glm-4.5", {"use_qk_norm": False, "routed_scaling_factor": 1.0}),
-    "glm-4.5-quarter-rotary": (
-        "glm-4.5",
-        {"rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 0.25}},
-    ),
     "glm-4.5-grouped": ("glm-4.5", {"n_group": 4, "topk_group": 2}),
     "deepseek-v2-lite": (
         "deepseek-v2",
@@ -181,7 +267,46 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
             "routed_scaling_factor": 1.0,
         },
     ),
-    "deepseek-v2-biased": ("deepseek-v2", {"attention_bias": True, "rope_parameters": PLAIN_ROPE}),
+    # as Kimi-K2: one group, positions stretched without a ramp, queries straight
+    "deepseek-v3-one-group": (
+        "deepseek-v3",
+        {
+            "q_lora_rank": None,
+            "n_group": 1,
+            "topk_group": 1,
+            "norm_topk_prob": False,
+            "rope_parameters": DEEPSEEK_YARN | {"beta_fast": 1, "beta_slow": 1},
+        },
+    ),
+    "mixtral-tied": ("mixtral", {"tie_word_embeddings": True}),
+    "mixtral-every-expert": ("mixtral", {"num_experts_per_tok": 6}),
+    "qwen3-moe-every-expert": ("qwen3-moe", {"num_experts_per_tok": 12}),
+}
+# Only attention is another: compared as whole models, their routers and experts are not again.
+ATTENTION_VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mixtral-windowed": ("mixtral", {"sliding_window": 11}),
+    "qwen2-moe-windowed": (
+        "qwen2-moe",
+        {"sliding_window": 11, "use_sliding_window": True, "max_window_layers": 2},
+    ),
+    "qwen3-moe-windowed": ("qwen3-moe", {"sliding_window": 11, "use_sliding_window": True}),
+    "gpt-oss-one-window": (
+        "gpt-oss",
+        {
+            "layer_types": ["full_attention", "full_attention", "sliding_attention"],
+            "attention_bias": False,
+            "rope_parameters": PLAIN_ROPE,
+        },
+    ),
+    "deepseek-v3-halves": (
+        "deepseek-v3",
+        {"rope_interleave": False, "attention_bias": True, "rope_parameters": PLAIN_ROPE},
+    ),
+    "qwen3-moe-tuned-yarn": ("qwen3-moe", {"rope_parameters": TUNED_YARN}),
+    "glm-4.5-quarter-rotary": (
+        "glm-4.5",
+        {"rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 0.25}},
+    ),
     "deepseek-v2-linear-rope": (
         "deepseek-v2",
         {
@@ -189,17 +314,16 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
             | {"rope_type": "linear", "factor": 4.0, "mscale_all_dim": 0.9}
         },
     ),
-    "mixtral-tied": ("mixtral", {"tie_word_embeddings": True}),
-    "mixtral-every-expert": ("mixtral", {"num_experts_per_tok": 6}),
-    "qwen3-moe-every-expert": ("qwen3-moe", {"num_experts_per_tok": 12}),
+    "deepseek-v2-biased": ("deepseek-v2", {"attention_bias": True, "rope_parameters": PLAIN_ROPE}),
 }
-ALL = (*FAMILIES, *VARIANTS)
+ALL = (*FAMILIES, *ROWS, *VARIANTS)
+EVERY = (*ALL, *ATTENTION_VARIANTS)
 
 
 def make(name: str, seed: int = 0, **changes: Any) -> Any:
     """A stock model in fp32, ready to compare with."""
-    family, settings = VARIANTS.get(name, (name, {}))
-    kind, fields = FAMILIES[family]
+    family, settings = (VARIANTS | ATTENTION_VARIANTS).get(name, (name, {}))
+    kind, fields = (FAMILIES | ROWS)[family]
     config = getattr(transformers, f"{kind}Config")(**(SHARED | fields | settings | changes))
     model = getattr(transformers, f"{kind}ForCausalLM")(config)
     generator = torch.Generator().manual_seed(seed)

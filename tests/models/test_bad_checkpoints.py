@@ -13,6 +13,8 @@ from safetensors.torch import load_file, save_file
 
 import stock
 from moesaic.core.errors import BadCheckpoint, BadConfig, ImpossibleSetting, UnknownName
+from moesaic.model_info.model_families import FAMILIES
+from moesaic.models.families import NOT_IMPLEMENTED, RUNNABLE
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.open_model import load_decoder, open_model
 
@@ -134,28 +136,36 @@ def test_a_broken_index(shards: Path, content: str, said: str) -> None:
     )
 
 
-def test_an_architecture_that_can_only_be_simulated(folder: Path) -> None:
-    change_config(folder, model_type="granitemoe")
+def test_an_architecture_that_can_only_be_simulated(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(RUNNABLE, "mixtral")
     said = complaint(folder)
-    assert "'granitemoe' can be simulated but not run" in said
-    assert "mixtral, olmoe, qwen2_moe, qwen3_moe" in said
+    assert "'mixtral' can be simulated but not run" in said
+    assert "olmoe, qwen2_moe, qwen3_moe" in said
     assert "config.json" in said
+
+
+def test_a_recent_architecture_says_what_is_missing(folder: Path) -> None:
+    change_config(folder, model_type="qwen3_next")
+    said = complaint(folder, BadConfig)
+    assert "'qwen3_next' (its linear attention, a gated delta net, is not implemented)" in said
+    assert not NOT_IMPLEMENTED.keys() & FAMILIES.keys()
 
 
 @pytest.mark.parametrize("model_type", ["llama", None, ["olmoe"]])
 def test_an_unknown_architecture(folder: Path, model_type: object) -> None:
     change_config(folder, model_type=model_type)
     said = complaint(folder, BadConfig)
-    assert f"unsupported architecture {model_type!r}; can be run: deepseek_v2, " in said
-    runnable, _, others = said.partition("can be simulated but not run: ")
-    assert "olmoe, qwen2_moe, qwen3_moe; " in runnable
-    assert "granitemoe" in others
-    assert "granitemoe" not in runnable
+    runnable = ", ".join(sorted(RUNNABLE))
+    assert f"unsupported architecture {model_type!r}; can be run: {runnable}" in said
 
 
 def test_quantized_weights(folder: Path) -> None:
-    change_config(folder, quantization_config={"quant_method": "gptq", "bits": 4})
-    assert "quantized with 'gptq' cannot be read; expected bf16" in complaint(folder)
+    change_config(folder, quantization_config={"quant_method": "bitsandbytes", "bits": 4})
+    said = complaint(folder, BadConfig)
+    assert "quantization_config.quant_method: weights quantized with 'bitsandbytes' cannot" in said
+    assert "can be read: fp8, gptq, awq, mxfp4, compressed-tensors, and the model in bf16" in said
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,57 @@ GLM = """\
     <|assistant|>{{ '\\n<think></think>' if enable_thinking is defined }}
 {%- endif -%}
 """
-TEMPLATES = {"mixtral": MIXTRAL, "chatml": CHATML, "deepseek": DEEPSEEK, "glm": GLM}
+HARMONY = """\
+{%- macro kinds(spec, nullable=false) -%}
+    {%- if spec is iterable and spec is not string and spec is not mapping -%}
+        {{- spec | join(' | ') }}
+    {%- elif spec == 'integer' -%}
+        {{- 'number' + (' | null' if nullable else '') }}
+    {%- else -%}
+        {{- spec }}
+    {%- endif -%}
+{%- endmacro -%}
+{%- macro preamble() -%}
+    {%- if effort is not defined %}
+        {%- set effort = 'medium' %}
+    {%- endif %}
+    {{- 'Date: ' + strftime_now('%Y-%m-%d') + '\\n\\nEffort: ' + effort }}
+    {{- '\\n' + kinds(['a', 'b']) + kinds('integer', nullable=true) }}
+    {%- if tools -%}{{- 'no tools here' }}{%- endif -%}
+{%- endmacro -%}
+{{- '<|start|>system<|message|>' + preamble() + '<|end|>' }}
+{%- if messages[0].role in ('developer', 'system') %}
+    {%- set instructions, rest = messages[0].content, messages[1:] %}
+    {{- '<|start|>developer<|message|># Instructions\\n\\n' + instructions + '<|end|>' }}
+{%- else %}
+    {%- set rest = messages %}
+{%- endif %}
+{%- set last = namespace(name=none) %}
+{%- for message in rest -%}
+    {%- if message.role == 'assistant' -%}
+        {%- if 'thinking' in message and loop.last %}
+            {{- '<|start|>assistant<|channel|>analysis<|message|>' + message.thinking + '<|end|>' }}
+        {%- endif %}
+        {%- set last.name = message.content %}
+        {{- '<|start|>assistant<|channel|>final<|message|>' + message.content }}
+        {{- '<|return|>' if loop.last and not add_generation_prompt else '<|end|>' }}
+    {%- elif message.role == 'tool' and last.name is none -%}
+        {{- raise_exception('a tool answers before it was called') }}
+    {%- else -%}
+        {{- '<|start|>' + message.role + '<|message|>' + message.content | string + '<|end|>' }}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+<|start|>assistant
+{%- endif -%}
+"""
+TEMPLATES = {
+    "mixtral": MIXTRAL,
+    "chatml": CHATML,
+    "deepseek": DEEPSEEK,
+    "glm": GLM,
+    "harmony": HARMONY,
+}
 
 
 def said(*contents: str, first: str = "user") -> list[dict[str, str]]:

@@ -52,10 +52,8 @@ def test_weights_are_scaled_only_in_families_that_do(name: str, tmp_path: Path) 
 def test_a_window_applies_where_its_switch_says_so(
     name: str, fields: dict[str, Any], applies: bool, tmp_path: Path
 ) -> None:
-    whole = read(name, tmp_path).spec.max_context
-    assert whole > 24
-    found = read(name, tmp_path, sliding_window=24, **fields).spec.max_context
-    assert found == (24 if applies else whole)
+    found = read(name, tmp_path, sliding_window=24, **fields).spec.sliding_window
+    assert found == (24 if applies else 0)
 
 
 @pytest.mark.parametrize(

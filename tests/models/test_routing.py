@@ -31,7 +31,8 @@ def compare(model: Any, folder: Path) -> loaded_models.Recorder:
 
 
 def gates(model: Any) -> list[Any]:
-    return [tensor for name, tensor in model.named_parameters() if name.endswith("gate.weight")]
+    parts = ("gate.weight", "router.weight", "router.bias")
+    return [tensor for name, tensor in model.named_parameters() if name.endswith(parts)]
 
 
 @pytest.mark.parametrize("name", stock.FAMILIES)
@@ -124,6 +125,11 @@ def by_expert(experts: torch.Tensor, weights: torch.Tensor, count: int) -> torch
     return torch.zeros(len(experts), count, dtype=weights.dtype).scatter(1, experts, weights)
 
 
+def stock_router(layer: Any) -> Any:
+    block = layer.mlp if hasattr(layer, "mlp") else layer.block_sparse_moe
+    return block.router if hasattr(block, "router") else block.gate
+
+
 @pytest.mark.parametrize("name", stock.ALL)
 def test_in_bf16_a_router_rounds_where_the_stock_router_does(name: str) -> None:
     """Within fp32's rounding (weights are summed in another order) and in the same precision:
@@ -131,7 +137,7 @@ def test_in_bf16_a_router_rounds_where_the_stock_router_does(name: str) -> None:
     folder = stock.saved(name).folder
     decoder = load_decoder(open_model(folder), "bf16")
     layer = decoder.architecture.spec.moe_layers[-1]
-    theirs = stock.reload(folder, torch.bfloat16).model.layers[layer].mlp.gate
+    theirs = stock_router(stock.reload(folder, torch.bfloat16).model.layers[layer])
     block = decoder.layers[layer].feed_forward
     assert isinstance(block, MoeBlock)
     hidden = torch.randn(64, 32, generator=torch.Generator().manual_seed(3)).bfloat16()

@@ -90,6 +90,18 @@ def test_layers_that_predict_further_tokens_are_left_alone(field: str, tmp_path:
     assert names[1] in complaint(with_tensors("glm-4.5", tmp_path, *names, **fields | {field: 1}))
 
 
+@pytest.mark.parametrize("model_type", ["deepseek_v3", "kimi_k2"])
+def test_deepseek_v3_and_kimi_k2_are_one_network(model_type: str, tmp_path: Path) -> None:
+    """By two names, and with the layer that predicts a further token or without."""
+    names = ("model.layers.3.eh_proj.weight", "model.layers.3.shared_head.head.weight")
+    fields = {"model_type": model_type, "num_nextn_predict_layers": 1}
+    folder = with_tensors("deepseek-v3", tmp_path, *names, **fields)
+    assert torch.equal(logits(folder), logits(stock.saved("deepseek-v3").folder))
+    assert names[0] in complaint(
+        with_tensors("deepseek-v3", tmp_path, *names, **fields | {"num_nextn_predict_layers": 0})
+    )
+
+
 def test_a_copy_of_the_embedding_may_be_the_tied_head(tmp_path: Path) -> None:
     model, folder = stock.saved("mixtral-tied")
     stock.save(model, tmp_path)

@@ -6,10 +6,11 @@ are under way while others are computed. Every plan is checked. Tolerance as in 
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
-import stock
-from made_up import policy_combinations
+from made_up import every_nth, policy_combinations
 from moesaic.core.errors import ImpossibleSetting
 from real_runs import can_run, loaded, running, say, settings, truth
 
@@ -17,12 +18,20 @@ FP32_TOLERANCE = 1e-4
 Names = tuple[str, str, str]  # schedule, cache, prefetch
 
 
+# Policies see a routing, not the network it came from: the later families, whose routings have
+# nothing of their own, are left to the other tests of placements.
+FAMILIES = ("mixtral", "qwen2-moe", "qwen3-moe", "olmoe", "glm-4.5", "deepseek-v2")
 COMBINATIONS = policy_combinations()
 POSSIBLE = [names for names in COMBINATIONS if can_run(names)]
+# Every combination with two of the six families, every policy with all of them.
+TRIED = [
+    (family, names)
+    for number, family in enumerate(FAMILIES)
+    for names in every_nth(POSSIBLE, number, 3)
+]
 
 
-@pytest.mark.parametrize("names", POSSIBLE, ids="+".join)
-@pytest.mark.parametrize("name", stock.FAMILIES)
+@pytest.mark.parametrize(("name", "names"), TRIED)
 def test_the_text_is_the_stock_models(name: str, names: Names) -> None:
     model = loaded(name)
     with running(model, settings(*names), model.slots(0.25)) as runner:
@@ -35,10 +44,12 @@ def test_the_text_is_the_stock_models(name: str, names: Names) -> None:
 
 
 def test_every_policy_that_can_run_is_tried() -> None:
-    tried = [set(column) for column in zip(*POSSIBLE, strict=True)]
     refused = {"belady", "oracle", "pre-gated", "static-layers"}
     every = [set(column) - refused for column in zip(*COMBINATIONS, strict=True)]
-    assert tried == every
+    for family in FAMILIES:
+        tried = [names for name, names in TRIED if name == family]
+        assert [set(column) for column in zip(*tried, strict=True)] == every
+    assert Counter(names for _, names in TRIED) == dict.fromkeys(POSSIBLE, 2)
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,9 @@ def test_an_expert_that_gets_no_token_is_never_computed(name: str) -> None:
             assert_same(say(runner, [7, 8], steps=3), wanted)
 
 
+ROUTERS = ("mlp.gate.weight", "e_score_correction_bias", "router.weight", "router.bias")
+
+
 def with_tied_gates(name: str) -> Any:
     """A stock model in whose layers half of the experts score the same, to the bit: their gate
     rows are zero, and their correction biases, where there are any, equal."""
@@ -131,7 +134,7 @@ def with_tied_gates(name: str) -> Any:
     tied = 0
     with torch.no_grad():
         for key, tensor in (*model.named_parameters(), *model.named_buffers()):
-            if key.endswith(("mlp.gate.weight", "e_score_correction_bias")):
+            if key.endswith(ROUTERS):
                 tensor[::2] = 0.0
                 tied += 1
     assert tied >= model.config.num_hidden_layers - 1, "the gates are elsewhere"

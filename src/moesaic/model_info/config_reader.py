@@ -97,6 +97,10 @@ class ConfigReader:
             self.fail(field, f"expected an object, not {short(value)}")
         return dict(value)
 
+    def nested(self, fields: Mapping[str, Any]) -> ConfigReader:
+        """A reader of some fields of the same file."""
+        return ConfigReader(fields, self.path)
+
     def fail(self, field: str, expected: str) -> NoReturn:
         raise BadConfig(self.path, field, expected)
 

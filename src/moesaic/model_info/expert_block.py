@@ -11,6 +11,11 @@ from moesaic.core.dtypes import weight_bytes
 
 ALIGNMENT = 64  # bytes: a cache line, and a multiple of every element size
 SCALE_BYTES = 2  # of a group's scale
+BIAS_BYTES = 4  # of one bias
+# How a block's bytes are laid out, by who fills it. Packed files name it: a change of the bytes
+# is a new number here, and old files are refused.
+ROWS = "rows-1"  # kernels/reference.py, kernels/quantized.py
+STRIPS = "strips-1"  # native/layout/, the same for every instruction set
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +68,14 @@ def lay_out(form: GroupFormat, hidden: int, intermediate: int) -> BlockLayout:
     return BlockLayout(gate_up, down, end)
 
 
-def block_bytes(dtype: str, hidden: int, intermediate: int) -> int:
-    """Of one packed expert, in any precision: enough for any kernel that fills it."""
+def block_bytes(dtype: str, hidden: int, intermediate: int, bias: bool = False) -> int:
+    """Of one packed expert, in any precision: enough for any kernel that fills it. Biases of gate,
+    up and down, in fp32, are the last part."""
+    biases = aligned(BIAS_BYTES * (2 * intermediate + hidden)) if bias else 0
+    return _weight_part_bytes(dtype, hidden, intermediate) + biases
+
+
+def _weight_part_bytes(dtype: str, hidden: int, intermediate: int) -> int:
     if dtype in FORMATS:
         rows = lay_out(FORMATS[dtype], hidden, intermediate).bytes
     else:
@@ -87,6 +98,11 @@ def strips_bytes(dtype: str, hidden: int, intermediate: int) -> int:
     """Of one expert in strips: gate and up, then down."""
     up, down = _strip_bytes(dtype, hidden), _strip_bytes(dtype, intermediate)
     return 2 * -(-intermediate // STRIP) * up + -(-hidden // STRIP) * down
+
+
+def matrix_bytes(dtype: str, outputs: int, inputs: int) -> int:
+    """Of one matrix in strips."""
+    return -(-outputs // STRIP) * _strip_bytes(dtype, inputs)
 
 
 def _strip_bytes(dtype: str, inputs: int) -> int:

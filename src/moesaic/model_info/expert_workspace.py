@@ -37,6 +37,15 @@ def native_workspace(
     return needed + needed // 4 + 32 * 64
 
 
+def linear_workspace(inputs: int, tokens: int, workers: int) -> int:
+    """Of a product of so many tokens with one packed matrix, in any precision, at most: the tokens
+    ready to be multiplied, and every worker's sums (native/linear/linear.cpp)."""
+    panel = _up(tokens, STRIP) * STRIP * _up(inputs, 32) * (_ROW_BYTES + 8)
+    sums = _MAX_STRIPS * min(tokens, _CHUNK_TOKENS) * STRIP * 4 + _SCRATCH
+    needed = panel + workers * sums
+    return needed + needed // 4 + 32 * 64
+
+
 def _panel_row(dtype: str, inputs: int) -> int:
     """A token ready to be multiplied: its share of every tile, and its scales and sums."""
     form = FORMATS.get(dtype)

@@ -1,4 +1,4 @@
-"""Reads a Hugging Face config.json into a `ModelSpec`.
+"""Reads a Hugging Face config.json, or a GGUF file's metadata, into a `ModelSpec`.
 
 Knows which fields all families share; what differs between them is in `model_families`.
 Knows nothing of weights or of named models.
@@ -13,23 +13,32 @@ from typing import Any
 from moesaic.core.errors import BadConfig
 from moesaic.core.parsing import read_json, short
 from moesaic.model_info.config_reader import MAX_EXPERTS, MAX_LAYERS, ConfigReader
+from moesaic.model_info.gguf.config import read_gguf_config
+from moesaic.model_info.gguf.files import is_gguf, model_name
 from moesaic.model_info.model_families import FAMILIES, Family
 from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
+from moesaic.model_info.quantization.read import stored_bits
+from moesaic.model_info.sliding_window import read_windows
 
 _TORCH_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-# Quantized checkpoints, by the precision of ours that takes about as many bytes.
-_QUANTIZED = {"fp8": "int8", "mxfp4": "int4"}
 
 
 def read_model_config(path: str | os.PathLike[str]) -> ModelSpec:
-    """The model that `path` describes: a config.json, or a directory that contains one."""
+    """The model that `path` describes: a config.json, a directory with one, or a GGUF file."""
     return model_spec(open_config(path))
 
 
 def open_config(path: str | os.PathLike[str]) -> ConfigReader:
-    """The fields of a config.json, or of the one in a directory, whatever they say."""
+    """The fields of a config.json, or of the one in a directory, whatever they say; of a GGUF
+    file, those its config.json would have."""
     given = Path(path)
+    if is_gguf(given):
+        return read_gguf_config(given)
     file = given / "config.json" if given.is_dir() else given
+    others = sorted(given.glob("*.gguf")) if given.is_dir() and not file.is_file() else []
+    if others:
+        what = f"expected a config.json; found {others[0].name}: give the name of that file"
+        raise BadConfig(file, "file", what)
     return ConfigReader(_parse(file), file)
 
 
@@ -53,7 +62,13 @@ def _parse(file: Path) -> dict[str, Any]:
 
 
 def _name(file: Path) -> str:
-    return file.resolve().parent.name if file.name == "config.json" else file.stem
+    """The folder's; in the hub's cache, models--OWNER--NAME/snapshots/COMMIT, the repository's."""
+    if file.name != "config.json":
+        return model_name(file)
+    folder = file.parent.resolve()  # the file itself may be a link to another place
+    if folder.parent.name == "snapshots" and folder.parents[1].name.startswith("models--"):
+        return folder.parents[1].name.rpartition("--")[2]
+    return folder.name
 
 
 def _spec(config: ConfigReader, model_type: str, name: str) -> ModelSpec:
@@ -63,6 +78,8 @@ def _spec(config: ConfigReader, model_type: str, name: str) -> ModelSpec:
     experts = config.count(_experts_field(config, family), maximum=MAX_EXPERTS)
     all_route = len(moe_layers) == layers
     latent = _latent_attention(config) if family.latent_attention else None
+    context = config.count("max_position_embeddings")
+    window, window_layers = read_windows(config, family.window, layers, context)
     return ModelSpec(
         name=name,
         family=model_type,
@@ -82,7 +99,11 @@ def _spec(config: ConfigReader, model_type: str, name: str) -> ModelSpec:
         scoring=family.scoring(config),
         normalized_topk=family.normalized(config),
         tied_embeddings=config.flag("tie_word_embeddings"),
-        max_context=config.count("max_position_embeddings"),
+        max_context=context,
+        sliding_window=window,
+        window_layers=window_layers,
+        attention_sinks=family.attention_sinks,
+        expert_bias=family.expert_bias,
         native_dtype=_native_dtype(config),
         source=str(config.path),
     )
@@ -144,15 +165,15 @@ def _latent_attention(config: ConfigReader) -> LatentAttentionSpec:
 
 def _native_dtype(config: ConfigReader) -> str:
     """The precision the weights are published in. A shape-less detail: files that do not state
-    it are read as bf16, which all these families were released in."""
+    it are read as bf16, which all these families were released in; quantized weights as the
+    precision of ours that takes about as many bytes."""
     quantization = config.table("quantization_config")
-    method, bits = quantization.get("quant_method"), quantization.get("bits")
+    method = quantization.get("quant_method")
     if method is not None and not isinstance(method, str):
         what = f"expected the name of a method, not {short(method)}"
         config.fail("quantization_config.quant_method", what)
-    if method in _QUANTIZED:
-        return _QUANTIZED[method]
-    if type(bits) is int and bits in (4, 8):
+    bits = stored_bits(quantization)
+    if bits is not None:
         return f"int{bits}"
     field = "dtype" if config.has("dtype") else "torch_dtype"
     if not config.has(field):

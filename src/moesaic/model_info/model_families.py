@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from moesaic.core.parsing import short
 from moesaic.model_info.config_reader import MAX_EXPERTS, ConfigReader
+from moesaic.model_info.sliding_window import (
+    WindowRule,
+    alternate,
+    alternate_first,
+    beyond_first,
+    every,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +33,9 @@ class Family:
     latent_attention: bool = False
     experts_also: str | None = None  # another name of `experts`, in files a later library saved
     states_head_dim: bool = False  # heads are not hidden_size / num_attention_heads wide
+    window: WindowRule | None = None  # None: no layer has a sliding window
+    attention_sinks: bool = False
+    expert_bias: bool = False
 
 
 def _every_layer(_: ConfigReader, layers: int) -> tuple[int, ...]:
@@ -45,6 +56,20 @@ def _after_dense(config: ConfigReader, layers: int) -> tuple[int, ...]:
     first = config.count("first_k_dense_replace", minimum=0)
     step = config.count("moe_layer_freq") if config.has("moe_layer_freq") else 1
     return tuple(i for i in range(first, layers) if i % step == 0)
+
+
+def _layer_kinds(config: ConfigReader, layers: int) -> tuple[int, ...]:
+    """GLM-4.7-Flash: a list of `dense` and `sparse`; or the number of dense layers; or one."""
+    kinds = config.value("mlp_layer_types")
+    if kinds is None and config.has("first_k_dense_replace"):
+        return _after_dense(config, layers)
+    if kinds is None:
+        return tuple(range(1, layers))
+    expected = f"a list of {layers} words, dense or sparse"
+    known = isinstance(kinds, list) and all(kind in ("dense", "sparse") for kind in kinds)
+    if not known or len(kinds) != layers:
+        config.fail("mlp_layer_types", f"expected {expected}, not {short(kinds)}")
+    return tuple(number for number, kind in enumerate(kinds) if kind == "sparse")
 
 
 def _no_shared(_: ConfigReader) -> int:
@@ -102,9 +127,15 @@ _DEEPSEEK_V3 = Family(
 
 # Hugging Face model_type -> family
 FAMILIES: dict[str, Family] = {
-    "mixtral": _MIXTRAL,
+    "mixtral": replace(_MIXTRAL, window=WindowRule(every)),
     "granitemoe": _TOPK_FIRST,
-    "gpt_oss": replace(_TOPK_FIRST, states_head_dim=True),
+    "gpt_oss": replace(
+        _TOPK_FIRST,
+        states_head_dim=True,
+        window=WindowRule(alternate, states_layers=True),
+        attention_sinks=True,
+        expert_bias=True,
+    ),
     "olmoe": Family(
         "num_experts",
         "intermediate_size",
@@ -120,6 +151,7 @@ FAMILIES: dict[str, Family] = {
         _shared_stated,
         _always("softmax"),
         _normalized_stated,
+        window=WindowRule(alternate_first, states_layers=True, off_unless_switched=True),
     ),
     "qwen3_moe": Family(
         "num_experts",
@@ -130,10 +162,15 @@ FAMILIES: dict[str, Family] = {
         _normalized_stated,
         experts_also="num_local_experts",
         states_head_dim=True,
+        window=WindowRule(every, off_unless_switched=True),
     ),
     "deepseek_v2": replace(_DEEPSEEK_V3, scoring=_scoring_stated_or("softmax")),
     "deepseek_v3": _DEEPSEEK_V3,
     "kimi_k2": _DEEPSEEK_V3,
+    "glm4_moe_lite": replace(_DEEPSEEK_V3, moe_layers=_layer_kinds),
+    "dots1": replace(
+        _DEEPSEEK_V3, latent_attention=False, window=WindowRule(beyond_first, states_layers=True)
+    ),
     "glm4_moe": Family(
         "n_routed_experts",
         "moe_intermediate_size",

@@ -42,6 +42,10 @@ class ModelSpec:
     normalized_topk: bool = False
     tied_embeddings: bool = False
     max_context: int = 0
+    sliding_window: int = 0  # tokens seen in `window_layers`, the own one included; 0: everything
+    window_layers: tuple[int, ...] = ()  # decoder layers with the window
+    attention_sinks: bool = False  # a learned score of every head that takes part in the softmax
+    expert_bias: bool = False  # on all three projections of a routed expert
     native_dtype: str = "bf16"
     source: str = ""
 

@@ -12,9 +12,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from moesaic.core.errors import BadConfig, ImpossibleSetting, UnknownName
+from moesaic.core.errors import BadConfig, CannotFetch, UnknownName
+from moesaic.model_info.hub.fetch import fetch_config
+from moesaic.model_info.hub.hub_id import HubId, parse_hub_id
 from moesaic.model_info.model_config import read_model_config
-from moesaic.model_info.model_names import how_to_fetch, is_hub_id
 from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
 
 
@@ -24,7 +25,8 @@ def known_models() -> tuple[str, ...]:
 
 
 def load_model(name_or_path: str) -> ModelSpec:
-    """A known model by name (in any case), or the one a config.json or its directory describes.
+    """A known model by name (in any case), the one a config.json or its directory describes, or the
+    one with this id on the hub, of which the config is fetched.
 
     A name wins over a file of the same name; write ./NAME for the file."""
     zoo = _zoo()
@@ -33,8 +35,9 @@ def load_model(name_or_path: str) -> ModelSpec:
     path = Path(name_or_path)
     if path.exists():
         return read_model_config(path)
-    if is_hub_id(name_or_path):
-        raise ImpossibleSetting(_by_id(name_or_path))
+    hub_id = parse_hub_id(name_or_path)
+    if hub_id is not None:
+        return _by_id(hub_id)
     if path.suffix == ".json" or os.sep in name_or_path:
         known = ", ".join(zoo)
         raise BadConfig(
@@ -43,11 +46,15 @@ def load_model(name_or_path: str) -> ModelSpec:
     raise UnknownName("model", name_or_path, zoo)
 
 
-def _by_id(hub_id: str) -> str:
-    """An id whose shape is known by the name alone says so; no weights are needed for it."""
-    name = hub_id.rpartition("/")[2].lower()
-    known = f"; its shape is known as {name}" if name in _zoo() else ""
-    return f"{how_to_fetch(hub_id)}{known}"
+def _by_id(hub_id: HubId) -> ModelSpec:
+    """From its config alone, which is fetched. Where it cannot be, an id whose shape is known by
+    the name alone says so."""
+    try:
+        return read_model_config(fetch_config(hub_id))
+    except CannotFetch as error:
+        name = hub_id.name.lower()
+        known = f"; its shape is known without: {name}" if name in _zoo() else ""
+        raise CannotFetch(f"{error}{known}") from None
 
 
 @lru_cache(maxsize=1)
@@ -63,4 +70,11 @@ def _spec(name: str, table: dict[str, Any]) -> ModelSpec:
     latent = fields.pop("latent_attention", None)
     if latent is not None:  # TOML has no null: an absent q_lora_rank means direct queries
         latent = LatentAttentionSpec(**{"q_lora_rank": None, **latent})
-    return ModelSpec(name=name, moe_layers=moe_layers, latent_attention=latent, **fields)
+    windows = tuple(fields.pop("window_layers", ()))
+    return ModelSpec(
+        name=name,
+        moe_layers=moe_layers,
+        latent_attention=latent,
+        window_layers=windows,
+        **fields,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from moesaic.kernels.base import ExpertShape
+from moesaic.kernels.base import ClampedSwiglu, ExpertShape
 from moesaic.model_info.model_spec import ModelSpec
 
 
@@ -46,10 +46,20 @@ class RouterRule:
     factor: float = 1.0
     in_fp32: bool = False  # logits from fp32 products; otherwise in the hidden state's dtype
     round_weights: bool = False  # weights are rounded to the logits' dtype
+    logit_bias: bool = False  # on the router's product
     correction_bias: bool = False  # added to the scores for choosing, not for weighing
     groups: int = 1
     top_groups: int = 1  # experts come from the best groups only
     group_score: Literal["max", "best-two"] = "max"
+
+
+@dataclass(frozen=True, slots=True)
+class Multipliers:
+    """Granite: constants beside the weights."""
+
+    embedding: float = 1.0
+    residual: float = 1.0  # of what attention and experts add
+    logits: float = 1.0  # they are divided by it
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +70,29 @@ class Architecture:
     rope: Rope
     attention: AttentionRule
     router: RouterRule
+    multipliers: Multipliers = Multipliers()
+    clamped: ClampedSwiglu | None = None  # of the routed experts, in place of the activation
     shared_gate: bool = False  # a sigmoid gate scales the shared experts (Qwen2-MoE)
     unused_layers: int = 0  # in the files after the last layer: they predict further tokens (GLM)
 
     @property
+    def unusual(self) -> str | None:
+        """What only PyTorch computes, of everything but the routed experts; None: the GPU's own
+        decoding kernels compute all of it."""
+        spec = self.spec
+        what = {
+            "a sliding window": bool(spec.window_layers),
+            "attention sinks": spec.attention_sinks,
+            "a router with a bias": self.router.logit_bias,
+            "scaled residuals": self.multipliers != Multipliers(),
+        }
+        return ", ".join(name for name, there in what.items() if there) or None
+
+    @property
     def expert_shape(self) -> ExpertShape:
-        return ExpertShape(self.spec.hidden_size, self.spec.expert_intermediate, self.activation)
+        spec = self.spec
+        sizes = (spec.hidden_size, spec.expert_intermediate)
+        return ExpertShape(*sizes, self.activation, spec.expert_bias, self.clamped)
 
     @property
     def shared_shape(self) -> ExpertShape:

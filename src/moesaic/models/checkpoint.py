@@ -22,6 +22,8 @@ class Checkpoint:
     """Opening reads all tables of contents and no weights: what is missing or cut off is found
     before anything is loaded."""
 
+    described_by = "config.json"
+
     def __init__(self, folder: Path) -> None:
         self._source, files = _files(folder)
         self._shards: dict[str, Shard] = {}
@@ -33,18 +35,23 @@ class Checkpoint:
                     other = self._shards[name].path.name
                     raise BadCheckpoint(file, name, f"is in {other} too; expected it only once")
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self._shards
 
     def expect(self, name: str, shape: Sequence[int]) -> None:
         """The tensor is there, of this shape, in a precision we read; or BadCheckpoint."""
+        self.expect_part(name, shape, tuple(DTYPES))
+
+    def expect_part(self, name: str, shape: Sequence[int], dtypes: Sequence[str]) -> None:
+        """The same for one of the tensors a quantized matrix is stored as."""
         self._expected.add(name)
         shard, entry = self._find(name)
-        if entry.shape != tuple(shape):
+        one = tuple(shape) == (1,)  # number: it may be stored without a dimension
+        if entry.shape != tuple(shape) and not (one and entry.shape == ()):
             what = f"expected shape {list(shape)}, found {list(entry.shape)}"
             raise BadCheckpoint(shard.path, name, what)
-        if entry.dtype not in DTYPES:
-            what = f"stored as {entry.dtype}; expected {', '.join(DTYPES)}"
+        if entry.dtype not in dtypes:
+            what = f"stored as {entry.dtype}; expected {', '.join(dtypes)}"
             raise BadCheckpoint(shard.path, name, what)
 
     def read(self, name: str, shape: Sequence[int]) -> torch.Tensor:
@@ -56,9 +63,16 @@ class Checkpoint:
         self.expect(name, shape)
         return self._shards[name].read(name, index)
 
+    def read_stored(self, name: str, index: int | None = None) -> torch.Tensor:
+        """A part that was expected, or one of a stack, as it is stored."""
+        return self._shards[name].read(name, index)
+
     def unread(self) -> list[str]:
         """The tensors not read so far, in the order of the files."""
         return [name for name in self._shards if name not in self._expected]
+
+    def block_formats(self) -> tuple[str, ...]:
+        return ()
 
     def file_of(self, name: str) -> Path:
         return self._shards[name].path

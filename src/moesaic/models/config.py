@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import replace
 
 from moesaic.core.errors import BadCheckpoint
 from moesaic.core.parsing import short
+from moesaic.kernels.base import ClampedSwiglu
 from moesaic.kernels.reference import ACTIVATIONS
 from moesaic.model_info.config_reader import ConfigReader
 from moesaic.model_info.model_config import model_spec, open_config
 from moesaic.model_info.model_families import FAMILIES
 from moesaic.model_info.model_spec import ModelSpec
-from moesaic.models.architecture import Architecture, AttentionRule, RouterRule
+from moesaic.model_info.quantization.read import read_quantization
+from moesaic.models.architecture import Architecture, AttentionRule, Multipliers, RouterRule
 from moesaic.models.config_fields import refuse_not_understood
-from moesaic.models.families import RUNNABLE, RunnableFamily
+from moesaic.models.families import NOT_IMPLEMENTED, RUNNABLE, RunnableFamily
 from moesaic.models.rope_config import read_rope, score_magnitude
+
+_SWIGLU_ALPHA, _SWIGLU_LIMIT = 1.702, 7.0  # of gpt-oss, where a file does not say
 
 
 def read_architecture(path: str | os.PathLike[str]) -> Architecture:
@@ -24,7 +27,7 @@ def read_architecture(path: str | os.PathLike[str]) -> Architecture:
     config = open_config(path)
     _refuse_unknown(config)
     architecture = architecture_of(config, model_spec(config))
-    refuse_not_understood(config, architecture.spec.family)
+    refuse_not_understood(config, RUNNABLE[architecture.spec.family])
     return architecture
 
 
@@ -33,29 +36,28 @@ def architecture_of(config: ConfigReader, spec: ModelSpec) -> Architecture:
     _refuse_what_cannot_run(config, spec)
     family = RUNNABLE[spec.family]
     rope = read_rope(config, spec, family)
-    context = _usable_context(config, spec, family)
     return Architecture(
-        spec=replace(spec, max_context=context),
+        spec=spec,
         norm_eps=config.number("rms_norm_eps"),
         activation=config.choice("hidden_act", tuple(ACTIVATIONS)),
         rope=rope,
         attention=_attention(config, spec, family),
         router=_router(config, spec, family),
+        multipliers=_multipliers(config) if family.multipliers else Multipliers(),
+        clamped=_clamped_swiglu(config) if family.clamped_swiglu else None,
         shared_gate=family.shared_gate and spec.shared_intermediate > 0,
         unused_layers=_unused_layers(config, family),
     )
 
 
 def _refuse_unknown(config: ConfigReader) -> None:
-    """Before the simulator's reader does, which would name architectures only it can use."""
+    """Before the simulator's reader does, which may know architectures only it can use."""
     model_type = config.value("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
-        known, others = _listed(RUNNABLE), _listed(FAMILIES.keys() - RUNNABLE.keys())
-        config.fail(
-            "model_type",
-            f"unsupported architecture {short(model_type)}; can be run: {known}; can be simulated "
-            f"but not run: {others}",
-        )
+        what = f"unsupported architecture {short(model_type)}"
+        if isinstance(model_type, str) and model_type in NOT_IMPLEMENTED:
+            what = f"{what} ({NOT_IMPLEMENTED[model_type]} is not implemented)"
+        config.fail("model_type", f"{what}; can be run: {_listed(RUNNABLE)}")
 
 
 def _listed(families: Iterable[str]) -> str:
@@ -67,30 +69,7 @@ def _refuse_what_cannot_run(config: ConfigReader, spec: ModelSpec) -> None:
         known = _listed(RUNNABLE)
         what = f"architecture {spec.family!r} can be simulated but not run; can be run: {known}"
         raise BadCheckpoint(config.path, "model_type", what)
-    quantized = config.table("quantization_config")
-    if quantized:
-        method = quantized.get("quant_method", "unknown")
-        what = f"weights quantized with {short(method)} cannot be read; expected bf16, fp16 or fp32"
-        raise BadCheckpoint(config.path, "quantization_config", what)
-
-
-def _usable_context(config: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> int:
-    """Attention sees all earlier tokens. A sliding window hides nothing from a sequence that is
-    no longer than it, so the context ends there, whichever layers have the window."""
-    window = _window(config, family)
-    kinds = ["full_attention", "sliding_attention"] if window else ["full_attention"]
-    layers = config.value("layer_types")
-    if layers and (not isinstance(layers, list) or any(kind not in kinds for kind in layers)):
-        config.fail("layer_types", f"expected a list of {' and '.join(kinds)}, not {short(layers)}")
-    return min(spec.max_context, window) if window else spec.max_context
-
-
-def _window(config: ConfigReader, family: RunnableFamily) -> int:
-    """0 for none. Qwen files may state a window that is switched off."""
-    stated = config.count("sliding_window", minimum=0) if config.has("sliding_window") else 0
-    switch = "use_sliding_window"
-    on = config.flag(switch) if config.has(switch) else not family.window_is_off
-    return stated if on else 0
+    read_quantization(config)
 
 
 def _unused_layers(config: ConfigReader, family: RunnableFamily) -> int:
@@ -102,6 +81,8 @@ def _unused_layers(config: ConfigReader, family: RunnableFamily) -> int:
 
 def _attention(config: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> AttentionRule:
     scale = float(spec.head_dim) ** -0.5
+    if family.multipliers:
+        scale = config.number("attention_multiplier")
     if spec.latent_attention is not None:
         scale *= score_magnitude(config) ** 2
         if spec.num_kv_heads != spec.num_heads:
@@ -118,7 +99,7 @@ def _attention(config: ConfigReader, spec: ModelSpec, family: RunnableFamily) ->
 
 def _router(config: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> RouterRule:
     groups, top_groups = _groups(config, spec, family)
-    assert spec.scoring in ("softmax", "sigmoid"), "a family that scores otherwise is not runnable"
+    # Softmax over the chosen experts is softmax over all of them, then normalised.
     return RouterRule(
         top_k=spec.top_k,
         scoring="sigmoid" if spec.scoring == "sigmoid" else "softmax",
@@ -126,11 +107,27 @@ def _router(config: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> Ro
         factor=config.number("routed_scaling_factor") if family.scaled else 1.0,
         in_fp32=family.router_in_fp32,
         round_weights=family.round_weights,
+        logit_bias=family.router_bias,
         correction_bias=family.correction_bias,
         groups=groups,
         top_groups=top_groups,
         group_score=family.group_score or "max",
     )
+
+
+def _multipliers(config: ConfigReader) -> Multipliers:
+    names = ("embedding_multiplier", "residual_multiplier", "logits_scaling")
+    embedding, residual, logits = (config.number(n) if config.has(n) else 1.0 for n in names)
+    if not logits:
+        config.fail("logits_scaling", "expected a number above 0, which logits are divided by")
+    return Multipliers(embedding, residual, logits)
+
+
+def _clamped_swiglu(config: ConfigReader) -> ClampedSwiglu:
+    """Older files state only the limit."""
+    fields = {"swiglu_alpha": _SWIGLU_ALPHA, "swiglu_limit": _SWIGLU_LIMIT}
+    alpha, limit = (config.number(f) if config.has(f) else usual for f, usual in fields.items())
+    return ClampedSwiglu(alpha, limit)
 
 
 def _groups(config: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> tuple[int, int]:
@@ -145,6 +142,8 @@ def _groups(config: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> tu
     groups, top = config.count("n_group"), config.count("topk_group")
     if spec.num_experts % groups:
         config.fail("n_group", f"expected a divisor of {spec.num_experts} (experts), not {groups}")
+    if family.group_score == "best-two" and spec.num_experts // groups < 2:
+        config.fail("n_group", f"expected groups of two or more experts, not {groups} groups")
     if top > groups:
         config.fail("topk_group", f"expected at most {groups} (groups), not {top}")
     return groups, top

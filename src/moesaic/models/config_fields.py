@@ -3,10 +3,10 @@
 A field may be in a config that is run if
 - it was read (`ConfigReader` keeps track, so there is no list of those to maintain);
 - it is in HARMLESS (training, output format, tokenizer, bookkeeping, generation defaults), or
-  follows from other fields (DERIVED);
+  follows from other fields (`RunnableFamily.derived`);
 - it is off: null, false, 0 or empty, or its name begins with an underscore (private to a library);
-- STATED has it for the family, at a value that says what the family computes anyway. A field of
-  STATED is held to those values even where it was read.
+- `RunnableFamily.stated` has it, at a value that says what the family computes anyway. Such a
+  field is held to those values even where it was read.
 Everything else is refused. The stock implementation would ignore a field it does not know; but
 such a field may come from a later version of it, or from the author's own code, and then the
 answers would be wrong without a word. A user who knows better can delete the field.
@@ -14,11 +14,11 @@ answers would be wrong without a word. A user who knows better can delete the fi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
 
 from moesaic.core.parsing import short
 from moesaic.model_info.config_reader import ConfigReader
+from moesaic.models.families import RunnableFamily, Stated
 
 _TRAINING = """
     attention_dropout aux_loss_alpha embd_pdrop ep_size hidden_dropout initializer_range
@@ -46,37 +46,22 @@ _GENERATION = """
 """
 # Read where they matter: with dense layers, or with groups of experts.
 _SOMETIMES = "intermediate_size n_group topk_group"
-# Which layers have a sliding window: the context ends where the first would begin to hide tokens.
-_WINDOW = "max_window_layers"
+_WINDOW = "max_window_layers"  # read where a window is on
 
 HARMLESS = frozenset(
     f"{_TRAINING} {_OUTPUT} {_TOKENS} {_BOOKKEEPING} {_GENERATION} {_SOMETIMES} {_WINDOW}".split()
 )
-# Hugging Face model_type -> fields that follow from others, which are read.
-DERIVED = {"deepseek_v2": {"head_dim", "qk_head_dim"}}
 # Of the table that describes rotary positions: read where the kind uses them, and where nothing
 # else (`rope_type`, `attention_factor`) takes their place.
 HARMLESS_IN_ROPE = {"type", "original_max_position_embeddings", "mscale", "mscale_all_dim"}
 
-Stated = Mapping[str, Collection[Any]]
-# Hugging Face model_type -> field -> values that say what the family does anyway.
-STATED: dict[str, Stated] = {
-    "mixtral": {"norm_topk_prob": (True,)},
-    "qwen3_moe": {"use_qk_norm": (True,)},
-    "glm4_moe": {"scoring_func": ("sigmoid",)},
-    "deepseek_v2": {
-        "scoring_func": ("softmax",),
-        # The stock implementation ignores it, DeepSeek's own does not: no right answer for true.
-        "norm_topk_prob": (False,),
-    },
-}
 STATED_IN_ROPE: Stated = {"partial_rotary_factor": (1,)}  # unless the family reads it
 
 
-def refuse_not_understood(config: ConfigReader, family: str) -> None:
+def refuse_not_understood(config: ConfigReader, family: RunnableFamily) -> None:
     """After everything was read: BadConfig for the first field that may change the arithmetic."""
-    stated = STATED.get(family, {})
-    _refuse(config, HARMLESS | DERIVED.get(family, set()), stated)
+    stated = family.stated
+    _refuse(config, HARMLESS | family.derived, stated)
     for field, values in stated.items():
         if config.has(field) and config.value(field) not in values:
             expected = " or ".join(map(repr, values))

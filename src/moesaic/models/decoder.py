@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional
 
-from moesaic.kernels.products import linear
 from moesaic.models.architecture import Architecture
 from moesaic.models.attention import Attention
 from moesaic.models.expert_service import ExpertService, RoutedTokens
 from moesaic.models.feed_forward import DenseBlock, MoeBlock
 from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import KVCache
+from moesaic.models.linear import Linear
 from moesaic.models.norm import RmsNorm
 from moesaic.models.rope import frequencies
 from moesaic.models.router import Choice
-from moesaic.models.token_batch import Segment, make_batch
+from moesaic.models.token_batch import Segment, finite_sums, make_batch
+
+if TYPE_CHECKING:
+    from moesaic.kernels.native_linear import DenseRunner
 
 ForwardGenerator = Generator[RoutedTokens, torch.Tensor, torch.Tensor]
 
@@ -30,6 +34,13 @@ class Layer:
     feed_forward: DenseBlock | MoeBlock
 
 
+def finite_or_nan(logits: torch.Tensor) -> torch.Tensor:
+    """Logits [rows, vocabulary] as they are; all NaN where any of a row is not finite: of -inf
+    nobody would notice that it was computed."""
+    fine = finite_sums(logits).isfinite()
+    return logits if bool(fine.all()) else logits.masked_fill(~fine[:, None], float("nan"))
+
+
 class Decoder:
     def __init__(
         self,
@@ -37,16 +48,23 @@ class Decoder:
         embedding: torch.Tensor,
         layers: Sequence[Layer],
         norm: RmsNorm,
-        head: torch.Tensor,
+        head: torch.Tensor | Linear,
+        dense: DenseRunner | None = None,
     ) -> None:
+        """`dense`: what multiplies packed weights, where they are."""
         self.architecture = architecture
         self.layers = tuple(layers)
         self.embedding = embedding
         self.norm = norm
-        self.head = head
+        self.output = head if isinstance(head, Linear) else Linear(head)
+        self.dense = dense
         self.frequencies = frequencies(architecture.rope).to(embedding.device)
         blocks = (layer.feed_forward for layer in self.layers)
         self._routed = tuple(block for block in blocks if isinstance(block, MoeBlock))
+
+    @property
+    def head(self) -> torch.Tensor:
+        return self.output.weight
 
     @property
     def dtype(self) -> torch.dtype:
@@ -70,21 +88,23 @@ class Decoder:
         how many experts each token uses (None: all of top-k). Drive the generator in torch's
         inference mode."""
         step = make_batch(self.architecture.rope, self.frequencies, segments, cache)
-        residual = functional.embedding(tokens, self.embedding)
+        scale = self.architecture.multipliers
+        residual = _scaled(functional.embedding(tokens, self.embedding), scale.embedding)
         for layer in self.layers:
-            residual = residual + layer.attention(layer.attention_norm(residual), step)
+            mixed = layer.attention(layer.attention_norm(residual), step)
+            residual = residual + _scaled(mixed, scale.residual)
             block = layer.feed_forward
             if isinstance(block, DenseBlock):
-                residual = residual + block(residual)
+                residual = residual + _scaled(block(residual), scale.residual)
                 continue
             routed = block.route(residual, counts)
             total = yield routed
             if routed.shared_experts is not None:
                 total = total + routed.shared_experts.result()
-            residual = residual + total
+            residual = residual + _scaled(total, scale.residual)
         for slot, count in segments:
             cache.advance(slot, count)
-        return self.norm(residual)
+        return step.marked(self.norm(residual))
 
     def forward(
         self,
@@ -108,7 +128,8 @@ class Decoder:
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[rows, vocabulary]; give only the rows that are wanted, the vocabulary is wide."""
         with torch.inference_mode():
-            return linear(hidden, self.head)
+            logits = self.output(hidden)
+            return finite_or_nan(_scaled(logits, 1 / self.architecture.multipliers.logits))
 
     def gate(self, layer: int, residual: torch.Tensor) -> Choice:
         """A MoE layer's router applied to the residual stream of an earlier layer
@@ -119,3 +140,7 @@ class Decoder:
     def gate_bank(self) -> GateBank:
         """All routers together, for looking ahead."""
         return GateBank(self._routed)
+
+
+def _scaled(x: torch.Tensor, by: float) -> torch.Tensor:
+    return x if by == 1.0 else x * by

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -17,26 +18,32 @@ from moesaic.models.fused_router import fused_router
 from moesaic.models.grouped_attention import GroupedAttention
 from moesaic.models.latent_attention import LatentAttention, QueryProjection
 from moesaic.models.linear import Linear
+from moesaic.models.moe_names import MoeNames
 from moesaic.models.norm import RmsNorm
 from moesaic.models.router import Router
 from moesaic.models.tensor_sources import TensorSource
 
-_LATENT_EPS = 1e-6  # of the norms inside latent attention, whatever the config says
+if TYPE_CHECKING:
+    from moesaic.kernels.native_linear import DenseRunner
+
+LATENT_EPS = 1e-6  # of the norms inside latent attention, whatever the config says
 
 
 class DecoderBuilder:
-    """`moe_prefix` gives the name of a decoder layer's routed block, which differs by file."""
+    """`moe_names` says where a decoder layer's routed block is, which differs by file."""
 
     def __init__(
         self,
         architecture: Architecture,
         source: TensorSource,
-        moe_prefix: Callable[[int], str],
+        moe_names: Callable[[int], MoeNames],
         kernel: str = "auto",
+        dense: DenseRunner | None = None,
     ) -> None:
-        self._architecture, self._kernel = architecture, kernel
+        """`dense` packs every matrix as it is read; None: they stay as they are."""
+        self._architecture, self._kernel, self._dense = architecture, kernel, dense
         self._source = source
-        self._moe_prefix = moe_prefix
+        self._moe_names = moe_names
 
     def build(self) -> Decoder:
         spec = self._architecture.spec
@@ -48,7 +55,9 @@ class DecoderBuilder:
         head = embedding
         if not spec.tied_embeddings:
             head = self._source.tensor("lm_head.weight", spec.vocab_size, spec.hidden_size)
-        return Decoder(self._architecture, embedding, layers, norm, head)
+        # A tied embedding is looked up by rows and multiplied packed: there it is twice.
+        output = Linear.made(head, None, self._dense, "head")
+        return Decoder(self._architecture, embedding, layers, norm, output, self._dense)
 
     def _layer(self, number: int) -> Layer:
         spec, prefix = self._architecture.spec, f"model.layers.{number}"
@@ -75,6 +84,9 @@ class DecoderBuilder:
             whole = rule.qk_norm == "projection"
             query_norm = self._norm(f"{prefix}.q_norm", queries if whole else spec.head_dim)
             key_norm = self._norm(f"{prefix}.k_norm", keys if whole else spec.head_dim)
+        sinks = None
+        if spec.attention_sinks:
+            sinks = self._source.tensor(f"{prefix}.sinks", spec.num_heads)
         return GroupedAttention(
             architecture=self._architecture,
             layer=number,
@@ -84,6 +96,8 @@ class DecoderBuilder:
             output=self._linear(f"{prefix}.o_proj", hidden, queries, rule.output_bias),
             query_norm=query_norm,
             key_norm=key_norm,
+            sinks=sinks,
+            window=spec.sliding_window if number in spec.window_layers else 0,
         )
 
     def _latent_attention(self, number: int, prefix: str) -> LatentAttention:
@@ -102,7 +116,7 @@ class DecoderBuilder:
             compress=self._linear(
                 f"{prefix}.kv_a_proj_with_mqa", compressed, hidden, rule.input_bias
             ),
-            latent_norm=self._norm(f"{prefix}.kv_a_layernorm", rank, _LATENT_EPS),
+            latent_norm=self._norm(f"{prefix}.kv_a_layernorm", rank, LATENT_EPS),
             expand=expand.view(heads, expanded, rank),
             output=self._linear(
                 f"{prefix}.o_proj", hidden, heads * shape.v_head_dim, rule.output_bias
@@ -117,31 +131,35 @@ class DecoderBuilder:
         return QueryProjection(
             up=self._linear(f"{prefix}.q_b_proj", queries, rank, bias=False),
             down=self._linear(f"{prefix}.q_a_proj", rank, hidden, rule.input_bias),
-            norm=self._norm(f"{prefix}.q_a_layernorm", rank, _LATENT_EPS),
+            norm=self._norm(f"{prefix}.q_a_layernorm", rank, LATENT_EPS),
         )
 
     def _routed_block(self, number: int, norm: RmsNorm) -> MoeBlock:
         architecture, spec = self._architecture, self._architecture.spec
-        prefix, shared_name = self._moe_prefix(number), RUNNABLE[spec.family].shared_name
+        names = self._moe_names(number)
+        shared_name = f"{names.block}.{RUNNABLE[spec.family].shared_name}"
         shared = gate = None
         if spec.shared_intermediate:
-            shared = self._network(f"{prefix}.{shared_name}", architecture.shared_shape)
+            shared = self._network(shared_name, architecture.shared_shape)
         if architecture.shared_gate:
-            gate = self._linear(f"{prefix}.{shared_name}_gate", 1, spec.hidden_size, bias=False)
-        router = self._router(prefix)
+            name = f"{shared_name}_gate.weight"
+            gate = Linear(self._source.tensor(name, 1, spec.hidden_size))
+        router = self._router(names.router)
         layer = spec.moe_layers.index(number)
         fused = fused_router(layer, norm, router, self._kernel)
         return MoeBlock(layer, norm, router, shared, gate, fused)
 
-    def _router(self, prefix: str) -> Router:
+    def _router(self, name: str) -> Router:
         spec, rule = self._architecture.spec, self._architecture.router
-        weight = self._source.tensor(f"{prefix}.gate.weight", spec.num_experts, spec.hidden_size)
+        # Never packed: routers are read as they are, by torch and by the native code.
+        weight = self._source.tensor(f"{name}.weight", spec.num_experts, spec.hidden_size)
+        offset = self._source.tensor(f"{name}.bias", spec.num_experts) if rule.logit_bias else None
         bias = None
         if rule.correction_bias:
             # Scores differ by less than bf16 resolves: stays in fp32, as in the stock model.
-            name = f"{prefix}.gate.e_score_correction_bias"
-            bias = self._source.tensor(name, spec.num_experts, dtype=torch.float32)
-        return Router(rule, weight, bias)
+            correction = f"{name}.e_score_correction_bias"
+            bias = self._source.tensor(correction, spec.num_experts, dtype=torch.float32)
+        return Router(rule, weight, bias, offset)
 
     def _network(self, prefix: str, shape: ExpertShape) -> GatedMlp:
         wide = (shape.intermediate, shape.hidden)
@@ -150,13 +168,17 @@ class DecoderBuilder:
             up=self._source.tensor(f"{prefix}.up_proj.weight", *wide),
             down=self._source.tensor(f"{prefix}.down_proj.weight", *wide[::-1]),
         )
+        if self._dense is not None:
+            packed = self._dense.pack_network(shape, weights)
+            return GatedMlp(shape, torch.empty(0, device="meta"), packed)
         block = self._source.empty(shape.values)
         pack_matrices(shape, weights, block)
         return GatedMlp(shape, block)
 
     def _linear(self, name: str, out: int, inputs: int, bias: bool) -> Linear:
         weight = self._source.tensor(f"{name}.weight", out, inputs)
-        return Linear(weight, self._source.tensor(f"{name}.bias", out) if bias else None)
+        offset = self._source.tensor(f"{name}.bias", out) if bias else None
+        return Linear.made(weight, offset, self._dense)
 
     def _norm(self, name: str, width: int, eps: float | None = None) -> RmsNorm:
         weight = self._source.tensor(f"{name}.weight", width)

@@ -2,36 +2,40 @@
 
 Published files have three matrices per expert (`experts.7.gate_proj.weight`); newer libraries
 may save a layer's experts stacked: `experts.gate_up_proj` [experts, 2 * intermediate, hidden] and
-`experts.down_proj` [experts, hidden, intermediate].
+`experts.down_proj` [experts, hidden, intermediate]. gpt-oss has stacks only, of transposed
+matrices: `gate_up_proj` [experts, hidden, 2 * intermediate] with columns of gate and up in turn,
+`down_proj` [experts, intermediate, hidden], and their biases.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+
 from moesaic.core.routing import ExpertId
-from moesaic.kernels.base import ExpertWeights
+from moesaic.kernels.base import ExpertBiases, ExpertWeights
 from moesaic.models.architecture import Architecture
-from moesaic.models.checkpoint import Checkpoint
 from moesaic.models.families import RUNNABLE
+from moesaic.models.moe_names import MoeNames, moe_names
+from moesaic.models.named_tensors import NamedTensors
+
+Named = tuple[str, tuple[int, ...]]  # a tensor and its shape
 
 
-def moe_prefix(checkpoint: Checkpoint, architecture: Architecture, layer: int) -> str:
-    """Where the block of this decoder layer is. If it is nowhere, the published name, so that
-    the error names that."""
-    names = RUNNABLE[architecture.spec.family].moe_names
-    prefixes = [f"model.layers.{layer}.{name}" for name in names]
-    return next((p for p in prefixes if f"{p}.gate.weight" in checkpoint), prefixes[0])
+def names_in(checkpoint: NamedTensors, architecture: Architecture, layer: int) -> MoeNames:
+    """Of a decoder layer's routed block."""
+    return moe_names(checkpoint, RUNNABLE[architecture.spec.family].layouts, layer)
 
 
 class ExpertReader:
-    def __init__(self, checkpoint: Checkpoint, architecture: Architecture) -> None:
+    def __init__(self, checkpoint: NamedTensors, architecture: Architecture) -> None:
         self._checkpoint = checkpoint
         self._spec = architecture.spec
-        self._names = RUNNABLE[architecture.spec.family].expert_names
-        self._prefixes = [
-            f"{moe_prefix(checkpoint, architecture, layer)}.experts"
-            for layer in self._spec.moe_layers
+        family = RUNNABLE[architecture.spec.family]
+        self._names, self._interleaved = family.expert_names, family.columns_interleaved
+        self._layers = [
+            names_in(checkpoint, architecture, layer) for layer in self._spec.moe_layers
         ]
 
     def __iter__(self) -> Iterator[tuple[ExpertId, ExpertWeights]]:
@@ -43,10 +47,7 @@ class ExpertReader:
     def read(self, which: ExpertId) -> ExpertWeights:
         """As stored: converting is the packing's business."""
         if self._is_stacked(which.layer):
-            gate_up, down = self._stacks(which.layer)
-            both = self._checkpoint.read_part(*gate_up, which.expert)
-            gate, up = both.chunk(2)
-            return ExpertWeights(gate, up, self._checkpoint.read_part(*down, which.expert))
+            return self._of_stacks(which)
         gate, up, down = (self._checkpoint.read(*matrix) for matrix in self._matrices(which))
         return ExpertWeights(gate, up, down)
 
@@ -62,19 +63,40 @@ class ExpertReader:
                 self._checkpoint.expect(name, shape)
 
     def _is_stacked(self, layer: int) -> bool:
-        return f"{self._prefixes[layer]}.gate_up_proj" in self._checkpoint
+        return self._interleaved or self._layers[layer].stacks[0] in self._checkpoint
 
-    def _stacks(self, layer: int) -> list[tuple[str, tuple[int, ...]]]:
-        spec, prefix = self._spec, self._prefixes[layer]
+    def _of_stacks(self, which: ExpertId) -> ExpertWeights:
+        stacks = self._stacks(which.layer)
+        parts = [self._checkpoint.read_part(*stack, which.expert) for stack in stacks]
+        both, down = parts[:2]
+        if self._interleaved:
+            both, down = both.T, down.T
+        gate, up = self._halves(both)
+        if not self._spec.expert_bias:
+            return ExpertWeights(gate, up, down)
+        return ExpertWeights(gate, up, down, ExpertBiases(*self._halves(parts[2]), parts[3]))
+
+    def _halves(self, both: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows of gate and up."""
+        if self._interleaved:
+            return both[::2], both[1::2]
+        gate, up = both.chunk(2)
+        return gate, up
+
+    def _stacks(self, layer: int) -> list[Named]:
+        spec, (gate_up, down) = self._spec, self._layers[layer].stacks
         hidden, inner, count = spec.hidden_size, spec.expert_intermediate, spec.num_experts
-        return [
-            (f"{prefix}.gate_up_proj", (count, 2 * inner, hidden)),
-            (f"{prefix}.down_proj", (count, hidden, inner)),
-        ]
+        wide, narrow = (2 * inner, hidden), (hidden, inner)
+        if self._interleaved:
+            wide, narrow = wide[::-1], narrow[::-1]
+        stacks: list[Named] = [(gate_up, (count, *wide)), (down, (count, *narrow))]
+        if spec.expert_bias:
+            stacks += [(f"{gate_up}_bias", (count, 2 * inner)), (f"{down}_bias", (count, hidden))]
+        return stacks
 
-    def _matrices(self, which: ExpertId) -> list[tuple[str, tuple[int, ...]]]:
+    def _matrices(self, which: ExpertId) -> list[Named]:
         wide = (self._spec.expert_intermediate, self._spec.hidden_size)
         shapes = (wide, wide, wide[::-1])
-        prefix = f"{self._prefixes[which.layer]}.{which.expert}"
+        prefix = f"{self._layers[which.layer].block}.experts.{which.expert}"
         named = zip(self._names, shapes, strict=True)
         return [(f"{prefix}.{name}.weight", shape) for name, shape in named]

@@ -4,13 +4,17 @@ and the names its checkpoints use. Shapes are `core/model_families`'s business.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from moesaic.model_info.config_reader import ConfigReader
+from moesaic.models.moe_names import MoeLayout
 
 QkNorm = Literal["none", "head", "projection"]
+Stated = Mapping[str, Collection[Any]]
+_LATENT = frozenset({"head_dim", "qk_head_dim"})
+_SIGMOID: Stated = {"scoring_func": ("sigmoid",)}
 
 
 def _never(_: ConfigReader) -> bool:
@@ -19,6 +23,10 @@ def _never(_: ConfigReader) -> bool:
 
 def _attention_bias(config: ConfigReader) -> bool:
     return config.has("attention_bias") and config.flag("attention_bias")
+
+
+def _bias_unless_off(config: ConfigReader) -> bool:
+    return config.flag("attention_bias") if config.has("attention_bias") else True
 
 
 def _qkv_bias(config: ConfigReader) -> bool:
@@ -46,53 +54,112 @@ def _norm_stated(config: ConfigReader) -> QkNorm:
 @dataclass(frozen=True, slots=True)
 class RunnableFamily:
     # names in a checkpoint, inside `model.layers.N.`
-    moe_names: tuple[str, ...] = ("mlp",)  # the block of a routed layer, in order of preference
+    layouts: tuple[MoeLayout, ...] = (MoeLayout(),)  # of a routed layer, published files' first
     expert_names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     shared_name: str = "shared_experts"
+    columns_interleaved: bool = False  # stacked experts: transposed, gate and up in turn (gpt-oss)
     # attention
     input_bias: Callable[[ConfigReader], bool] = _attention_bias
     output_bias: Callable[[ConfigReader], bool] = _attention_bias
     qk_norm: Callable[[ConfigReader], QkNorm] = _no_norm
     clips: bool = False  # clip_qkv applies
-    window_is_off: bool = False  # sliding_window counts only where use_sliding_window is true
     default_rotary: float = 1.0  # share of a head that turns; below 1, a file may say otherwise
     interleaved_rope: bool = False
+    states_interleaving: bool = False  # `rope_interleave` may say otherwise
     # router
     shared_gate: bool = False
     router_in_fp32: bool = False
     round_weights: bool = False
+    router_bias: bool = False  # on its product
     correction_bias: bool = False
     scaled: bool = False  # routed_scaling_factor applies
     group_score: Literal["max", "best-two"] | None = None  # None: experts are not in groups
     topk_methods: tuple[str, ...] = ()  # of a family with groups; the first where none is stated
+    # experts
+    clamped_swiglu: bool = False
+    multipliers: bool = False  # Granite's four constants, attention's among them
+    # config.json (see `config_fields`)
+    derived: frozenset[str] = frozenset()  # fields that follow from others, which are read
+    stated: Stated = field(default_factory=dict)  # values that say what the family does anyway
     # checkpoint
     predicts_further: bool = False  # files may have layers after the last, which are not used
 
 
+_DEEPSEEK_V3 = RunnableFamily(
+    interleaved_rope=True,
+    states_interleaving=True,
+    router_in_fp32=True,
+    correction_bias=True,
+    scaled=True,
+    group_score="best-two",
+    topk_methods=("noaux_tc",),
+    derived=_LATENT,
+    stated=_SIGMOID,
+    predicts_further=True,
+)
+
 RUNNABLE: dict[str, RunnableFamily] = {
     "mixtral": RunnableFamily(
         # the published names, and those of files saved with stacked experts
-        moe_names=("block_sparse_moe", "mlp"),
+        layouts=(MoeLayout("block_sparse_moe"), MoeLayout()),
         expert_names=("w1", "w3", "w2"),
         input_bias=_never,
         output_bias=_never,
+        stated={"norm_topk_prob": (True,)},
+    ),
+    "granitemoe": RunnableFamily(
+        layouts=(
+            MoeLayout(
+                "block_sparse_moe", "router.layer", ("input_linear.weight", "output_linear.weight")
+            ),
+            MoeLayout("block_sparse_moe", "router"),
+        ),
+        round_weights=True,
+        multipliers=True,
     ),
     "olmoe": RunnableFamily(qk_norm=_projection_norm, clips=True, round_weights=True),
     "qwen2_moe": RunnableFamily(
         shared_name="shared_expert",
         input_bias=_qkv_bias,
         output_bias=_never,
-        window_is_off=True,
         shared_gate=True,
         round_weights=True,
     ),
-    "qwen3_moe": RunnableFamily(qk_norm=_head_norm, window_is_off=True, round_weights=True),
+    "qwen3_moe": RunnableFamily(
+        qk_norm=_head_norm, round_weights=True, stated={"use_qk_norm": (True,)}
+    ),
+    "gpt_oss": RunnableFamily(
+        layouts=(MoeLayout(router="router"),),
+        columns_interleaved=True,
+        input_bias=_bias_unless_off,
+        output_bias=_bias_unless_off,
+        router_bias=True,
+        round_weights=True,
+        clamped_swiglu=True,
+        derived=frozenset({"experts_per_token", "initial_context_length"}),
+    ),
     "deepseek_v2": RunnableFamily(
         interleaved_rope=True,
         router_in_fp32=True,
         scaled=True,
         group_score="max",
         topk_methods=("greedy", "group_limited_greedy"),
+        derived=_LATENT,
+        # The stock implementation ignores the second, DeepSeek's own does not: no right answer
+        # for true.
+        stated={"scoring_func": ("softmax",), "norm_topk_prob": (False,)},
+    ),
+    "deepseek_v3": _DEEPSEEK_V3,
+    "kimi_k2": _DEEPSEEK_V3,
+    "glm4_moe_lite": _DEEPSEEK_V3,
+    "dots1": replace(
+        _DEEPSEEK_V3,
+        qk_norm=_head_norm,
+        interleaved_rope=False,
+        states_interleaving=False,
+        derived=frozenset(),
+        stated={"scoring_func": ("sigmoid", "noaux_tc")},
+        predicts_further=False,
     ),
     "glm4_moe": RunnableFamily(
         output_bias=_never,
@@ -103,6 +170,23 @@ RUNNABLE: dict[str, RunnableFamily] = {
         scaled=True,
         group_score="best-two",
         topk_methods=("noaux_tc",),
+        stated=_SIGMOID,
         predicts_further=True,
     ),
+}
+# Hugging Face model_type -> what a recent architecture has that nothing here computes.
+_DELTA_NET = "its linear attention, a gated delta net,"
+_SPARSE = "its sparse attention with an indexer"
+_LLAMA4 = "its chunked attention, with layers that have no positions,"
+NOT_IMPLEMENTED = {
+    "qwen3_next": _DELTA_NET,
+    "qwen3_5_moe": _DELTA_NET,
+    "kimi_linear": _DELTA_NET,
+    "deepseek_v32": _SPARSE,
+    "deepseek_v4": _SPARSE,
+    "glm_moe_dsa": _SPARSE,
+    "llama4": _LLAMA4,
+    "llama4_text": _LLAMA4,
+    "granitemoehybrid": "its state space layers",
+    "nemotron_h": "its state space layers",
 }

@@ -17,6 +17,7 @@ from moesaic.models.norm import RmsNorm
 from moesaic.models.router import Choice, Router
 
 if TYPE_CHECKING:
+    from moesaic.kernels.native_linear import PackedNetwork
     from moesaic.kernels.native_router import NativeRouter
 
 
@@ -25,9 +26,12 @@ class GatedMlp:
     """A feed-forward every token goes through: a dense layer's, or the shared experts."""
 
     shape: ExpertShape
-    block: torch.Tensor  # packed as the reference kernel packs an expert
+    block: torch.Tensor  # packed as the reference kernel packs an expert; else without memory
+    packed: PackedNetwork | None = None
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if self.packed is not None:
+            return self.packed(x)
         return feed_forward(self.shape, self.block, x)
 
 
@@ -72,5 +76,6 @@ class MoeBlock:
     def _shared(self, network: GatedMlp, hidden: torch.Tensor) -> torch.Tensor:
         shared = network(hidden)
         if self.shared_gate is not None:
-            shared = self.shared_gate(hidden).sigmoid() * shared
+            logit = self.shared_gate(hidden)
+            shared = (logit.sigmoid() + 0.0 * logit) * shared  # NaN where the logit is infinite
         return shared

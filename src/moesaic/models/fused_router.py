@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from moesaic.kernels.instruction_sets import ISA_NUMBERS, REFERENCE, choose
+from moesaic.models.architecture import RouterRule
 from moesaic.models.norm import RmsNorm
 from moesaic.models.router import Choice, Router
 
 if TYPE_CHECKING:
+    from moesaic.kernels import _native
     from moesaic.kernels.native_router import NativeRouter
 
 
@@ -23,24 +25,33 @@ def fused_router(
     from moesaic.kernels import _native
     from moesaic.kernels.native_router import NativeRouter
 
-    rule = router.rule
-
     def native(top_k: int) -> _native.Router:
-        config = _native.RouterConfig()
-        config.experts, config.top_k = len(router.weight), top_k
-        config.sigmoid, config.renormalize = rule.scoring == "sigmoid", rule.normalized
-        config.in_fp32, config.round_weights = rule.in_fp32, rule.round_weights
-        config.scaling_factor = rule.factor
-        config.groups, config.top_groups = rule.groups, rule.top_groups
-        config.top2_group_score = rule.group_score == "best-two"
+        config = router_config(router.rule, len(router.weight))
+        config.top_k = top_k
         return _native.Router(ISA_NUMBERS[isa], config)
 
     weights = (norm.weight, norm.eps, router.weight, router.bias)
-    return NativeRouter(layer, *weights, native, rule.top_k, Choice)
+    return NativeRouter(layer, *weights, native, router.rule.top_k, Choice)
+
+
+def router_config(rule: RouterRule, experts: int) -> _native.RouterConfig:
+    """A routing rule as the native code reads it."""
+    from moesaic.kernels import _native
+
+    config = _native.RouterConfig()
+    config.experts, config.top_k = experts, rule.top_k
+    config.sigmoid, config.renormalize = rule.scoring == "sigmoid", rule.normalized
+    config.in_fp32, config.round_weights = rule.in_fp32, rule.round_weights
+    config.scaling_factor = rule.factor
+    config.groups, config.top_groups = rule.groups, rule.top_groups
+    config.top2_group_score = rule.group_score == "best-two"
+    return config
 
 
 def _plain(norm: RmsNorm, router: Router) -> bool:
-    """On the CPU, in one dtype, row after row."""
+    """On the CPU, in one dtype, row after row; logits are a product and nothing else."""
+    if router.logit_bias is not None:
+        return False
     tensors = [norm.weight, router.weight]
     if router.bias is not None:
         if router.bias.dtype != torch.float32:

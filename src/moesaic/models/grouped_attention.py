@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from moesaic.models.architecture import Architecture
-from moesaic.models.attention import attend
+from moesaic.models.attention import attend, attend_with_sinks
 from moesaic.models.linear import Linear
 from moesaic.models.norm import RmsNorm
 from moesaic.models.rope import rotate
@@ -24,11 +24,15 @@ class GroupedAttention:
     output: Linear
     query_norm: RmsNorm | None = None
     key_norm: RmsNorm | None = None
+    sinks: torch.Tensor | None = None  # [heads]
+    window: int = 0  # tokens that a token sees, itself included; 0: everything before it
 
     def __call__(self, x: torch.Tensor, step: TokenBatch) -> torch.Tensor:
         rope = self.architecture.rope
         query, key, value = self.projected(x)
         query, key = rotate(rope, query, step.turn), rotate(rope, key, step.turn)
+        step.watch_last(query)
+        step.watch(key)
         mixed = torch.cat([self._of_sequence(query, key, value, step, span) for span in step.spans])
         return self.output(mixed.flatten(1))
 
@@ -39,7 +43,8 @@ class GroupedAttention:
         if rule.qk_norm == "projection":
             parts[:2] = self._normed(parts[0], parts[1])
         if rule.clip is not None:
-            parts = [part.clamp(-rule.clip, rule.clip) for part in parts]
+            # Plus 0, or NaN where clipping would hide that a value is infinite.
+            parts = [part.clamp(-rule.clip, rule.clip) + 0.0 * part for part in parts]
         query, key, value = (part.unflatten(-1, (-1, spec.head_dim)) for part in parts)
         if rule.qk_norm == "head":
             query, key = self._normed(query, key)
@@ -63,4 +68,7 @@ class GroupedAttention:
             self.layer, span.slot, key[rows].flatten(1), value[rows].flatten(1)
         )
         keys, values = (part.unflatten(-1, (-1, head)) for part in (keys, values))
-        return attend(query[rows], keys, values, self.architecture.attention.scale)
+        scale = self.architecture.attention.scale
+        if self.sinks is not None:
+            return attend_with_sinks(query[rows], keys, values, scale, self.sinks, self.window)
+        return attend(query[rows], keys, values, scale, self.window)

@@ -1,7 +1,8 @@
 """The KV cache: keys and values of earlier tokens.
 
 A cache has slots, one per running sequence. Per layer and token it keeps two vectors, whatever
-they mean to the attention: keys and values, or the latent and its rotary key.
+they mean to the attention: keys and values, or the latent and its rotary key. A layer with a
+sliding window keeps only the last tokens.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import torch
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.model_info.model_spec import ModelSpec
+from moesaic.model_info.sliding_window import window_rows
+from moesaic.models.window_buffer import WindowBuffer
 
 
 class KVCache(Protocol):
@@ -22,7 +25,8 @@ class KVCache(Protocol):
         self, layer: int, slot: int, first: torch.Tensor, second: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write a layer's vectors [new tokens, width] after `length`; returns those of all tokens
-        so far. The length stays, so that every layer of a step writes at the same place."""
+        so far, or of those that the new ones see. The length stays, so that every layer of a step
+        writes at the same place."""
 
     def advance(self, slot: int, tokens: int) -> None:
         """All layers have written: the tokens count from now on."""
@@ -41,7 +45,8 @@ def cache_widths(spec: ModelSpec) -> tuple[int, int]:
 
 class ContiguousCache:
     """Every slot holds the longest sequence, allocated at once: `first` and `second` [layers,
-    slots, max length, width] stay where they are, so that captured kernels find them."""
+    slots, max length, width] stay where they are, so that captured kernels find them. They are of
+    the layers that see everything; those with a sliding window have a `WindowBuffer` each."""
 
     def __init__(
         self,
@@ -50,16 +55,40 @@ class ContiguousCache:
         max_length: int,
         dtype: torch.dtype,
         device: str = "cpu",
+        step_tokens: int | None = None,
     ) -> None:
-        first, second = cache_widths(spec)
-        shape = (spec.num_layers, slots, max_length)
-        self.first = torch.zeros((*shape, first), dtype=dtype, device=device)
-        self.second = torch.zeros((*shape, second), dtype=dtype, device=device)
+        """`step_tokens`: new tokens of a sequence at once, at most; None: as many as fit. Layers
+        with a window keep the fewer tokens the fewer these are."""
+        widths = cache_widths(spec)
+        full = [n for n in range(spec.num_layers) if n not in spec.window_layers]
+        self._rows = {layer: row for row, layer in enumerate(full)}  # of first and second
+        shape = (len(full), slots, max_length)
+        self.first, self.second = (
+            torch.zeros((*shape, width), dtype=dtype, device=device) for width in widths
+        )
+        longest_step = max_length if step_tokens is None else step_tokens
+        rows = window_rows(spec.sliding_window, max_length, longest_step)
+        self._windows = {
+            layer: WindowBuffer(spec.sliding_window, slots, rows, widths, self.first)
+            for layer in spec.window_layers
+        }
         self._lengths = [0] * slots
         self.slots, self.max_length = slots, max_length
 
+    @property
+    def nbytes(self) -> int:
+        buffers = [self.first, self.second]
+        for each in self._windows.values():
+            buffers += [each.first, each.second]
+        return sum(int(buffer.nbytes) for buffer in buffers)
+
     def length(self, slot: int) -> int:
         return self._lengths[slot]
+
+    def least_length(self, slot: int) -> int:
+        """The shortest that a sequence can be truncated to; beyond that only to 0: what its next
+        token would see has left the windows."""
+        return max((each.least_length(slot) for each in self._windows.values()), default=0)
 
     def extend(
         self, layer: int, slot: int, first: torch.Tensor, second: torch.Tensor
@@ -71,7 +100,10 @@ class ContiguousCache:
                 f"a sequence of {end} tokens was asked for, but the KV cache holds "
                 f"{self.max_length} per sequence: shorten it or allow longer sequences."
             )
-        all_first, all_second = self.first[layer, slot, :end], self.second[layer, slot, :end]
+        if layer in self._windows:
+            return self._windows[layer].extend(slot, start, first, second)
+        row = self._rows[layer]
+        all_first, all_second = self.first[row, slot, :end], self.second[row, slot, :end]
         all_first[start:] = first
         all_second[start:] = second
         return all_first, all_second
@@ -81,12 +113,20 @@ class ContiguousCache:
 
     def truncate(self, slot: int, length: int) -> None:
         assert length <= self._lengths[slot], "a cache cannot be truncated to more than it holds"
+        assert not length or length >= self.least_length(slot), "it has left the sliding window"
         self._lengths[slot] = length
+        if not length:
+            for each in self._windows.values():
+                each.clear(slot)
 
-    def copy(self, source: int, slot: int) -> None:
-        """A free slot gets what another one holds."""
+    def copy(self, source: int, slot: int, length: int | None = None) -> None:
+        """An empty slot gets what another one holds, or the first `length` tokens of it."""
         assert not self._lengths[slot], "a slot that is in use cannot be copied to"
-        length = self._lengths[source]
+        length = self._lengths[source] if length is None else length
+        assert length <= self._lengths[source], "no more can be copied than is there"
+        assert length >= self.least_length(source), "it has left the sliding window"
         for both in (self.first, self.second):
             both[:, slot, :length] = both[:, source, :length]
+        for each in self._windows.values():
+            each.copy(source, slot)
         self._lengths[slot] = length

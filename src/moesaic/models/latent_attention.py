@@ -48,6 +48,10 @@ class LatentAttention:
 
     def __call__(self, x: torch.Tensor, step: TokenBatch) -> torch.Tensor:
         plain, turning, latent, key = self.projected(x, step.turn)
+        for rows in (plain, turning):
+            step.watch_last(rows)
+        for rows in (latent, key):
+            step.watch(rows)
         mixed = [self._of_sequence(plain, turning, latent, key, step, span) for span in step.spans]
         return self.output(torch.cat(mixed).flatten(1))
 

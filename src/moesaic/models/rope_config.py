@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Literal
 
 from moesaic.core.parsing import short
@@ -23,7 +24,13 @@ def read_rope(config: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> 
     fields = _fields(config)
     rope = _rope(fields, spec, family)
     refuse_rope_not_understood(fields)
-    return rope
+    return replace(rope, interleaved=_interleaved(config, family))
+
+
+def _interleaved(config: ConfigReader, family: RunnableFamily) -> bool:
+    if family.states_interleaving and config.has("rope_interleave"):
+        return config.flag("rope_interleave")
+    return family.interleaved_rope
 
 
 def _rope(fields: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> Rope:
@@ -31,10 +38,9 @@ def _rope(fields: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> Rope
     dim = _rotary_dim(fields, spec, family)
     theta = fields.number("rope_theta", minimum=1.0)
     if kind == "default":
-        return Rope(kind, theta, dim, interleaved=family.interleaved_rope)
+        return Rope(kind, theta, dim)
     if kind == "linear":
-        factor = fields.number("factor", minimum=1.0)
-        return Rope(kind, theta, dim, factor, interleaved=family.interleaved_rope)
+        return Rope(kind, theta, dim, fields.number("factor", minimum=1.0))
     if theta == 1.0:
         fields.fail("rope_theta", "expected a number above 1 with YaRN, not 1.0")
     original = _original_context(fields, spec)
@@ -49,7 +55,6 @@ def _rope(fields: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> Rope
         beta_slow=(fields.has("beta_slow") and fields.number("beta_slow")) or 1.0,
         truncate=fields.flag("truncate") if fields.has("truncate") else True,
         magnitude=_magnitude(fields, factor),
-        interleaved=family.interleaved_rope,
     )
 
 
@@ -74,7 +79,7 @@ def _fields(config: ConfigReader) -> ConfigReader:
                 config.fail(
                     name, f"is stated twice, as {short(fields[name])} and as {short(value)}"
                 )
-    return ConfigReader(fields, config.path)
+    return config.nested(fields)
 
 
 def _kind(fields: ConfigReader) -> Kind:

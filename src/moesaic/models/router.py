@@ -11,6 +11,7 @@ from torch.nn import functional
 from moesaic.core.routing import UNUSED
 from moesaic.kernels.products import linear
 from moesaic.models.architecture import RouterRule
+from moesaic.models.token_batch import finite_sums
 
 
 class Choice(NamedTuple):
@@ -30,15 +31,24 @@ class Choice(NamedTuple):
 class Router:
     rule: RouterRule
     weight: torch.Tensor  # [experts, hidden]
-    bias: torch.Tensor | None = None  # fp32 [experts]
+    bias: torch.Tensor | None = None  # for choosing: fp32 [experts]
+    logit_bias: torch.Tensor | None = None  # on the product: [experts]
 
     def __call__(self, hidden: torch.Tensor, counts: torch.Tensor | None = None) -> Choice:
-        return choose(self.rule, self._logits(hidden), self.bias, counts)
+        logits = self._logits(hidden)
+        choice = choose(self.rule, logits, self.bias, counts)
+        # Scores hide infinite logits: such a token has no weights.
+        sums = finite_sums(logits)[:, None]
+        if self.bias is not None:
+            sums = sums + self.bias.sum()
+        weights = torch.add(choice.weights, sums, alpha=0)  # plus 0, or NaN
+        return choice._replace(weights=weights.to(choice.weights.dtype))
 
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         if self.rule.in_fp32:
+            assert self.logit_bias is None, "no family has both"
             return functional.linear(hidden.float(), self.weight.float())
-        return linear(hidden, self.weight)
+        return linear(hidden, self.weight, self.logit_bias)
 
 
 def choose(

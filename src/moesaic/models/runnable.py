@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from moesaic.core.errors import BadConfig
 from moesaic.model_info.model_config import open_config
 from moesaic.model_info.model_spec import ModelSpec
+from moesaic.model_info.quantization.read import read_quantization
 from moesaic.models.families import RUNNABLE
 
 
@@ -17,11 +19,10 @@ def why_not_run(spec: ModelSpec, model: str) -> str | None:
     if spec.family not in RUNNABLE:
         can = ", ".join(sorted(RUNNABLE))
         return f"architecture {spec.family!r} can be simulated but not run; can be run: {can}"
-    quantized = open_config(model).table("quantization_config") if Path(model).exists() else None
-    if quantized:
-        method = quantized.get("quant_method", "unknown")
-        return (
-            f"weights quantized with {method!r} can be simulated but not run: its bf16 or fp16 "
-            "original can"
-        )
+    if not Path(model).exists():
+        return None
+    try:
+        read_quantization(open_config(model))
+    except BadConfig as error:
+        return f"it can be simulated, its weights cannot be read: {error}"
     return None

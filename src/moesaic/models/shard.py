@@ -1,8 +1,4 @@
-"""One safetensors file: its table of contents, checked at once, and its tensors, read on demand.
-
-Read with plain file reads into our own memory, not mapped: what was read and converted does not
-stay behind as mapped pages, so loading a model takes little more memory than the model.
-"""
+"""One safetensors file: its table of contents, checked at once, and its tensors, read on demand."""
 
 from __future__ import annotations
 
@@ -15,9 +11,17 @@ import torch
 
 from moesaic.core.errors import BadCheckpoint
 from moesaic.core.parsing import parse_json
+from moesaic.models.read_bytes import read_bytes
 
-DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-_LENGTH_BYTES = 8
+DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}  # of plain weights
+_ELEMENTS = DTYPES | {
+    "F8_E4M3": torch.float8_e4m3fn,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "I32": torch.int32,
+    "I64": torch.int64,
+}
+LENGTH_BYTES = 8
 _LONGEST_HEADER = 100_000_000  # the format's own limit
 _MAX_DIMENSIONS = 8
 
@@ -38,33 +42,20 @@ class Shard:
     def read(self, name: str, index: int | None = None) -> torch.Tensor:
         """A tensor as it is stored, or one of those it is a stack of."""
         entry = self.entries[name]
-        dtype = DTYPES[entry.dtype]
+        dtype = _ELEMENTS[entry.dtype]
         shape = entry.shape if index is None else entry.shape[1:]
         size = math.prod(shape) * dtype.itemsize
-        raw = torch.empty(size, dtype=torch.uint8)
-        with self.path.open("rb", buffering=0) as file:
-            file.seek(entry.start + (0 if index is None else index * size))
-            _fill(file, memoryview(raw.numpy()), self.path, name)
-        return raw.view(dtype).view(shape)
-
-
-def _fill(file: Any, buffer: memoryview, path: Path, name: str) -> None:
-    """One read may give less than asked, and never more than 2 GiB."""
-    done = 0
-    while done < len(buffer):
-        count = file.readinto(buffer[done:])
-        if not count:
-            raise BadCheckpoint(path, name, "the file ended early: it changed while being read")
-        done += count
+        start = entry.start + (0 if index is None else index * size)
+        return read_bytes(self.path, start, size, name).view(dtype).view(shape)
 
 
 def _contents(path: Path) -> dict[str, TensorEntry]:
     size = path.stat().st_size
     with path.open("rb") as file:
-        length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
-        if size < _LENGTH_BYTES or length > _LONGEST_HEADER:
+        length = int.from_bytes(file.read(LENGTH_BYTES), "little")
+        if size < LENGTH_BYTES or length > _LONGEST_HEADER:
             raise BadCheckpoint(path, "header", "this is not a safetensors file")
-        data_start = _LENGTH_BYTES + length
+        data_start = LENGTH_BYTES + length
         if size < data_start:
             raise _truncated(path, "header", size, data_start)
         header = _parse(path, file.read(length))
@@ -96,7 +87,7 @@ def _entry(path: Path, name: str, fields: Any, data_start: int) -> TensorEntry:
         what = f"expected a dtype and at most {_MAX_DIMENSIONS} sizes, none of them negative"
         raise BadCheckpoint(path, name, what)
     (start, end), shape = offsets, tuple(sizes)
-    size = math.prod(shape) * DTYPES[dtype].itemsize if dtype in DTYPES else end - start
+    size = math.prod(shape) * _ELEMENTS[dtype].itemsize if dtype in _ELEMENTS else end - start
     if not 0 <= start <= end or end - start != size:
         what = f"{dtype} {list(shape)} takes {size} bytes, the header gives it {end - start}"
         raise BadCheckpoint(path, name, what)

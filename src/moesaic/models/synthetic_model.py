@@ -7,11 +7,12 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.base import ExpertBiases, ExpertShape, ExpertWeights
 from moesaic.kernels.dtypes import torch_dtype
 from moesaic.model_info.config_reader import ConfigReader
 from moesaic.model_info.model_spec import ModelSpec
@@ -20,6 +21,10 @@ from moesaic.models.architecture import Architecture
 from moesaic.models.config import architecture_of, read_architecture
 from moesaic.models.decoder import Decoder
 from moesaic.models.decoder_builder import DecoderBuilder
+from moesaic.models.moe_names import plain_names
+
+if TYPE_CHECKING:
+    from moesaic.kernels.native_linear import DenseRunner
 
 # Where only shapes are known: rules that change numbers, not work.
 _PLAIN_RULES = {
@@ -29,6 +34,10 @@ _PLAIN_RULES = {
     "routed_scaling_factor": 1.0,
     "n_group": 1,
     "topk_group": 1,
+    "attention_multiplier": 0.1,  # Granite's: none of them 1, which would be less work
+    "embedding_multiplier": 2.0,
+    "residual_multiplier": 0.5,
+    "logits_scaling": 2.0,
 }
 
 
@@ -44,11 +53,11 @@ def synthetic_architecture(name_or_path: str, layers: int | None = None) -> Arch
     return replace(whole, spec=_cut(whole.spec, layers))
 
 
-def synthetic_decoder(architecture: Architecture, dtype: str, kernel: str = "auto") -> Decoder:
+def synthetic_decoder(
+    architecture: Architecture, dtype: str, kernel: str = "auto", dense: DenseRunner | None = None
+) -> Decoder:
     source = _RandomTensors(torch_dtype(dtype))
-    return DecoderBuilder(
-        architecture, source, lambda layer: f"model.layers.{layer}.mlp", kernel
-    ).build()
+    return DecoderBuilder(architecture, source, plain_names, kernel, dense).build()
 
 
 def random_expert(shape: ExpertShape) -> ExpertWeights:
@@ -59,7 +68,10 @@ def random_expert(shape: ExpertShape) -> ExpertWeights:
         source.tensor(name, *size)
         for name, size in zip(names, (wide, wide, wide[::-1]), strict=True)
     )
-    return ExpertWeights(gate, up, down)
+    biases = None
+    if shape.bias:
+        biases = ExpertBiases(*(torch.zeros(len(matrix)) for matrix in (gate, up, down)))
+    return ExpertWeights(gate, up, down, biases)
 
 
 def _cut(spec: ModelSpec, layers: int) -> ModelSpec:
@@ -70,7 +82,8 @@ def _cut(spec: ModelSpec, layers: int) -> ModelSpec:
             f"{layers} layers of {spec.name} were asked for; it has {spec.num_layers}, and the "
             f"first with routed experts is number {least}: use {least} to {spec.num_layers}"
         )
-    return replace(spec, num_layers=layers, moe_layers=routed)
+    windowed = tuple(layer for layer in spec.window_layers if layer < layers)
+    return replace(spec, num_layers=layers, moe_layers=routed, window_layers=windowed)
 
 
 class _RandomTensors:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from moesaic.models.checkpoint import Checkpoint
+from moesaic.models.named_tensors import NamedTensors
 
 
 class TensorSource(Protocol):
@@ -22,7 +22,7 @@ class TensorSource(Protocol):
 class MetaTensors:
     """Checks names and shapes; its tensors are on the meta device, without data."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: NamedTensors) -> None:
         self._checkpoint = checkpoint
 
     def tensor(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -34,7 +34,7 @@ class MetaTensors:
 
 
 class CheckpointTensors:
-    def __init__(self, checkpoint: Checkpoint, dtype: torch.dtype, device: str) -> None:
+    def __init__(self, checkpoint: NamedTensors, dtype: torch.dtype, device: str) -> None:
         self._checkpoint = checkpoint
         self._dtype = dtype
         self._device = device

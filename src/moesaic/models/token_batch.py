@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -29,9 +29,46 @@ class RowSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
+    """`watch` notes what must be finite but need not show in the result: attention kernels take a
+    row whose scores are all NaN or -inf for a masked one, and return zeros."""
+
     spans: tuple[RowSpan, ...]
     turn: Rotation
     cache: KVCache
+    watched: list[torch.Tensor] = field(default_factory=list)  # [tokens] each
+    watched_last: list[torch.Tensor] = field(default_factory=list)  # [spans] each
+
+    def watch(self, rows: torch.Tensor) -> None:
+        """rows [tokens, ...]: sums are not finite where one of the values is not."""
+        self.watched.append(finite_sums(rows))
+
+    def watch_last(self, rows: torch.Tensor) -> None:
+        """The same of each sequence's last token: queries, of which only the last one's answer is
+        asked for, and which are wider than keys."""
+        if len(self.spans) < len(rows):
+            rows = rows[[span.rows.stop - 1 for span in self.spans]]
+        self.watched_last.append(finite_sums(rows))
+
+    def marked(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Hidden states [tokens, width] as they are; NaN from a sequence's first token on of which
+        something watched was not finite."""
+        if not self.watched:
+            return hidden
+        broken = torch.stack(self.watched).sum(0).mul_(0.0)  # 0, or NaN
+        last = torch.stack(self.watched_last).sum(0).mul_(0.0)
+        if len(last) == len(broken):
+            broken += last
+        else:
+            for number, (_, rows) in enumerate(self.spans):
+                broken[rows] = broken[rows].cumsum(0) + last[number]
+        return hidden + broken[:, None].to(hidden.dtype)
+
+
+def finite_sums(rows: torch.Tensor) -> torch.Tensor:
+    """[rows, ...] to [rows]: not finite where one of the values is not. Sums of fp16 would overflow
+    on their own."""
+    wide = torch.float32 if rows.dtype is torch.float16 else rows.dtype
+    return rows.flatten(1).sum(-1, dtype=wide)
 
 
 def make_batch(

@@ -16,8 +16,10 @@ import tokenizers
 
 from moesaic.core.errors import BadTokenizer, ImpossibleSetting
 from moesaic.core.parsing import read_bounded
+from moesaic.model_info.gguf.files import is_gguf
 from moesaic.models.chat_messages import Messages, check_messages, refuse_dropped
 from moesaic.models.chat_template import ChatTemplate
+from moesaic.models.gguf.tokenizer import read_tokenizer, states_tokenizer, unsupported_tokenizer
 from moesaic.models.special_tokens import mark_special, token_names
 from moesaic.models.tokenizer_faults import reported
 from moesaic.models.tokenizer_files import read_config, read_eos_ids, read_template
@@ -27,7 +29,10 @@ _MAX_BYTES = 256 << 20
 
 
 def has_tokenizer(folder: str | os.PathLike[str]) -> bool:
-    return (Path(folder) / _FILE).is_file()
+    path = Path(folder)
+    if is_gguf(path):
+        return states_tokenizer(path) or has_tokenizer(path.parent)
+    return (path / _FILE).is_file()
 
 
 class Tokenizer:
@@ -45,6 +50,7 @@ class Tokenizer:
         self.eos_ids = eos_ids  # a text ends with any of these
         self._backend = backend
         self._folder = folder
+        self._file = folder / _FILE if folder.is_dir() else folder
         self._template = template
         added = backend.get_added_tokens_decoder()
         self._special = frozenset(token_id for token_id, token in added.items() if token.special)
@@ -52,13 +58,18 @@ class Tokenizer:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], vocab_size: int | None = None) -> Tokenizer:
-        """The tokenizer of a model directory; it must not know more than `vocab_size` tokens."""
+        """The tokenizer of a model directory or of a GGUF file; it must not know more than
+        `vocab_size` tokens."""
         path = Path(folder)
-        with reported(path / _FILE, "be used"):
+        with reported(path if path.is_file() else path / _FILE, "be used"):
             return cls._open(path, vocab_size)
 
     @classmethod
     def _open(cls, path: Path, vocab_size: int | None) -> Tokenizer:
+        if is_gguf(path):
+            if unsupported_tokenizer(path) is None or not has_tokenizer(path.parent):
+                return cls._from_gguf(path, vocab_size)
+            path = path.parent
         backend = _read_backend(path)
         config = read_config(path)
         mark_special(backend, config, path, vocab_size)
@@ -74,6 +85,19 @@ class Tokenizer:
             template=None if template is None else ChatTemplate(*template, names),
         )
 
+    @classmethod
+    def _from_gguf(cls, path: Path, vocab_size: int | None) -> Tokenizer:
+        found = read_tokenizer(path)
+        template = found.template
+        return cls(
+            found.backend,
+            path,
+            vocabulary=_vocabulary(found.backend, path, vocab_size),
+            bos_id=found.bos_id,
+            eos_ids=found.eos_ids,
+            template=None if template is None else ChatTemplate(template, path, found.names),
+        )
+
     @property
     def has_chat_template(self) -> bool:
         return self._template is not None
@@ -84,12 +108,12 @@ class Tokenizer:
             text.encode()
         except UnicodeEncodeError as error:
             raise _not_text(text, error.start) from None
-        with reported(self._folder / _FILE, "encode this text"):
+        with reported(self._file, "encode this text"):
             return self._backend.encode(text, add_special_tokens=special).ids
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Ids past the vocabulary, which padded models may choose, have no text."""
-        with reported(self._folder / _FILE, "decode these tokens"):
+        with reported(self._file, "decode these tokens"):
             return self._backend.decode(list(ids), skip_special_tokens=skip_special)
 
     def render_chat(self, messages: Messages, add_generation_prompt: bool = True) -> str:
@@ -108,6 +132,18 @@ class Tokenizer:
         text = self.render_chat(messages)
         refuse_dropped(self.render_chat, messages, text)
         return self.encode(text, special=False)
+
+    def apply_chat_template(
+        self, messages: Messages, *, tokenize: bool = True, add_generation_prompt: bool = True
+    ) -> list[int] | str:
+        """A conversation as token ids, or as text; named as in transformers."""
+        text = self.render_chat(messages, add_generation_prompt)
+        return self.encode(text, special=False) if tokenize else text
+
+    def definition(self) -> str:
+        """As a tokenizer.json, with what other files of the directory add to it."""
+        with reported(self._file, "be written"):
+            return self._backend.to_str()
 
     def is_text(self, token_id: int, skip_special: bool = True) -> bool:
         """Whether decoding looks at this token at all."""
@@ -151,12 +187,13 @@ def _read_backend(folder: Path) -> tokenizers.Tokenizer:
 
 
 def _vocabulary(backend: tokenizers.Tokenizer, folder: Path, vocab_size: int | None) -> int:
+    file = folder / _FILE if folder.is_dir() else folder
     count = 1 + max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
     if count == 0:
-        raise BadTokenizer(folder / _FILE, "vocabulary", "is empty, expected at least one token")
+        raise BadTokenizer(file, "vocabulary", "is empty, expected at least one token")
     if vocab_size is not None and count > vocab_size:
         what = f"has {count} tokens, the model knows {vocab_size}: use the file published with it"
-        raise BadTokenizer(folder / _FILE, "vocabulary", what)
+        raise BadTokenizer(file, "vocabulary", what)
     return count
 
 

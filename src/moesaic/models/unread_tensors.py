@@ -8,24 +8,25 @@ import torch
 
 from moesaic.core.errors import BadCheckpoint
 from moesaic.models.architecture import Architecture
-from moesaic.models.checkpoint import Checkpoint
+from moesaic.models.named_tensors import NamedTensors
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
-_LAYER = re.compile(r"model\.layers\.([0-9]{1,9})\.")
+_LAYER = re.compile(r"(?:model\.layers|blk)\.([0-9]{1,9})\.")  # the second in GGUF files
 _NAMED = 3  # of the tensors a message is about
 
 
-def refuse_unread(checkpoint: Checkpoint, architecture: Architecture) -> None:
+def refuse_unread(checkpoint: NamedTensors, architecture: Architecture) -> None:
     """Once everything that will be read was asked for: the rest must be known not to matter."""
     unread = [name for name in checkpoint.unread() if not _is_harmless(name, architecture)]
     if not unread:
         return
+    source = checkpoint.described_by
     others = f" and {len(unread) - _NAMED} more" if len(unread) > _NAMED else ""
     raise BadCheckpoint(
         checkpoint.file_of(unread[0]),
         ", ".join(unread[:_NAMED]) + others,
-        f"nothing in {architecture.spec.family} as config.json describes it uses this, so the "
-        "answers would be another model's: correct config.json (its numbers of layers and "
+        f"nothing in {architecture.spec.family} as {source} describes it uses this, so the "
+        f"answers would be another model's: correct {source} (its numbers of layers and "
         "experts, its biases), or remove what does not belong to the model",
     )
 
@@ -42,7 +43,7 @@ def _is_harmless(name: str, architecture: Architecture) -> bool:
     return layer is not None and last <= int(layer[1]) < last + architecture.unused_layers
 
 
-def check_tied_head(checkpoint: Checkpoint, architecture: Architecture) -> None:
+def check_tied_head(checkpoint: NamedTensors, architecture: Architecture) -> None:
     """Where a file has a head although the embedding serves as one: they are the same."""
     spec = architecture.spec
     if not spec.tied_embeddings or HEAD not in checkpoint:

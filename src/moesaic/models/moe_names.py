@@ -1,0 +1,45 @@
+"""Where the parts of a routed layer are in a checkpoint: names differ by family and by file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class MoeLayout:
+    """Names inside `model.layers.N.`; those of router and stacks inside the block's."""
+
+    block: str = "mlp"
+    router: str = "gate"
+    stacks: tuple[str, str] = ("experts.gate_up_proj", "experts.down_proj")
+
+
+class MoeNames(NamedTuple):
+    """The same for one layer, in full."""
+
+    block: str
+    router: str  # without `.weight`
+    stacks: tuple[str, str]  # of all experts: gate and up together, down
+
+
+class TensorNames(Protocol):
+    def __contains__(self, name: str, /) -> bool: ...
+
+
+def moe_names(found: TensorNames, layouts: tuple[MoeLayout, ...], layer: int) -> MoeNames:
+    """By the first layout whose router is in the file; if there is none, the first, so that an
+    error names what published files have."""
+    every = [_named(layout, layer) for layout in layouts]
+    return next((names for names in every if f"{names.router}.weight" in found), every[0])
+
+
+def plain_names(layer: int) -> MoeNames:
+    """For tensors that are made up."""
+    return _named(MoeLayout(), layer)
+
+
+def _named(layout: MoeLayout, layer: int) -> MoeNames:
+    block = f"model.layers.{layer}.{layout.block}"
+    gate_up, down = (f"{block}.{name}" for name in layout.stacks)
+    return MoeNames(block, f"{block}.{layout.router}", (gate_up, down))
