@@ -59,7 +59,9 @@ def test_the_model_sees_what_was_said() -> None:
     assert second["prompt_tokens"] == prompt_of(
         ("user", "Which experts rest?"), ("assistant", first["text"]), ("user", "And why?")
     )
-    assert set(first) == {*("text", "tokens", "finish_reason", "prompt_tokens", "timings", "stats")}
+    assert set(first) == {
+        *("text", "tokens", "finish_reason", "prompt_tokens", "cached_tokens", "timings", "stats")
+    }
 
 
 def test_answers_alone_are_on_stdout() -> None:

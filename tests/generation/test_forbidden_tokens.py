@@ -56,3 +56,19 @@ def test_the_end_must_wait_for_min_tokens(params: SamplingParams) -> None:
 
 def test_an_empty_batch_has_no_tokens() -> None:
     assert Sampler().sample(torch.zeros(0, 10), []) == []
+
+
+def test_on_a_tie_top_k_1_takes_what_greedy_takes() -> None:
+    """The first of equals, whatever the seed: drawing among them would not be the best token."""
+    logits = torch.tensor([[0.0, 2.0, 5.0, 5.0, 5.0, 1.0]]).bfloat16()
+    taken = set()
+    for seed in range(40):
+        for params in (
+            SamplingParams(temperature=0.0, seed=seed),
+            SamplingParams(top_k=1, seed=seed),
+            SamplingParams(top_k=1, temperature=1.7, top_p=0.5, seed=seed),
+            SamplingParams(top_k=1, logit_bias={0: 1.0}, seed=seed),
+        ):
+            (one,) = Sampler().sample(logits, [SamplingState.start(params, [1])])
+            taken.add(one.token)
+    assert taken == {2}

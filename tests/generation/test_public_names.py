@@ -54,6 +54,7 @@ def test_the_interpreter_completes_public_names() -> None:
     listed = python("import moesaic, sys; print(*dir(moesaic), 'torch' in sys.modules)").split()
     assert {*moesaic.__all__, "__version__"} <= set(listed)
     assert listed[-1] == "False"
+    assert {name for name in listed[:-1] if not name.startswith("_")} == set(moesaic.__all__)
 
 
 def test_without_torch_the_error_says_what_to_install() -> None:

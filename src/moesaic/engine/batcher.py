@@ -2,25 +2,28 @@
 
 Every decoding request has one token in every step; the rest of the token budget goes to requests in
 prefill, first come, first served, so a long prompt never stalls decoding. Text is the requests'
-concern, delivery the callers'.
+concern, delivery the callers'. A batch-invariant batcher has one request in every step, in turns:
+how products are rounded depends on how many tokens share a call, and these are then its own.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import repeat
 from typing import NamedTuple
 
 import torch
 
-from moesaic.core.errors import BrokenModel
+from moesaic.core.errors import BrokenModel, StuckGrammar
 from moesaic.engine.completion import Chunk
 from moesaic.engine.drafting import checked, drafting_input, drafts_wanted
 from moesaic.engine.gating import confidence_of
+from moesaic.engine.kv_slots import KVSlots
 from moesaic.engine.recording import RecordingBody
 from moesaic.engine.request import Request
-from moesaic.engine.run_stats import StatsCounter
+from moesaic.engine.run_stats import RunStats, StatsCounter
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.engine.sampling.sampler import Sampler
 
@@ -50,16 +53,22 @@ class Batcher:
         sequences: int,
         max_step_tokens: int,
         recording: RecordingBody | None = None,
+        prefix_cache: bool = True,
+        batch_invariant: bool = False,
     ) -> None:
+        """`prefix_cache`: a prompt that begins like earlier tokens is read from there on. Not in a
+        recording, which has the routing of whole documents, nor where other requests must not
+        change how a prompt is cut into pieces."""
         self.counter = StatsCounter(runner)
         self._runner, self._sampler = runner, sampler
         self._recording = recording
         if recording is not None:
             runner.body = recording
-        self._step_tokens = max_step_tokens
+        self._step_tokens, self._in_turns = max_step_tokens, batch_invariant
         # No more sequences than tokens: every request in prefill gets at least one per step.
-        self._slots = range(min(sequences, max_step_tokens))
-        self._free = list(self._slots)
+        slots = min(sequences, max_step_tokens)
+        reuse = prefix_cache and recording is None and not batch_invariant
+        self._slots = KVSlots(runner, slots, reuse)
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
 
@@ -80,6 +89,8 @@ class Batcher:
             if self._recording is not None:
                 self._recording.abandon(error)
             self.cancel_all()
+            if isinstance(error, Exception):
+                self._slots.clear()  # an interruption leaves every sequence as it was
             raise
 
     def cancel(self, request: Request) -> None:
@@ -96,18 +107,26 @@ class Batcher:
         ended = [*self._running, *self._waiting]
         self._running.clear()
         self._waiting.clear()
-        self._free = list(self._slots)
-        for slot in self._slots:
-            self._runner.free_slot(slot)
         for request in ended:
             if request.finish_reason is None:
                 request.cancel()
+            if request.slot is not None:
+                self._slots.release(request)
             self._detach(request)
+        self._slots.reclaim()
+
+    def forget(self) -> None:
+        """Nothing of ended requests is kept: for code that uses the runner's slots itself."""
+        assert self.idle, "a running request has a slot"
+        self._slots.clear()
+
+    def stats(self) -> RunStats:
+        return replace(self.counter.stats(), kept_tokens=self._slots.kept_tokens)
 
     def _admit(self) -> None:
-        while self._waiting and self._free:
+        while self._waiting and self._slots.any_free:
             request = self._waiting.popleft()
-            request.slot = self._free.pop(0)
+            request.slot, request.computed_tokens = self._slots.acquire(request.prompt)
             self._running.append(request)
 
     def _step(self) -> list[Update]:
@@ -183,19 +202,37 @@ class Batcher:
         return [row for row in ready if row not in again]
 
     def _schedule(self) -> list[Scheduled]:
+        if self._in_turns:
+            return [self._next_turn()]
         decoding = (request for request in self._running if not request.prefilling)
         scheduled = [Scheduled(request, self._decode_tokens(request)) for request in decoding]
         left = self._step_tokens - sum(tokens for _, tokens in scheduled)
-        for request in self._running:
-            if request.prefilling and left:
+        for number, request in enumerate(self._running):
+            if request.prefilling and left and self._begun(request, self._running[:number]):
                 scheduled.append(Scheduled(request, min(left, request.pending_tokens)))
                 left -= scheduled[-1].tokens
         return scheduled
 
+    def _begun(self, request: Request, earlier: Sequence[Request]) -> bool:
+        """False: its prompt begins like an earlier one that is being read."""
+        if not request.begun and self._slots.begin(request, earlier):
+            request.begun, request.cached_tokens = True, request.computed_tokens
+            self.counter.add_cached(request.cached_tokens)
+        return request.begun
+
+    def _next_turn(self) -> Scheduled:
+        """The request that has waited longest; a prompt in pieces that are as long as they would
+        be without other requests."""
+        request = self._running.pop(0)
+        self._running.append(request)
+        if not request.prefilling:
+            return Scheduled(request, self._decode_tokens(request))
+        return Scheduled(request, min(self._step_tokens, request.pending_tokens))
+
     @property
     def _draft(self) -> int:
         """Drafts per check: a step must have room for the checks of all sequences at once."""
-        return min(self._runner.gate.draft, self._step_tokens // len(self._slots) - 1)
+        return min(self._runner.gate.draft, self._step_tokens // self._slots.count - 1)
 
     def _decode_tokens(self, request: Request) -> int:
         """One, or all drafts with the token before them if they are to be checked."""
@@ -212,12 +249,13 @@ class Batcher:
         return SequenceInput(slot, tokens, prompt=request.prefilling, attempt=request.attempt)
 
     def _sample(self, logits: torch.Tensor, requests: Sequence[Request]) -> list[Update]:
-        """A request with NaN or infinite logits fails alone."""
+        """A request with NaN or infinite logits, or with nothing to say in its grammar, fails
+        alone."""
         if not requests:
             return []
         try:
             sampled = self._sampler.sample(logits, [request.sampling for request in requests])
-        except BrokenModel as error:
+        except (BrokenModel, StuckGrammar) as error:
             fine = [row for row in range(len(requests)) if row not in error.rows]
             failed = [requests[row] for row in error.rows]
             others = self._sample(logits[fine], [requests[row] for row in fine])
@@ -229,10 +267,8 @@ class Batcher:
         ]
 
     def _finish(self, request: Request) -> None:
-        slot = _slot(request)
         self._running.remove(request)
-        self._runner.free_slot(slot)
-        self._free.append(slot)
+        self._slots.release(request)
         self._detach(request)
 
     def _detach(self, request: Request) -> None:

@@ -35,3 +35,5 @@ class Completion:
     finish_reason: FinishReason
     logprobs: tuple[Sampled, ...] | None  # one per token; None: not asked for
     timings: Timings
+    cached_tokens: int = 0  # of the prompt, whose KV was there: only the others were read
+    index: int = 0  # among the `n` completions of its prompt

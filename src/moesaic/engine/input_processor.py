@@ -11,6 +11,7 @@ from typing import Any
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.output_text import OutputText
 from moesaic.engine.request import Request
+from moesaic.engine.sampling.constraint import Constraint, Constraints
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.engine.sampling.sampling_state import SamplingState
 from moesaic.model_info.model_spec import ModelSpec
@@ -38,20 +39,45 @@ class InputProcessor:
         self._eos_ids, self._context = eos_ids, context
         self._defaults = defaults or SamplingParams()
         self._ids = count()
+        self._constraints = None if tokenizer is None else Constraints(tokenizer, eos_ids)
 
     def requests(self, prompts: Prompts, params: Params = None) -> list[Request]:
-        """One per prompt, in order; one prompt alone need not stand in a list."""
+        """`n` for each prompt, in order; one prompt alone need not stand in a list."""
         asked = _several(prompts)
         several_params = _per_prompt(self._defaults if params is None else params, len(asked))
-        return [self.request(*each) for each in zip(asked, several_params, strict=True)]
+        return [
+            request
+            for each, own in zip(asked, several_params, strict=True)
+            for request in self.completions(each, own)
+        ]
+
+    def completions(self, prompt: Prompt, params: SamplingParams | None = None) -> list[Request]:
+        """The `n` requests of one prompt."""
+        tokens, own = self._tokens(prompt), self._params(params)
+        return [self._checked(tokens, own, number) for number in range(own.n)]
 
     def request(self, prompt: Prompt, params: SamplingParams | None = None) -> Request:
-        return self._checked(self._tokens(prompt), self._params(params))
+        """One request, where several cannot be told apart."""
+        return self._checked(self._tokens(prompt), self._alone(params))
 
     def conversation(self, messages: Messages, params: SamplingParams | None = None) -> Request:
         """The model's answer to the last message."""
         tokens = self._known_tokenizer("a conversation").encode_chat(messages)
-        return self._checked(tokens, self._params(params))
+        return self._checked(tokens, self._alone(params))
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Refused where the model has none."""
+        return self._known_tokenizer("text")
+
+    def _alone(self, params: SamplingParams | None) -> SamplingParams:
+        own = self._params(params)
+        if own.n > 1:
+            raise ImpossibleSetting(
+                f"n is {own.n}, but a stream or a chat is one completion: use generate() (with "
+                "tokenizer.apply_chat_template(messages) for a conversation), or n 1"
+            )
+        return own
 
     def _params(self, params: SamplingParams | None) -> SamplingParams:
         return self._defaults if params is None else _checked_params(params)
@@ -75,7 +101,7 @@ class InputProcessor:
                 )
         return tokens
 
-    def _checked(self, prompt: list[int], params: SamplingParams) -> Request:
+    def _checked(self, prompt: list[int], params: SamplingParams, number: int = 0) -> Request:
         if not prompt:
             raise ImpossibleSetting(
                 "the prompt has no tokens, and the model no token that begins a text: a prompt "
@@ -90,14 +116,23 @@ class InputProcessor:
         if params.stop:
             self._known_tokenizer("a stop string")
         self._check_named_tokens(params)
+        constraint = self._constraint(params)
         return Request(
             id=next(self._ids),
+            number=number,
             prompt=tuple(prompt),
-            sampling=SamplingState.start(params, prompt),
+            sampling=SamplingState.start(params, prompt, number, constraint),
             max_new_tokens=min(params.max_tokens, left),
             eos=frozenset(params.stop_token_ids) | (set() if params.ignore_eos else self._eos_ids),
             output=OutputText(self._tokenizer, params.stop),
         )
+
+    def _constraint(self, params: SamplingParams) -> Constraint | None:
+        if params.form is None:
+            return None
+        self._known_tokenizer("a schema, a grammar or a regular expression")
+        assert self._constraints is not None, "there is a tokenizer"
+        return self._constraints.of(params)
 
     def _check_named_tokens(self, params: SamplingParams) -> None:
         """Of a bias or an end: the model knows them, and leaves something to say before an end."""

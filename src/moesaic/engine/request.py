@@ -20,6 +20,7 @@ from moesaic.engine.sampling.sampling_state import SamplingState
 @dataclass(slots=True, eq=False)
 class Request:
     id: int
+    number: int  # among the completions of its prompt
     prompt: tuple[int, ...]
     sampling: SamplingState
     max_new_tokens: int  # params.max_tokens, or what the context leaves
@@ -27,6 +28,8 @@ class Request:
     output: OutputText
     slot: int | None = None  # of the KV cache, while it runs
     computed_tokens: int = 0  # tokens in the KV cache
+    begun: bool = False  # whether some of its tokens were scheduled
+    cached_tokens: int = 0  # of the prompt, found in the KV cache when it began
     attempt: int = 0  # how often the gate rejected the next token
     drafted: list[int] = field(default_factory=list)  # tokens that a pass with all experts has not
     # checked yet; the KV cache has entries of them, which do not count as computed
@@ -77,12 +80,14 @@ class Request:
     def completion(self) -> Completion:
         assert self.finish_reason is not None, "the request is still running"
         return Completion(
+            index=self.number,
             prompt_tokens=self.prompt,
             tokens=tuple(sampled.token for sampled in self.sampled),
             text=self.output.text,
             finish_reason=self.finish_reason,
             logprobs=None if self.params.logprobs is None else tuple(self.sampled),
             timings=self._timings(),
+            cached_tokens=self.cached_tokens,
         )
 
     def _advance(self, token: int) -> str:
@@ -94,10 +99,10 @@ class Request:
         if shown.stopped:
             self.finish_reason = "stop"
             return shown.text
-        if self.sampling.generated < self.max_new_tokens:
+        if self.sampling.generated < self.max_new_tokens and not self.sampling.complete:
             return shown.text
         last = self.output.finish()  # a stop string may come to light with it
-        self.finish_reason = "stop" if last.stopped else "length"
+        self.finish_reason = "stop" if last.stopped or self.sampling.complete else "length"
         return shown.text + last.text
 
     def _timings(self) -> Timings:

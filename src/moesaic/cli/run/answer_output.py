@@ -25,6 +25,7 @@ def answer_fields(completion: Completion) -> dict[str, Any]:
         "tokens": list(completion.tokens),
         "finish_reason": completion.finish_reason,
         "prompt_tokens": list(completion.prompt_tokens),
+        "cached_tokens": completion.cached_tokens,
         "timings": asdict(completion.timings),
     }
     if completion.logprobs is not None:
@@ -37,7 +38,9 @@ def answer_lines(completion: Completion, context: int) -> Iterator[tuple[str, st
     times = completion.timings
     first, rate = times.time_to_first_token_s, times.decode_tokens_per_s
     after = "" if first is None else f", first token after {in_time(first)}"
-    yield "prompt", f"{_tokens(len(completion.prompt_tokens))}{after}"
+    cached = completion.cached_tokens
+    known = f", {cached} of them from the KV cache" if cached else ""
+    yield "prompt", f"{_tokens(len(completion.prompt_tokens))}{known}{after}"
     speed = "" if rate is None else f", {rate:.1f} tokens/s after the first"
     yield "answer", f"{_tokens(len(completion.tokens))}{speed}; {ending(completion, context)}"
 
@@ -63,6 +66,13 @@ def cost_lines(stats: RunStats) -> Iterator[tuple[str, str]]:
     if stats.overhead_us is not None:
         own = in_time(stats.overhead_us * NS_PER_US / NS_PER_S)
         yield "overhead", f"{own} per layer are the engine's own"
+    if stats.cached_tokens:
+        share = stats.cached_tokens / (stats.cached_tokens + stats.prompt_tokens)
+        yield (
+            "KV cache",
+            f"{_tokens(stats.cached_tokens)} of prompts ({share:.0%}) were not read again; "
+            f"{stats.kept_tokens} are kept",
+        )
     yield from gate_lines(asdict(stats.gate))
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moesaic.cli.run.prompt import system_prompt_option
 from moesaic.cli.run.sampling_options import sampling_options, sampling_params
 from moesaic.cli.shared.bundled_defaults import with_bundled_defaults
 from moesaic.cli.shared.engine_options import one_text_options, one_text_settings
@@ -31,16 +32,18 @@ MAX_TOKENS = 1024
 @click.command()
 @model_argument
 @sampling_options(MAX_TOKENS)
+@system_prompt_option("The system message; /system sets another.")
 @click.option("--record", metavar="FILE", help="Leave a trace of the routing there (.moet).")
 @one_text_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per answer.")
 def chat(model: str | None, as_json: bool, **asked: Any) -> None:
     """Chat with a model in one conversation.
 
-    MODEL is a directory in Hugging Face layout, with a chat template; without it, the bundled
-    moesaic-20m answers. Piped lines are answered one by one. /help lists commands, Ctrl-C ends an
-    answer, Ctrl-D the conversation."""
-    settings, folder = one_text_settings(asked), model_folder(model)
+    MODEL is a directory in Hugging Face layout, an id there or a GGUF file, with a chat template;
+    without it, the bundled moesaic-20m answers. Piped lines are answered one by one. /help lists
+    commands, Ctrl-C ends an answer, Ctrl-D the conversation."""
+    settings = one_text_settings(asked)
+    folder = model_folder(model, settings)
     params = sampling_params(with_bundled_defaults(asked, folder), as_json, folder)
     if asked["record"] is not None:
         from moesaic.cli.shared.out_files import check_routing
@@ -52,21 +55,25 @@ def chat(model: str | None, as_json: bool, **asked: Any) -> None:
     from moesaic.engine.preparation import prepare
 
     prepared = prepare(folder, settings)
-    _check_chat_template(prepared, params)
+    system = asked["system_prompt"]
+    _check_chat_template(prepared, params, system)
     with loaded(prepared, asked["record"]) as engine:
-        all_answered = _talk(Conversation(engine, params), as_json)
+        all_answered = _talk(Conversation(engine, params, system), as_json)
     if not (all_answered or _on_terminal()):
         sys.exit(2)
 
 
-def _check_chat_template(prepared: Prepared, params: SamplingParams) -> None:
-    """Without a tokenizer or a template, which the first question would find out too late."""
+def _check_chat_template(prepared: Prepared, params: SamplingParams, system: str | None) -> None:
+    """Without a tokenizer or a template, or with one that drops a system message, which the first
+    question would find out too late."""
     if prepared.tokenizer is None:
         raise ImpossibleSetting(
             f"{prepared.spec.name} has no tokenizer.json, so words mean nothing to it: give token "
             "ids to `moesaic run --prompt-ids 1,2,3`, or add the file to its directory"
         )
-    prepared.input_processor.conversation([{"role": "user", "content": "Hello"}], params)
+    before = [] if system is None else [{"role": "system", "content": system}]
+    hello = {"role": "user", "content": "Hello"}
+    prepared.input_processor.conversation([*before, hello], params)
 
 
 def _talk(conversation: Conversation, as_json: bool) -> bool:
@@ -110,7 +117,7 @@ def _answer_in_json(conversation: Conversation, text: str) -> None:
     except MoesaicError as error:
         click.echo(json.dumps({"error": str(error)}, ensure_ascii=False))
         raise
-    stats = asdict(conversation.model.batcher.counter.stats())
+    stats = asdict(conversation.model.batcher.stats())
     click.echo(json.dumps({**answer_fields(completion), "stats": stats}, ensure_ascii=False))
 
 

@@ -37,7 +37,7 @@ def _help(conversation: Conversation, rest: str) -> None:
 
 
 def _stats(conversation: Conversation, rest: str) -> None:
-    stats, latest = conversation.model.batcher.counter.stats(), conversation.latest
+    stats, latest = conversation.model.batcher.stats(), conversation.latest
     if latest is None:
         click.echo("there was no answer yet", err=True)
         return

@@ -1,8 +1,6 @@
 """A conversation with a model: its messages so far, and the next answer.
 
-Every turn prefills the whole conversation again. Prefix caching would belong in the batcher: it
-would keep a slot's tokens when a request ends and give the next one the slot with the longest
-common prefix, truncated to it, with `computed_tokens` set accordingly.
+Every turn is a whole prompt; the batcher reads only what the KV cache does not hold of it.
 """
 
 from __future__ import annotations
@@ -24,9 +22,11 @@ Message = dict[str, str]
 
 
 class Conversation:
-    def __init__(self, model: LoadedModel, params: SamplingParams) -> None:
+    def __init__(
+        self, model: LoadedModel, params: SamplingParams, system: str | None = None
+    ) -> None:
         self.model = model
-        self.system: str | None = None  # the system message
+        self.system = system  # the system message
         self.latest: Completion | None = None  # the last answer
         self._params = params
         self._said: list[Message] = []

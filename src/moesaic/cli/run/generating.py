@@ -56,8 +56,13 @@ def what_runs(prepared: Prepared) -> str:
     settings, plan = prepared.settings, prepared.plan
     threads = settings.threads or usable_cores()
     experts = f" with {plan.expert_dtype} experts" if plan.expert_dtype != plan.dtype else ""
+    if plan.dense_dtype != plan.dtype:
+        experts += f", other weights in {plan.dense_dtype}"
     cores = "1 thread" if threads == 1 else f"{threads} threads"
-    how = f"{_kernel_in_words(settings.kernel, plan.expert_dtype)}, {plan.dtype}{experts}, {cores}"
+    kernel = _kernel_in_words(
+        settings.kernel, plan.expert_dtype, prepared.opened.architecture.expert_shape.unusual
+    )
+    how = f"{kernel}, {plan.dtype}{experts}, {cores}"
     if not settings.capabilities.moves:
         return f"no accelerator: the CPU computes everything with {how}"
     slots = f"{plan.capacity.slots} of {prepared.spec.num_expert_blocks} experts"
@@ -68,10 +73,27 @@ def what_runs(prepared: Prepared) -> str:
     )
 
 
-def _kernel_in_words(wanted: str, expert_dtype: str) -> str:
+def where_experts_are(prepared: Prepared) -> str | None:
+    """Of a packed model, in words; None: they are converted while they are read."""
+    from moesaic.engine.packed_store import why_copied
+    from moesaic.models.packed_experts import PackedExperts
+
+    experts = prepared.opened.experts
+    if not isinstance(experts, PackedExperts):
+        return None
+    reason = why_copied(prepared.settings)
+    if reason is None:
+        return f"experts: mapped from {experts.path}, shared with other processes"
+    return f"experts: read from {experts.path} into memory of this process ({reason})"
+
+
+def _kernel_in_words(wanted: str, expert_dtype: str, unusual: str | None) -> str:
+    """`unusual`: what the native kernels do not compute (`ExpertShape.unusual`)."""
     name = choose(wanted)
     if name == REFERENCE or expert_dtype not in TILES:
         return "the PyTorch reference kernel"
+    if unusual is not None:
+        return f"the PyTorch reference kernel ({name} kernels know no experts with {unusual})"
     return f"native {name} kernels"
 
 
@@ -79,9 +101,20 @@ def _load(prepared: Prepared, record: str | None) -> LoadedModel:
     from moesaic.cli.shared.output import progress
     from moesaic.cli.study.simulate_recording import announce_compilation
     from moesaic.engine.loading import load_prepared
+    from moesaic.models.repacking import repacking
 
     click.echo(what_runs(prepared), err=True)
+    if (where := where_experts_are(prepared)) is not None:
+        click.echo(where, err=True)
+    note = repacking(prepared.opened, prepared.plan.expert_dtype)
+    if note is not None:
+        click.echo(str(note), err=True)
     announce_compilation()
     total = prepared.spec.num_expert_blocks
     with progress("loading experts", total) as advance:
-        return load_prepared(prepared, record, lambda done, of: advance())
+        loaded = load_prepared(prepared, record, lambda done, of: advance())
+    why = loaded.runner.machine.layerwise_because
+    cpu_only = not prepared.settings.capabilities.moves
+    if why is not None and cpu_only and choose(prepared.settings.kernel) != REFERENCE:
+        click.echo(f"tokens are decoded layer by layer: {why}", err=True)
+    return loaded

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from moesaic.cli.shared.option_stack import stack
+from moesaic.cli.shared.option_stack import F, stack
 from moesaic.core.errors import ImpossibleSetting
 
 if TYPE_CHECKING:
     from moesaic.engine.preparation import Prepared
 
 Prompt = str | list[int]
+
+
+def system_prompt_option(words: str) -> Callable[[F], F]:
+    return click.option("-sys", "--system-prompt", metavar="TEXT", help=words)
+
 
 prompt_options = stack(
     click.option(
@@ -39,6 +44,7 @@ prompt_options = stack(
         default=None,
         help="Put the prompt to the model as a user's message.  [--chat with the bundled model]",
     ),
+    system_prompt_option("With --chat: the system message before it."),
 )
 
 
@@ -93,7 +99,13 @@ def as_text(typed: bytes) -> str:
     return typed.decode("utf-8", "surrogateescape")
 
 
-def prompt_tokens(prompt: Prompt, chat: bool | None, prepared: Prepared) -> list[int]:
+def prompt_tokens(
+    prompt: Prompt, chat: bool | None, prepared: Prepared, system: str | None = None
+) -> list[int]:
+    if system is not None and not chat:
+        raise ImpossibleSetting(
+            "--system-prompt is a message before a user's: add --chat, or leave it out"
+        )
     if not isinstance(prompt, str):
         return prompt
     if prepared.tokenizer is None:
@@ -102,7 +114,8 @@ def prompt_tokens(prompt: Prompt, chat: bool | None, prepared: Prepared) -> list
             "ids with --prompt-ids 1,2,3, or add the file to its directory"
         )
     if chat:
-        return prepared.tokenizer.encode_chat([{"role": "user", "content": prompt}])
+        before = [] if system is None else [{"role": "system", "content": system}]
+        return prepared.tokenizer.encode_chat([*before, {"role": "user", "content": prompt}])
     return list(prepared.input_processor.request(prompt).prompt)
 
 

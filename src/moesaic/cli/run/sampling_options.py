@@ -28,6 +28,7 @@ _NUMBERS: dict[str, tuple[type, str, str]] = {
     "frequency_penalty": (float, "X", "The same, times how often it has them."),
 }
 _NAMES = ("max_tokens", *_NUMBERS, "seed", "stop", "logprobs", "ignore_eos")
+_MAX_BYTES = 1 << 20  # of a file with a schema or a grammar
 
 
 def sampling_options(max_tokens: int) -> Callable[[F], F]:
@@ -61,6 +62,15 @@ def sampling_options(max_tokens: int) -> Callable[[F], F]:
             metavar="N",
             help="With --json: each token's log-probability, and the N likeliest tokens.",
         ),
+        click.option(
+            "--json-schema",
+            metavar="FILE|JSON",
+            help="The answer is JSON of this schema; what begins with { is the schema itself.",
+        ),
+        click.option(
+            "--grammar", metavar="FILE", help="The answer matches this grammar, in Lark or GBNF."
+        ),
+        click.option("--regex", help="The answer matches this regular expression as a whole."),
     )
 
 
@@ -71,6 +81,9 @@ def sampling_params(asked: Mapping[str, Any], as_json: bool, folder: Path) -> Sa
             f"--logprobs {asked['logprobs']} is printed as JSON only: add --json, or leave it out"
         )
     given = {name: asked[name] for name in _NAMES if asked[name] is not None}
+    given |= _shape(asked)
+    if asked.get("completions") is not None:
+        given["n"] = asked["completions"]
     from moesaic.models.generation_config import in_words, sampling_defaults
     from moesaic.models.tokenizer_files import GENERATION
 
@@ -83,6 +96,30 @@ def sampling_params(asked: Mapping[str, Any], as_json: bool, folder: Path) -> Sa
     if own:
         click.echo(f"sampling: {in_words(own)}, as the model's {GENERATION} says", err=True)
     return params
+
+
+def _shape(asked: Mapping[str, Any]) -> dict[str, str]:
+    """What the answer must match, read from files where those are named."""
+    found = {name: asked[name] for name in ("json_schema", "grammar", "regex")}
+    found = {name: given for name, given in found.items() if given is not None}
+    if "json_schema" in found and not found["json_schema"].lstrip().startswith("{"):
+        found["json_schema"] = _content("--json-schema", found["json_schema"])
+    if "grammar" in found:
+        found["grammar"] = _content("--grammar", found["grammar"])
+    return found
+
+
+def _content(option: str, name: str) -> str:
+    try:
+        with Path(name).open("rb") as stream:
+            content = stream.read(_MAX_BYTES + 1)
+        if len(content) > _MAX_BYTES:
+            raise ImpossibleSetting(f"{option} {name!r}: the file has more than {_MAX_BYTES} bytes")
+        return content.decode()
+    except OSError as error:
+        raise ImpossibleSetting(f"{option} {name!r}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ImpossibleSetting(f"{option} {name!r} is not UTF-8 text") from None
 
 
 def _number(name: str, kind: type, metavar: str, words: str) -> Callable[[F], F]:

@@ -61,3 +61,11 @@ def mask_tokens(scores: torch.Tensor, rows: Sequence[int], tokens: Sequence[int]
     if rows and written:
         at = torch.tensor(rows, device=scores.device)
         scores[at[:, None], torch.tensor(written, device=scores.device)] = float("-inf")
+
+
+def mask_forbidden(scores: torch.Tensor, rows: Sequence[SamplingState]) -> None:
+    """Exclude what the constraints of rows do not allow."""
+    for index, row in enumerate(rows):
+        if row.constraint is not None:
+            forbidden = row.constraint.forbidden(scores.shape[1]).to(scores.device)
+            scores[index].masked_fill_(forbidden, float("-inf"))

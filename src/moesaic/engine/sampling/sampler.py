@@ -1,8 +1,8 @@
 """From logits to tokens: every row of a batch by its own request's parameters.
 
 In the order of stock transformers: repetition penalty (then penalties on the output and biases,
-which it has not got), no end before `min_tokens`, then argmax (greedy) or temperature, top-k,
-top-p, min-p and a draw. Does not know when a request is done.
+which it has not got), no end before `min_tokens`, only what a grammar allows, then argmax (greedy)
+or temperature, top-k, top-p, min-p and a draw. Does not know when a request is done.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 import torch
 
-from moesaic.core.errors import BrokenModel
+from moesaic.core.errors import BrokenModel, StuckGrammar
 from moesaic.engine.sampling.candidates import candidates
 from moesaic.engine.sampling.logits_processors import (
     apply_logit_bias,
     apply_output_penalties,
     apply_repetition_penalty,
+    mask_forbidden,
     mask_tokens,
 )
 from moesaic.engine.sampling.sampled import Sampled, with_logprobs
@@ -33,6 +34,7 @@ class Sampler:
         """One token per row of `logits` [rows, vocabulary], which stay as they are. Advances the
         generators of the rows that draw; the caller appends the tokens to the rows."""
         assert len(logits) == len(rows), "every row of logits belongs to a request"
+        _check_constraints(rows)
         with torch.inference_mode():
             tokens = _checked_argmax(logits)
             others = [index for index, row in enumerate(rows) if not self._plain(row)]
@@ -45,7 +47,8 @@ class Sampler:
     def _plain(self, row: SamplingState) -> bool:
         """Whether the row takes the argmax of the logits as they are."""
         params = row.params
-        return params.greedy and not params.changes_logits and not row.too_short
+        changed = params.changes_logits or row.too_short or row.constraint is not None
+        return params.greedy and not changed
 
     def _choose(self, scores: torch.Tensor, rows: Sequence[SamplingState]) -> list[int]:
         """May change the scores."""
@@ -56,6 +59,7 @@ class Sampler:
         mask_tokens(scores, early, self._eos)
         for index in early:
             mask_tokens(scores, [index], rows[index].params.stop_token_ids)
+        mask_forbidden(scores, rows)
         best = _argmax(scores)
         assert best.scores.isfinite().all(), "a token must be left that does not end the sequence"
         tokens: list[int] = best.tokens.tolist()
@@ -68,6 +72,17 @@ class Sampler:
                 for index, token in zip(indices, group.draw(uniform), strict=True):
                     tokens[index] = token
         return tokens
+
+
+def _check_constraints(rows: Sequence[SamplingState]) -> None:
+    """Before anything is drawn, so that the other rows can be sampled afterwards."""
+    failed = {
+        index: row.constraint.failure
+        for index, row in enumerate(rows)
+        if row.constraint is not None and row.constraint.failure is not None
+    }
+    if failed:
+        raise StuckGrammar(failed)
 
 
 class _Best(NamedTuple):

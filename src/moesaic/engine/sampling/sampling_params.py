@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Integral, Real
+from typing import Any
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.engine.sampling.grammar import compiled, schema_text
 from moesaic.engine.sampling.token_lists import Bias, checked_bias, checked_ids
 
 # Whole numbers: the least that is possible, and why.
 _AT_LEAST = {
+    "n": (1, "so many completions of the prompt"),
     "max_tokens": (1, "a request generates something"),
     "min_tokens": (0, "0 lets the model stop at once"),
     "top_k": (0, "0 keeps all tokens"),
@@ -28,6 +31,8 @@ _BETWEEN = {
     "frequency_penalty": (-2.0, 2.0, "0 changes nothing, more discourages repeating"),
 }
 _MAY_BE_NONE = ("logprobs", "seed")
+_MAX_N = 1024
+_SHAPES = ("json_schema", "grammar", "regex")  # of the text: one of them at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,12 @@ class SamplingParams:
     frequency_penalty: float = 0.0  # the same, times how often it has them
     logit_bias: Bias = ()  # added to the logits of these tokens; kept as sorted pairs
     stop_token_ids: Sequence[int] = ()  # they end a sequence as its own end does; kept as a tuple
+    n: int = 1  # completions of the prompt; each draws by seed and number, the first by seed alone
+    # What the text must be, one of them. A text that is cut by `max_tokens` is only a beginning.
+    json_schema: str | Mapping[str, Any] | None = None  # kept as JSON text
+    grammar: str | None = None  # Lark or GBNF
+    regex: str | None = None  # of the whole text
+    form: str | None = field(default=None, init=False, repr=False, compare=False)  # llguidance's
 
     def __post_init__(self) -> None:
         for name, (minimum, why) in _AT_LEAST.items():
@@ -69,10 +80,13 @@ class SamplingParams:
         self._keep("stop", _strings(self.stop))
         self._keep("logit_bias", checked_bias(self.logit_bias))
         self._keep("stop_token_ids", checked_ids("stop_token_ids", self.stop_token_ids))
+        self._check_n()
+        self._keep("form", self._form())
 
     @property
     def greedy(self) -> bool:
-        return self.temperature == 0.0
+        """Whether the best token is taken, the first of equals; so it is with top_k 1."""
+        return self.temperature == 0.0 or self.top_k == 1
 
     @property
     def changes_logits(self) -> bool:
@@ -85,6 +99,31 @@ class SamplingParams:
         """`logit_bias` as it is kept."""
         assert isinstance(self.logit_bias, tuple), "made one when it was checked"
         return self.logit_bias
+
+    def _check_n(self) -> None:
+        if self.n > _MAX_N:
+            raise ImpossibleSetting(f"n is {self.n}; it can be at most {_MAX_N}")
+        if self.n > 1 and self.greedy:
+            raise ImpossibleSetting(
+                f"n is {self.n} and temperature 0, so all completions would be the same: use a "
+                "temperature above 0, or n 1"
+            )
+
+    def _form(self) -> str | None:
+        given = [name for name in _SHAPES if getattr(self, name) is not None]
+        if not given:
+            return None
+        if len(given) > 1:
+            raise ImpossibleSetting(f"{given[0]} and {given[1]} were given: give one of them")
+        for name in ("ignore_eos", "min_tokens"):
+            if getattr(self, name):
+                raise ImpossibleSetting(
+                    f"{name} was given with {given[0]}, which says itself where the text ends: "
+                    "leave it out"
+                )
+        if self.json_schema is not None:
+            self._keep("json_schema", schema_text(self.json_schema))
+        return compiled(given[0], getattr(self, given[0]))
 
     def _keep(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)

@@ -6,8 +6,12 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
+from typing import TYPE_CHECKING
 
 from moesaic.engine.sampling.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from moesaic.engine.sampling.constraint import Constraint
 
 
 @dataclass(slots=True)
@@ -22,16 +26,33 @@ class SamplingState:
     seen: array[int]  # prompt and output
     random: Random
     generated: int = 0  # how many of the seen tokens are output
+    constraint: Constraint | None = None  # on the output
 
     @classmethod
-    def start(cls, params: SamplingParams, prompt: Iterable[int]) -> SamplingState:
+    def start(
+        cls,
+        params: SamplingParams,
+        prompt: Iterable[int],
+        number: int = 0,
+        constraint: Constraint | None = None,
+    ) -> SamplingState:
+        """`number` is that of the completion, among the `n` of a prompt: the first is what the
+        seed leads to without others."""
         # As text, because Random takes the absolute value of a number.
-        random = Random() if params.seed is None else Random(f"{params.seed:x}")
-        return cls(params, array("q", prompt), random)
+        own = f"{params.seed or 0:x}" + (f":{number}" if number else "")
+        random = Random() if params.seed is None else Random(own)
+        return cls(params, array("q", prompt), random, constraint=constraint)
 
     def append(self, token: int) -> None:
         self.seen.append(token)
         self.generated += 1
+        if self.constraint is not None:
+            self.constraint.advance(token)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the constraint lets nothing follow."""
+        return self.constraint is not None and self.constraint.complete
 
     @property
     def too_short(self) -> bool:

@@ -1,0 +1,171 @@
+"""Does a text that must match a schema, a grammar or an expression match it, whatever the model?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from typing import Any
+
+import pytest
+from small_llms import llm
+
+import stock
+from chat_models import talking
+from moesaic import LLM, AsyncLLM, SamplingParams
+from moesaic.core.errors import ImpossibleSetting, MissingExtra, MoesaicError
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 6},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "kind": {"enum": ["dense", "sparse"]},
+    },
+    "required": ["name", "age", "kind"],
+    "additionalProperties": False,
+}
+EXPRESSION = "[0-9]{3}-[ab]{2}"
+GBNF = 'root ::= ("yes" | "no") "!"'
+LARK = 'start: ("yes" | "no") "!"'
+
+
+def talker(**options: Any) -> LLM:
+    own: dict[str, Any] = {"threads": 1, "dtype": "fp32", "max_sequences": 3}
+    return LLM(talking().folder, **(own | options))
+
+
+def is_a_person(text: str | None) -> bool:
+    found = json.loads(text or "")
+    fine = isinstance(found["name"], str) and 0 <= found["age"] <= 150
+    return fine and set(found) == set(SCHEMA["properties"]) and found["kind"] in ("dense", "sparse")
+
+
+@pytest.mark.parametrize("gate", ["full", "big-little:k=1,gamma=0.5", "self-speculative:k=1"])
+def test_every_text_of_a_batch_matches(gate: str) -> None:
+    """The model is random: without a constraint nothing of this would come out. Some rows draw,
+    some do not, and one is free."""
+    asked = [
+        SamplingParams(json_schema=SCHEMA, max_tokens=150, seed=4),
+        SamplingParams(json_schema=json.dumps(SCHEMA), max_tokens=150, temperature=0.0, logprobs=2),
+        SamplingParams(regex=EXPRESSION, max_tokens=40, seed=2),
+        SamplingParams(grammar=GBNF, max_tokens=40, top_p=0.9, seed=3),
+        SamplingParams(grammar=LARK, max_tokens=40, top_k=3, min_p=0.1, seed=3),
+        SamplingParams(max_tokens=5, temperature=0.0),
+    ]
+    with talker(gate=gate) as model:
+        said = model.generate(["Hello"] * len(asked), asked)
+        (free,) = model.generate(["Hello"], asked[-1])
+    first, second, third, fourth, fifth, last = said
+    assert [one.finish_reason for one in said[:-1]] == ["stop"] * 5
+    assert is_a_person(first.text)
+    assert is_a_person(second.text)
+    assert re.fullmatch(EXPRESSION, third.text or "")
+    assert {fourth.text, fifth.text} <= {"yes!", "no!"}
+    assert last.tokens == free.tokens
+    assert second.logprobs is not None
+    # Of the model's own distribution: what was allowed is seldom what it found likeliest.
+    assert any(each.token != each.alternatives[0].token for each in second.logprobs)
+    assert all((each.logprob or 0.0) > float("-inf") for each in second.logprobs)
+
+
+def test_the_bundled_model_fills_in_a_schema() -> None:
+    schema = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
+    with LLM(threads=1) as model:
+        prompt = model.tokenizer.apply_chat_template([{"role": "user", "content": "47 and 38?"}])
+        params = SamplingParams(json_schema=schema, temperature=0.0, max_tokens=60)
+        (said,) = model.generate(prompt, params)
+    assert said.finish_reason == "stop"
+    assert [type(each) for each in json.loads(said.text or "")] == [int, int]
+
+
+def test_a_stop_string_ends_it_earlier_and_max_tokens_cuts_it() -> None:
+    with talker() as model:
+        stopped, cut = model.generate(
+            ["Hello"] * 2,
+            [
+                SamplingParams(regex="[ab]{4}x[0-9]{9}", stop="x", max_tokens=40, seed=1),
+                SamplingParams(regex="[ab]{40}", max_tokens=3, seed=1),
+            ],
+        )
+    assert re.fullmatch("[ab]{4}", stopped.text or "")
+    assert stopped.finish_reason == "stop"
+    assert cut.finish_reason == "length"
+    assert len(cut.tokens) == 3
+
+
+def test_clients_of_one_model() -> None:
+    async def ask() -> list[str | None]:
+        async with AsyncLLM(talking().folder, threads=1, dtype="fp32") as model:
+            params = [SamplingParams(regex=f"{digit}{{3}}", seed=1) for digit in "123"]
+            said = await asyncio.gather(*(model.generate("Hello", each) for each in params))
+            return [one.text for (one,) in said]
+
+    assert asyncio.run(ask()) == ["111", "222", "333"]
+
+
+def test_a_grammar_that_gets_stuck_ends_its_own_request() -> None:
+    with talker() as model:
+        processor, batcher = model.model.input_processor, model.model.batcher
+        stuck = processor.request("Hello", SamplingParams(regex="a{9}", seed=1))
+        fine = processor.request("Hello", SamplingParams(regex="b{3}", seed=1))
+        for request in (stuck, fine):
+            batcher.submit(request)
+        batcher.step()
+        assert stuck.sampling.constraint is not None
+        stuck.sampling.constraint = _Stuck()  # type: ignore[assignment]
+        while not batcher.idle:
+            batcher.step()
+    assert fine.completion().text == "bbb"
+    assert stuck.finish_reason == "cancelled"
+    assert "as its grammar demands: too complex" in str(stuck.failure)
+
+
+class _Stuck:
+    failure = "too complex"
+    complete = False
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"json_schema": {"type": "objet"}}, "json_schema: Invalid type: objet"),
+    ({"json_schema": '{"type": '}, "json_schema is not JSON"),
+    ({"json_schema": "[1]"}, "must be an object"),
+    ({"json_schema": 3}, "a mapping or as JSON text"),
+    ({"json_schema": {"a": {1}}}, "json_schema is not JSON"),
+    ({"json_schema": {"not": {"type": "string"}}}, "Unimplemented"),
+    ({"json_schema": "[" * 9999}, "json_schema is not JSON"),
+    ({"regex": "a("}, "unclosed group"),
+    ({"regex": "(?=a)b"}, "look-around"),
+    ({"regex": ""}, "not empty"),
+    ({"regex": "a" * (1 << 20) + "b"}, "at most 1048576"),
+    ({"grammar": "start: b"}, "unknown name"),
+    ({"grammar": "root ::= ["}, "Unexpected end"),
+    ({"grammar": 7}, "grammar is 7"),
+    ({"grammar": LARK, "regex": "a"}, "give one of them"),
+    ({"regex": "a", "min_tokens": 2}, "min_tokens was given with regex"),
+    ({"regex": "a", "ignore_eos": True}, "ignore_eos was given with regex"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), BAD)
+def test_mistakes_are_found_at_once(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ImpossibleSetting, match=re.escape(words)) as caught:
+        SamplingParams(**given)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_without_a_tokenizer_has_no_text() -> None:
+    with llm(stock.saved("mixtral").folder) as model:
+        with pytest.raises(ImpossibleSetting, match=r"has no tokenizer\.json"):
+            model.generate([[1, 2]], SamplingParams(regex="a"))
+        with pytest.raises(ImpossibleSetting, match=r"has no tokenizer\.json"):
+            _ = model.tokenizer
+
+
+def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moesaic.engine.sampling.grammar.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with pytest.raises(MissingExtra, match=r"moesaic\[engine\]"):
+        SamplingParams(regex="a")
+    assert issubclass(MissingExtra, MoesaicError)
