@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from moesaic.core.units import slowed_by
 from moesaic.engine.assemble import synthetic_store
 from moesaic.kernels.gpu.driver import current_context
 from moesaic.kernels.gpu.experts import GpuExperts
@@ -34,8 +35,9 @@ from moesaic.models.architecture import Architecture
 from moesaic.models.decoder import Decoder
 from moesaic.models.decoder_builder import DecoderBuilder
 from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.moe_names import plain_names
 from moesaic.models.synthetic_model import synthetic_architecture
-from moesaic.policies.belief import Belief, slowed_by
+from moesaic.policies.belief import Belief
 from moesaic.policies.brain.c_functions import native_brain
 from moesaic.policies.compose import Composition
 from moesaic.policies.policy_set import PolicySet
@@ -68,9 +70,7 @@ class GpuRandom:
 
 
 def random_decoder(architecture: Architecture) -> Decoder:
-    return DecoderBuilder(
-        architecture, GpuRandom(), lambda layer: f"model.layers.{layer}.mlp", "reference"
-    ).build()
+    return DecoderBuilder(architecture, GpuRandom(), plain_names, "reference").build()
 
 
 class Machine:

@@ -11,7 +11,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, pairwise
 from statistics import mean, median
 from time import perf_counter
 
@@ -97,6 +97,26 @@ def read(runner: Runner, prompts: list[Layers]) -> list[float]:
     return rates
 
 
+def layer_parts(runner: Runner) -> dict[str, float]:
+    """Of the last step's layers by the conductor, microseconds: deciding, submitting, until the
+    CPU's sum is there, from there to the next layer's routing; experts on the CPU and moved."""
+    machine = runner.machine
+    assert isinstance(machine, CudaMachine)
+    times = machine.layer_times
+    if not times:
+        return {}
+    return {
+        "plan": round(mean(t.planned - t.routed for t in times) / 1e3),
+        "submit": round(mean(t.submitted - t.planned for t in times) / 1e3),
+        "cpu": round(mean(t.summed - t.submitted for t in times) / 1e3),
+        "rest": round(mean(b.routed - a.summed for a, b in pairwise(times)) / 1e3),
+        "on_cpu": round(mean(t.on_cpu for t in times), 1),
+        "moved": round(mean(t.transfers for t in times), 1),
+        "ahead": round(mean(t.background for t in times), 1),
+        "resident": round(mean(t.hits for t in times), 1),
+    }
+
+
 def write(runner: Runner, steps: list[Layers]) -> dict[str, float]:
     milliseconds: list[float] = []
     layers: list[LayerTimes] = []
@@ -136,6 +156,7 @@ def measure(model: Model, dtype: str, ratio: float, arguments: argparse.Namespac
         with running(model, system, ratio, 1, arguments.prompt, timeline) as runner:
             row = {"dtype": dtype, "cache": ratio, "system": system}
             row["prompt_tok_s"] = [round(rate) for rate in read(runner, model.prompts)]
+            row["prompt_us"] = layer_parts(runner)
             print(json.dumps(row | write(runner, model.single)), flush=True)
             if arguments.timeline:
                 timeline.enabled = True

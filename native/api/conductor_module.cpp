@@ -60,6 +60,7 @@ ConductorConfig configuration(const nb::dict& sizes, const nb::dict& brain, cons
   READ(s, c, layers), READ(s, c, experts), READ(s, c, top_k), READ(s, c, ranks), READ(s, c, hidden);
   READ(s, c, hidden_type), READ(s, c, slots), READ(s, c, block_bytes), READ(s, c, store), READ(s, c, slab);
   READ(s, c, watchdog_ns), READ(s, c, core), READ(s, c, records);
+  READ(s, c, staging), READ(s, c, copy_from), READ(s, c, look_ahead_to), READ(s, c, stream_ahead);
   READ(b, c.brain, words), READ(b, c.brain, decide), READ(b, c.brain, look_ahead), READ(b, c.brain, learn);
   c.brain.at = brain_fields(fields);
   READ(m, c.mailbox, routed), READ(m, c.mailbox, planned), READ(m, c.mailbox, summed);
@@ -93,9 +94,10 @@ NB_MODULE(_conductor, m) {
       .def("__init__",
            [](Conductor* self, const nb::dict& sizes, const nb::dict& brain, const nb::dict& fields,
               const nb::dict& mailbox, const nb::dict& cpu, std::uintptr_t flag,
-              std::uintptr_t context, std::uintptr_t stream, std::int64_t host_copy_ns) {
+              std::uintptr_t context, std::uintptr_t stream, std::uintptr_t device_flag, std::int64_t host_copy_ns) {
              std::uint32_t* ended = reinterpret_cast<std::uint32_t*>(flag);
-             auto copies = context ? cuda_copies(context, stream, ended) : host_copies(ended, host_copy_ns);
+             auto copies =
+                 context ? cuda_copies(context, stream, ended, device_flag) : host_copies(ended, host_copy_ns);
              new (self) Conductor(configuration(sizes, brain, fields, mailbox, cpu), std::move(copies));
            })
       .def("place", &Conductor::place)
@@ -105,6 +107,7 @@ NB_MODULE(_conductor, m) {
            [](Conductor& self, std::int64_t step, int tokens, const nb::dict& layout) {
              self.begin(step, tokens, table_layout(layout));
            })
+      .def("release", &Conductor::release)
       .def("finish", &Conductor::finish, nb::call_guard<nb::gil_scoped_release>())
       .def("times", &times_of)
       .def("decisions", &decisions_of)

@@ -3,22 +3,18 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
+
+#include "conductor/clock.h"
 
 namespace moesaic {
 namespace {
 
 constexpr std::uint32_t kReleased = 0x7fffffff;  // above every layer's number: nobody waits any more
+constexpr std::size_t kUnderWay = 2;             // background copies
 constexpr int kSpinsBeforeSleep = 200'000;       // some milliseconds, between two tokens
-
-std::int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 void relax() {
 #if defined(__x86_64__)
@@ -39,6 +35,8 @@ Conductor::Conductor(const ConductorConfig& config, std::unique_ptr<Copies> copi
     : config_(config),
       copies_(std::move(copies)),
       slots_(config_.brain, config.slots),
+      staging_(config.slots, config.staging, config.stream_ahead),
+      loads_(std::size_t(config.layers) * config.experts),
       pairs_(std::size_t(config.experts)),
       moved_(std::size_t(config.experts)),
       thread_([this] { run(); }) {
@@ -70,8 +68,9 @@ std::vector<int> Conductor::place(const std::vector<int>& indices) {
 }
 
 std::vector<int> Conductor::slots() {
+  pending_.clear();  // somebody else may arrange the slots from here on
   const std::int64_t deadline = now() + config_.watchdog_ns;
-  for (settle(); !slots_.flights().empty(); settle()) {
+  for (settle(); std::int32_t(copies_->ended() - started_) < 0 || !slots_.flights().empty(); settle()) {
     if (now() > deadline) throw std::runtime_error("a copy to the GPU does not end");
     std::this_thread::yield();
   }
@@ -104,6 +103,12 @@ void Conductor::begin(std::int64_t step, int tokens, const TableLayout& layout) 
   wake_.notify_one();
 }
 
+void Conductor::release() {
+  const std::lock_guard lock(mutex_);
+  if (state_ == State::running) throw std::runtime_error("a step is under way");
+  release_gpu();
+}
+
 void Conductor::finish() {
   std::unique_lock lock(mutex_);
   done_.wait(lock, [this] { return state_ != State::running; });
@@ -127,8 +132,7 @@ void Conductor::run() {
     } catch (const std::exception& failure) {
       error = failure.what();
       release_gpu();
-      for (const auto& [index, slot] : filled_) slots_.give_up(index, slot);  // kernels may not have filled them
-      filled_.clear();
+      give_up_layer();
     }
     {
       const std::lock_guard lock(mutex_);
@@ -148,7 +152,7 @@ void Conductor::conduct_step() {
 
 // The GPU goes on without us, so that the stream can be synchronised; its result is worthless.
 void Conductor::release_gpu() {
-  config_.mailbox.table[0] = 0;
+  config_.mailbox.table[0] = config_.mailbox.table[3] = 0;
   store(config_.mailbox.planned, kReleased);
   store(config_.mailbox.summed, kReleased);
 }
@@ -158,6 +162,7 @@ bool Conductor::await_routing(std::uint32_t layer) {
   const std::int64_t deadline = now() + config_.watchdog_ns;
   for (unsigned spins = 0; load(config_.mailbox.routed) < layer; ++spins) {
     relax();
+    if (!pending_.empty()) start_background();
     if (spins % 1024 != 1023) continue;
     if (state_ == State::stopping) {
       release_gpu();
@@ -173,7 +178,9 @@ bool Conductor::await_routing(std::uint32_t layer) {
 void Conductor::conduct_layer(int layer) {
   LayerTimes times{};
   times.routed = now();
+  pending_.clear();
   settle();  // the kernels of the layer before ended before this one was routed
+  staging_.begin_layer();
   fill_brain(layer);
   if (config_.records) decisions_.push_back(seen());
   const Word length = config_.brain.decide(config_.brain.words);
@@ -185,8 +192,10 @@ void Conductor::conduct_layer(int layer) {
   store(config_.mailbox.planned, std::uint32_t(layer) + 1);
   times.planned = now();
   submit();
+  start_demanded();
   times.submitted = now();
   look_ahead(times);
+  stream_ahead(layer + 1, times);
   times.looked_ahead = now();
   if (!cpu_experts_.empty() && config_.cpu.wait(config_.cpu.runner, 1))
     throw std::runtime_error(config_.cpu.error());
@@ -208,17 +217,22 @@ void Conductor::fill_brain(int layer) {
   std::memcpy(brain.ints(at.ranked_ids), box.ranked, ranks * sizeof(Word));
   std::copy(box.scores, box.scores + ranks, brain.floats(at.scores));
   const std::int64_t time = now();
+  const std::uint32_t ended = copies_->ended();
   std::int64_t ready = 0;
   int count = 0;
   Word* flights = brain.ints(at.flights);
-  for (const Flight& flight : slots_.flights()) {
-    ready = std::max<std::int64_t>(std::max(ready, flight.start_ns - time) + brain[at.transfer_ns], 1);
-    if (count == at.flight_capacity) break;
+  const auto add = [&](const Flight& flight) {
+    const bool there = std::int32_t(ended - flight.ticket) >= 0;
+    const std::int64_t begin = std::max(ready, flight.start_ns - time);
+    ready = there ? std::max<std::int64_t>(ready, 1) : std::max<std::int64_t>(begin + brain[at.transfer_ns], 1);
+    if (count == at.flight_capacity) return;
     flights[3 * count] = flight.index / config_.experts;
     flights[3 * count + 1] = flight.index % config_.experts;
     flights[3 * count + 2] = ready;
     ++count;
-  }
+  };
+  for (const Flight& flight : slots_.flights()) add(flight);
+  for (const Flight& flight : staging_.ahead()) add(flight);
   brain[at.num_flights] = count;
   brain[at.gpu_busy_ns] = brain[at.cpu_busy_ns] = 0;
   brain[at.link_busy_ns] = ready;
@@ -229,73 +243,6 @@ void Conductor::fill_brain(int layer) {
                                "not numbers");
     if (box.ids[pair] >= 0) pairs_[std::size_t(box.ids[pair])].push_back(pair);
   }
-}
-
-// Writes the GPU's part of the plan into the table: what is read over the link first, because it takes longest, then
-// what is resident, then what is still on its way.
-void Conductor::publish(int layer, Word length, LayerTimes& times) {
-  const Brain& brain = config_.brain;
-  const Word* plan = brain.words + brain.words[brain.at.plan];
-  const int on_gpu = int(plan[0]), on_cpu = int(plan[1]), moved = int(plan[2]);
-  const Word *gpu = plan + brain.at.plan_header, *cpu = gpu + on_gpu;
-  const Word* moves = cpu + on_cpu;
-  if (length != (moves - plan) + Word(moved) * brain.at.move_words) throw std::runtime_error("a plan is cut off");
-  Word* table = config_.mailbox.table;
-  const TableLayout& t = config_.table;
-  float* shares = reinterpret_cast<float*>(table + t.shares_at);
-  std::fill(shares, shares + tokens_ * config_.top_k, 0.0f);
-  int count = 0, rows = 0;
-  const auto add = [&](Word expert, std::uintptr_t block, std::uintptr_t fill, std::uint32_t wait) {
-    table[t.blocks_at + count] = Word(block), table[t.fills_at + count] = Word(fill);
-    table[t.waits_at + count] = wait, table[t.firsts_at + count] = rows;
-    for (const int pair : pairs_[std::size_t(expert)]) {
-      table[t.rows_at + rows++] = pair;
-      shares[pair] = config_.mailbox.weights[pair];
-    }
-    ++count;
-  };
-  const auto host = [&](int index) { return config_.store + std::size_t(index) * config_.block_bytes; };
-  const auto device = [&](int slot) { return config_.slab + std::size_t(slot) * config_.block_bytes; };
-  std::fill(moved_.begin(), moved_.end(), false);
-  for (int i = 0; i < moved; ++i) {
-    const Move& move = *reinterpret_cast<const Move*>(moves + i * brain.at.move_words);
-    const int index = slots_.index(move.layer, move.expert);
-    std::uintptr_t fill = 0;
-    if (move.keep) {
-      const int slot = slots_.take(move);
-      filled_.push_back({index, slot});
-      fill = device(slot);
-    }
-    add(move.expert, host(index), fill, 0);
-    moved_[std::size_t(move.expert)] = true;
-    bytes_moved_ += std::int64_t(config_.block_bytes);
-  }
-  coming_.clear();
-  for (int i = 0; i < on_gpu; ++i) {
-    const int index = slots_.index(layer, gpu[i]), slot = slots_.slot_of(index);
-    if (moved_[std::size_t(gpu[i])]) continue;
-    if (slot == kNoSlot) {
-      coming_.push_back(int(gpu[i]));
-      continue;
-    }
-    add(gpu[i], device(slot), 0, 0);
-    ++times.hits;
-  }
-  for (const int expert : coming_) {
-    const Flight* flight = slots_.flight_of(slots_.index(layer, expert));
-    if (!flight) throw std::runtime_error("a plan computes an expert on the GPU that is not there");
-    add(expert, device(flight->slot), 0, flight->ticket);
-  }
-  table[t.firsts_at + count] = rows;
-  table[2] = on_cpu;
-  table[0] = count;
-  cpu_experts_.clear(), cpu_blocks_.clear();
-  for (int i = 0; i < on_cpu; ++i) {
-    cpu_experts_.push_back(std::int32_t(cpu[i]));
-    cpu_blocks_.push_back(reinterpret_cast<const std::uint8_t*>(host(slots_.index(layer, cpu[i]))));
-    times.hits += slots_.slot_of(slots_.index(layer, cpu[i])) != kNoSlot;
-  }
-  times.on_gpu = on_gpu, times.on_cpu = on_cpu, times.transfers = moved;
 }
 
 Decision Conductor::seen() {
@@ -325,20 +272,31 @@ void Conductor::submit() {
 }
 
 void Conductor::look_ahead(LayerTimes& times) {
+  if (tokens_ > config_.look_ahead_to) return;
   Brain& brain = config_.brain;
   const Word space = brain.at.flight_capacity - Word(slots_.flights().size());  // the brain sees no more of them
   const Word count = std::min(brain.look_ahead(brain.words), std::max<Word>(space, 0));
   const Word* moves = brain.ints(brain.at.background);
-  for (Word i = 0; i < count; ++i) {
-    const Move& move = *reinterpret_cast<const Move*>(moves + i * brain.at.move_words);
+  for (Word i = 0; i < count; ++i)
+    pending_.push_back(*reinterpret_cast<const Move*>(moves + i * brain.at.move_words));
+  start_background();
+  times.background = std::int32_t(count);
+  if (config_.records) decisions_.back().background.assign(moves, moves + count * brain.at.move_words);
+}
+
+// As on the other machines, two copies at once: what has not begun when the next layer is routed is dropped, and does
+// not stand in the way of what that layer demands.
+void Conductor::start_background() {
+  slots_.settle(copies_->ended());
+  while (!pending_.empty() && slots_.flights().size() < kUnderWay) {
+    const Move move = pending_.front();
+    pending_.pop_front();
     const int index = slots_.index(move.layer, move.expert), slot = slots_.take(move);
-    copies_->start(config_.slab + std::size_t(slot) * config_.block_bytes,
-                   config_.store + std::size_t(index) * config_.block_bytes, config_.block_bytes, ++ticket_);
+    copies_->start(device(slot), host(index), config_.block_bytes, ++ticket_);
+    started_ = ticket_;
     slots_.depart({index, slot, ticket_, now()});
     bytes_moved_ += std::int64_t(config_.block_bytes);
   }
-  times.background = std::int32_t(count);
-  if (config_.records) decisions_.back().background.assign(moves, moves + count * brain.at.move_words);
 }
 
 void Conductor::learn(const LayerTimes& times) {

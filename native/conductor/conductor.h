@@ -9,6 +9,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,6 +20,7 @@
 #include "conductor/brain_buffer.h"
 #include "conductor/copies.h"
 #include "conductor/slots.h"
+#include "conductor/staging.h"
 #include "moesaic_native.h"
 
 namespace moesaic {
@@ -56,6 +58,10 @@ struct ConductorConfig {
   std::int64_t watchdog_ns = 10'000'000'000;
   int core = -1;    // to run on; -1: any
   int records = 0;  // 1: keep every decision
+  int staging = 0;  // slots behind the others, for what a layer uses once
+  int copy_from = 1 << 30;      // steps of so many tokens demand experts by copies; shorter ones read them in place
+  int look_ahead_to = 1 << 30;  // no longer step looks ahead
+  int stream_ahead = 0;         // experts of the next layer that steps with copies bring to staging slots meanwhile
   Brain brain;
   Mailbox mailbox{};
   TableLayout table{};
@@ -75,6 +81,15 @@ struct Decision {
   Word occupied, link_busy_ns, report_start_ns, report_end_ns, hits;
 };
 
+// A copy that a layer's plan demands.
+struct Demanded {
+  std::uintptr_t to, from;
+  std::uint32_t ticket;
+};
+
+struct PlanWords;
+class TableWriter;
+
 class Conductor {
  public:
   Conductor(const ConductorConfig& config, std::unique_ptr<Copies> copies);
@@ -88,6 +103,8 @@ class Conductor {
   void load_slots(const std::vector<int>& slot_of);
   // Prepares a step of so many tokens, whose kernels read a table of this layout; launch the graph afterwards.
   void begin(std::int64_t step, int tokens, const TableLayout& layout);
+  // Between steps: kernels that are launched find no experts and wait for nobody, until a step begins.
+  void release();
   // Until the conductor has done its part of the step; throws what went wrong in it.
   void finish();
   const std::vector<LayerTimes>& times() const { return times_; }
@@ -103,8 +120,19 @@ class Conductor {
   void conduct_layer(int layer);
   void fill_brain(int layer);
   void publish(int layer, Word length, LayerTimes& times);
+  void read_in_place(const PlanWords& plan, TableWriter& table);
+  void add_resident(int layer, const PlanWords& plan, TableWriter& table, LayerTimes& times);
+  void demand(const PlanWords& plan, TableWriter& table);
+  void start_demanded();
+  void stream_ahead(int layer, LayerTimes& times);
+  const Flight* coming(int index) const;
+  bool copies_demanded() const { return tokens_ >= config_.copy_from; }
+  void give_up_layer();
+  std::uintptr_t host(int index) const { return config_.store + std::size_t(index) * config_.block_bytes; }
+  std::uintptr_t device(int slot) const { return config_.slab + std::size_t(slot) * config_.block_bytes; }
   void submit();
   void look_ahead(LayerTimes& times);
+  void start_background();
   void learn(const LayerTimes& times);
   Decision seen();
   bool await_routing(std::uint32_t layer);
@@ -114,11 +142,14 @@ class Conductor {
   ConductorConfig config_;
   std::unique_ptr<Copies> copies_;
   Slots slots_;
+  Staging staging_;
+  std::vector<int> loads_;  // by layer * experts + expert: tokens in the last step with copies
   std::vector<LayerTimes> times_;
   std::vector<Decision> decisions_;
   std::int64_t step_ = 0;
   int tokens_ = 0;
-  std::uint32_t ticket_ = 0;
+  std::uint32_t ticket_ = 0;   // of the last copy that was thought of
+  std::uint32_t started_ = 0;  // of the last copy that was started
   std::int64_t bytes_moved_ = 0;
 
   // Of the layer under way.
@@ -126,6 +157,9 @@ class Conductor {
   std::vector<bool> moved_;              // by expert: this layer's plan moves it
   std::vector<std::pair<int, int>> filled_;  // index and slot of what the GPU's kernels are filling
   std::vector<int> coming_;              // experts that the GPU waits for
+  std::deque<Move> pending_;             // background moves that have not begun
+  std::vector<Demanded> demanded_;       // copies to start
+  std::vector<int> absent_;              // experts of the next layer that are not on the GPU
   std::vector<std::int32_t> cpu_experts_;
   std::vector<const std::uint8_t*> cpu_blocks_;
 

@@ -42,20 +42,24 @@ void require(int result, const char* call) {
 
 class CudaCopies : public Copies {
  public:
-  CudaCopies(std::uintptr_t context, std::uintptr_t stream, std::uint32_t* flag)
-      : Copies(flag), context_(reinterpret_cast<void*>(context)), stream_(reinterpret_cast<void*>(stream)) {}
+  CudaCopies(std::uintptr_t context, std::uintptr_t stream, std::uint32_t* flag, std::uintptr_t device_flag)
+      : Copies(flag),
+        context_(reinterpret_cast<void*>(context)),
+        stream_(reinterpret_cast<void*>(stream)),
+        device_flag_(device_flag) {}
 
   void attach() override { require(driver_.set_current(context_), "cuCtxSetCurrent"); }
 
   void start(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, std::uint32_t ticket) override {
-    require(driver_.copy(to, reinterpret_cast<const void*>(from), bytes, stream_), "cuMemcpyHtoDAsync");
-    require(driver_.write_value(stream_, reinterpret_cast<std::uintptr_t>(flag_), ticket, 0),
-            "cuStreamWriteValue32");
+    if (bytes) require(driver_.copy(to, reinterpret_cast<const void*>(from), bytes, stream_), "cuMemcpyHtoDAsync");
+    for (const std::uintptr_t flag : {device_flag_, reinterpret_cast<std::uintptr_t>(flag_)})
+      if (flag) require(driver_.write_value(stream_, flag, ticket, 0), "cuStreamWriteValue32");
   }
 
  private:
   Driver driver_;
   void *context_, *stream_;
+  std::uintptr_t device_flag_;
 };
 
 class HostCopies : public Copies {
@@ -96,7 +100,8 @@ class HostCopies : public Copies {
       queue_.pop_front();
       lock.unlock();
       const auto end = std::chrono::steady_clock::now() + duration_;
-      std::memcpy(reinterpret_cast<void*>(copy.to), reinterpret_cast<const void*>(copy.from), copy.bytes);
+      if (copy.bytes)
+        std::memcpy(reinterpret_cast<void*>(copy.to), reinterpret_cast<const void*>(copy.from), copy.bytes);
       std::this_thread::sleep_until(end);
       std::atomic_ref(*flag_).store(copy.ticket, std::memory_order_release);
       lock.lock();
@@ -113,8 +118,9 @@ class HostCopies : public Copies {
 
 }  // namespace
 
-std::unique_ptr<Copies> cuda_copies(std::uintptr_t context, std::uintptr_t stream, std::uint32_t* flag) {
-  return std::make_unique<CudaCopies>(context, stream, flag);
+std::unique_ptr<Copies> cuda_copies(std::uintptr_t context, std::uintptr_t stream, std::uint32_t* flag,
+                                    std::uintptr_t device_flag) {
+  return std::make_unique<CudaCopies>(context, stream, flag, device_flag);
 }
 
 std::unique_ptr<Copies> host_copies(std::uint32_t* flag, std::int64_t nanoseconds) {

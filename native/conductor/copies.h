@@ -1,5 +1,5 @@
 // Copies of experts into slots beside the computation, in order. Every copy has a ticket; when the copy has ended, the
-// ticket is written to a flag that both the CPU and the GPU can read.
+// ticket is written to a flag that both the CPU and the GPU can read. A copy of no bytes is a ticket only.
 #pragma once
 
 #include <atomic>
@@ -24,8 +24,10 @@ class Copies {
   std::uint32_t* flag_;
 };
 
-// The driver's asynchronous copies on a stream of PyTorch's context; `flag` is pinned memory.
-std::unique_ptr<Copies> cuda_copies(std::uintptr_t context, std::uintptr_t stream, std::uint32_t* flag);
+// The driver's asynchronous copies on a stream of PyTorch's context; `flag` is pinned memory, `device_flag` one more in
+// the GPU's, for kernels (0: none).
+std::unique_ptr<Copies> cuda_copies(std::uintptr_t context, std::uintptr_t stream, std::uint32_t* flag,
+                                    std::uintptr_t device_flag);
 
 // Plain memory copies, for a machine without a GPU. Each takes at least `nanoseconds`, on a thread of its own.
 std::unique_ptr<Copies> host_copies(std::uint32_t* flag, std::int64_t nanoseconds);

@@ -60,6 +60,14 @@ class Slots {
 
   void depart(const Flight& flight) { flights_.push_back(flight); }
 
+  // Copies with later tickets than this one were never started.
+  void drop_after(std::uint32_t ticket) {
+    while (!flights_.empty() && std::int32_t(flights_.back().ticket - ticket) > 0) {
+      give_up(flights_.back().index, flights_.back().slot);
+      flights_.pop_back();
+    }
+  }
+
   // Takes note of the copies that have ended.
   void settle(std::uint32_t ended) {
     while (!flights_.empty() && std::int32_t(ended - flights_.front().ticket) >= 0) {

@@ -53,7 +53,8 @@ def small_architecture() -> Architecture:
 class DecodingScene:
     def __init__(
         self, architecture: Architecture, policies: PolicySet, dtype: str, slots: int,
-        batch: int = 1, own_routers: bool = False,
+        batch: int = 1, own_routers: bool = False, records: bool = False,
+        belief: Belief | None = None,
     ) -> None:  # fmt: skip
         self.architecture, self.policies = architecture, policies
         spec = architecture.spec
@@ -63,7 +64,8 @@ class DecodingScene:
         self.pinned = Pinned(self.store.block(0, 0).data_ptr(), self.store.bytes)
         shape = Shape(spec.num_moe_layers, spec.num_experts, spec.top_k)
         composition = Composition(policies, shape, slots)
-        belief = Belief.from_points({1: 5000}, {1: 60000}, 5000, 90000, max(batch, 2))
+        usual = Belief.from_points({1: 5000}, {1: 60000}, 5000, 90000, max(batch, 2))
+        belief = usual if belief is None else belief
         box = MailboxShape(batch, spec.hidden_size, spec.top_k, spec.num_experts, composition.ranks)
         self.mailbox = Mailbox(box)
         self.slab = torch.zeros(slots, size, dtype=torch.uint8, device="cuda")
@@ -73,6 +75,7 @@ class DecodingScene:
             native_brain(composition.brain(belief), batch, composition.ranks), self.mailbox,
             ExpertMemory(self.pinned.address, self.slab.data_ptr(), slots, size),
             self.cpu.addresses(), Copying(current_context(), self._copies.cuda_stream),
+            records=records,
         )  # fmt: skip
         experts = composition.placement()
         indices = [e.layer * spec.num_experts + e.expert for e in experts]

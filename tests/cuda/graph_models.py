@@ -15,6 +15,7 @@ FAMILIES = (
     "qwen3-30b-a3b",
     "deepseek-v2-lite",
     "deepseek-v2",
+    "deepseek-v3",
     "glm-4.5-air",
 )
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from moesaic.core.routing import LayerRouting
-from moesaic.kernels.gpu.table import ON_CPU, TableShape
-from moesaic.machines.cuda.conductor import Conductor, Copying, CpuExperts, ExpertMemory
+from moesaic.kernels.gpu.table import ARRIVING, ON_CPU, TableShape
+from moesaic.machines.cuda.conductor import Conductor, Copying, CpuExperts, ExpertMemory, Limits
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain.c_functions import native_brain
@@ -22,6 +22,7 @@ from moesaic.policies.shape import Shape
 
 BLOCK = 256  # bytes of an expert
 LAYERS, EXPERTS, TOP_K = 3, 8, 2
+NO_LIMITS = Limits()
 
 
 class Layer(ctypes.Structure):
@@ -68,7 +69,7 @@ class Scene:
 
     def __init__(
         self, policies: PolicySet, slots: int, tokens: int = 1, copy_ns: int = 0,
-        watchdog_ns: int = 5_000_000_000,
+        watchdog_ns: int = 5_000_000_000, limits: Limits = NO_LIMITS, staging: int = 0,
     ) -> None:  # fmt: skip
         self.tokens, self.slots = tokens, slots
         shape = Shape(LAYERS, EXPERTS, TOP_K)
@@ -78,19 +79,21 @@ class Scene:
         self.routings: list[LayerRouting] = []
         self.mailbox = Mailbox(MailboxShape(tokens, 8, TOP_K, EXPERTS, EXPERTS), pinned=False)
         self.store = torch.randint(0, 255, (LAYERS * EXPERTS, BLOCK), dtype=torch.uint8)
-        self.slab = torch.zeros(slots, BLOCK, dtype=torch.uint8)
+        self.slab = torch.zeros(slots + staging, BLOCK, dtype=torch.uint8)
         self.cpu = PretendedCpu()
-        memory = ExpertMemory(self.store.data_ptr(), self.slab.data_ptr(), slots, BLOCK)
+        memory = ExpertMemory(self.store.data_ptr(), self.slab.data_ptr(), slots, BLOCK, staging)
         self.conductor = Conductor(
             native_brain(self.brain, tokens, EXPERTS), self.mailbox, memory,
             self.cpu.addresses(), Copying(host_copy_ns=copy_ns),
-            watchdog_ns, records=True,
+            watchdog_ns, records=True, limits=limits,
         )  # fmt: skip
         first = [i % LAYERS * EXPERTS + i // LAYERS for i in range(slots)]
         for index, slot in zip(first, self.conductor.place(first), strict=True):
             self.slab[slot] = self.store[index]
         self.on_gpu: list[dict[int, bytes]] = []
         self.shares: list[np.ndarray] = []
+        self.waits: list[list[int]] = []  # by layer: tickets, in the table's order
+        self.there: list[int] = []  # by layer: experts in front of the first that arrives
 
     def step(self, number: int, chosen: np.ndarray) -> None:
         """chosen [layers, tokens, top_k]; fewer tokens than the mailbox has space for have a
@@ -104,6 +107,10 @@ class Scene:
             self.on_gpu.append(self._compute())
             self._await("summed", layer + 1)
         self.conductor.finish()
+
+    def steps(self, chosen: list[np.ndarray]) -> None:
+        for each in chosen:
+            self.step(self._number + 1, each)
 
     def _route(self, layer: int, ids: np.ndarray) -> None:
         box = self.mailbox
@@ -149,4 +156,6 @@ class Scene:
         shares = table[shape.shares_at :].view(np.float32)[: self.tokens * TOP_K]
         self.shares.append(shares.copy())
         self.last_on_cpu = int(table[ON_CPU])
+        self.waits.append(table[shape.waits_at : shape.waits_at + int(table[0])].tolist())
+        self.there.append(int(table[ARRIVING]))
         return found

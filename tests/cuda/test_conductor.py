@@ -10,8 +10,11 @@ pytest.importorskip("moesaic.machines.cuda._conductor")
 
 from pretended_gpu import EXPERTS, LAYERS, TOP_K, Scene
 
+from moesaic.machines.cuda.conductor import Limits
 from moesaic.policies.policy_set import PolicySet
 
+COPIED = Limits(copy_from=2, look_ahead_to=1)
+STREAMED = Limits(copy_from=2, look_ahead_to=1, stream_ahead=2)
 SYSTEMS = [
     ("hybrid", "mrs", "impact"),
     ("best-split", "lru", "next-layer"),
@@ -27,14 +30,17 @@ def random_choice(rng: np.random.Generator, tokens: int) -> np.ndarray:
     return np.array(draw, dtype=np.int64)
 
 
-@pytest.mark.parametrize("tokens", [1, 4])
+@pytest.mark.parametrize(
+    ("tokens", "limits"), [(1, Limits()), (4, Limits()), (4, COPIED), (4, STREAMED)]
+)
 @pytest.mark.parametrize("names", SYSTEMS)
 def test_every_pair_is_computed_once_from_its_own_block(
-    names: tuple[str, str, str], tokens: int
+    names: tuple[str, str, str], tokens: int, limits: Limits
 ) -> None:
     schedule, cache, prefetch = names
     policies = PolicySet.of(schedule=schedule, cache=cache, prefetch=prefetch)
-    scene, rng = Scene(policies, slots=9, tokens=tokens, copy_ns=30_000), np.random.default_rng(4)
+    scene = Scene(policies, 9, tokens, copy_ns=30_000, limits=limits, staging=3)
+    rng = np.random.default_rng(4)
     cpu_layers = 0
     for number in range(12):
         chosen = random_choice(rng, tokens)
@@ -52,6 +58,71 @@ def test_every_pair_is_computed_once_from_its_own_block(
                 assert scene.shares[at][pair] == (0.5 if pair in on_gpu else 0)
     assert cpu_layers == len(scene.cpu.layers)
     assert len(scene.conductor.times) == LAYERS
+
+
+def test_long_steps_compute_what_is_there_while_the_rest_arrives() -> None:
+    """Every expert that is demanded has a copy to wait for, in the order of the copies; what does
+    not fit the staging slots is read in place."""
+    policies = PolicySet.of(schedule="gpu-only", cache="pinned", prefetch="none")
+    scene = Scene(policies, 9, 4, copy_ns=300_000, limits=COPIED, staging=2)
+    chosen = np.array([[[0, 4], [1, 5], [2, 6], [2, 7]]] * LAYERS, dtype=np.int64)
+    for number in range(3):
+        scene.step(number, chosen)
+        for layer in range(LAYERS):
+            at = number * LAYERS + layer
+            there, waits = scene.there[at], scene.waits[at]
+            assert there == 3
+            assert not any(waits[:there])
+            copied = [ticket for ticket in waits[there:] if ticket]
+            assert len(copied) == 2
+            assert copied == sorted(copied)
+            assert len(scene.on_gpu[at]) == 8
+    assert scene.conductor.bytes_moved == 3 * LAYERS * 4 * 256
+    assert sum(t.background for t in scene.conductor.times) == 0
+
+
+def test_the_next_layers_experts_are_copied_meanwhile() -> None:
+    """What had most tokens the last time comes first, is computed on the GPU from a staging slot,
+    and leaves no trace."""
+    policies = PolicySet.of(schedule="gpu-only", cache="pinned", prefetch="none")
+    scene = Scene(policies, 9, 4, copy_ns=1_000, limits=STREAMED, staging=6)
+    chosen = np.array([[[0, 6], [1, 6], [2, 6], [2, 7]]] * LAYERS, dtype=np.int64)
+    for number in range(2):
+        scene.step(number, chosen)
+    times = scene.conductor.times
+    assert [t.background for t in times] == [2, 2, 0]
+    assert [t.transfers for t in times] == [2, 0, 0]
+    for layer in range(LAYERS):
+        for pair, block in scene.on_gpu[LAYERS + layer].items():
+            expert = int(chosen[layer].ravel()[pair])
+            assert block == scene.store[layer * EXPERTS + expert].numpy().tobytes()
+    assert sum(slot >= 0 for slot in scene.conductor.slots()) == 9
+
+
+def test_copies_of_a_failed_layer_are_forgotten() -> None:
+    """Nothing that was not copied is found in a slot, and a GPU that waits for it goes on."""
+    policies = PolicySet.of(schedule="hybrid", cache="lru", prefetch="none")
+    scene = Scene(policies, 9, 4, copy_ns=1_000, limits=COPIED)
+    rng = np.random.default_rng(7)
+    for number in range(20):
+        scene.step(number, random_choice(rng, 4))
+    scene.cpu.fails = True
+    with pytest.raises(RuntimeError, match="a worker has died"):
+        scene.steps([random_choice(rng, 4) for _ in range(40)])
+    for index, slot in enumerate(scene.conductor.slots()):
+        if slot >= 0:
+            assert torch.equal(scene.slab[slot], scene.store[index])
+
+
+def test_between_steps_the_gpu_can_be_let_through() -> None:
+    scene, rng = Scene(PolicySet.of(), slots=4), np.random.default_rng(8)
+    scene.step(0, random_choice(rng, 1))
+    scene.conductor.release()
+    assert int(scene.mailbox["planned"][0]) > LAYERS
+    assert int(scene.mailbox["summed"][0]) > LAYERS
+    assert int(scene.mailbox["table"][0]) == 0
+    scene.step(1, random_choice(rng, 1))
+    assert len(scene.on_gpu) == 2 * LAYERS
 
 
 def test_batches_of_different_sizes_have_tables_of_their_own() -> None:
@@ -113,6 +184,19 @@ def test_background_copies_arrive_and_are_used() -> None:
     assert [t.hits for t in times] == [2, 2, 2]
     assert [t.on_gpu for t in times] == [2, 2, 2]
     assert scene.conductor.bytes_moved >= 6 * 256
+
+
+def test_few_background_copies_are_under_way() -> None:
+    """Of slow ones the brain sees two at most, whatever it asks for."""
+    policies = PolicySet.of(schedule="hybrid", cache="mrs", prefetch="impact")
+    scene, rng = Scene(policies, slots=9, copy_ns=2_000_000), np.random.default_rng(9)
+    asked = 0
+    for number in range(20):
+        scene.step(number, random_choice(rng, 1))
+        asked = max(asked, *(t.background for t in scene.conductor.times))
+    flights = [len(each.flights) // 3 for each in scene.conductor.decisions]
+    assert asked > 2
+    assert max(flights) == 2
 
 
 def test_a_gpu_that_does_not_come_is_an_error_and_the_last_one() -> None:

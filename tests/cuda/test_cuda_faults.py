@@ -103,7 +103,9 @@ def test_capacity_is_respected_and_memory_is_what_was_said(device: str) -> None:
     with running(model, HOW, slots, brain=RandomBrain(model.spec, slots), device=device) as runner:
         machine = runner.machine
         assert isinstance(machine, CudaMachine)
-        assert len(machine.slots.slab) == slots + machine.capabilities.staging
+        size = machine.store.kernel.block_bytes
+        staging = machine.capabilities.staging_slots(machine.store.experts, size)
+        assert len(machine.slots.slab) == slots + staging
         for _ in range(3):
             say(runner, steps=10)
             runner.free_slot(0)

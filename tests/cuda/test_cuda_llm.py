@@ -101,3 +101,20 @@ def test_auto_takes_the_gpu_where_there_is_one(
 ) -> None:
     monkeypatch.setattr(accelerators, "cuda_problem", lambda: problem)
     assert EngineSettings(accelerator="auto").accelerator == chosen
+
+
+@pytest.mark.parametrize("name", ["olmoe", "deepseek-v2"])
+def test_a_prefix_is_read_once_and_the_text_is_the_same(name: str) -> None:
+    """KV is kept and copied on the device: at the same time, and from a request that has ended."""
+    shared = prompts()[1] * 2
+    several = [[*shared, end] for end in (1, 2, 3)]
+    params = SamplingParams(max_tokens=8, temperature=0.0)
+
+    def texts(**options: Any) -> tuple[list[tuple[int, ...]], list[int]]:
+        with LLM(stock.saved(name).folder, **(TIGHT | options)) as llm:
+            made = [*llm.generate(several, params), *llm.generate([several[0]], params)]
+        return [one.tokens for one in made], [one.cached_tokens for one in made]
+
+    found, cached = texts(**CUDA)
+    assert cached == [0, 40, 40, 40]
+    assert found == texts(prefix_cache=False)[0]

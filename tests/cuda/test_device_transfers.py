@@ -39,6 +39,8 @@ def full_store() -> ExpertStore:
 class ReadingExperts:
     """Computes nothing: notes the number in every block it is given."""
 
+    buffers = None
+
     def __init__(self, streams: LateStreams) -> None:
         self._streams = streams
         self.read: dict[int, float] = {}

@@ -28,7 +28,7 @@ def runner_of(name: str, dtype: str, names: tuple[str, str, str]) -> Runner:
     architecture = shrunk(name)
     policies = PolicySet.of(schedule=names[0], cache=names[1], prefetch=names[2])
     settings = EngineSettings(
-        policies=policies, accelerator="cuda", max_step_tokens=32, max_sequences=4, threads=4
+        policies=policies, accelerator="cuda", max_step_tokens=160, max_sequences=4, threads=4
     )
     decoder = synthetic_decoder(architecture, "bf16", "reference")
     return on_store(decoder, filled_store(architecture, dtype), settings, CAPACITY)
@@ -90,4 +90,60 @@ def test_every_system_and_precision_decodes_as_layer_by_layer(
 ) -> None:
     got = conversation(runner_of("qwen3-30b-a3b", dtype, names), captured=True)
     want = conversation(runner_of("qwen3-30b-a3b", dtype, names), captured=False)
+    assert agreement(got, want) > 0.85
+
+
+def test_a_copied_prefix_decodes_as_the_one_it_was_copied_from() -> None:
+    """Right after the copy, by a graph, which has a stream of its own."""
+    runner = runner_of("qwen3-30b-a3b", "bf16", ("gpu-only", "lru", "none"))
+    prompt = [(37 * number) % 900 for number in range(40)]
+    runner.step([SequenceInput(0, prompt[:32])])
+    runner.step([SequenceInput(0, prompt[32:])])
+    runner.step([SequenceInput(0, [1])])  # the graph is compiled and captured now
+    runner.step([SequenceInput(0, [2])])
+    rows = []
+    for slot in (1, 2):
+        runner.copy_prefix(0, slot, 40)
+        rows.append(
+            torch.cat([runner.step([SequenceInput(slot, [3 + number])]) for number in range(6)])
+        )
+    for both in (runner.cache.first, runner.cache.second):
+        assert torch.equal(both[:, 1, :40], both[:, 0, :40])
+    runner.cache.truncate(0, 40)
+    whole = torch.cat([runner.step([SequenceInput(0, [3 + number])]) for number in range(6)])
+    runner.close()
+    for copied in rows:
+        assert agreement(copied.double(), whole.double()) == 1.0
+
+
+def reading(runner: Runner, captured: bool) -> torch.Tensor:
+    """Logits after long prompts, in pieces and beside a sequence that decodes."""
+    machine = runner.machine
+    assert isinstance(machine, CudaMachine)
+    graphs = machine._graphs
+    if not captured:
+        machine._graphs = None
+    text = torch.randint(1, 900, (400,), generator=torch.Generator().manual_seed(1)).tolist()
+    rows = []
+    for _ in range(2):  # the second time as a graph
+        rows.append(runner.step([SequenceInput(0, text[:140]), SequenceInput(1, text[:9])]))
+        rows.append(runner.step([SequenceInput(1, [7]), SequenceInput(0, text[140:270])]))
+        rows.append(runner.step([SequenceInput(0, [3]), SequenceInput(1, [4])]))
+        rows.append(runner.step([SequenceInput(2, text[:40], all_logits=True)])[-3:])
+        if captured:
+            assert graphs is not None
+            assert graphs.has_slots, "prompts were read by captured steps, too"
+        for slot in range(3):
+            runner.free_slot(slot)
+    runner.close()
+    return torch.cat(rows).double()
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "int4"])
+@pytest.mark.parametrize(
+    "names", [("best-split", "two-speed", "impact"), ("gpu-only", "pinned", "none")]
+)
+def test_prompts_are_read_as_layer_by_layer(dtype: str, names: tuple[str, str, str]) -> None:
+    got = reading(runner_of("qwen3-30b-a3b", dtype, names), captured=True)
+    want = reading(runner_of("qwen3-30b-a3b", dtype, names), captured=False)
     assert agreement(got, want) > 0.85

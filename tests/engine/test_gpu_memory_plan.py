@@ -15,7 +15,7 @@ from moesaic.engine.assemble import on_store, synthetic_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
 from moesaic.engine.memory.plan_parts import CONTEXT
-from moesaic.engine.memory.sizes import Sizes
+from moesaic.engine.memory.sizes import PIECE_LENGTH, Sizes
 from moesaic.machines.accelerators import CUDA
 from moesaic.machines.cuda.cuda_machine import CudaMachine
 from moesaic.model_info.model_zoo import load_model
@@ -43,11 +43,14 @@ def test_experts_are_in_the_host_and_everything_else_on_the_gpu() -> None:
     device = [part.name for part in found.parts if part.accelerator]
     assert main == ["routed experts", "host workspace", "left free"]
     assert device == [
-        *("dense weights", "KV cache", "workspace", "CUDA context", "slots", "gate bank")
+        *("dense weights", "KV cache", "workspace", "graphs", "CUDA context", "slots"),
+        "gate bank",
     ]
     sizes = part_bytes(found)
     assert sizes["routed experts"] == 16 * 64 * BLOCK
-    assert sizes["slots"] == (256 + CUDA.staging) * BLOCK
+    assert sizes["slots"] == (256 + CUDA.staging_slots(64, BLOCK)) * BLOCK
+    pieces = 8 * 16 * 4 * (128 + 2)  # sequences, heads, pieces of 256 positions
+    assert sizes["graphs"] > 3 * 4 * (pieces + 8 * 50304)
     assert sizes["KV cache"] == 8 * 1000 * 16 * (2048 + 2048) * 2
     assert sizes["gate bank"] == 16 * 64 * 2048 * 2
     assert sizes["CUDA context"] == CONTEXT == 1_000_000_000
@@ -132,6 +135,14 @@ def test_what_is_planned_is_what_is_allocated(dtype: str) -> None:
         assert isinstance(machine, CudaMachine)
         assert part_bytes(found)["routed experts"] == store.bytes
         assert part_bytes(found)["slots"] == machine.slots.slab.nbytes
-        assert part_bytes(found)["KV cache"] == cache.first.nbytes + cache.second.nbytes
+        assert part_bytes(found)["KV cache"] == cache.nbytes
     finally:
         runner.close()
+
+
+def test_pieces_of_attention_are_as_long_as_the_kernels() -> None:
+    """The plan is made without Triton, and has the number once more."""
+    pytest.importorskip("triton")
+    from moesaic.kernels.gpu.attention import PIECE
+
+    assert PIECE_LENGTH == PIECE

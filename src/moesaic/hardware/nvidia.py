@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from re import MULTILINE, search
 
 _LIBRARY = "libcuda.so.1"
 _NAME_BYTES = 128
@@ -56,7 +57,7 @@ def cuda_problem() -> str | None:
         return "PyTorch is not installed: pip install 'moesaic[engine]'"
     if not torch_has_cuda():
         return "PyTorch was built without CUDA: install a CUDA build (https://pytorch.org)"
-    return None
+    return _too_old(driver.version, torch_cuda_version())
 
 
 def torch_has_cuda() -> bool:
@@ -65,6 +66,31 @@ def torch_has_cuda() -> bool:
     if found is None or found.origin is None:
         return False
     return any((Path(found.origin).parent / "lib").glob("libtorch_cuda*"))
+
+
+def torch_cuda_version() -> str | None:
+    """The CUDA that the installed PyTorch was built for, as its files say; None: they do not."""
+    found = find_spec("torch")
+    if found is None or found.origin is None:
+        return None
+    try:
+        text = (Path(found.origin).parent / "version.py").read_text()
+    except OSError:
+        return None
+    stated = search(r"^cuda[^=]*=\s*['\"]([0-9.]+)['\"]", text, MULTILINE)
+    return None if stated is None else stated.group(1)
+
+
+def _too_old(driver: str | None, needed: str | None) -> str | None:
+    """A driver serves every CUDA of its major version, and older ones."""
+    if driver is None or needed is None:
+        return None
+    if int(driver.partition(".")[0]) >= int(needed.partition(".")[0]):
+        return None
+    return (
+        f"NVIDIA's driver is too old, for CUDA {driver}, and PyTorch was built for {needed}: "
+        "update the driver, or install an older build of PyTorch"
+    )
 
 
 def _version(library: ctypes.CDLL) -> str | None:

@@ -15,13 +15,15 @@ from moesaic.kernels.gpu.table import TableShape
 
 _ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
 _WARPS = 4  # of a block with several rows
+_ALL, _THERE, _ARRIVING = range(3)  # parts of a table
 _MIN_BLOCKS = {1: 5, 2: 4, 4: 3}  # by row tiles: blocks of several rows per multiprocessor
 
 
 def supports(shape: ExpertShape, dtype: str) -> bool:
     """Whole words only."""
     whole = shape.hidden % 8 == 0 and shape.intermediate % 8 == 0
-    return dtype in BITS and shape.activation in _ACTIVATIONS and whole
+    known = shape.activation in _ACTIVATIONS and shape.unusual is None
+    return dtype in BITS and known and whole
 
 
 class Tuning(NamedTuple):
@@ -64,7 +66,13 @@ class GpuExperts:
         if self._tokens == 1:
             self._vector(table, x)
         else:
-            self._matrix(table, x, max_rows)
+            self._matrix(table, x, max_rows, _ALL)
+
+    def launch_in_turn(self, table: torch.Tensor, x: torch.Tensor) -> None:
+        """The same for a table whose last experts arrive while the first are computed: those that
+        are there are done with when the others' turn comes."""
+        for part in (_THERE, _ARRIVING):
+            self._matrix(table, x, None, part)
 
     def _defines(self) -> dict[str, int]:
         return {
@@ -95,14 +103,16 @@ class GpuExperts:
         grid = (self.words.down.strips // self._down_strips, experts)
         down(grid, threads, table, experts, self.inner, self.parts, early=True)
 
-    def _matrix(self, table: torch.Tensor, x: torch.Tensor, max_rows: int | None) -> None:
+    def _matrix(
+        self, table: torch.Tensor, x: torch.Tensor, max_rows: int | None, part: int
+    ) -> None:
         experts, tiles = self.table_shape.experts, self._tiles(max_rows)
         up, down = self._row_tiles(tiles)
         blocks = -(-(self._tokens if max_rows is None else max_rows) // (16 * tiles))
         grid = (blocks, -(-self.words.up.strips // _WARPS), experts)
-        up(grid, 32 * _WARPS, table, experts, x, self.inner, early=True)
+        up(grid, 32 * _WARPS, table, experts, part, x, self.inner, early=True)
         grid = (blocks, -(-self.words.down.strips // (2 * _WARPS)), experts)
-        down(grid, 32 * _WARPS, table, experts, self.inner, self.parts, early=True)
+        down(grid, 32 * _WARPS, table, experts, part, self.inner, self.parts, early=True)
 
     def prepare(self) -> None:
         """Compile what `launch` needs where the number of rows is not known."""

@@ -2,7 +2,8 @@
 
 One array of 64-bit words, so that it is written by a native thread and read by the kernels in one
 piece. A header: how many experts there are, the address of the flag with the ticket of the last
-copy that has ended, how many experts the CPU computes. Per expert the address of its block, the
+copy that has ended, how many experts the CPU computes, how many experts there are in front of the
+first that may have to be waited for. Per expert the address of its block, the
 address of a slot to fill in passing (0: none), the ticket of the copy to wait for (0: none) and its
 first row; then the rows, each a pair of a token and a rank (`token * top_k + rank`); then, as fp32,
 every pair's weight, 0 for those that are computed elsewhere. Experts and rows beyond the counts
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 COUNT = 0
 FLAG = 1
 ON_CPU = 2
+ARRIVING = 3
 HEADER = 8  # words before the first array
 
 

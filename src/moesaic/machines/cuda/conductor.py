@@ -58,11 +58,12 @@ class CpuExperts(NamedTuple):
 
 
 class Copying(NamedTuple):
-    """Who performs background copies: a stream of a CUDA context, or, without one, a thread that
-    takes so long for each."""
+    """Who performs copies: a stream of a CUDA context, which also writes a flag in the GPU's memory
+    (its address), or, without one, a thread that takes so long for each."""
 
     context: int = 0
     stream: int = 0
+    device_flag: int = 0
     host_copy_ns: int = 0
 
 
@@ -74,6 +75,21 @@ class ExpertMemory:
     slab: int  # address of the first slot
     slots: int
     block_bytes: int
+    staging: int = 0  # slots behind these, for what a layer uses once
+
+
+class Limits(NamedTuple):
+    """In tokens of a step: from `copy_from` on, experts that are demanded are copied to slots
+    before the GPU computes them, where kernels of shorter steps read them in place; steps of more
+    than `look_ahead_to` do not look ahead. Where experts are copied, up to `stream_ahead` of the
+    next layer's follow, so that the link does not idle between two layers."""
+
+    copy_from: int = 1 << 30
+    look_ahead_to: int = 1 << 30
+    stream_ahead: int = 0
+
+
+_NONE = Limits()
 
 
 class Conductor:
@@ -89,6 +105,7 @@ class Conductor:
         watchdog_ns: int = WATCHDOG_NS,
         core: int = -1,
         records: bool = False,
+        limits: Limits = _NONE,
     ) -> None:
         """`records`: keep every decision, for deciding it again elsewhere."""
         shape = mailbox.shape
@@ -98,6 +115,7 @@ class Conductor:
             "ranks": shape.ranks, "hidden": shape.hidden, "hidden_type": 1, "slots": memory.slots,
             "block_bytes": memory.block_bytes, "store": memory.store, "slab": memory.slab,
             "watchdog_ns": watchdog_ns, "core": core, "records": int(records),
+            "staging": memory.staging, **limits._asdict(),
         }  # fmt: skip
         functions = {
             "words": brain.words, "decide": brain.decide,
@@ -106,7 +124,7 @@ class Conductor:
         self._native = _conductor.Conductor(
             sizes, functions, dict(brain.fields),
             mailbox.addresses(), cpu._asdict(), mailbox["arrived"].data_ptr(),
-            copying.context, copying.stream, copying.host_copy_ns,
+            copying.context, copying.stream, copying.device_flag, copying.host_copy_ns,
         )  # fmt: skip
 
     def place(self, indices: list[int]) -> list[int]:
@@ -128,6 +146,11 @@ class Conductor:
         unless given."""
         shape = self._table if table is None else table
         self._native.begin(step, tokens, {name: getattr(shape, name) for name in _PLACES})
+
+    def release(self) -> None:
+        """Nobody is to be waited for until the next step begins: launches go through, and compute
+        no experts."""
+        self._native.release()
 
     def finish(self) -> None:
         """Wait until all layers are conducted; raises what went wrong."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import cycle
 from time import perf_counter_ns
 
 import torch
 
 from moesaic.core.offloading import CPU
 from moesaic.core.report import Timeline, experts_span
+from moesaic.kernels.base import Blocks
 from moesaic.machines.cuda.streams import Mark, Streams
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.lane import InlineLane, Lane, ThreadLane
@@ -16,6 +19,7 @@ from moesaic.machines.real.probes import time_on_lane
 _FEW_TOKENS = 16  # of an expert: reading it takes as long as computing
 _MANY_TOKENS = 256  # of an expert: two of them take long enough
 _MORE_EXPERTS = 5
+_DIFFERENT = 32  # calls until the same experts are read again: no cache holds as many
 
 
 class CpuPart:
@@ -70,6 +74,23 @@ class CpuPart:
             return self._measured(dtype, tokens, experts)
         one, more = (self._measured(dtype, tokens, count) for count in (1, _MORE_EXPERTS))
         return one + round((experts - 1) * (more - one) / (_MORE_EXPERTS - 1))
+
+    def repeated(self, dtype: torch.dtype, tokens: int, experts: int) -> Callable[[], None]:
+        """A call that computes so many experts of so many tokens each, others every time."""
+        width = self._store.kernel.shape.hidden
+        hidden = torch.randn((tokens, width), generator=torch.Generator().manual_seed(0)).to(dtype)
+        ids = torch.arange(experts).repeat(tokens, 1)
+        weights, out = torch.ones((tokens, experts)), torch.zeros((tokens, width))
+        blocks = self._store.some_blocks(_DIFFERENT * experts)
+        firsts = range(0, len(blocks), experts)
+        sets = cycle(
+            [Blocks([blocks[(i + j) % len(blocks)] for j in range(experts)]) for i in firsts]
+        )
+
+        def compute() -> None:
+            self._executor.layer(next(sets), range(experts), hidden, ids, weights, out)
+
+        return compute
 
     def _measured(self, dtype: torch.dtype, tokens: int, experts: int) -> int:
         """The least of several medians: others may use the cores for a while."""

@@ -21,10 +21,13 @@ from moesaic.core.report import LayerReport, StepReport, Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId, Forecast
 from moesaic.core.view import View
+from moesaic.kernels.gpu.driver import CudaFailed
 from moesaic.machines.accelerators import CUDA
+from moesaic.machines.cuda.contention import LinkCopies, slowdown
 from moesaic.machines.cuda.cpu_part import CpuPart
 from moesaic.machines.cuda.device_experts import device_experts
-from moesaic.machines.cuda.device_probes import copies_for, time_copy, time_experts
+from moesaic.machines.cuda.device_probes import time_copy, time_experts
+from moesaic.machines.cuda.faults import step_in_words
 from moesaic.machines.cuda.gpu_queue import GpuQueue
 from moesaic.machines.cuda.packed_routing import PackedRoutingAdapter
 from moesaic.machines.cuda.pairs import Pairs
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
     from moesaic.machines.cuda.graph_decoding import GraphDecoding
 
 _SHORT_STEP = 256  # tokens
-_PROBES = 100  # times as long as one measurement takes that copies run beside it
+_CONTENDING = 4  # experts of one call of the CPU while the link copies
 
 
 class CudaMachine(RealMachine):
@@ -71,9 +74,11 @@ class CudaMachine(RealMachine):
         self.streams, self._packed, self._threads = streams, adapter, threads
         self._tokens, self._top_k = tokens, top_k
         self._graphs: GraphDecoding | None = None
-        self.layerwise_because: str | None = "nothing is attached"
+        self.broken: str | None = None  # why the GPU cannot be used any more
+        self.layerwise_because = "nothing is attached"
         size = store.kernel.block_bytes
-        self.slots = DeviceSlots(slots, CUDA.staging, size, streams.device)
+        staging = CUDA.staging_slots(store.experts, size)
+        self.slots = DeviceSlots(slots, staging, size, streams.device)
         self.spans = GpuSpans(streams, self.timeline)
         self.transfers = DeviceTransfers(store, self.slots, residency, streams, self.timeline)
         self._experts = device_experts(store.kernel, tokens, top_k, store.experts, streams)
@@ -98,11 +103,24 @@ class CudaMachine(RealMachine):
 
         self.layerwise_because = why_not(decoder, self.store.kernel)
         if self.layerwise_because is None:
-            memory = GraphMemory(self.store, self.slots.slab, self.slots.count, self._threads)
+            memory = GraphMemory(
+                self.store, self.slots.slab, self.slots.count, self._threads, self._tokens,
+                self._experts.buffers,
+            )  # fmt: skip
             self._graphs = GraphDecoding(decoder, cache, memory, self._packed.ranks, brain, native)
 
     def step(self, work: ForwardPass, brain: Decider) -> StepReport:
-        """Decode steps as graphs where that is possible; with a timeline layer by layer, since a
+        """After an error of the GPU itself, every further step ends with its reason."""
+        if self.broken is not None:
+            raise CudaFailed(self.broken)
+        with step_in_words(self.streams.synchronize, self._break):
+            return self._step_on_gpu(work, brain)
+
+    def _break(self, reason: str) -> None:
+        self.broken = reason
+
+    def _step_on_gpu(self, work: ForwardPass, brain: Decider) -> StepReport:
+        """Steps as graphs where that is possible; with a timeline layer by layer, since a
         graph leaves no marks."""
         graphs = self._graphs
         if graphs is None or self.timeline.enabled or not graphs.takes(work, brain):
@@ -122,6 +140,13 @@ class CudaMachine(RealMachine):
         experts = sum(layer.end_ns - layer.start_ns for layer in report.layers)
         self.times = StepTimes(report.latency_ns, report.latency_ns - experts, experts)
         return report
+
+    def drive_layerwise(self, because: str) -> None:
+        """From now on no step is captured."""
+        self._take_slots_back()
+        if self._graphs is not None:
+            self._graphs.close()
+        self._graphs, self.layerwise_because = None, because
 
     @property
     def layer_times(self) -> Sequence[LayerTimes]:
@@ -190,33 +215,36 @@ class CudaMachine(RealMachine):
     def place(self, experts: Sequence[ExpertId]) -> None:
         self.transfers.place(experts)
 
-    def probe(
-        self,
-        device: str,
-        tokens: int,
-        experts: int,
-        placement: str | None = None,
-        *,
-        copying: bool = False,
-    ) -> int:
-        if copying:
-            alone = self.probe(device, tokens, experts, placement)
-            duration = self.transfers.duration_ns
-            with copies_for(_PROBES * alone, duration, self.store, self.slots, self.streams):
-                return self.probe(device, tokens, experts, placement)
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
         if device == CPU:
             return self.cpu.probe(self.dtype, tokens, experts)
         return self._probe_together(tokens) * experts
 
     def _probe_together(self, tokens: int) -> int:
         """An expert's share of a launch of several: the device never computes one alone where it
-        can help it."""
-        count = min(self._top_k, max(self._tokens * self._top_k // tokens, 1))
+        can help it. A token's experts are as many as it has; those of several tokens come with as
+        many others as there may be, which is what fills the device."""
+        most = max(self._tokens * self._top_k // tokens, 1)
+        count = min(self._top_k if tokens == 1 else self.store.experts, most)
+        return round(self.probe_launch(tokens, count) / count)
+
+    def probe_launch(self, tokens: int, experts: int) -> int:
+        """Nanoseconds that the device takes for so many experts of so many tokens each in one
+        launch."""
+        ranks = min(self._top_k, experts)
+        rows = -(-tokens * experts // ranks)
+        chosen = (np.arange(rows * ranks, dtype=np.int64) % experts).reshape(rows, ranks)
         width = self.store.kernel.shape.hidden
-        hidden = torch.randn((tokens, width), generator=torch.Generator().manual_seed(0))
+        hidden = torch.randn((rows, width), generator=torch.Generator().manual_seed(0))
         on_device = self.streams.upload(hidden.to(self.dtype))
-        taken = time_experts(self._experts, self.slots.slab, on_device, count, self.streams)
-        return round(taken / count)
+        return time_experts(self._experts, self.slots.slab, on_device, chosen, self.streams)
+
+    def probe_slowdown(self, device: str) -> int:
+        assert device == CPU, "the GPU reads its own memory"
+        call = self.cpu.repeated(self.dtype, tokens=1, experts=_CONTENDING)
+        copies = LinkCopies(self.store, self.slots, self.streams, self.transfers.duration_ns)
+        with torch.inference_mode():
+            return slowdown(call, copies)
 
     def probe_transfer(self, link: str | None = None) -> int:
         self.transfers.duration_ns = time_copy(self.store, self.slots, self.streams)
@@ -229,8 +257,9 @@ class CudaMachine(RealMachine):
 
     def close(self) -> None:
         try:
-            super().close()
-            self.streams.synchronize()
+            if self.broken is None:  # else there is nothing to wait for
+                super().close()
+                self.streams.synchronize()
         finally:
             if self._graphs is not None:
                 self._graphs.close()

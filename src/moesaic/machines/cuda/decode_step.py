@@ -64,27 +64,34 @@ class StepInputs:
 
 
 class DecodeStep:
-    """`tokens` is the batch size; a smaller batch leaves rows unused."""
+    """`tokens` is the batch size; a smaller batch leaves rows unused. `wanted` rows have logits,
+    all of them unless given."""
 
-    def __init__(self, parts: StepParts, tokens: int, replayed: Replayed | None = None) -> None:
+    def __init__(
+        self, parts: StepParts, tokens: int, replayed: Replayed | None = None,
+        wanted: int | None = None,
+    ) -> None:  # fmt: skip
         self._parts, self._decoder, self._mailbox = parts, parts.decoder, parts.mailbox
         self._kernels, self._replayed = parts.kernels, replayed
         spec = self._decoder.architecture.spec
-        self.inputs = StepInputs.of(tokens)
+        self.inputs = StepInputs.of(tokens)  # none active
         self._experts = parts.experts(tokens)
         self.table_shape = self._experts.table_shape
         self._table = torch.zeros(self.table_shape.words, dtype=torch.int64, device="cuda")
         self.stream = torch.zeros(tokens, spec.hidden_size, dtype=torch.bfloat16, device="cuda")
         self._x = torch.zeros_like(self.stream)
-        kind = GroupedStepAttention if spec.latent_attention is None else LatentStepAttention
-        self._attention: GroupedStepAttention | LatentStepAttention = kind(parts, self.inputs)
+        self._attention = self._make_attention()
         self._router_logits = torch.zeros(spec.num_experts, device="cuda")
         self._ended = torch.zeros(1, dtype=torch.int32, device="cuda")
         self._pending: torch.Tensor | None = None
         self.logits = torch.zeros(0)
         self.host_logits = torch.zeros(
-            tokens, spec.vocab_size, dtype=torch.bfloat16, pin_memory=True
+            wanted or tokens, spec.vocab_size, dtype=torch.bfloat16, pin_memory=True
         )
+
+    def _make_attention(self) -> GroupedStepAttention | LatentStepAttention:
+        latent = self._decoder.architecture.spec.latent_attention is not None
+        return (LatentStepAttention if latent else GroupedStepAttention)(self._parts, self.inputs)
 
     def prepare(self) -> None:
         """Compile everything: once a step has begun, the conductor does not wait for compilers."""
@@ -95,9 +102,9 @@ class DecodeStep:
     def launch(self) -> None:
         """The whole step on the current stream; `logits` afterwards [tokens, vocabulary], and
         `host_logits` in host memory."""
-        decoder, inputs = self._decoder, self.inputs
-        self._fetch(inputs.host, inputs.device)
-        torch.index_select(decoder.embedding, 0, inputs.numbers, out=self.stream)
+        decoder = self._decoder
+        self._fetch_inputs()
+        torch.index_select(decoder.embedding, 0, self.inputs.numbers, out=self.stream)
         self._pending = None
         for number, layer in enumerate(decoder.layers):
             self._attend(number, layer)
@@ -106,8 +113,18 @@ class DecodeStep:
                 self.add(block.network(self.normed(block.norm.weight)))
             else:
                 self._routed(block)
-        self.logits = self.normed_product(decoder.norm.weight, decoder.head, None, each=4)
+        self.logits = self._head()
         self.host_logits.copy_(self.logits, non_blocking=True)
+
+    def _fetch_inputs(self) -> None:
+        self.fetch(self.inputs.host, self.inputs.device)
+
+    def _head(self) -> torch.Tensor:
+        return self.normed_product(self._decoder.norm.weight, self._decoder.head, None, each=4)
+
+    def _compute(self, x: torch.Tensor) -> None:
+        """The experts in the table."""
+        self._experts.launch(self._table, x)
 
     def _attend(self, number: int, layer: Layer) -> None:
         attention, norm = layer.attention, layer.attention_norm.weight
@@ -118,7 +135,8 @@ class DecodeStep:
             assert isinstance(attention, LatentAttention), "one kind of attention in a model"
             self._attention.launch(self, number, attention, norm)
 
-    def _fetch(self, pinned: torch.Tensor, copy: torch.Tensor) -> None:
+    def fetch(self, pinned: torch.Tensor, copy: torch.Tensor) -> None:
+        """64-bit words to the GPU, by a kernel: copies on a stream begin later."""
         blocks = -(-len(copy) // _THREADS)
         self._kernels["fetch"]((blocks,), _THREADS, pinned, copy, len(copy))
 
@@ -158,8 +176,8 @@ class DecodeStep:
             if block.shared_gate is not None:
                 shared = block.shared_gate(x).sigmoid() * shared
         wait_value(box["planned"].data_ptr(), block.layer + 1)
-        self._fetch(box["table"], self._table)
-        self._experts.launch(self._table, x)
+        self.fetch(box["table"], self._table)
+        self._compute(x)
         wait_value(box["summed"].data_ptr(), block.layer + 1)
         self._kernels["combine"](
             (-(-x.shape[1] // _THREADS), inputs.tokens), _THREADS, self._table,

@@ -19,6 +19,10 @@ from moesaic.machines.cuda.torch_experts import TorchExperts
 class DeviceExperts(Protocol):
     """`begin`, any number of launches, `total`: one layer."""
 
+    @property
+    def buffers(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """`inner` and `parts` of `GpuExperts`, for others to use between two layers."""
+
     def begin(self, hidden: torch.Tensor, pairs: Pairs) -> None:
         """hidden [tokens, hidden] on the device."""
 

@@ -1,4 +1,4 @@
-"""Decoding by captured steps, beside a machine that is driven layer by layer: who has the slots.
+"""Captured steps, beside a machine that is driven layer by layer: who has the slots.
 
 Both use the same slots, one at a time. Whoever is to run next takes them over as the other has left
 them; copies under way are waited for."""
@@ -40,13 +40,23 @@ class GraphDecoding:
         self.output = torch.zeros(0)
 
     def takes(self, work: ForwardPass, brain: Decider) -> bool:
-        decoded = work.decoded
-        if decoded is None or brain is not self._brain or self._native() is None:
+        if work.counts is not None or brain is not self._brain or self._native() is None:
             return False
         if work.replay is not None and work.replay(0).ranked.shape[1] < self._ranks:
             return False
-        longest = max(decoded.positions)
-        return len(decoded.numbers) <= self._steps.batch and longest < self._cache.max_length
+        if work.decoded is not None:
+            longest = max(work.decoded.positions) + 1
+            fits = len(work.decoded.numbers) <= self._steps.batch
+        elif work.prompt is not None and self._reads_prompts:
+            longest = max(first + tokens for _, first, tokens in work.prompt.segments)
+            fits = self._steps.can_read(work.prompt)
+        else:
+            return False
+        return fits and longest <= self._cache.max_length
+
+    @property
+    def _reads_prompts(self) -> bool:
+        return self._decoder.architecture.spec.latent_attention is None
 
     @property
     def _steps(self) -> GraphSteps:
@@ -60,11 +70,16 @@ class GraphDecoding:
         return self._made[1]
 
     def step(self, number: int, work: ForwardPass) -> StepReport:
-        assert work.decoded is not None, "tokens to decode"
         steps = self._steps
-        self.output = steps.run(number, work.decoded, work.replay)
-        for slot in work.decoded.slots:
-            self._cache.advance(slot, 1)
+        if work.decoded is not None:
+            self.output = steps.run(number, work.decoded, work.replay)
+            grown = [(slot, 1) for slot in work.decoded.slots]
+        else:
+            assert work.prompt is not None, "tokens of some kind"
+            self.output = steps.read(number, work.prompt, work.replay)
+            grown = [(slot, tokens) for slot, _, tokens in work.prompt.segments]
+        for slot, tokens in grown:
+            self._cache.advance(slot, tokens)
         return StepReport(steps.started_ns, perf_counter_ns(), work.step.tokens, self._reports())
 
     @property

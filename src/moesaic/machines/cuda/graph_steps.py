@@ -1,12 +1,12 @@
-"""Decode steps as CUDA graphs, one for every batch size that comes, met by the native conductor."""
+"""Steps as CUDA graphs, one for every size that comes, met by the native conductor: decoded tokens,
+and pieces of prompts."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -14,25 +14,33 @@ import torch
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.native_brain import NativeBrain
 from moesaic.kernels.gpu.driver import current_context
+from moesaic.kernels.gpu.table import FLAG
 from moesaic.kernels.native import NativeKernel
-from moesaic.machines.cuda.conductor import Conductor, Copying, ExpertMemory, LayerTimes
+from moesaic.machines.accelerators import LARGEST_BATCH
+from moesaic.machines.cuda.conductor import Conductor, Copying, ExpertMemory, LayerTimes, Limits
 from moesaic.machines.cuda.cpu_runner import CpuRunner
 from moesaic.machines.cuda.decode_step import DecodeStep
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
+from moesaic.machines.cuda.prompt_step import PromptStep
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
 from moesaic.machines.real.expert_store import ExpertStore
-from moesaic.machines.real.real_machine import DecodedTokens, Replay
+from moesaic.machines.real.real_machine import DecodedTokens, PromptTokens, Replay
 from moesaic.models.decoder import Decoder
 from moesaic.models.kv_cache import ContiguousCache
 
-SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # batches with a graph
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, LARGEST_BATCH)  # with a graph
+PROMPTS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)  # rows of prompts
+_LIMITS = Limits(copy_from=64, look_ahead_to=256, stream_ahead=12)
 
 
-@dataclass(slots=True)
-class Captured:
-    step: DecodeStep
+StepType = TypeVar("StepType", bound=DecodeStep)
+
+
+@dataclass(frozen=True, slots=True)
+class Captured(Generic[StepType]):
+    step: StepType
     replayed: Replayed | None
-    graph: torch.cuda.CUDAGraph | None = None  # none until the second launch
+    graph: torch.cuda.CUDAGraph
 
 
 class GraphMemory(NamedTuple):
@@ -42,6 +50,8 @@ class GraphMemory(NamedTuple):
     slab: torch.Tensor  # [slots and more, block bytes]
     slots: int
     threads: int
+    tokens: int  # of the longest step
+    buffers: tuple[torch.Tensor, torch.Tensor] | None = None  # for its pairs
 
 
 class GraphSteps:
@@ -55,55 +65,82 @@ class GraphSteps:
         kernel = store.kernel
         assert isinstance(kernel, NativeKernel), "a kernel whose blocks both sides read"
         self.batch = min(cache.slots, SIZES[-1])
-        shape = MailboxShape(self.batch, spec.hidden_size, spec.top_k, spec.num_experts, ranks)
+        self.rows = min(max(memory.tokens, PROMPTS[0]), PROMPTS[-1])
+        most = max(self.batch, self.rows)
+        shape = MailboxShape(most, spec.hidden_size, spec.top_k, spec.num_experts, ranks)
         self._mailbox = Mailbox(shape)
-        self._parts = StepParts(decoder, cache, self._mailbox, kernel.dtype)
+        self._arrived = torch.zeros(1, dtype=torch.int32, device="cuda")
+        self._mailbox["table"][FLAG] = self._arrived.data_ptr()
+        self._parts = StepParts(decoder, cache, self._mailbox, kernel.dtype, memory.buffers)
         self._cpu = CpuRunner(kernel.shape, kernel.dtype, memory.threads, kernel.tiles_from)
         self._copies, self._stream = torch.cuda.Stream(), torch.cuda.Stream()
         self._conductor = Conductor(
             brain, self._mailbox,
             ExpertMemory(
                 store.block(0, 0).data_ptr(), memory.slab.data_ptr(), memory.slots,
-                kernel.block_bytes,
+                kernel.block_bytes, len(memory.slab) - memory.slots,
             ),
-            self._cpu.addresses(), Copying(current_context(), self._copies.cuda_stream),
+            self._cpu.addresses(),
+            Copying(current_context(), self._copies.cuda_stream, self._arrived.data_ptr()),
+            limits=_LIMITS,
         )  # fmt: skip
-        self._captured: dict[tuple[int, bool], Captured] = {}
+        self._decoding: dict[tuple[int, bool], Captured[DecodeStep]] = {}
+        self._reading: dict[tuple[int, int, bool], Captured[PromptStep]] = {}
+        self._pool: object = torch.cuda.graph_pool_handle()  # one step runs at a time
         self._layers, self._done = spec.num_moe_layers, torch.cuda.Event(blocking=True)
         self._rounds = decoder.architecture.router.round_weights
         self.started_ns = 0  # of the last step
 
     def run(self, number: int, tokens: DecodedTokens, replay: Replay | None = None) -> torch.Tensor:
-        """One step; its logits [tokens, vocabulary]."""
+        """One step of decoded tokens; their logits [tokens, vocabulary]."""
         count = len(tokens.numbers)
         size = min(SIZES[bisect_left(SIZES, count)], self.batch)
-        captured = self._for(size, replay is not None)
-        if replay is not None and captured.replayed is not None:
-            self._load(captured.replayed, replay, count)
-        self.started_ns = perf_counter_ns()  # what is replayed is there
+        captured = self._of_batch(size, replay is not None)
+        self._load(captured, replay, count)
         captured.step.inputs.write(*tokens)
+        self._launch(number, count, captured)
+        return captured.step.host_logits[:count].clone()
+
+    def read(self, number: int, tokens: PromptTokens, replay: Replay | None = None) -> torch.Tensor:
+        """One step with pieces of prompts; the wanted rows' logits [rows, vocabulary]."""
+        count, wanted = len(tokens.numbers), len(tokens.wanted)
+        rows = min(PROMPTS[bisect_left(PROMPTS, count)], self.rows)
+        space = SIZES[bisect_left(SIZES, wanted)]
+        captured = self._of_prompts(rows, space, replay is not None)
+        self._load(captured, replay, count)
+        captured.step.write(tokens)
+        self._launch(number, count, captured)
+        return captured.step.host_logits[:wanted].clone()
+
+    def can_read(self, tokens: PromptTokens) -> bool:
+        return len(tokens.numbers) <= self.rows and len(tokens.wanted) <= SIZES[-1]
+
+    def _launch(self, number: int, count: int, captured: Captured[StepType]) -> None:
+        self.started_ns = perf_counter_ns()  # what is replayed is there
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            launch = self._launcher(captured)
             try:
                 self._conductor.begin(number, count, captured.step.table_shape)
-                launch()
+                captured.graph.replay()
                 self._done.record()
             finally:
                 self._conduct()
             self._done.synchronize()
-        return captured.step.host_logits[:count].clone()
 
-    def _launcher(self, captured: Captured) -> Callable[[], None]:
-        """The first launch runs as it is; before the second, it is captured."""
-        if captured.graph is None:
-            if not len(captured.step.logits):  # the libraries set themselves up
-                return captured.step.launch
-            captured.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(captured.graph, stream=self._stream):
-                captured.step.launch()
-        replay: Callable[[], None] = captured.graph.replay
-        return replay
+    def _capture(self, step: DecodeStep) -> torch.cuda.CUDAGraph:
+        """After a run without a conductor, over rows that are not active: libraries load kernels
+        and take memory on first use, and wait for the GPU when they do. A GPU that waits for the
+        conductor would wait for ever: the conductor's copies need the same lock."""
+        step.prepare()
+        self._conductor.release()
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            step.launch()
+        self._stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            step.launch()
+        return graph
 
     def _conduct(self) -> None:
         try:
@@ -128,20 +165,31 @@ class GraphSteps:
     def load_slots(self, slots: list[int]) -> None:
         self._conductor.load_slots(slots)
 
-    def _for(self, size: int, replays: bool) -> Captured:
-        found = self._captured.get((size, replays))
-        if found is None:
-            shape = self._mailbox.shape
-            given = None
-            if replays:
-                given = Replayed.space(self._layers, size, shape.ranks, shape.top_k)
-            found = Captured(DecodeStep(self._parts, size, given), given)
-            found.step.prepare()
-            self._captured[size, replays] = found
-        return found
+    def _of_batch(self, size: int, replays: bool) -> Captured[DecodeStep]:
+        if (size, replays) not in self._decoding:
+            given = self._space(size, replays)
+            step = DecodeStep(self._parts, size, given)
+            self._decoding[size, replays] = Captured(step, given, self._capture(step))
+        return self._decoding[size, replays]
 
-    def _load(self, target: Replayed, replay: Replay, count: int) -> None:
+    def _of_prompts(self, rows: int, wanted: int, replays: bool) -> Captured[PromptStep]:
+        key = rows, wanted, replays
+        if key not in self._reading:
+            given = self._space(rows, replays)
+            step = PromptStep(self._parts, rows, wanted, given)
+            self._reading[key] = Captured(step, given, self._capture(step))
+        return self._reading[key]
+
+    def _space(self, rows: int, replays: bool) -> Replayed | None:
+        shape = self._mailbox.shape
+        return Replayed.space(self._layers, rows, shape.ranks, shape.top_k) if replays else None
+
+    def _load(self, captured: Captured[StepType], replay: Replay | None, count: int) -> None:
         """Copy the routing of a whole step to the GPU."""
+        if replay is None:
+            return
+        target = captured.replayed
+        assert target is not None, "a step that replays"
         routings = [replay(layer) for layer in range(self._layers)]
         ranks = target.ranked.shape[2]
         arrays = (
@@ -156,6 +204,7 @@ class GraphSteps:
             part[:, :count].copy_(values)
 
     def close(self) -> None:
-        self._captured.clear()
+        self._decoding.clear()
+        self._reading.clear()
         del self._conductor
         self._cpu.close()

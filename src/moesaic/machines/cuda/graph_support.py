@@ -19,6 +19,8 @@ def why_not(decoder: Decoder, kernel: ExpertKernel) -> str | None:
     spec = decoder.architecture.spec
     if decoder.dtype is not torch.bfloat16:
         return f"the network is computed in {str(decoder.dtype).removeprefix('torch.')}, not bf16"
+    if decoder.architecture.unusual is not None:
+        return f"no kernel of the GPU's decodes a model with {decoder.architecture.unusual}"
     if not isinstance(kernel, NativeKernel):
         return f"experts in {kernel.dtype} have no kernel that both GPU and CPU read"
     if spec.top_k > 32 or spec.hidden_size % 8:

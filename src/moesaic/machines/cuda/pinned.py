@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from threading import Lock
+
 import torch
 
 from moesaic.kernels.gpu.driver import CudaFailed
 
 _PORTABLE_AND_MAPPED = 3
+_locked: Counter[tuple[int, int]] = Counter()  # ranges, with how many hold each
+_lock = Lock()
 
 
 class Pinned:
-    """Locks a range of host memory until it is closed."""
+    """Locks a range of host memory until it is closed. Locking takes seconds: somebody who uses a
+    store for several machines in turn holds it meanwhile, and theirs cost nothing."""
 
     def __init__(self, address: int, size: int) -> None:
         self.address, self.bytes = address, size
-        result = torch.cuda.cudart().cudaHostRegister(address, size, _PORTABLE_AND_MAPPED)
+        with _lock:
+            if not _locked[address, size]:
+                self._register()
+            _locked[address, size] += 1
+
+    def _register(self) -> None:
+        result = torch.cuda.cudart().cudaHostRegister(
+            self.address, self.bytes, _PORTABLE_AND_MAPPED
+        )
         if int(result):
             raise CudaFailed(
-                f"{size / 1e9:.1f} GB of host memory cannot be locked for the GPU "
+                f"{self.bytes / 1e9:.1f} GB of host memory cannot be locked for the GPU "
                 f"(cudaHostRegister: {result}): raise the limit on locked memory (ulimit -l)"
             )
 
     def close(self) -> None:
-        torch.cuda.cudart().cudaHostUnregister(self.address)
+        with _lock:
+            _locked[self.address, self.bytes] -= 1
+            if not _locked[self.address, self.bytes]:
+                torch.cuda.cudart().cudaHostUnregister(self.address)
 
 
 def pinned(address: int, size: int, device: str) -> Pinned | None:

@@ -8,6 +8,7 @@ import torch
 
 from moesaic.kernels.gpu.attention import DecodeAttention
 from moesaic.kernels.gpu.latent_attention import LatentDecodeAttention
+from moesaic.kernels.gpu.prompt_attention import PromptAttention
 from moesaic.machines.cuda.step_parts import StepParts
 from moesaic.models.grouped_attention import GroupedAttention
 from moesaic.models.latent_attention import LatentAttention
@@ -27,16 +28,27 @@ class GroupedStepAttention:
         self._queries = torch.zeros(
             inputs.tokens, spec.num_heads * spec.head_dim, dtype=torch.bfloat16, device="cuda"
         )
-        self._attention = DecodeAttention(
-            inputs.tokens, spec.num_heads, spec.num_kv_heads, spec.head_dim,
+        self._attention = self._make_kernel()
+
+    def _make_kernel(self) -> DecodeAttention | PromptAttention:
+        return DecodeAttention(*self._sizes)
+
+    @property
+    def _sizes(self) -> tuple[int, int, int, int, int, float]:
+        spec, parts = self._spec, self._parts
+        return (
+            self._inputs.tokens, spec.num_heads, spec.num_kv_heads, spec.head_dim,
             parts.cache.max_length, parts.decoder.architecture.attention.scale,
         )  # fmt: skip
 
     def prepare(self) -> None:
         """Compile the kernels: over the first positions, to buffers that are written anew."""
-        cache, inputs = self._parts.cache, self._inputs
-        keys, values = cache.first[0], cache.second[0]
-        self._attention.launch(self._queries, keys, values, inputs.slots, inputs.positions)
+        self._attend(self._parts.cache.first[0], self._parts.cache.second[0])
+
+    def _attend(self, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        assert isinstance(self._attention, DecodeAttention), "one new token per sequence"
+        slots, positions = self._inputs.slots, self._inputs.positions
+        return self._attention.launch(self._queries, keys, values, slots, positions)
 
     def launch(
         self, step: DecodeStep, number: int, attention: GroupedAttention, norm: torch.Tensor
@@ -51,11 +63,11 @@ class GroupedStepAttention:
             inputs.slots, inputs.positions, inputs.active, self._queries, keys, values,
             cache.max_length, early=True,
         )  # fmt: skip
-        mixed = self._attention.launch(self._queries, keys, values, inputs.slots, inputs.positions)
+        mixed = self._attend(keys, values)
         if inputs.tokens > 1:
             step.add(attention.output(mixed))
             return
-        weight, bias = attention.output
+        weight, bias = attention.output.weight, attention.output.bias
         kernels["add_product"](
             (-(-spec.hidden_size // _WARPS),), 32 * _WARPS, mixed, weight,
             0 if bias is None else bias, step.stream, early=True,

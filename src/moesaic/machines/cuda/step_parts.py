@@ -39,18 +39,22 @@ class Replayed(NamedTuple):
 
 
 class StepParts:
-    """`decoder` and `cache` are on the GPU, in bf16. The mailbox is for the largest batch."""
+    """`decoder` and `cache` are on the GPU, in bf16. The mailbox is for the largest batch.
+    `buffers` of somebody who does not run at the same time are used where they are large enough."""
 
     def __init__(
-        self, decoder: Decoder, cache: ContiguousCache, mailbox: Mailbox, expert_dtype: str
-    ) -> None:
+        self, decoder: Decoder, cache: ContiguousCache, mailbox: Mailbox, expert_dtype: str,
+        buffers: tuple[torch.Tensor, torch.Tensor] | None = None,
+    ) -> None:  # fmt: skip
         architecture = decoder.architecture
         spec, shape = architecture.spec, mailbox.shape
         self.decoder, self.cache, self.mailbox, self.dtype = decoder, cache, mailbox, expert_dtype
         positions = torch.arange(cache.max_length, device="cuda")
         self.turns = rotation(architecture.rope, decoder.frequencies, positions)
         self.turn_pairs = torch.cat((self.turns.cos, self.turns.sin), dim=1).contiguous()
-        self._whole = self._experts(shape.tokens)
+        if buffers is not None and len(buffers[0]) < shape.tokens * shape.top_k:
+            buffers = None
+        self._whole = self._experts(shape.tokens, buffers)
         module = load_module("network", self._defines())
         names = _KERNELS if spec.latent_attention else (*_KERNELS, *_OF_HEADS)
         self.kernels: dict[str, Function] = {name: module.function(name) for name in names}

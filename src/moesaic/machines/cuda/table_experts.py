@@ -36,6 +36,7 @@ class TableExperts:
 
         self._streams = streams
         whole = GpuExperts(shape, dtype, tokens, top_k, experts)
+        self.buffers = whole.inner, whole.parts
         self._by_tokens = {
             size: GpuExperts(
                 shape, dtype, size, top_k, experts, buffers=(whole.inner, whole.parts)

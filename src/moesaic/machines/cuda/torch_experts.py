@@ -15,6 +15,8 @@ from moesaic.machines.cuda.streams import Streams
 class TorchExperts:
     """Implements `DeviceExperts`."""
 
+    buffers = None
+
     def __init__(self, kernel: ExpertKernel, streams: Streams) -> None:
         self._kernel, self._streams = kernel, streams
 

@@ -189,11 +189,11 @@ struct Rows {
   i64 first, count;
 };
 
-// False: there is nothing for this block.
-__device__ __forceinline__ bool find(const i64* table, i64 experts, Rows& rows) {
-  const int expert = blockIdx.z;
+// False: there is nothing for this block. `part`: 0 all experts, 1 those that are there, 2 those that arrive.
+__device__ __forceinline__ bool find(const i64* table, i64 experts, i64 part, Rows& rows) {
+  const i64 expert = blockIdx.z + (part == 2 ? table[ARRIVING] : 0);
   const i64 start = i64(blockIdx.x) * BLOCK_ROWS;
-  if (expert >= table[0]) return false;
+  if (expert >= table[part == 1 ? ARRIVING : COUNT]) return false;
   const i64 first = table[firsts_at(experts) + expert] + start, end = table[firsts_at(experts) + expert + 1];
   if (first >= end) return false;
   rows.block = reinterpret_cast<const u32*>(table[BLOCKS_AT + expert]);
@@ -264,11 +264,11 @@ __device__ __forceinline__ void read_pairs(Shared& shared, const i64* table, i64
 
 // inner[pair] = activation(gate(x)) * up(x): one strip of each per warp. Grid [row blocks, up strips / WARPS, experts].
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
-    up_matrix(const i64* table, i64 experts, const u16* x, u16* inner) {
+    up_matrix(const i64* table, i64 experts, i64 part, const u16* x, u16* inner) {
   __shared__ Shared shared;
   await_previous();
   Rows rows;
-  if (!find(table, experts, rows)) return;
+  if (!find(table, experts, part, rows)) return;
   if (rows.ticket) await_copy(table, rows.ticket);
   read_pairs(shared, table, experts, rows);
   const int strip = blockIdx.y * WARPS + threadIdx.x / 32, strips = strip < UP_STRIPS ? 2 : 0;
@@ -298,11 +298,11 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
 
 // parts[pair] = down(inner[pair]): two strips per warp. Grid [row blocks, down strips / (2 WARPS), experts].
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS)
-    down_matrix(const i64* table, i64 experts, const u16* inner, float* parts) {
+    down_matrix(const i64* table, i64 experts, i64 part, const u16* inner, float* parts) {
   constexpr int STRIPS = divide_up(HIDDEN, 16);
   __shared__ Shared shared;
   Rows rows;
-  if (!find(table, experts, rows)) return;
+  if (!find(table, experts, part, rows)) return;
   const int strip = (blockIdx.y * WARPS + threadIdx.x / 32) * 2, strips = max(min(STRIPS - strip, 2), 0);
   const i64 at = DOWN_AT + i64(strip) * Down::words;
   Words<INTERMEDIATE> words;

@@ -1,0 +1,54 @@
+"""Measures a machine with a GPU, all of it, after checking that there is memory for that."""
+
+from __future__ import annotations
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.units import GB
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.gpu_memory import accelerator_free
+from moesaic.engine.make_machine import GPU_DEVICE
+from moesaic.hardware.nvidia import nvidia_driver
+from moesaic.lab.bench.device_rates import DeviceRates
+from moesaic.lab.profile import cuda_times
+from moesaic.lab.profile.cuda_description import CudaProfile
+from moesaic.lab.profile.cuda_times import Progress, measure_cuda
+from moesaic.lab.profile.memory_times import stream_gb_s
+from moesaic.machines.real.lane import ThreadLane
+from moesaic.models.synthetic_model import synthetic_architecture
+
+_MORE_BYTES = 3 * GB  # than experts: dense weights, workspaces, what rates are measured with
+
+
+def profile_cuda(
+    settings: EngineSettings,
+    threads: int,
+    progress: Progress = lambda words: None,
+    device: str = GPU_DEVICE,
+    scale: int = 1,
+    layerwise: bool = False,
+) -> CudaProfile:
+    """`scale` divides the sizes that rates are measured with, for tests without a GPU."""
+    check_memory(settings)
+    progress("what memories reach at best")
+    rates = DeviceRates.measured("bf16", device, scale)
+    lane = ThreadLane("cpu", threads)
+    try:
+        reading = stream_gb_s(lane)
+    finally:
+        lane.close()
+    times = measure_cuda(settings, threads, progress, device, layerwise)
+    gpus = nvidia_driver().gpus
+    size = gpus[0].memory_bytes if gpus else round(8 * GB)
+    return CudaProfile(times, rates.read_gb_s, reading, size)
+
+
+def check_memory(settings: EngineSettings) -> None:
+    """Refuse what the GPU has no memory left for."""
+    free = accelerator_free(settings)
+    spec = synthetic_architecture(cuda_times.MODEL, cuda_times.LAYERS).spec
+    needed = spec.num_expert_blocks * spec.expert_bytes("bf16") + _MORE_BYTES
+    if free is not None and free < needed:
+        raise ImpossibleSetting(
+            f"measuring the GPU needs {needed / GB:.1f} GB of its memory, and {free / GB:.1f} GB "
+            "are free: end other programs that use it, or measure without it (--accelerator none)"
+        )

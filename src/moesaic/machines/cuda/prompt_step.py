@@ -1,0 +1,95 @@
+"""A step that reads pieces of prompts, beside sequences that decode: its launches, for a fixed
+number of rows. As `decode_step.py`, but several rows may belong to one sequence, and few have
+logits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from moesaic.kernels.gpu.prompt_attention import PromptAttention, most_tiles, tiles_of
+from moesaic.machines.cuda.decode_step import DecodeStep, StepInputs
+from moesaic.machines.cuda.step_attention import GroupedStepAttention
+from moesaic.machines.cuda.step_parts import Replayed, StepParts
+from moesaic.machines.real.real_machine import PromptTokens
+
+_TILE = 4  # words
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Tiles of attention, then the rows whose logits are wanted; `host` is pinned and written
+    before a launch, `device` is its copy."""
+
+    host: torch.Tensor
+    device: torch.Tensor
+    most: int  # tiles
+
+    @classmethod
+    def of(cls, rows: int, sequences: int, wanted: int) -> Pieces:
+        most = most_tiles(rows, sequences)
+        host = torch.zeros(_TILE * most + wanted, dtype=torch.int64, pin_memory=True)
+        return cls(host, torch.zeros_like(host, device="cuda"), most)
+
+    def write(self, tokens: PromptTokens) -> None:
+        self.host.zero_()
+        tiles = torch.tensor(tiles_of(tokens.segments))
+        self.host[: tiles.numel()] = tiles.flatten()
+        start = _TILE * self.most
+        self.host[start : start + len(tokens.wanted)] = torch.tensor(tokens.wanted)
+
+    @property
+    def tiles(self) -> torch.Tensor:
+        return self.device[: _TILE * self.most].view(-1, _TILE)
+
+    @property
+    def wanted(self) -> torch.Tensor:
+        return self.device[_TILE * self.most :]
+
+
+class PromptStepAttention(GroupedStepAttention):
+    def __init__(self, parts: StepParts, inputs: StepInputs, pieces: Pieces) -> None:
+        self._pieces = pieces
+        super().__init__(parts, inputs)
+
+    def _make_kernel(self) -> PromptAttention:
+        return PromptAttention(*self._sizes)
+
+    def _attend(self, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        assert isinstance(self._attention, PromptAttention), "tiles of several rows"
+        return self._attention.launch(self._queries, keys, values, self._pieces.tiles)
+
+
+class PromptStep(DecodeStep):
+    """`rows` tokens, of which up to `wanted` have logits. Experts that are there are computed while
+    others arrive."""
+
+    def __init__(
+        self, parts: StepParts, rows: int, wanted: int, replayed: Replayed | None = None
+    ) -> None:
+        assert rows > 1, "a single row is decoded"
+        self.pieces = Pieces.of(rows, parts.cache.slots, wanted)
+        super().__init__(parts, rows, replayed, wanted)
+
+    def write(self, tokens: PromptTokens) -> None:
+        """What the next launch computes."""
+        slots = [slot for slot, _, count in tokens.segments for _ in range(count)]
+        positions = [first + i for _, first, count in tokens.segments for i in range(count)]
+        self.inputs.write(tokens.numbers, slots, positions)
+        self.pieces.write(tokens)
+
+    def _make_attention(self) -> PromptStepAttention:
+        return PromptStepAttention(self._parts, self.inputs, self.pieces)
+
+    def _fetch_inputs(self) -> None:
+        super()._fetch_inputs()
+        self.fetch(self.pieces.host, self.pieces.device)
+
+    def _compute(self, x: torch.Tensor) -> None:
+        self._experts.launch_in_turn(self._table, x)
+
+    def _head(self) -> torch.Tensor:
+        rows = self.normed(self._decoder.norm.weight).index_select(0, self.pieces.wanted)
+        return functional.linear(rows, self._decoder.head)

@@ -1,0 +1,15 @@
+"""llama.cpp with `--n-cpu-moe N`: attention of every layer on the GPU, the experts of the first N
+layers on the CPU.
+
+The placement does the work: as many last layers as fit have all their experts on the GPU, the
+others have none."""
+
+from __future__ import annotations
+
+from moesaic.policies.schedule.base import STATIC, CompiledSchedule
+
+
+class NCpuMoe(CompiledSchedule):
+    rule = STATIC
+    decides = False
+    fill = "last-layers"
