@@ -11,12 +11,15 @@ from benchmarks.kernel_cases import DTYPES, MODELS, TOKENS
 from benchmarks.kernel_rounds import Effort
 from benchmarks.kernel_run import Asked
 from moesaic.core.errors import ImpossibleSetting, UnknownName
+from moesaic.hardware.caches import TIMES, last_level_cache_bytes
 from moesaic.hardware.host import usable_cores
 from moesaic.kernels.instruction_sets import KERNELS, choose
 
 QUICK_MODELS, QUICK_TOKENS = ("deepseek-v2-lite", "qwen3-30b-a3b"), (1, 16, 256)
 FULL_SECONDS, QUICK_SECONDS = 6.0, 2.0
 MAX_TOKENS = 4096
+STORE_BYTES = 1_500_000_000
+STORE_HELP = "1.5, or four times the last-level cache"
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -29,7 +32,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     p.add_argument("--tokens", help="per expert, by commas")
     p.add_argument("--dtypes", help=f"by commas, of {', '.join(DTYPES)}")
     p.add_argument("--kernel", default="auto", help=f"one of {', '.join(KERNELS)}")
-    p.add_argument("--store-gb", type=float, default=1.5, help="of weights, for every contender")
+    p.add_argument("--store-gb", type=float, help=f"of every contender; default: {STORE_HELP}")
     p.add_argument("--seconds", type=float, help="for each shape and token count, about")
     return p
 
@@ -42,7 +45,8 @@ def asked_for(options: argparse.Namespace) -> Asked:
     for option, value in (("--threads", threads), ("--kt-threads", kt_threads)):
         if value < 1:
             raise ImpossibleSetting(f"{option} {value}: at least one has to compute")
-    if options.store_gb <= 0 or seconds <= 0:
+    store = default_store_bytes() if options.store_gb is None else int(options.store_gb * 1e9)
+    if store <= 0 or seconds <= 0:
         raise ImpossibleSetting("--store-gb and --seconds must be above zero")
     check_writable(options.json)
     models = QUICK_MODELS if quick else tuple(MODELS)
@@ -53,9 +57,14 @@ def asked_for(options: argparse.Namespace) -> Asked:
         threads=threads,
         kt_threads=kt_threads,
         kernel=choose(options.kernel),
-        store_bytes=int(options.store_gb * 1e9),
+        store_bytes=store,
         effort=Effort(seconds, min_rounds=3, max_rounds=40),
     )
+
+
+def default_store_bytes() -> int:
+    """Weights must come from memory, whatever the cache holds."""
+    return max(STORE_BYTES, TIMES * (last_level_cache_bytes() or 0))
 
 
 def names(

@@ -8,6 +8,7 @@ the median of the rounds counts."""
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from statistics import median
@@ -15,6 +16,7 @@ from statistics import median
 from benchmarks.kernel_cases import Case
 from benchmarks.kernel_contenders import Call, Contender, Native
 from moesaic.kernels import _native
+from moesaic.lab.bench.compute_peak import processor_peak, usable_units
 
 TURN_S = 0.02  # calls are repeated until a turn takes about this long
 MOST_CALLS = 16
@@ -26,7 +28,7 @@ PEAK_ITEMS_PER_THREAD = 300
 @dataclass(frozen=True, slots=True)
 class Roofline:
     stream_gb_s: float
-    peak_tflops: float | None  # None: no matrix tiles here
+    peak_tflops: float | None  # of the fastest unit for bf16; None: not measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Effort:
 
 
 class RooflineProbe:
-    """Streaming bandwidth and matrix peak of one pool, on the store it computes from."""
+    """Streaming bandwidth and arithmetic peak of one pool, on the store it computes from."""
 
     def __init__(self, native: Native, threads: int) -> None:
         self._pool = native.executor.pool
@@ -55,7 +57,9 @@ class RooflineProbe:
         self._bytes = min(STREAM_BYTES_PER_THREAD * threads, self._store.bytes // 3)
         self._items = PEAK_ITEMS_PER_THREAD * threads
         self._at = 0
-        self._tiles = "amx" in _native.isas()
+        units = usable_units(_native.peaks(), "bf16", "bf16")
+        best = processor_peak(_native, units, threads)[1].removesuffix(" peak")
+        self._unit, self._item_ops = best, units[best]
         self._multi_stream = self._multi_stream_is_faster()
 
     def _multi_stream_is_faster(self) -> bool:
@@ -73,10 +77,15 @@ class RooflineProbe:
 
     def measure(self) -> Roofline:
         stream = self._bytes / self._read(self._multi_stream) / 1e9
-        if not self._tiles:
-            return Roofline(stream, None)
-        operations = self._items * _native.peak_item_flops
-        return Roofline(stream, operations / self._pool.peak_seconds(self._items) / 1e12)
+        seconds = self._pool.peak_seconds(self._unit, self._items)
+        return Roofline(stream, self._items * self._item_ops / seconds / 1e12)
+
+
+def median_roofline(rounds: Sequence[Round]) -> Roofline:
+    """Of all turns, for a contender that another process measures."""
+    seen = [turn.ceiling for turns in rounds for turn in turns.values()]
+    peaks = [one.peak_tflops for one in seen if one.peak_tflops is not None]
+    return Roofline(median(one.stream_gb_s for one in seen), median(peaks) if peaks else None)
 
 
 def between(before: Roofline, after: Roofline) -> Roofline:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from statistics import median, quantiles
 
 import torch
@@ -16,8 +13,17 @@ from benchmarks.kernel_background_load import now, others_share
 from benchmarks.kernel_cases import MODELS, PROMPT_MODEL, Case, even_case, prompt_case
 from benchmarks.kernel_contenders import Contender, Native, PyTorch, random_experts, slots_for
 from benchmarks.kernel_goals import Latency
-from benchmarks.kernel_kt import KtKernel, Workers, version
-from benchmarks.kernel_rounds import Effort, Roofline, RooflineProbe, Round, measure
+from benchmarks.kernel_kt import version
+from benchmarks.kernel_process import (
+    CaseResult,
+    in_a_row,
+    in_process,
+    result_of,
+    shared_effort,
+    spinning_rounds,
+    together,
+)
+from benchmarks.kernel_rounds import Effort, Roofline, RooflineProbe, measure, median_roofline
 from benchmarks.kernel_rows import Row, RowKey, Work, make_row
 from moesaic.cli.shared.output import progress
 from moesaic.core.errors import ImpossibleSetting
@@ -29,6 +35,7 @@ from moesaic.kernels.native_executor import NativeExecutor
 from moesaic.model_info.expert_block import block_bytes
 
 LATENCIES, PAUSES = 5000, 20
+PROCESS_TURNS = 3  # of ours and of a contender with spinning threads
 OTHER_BYTES = 3 << 30  # hidden states, workspaces, PyTorch; what kt-kernel packs from
 
 
@@ -57,39 +64,53 @@ class Found:
 
 
 def run(asked: Asked) -> Found:
-    """Each shape in a process of its own: not every contender frees its memory."""
     check(asked)
     before, latency = now(), start_latency(asked)
     rows: list[Row] = []
     ceilings: list[Roofline] = []
     for model in asked.models:
-        with ProcessPoolExecutor(1, get_context("spawn"), initializer=silence) as process:
-            measured = process.submit(run_model, asked, model).result()
+        measured = run_model(asked, model)
         rows += measured[0]
         ceilings += measured[1]
     return Found(rows, ceilings, latency, others_share(before, now()))
 
 
-def silence() -> None:
-    """kt-kernel announces itself on standard output, past Python, and says goodbye."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
 def run_model(asked: Asked, model: str) -> tuple[list[Row], list[Roofline]]:
-    torch.set_num_threads(asked.threads)
+    """Turns of processes: ours, then kt-kernel's where it is installed."""
+    turns = PROCESS_TURNS if version() else 1
     cases = asked.cases(model)
-    rows: list[Row] = []
-    seen: list[Roofline] = []
-    with progress(model, len(cases)) as advance, torch.inference_mode():
-        contenders = enter(asked, model, cases)
+    done: list[list[CaseResult]] = []  # by turn and case
+    with progress(model, turns) as advance:
+        for _ in range(turns):
+            done.append(one_turn(asked, model, cases, turns))
+            advance()
+    merged = [in_a_row([turn[number] for turn in done]) for number in range(len(cases))]
+    rows = [row for case, one in zip(cases, merged, strict=True) for row in rows_of(case, one)]
+    return rows, [turn.ceiling for one in merged for each in one.rounds for turn in each.values()]
+
+
+def one_turn(asked: Asked, model: str, cases: Sequence[Case], turns: int) -> list[CaseResult]:
+    ours = in_process(our_rounds, asked, model, cases, shared_effort(asked.effort, turns))
+    if not version():
+        return ours
+    seen = [(len(one.rounds), median_roofline(one.rounds)) for one in ours]
+    theirs = in_process(
+        spinning_rounds, model, cases, asked.dtypes, asked.kt_threads, asked.store_bytes, seen
+    )
+    return [together(pair) for pair in zip(ours, theirs, strict=True)]
+
+
+def our_rounds(asked: Asked, model: str, cases: Sequence[Case], effort: Effort) -> list[CaseResult]:
+    """The native kernels and PyTorch, whose threads sleep when they have nothing to do."""
+    torch.set_num_threads(asked.threads)
+    with torch.inference_mode():
+        contenders = enter(asked, model)
         native = next(one for one in contenders if isinstance(one, Native))
         ceilings = RooflineProbe(native, asked.threads)
-        for case in cases:
-            rounds = measure(case, contenders, ceilings, asked.effort)
-            seen += [turn.ceiling for turns in rounds for turn in turns.values()]
-            rows += rows_of(case, contenders, rounds)
-            advance()
-    return rows, seen
+        return [
+            result_of(case, contenders, measure(case, contenders, ceilings, effort))
+            for case in cases
+        ]
 
 
 def check(asked: Asked) -> None:
@@ -106,9 +127,7 @@ def check(asked: Asked) -> None:
 
 def needed_bytes(asked: Asked, model: str) -> int:
     shape = MODELS[model].shape
-    dtypes = [*asked.dtypes, "bf16"]  # PyTorch's
-    if version():
-        dtypes += asked.dtypes
+    dtypes = [*asked.dtypes, "bf16"]  # PyTorch's; kt-kernel's follow in a process of their own
     blocks = (block_bytes(dtype, shape.hidden, shape.intermediate) for dtype in dtypes)
     return sum(block * slots_for(block, asked.store_bytes) for block in blocks) + OTHER_BYTES
 
@@ -123,8 +142,8 @@ def native_kernel(asked: Asked, model: str, dtype: str) -> NativeKernel:
     return kernel
 
 
-def enter(asked: Asked, model: str, cases: Sequence[Case]) -> list[Contender]:
-    """All contenders, the native kernels first."""
+def enter(asked: Asked, model: str) -> list[Contender]:
+    """The native kernels first."""
     shape, size = MODELS[model].shape, asked.store_bytes
     experts = random_experts(shape)
     contenders: list[Contender] = [
@@ -132,22 +151,17 @@ def enter(asked: Asked, model: str, cases: Sequence[Case]) -> list[Contender]:
         for dtype in asked.dtypes
     ]
     contenders.append(PyTorch(shape, experts, size))
-    if version():
-        workers = Workers(asked.kt_threads)
-        for dtype in asked.dtypes:
-            contenders.append(KtKernel(workers, shape, dtype, experts, size, cases))
     return contenders
 
 
-def rows_of(case: Case, contenders: Sequence[Contender], rounds: Sequence[Round]) -> list[Row]:
-    reference = next(one for one in contenders if isinstance(one, PyTorch)).ready(case)().float()
+def rows_of(case: Case, measured: CaseResult) -> list[Row]:
+    reference = measured.outputs["pytorch", "bf16"]
     rows = []
-    for one in contenders:
-        difference = one.ready(case)().float() - reference
-        key = RowKey(case.model, case.tokens, case.experts, one.by, one.dtype)
-        work = Work(case.experts * one.expert_bytes, case.flops)
-        error = float(difference.norm() / reference.norm())
-        rows.append(make_row(key, rounds, work, error))
+    for (by, dtype), output in measured.outputs.items():
+        key = RowKey(case.model, case.tokens, case.experts, by, dtype)
+        work = Work(case.experts * measured.expert_bytes[by, dtype], case.flops)
+        error = float((output - reference).norm() / reference.norm())
+        rows.append(make_row(key, measured.rounds, work, error))
     return rows
 
 

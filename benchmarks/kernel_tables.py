@@ -29,12 +29,12 @@ def show(asked: Asked, found: Found) -> None:
         [_cells(row) for row in native_rows(found)],
     )
     stream, peak = ceilings(found)
-    matrix = f"{peak.median:.2f} TFLOP/s (best {peak.best:.2f})" if peak else "no matrix tiles"
+    peak_words = f"{peak.median:.2f} TFLOP/s (best {peak.best:.2f})" if peak else "no peak"
     waiting = f"(OMP_WAIT_POLICY={os.environ.get('OMP_WAIT_POLICY', 'default')})"
     kt = version()
     others = f"kt-kernel {kt}, {asked.kt_threads} threads" if kt else "kt-kernel: not installed"
     print(f"kernels: {kernel_description(choose(asked.kernel))}; {asked.threads} threads")
-    print(f"ceilings: {stream.median:.1f} GB/s (best {stream.best:.1f}), {matrix}")
+    print(f"ceilings: {stream.median:.1f} GB/s (best {stream.best:.1f}), {peak_words}")
     print(f"others: PyTorch {torch.__version__}, bf16, {asked.threads} threads {waiting}; {others}")
     if found.others_share is not None:
         print(f"other programs used {found.others_share:.0%} of this machine meanwhile")

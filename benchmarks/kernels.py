@@ -1,8 +1,9 @@
 """How fast the CPU's experts are: `python -m benchmarks.kernels` (or `make bench-kernels`).
 
-Time, GB/s and TFLOP/s of whole layer calls, next to this machine's streaming bandwidth and matrix
-peak (measured in between, by the same workers), PyTorch's bf16 linear layers on as many threads,
-and kt-kernel where it is installed. The last table holds the results against the goals."""
+Time, GB/s and TFLOP/s of whole layer calls, next to this machine's streaming bandwidth and
+arithmetic peak (measured in between, by the same workers), PyTorch's bf16 linear layers on as many
+threads, and kt-kernel where it is installed, which takes turns in a process of its own. The last
+table holds the results against the goals."""
 
 from __future__ import annotations
 

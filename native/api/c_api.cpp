@@ -1,7 +1,7 @@
 // The C functions of moesaic_native.h: checks arguments, turns exceptions into error codes.
 #include <string>
 
-#include "layer/runner.h"
+#include "api/codes.h"
 #include "moesaic_native.h"
 
 using namespace moesaic;
@@ -35,11 +35,6 @@ void require(bool condition, const char* message) {
   if (!condition) throw InvalidCall(message);
 }
 
-FloatType checked_type(int32_t type) {
-  require(type >= 0 && type <= int(FloatType::f16), "no such floating-point type");
-  return FloatType(type);
-}
-
 }  // namespace
 
 const char* moesaic_last_error(void) { return last_error.c_str(); }
@@ -54,7 +49,7 @@ moesaic_pool* moesaic_pool_create(const int32_t* cores, int32_t count, double sp
   return guarded(static_cast<moesaic_pool*>(nullptr), [&] {
     require(count >= 0 && (cores || !count), "a pool needs a core for every worker");
     const std::vector<int> list(cores, cores + count);
-    return new moesaic_pool{std::make_shared<Pool>(list, std::int64_t(spin_us * 1000))};
+    return new moesaic_pool{std::make_shared<Pool>(list, checked_spin_ns(spin_us))};
   });
 }
 
@@ -64,16 +59,16 @@ moesaic_runner* moesaic_runner_create(moesaic_pool* pool, int32_t dtype, int32_t
                                       int32_t activation, int32_t isa, int32_t tiles_from) {
   return guarded(static_cast<moesaic_runner*>(nullptr), [&] {
     require(pool, "a runner needs a pool");
-    require(dtype >= 0 && dtype <= 2 && activation >= 0 && activation <= 2 && isa >= 0 && isa <= 3,
-            "no such precision, activation or instruction set");
-    return new moesaic_runner{
-        {pool->pool, Dtype(dtype), hidden, intermediate, Activation(activation), Isa(isa), tiles_from}};
+    return new moesaic_runner{{pool->pool, checked_dtype(dtype), hidden, intermediate,
+                               checked_activation(activation), checked_isa(isa), tiles_from}};
   });
 }
 
 void moesaic_runner_destroy(moesaic_runner* runner) { delete runner; }
 
-size_t moesaic_block_bytes(const moesaic_runner* runner) { return runner->runner.config().layout.bytes; }
+size_t moesaic_block_bytes(const moesaic_runner* runner) {
+  return runner ? runner->runner.config().layout.bytes : 0;
+}
 
 int moesaic_pack(moesaic_runner* runner, const void* gate, const void* up, const void* down, int32_t type,
                  uint8_t* block) {
@@ -110,7 +105,7 @@ int moesaic_submit(moesaic_runner* runner, const moesaic_layer* layer) {
   });
 }
 
-int moesaic_done(const moesaic_runner* runner) { return runner->runner.done(); }
+int moesaic_done(const moesaic_runner* runner) { return !runner || runner->runner.done(); }
 
 int moesaic_wait(moesaic_runner* runner, int32_t help) {
   return guarded(1, [&] {

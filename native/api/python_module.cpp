@@ -1,25 +1,12 @@
 // The Python extension module. It takes addresses and keeps none of them after a call;
 // moesaic/kernels/native.py checks tensors and shapes.
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
-#include "layer/runner.h"
+#include "api/module_parts.h"
 #include "moesaic_native.h"
 #include "products/cpu_features.h"
 #include "products/roofline.h"
 #include "router/router.h"
 
-namespace nb = nanobind;
-using namespace moesaic;
-
 namespace {
-
-template <class T>
-T* at(std::uintptr_t address) {
-  return reinterpret_cast<T*>(address);
-}
 
 // `LayerCall` as Python fills it in. `block_table` is the address of an array with the addresses of all
 // experts' blocks, of which those of `experts` are computed.
@@ -31,6 +18,7 @@ struct PythonLayerCall : LayerCall {
 void submit(Runner& runner, const PythonLayerCall& arguments) {
   LayerCall call = arguments;
   const std::vector<int>& experts = arguments.listed;
+  if (!experts.empty() && !arguments.block_table) throw InvalidCall("the table of blocks is missing");
   std::vector<const std::uint8_t*> addresses(experts.size());
   for (std::size_t i = 0; i < experts.size(); ++i) {
     if (experts[i] < 0 || experts[i] >= call.experts_total)
@@ -56,8 +44,9 @@ std::int64_t run(Runner& runner, const PythonLayerCall& arguments) {
 
 void pack(Runner& runner, std::uintptr_t gate, std::uintptr_t up, std::uintptr_t down, int type,
           std::size_t up_stride, std::size_t down_stride, std::uintptr_t block) {
+  if (!gate || !up || !down || !block) throw InvalidCall("a matrix or a block is missing");
+  const FloatType as = checked_type(type);
   const nb::gil_scoped_release released;
-  const FloatType as = FloatType(type);
   runner.pack({{at<const void>(gate), as, up_stride},
                {at<const void>(up), as, up_stride},
                {at<const void>(down), as, down_stride}},
@@ -67,49 +56,19 @@ void pack(Runner& runner, std::uintptr_t gate, std::uintptr_t up, std::uintptr_t
 // One model's routing rule.
 class Router {
  public:
-  Router(int isa, const RouterConfig& config) : kernels_(kernels_for(Isa(isa))), config_(config) {
+  Router(int isa, const RouterConfig& config) : kernels_(kernels_for(checked_isa(isa))), config_(config) {
     if (!kernels_) throw InvalidCall("this CPU does not support the instruction set asked for");
-    const int experts = config.experts, top_k = config.top_k, groups = config.groups;
-    if (top_k < 1 || top_k > experts || groups < 1 || experts % groups || config.top_groups < 1 ||
-        config.top_groups > groups || (config.top2_group_score && groups > 1 && experts / groups < 2))
-      throw InvalidCall("a router's settings contradict each other");
+    check_router(config);
   }
 
-  void route(const RouterCall& call) const { moesaic::route(*kernels_, config_, call); }
+  void route(const RouterCall& call) const {
+    check_route(call);
+    moesaic::route(*kernels_, config_, call);
+  }
 
  private:
   const Kernels* kernels_;
   RouterConfig config_;
-};
-
-// A struct with read-write attributes; Python sees addresses and enums as integers.
-template <class Struct>
-class Fields {
- public:
-  Fields(nb::module_& m, const char* name) : type_(m, name) { type_.def(nb::init<>()); }
-
-  template <class T, class Base>
-  Fields& value(const char* name, T Base::* member) {
-    type_.def_rw(name, static_cast<T Struct::*>(member));
-    return *this;
-  }
-  template <class T, class Base>
-  Fields& address(const char* name, T* Base::* member) {
-    type_.def_prop_rw(
-        name, [member](const Struct& s) { return reinterpret_cast<std::uintptr_t>(s.*member); },
-        [member](Struct& s, std::uintptr_t address) { s.*member = at<T>(address); });
-    return *this;
-  }
-  template <class Base>
-  Fields& type(const char* name, FloatType Base::* member) {
-    type_.def_prop_rw(
-        name, [member](const Struct& s) { return int(s.*member); },
-        [member](Struct& s, int type) { s.*member = FloatType(type); });
-    return *this;
-  }
-
- private:
-  nb::class_<Struct> type_;
 };
 
 void define_structs(nb::module_& m) {
@@ -204,17 +163,23 @@ NB_MODULE(_native, m) {
     if (kernels_for(Isa::amx)) names.push_back("amx");
     if (kernels_for(Isa::avx512)) names.push_back("avx512");
     if (kernels_for(Isa::avx2)) names.push_back("avx2");
+    if (kernels_for(Isa::portable)) names.push_back("portable");
     return names;
   });
   m.def("block_bytes", [](int dtype, int hidden, int intermediate) {
-    return ExpertLayout(Dtype(dtype), hidden, intermediate).bytes;
+    return checked_layout(checked_dtype(dtype), hidden, intermediate).bytes;
   });
   m.def("unpack", [](int dtype, int hidden, int intermediate, std::uintptr_t block, std::uintptr_t gate,
                      std::uintptr_t up, std::uintptr_t down) {
-    unpack(ExpertLayout(Dtype(dtype), hidden, intermediate), at<const std::uint8_t>(block), at<float>(gate),
-           at<float>(up), at<float>(down));
+    const ExpertLayout layout = checked_layout(checked_dtype(dtype), hidden, intermediate);
+    if (!gate || !up || !down || !block) throw InvalidCall("a matrix or a block is missing");
+    unpack(layout, at<const std::uint8_t>(block), at<float>(gate), at<float>(up), at<float>(down));
   });
-  m.attr("peak_item_flops") = kPeakItemFlops;
+  m.def("peaks", [] {  // operations of one item, by unit
+    nb::dict found;
+    for (const Peak& peak : peaks()) found[peak.name] = peak.item_ops;
+    return found;
+  });
 
   define_structs(m);
 
@@ -222,7 +187,7 @@ NB_MODULE(_native, m) {
       .def(
           "__init__",
           [](Pool* pool, const std::vector<int>& cores, double spin_us) {
-            new (pool) Pool(cores, std::int64_t(spin_us * 1000));
+            new (pool) Pool(cores, checked_spin_ns(spin_us));
           },
           nb::arg("cores"), nb::arg("spin_us"))
       .def_prop_ro("workers", &Pool::workers)
@@ -231,29 +196,39 @@ NB_MODULE(_native, m) {
       .def(
           "stream_seconds",
           [](Pool& pool, std::uintptr_t memory, std::size_t bytes, bool multi_stream) {
+            if (!memory && bytes) throw InvalidCall("there is no memory to read");
             const nb::gil_scoped_release released;
             return timed(pool,
                          stream_job(at<const std::uint8_t>(memory), bytes, multi_stream, pool.worker_slots()),
                          true);
           },
           nb::arg("memory"), nb::arg("bytes"), nb::arg("multi_stream"))
-      .def("peak_seconds", [](Pool& pool, int items) {
-        auto job = peak_job(items);
-        if (!job) throw InvalidCall("this CPU has no matrix tiles");
+      .def("peak_seconds", [](Pool& pool, const std::string& unit, int items) {
+        if (items < 1) throw InvalidCall("a peak is measured with at least one item");
+        const Peak* found = nullptr;
+        for (const Peak& peak : peaks())
+          if (unit == peak.name) found = &peak;
+        if (!found) throw InvalidCall("this CPU has no unit " + unit);
         const nb::gil_scoped_release released;
-        return timed(pool, job, true);
+        return timed(pool, peak_job(*found, items), true);
       });
 
   nb::class_<Runner>(m, "Runner")
       .def("__init__",
            [](Runner* runner, std::shared_ptr<Pool> pool, int dtype, int hidden, int intermediate,
               int activation, int isa, int tiles_from) {
-             new (runner) Runner(std::move(pool), Dtype(dtype), hidden, intermediate, Activation(activation),
-                                 Isa(isa), tiles_from);
+             if (!pool) throw InvalidCall("a runner needs a pool");
+             new (runner) Runner(std::move(pool), checked_dtype(dtype), hidden, intermediate,
+                                 checked_activation(activation), checked_isa(isa), tiles_from);
            })
       .def_prop_ro("isa", [](const Runner& runner) { return runner.config().kernels->name; })
       .def_prop_ro("block_bytes", [](const Runner& runner) { return runner.config().layout.bytes; })
-      .def("workspace_bytes", &Runner::workspace_bytes)
+      .def("workspace_bytes",
+           [](const Runner& runner, int tokens, int top_k) {
+             if (tokens < 0 || top_k < 0 || std::int64_t(tokens) * top_k > kMaxRows)
+               throw InvalidCall("a layer cannot have so many tokens and experts");
+             return runner.workspace_bytes(tokens, top_k);
+           })
       .def("pack", &pack)
       .def("submit", &submit)
       .def("run", &run)
@@ -264,6 +239,8 @@ NB_MODULE(_native, m) {
       });
 
   nb::class_<Router>(m, "Router").def(nb::init<int, const RouterConfig&>()).def("route", &Router::route);
+
+  define_step(m);
 
   // Addresses of the C functions, for callers that hold no Python interpreter.
   nb::dict functions;

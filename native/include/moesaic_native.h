@@ -51,13 +51,14 @@ MOESAIC_EXPORT moesaic_runner* moesaic_runner_create(moesaic_pool*, int32_t dtyp
                                                      int32_t intermediate, int32_t activation, int32_t isa,
                                                      int32_t tiles_from);
 MOESAIC_EXPORT void moesaic_runner_destroy(moesaic_runner*);
-MOESAIC_EXPORT size_t moesaic_block_bytes(const moesaic_runner*);
+MOESAIC_EXPORT size_t moesaic_block_bytes(const moesaic_runner*); /* 0 without a runner */
 
 /* Packs one expert: gate and up [intermediate, hidden], down [hidden, intermediate], all of one type. */
 MOESAIC_EXPORT int moesaic_pack(moesaic_runner*, const void* gate, const void* up, const void* down,
                                 int32_t type, uint8_t* block);
 
-/* A runner has one layer in flight at a time. */
+/* A runner has one layer in flight at a time: a second submit waits for the first, whichever threads call.
+ * A wait returns when the last submitted layer is done, and so all before it. */
 MOESAIC_EXPORT int moesaic_submit(moesaic_runner*, const moesaic_layer*);
 MOESAIC_EXPORT int moesaic_done(const moesaic_runner*);
 MOESAIC_EXPORT int moesaic_wait(moesaic_runner*, int32_t help); /* help: the caller computes, too */

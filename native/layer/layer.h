@@ -54,6 +54,8 @@ struct LayerConfig {
   }
 };
 
+constexpr int kMaxRows = 1 << 30;  // (token, expert) pairs of a call
+
 // An error message; empty if the call is valid.
 std::string validate(const LayerConfig& config, const LayerCall& call);
 

@@ -35,6 +35,7 @@ RoutedRows::RoutedRows(const LayerCall& call) {
     for (int done = 0; done < load[i]; done += kChunkTokens) {
       Chunk chunk{};
       chunk.block = call.blocks[i];
+      chunk.expert = call.experts[i];
       chunk.tokens = std::min(kChunkTokens, load[i] - done);
       chunk.first_row = rows + done;
       chunks.push_back(chunk);

@@ -13,6 +13,7 @@ namespace moesaic {
 // Up to kChunkTokens tokens of one expert, computed together.
 struct Chunk {
   const std::uint8_t* block;
+  int expert;
   int tokens;
   int first_row;       // among all rows of the call
   int first_wave_row;  // among the rows of its wave

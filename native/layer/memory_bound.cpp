@@ -23,6 +23,9 @@ class MemoryBoundLayer : public LayerJob {
         unfinished_up_items_(rows_.chunks.size()),
         unfinished_chunks_(down_.items_per_chunk) {
     for (Chunk& chunk : rows_.chunks) chunk.first_wave_row = chunk.first_row;
+    for (std::size_t i = 0; i < rows_.chunks.size(); ++i) sum_order_.push_back(int(i));
+    std::stable_sort(sum_order_.begin(), sum_order_.end(),
+                     [&](int a, int b) { return rows_.chunks[a].expert < rows_.chunks[b].expert; });
     for (auto& left : unfinished_up_items_) left.store(up_.items_per_chunk, std::memory_order_relaxed);
     for (auto& left : unfinished_chunks_) left.store(int(rows_.chunks.size()), std::memory_order_relaxed);
     const std::size_t bytes = partial_sums_bytes(config.layout, rows_.count());
@@ -84,10 +87,12 @@ class MemoryBoundLayer : public LayerJob {
     const PrefetchTarget next = next_down(worker, down_strips(chunk, item.strip));
     down_product(chunk, item.strip, item.strips, partial_sum(chunk, item.strip), worker, next);
     if (unfinished_chunks_[item.index].fetch_sub(1, std::memory_order_acq_rel) > 1) return;
-    // Always in the same order, so that the same call gives the same bits.
+    // In the order of the experts' numbers: the same whatever other tokens are in the call.
     init_sums(item.strip, item.strips);
-    for (const Chunk& each : rows_.chunks)
+    for (const int index : sum_order_) {
+      const Chunk& each = rows_.chunks[index];
       add_to_sums(each, item.strip, item.strips, partial_sum(each, item.strip));
+    }
     write_result(item.strip, item.strips);
   }
 
@@ -115,6 +120,7 @@ class MemoryBoundLayer : public LayerJob {
   MatrixItems up_, down_;
   std::vector<std::atomic<int>> unfinished_up_items_;  // of each chunk
   std::vector<std::atomic<int>> unfinished_chunks_;    // of each item index of down
+  std::vector<int> sum_order_;                         // chunks by expert
   float* partial_sums_ = nullptr;
 };
 

@@ -3,7 +3,6 @@
 #include "products/cpu_features.h"
 
 namespace moesaic {
-namespace {
 
 ExpertLayout checked_layout(Dtype dtype, int hidden, int intermediate) {
   constexpr int kMaxSize = 1 << 20;
@@ -12,6 +11,8 @@ ExpertLayout checked_layout(Dtype dtype, int hidden, int intermediate) {
                       " cannot be computed: sizes lie between 1 and " + std::to_string(kMaxSize));
   return ExpertLayout(dtype, hidden, intermediate);
 }
+
+namespace {
 
 const Kernels* supported(Isa isa) {
   const Kernels* kernels = kernels_for(isa);
@@ -22,11 +23,15 @@ const Kernels* supported(Isa isa) {
 }  // namespace
 
 const Kernels* kernels_for(Isa isa) {
+#if !defined(__x86_64__)
+  return isa == Isa::best || isa == Isa::portable ? vector_kernels() : nullptr;
+#else
   const CpuFeatures& features = cpu_features();
   if ((isa == Isa::best || isa == Isa::amx) && features.amx) return amx_kernels();
   if ((isa == Isa::best || isa == Isa::avx512) && features.avx512) return avx512_kernels();
-  if ((isa == Isa::best || isa == Isa::avx2) && features.avx2) return avx2_kernels();
+  if ((isa == Isa::best || isa == Isa::avx2) && features.avx2) return vector_kernels();
   return nullptr;
+#endif
 }
 
 Runner::Runner(std::shared_ptr<Pool> pool, Dtype dtype, int hidden, int intermediate, Activation activation,
@@ -47,14 +52,19 @@ void Runner::pack(const MatrixView (&matrices)[3], std::uint8_t* block) {
 
 void Runner::submit(const LayerCall& call) {
   if (const std::string wrong = validate(config_, call); !wrong.empty()) throw InvalidCall(wrong);
+  const std::lock_guard<std::mutex> lock(submit_mutex_);
   wait(true);  // the workspace is in use until then
   if (call.tokens == 0) return;
   ticket_ = pool_->submit(layer_job(config_, call, workspace_, pool_->worker_slots()));
 }
 
+bool Runner::done() const {
+  const std::uint64_t ticket = ticket_.load();
+  return ticket == 0 || pool_->done(ticket);
+}
+
 void Runner::wait(bool help) {
-  if (ticket_) pool_->wait(ticket_, help);
-  ticket_ = 0;
+  if (const std::uint64_t ticket = ticket_.load()) pool_->wait(ticket, help);
 }
 
 }  // namespace moesaic

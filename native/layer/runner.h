@@ -1,6 +1,7 @@
 // A runner computes layers of one shape and precision on one pool, one at a time, and owns a workspace.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -10,13 +11,15 @@
 
 namespace moesaic {
 
-enum class Isa : int { best = 0, amx = 1, avx512 = 2, avx2 = 3 };
+enum class Isa : int { best = 0, amx = 1, avx512 = 2, avx2 = 3, portable = 4 };
 
 struct InvalidCall : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
 const Kernels* kernels_for(Isa isa);  // null where this CPU does not support them
+
+ExpertLayout checked_layout(Dtype dtype, int hidden, int intermediate);  // throws InvalidCall
 
 class Runner {
  public:
@@ -31,15 +34,18 @@ class Runner {
   }
 
   void pack(const MatrixView (&matrices)[3], std::uint8_t* block);
+  // Thread-safe: there is one workspace, so a layer is submitted when the one before is done. A wait
+  // returns when the last submitted layer is done, and so all before it.
   void submit(const LayerCall& call);
-  bool done() const { return ticket_ == 0 || pool_->done(ticket_); }
+  bool done() const;
   void wait(bool help);
 
  private:
   std::shared_ptr<Pool> pool_;
   LayerConfig config_;
-  Workspace workspace_;
-  std::uint64_t ticket_ = 0;
+  std::mutex submit_mutex_;                // held until the job that uses the workspace is in the pool
+  Workspace workspace_;                    // guarded by submit_mutex_
+  std::atomic<std::uint64_t> ticket_{0};   // of the last layer; 0: none
 };
 
 }  // namespace moesaic

@@ -9,6 +9,13 @@ namespace moesaic {
 std::string validate(const LayerConfig& config, const LayerCall& call) {
   const auto number = [](long long value) { return std::to_string(value); };
   if (call.tokens < 0 || call.top_k < 0 || call.count < 0) return "counts must not be negative";
+  if (call.experts_total > kMaxExperts)
+    return "there are " + number(call.experts_total) + " experts; at most " + number(kMaxExperts) +
+           " are supported";
+  // Rows and tokens are counted in 32 bits.
+  if (std::int64_t(call.tokens) * call.top_k > kMaxRows)
+    return "a layer of " + number(call.tokens) + " tokens by " + number(call.top_k) +
+           " experts has more than " + number(kMaxRows) + " rows";
   if (call.tokens == 0) return "";
   if (!call.hidden || !call.out) return "hidden states or result are missing";
   if (call.add && call.out_type != FloatType::f32) return "only an fp32 result can be added to";

@@ -17,6 +17,7 @@ constexpr int kTileTokens = 16;
 constexpr int kRowBytes = 64;             // of one token in a tile of inputs; also one line of weights
 constexpr std::size_t kTileBytes = 1024;  // of a full token tile, and of bf16 and int8 weights
 constexpr std::size_t kAlignment = 64;
+constexpr int kMaxExperts = 1 << 20;  // of a layer; arrays have an entry for each
 
 constexpr int divide_up(int value, int by) { return (value + by - 1) / by; }
 

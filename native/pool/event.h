@@ -18,6 +18,12 @@ class Event {
 };
 
 std::int64_t now_ns();
-inline void cpu_pause() { __builtin_ia32_pause(); }
+inline void cpu_pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("isb");  // as long as x86's pause; yield is a no-op on most cores
+#endif
+}
 
 }  // namespace moesaic

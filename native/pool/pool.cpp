@@ -8,8 +8,10 @@
 namespace moesaic {
 namespace {
 
+constexpr std::int64_t kAwakeNs = 100'000'000;  // longer than any phase; ends the spinning if a job hangs
+
 bool pin(int core) {
-  if (core < 0) return false;
+  if (core < 0 || core >= CPU_SETSIZE) return false;
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(core, &set);
@@ -138,7 +140,8 @@ void Pool::run_phases(Slot& slot, int worker) {
       slot.phase_finished.notify_all();
     } else {
       const std::uint32_t seen = slot.phase_finished.count();
-      if (slot.phase.load(std::memory_order_acquire) == phase) slot.phase_finished.wait_past(seen, spin_ns_);
+      const std::int64_t spin = slot.job->stays_awake() ? kAwakeNs : spin_ns_;
+      if (slot.phase.load(std::memory_order_acquire) == phase) slot.phase_finished.wait_past(seen, spin);
     }
     phase = slot.phase.load(std::memory_order_acquire);
   }

@@ -11,10 +11,20 @@ namespace moesaic {
 
 class WorkStealingRanges {
  public:
-  WorkStealingRanges(int items, int workers) : ranges_(workers) {
+  WorkStealingRanges(int items, int workers) : ranges_(workers) { reset(items); }
+
+  // Other items, while no worker takes any.
+  void reset(int items) {
+    const int workers = int(ranges_.size());
     for (int w = 0; w < workers; ++w)
       ranges_[w].bounds.store(packed(split(items, w, workers), split(items, w + 1, workers)),
                               std::memory_order_relaxed);
+  }
+
+  // The first item that a worker starts with where there are so many; -1: none.
+  static int first_of(int items, int worker, int workers) {
+    const int first = split(items, worker, workers);
+    return first < split(items, worker + 1, workers) ? first : -1;
   }
 
   // The worker's next item; -1: none is left.

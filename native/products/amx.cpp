@@ -24,10 +24,8 @@ void bf16_product(const std::uint8_t* const* strips, int count, const MatrixLayo
   }
 }
 
-}  // namespace
-
-void run_peak_tiles() {
-  // Random numbers: multiplying zeros takes less power, and so less time.
+// Random numbers: multiplying zeros takes less power, and so less time.
+void load_random_tiles() {
   alignas(64) static const auto numbers = [] {
     std::array<std::uint16_t, 4 * 512> values;
     std::uint32_t state = 1;
@@ -42,11 +40,28 @@ void run_peak_tiles() {
   _tile_loadd(5, numbers.data() + 512, 64);
   _tile_loadd(6, numbers.data() + 1024, 64);
   _tile_loadd(7, numbers.data() + 1536, 64);
+}
+
+}  // namespace
+
+void run_peak_tiles() {
+  load_random_tiles();
   for (int i = 0; i < 1024; ++i) {
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_release();
+}
+
+void run_peak_int8_tiles() {
+  load_random_tiles();
+  for (int i = 0; i < 1024; ++i) {
+    _tile_dpbssd(0, 4, 6);
+    _tile_dpbssd(1, 4, 7);
+    _tile_dpbssd(2, 5, 6);
+    _tile_dpbssd(3, 5, 7);
   }
   _tile_release();
 }

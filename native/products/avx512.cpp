@@ -2,6 +2,7 @@
 // the functions in elementwise.h.
 #include "products/avx512_products.h"
 #include "products/elementwise.h"
+#include "products/step_elementwise.h"
 
 namespace moesaic {
 namespace {
@@ -229,6 +230,7 @@ const Kernels table = {
     narrow,
     rms_norm,
     router_scores_fast,
+    &step_kernels,
     nullptr,
 };
 

@@ -1,11 +1,15 @@
 #include "products/cpu_features.h"
 
+#if defined(__x86_64__)
 #include <cpuid.h>
+#endif
 #include <sys/syscall.h>
 #include <unistd.h>
 
 namespace moesaic {
 namespace {
+
+#if defined(__x86_64__)
 
 struct Registers {
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -42,10 +46,17 @@ CpuFeatures detect() {
   found.avx2 = ymm && bit(one.c, 12) && bit(one.c, 29) && bit(seven.b, 5);
   found.avx512 = found.avx2 && zmm && bit(seven.b, 16) && bit(seven.b, 17) && bit(seven.b, 30) &&
                  bit(seven.b, 31) && bit(seven.c, 11) && bit(seven_one.a, 5);
+  found.avx512f = found.avx2 && zmm && bit(seven.b, 16);
+  found.avx512_vnni = found.avx512f && bit(seven.c, 11);
+  found.avx512_bf16 = found.avx512f && bit(seven_one.a, 5) && bit(seven.b, 30) && bit(seven.b, 31);
+  found.avx_vnni = found.avx2 && bit(seven_one.a, 4);
   found.amx =
       found.avx512 && tiles && bit(seven.d, 22) && bit(seven.d, 24) && bit(seven.d, 25) && tiles_allowed();
   return found;
 }
+#else
+CpuFeatures detect() { return {}; }
+#endif
 
 }  // namespace
 

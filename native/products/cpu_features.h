@@ -7,6 +7,9 @@ struct CpuFeatures {
   bool avx2 = false;    // with FMA and F16C
   bool avx512 = false;  // F, BW, VL, VNNI and BF16
   bool amx = false;     // tiles, bf16 and int8, and permission from the operating system
+
+  // Single extensions, for measuring what each reaches.
+  bool avx512f = false, avx512_bf16 = false, avx512_vnni = false, avx_vnni = false;
 };
 
 const CpuFeatures& cpu_features();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "layout/expert_layout.h"
+#include "products/step_kernels.h"
 
 namespace moesaic {
 
@@ -82,6 +83,7 @@ struct Kernels {
   Narrow narrow;
   RmsNorm rms_norm;
   RouterScores router_scores;
+  const StepKernels* step;
   void (*release_tiles)();  // called by a worker at the end of its work; may be null
 };
 
@@ -90,7 +92,7 @@ struct Kernels {
 constexpr int kMemoryBoundTokens = 2 * kTileTokens;
 constexpr std::size_t kScratchBytes = 32 * 1024;  // per worker, for unpacked weights
 
-const Kernels* avx2_kernels();
+const Kernels* vector_kernels();  // AVX2, or portable
 const Kernels* avx512_kernels();
 const Kernels* amx_kernels();
 

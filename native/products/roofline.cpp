@@ -7,7 +7,7 @@
 
 namespace moesaic {
 
-void read_memory_avx2(const std::uint8_t* from, std::size_t bytes, bool multi_stream);
+void read_memory_vectors(const std::uint8_t* from, std::size_t bytes, bool multi_stream);
 void read_memory_avx512(const std::uint8_t* from, std::size_t bytes, bool multi_stream);
 
 namespace {
@@ -27,11 +27,18 @@ class StreamJob : public Job {
   void run(int, int, int worker) override {
     for (int item; (item = ranges_.take(worker)) >= 0;) {
       const std::size_t from = item * kItemBytes, size = std::min(kItemBytes, bytes_ - from);
-      (cpu_features().avx512 ? read_memory_avx512 : read_memory_avx2)(memory_ + from, size, multi_stream_);
+      read(memory_ + from, size);
     }
   }
 
  private:
+  void read(const std::uint8_t* from, std::size_t size) {
+#if defined(__x86_64__)
+    if (cpu_features().avx512) return read_memory_avx512(from, size, multi_stream_);
+#endif
+    read_memory_vectors(from, size, multi_stream_);
+  }
+
   const std::uint8_t* memory_;
   const std::size_t bytes_;
   const bool multi_stream_;
@@ -41,13 +48,14 @@ class StreamJob : public Job {
 
 class PeakJob : public Job {
  public:
-  explicit PeakJob(int items) : items_(items) {}
+  PeakJob(const Peak& peak, int items) : peak_(peak), items_(items) {}
   int phases() const override { return 1; }
   int items(int) override { return items_; }
-  void run(int, int, int) override { run_peak_tiles(); }
+  void run(int, int, int) override { peak_.run(); }
 
  private:
-  int items_;
+  const Peak peak_;
+  const int items_;
 };
 
 }  // namespace
@@ -57,8 +65,6 @@ std::shared_ptr<Job> stream_job(const std::uint8_t* memory, std::size_t bytes, b
   return std::make_shared<StreamJob>(memory, bytes, multi_stream, worker_slots);
 }
 
-std::shared_ptr<Job> peak_job(int items) {
-  return cpu_features().amx ? std::make_shared<PeakJob>(items) : nullptr;
-}
+std::shared_ptr<Job> peak_job(const Peak& peak, int items) { return std::make_shared<PeakJob>(peak, items); }
 
 }  // namespace moesaic

@@ -1,8 +1,9 @@
-// The machine's limits (roofline): streaming bandwidth and matrix peak, measured with the same workers that
+// The machine's limits (roofline): streaming bandwidth and the peak of every arithmetic unit, measured with the same workers that
 // compute experts.
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "pool/pool.h"
 
@@ -13,10 +14,18 @@ namespace moesaic {
 std::shared_ptr<Job> stream_job(const std::uint8_t* memory, std::size_t bytes, bool multi_stream,
                                 int worker_slots);
 
-// Tile products on registers alone, `items` times `kPeakItemFlops` operations; null without AMX.
-std::shared_ptr<Job> peak_job(int items);
+// A unit of this processor: its precision and instructions ("bf16-amx"), and a loop on its registers alone.
+struct Peak {
+  const char* name;
+  double item_ops;  // operations of one call of `run`; a multiplication and an addition are two
+  void (*run)();
+};
+const std::vector<Peak>& peaks();  // of this processor
+
+std::shared_ptr<Job> peak_job(const Peak& peak, int items);
 constexpr double kPeakItemFlops = 4.0 * 16 * 16 * 32 * 2 * 1024;
 
-void run_peak_tiles();  // kPeakItemFlops operations
+void run_peak_tiles();       // kPeakItemFlops operations in bf16
+void run_peak_int8_tiles();  // twice as many in int8
 
 }  // namespace moesaic

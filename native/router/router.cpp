@@ -76,35 +76,44 @@ void route_one(const Kernels& kernels, const RouterConfig& config, const RouterC
                    hidden);
   float* scores = call.scores + std::size_t(token) * config.experts;
   kernels.router_scores(hidden, call.gate, call.type, config.experts, call.hidden, scores);
+  choose_experts(kernels, config, call.type, call.bias,
+                 {scores, call.selection_scores + std::size_t(token) * config.experts,
+                  call.ids + std::size_t(token) * config.top_k,
+                  call.weights + std::size_t(token) * config.top_k});
+}
+
+}  // namespace
+
+void choose_experts(const Kernels& kernels, const RouterConfig& config, FloatType type, const float* bias,
+                    const RouterChoice& to) {
+  const auto [scores, selection, ids, weights] = to;
   if (!config.in_fp32)
-    for (int i = 0; i < config.experts; ++i) scores[i] = rounded_to(kernels, call.type, scores[i]);
+    for (int i = 0; i < config.experts; ++i) scores[i] = rounded_to(kernels, type, scores[i]);
+  float sum_of_logits = 0;
+  for (int i = 0; i < config.experts; ++i) sum_of_logits += scores[i] + (bias ? bias[i] : 0.0f);
+  const float broken = 0.0f * sum_of_logits;  // NaN where a logit is not finite, which scores may hide
   if (config.sigmoid)
     for (int i = 0; i < config.experts; ++i) scores[i] = 1.0f / (1.0f + std::exp(-scores[i]));
   else
     softmax(scores, config.experts);
 
-  float* selection = call.selection_scores + std::size_t(token) * config.experts;
-  for (int i = 0; i < config.experts; ++i) selection[i] = scores[i] + (call.bias ? call.bias[i] : 0.0f);
+  for (int i = 0; i < config.experts; ++i) selection[i] = scores[i] + (bias ? bias[i] : 0.0f);
   std::vector<Ranked> chosen;
   if (config.groups > 1) limit_groups(config, selection, chosen);
 
-  std::int64_t* ids = call.ids + std::size_t(token) * config.top_k;
-  float* weights = call.weights + std::size_t(token) * config.top_k;
   top_k(selection, config.experts, config.top_k, chosen);
   float sum = 0;
   for (int k = 0; k < config.top_k; ++k) {
     ids[k] = chosen[k].index;
-    weights[k] = call.bias ? scores[ids[k]] : chosen[k].value;
+    weights[k] = bias ? scores[ids[k]] : chosen[k].value;
     sum += weights[k];
   }
   for (int k = 0; k < config.top_k; ++k) {
     if (config.renormalize) weights[k] /= sum + (config.sigmoid ? 1e-20f : 0.0f);
-    weights[k] *= config.scaling_factor;
-    if (config.round_weights && !config.in_fp32) weights[k] = rounded_to(kernels, call.type, weights[k]);
+    weights[k] = weights[k] * config.scaling_factor + broken;
+    if (config.round_weights && !config.in_fp32) weights[k] = rounded_to(kernels, type, weights[k]);
   }
 }
-
-}  // namespace
 
 void route(const Kernels& kernels, const RouterConfig& config, const RouterCall& call) {
   for (int token = 0; token < call.tokens; ++token) route_one(kernels, config, call, token);

@@ -30,6 +30,16 @@ struct RouterCall {
   float* selection_scores = nullptr;  // [tokens, experts]: with bias and group limit; may be `scores`
 };
 
+// Of one token. `scores` are logits before and probabilities after.
+struct RouterChoice {
+  float *scores, *selection_scores;  // [experts]
+  std::int64_t* ids;                 // [top_k]
+  float* weights;                    // [top_k]
+};
+
+void choose_experts(const Kernels& kernels, const RouterConfig& config, FloatType type, const float* bias,
+                    const RouterChoice& to);
+
 void route(const Kernels& kernels, const RouterConfig& config, const RouterCall& call);
 
 }  // namespace moesaic

@@ -20,14 +20,17 @@ void bad_runners(moesaic_pool* pool) {
     return runner != nullptr;
   };
   refused(!made(3, 8, 8, 0, 0), "no such precision");
-  refused(!made(0, 8, 8, -1, 0), "no such precision");
-  refused(!made(0, 8, 8, 0, 4), "no such precision");
+  refused(!made(0, 8, 8, -1, 0), "no such activation: -1");
+  refused(!made(0, 8, 8, 0, 5), "no such instruction set: 5");
   refused(!made(0, 0, 8, 0, 0), "0 x 8 cannot be computed");
   refused(!made(0, 8, -1, 0, 0), "8 x -1 cannot be computed");
   refused(!made(0, 8, 1 << 21, 0, 0), "between 1 and");
   refused(!moesaic_runner_create(nullptr, 0, 8, 8, 0, 0, 4), "needs a pool");
   refused(!moesaic_pool_create(nullptr, -1, 0.0), "a core for every worker");
   refused(!moesaic_pool_create(nullptr, 2, 0.0), "a core for every worker");
+  for (const double spin : {-1.0, double(NAN), double(INFINITY), 1e300})
+    refused(!moesaic_pool_create(nullptr, 0, spin), "0 us to a day");
+  check(moesaic_block_bytes(nullptr) == 0 && moesaic_done(nullptr), "no runner has nothing to do");
 }
 
 void bad_weights(moesaic_pool* pool) {
@@ -100,6 +103,8 @@ void bad_layers(moesaic_pool* pool) {
   rejected("added to", [&](auto& l) { l.out_type = MOESAIC_BFLOAT16, l.add = 1; });
   rejected("negative", [&](auto& l) { l.tokens = -1; });
   rejected("negative", [&](auto& l) { l.count = -1; });
+  rejected("experts; at most", [&](auto& l) { l.experts_total = 1 << 30; });
+  rejected("rows", [&](auto& l) { l.tokens = 1 << 30, l.top_k = 1 << 30; });
   rejected("missing", [&](auto& l) { l.hidden = nullptr; });
   rejected("missing", [&](auto& l) { l.out = nullptr; });
   rejected("missing", [&](auto& l) { l.ids = nullptr; });

@@ -13,7 +13,9 @@ void test_non_finite(const std::vector<moesaic::Isa>& isas);
 void test_pools(int rounds);
 void test_work_stealing();
 void test_affinity_scheduler();
+void test_batch_rows(int rounds);
 void test_bad_input();
+void test_linear(const std::vector<moesaic::Isa>& isas, int cases);
 
 namespace {
 
@@ -22,7 +24,8 @@ struct Named {
   moesaic::Isa isa;
 };
 constexpr Named kNamed[] = {
-    {"amx", moesaic::Isa::amx}, {"avx512", moesaic::Isa::avx512}, {"avx2", moesaic::Isa::avx2}};
+    {"amx", moesaic::Isa::amx}, {"avx512", moesaic::Isa::avx512}, {"avx2", moesaic::Isa::avx2},
+    {"portable", moesaic::Isa::portable}};
 
 }  // namespace
 
@@ -53,7 +56,9 @@ int main(int count, char** arguments) {
   test_pools(quick ? 3 : 30);
   test_work_stealing();
   test_affinity_scheduler();
+  test_batch_rows(quick ? 20 : 200);
   test_bad_input();
+  test_linear(isas, quick ? 27 : 135);
   std::printf("%d checks, %d failed\n", checks.load(), failures.load());
   return failures ? 1 : 0;
 }

@@ -14,7 +14,8 @@ from benchmarks.kernel_cases import even_case, prompt_case
 from benchmarks.kernel_contenders import Ring, tokens_of
 from benchmarks.kernel_goals import GOALS, Latency, judge, judge_latency
 from benchmarks.kernel_options import asked_for, parser
-from benchmarks.kernel_rounds import Roofline, Round, Turn, between
+from benchmarks.kernel_process import CaseResult, in_a_row, shared_effort, together
+from benchmarks.kernel_rounds import Effort, Roofline, Round, Turn, between, median_roofline
 from benchmarks.kernel_rows import Row, RowKey, Spread, Work, make_row
 
 from moesaic.core.errors import MoesaicError
@@ -134,3 +135,27 @@ def test_other_programs_share_is_what_is_left_of_the_busy_time(tmp_path: Path) -
 def test_invalid_options_are_refused(words: str) -> None:
     with pytest.raises(MoesaicError):
         asked_for(parser("").parse_args(words.split()))
+
+
+def test_processes_that_take_turns_are_compared_round_by_round() -> None:
+    ours, theirs = ("moesaic", "bf16"), ("kt-kernel", "bf16")
+    first = CaseResult([{ours: turn(1.0)}, {ours: turn(2.0)}], {ours: "a"}, {ours: 3})
+    second = CaseResult([{theirs: turn(4.0)}, {theirs: turn(6.0)}], {theirs: "b"}, {theirs: 5})
+    both = together([first, second])
+    assert [set(one) for one in both.rounds] == [{ours, theirs}] * 2
+    assert both.expert_bytes == {ours: 3, theirs: 5}
+    found = row(in_a_row([both, both]).rounds)
+    assert found.times_faster == {"kt-kernel": Spread(3.5, 4.0)}
+    assert found.rounds == 4
+    with pytest.raises(ValueError, match="shorter"):
+        together([first, replace(second, rounds=second.rounds[:1])])
+
+
+def test_a_turn_has_its_share_of_the_effort() -> None:
+    assert shared_effort(Effort(6.0, 3, 40), 3) == Effort(2.0, 1, 13)
+    assert shared_effort(Effort(6.0, 3, 40), 1) == Effort(6.0, 3, 40)
+
+
+def test_another_process_is_judged_by_our_roofline() -> None:
+    rounds: list[Round] = [{("moesaic", "bf16"): turn(1.0, gb_s, 2.0)} for gb_s in (1.0, 5.0, 9.0)]
+    assert median_roofline(rounds) == Roofline(5.0, 2.0)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from moesaic.core.offloading import CPU, GPU, PCIE
-from moesaic.core.report import Span, Timeline
+from moesaic.core.report import ENGINE, Span, Timeline
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.kernels.base import LayerExecutor
 from random_plans import RandomBrain
@@ -133,3 +133,33 @@ def test_spans_of_a_layer_add_up_to_its_tokens(accelerator: str) -> None:
         pairs[span.layer] += span.tokens
         assert (span.expert >= 0) == (len(span.experts) == 1)
     assert set(pairs.values()) == {(len(PROMPT) + 3) * loaded("olmoe").spec.top_k}
+
+
+@pytest.mark.parametrize(("accelerator", "name"), [("none", "olmoe"), ("emulated", "glm-4.5")])
+def test_what_the_engine_does_fills_the_gaps(accelerator: str, name: str) -> None:
+    """From the router to the first expert, and from the last one on, without a hole."""
+    model, timeline = loaded(name), Timeline(engine=True)
+    how = settings("static-experts", "pinned", "none", accelerator=accelerator)
+    with running(model, how, model.slots(0.5) if accelerator == "emulated" else 0,
+                 timeline=timeline) as runner:  # fmt: skip
+        steps = play(runner, timeline, name)
+    for spans in steps:
+        for layer in range(model.spec.num_moe_layers):
+            mine = [span for span in spans if span.layer == layer]
+            own = {span.kind: span for span in mine if span.lane == ENGINE}
+            ran = experts(mine)
+            assert own["hand-over"].start_ns in {s.end_ns for s in mine if s.kind == "dense"}
+            assert own["hand-over"].end_ns == own["plan"].start_ns
+            assert own["plan"].end_ns == own["start"].start_ns
+            assert own["start"].end_ns == min(span.start_ns for span in ran)
+            assert own["sum"].start_ns == max(span.end_ns for span in ran)
+    shared = [s for s in steps[0] if s.kind == "dense" and s.lane == GPU and s.layer == 0]
+    if accelerator == "emulated":
+        assert len(shared) == 2, "attention and shared experts"
+
+
+@pytest.mark.parametrize("engine", [False, True])
+def test_nothing_is_noted_without_a_timeline_or_a_lane(engine: bool) -> None:
+    timeline = Timeline(enabled=not engine, engine=engine)
+    noted("emulated", timeline)
+    assert ENGINE not in timeline.lanes

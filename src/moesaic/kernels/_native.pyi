@@ -1,7 +1,9 @@
-peak_item_flops: float
+from typing import overload
+
 c_functions: dict[str, int]
 
 def isas() -> list[str]: ...
+def peaks() -> dict[str, float]: ...
 def block_bytes(dtype: int, hidden: int, intermediate: int) -> int: ...
 def unpack(
     dtype: int, hidden: int, intermediate: int, block: int, gate: int, up: int, down: int
@@ -15,7 +17,7 @@ class Pool:
     def pinned(self) -> list[int]: ...
     def start_latencies(self, count: int) -> list[int]: ...
     def stream_seconds(self, memory: int, bytes: int, multi_stream: bool) -> float: ...
-    def peak_seconds(self, items: int) -> float: ...
+    def peak_seconds(self, unit: str, items: int) -> float: ...
 
 class LayerCall:
     """`LayerCall` of native/layer/layer.h: addresses and enums are integers."""
@@ -102,3 +104,131 @@ class RouterCall:
 class Router:
     def __init__(self, isa: int, config: RouterConfig) -> None: ...
     def route(self, call: RouterCall) -> None: ...
+
+class PackedMatrix:
+    """Of native/linear/packed_matrix.h: refers to memory that must outlive it."""
+
+    @overload
+    def __init__(self) -> None: ...
+    @overload
+    def __init__(self, dtype: int, outputs: int, inputs: int, data: int) -> None: ...
+    @property
+    def bytes(self) -> int: ...
+
+def matrix_bytes(dtype: int, outputs: int, inputs: int) -> int: ...
+def unpack_rows(matrix: PackedMatrix, first: int, count: int, to: int) -> None: ...
+
+class LinearCall:
+    x: int
+    type: int
+    stride: int
+    tokens: int
+    bias: int
+    out: int
+
+    def __init__(self) -> None: ...
+
+class LinearRunner:
+    def __init__(self, pool: Pool, isa: int, tiles_from: list[int]) -> None: ...
+    def pack(self, data: int, type: int, stride: int, to: PackedMatrix) -> None: ...
+    def run(self, matrix: PackedMatrix, call: LinearCall) -> None: ...
+
+class StepSizes:
+    hidden: int
+    vocabulary: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    rank: int
+    query_rank: int
+    plain_dim: int
+    rope_key_dim: int
+    value_dim: int
+    rope_dim: int
+    rope_interleaved: bool
+    rope_magnitude: float
+    qk_norm: int
+    clip: float
+    scale: float
+    eps: float
+    latent_eps: float
+    activation: int
+    expert_width: int
+    shared_width: int
+    dense_width: int
+    expert_dtype: int
+    attention_dtype: int
+    network_dtype: int
+    tiles_from_bf16: int
+    tiles_from_int8: int
+    tiles_from_int4: int
+
+    def __init__(self) -> None: ...
+
+class StepLayer:
+    attention_norm: int
+    feed_forward_norm: int
+    query: PackedMatrix
+    key: PackedMatrix
+    value: PackedMatrix
+    output: PackedMatrix
+    query_bias: int
+    key_bias: int
+    value_bias: int
+    output_bias: int
+    query_norm: int
+    key_norm: int
+    query_down: PackedMatrix
+    query_down_bias: int
+    expand: int
+    gate: int
+    gate_bias: int
+    experts: int
+    network: int
+    shared_gate: int
+
+    def __init__(self) -> None: ...
+
+class StepNetwork:
+    sizes: StepSizes
+    router: RouterConfig
+    embedding: int
+    norm: int
+    head: PackedMatrix
+    frequencies: int
+
+    def __init__(self) -> None: ...
+    def add_layer(self, layer: StepLayer) -> None: ...
+
+class StepCache:
+    first: int
+    second: int
+    slots: int
+    length: int
+
+    def __init__(self) -> None: ...
+
+class StepCall:
+    tokens: int
+    numbers: int
+    slots: int
+    positions: int
+    counts: int
+    forced_ids: int
+    forced_weights: int
+    logits: int
+    ids: int
+    weights: int
+    scores: int
+    selection_scores: int
+    times: int
+    phase_times: int
+
+    def __init__(self) -> None: ...
+
+class DecodeStep:
+    def __init__(self, pool: Pool, isa: int, network: StepNetwork) -> None: ...
+    def run(self, cache: StepCache, call: StepCall) -> None: ...
+
+max_step_tokens: int
+step_phases: list[str]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from moesaic.model_info.expert_block import ALIGNMENT, aligned
 __all__ = [
     "ALIGNMENT",
     "Blocks",
+    "ClampedSwiglu",
+    "ExpertBiases",
     "ExpertKernel",
     "ExpertShape",
     "ExpertWeights",
@@ -27,25 +29,51 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
+class ClampedSwiglu:
+    """gpt-oss: (up + 1) * gate * sigmoid(alpha * gate), gate limited from above, up on both
+    sides."""
+
+    alpha: float
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
 class ExpertShape:
-    """A gated feed-forward: down(activation(gate(x)) * up(x))."""
+    """A gated feed-forward: down(activation(gate(x)) * up(x)); perhaps each with a bias, perhaps
+    with another product of gate and up."""
 
     hidden: int
     intermediate: int
     activation: str = "silu"
+    bias: bool = False
+    clamped: ClampedSwiglu | None = None  # in place of activation(gate) * up
+
+    @property
+    def unusual(self) -> str | None:
+        """What only the kernels in PyTorch compute; None: all kernels compute this expert."""
+        what = {"biases": self.bias, "a clamped activation": self.clamped is not None}
+        return " and ".join(name for name, there in what.items() if there) or None
 
     @property
     def values(self) -> int:
         return 3 * self.hidden * self.intermediate
 
 
+class ExpertBiases(NamedTuple):
+    gate: torch.Tensor  # [intermediate]
+    up: torch.Tensor  # [intermediate]
+    down: torch.Tensor  # [hidden]
+
+
 @dataclass(frozen=True, slots=True)
 class ExpertWeights:
-    """One expert as in a checkpoint: gate and up [intermediate, hidden], down transposed."""
+    """One expert as in a checkpoint: gate and up [intermediate, hidden], down transposed; biases
+    of a shape that has them."""
 
     gate: torch.Tensor
     up: torch.Tensor
     down: torch.Tensor
+    biases: ExpertBiases | None = None
 
 
 class Blocks:
@@ -92,6 +120,11 @@ class ExpertKernel(Protocol):
     @property
     def dtype(self) -> str:
         """Stored precision of the weights: bf16, int4, ..."""
+
+    @property
+    def layout(self) -> str:
+        """Names how a block's bytes are laid out: kernels with the same one, of the same shape and
+        dtype, compute from each other's blocks."""
 
     @property
     def block_bytes(self) -> int:

@@ -16,8 +16,9 @@ EXPERT_DTYPES = (*TORCH_DTYPES, *FORMATS)
 def make_kernel(
     shape: ExpertShape, dtype: str, kernel: str = "auto", tiles_from: int | None = None
 ) -> ExpertKernel:
-    """`kernel` is one of `instruction_sets.KERNELS`. Precisions that the native kernels do not
-    support (fp32 and fp16 weights) are computed by PyTorch. `tiles_from`: see `crossover.py`."""
+    """`kernel` is one of `instruction_sets.KERNELS`. What the native kernels do not support (fp32
+    and fp16 weights, `ExpertShape.unusual`) is computed by PyTorch. `tiles_from`: see
+    `crossover.py`."""
     if dtype not in EXPERT_DTYPES:
         raise UnknownName("expert dtype", dtype, EXPERT_DTYPES)
     name = choose(kernel)

@@ -11,10 +11,12 @@ from types import ModuleType
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 
 REFERENCE = "reference"
+PORTABLE = "portable"  # built on request only, see native/CMakeLists.txt
 DESCRIPTIONS = {
     "amx": "AMX matrix tiles for many tokens, AVX-512 vectors for few",
     "avx512": "AVX-512 with bf16 and VNNI dot products",
     "avx2": "AVX2 and FMA",
+    PORTABLE: "the compiler's vectors, slow: to test on other processors what is around them",
     REFERENCE: "PyTorch",
 }
 # What each asks of the CPU (native/products/cpu_features.cpp), as Linux names it; all that those
@@ -24,7 +26,7 @@ NEEDS = {
     "avx512": ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16"),
     "avx2": ("avx2", "fma", "f16c"),
 }
-ISA_NUMBERS = {"amx": 1, "avx512": 2, "avx2": 3}
+ISA_NUMBERS = {"amx": 1, "avx512": 2, "avx2": 3, PORTABLE: 4}
 KERNELS = ("auto", *DESCRIPTIONS)
 VARIABLE = "MOESAIC_KERNEL"
 
@@ -67,7 +69,8 @@ def choose(wanted: str = "auto") -> str:
 
 
 def next_better(name: str) -> str | None:
-    names = list(DESCRIPTIONS)
+    """Of those that a package is built with unless asked otherwise."""
+    names = [each for each in DESCRIPTIONS if each != PORTABLE or name == PORTABLE]
     return names[names.index(name) - 1] if name != names[0] else None
 
 

@@ -21,7 +21,7 @@ from moesaic.kernels.base import ExpertShape, ExpertWeights, LayerExecutor
 from moesaic.kernels.cores import all_cores, worker_cores
 from moesaic.kernels.crossover import DEFAULT
 from moesaic.kernels.instruction_sets import ISA_NUMBERS
-from moesaic.model_info.expert_block import ALIGNMENT, block_bytes
+from moesaic.model_info.expert_block import ALIGNMENT, STRIPS, block_bytes
 
 if TYPE_CHECKING:
     from moesaic.kernels.native_executor import NativeExecutor
@@ -33,12 +33,14 @@ ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_pytorch_tanh": 2}
 
 
 def supports(shape: ExpertShape, dtype: str) -> bool:
-    return dtype in DTYPES and shape.activation in ACTIVATIONS
+    return dtype in DTYPES and shape.activation in ACTIVATIONS and shape.unusual is None
 
 
 class NativeKernel:
     """Implements `ExpertKernel`. Every thread that calls `compute` has its own single-threaded
     executor; `executor` makes one that computes layers on several cores."""
+
+    layout = STRIPS
 
     def __init__(
         self, shape: ExpertShape, dtype: str, isa: str, tiles_from: int | None = None
@@ -52,7 +54,7 @@ class NativeKernel:
         return self._own_executor().runner.workspace_bytes(tokens, top_k)
 
     def pack(self, weights: ExpertWeights, block: torch.Tensor) -> None:
-        pack_with(_packing_pool(), self, weights, block)
+        pack_with(packing_pool(), self, weights, block)
 
     def unpack(self, block: torch.Tensor) -> ExpertWeights:
         """The weights of a block, in fp32."""
@@ -147,5 +149,6 @@ def check_block(kernel: NativeKernel, block: torch.Tensor) -> None:
 
 
 @cache
-def _packing_pool() -> _native.Pool:
+def packing_pool() -> _native.Pool:
+    """All cores, asleep between two jobs."""
     return _native.Pool(worker_cores(len(all_cores())), 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import Lock
 from weakref import WeakSet
 
 import torch
@@ -17,7 +18,7 @@ SPIN_US = 50.0  # longer than a layer's decision, shorter than its attention
 
 
 class NativeExecutor:
-    """Implements `LayerExecutor` for one kernel; one layer at a time."""
+    """Implements `LayerExecutor` for one kernel; one layer at a time, whichever threads call."""
 
     def __init__(
         self,
@@ -25,11 +26,14 @@ class NativeExecutor:
         threads: int,
         cores: Sequence[int] | None = None,
         strict: bool = True,
+        pool: _native.Pool | None = None,
     ) -> None:
-        """`cores`: of the workers, besides the caller; by default `threads` says how many."""
+        """`cores`: of the workers, besides the caller; by default `threads` says how many. With
+        `pool` another's workers are used."""
         self._kernel, self._strict = kernel, strict
+        self._lock = Lock()  # calls are filled in, and their tensors referenced, one at a time
         pinned = worker_cores(threads) if cores is None else list(cores)
-        self.pool = _native.Pool(pinned, SPIN_US)
+        self.pool = _native.Pool(pinned, SPIN_US) if pool is None else pool
         self.runner = kernel.runner(self.pool)
         self._token_call = _native.LayerCall()
         self._token_call.tokens, self._token_call.strict = 1, strict
@@ -49,7 +53,8 @@ class NativeExecutor:
         out: torch.Tensor,
         ragged: bool = False,
     ) -> int:
-        return self.runner.run(self._call(blocks, experts, hidden, ids, weights, out, ragged))
+        with self._lock:
+            return self.runner.run(self._call(blocks, experts, hidden, ids, weights, out, ragged))
 
     def submit(
         self,
@@ -63,11 +68,16 @@ class NativeExecutor:
     ) -> None:
         """Start `layer`. Its tensors must not change before `wait` returns. They are referenced
         until then, so that an interrupted caller does not free memory that workers write to."""
-        self.wait()
-        self._in_flight = (blocks, hidden, out)
-        self.runner.submit(self._call(blocks, experts, hidden, ids, weights, out, ragged))
+        with self._lock:
+            self._wait()
+            self._in_flight = (blocks, hidden, out)
+            self.runner.submit(self._call(blocks, experts, hidden, ids, weights, out, ragged))
 
     def wait(self) -> None:
+        with self._lock:
+            self._wait()
+
+    def _wait(self) -> None:
         self.runner.wait(False)
         self._in_flight = ()
 
@@ -119,14 +129,15 @@ class NativeExecutor:
         weights, and of the result, which has the hidden state's type (`value`). Nothing is
         checked."""
         call = self._token_call
-        if (value, width, top_k, out) != self._token_shape:
-            self._token_shape = (value, width, top_k, out)
-            call.hidden_type = call.out_type = value
-            call.hidden_stride, call.top_k, call.out = width, top_k, out
-        call.hidden, call.ids, call.weights = addresses
-        call.block_table, call.experts_total = blocks.address, len(blocks.tensors)
-        call.experts = list(experts)
-        return self.runner.run(call)
+        with self._lock:
+            if (value, width, top_k, out) != self._token_shape:
+                self._token_shape = (value, width, top_k, out)
+                call.hidden_type = call.out_type = value
+                call.hidden_stride, call.top_k, call.out = width, top_k, out
+            call.hidden, call.ids, call.weights = addresses
+            call.block_table, call.experts_total = blocks.address, len(blocks.tensors)
+            call.experts = list(experts)
+            return self.runner.run(call)
 
     def expert(
         self,
@@ -145,6 +156,15 @@ class NativeExecutor:
         self._add(block, hidden[tokens], weights, part)
         out.index_add_(0, tokens, part)
 
+    def whole(self, block: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        """One expert of all tokens, with weight 1, in the dtype of `hidden`."""
+        check_block(self._kernel, block)
+        rows = hidden.reshape(-1, hidden.shape[-1]).contiguous()
+        ids, weights = torch.zeros((len(rows), 1), dtype=torch.int64), torch.ones((len(rows), 1))
+        out, blocks = torch.empty_like(rows), Blocks([block])
+        self.runner.run(self._call(blocks, (0,), rows, ids, weights, out))
+        return out.view(hidden.shape)
+
     def _add(
         self,
         block: torch.Tensor,
@@ -158,9 +178,10 @@ class NativeExecutor:
         ids = torch.zeros((rows, 1), dtype=torch.int64)
         weights = weights.float().contiguous()
         blocks = Blocks([block])  # must outlive the call, which has its address
-        call = self._call(blocks, (0,), hidden, ids, weights, out)
-        call.add = True
-        self.runner.run(call)
+        with self._lock:
+            call = self._call(blocks, (0,), hidden, ids, weights, out)
+            call.add = True
+            self.runner.run(call)
 
 
 def check_layer(

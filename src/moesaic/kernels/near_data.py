@@ -33,6 +33,11 @@ class NearDataArithmetic:
                 f"NDP units compute silu, not {kernel.shape.activation}: leave this model's "
                 "experts to GPU and CPU"
             )
+        if kernel.shape.unusual is not None:
+            raise ImpossibleSetting(
+                f"NDP units know no experts with {kernel.shape.unusual}: leave this model's "
+                "experts to GPU and CPU"
+            )
         self._kernel, self._width = kernel, width
 
     def compute(

@@ -32,3 +32,10 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = No
     pieces = [functional.linear(wide, part.float()) for part in weight.split(rows)]
     product = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)
     return (product if bias is None else product + bias.float()).to(x.dtype)
+
+
+def matmul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """x @ y of stacked matrices, like `torch.matmul`."""
+    if x.is_cuda or not widens(x.dtype):
+        return torch.matmul(x, y)
+    return torch.matmul(x.float(), y.float()).to(x.dtype)

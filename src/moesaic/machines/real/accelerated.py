@@ -13,9 +13,10 @@ import torch
 
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.offloading import CPU, GPU, OFFLOADING
-from moesaic.core.report import LayerReport, Timeline, experts_span
+from moesaic.core.report import LayerReport, Span, Timeline, experts_span
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId
+from moesaic.core.units import slowed_by
 from moesaic.core.view import View
 from moesaic.kernels.base import LayerExecutor
 from moesaic.kernels.grouping import Group, group_by_expert
@@ -111,24 +112,18 @@ class AcceleratedMachine(RealMachine):
     def place(self, experts: Sequence[ExpertId]) -> None:
         self.transfers.place(experts)
 
-    def probe(
-        self,
-        device: str,
-        tokens: int,
-        experts: int,
-        placement: str | None = None,
-        *,
-        copying: bool = False,
-    ) -> int:
-        if copying:
-            with copies_running(self.store, self.accelerator):
-                return self.probe(device, tokens, experts, placement)
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
         if device == CPU:
             executor = self._executors[CPU]
             return time_on_lane(self.store, self.dtype, executor, self.cpu, tokens, experts)
         filled, lane = self.accelerator.filled(self.store), self.accelerator.lane
         executor = self._executors[GPU]
         return time_on_lane(self.store, self.dtype, executor, lane, tokens, experts, filled)
+
+    def probe_slowdown(self, device: str) -> int:
+        alone = self.probe(device, 1, 2)
+        with copies_running(self.store, self.accelerator):
+            return slowed_by(alone, self.probe(device, 1, 2))
 
     def probe_transfer(self, link: str | None = None) -> int:
         return time_transfer(self.store, self.accelerator)
@@ -152,10 +147,15 @@ class AcceleratedMachine(RealMachine):
         if shared is None:
             return
 
+        layer, tokens = routed.layer, self._step.tokens
+
         def compute() -> None:
             started = perf_counter_ns()
             shared.result()
-            self._shared_ns = self._busy[GPU] = perf_counter_ns() - started
+            ended = perf_counter_ns()
+            self._shared_ns = self._busy[GPU] = ended - started
+            if self.timeline.enabled:
+                self.timeline.add(Span(GPU, "dense", started, ended, layer, -1, tokens))
 
         self._shared_since = perf_counter_ns()
         self.accelerator.lane.submit(compute)

@@ -1,27 +1,36 @@
 """The real machine without an accelerator: everything runs synchronously on the caller's thread.
 
-A decode layer's experts take some milliseconds; the overhead around them is kept minimal: no
-lanes, no hand-over, no bookkeeping.
+Decode steps run as one native call where the network and this CPU allow it. Otherwise, and for
+prompts, layer by layer with as little around the experts as possible: no lanes, no hand-over.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter_ns
+from typing import TYPE_CHECKING
 
 import torch
 
+from moesaic.core.body import Decider
 from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.native_brain import NativeBrain
 from moesaic.core.offloading import CPU, HOST_ONLY
-from moesaic.core.report import LayerReport, Timeline, experts_span
+from moesaic.core.report import LayerReport, StepReport, Timeline, experts_span
 from moesaic.core.residency import Residency
 from moesaic.core.view import View
 from moesaic.machines.accelerators import NONE
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.lane import InlineLane
 from moesaic.machines.real.probes import time_on_lane
-from moesaic.machines.real.real_machine import RealMachine
+from moesaic.machines.real.real_machine import ForwardPass, RealMachine
 from moesaic.machines.real.routing_adapter import RoutingAdapter
-from moesaic.machines.real.single_token import single_token
+from moesaic.machines.real.single_token import pool_of, single_token
+from moesaic.models.decoder import Decoder
+from moesaic.models.kv_cache import ContiguousCache
+
+if TYPE_CHECKING:
+    from moesaic.machines.real.native_decoding import NativeDecoding
 
 
 class CpuMachine(RealMachine):
@@ -43,6 +52,51 @@ class CpuMachine(RealMachine):
         self.executor = store.kernel.executor(threads, store.nodes, strict=False)
         self._token = single_token(self.executor, store.kernel.shape.hidden, dtype)
         self._view = View.of(home, (), (0,))  # nothing ever moves
+        self._decoding: NativeDecoding | None = None
+        self.layerwise_because: str | None = "nothing is attached"
+
+    def attach(
+        self,
+        decoder: Decoder,
+        cache: ContiguousCache,
+        brain: Decider,
+        native: Callable[[], NativeBrain | None],
+    ) -> None:
+        pool = pool_of(self.executor)
+        if pool is None:
+            several = len(self.store.nodes) > 1
+            self.layerwise_because = (
+                "experts are on several NUMA nodes"
+                if several
+                else "experts have no native kernel here"
+            )
+            return
+        from moesaic.machines.real.native_decoding import NativeDecoding
+        from moesaic.machines.real.native_step import NativeStep
+        from moesaic.machines.real.step_description import why_not
+
+        if decoder.dense is not None:
+            decoder.dense.use(pool)
+        self.layerwise_because = why_not(decoder, self.store)
+        if self.layerwise_because is None:
+            step = NativeStep(decoder, self.store, cache, pool)
+            self._decoding = NativeDecoding(step, cache, brain, self._adapter.ranks)
+
+    def step(self, work: ForwardPass, brain: Decider) -> StepReport:
+        """Decode steps natively where that is possible, others layer by layer."""
+        decoding = self._decoding
+        if decoding is None or not decoding.takes(work):
+            return super().step(work, brain)
+        self.abandon()
+        self._steps += 1
+        done = decoding.step(self._steps, work, brain, self._view)
+        self.output, self.times = done.logits, done.times
+        for span in decoding.spans() if self.timeline.enabled else ():
+            self.timeline.add(span)
+        return done.report
+
+    def drive_layerwise(self, because: str) -> None:
+        self._decoding, self.layerwise_because = None, because
 
     def view(self, layer: int) -> View:
         return self._view
@@ -80,17 +134,13 @@ class CpuMachine(RealMachine):
         self._reports.append(self._report)
         return self._report
 
-    def probe(
-        self,
-        device: str,
-        tokens: int,
-        experts: int,
-        placement: str | None = None,
-        *,
-        copying: bool = False,
-    ) -> int:
-        """Of the CPU, whatever the device: there is no other, and nothing to copy to."""
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
+        """Of the CPU, whatever the device: there is no other."""
         return time_on_lane(self.store, self.dtype, self.executor, InlineLane(), tokens, experts)
+
+    def probe_slowdown(self, device: str) -> int:
+        """There is nothing to copy to."""
+        return 0
 
     def probe_transfer(self, link: str | None = None) -> int:
         return 0

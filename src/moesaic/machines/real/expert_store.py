@@ -2,7 +2,8 @@
 
 One contiguous block per expert, any of them addressable, so that a device computes from it or
 copies it in one piece. The memory is requested in huge pages: experts are read whole,
-and 4 KiB pages would cost a page-table walk every 64 cache lines.
+and 4 KiB pages would cost a page-table walk every 64 cache lines. Or it is the mapped file of a
+packed model, which all processes share and none writes.
 """
 
 from __future__ import annotations
@@ -15,21 +16,35 @@ import torch
 from moesaic.core.numa import Nodes, experts_of
 from moesaic.core.routing import ExpertId
 from moesaic.kernels.base import Blocks, ExpertKernel, ExpertWeights
+from moesaic.machines.real.mapped_blocks import MappedBlocks
 from moesaic.machines.real.node_memory import prefer_node
 
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 class ExpertStore:
-    def __init__(self, kernel: ExpertKernel, layers: int, experts: int, nodes: Nodes = ()) -> None:
-        """`nodes` are the memory nodes that experts are spread over."""
+    def __init__(
+        self,
+        kernel: ExpertKernel,
+        layers: int,
+        experts: int,
+        nodes: Nodes = (),
+        mapped: MappedBlocks | None = None,
+    ) -> None:
+        """`nodes` are the memory nodes that experts are spread over; those of a `mapped` file lie
+        where the system keeps its pages."""
+        assert mapped is None or len(nodes) < 2, "pages of a file are not spread"
         self.kernel, self.nodes = kernel, nodes
         self.layers, self.experts = layers, experts
         self.bytes = layers * experts * kernel.block_bytes
-        # Shared memory, mmap's default, has a huge-page setting of its own, mostly off.
-        self._memory = mmap.mmap(-1, self.bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self.huge_pages = _ask_for_huge_pages(self._memory)
-        flat = torch.frombuffer(self._memory, dtype=torch.uint8)
+        self.mapped = mapped is not None
+        if mapped is None:
+            # Shared memory, mmap's default, has a huge-page setting of its own, mostly off.
+            memory = mmap.mmap(-1, self.bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self.huge_pages = _ask_for_huge_pages(memory)
+            flat = torch.frombuffer(memory, dtype=torch.uint8)
+        else:
+            self.huge_pages, flat = False, mapped.blocks(self.bytes)
         self._blocks = flat.view(layers, experts, kernel.block_bytes)
         if len(nodes) > 1:
             self._spread()
@@ -45,10 +60,15 @@ class ExpertStore:
                 prefer_node(row.data_ptr() + mine.start * size, len(mine) * size, node.number)
 
     def put(self, expert: ExpertId, weights: ExpertWeights) -> None:
+        assert not self.mapped, "a mapped file is not written"
         self.kernel.pack(weights, self.block(*expert))
 
     def block(self, layer: int, expert: int) -> torch.Tensor:
         return self._layers[layer].tensors[expert]
+
+    def rows(self, layer: int) -> torch.Tensor:
+        """All blocks of a layer, as one range of bytes."""
+        return self._blocks[layer].view(-1)
 
     def layer(self, layer: int) -> Blocks:
         return self._layers[layer]

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from moesaic.core.body import Decider, LayerwiseBody, Probed
 from moesaic.core.capabilities import Capabilities
@@ -21,6 +23,7 @@ from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId, Forecast, LayerRouting
 from moesaic.core.step import Step
 from moesaic.machines.loop import run_layers
+from moesaic.machines.real.engine_spans import EngineSpans
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.routing_adapter import RoutingAdapter, chosen_by
 from moesaic.models.decoder import Decoder, ForwardGenerator
@@ -54,15 +57,26 @@ class DecodedTokens(NamedTuple):
     positions: tuple[int, ...]
 
 
+class PromptTokens(NamedTuple):
+    """New tokens of several sequences, one sequence after the other."""
+
+    numbers: tuple[int, ...]
+    segments: tuple[tuple[int, int, int], ...]  # slot in the KV cache, first position, tokens
+    wanted: tuple[int, ...]  # rows whose logits are wanted
+
+
 class ForwardPass(NamedTuple):
     """The work of one step: its tokens, the network's generator, and the routing to replay instead
-    of the network's own (None: its own). `decoded`: where every sequence brings one token that
-    uses all of top-k, the same for a machine that does not need the generator."""
+    of the network's own (None: its own). The same for a machine that does not need the generator:
+    `decoded` where every sequence brings one token, else `prompt` where every token uses all of
+    top-k. `counts` [tokens]: how many experts each token uses; None: all of top-k."""
 
     step: Step
     generator: ForwardGenerator
     replay: Replay | None = None
     decoded: DecodedTokens | None = None
+    prompt: PromptTokens | None = None
+    counts: NDArray[np.int64] | None = None
 
 
 class RealMachine(LayerwiseBody, Probed):
@@ -72,6 +86,7 @@ class RealMachine(LayerwiseBody, Probed):
 
     capabilities: ClassVar[Capabilities]
     dense_on = GPU  # the device of everything but the routed experts
+    layerwise_because: str | None = "steps are driven from Python"  # None: they are captured
 
     def __init__(
         self,
@@ -91,12 +106,14 @@ class RealMachine(LayerwiseBody, Probed):
 
     def step(self, work: ForwardPass, brain: Decider) -> StepReport:
         self.begin(work)
+        if self.timeline.enabled and self.timeline.engine:
+            brain = EngineSpans(brain, self.timeline, lambda: self._advanced_ns)
         return run_layers(self, brain, self.store.layers)
 
     def begin(self, work: ForwardPass) -> None:
         self.abandon()
         self._steps += 1
-        self._step, self._generator, self._replay, _ = work
+        self._step, self._generator, self._replay = work[:3]
         self._total = None
         self._reports: list[LayerReport] = []
         self._network_ns = self._experts_ns = self._router_ns = self._replay_ns = 0
@@ -150,6 +167,14 @@ class RealMachine(LayerwiseBody, Probed):
         """Once, before the first step: what a machine needs that runs decode steps without the
         generator and without Python. `native` gives the brain's buffer and functions, or None
         where those alone do not decide."""
+
+    def drive_layerwise(self, because: str) -> None:
+        """From now on no step is captured."""
+
+    @property
+    def layer_times(self) -> Sequence[Any]:
+        """Of the last step's layers, by a native conductor; none where it did not run."""
+        return ()
 
     def place(self, experts: Sequence[ExpertId]) -> None:
         """The initial placement."""

@@ -20,6 +20,10 @@ class RoutingAdapter:
     def __init__(self, ranks: int, gates: GateBank | None = None) -> None:
         self._ranks, self._gates = ranks, gates
 
+    @property
+    def ranks(self) -> int:
+        return self._ranks
+
     def routing(self, routed: RoutedTokens, step: int = 0) -> LayerRouting:
         choice = routed.choice
         counts = None if choice.counts is None else choice.counts.numpy()

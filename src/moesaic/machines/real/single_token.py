@@ -13,6 +13,7 @@ from moesaic.kernels.base import Blocks, LayerExecutor
 from moesaic.models.router import Choice
 
 if TYPE_CHECKING:
+    from moesaic.kernels import _native
     from moesaic.kernels.native_executor import NativeExecutor
     from moesaic.kernels.native_router import RoutingResult
 
@@ -48,10 +49,21 @@ class SingleToken:
 
 def single_token(executor: LayerExecutor, width: int, dtype: torch.dtype) -> SingleToken | None:
     """Nothing where torch computes."""
+    native = _native_executor(executor)
+    return None if native is None else SingleToken(native, width, dtype)
+
+
+def pool_of(executor: LayerExecutor) -> _native.Pool | None:
+    """The workers of an executor that has all of them in one pool."""
+    native = _native_executor(executor)
+    return None if native is None else native.pool
+
+
+def _native_executor(executor: LayerExecutor) -> NativeExecutor | None:
     from moesaic.kernels.instruction_sets import native
 
     if native() is None:
         return None
     from moesaic.kernels.native_executor import NativeExecutor
 
-    return SingleToken(executor, width, dtype) if isinstance(executor, NativeExecutor) else None
+    return executor if isinstance(executor, NativeExecutor) else None

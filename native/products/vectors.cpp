@@ -1,5 +1,7 @@
-// Products for CPUs with AVX2 and FMA: weights are converted to fp32, then multiplied.
+// Products in the compiler's vector extensions: weights are converted to fp32, then multiplied. Compiled for
+// AVX2 and FMA; on other processors, where the portable build is asked for, for what the compiler assumes.
 #include "products/elementwise.h"
+#include "products/step_elementwise.h"
 
 namespace moesaic {
 namespace {
@@ -125,7 +127,11 @@ void product(const std::uint8_t* const* strips, int count, const MatrixLayout& m
 }
 
 const Kernels table = {
+#if defined(__AVX2__)
     "avx2",
+#else
+    "portable",
+#endif
     {product<Dtype::bf16>, product<Dtype::int8>, product<Dtype::int4>},
     {nullptr, nullptr, nullptr},
     fill_bf16,
@@ -137,14 +143,15 @@ const Kernels table = {
     narrow,
     rms_norm,
     router_scores,
+    &step_kernels,
     nullptr,
 };
 
 }  // namespace
 
-const Kernels* avx2_kernels() { return &table; }
+const Kernels* vector_kernels() { return &table; }
 
-void read_memory_avx2(const std::uint8_t* from, std::size_t bytes, bool multi_stream) {
+void read_memory_vectors(const std::uint8_t* from, std::size_t bytes, bool multi_stream) {
   U16 all = {};
   const int streams = multi_stream ? 4 : 1;
   const std::size_t each = bytes / streams / 64 * 64;

@@ -1,0 +1,162 @@
+// Python's view of packed matrices and decode steps; see moesaic/kernels/native_linear.py and
+// moesaic/machines/real/native_step.py, which check tensors and shapes.
+#include "api/module_parts.h"
+#include "linear/linear.h"
+#include "step/decode_step.h"
+
+namespace {
+
+// `StepNetwork` whose layers are appended one by one.
+struct PythonNetwork : StepNetwork {
+  void add_layer(const StepLayer& layer) { layers.push_back(layer); }
+};
+
+void define_matrices(nb::module_& m) {
+  nb::class_<PackedMatrix>(m, "PackedMatrix")
+      .def(nb::init<>())
+      .def("__init__",
+           [](PackedMatrix* matrix, int dtype, int outputs, int inputs, std::uintptr_t data) {
+             if (outputs < 1 || inputs < 1) throw InvalidCall("a matrix has outputs and inputs");
+             new (matrix) PackedMatrix(checked_dtype(dtype), outputs, inputs, at<const std::uint8_t>(data));
+           })
+      .def_prop_ro("bytes", &PackedMatrix::bytes);
+  m.def("matrix_bytes", [](int dtype, int outputs, int inputs) {
+    return PackedMatrix(checked_dtype(dtype), outputs, inputs, nullptr).bytes();
+  });
+  m.def("unpack_rows", [](const PackedMatrix& matrix, int first, int count, std::uintptr_t to) {
+    if (!matrix.data || first < 0 || count < 0 || first + count > matrix.layout.outputs)
+      throw InvalidCall("a matrix has no such rows");
+    unpack_rows(matrix.dtype, matrix.layout, matrix.data, first, count, at<float>(to));
+  });
+  Fields<LinearCall>(m, "LinearCall")
+      .address("x", &LinearCall::x)
+      .type("type", &LinearCall::type)
+      .value("stride", &LinearCall::stride)
+      .value("tokens", &LinearCall::tokens)
+      .address("bias", &LinearCall::bias)
+      .address("out", &LinearCall::out);
+  nb::class_<LinearRunner>(m, "LinearRunner")
+      .def("__init__",
+           [](LinearRunner* runner, std::shared_ptr<Pool> pool, int isa, const std::vector<int>& tiles_from) {
+             if (tiles_from.size() != 3) throw InvalidCall("there are three precisions");
+             new (runner)
+                 LinearRunner(std::move(pool), checked_isa(isa), tiles_from[0], tiles_from[1], tiles_from[2]);
+           })
+      .def("pack",
+           [](LinearRunner& runner, std::uintptr_t data, int type, std::size_t stride,
+              const PackedMatrix& to) {
+             const nb::gil_scoped_release released;
+             runner.pack({at<const void>(data), checked_type(type), stride}, to);
+           })
+      .def("run", [](LinearRunner& runner, const PackedMatrix& matrix, const LinearCall& call) {
+        const nb::gil_scoped_release released;
+        runner.run(matrix, call);
+      });
+}
+
+void define_sizes(nb::module_& m) {
+  Fields<StepSizes>(m, "StepSizes")
+      .value("hidden", &StepSizes::hidden)
+      .value("vocabulary", &StepSizes::vocabulary)
+      .value("heads", &StepSizes::heads)
+      .value("kv_heads", &StepSizes::kv_heads)
+      .value("head_dim", &StepSizes::head_dim)
+      .value("rank", &StepSizes::rank)
+      .value("query_rank", &StepSizes::query_rank)
+      .value("plain_dim", &StepSizes::plain_dim)
+      .value("rope_key_dim", &StepSizes::rope_key_dim)
+      .value("value_dim", &StepSizes::value_dim)
+      .value("rope_dim", &StepSizes::rope_dim)
+      .value("rope_interleaved", &StepSizes::rope_interleaved)
+      .value("rope_magnitude", &StepSizes::rope_magnitude)
+      .value("qk_norm", &StepSizes::qk_norm)
+      .value("clip", &StepSizes::clip)
+      .value("scale", &StepSizes::scale)
+      .value("eps", &StepSizes::eps)
+      .value("latent_eps", &StepSizes::latent_eps)
+      .value("activation", &StepSizes::activation)
+      .value("expert_width", &StepSizes::expert_width)
+      .value("shared_width", &StepSizes::shared_width)
+      .value("dense_width", &StepSizes::dense_width)
+      .value("expert_dtype", &StepSizes::expert_dtype)
+      .value("attention_dtype", &StepSizes::attention_dtype)
+      .value("network_dtype", &StepSizes::network_dtype)
+      .value("tiles_from_bf16", &StepSizes::tiles_from_bf16)
+      .value("tiles_from_int8", &StepSizes::tiles_from_int8)
+      .value("tiles_from_int4", &StepSizes::tiles_from_int4);
+}
+
+void define_network(nb::module_& m) {
+  Fields<StepLayer>(m, "StepLayer")
+      .address("attention_norm", &StepLayer::attention_norm)
+      .address("feed_forward_norm", &StepLayer::feed_forward_norm)
+      .value("query", &StepLayer::query)
+      .value("key", &StepLayer::key)
+      .value("value", &StepLayer::value)
+      .value("output", &StepLayer::output)
+      .address("query_bias", &StepLayer::query_bias)
+      .address("key_bias", &StepLayer::key_bias)
+      .address("value_bias", &StepLayer::value_bias)
+      .address("output_bias", &StepLayer::output_bias)
+      .address("query_norm", &StepLayer::query_norm)
+      .address("key_norm", &StepLayer::key_norm)
+      .value("query_down", &StepLayer::query_down)
+      .address("query_down_bias", &StepLayer::query_down_bias)
+      .address("expand", &StepLayer::expand)
+      .address("gate", &StepLayer::gate)
+      .address("gate_bias", &StepLayer::gate_bias)
+      .address("experts", &StepLayer::experts)
+      .address("network", &StepLayer::network)
+      .address("shared_gate", &StepLayer::shared_gate);
+  Fields<PythonNetwork> network(m, "StepNetwork");
+  network.value("sizes", &StepNetwork::sizes)
+      .value("router", &StepNetwork::router)
+      .address("embedding", &StepNetwork::embedding)
+      .address("norm", &StepNetwork::norm)
+      .value("head", &StepNetwork::head)
+      .address("frequencies", &StepNetwork::frequencies);
+  network.type().def("add_layer", &PythonNetwork::add_layer);
+}
+
+void define_calls(nb::module_& m) {
+  Fields<StepCache>(m, "StepCache")
+      .address("first", &StepCache::first)
+      .address("second", &StepCache::second)
+      .value("slots", &StepCache::slots)
+      .value("length", &StepCache::length);
+  Fields<StepCall>(m, "StepCall")
+      .value("tokens", &StepCall::tokens)
+      .address("numbers", &StepCall::numbers)
+      .address("slots", &StepCall::slots)
+      .address("positions", &StepCall::positions)
+      .address("counts", &StepCall::counts)
+      .address("forced_ids", &StepCall::forced_ids)
+      .address("forced_weights", &StepCall::forced_weights)
+      .address("logits", &StepCall::logits)
+      .address("ids", &StepCall::ids)
+      .address("weights", &StepCall::weights)
+      .address("scores", &StepCall::scores)
+      .address("selection_scores", &StepCall::selection_scores)
+      .address("times", &StepCall::times)
+      .address("phase_times", &StepCall::phase_times);
+}
+
+}  // namespace
+
+void define_step(nb::module_& m) {
+  define_matrices(m);
+  define_sizes(m);
+  define_network(m);
+  define_calls(m);
+  m.attr("max_step_tokens") = kMaxStepTokens;
+  m.attr("step_phases") = StepJob::phase_names();
+  nb::class_<DecodeStep>(m, "DecodeStep")
+      .def("__init__",
+           [](DecodeStep* step, std::shared_ptr<Pool> pool, int isa, const PythonNetwork& network) {
+             new (step) DecodeStep(std::move(pool), checked_isa(isa), network);
+           })
+      .def("run", [](DecodeStep& step, const StepCache& cache, const StepCall& call) {
+        const nb::gil_scoped_release released;
+        step.run(cache, call);
+      });
+}

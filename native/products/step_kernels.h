@@ -1,0 +1,60 @@
+// What a decode step computes between its matrix products, as a table of function pointers. Activations are
+// bf16 and rounded where PyTorch rounds them; sums are fp32.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace moesaic {
+
+// Some positions of one sequence, for query heads that read the same keys and values. Scores are the sum of
+// two products: latent attention keeps a key in two parts. All strides are in values.
+struct AttentionCall {
+  struct Part {
+    const float* queries = nullptr;  // [heads, width]
+    const std::uint16_t* keys = nullptr;
+    std::size_t stride = 0;  // from position to position
+    int width = 0;           // 0: there is no such part
+  };
+  Part parts[2];
+  const std::uint16_t* values = nullptr;
+  std::size_t value_stride = 0;
+  int value_width = 0;
+  int heads = 0, positions = 0;
+  float scale = 1;
+  float* scores = nullptr;  // scratch: [heads, positions rounded up to 16]
+  // Results: of every head the largest score, the sum of exp(score - largest), and the values weighted so.
+  float *largest = nullptr, *sums = nullptr, *mixed = nullptr;  // [heads], [heads], [heads, value_width]
+};
+
+constexpr int kMaxAttentionParts = 16;  // that a sequence is cut into
+
+// How to turn a head: cosines and sines of the first `dim` / 2 angles.
+struct Turn {
+  const float *cos = nullptr, *sin = nullptr;
+  int dim = 0;
+  bool interleaved = false;  // pairs are neighbours, instead of half of `dim` apart
+};
+
+struct StepKernels {
+  // out[i] = bf16(c[i / 16 * c_stride + i % 16] + bias[i]); bias may be null.
+  void (*round_strips)(const float* c, std::size_t c_stride, const std::uint16_t* bias, int count,
+                       std::uint16_t* out);
+  // to += bf16(a + gate * b), rounded after every operation; b may be null.
+  void (*add_residual)(std::uint16_t* to, const std::uint16_t* a, const std::uint16_t* b, float gate,
+                       int count);
+  void (*clip)(std::uint16_t* x, int count, float limit);
+  // Turns one head of `width` values in place.
+  void (*rotate)(std::uint16_t* x, const Turn& turn);
+  void (*widen)(const std::uint16_t* from, int count, float* to);
+  void (*attend)(const AttentionCall& call);
+  // One head's result from the parts of its sequence, at most kMaxAttentionParts: out = bf16(sum of mixed /
+  // sum of sums), both scaled to the largest score of all. Parts are `scalar_stride` values apart in
+  // `largest` and `sums`, `stride` in `mixed`.
+  void (*merge)(const float* largest, const float* sums, const float* mixed, int parts,
+                std::size_t scalar_stride, std::size_t stride, int width, std::uint16_t* out);
+  // out[column] = sum over rows of x[row] * matrix[row][column], matrix in bf16 [rows, columns].
+  void (*combine_rows)(const float* x, const std::uint16_t* matrix, int rows, int columns, float* out);
+};
+
+}  // namespace moesaic

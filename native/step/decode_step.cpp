@@ -1,0 +1,157 @@
+#include "step/decode_step.h"
+
+#include <string>
+
+#include "api/codes.h"
+
+namespace moesaic {
+namespace {
+
+void require(bool condition, const std::string& message) {
+  if (!condition) throw InvalidCall(message);
+}
+
+const Kernels* supported(Isa isa) {
+  const Kernels* kernels = kernels_for(isa);
+  require(kernels, "this CPU does not support the instruction set asked for");
+  return kernels;
+}
+
+void check_sizes(const StepSizes& sizes, const RouterConfig& router) {
+  constexpr int kMaxSize = 1 << 20;
+  for (const int size : {sizes.hidden, sizes.vocabulary, sizes.heads, sizes.head_dim})
+    require(size >= 1 && size <= kMaxSize * 4, "a network's sizes are at least 1");
+  for (const int size : {sizes.rank, sizes.query_rank, sizes.plain_dim, sizes.rope_key_dim, sizes.value_dim,
+                         sizes.expert_width, sizes.shared_width, sizes.dense_width})
+    require(size >= 0 && size <= kMaxSize, "a network's sizes are not negative");
+  checked_activation(sizes.activation);
+  require(sizes.qk_norm >= 0 && sizes.qk_norm <= 2, "no such norm of queries and keys");
+  if (sizes.latent()) {
+    require(sizes.plain_dim + sizes.rope_key_dim == sizes.head_dim && sizes.value_dim > 0 &&
+                sizes.rope_dim == sizes.rope_key_dim,
+            "the parts of a latent query do not make up a head");
+  } else {
+    require(sizes.kv_heads >= 1 && sizes.heads % sizes.kv_heads == 0,
+            "every KV head has as many query heads");
+    require(sizes.rope_dim >= 0 && sizes.rope_dim % 2 == 0 && sizes.rope_dim <= sizes.head_dim,
+            "the rotated part of a head is no longer than the head");
+  }
+  if (router.experts == 0) return;
+  check_router(router);
+  require(router.top_k <= kMaxStepExperts,
+          "a token uses at most " + std::to_string(kMaxStepExperts) + " experts");
+}
+
+void check_matrix(const PackedMatrix& matrix, int outputs, int inputs, Dtype dtype, const char* name) {
+  require(matrix.data && reinterpret_cast<std::uintptr_t>(matrix.data) % kAlignment == 0,
+          std::string(name) + " is missing or not aligned");
+  require(matrix.dtype == dtype, std::string(name) + " is stored in another precision");
+  require(matrix.layout.outputs == outputs && matrix.layout.inputs == inputs,
+          std::string(name) + " is " + std::to_string(matrix.layout.outputs) + " x " +
+              std::to_string(matrix.layout.inputs) + ", not " + std::to_string(outputs) + " x " +
+              std::to_string(inputs));
+}
+
+void check_attention(const StepSizes& sizes, const StepLayer& layer) {
+  const Dtype dtype = checked_dtype(sizes.attention_dtype);
+  require(layer.attention_norm && layer.feed_forward_norm, "a layer's norms are missing");
+  check_matrix(layer.output, sizes.hidden, sizes.attended(), dtype, "the output projection");
+  const bool bottleneck = sizes.query_rank > 0;
+  check_matrix(layer.query, sizes.queries(), bottleneck ? sizes.query_rank : sizes.hidden, dtype,
+               "the query projection");
+  if (!sizes.latent()) {
+    require(!bottleneck, "only latent attention has a bottleneck");
+    check_matrix(layer.key, sizes.keys(), sizes.hidden, dtype, "the key projection");
+    check_matrix(layer.value, sizes.keys(), sizes.hidden, dtype, "the value projection");
+    require(sizes.qk_norm == 0 || (layer.query_norm && layer.key_norm),
+            "norms of queries and keys are missing");
+    return;
+  }
+  check_matrix(layer.key, sizes.rank + sizes.rope_key_dim, sizes.hidden, dtype, "the latent projection");
+  require(layer.key_norm && layer.expand && !layer.value.data, "a latent layer's parts are missing");
+  if (bottleneck)
+    check_matrix(layer.query_down, sizes.query_rank, sizes.hidden, dtype, "the queries' bottleneck");
+  require(bottleneck == (layer.query_down.data != nullptr) && (!bottleneck || layer.query_norm),
+          "the queries' bottleneck is missing");
+}
+
+void check_layer(const StepSizes& sizes, const RouterConfig& router, const StepLayer& layer) {
+  check_attention(sizes, layer);
+  if (layer.routed()) {
+    require(router.experts > 0 && sizes.expert_width > 0 && layer.experts, "a layer's experts are missing");
+    for (int e = 0; e < router.experts; ++e)
+      require(layer.experts[e] && layer.experts[e] % kAlignment == 0,
+              "the block of expert " + std::to_string(e) + " is missing or not aligned");
+  }
+  require((layer.network != nullptr) == ((layer.routed() ? sizes.shared_width : sizes.dense_width) > 0),
+          "a layer's dense or shared network is missing, or has no width");
+  require(reinterpret_cast<std::uintptr_t>(layer.network) % kAlignment == 0, "a block is not aligned");
+}
+
+StepContext checked_context(Isa isa, StepNetwork network) {
+  const StepSizes& sizes = network.sizes;
+  check_sizes(sizes, network.router);
+  require(!network.layers.empty() && network.embedding && network.norm && network.frequencies,
+          "a network has layers, an embedding, a norm and angles");
+  int routed = 0;
+  for (StepLayer& layer : network.layers) {
+    check_layer(sizes, network.router, layer);
+    layer.routed_number = layer.routed() ? routed++ : -1;
+  }
+  require(network.head.data, "the head is missing");
+  check_matrix(network.head, sizes.vocabulary, sizes.hidden, network.head.dtype, "the head");
+  Multiplier multiplier{supported(isa),
+                        {sizes.tiles_from_bf16, sizes.tiles_from_int8, sizes.tiles_from_int4}};
+  const auto config = [&](int dtype, int width) {
+    const Dtype stored = checked_dtype(dtype);
+    return LayerConfig{ExpertLayout(stored, sizes.hidden, width), Activation(sizes.activation),
+                       multiplier.kernels, multiplier.tiles_from[dtype]};
+  };
+  return {network,
+          multiplier,
+          config(sizes.expert_dtype, sizes.expert_width),
+          config(sizes.network_dtype, sizes.shared_width),
+          config(sizes.network_dtype, sizes.dense_width),
+          {},
+          {},
+          {}};
+}
+
+void check_call(const StepNetwork& network, const StepCache& cache, const StepCall& call) {
+  require(call.tokens >= 1 && call.tokens <= kMaxStepTokens,
+          "a step has 1 to " + std::to_string(kMaxStepTokens) + " tokens");
+  require(cache.first && cache.second && cache.slots >= 1 && cache.length >= 1, "there is no KV cache");
+  require(call.numbers && call.slots && call.positions && call.logits, "tokens or logits are missing");
+  require(!network.router.experts || (call.ids && call.weights && call.scores && call.selection_scores &&
+                                      call.times),
+          "there is no space for the routing");
+  require(!call.forced_ids == !call.forced_weights, "a replayed routing has experts and weights");
+  for (int t = 0; t < call.tokens; ++t) {
+    require(call.numbers[t] >= 0 && call.numbers[t] < network.sizes.vocabulary, "no such token");
+    require(call.slots[t] >= 0 && call.slots[t] < cache.slots, "no such slot of the KV cache");
+    require(call.positions[t] >= 0 && call.positions[t] < cache.length, "the KV cache is full");
+    for (int other = 0; other < t; ++other)
+      require(call.slots[other] != call.slots[t], "a sequence has one new token in a step");
+    require(!call.counts || (call.counts[t] >= 1 && call.counts[t] <= network.router.top_k),
+            "a token uses 1 to top-k experts");
+  }
+  if (!call.forced_ids) return;
+  std::size_t routed = 0;
+  for (const StepLayer& layer : network.layers) routed += layer.routed();
+  for (std::size_t i = 0; i < routed * call.tokens * network.router.top_k; ++i)
+    require(call.forced_ids[i] >= -1 && call.forced_ids[i] < network.router.experts, "no such expert");
+}
+
+}  // namespace
+
+DecodeStep::DecodeStep(std::shared_ptr<Pool> pool, Isa isa, const StepNetwork& network)
+    : pool_(std::move(pool)), context_(checked_context(isa, network)) {}
+
+void DecodeStep::run(const StepCache& cache, const StepCall& call) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  check_call(context_.network, cache, call);
+  auto job = std::make_shared<StepJob>(context_, cache, call, pool_->worker_slots());
+  pool_->wait(pool_->submit(job), true);
+}
+
+}  // namespace moesaic

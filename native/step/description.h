@@ -1,0 +1,95 @@
+// A network as a decode step reads it: sizes, rules, and addresses of weights, which belong to the caller.
+// moesaic/machines/real/step_description.py fills it in from a decoder.
+#pragma once
+
+#include <vector>
+
+#include "layer/layer.h"
+#include "linear/packed_matrix.h"
+#include "router/router.h"
+
+namespace moesaic {
+
+enum class QkNorm : int { none = 0, head = 1, projection = 2 };
+
+struct StepSizes {
+  int hidden = 0, vocabulary = 0;
+  int heads = 0, kv_heads = 0, head_dim = 0;
+  // Latent attention; rank 0: grouped-query attention.
+  int rank = 0, query_rank = 0, plain_dim = 0, rope_key_dim = 0, value_dim = 0;
+  int rope_dim = 0;
+  bool rope_interleaved = false;
+  float rope_magnitude = 1;  // multiplies cosines and sines
+  int qk_norm = 0;
+  float clip = 0;  // 0: none
+  float scale = 1, eps = 0, latent_eps = 0;
+  int activation = 0;
+  // The intermediate width of routed experts, shared experts and dense layers (0: none), and the precision of
+  // the first and of the other two; and that of attention's projections.
+  int expert_width = 0, shared_width = 0, dense_width = 0;
+  int expert_dtype = 0, network_dtype = 0, attention_dtype = 0;
+  int tiles_from_bf16 = 0, tiles_from_int8 = 0, tiles_from_int4 = 0;
+
+  bool latent() const { return rank > 0; }
+  int queries() const { return heads * head_dim; }
+  int keys() const { return latent() ? rank : kv_heads * head_dim; }
+  int attended() const { return heads * (latent() ? value_dim : head_dim); }
+};
+
+// bf16 unless another type is given; null where the family has no such thing.
+struct StepLayer {
+  const std::uint16_t *attention_norm = nullptr, *feed_forward_norm = nullptr;
+  // Grouped-query attention: query, key, value. Latent attention: `query` is the projection to all heads
+  // (from the normalised bottleneck if there is one), `key` compresses to latent and rotary key.
+  PackedMatrix query, key, value, output;
+  const std::uint16_t *query_bias = nullptr, *key_bias = nullptr, *value_bias = nullptr;
+  const std::uint16_t* output_bias = nullptr;
+  const std::uint16_t *query_norm = nullptr, *key_norm = nullptr;  // key_norm: also of the latent
+  PackedMatrix query_down;                                         // the bottleneck; query_norm is its norm
+  const std::uint16_t* query_down_bias = nullptr;
+  const std::uint16_t* expand = nullptr;  // [heads, plain_dim + value_dim, rank]
+  // Routed layers: router, and the addresses of all experts' blocks. None: a dense layer.
+  const std::uint16_t* gate = nullptr;
+  const float* gate_bias = nullptr;
+  const std::uintptr_t* experts = nullptr;
+  const std::uint8_t* network = nullptr;  // the block of the dense layer or of the shared experts
+  const std::uint16_t* shared_gate = nullptr;
+
+  int routed_number = -1;  // among the routed layers
+
+  bool routed() const { return gate != nullptr; }
+};
+
+struct StepNetwork {
+  StepSizes sizes;
+  RouterConfig router;
+  std::vector<StepLayer> layers;
+  const std::uint16_t *embedding = nullptr, *norm = nullptr;
+  PackedMatrix head;
+  const float* frequencies = nullptr;  // [rope_dim / 2]: angle per position
+};
+
+// The KV cache: of every layer, slot and position two vectors (keys and values, or latents and rotary keys).
+struct StepCache {
+  std::uint16_t *first = nullptr, *second = nullptr;  // [layers, slots, length, width]
+  int slots = 0, length = 0;
+};
+
+// One step: a new token for each of some sequences. Arrays over routed layers come first of all.
+struct StepCall {
+  int tokens = 0;
+  const std::int64_t *numbers = nullptr, *slots = nullptr, *positions = nullptr;  // [tokens]
+  const std::int64_t* counts = nullptr;   // [tokens]: experts that each uses; null: all of top-k
+  const std::int64_t* forced_ids = nullptr;  // [layers, tokens, top_k] to use instead of the router's choice
+  const float* forced_weights = nullptr;
+  std::uint16_t* logits = nullptr;    // [tokens, vocabulary]
+  std::int64_t* ids = nullptr;        // [layers, tokens, top_k]; -1 beyond a token's count
+  float* weights = nullptr;           // the same shape
+  float* scores = nullptr;            // [layers, tokens, experts]
+  float* selection_scores = nullptr;  // the same shape
+  std::int64_t* times = nullptr;      // [layers, 3] ns: router began, experts began, experts ended
+  // Null, or [phases, 2] ns: when a phase's preparation by one worker began and ended.
+  std::int64_t* phase_times = nullptr;
+};
+
+}  // namespace moesaic

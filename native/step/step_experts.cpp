@@ -1,0 +1,133 @@
+// Router, routed and shared experts, dense layers of a decode step.
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "step/step_job.h"
+
+namespace moesaic {
+
+int StepJob::begin_router(const StepLayer& layer) {
+  if (!layer.routed()) return 0;
+  stamp(layer, 0);
+  ranges_.reset(divide_up(network_.router.experts, kRouterRows));
+  return worker_slots_;
+}
+
+void StepJob::run_router(const StepLayer& layer, int worker) {
+  const int experts = network_.router.experts;
+  for (int item; (item = ranges_.take(worker)) >= 0;) {
+    const int first = item * kRouterRows, rows = std::min(kRouterRows, experts - first);
+    const std::uint16_t* gate = layer.gate + std::size_t(first) * sizes_.hidden;
+    for (int t = 0; t < call_.tokens; ++t)
+      kernels_.router_scores(buffers_.normed + std::size_t(t) * sizes_.hidden, gate, FloatType::bf16, rows,
+                             sizes_.hidden,
+                             call_.scores + (rows_before(layer) + t) * std::size_t(experts) + first);
+  }
+}
+
+void StepJob::choose(const StepLayer& layer) {
+  RouterConfig router = network_.router;
+  const int top_k = router.top_k, experts = router.experts;
+  const std::size_t first = rows_before(layer);
+  for (int t = 0; t < call_.tokens; ++t) {
+    std::int64_t* ids = call_.ids + (first + t) * top_k;
+    float* weights = call_.weights + (first + t) * top_k;
+    std::fill(ids, ids + top_k, -1);
+    std::fill(weights, weights + top_k, 0.0f);
+    router.top_k = call_.counts ? int(call_.counts[t]) : top_k;
+    choose_experts(kernels_, router, FloatType::bf16, layer.gate_bias,
+                   {call_.scores + (first + t) * experts, call_.selection_scores + (first + t) * experts, ids,
+                    weights});
+    if (!call_.forced_ids) continue;
+    std::memcpy(ids, call_.forced_ids + (first + t) * top_k, top_k * sizeof *ids);
+    std::memcpy(weights, call_.forced_weights + (first + t) * top_k, top_k * sizeof *weights);
+  }
+}
+
+int StepJob::begin_experts(const StepLayer& layer) {
+  experts_job_.reset();
+  network_job_.reset();
+  if (layer.routed()) {
+    choose(layer);
+    stamp(layer, 1);
+    begin_routed(layer);
+  }
+  if (layer.network) begin_network(layer);
+  return worker_slots_;
+}
+
+void StepJob::begin_routed(const StepLayer& layer) {
+  const int top_k = network_.router.top_k, experts = network_.router.experts;
+  const std::int64_t* ids = call_.ids + rows_before(layer) * top_k;
+  std::vector<std::int32_t> used;
+  std::vector<const std::uint8_t*> blocks;
+  std::vector<bool> seen(experts, false);
+  for (int i = 0; i < call_.tokens * top_k; ++i) {
+    const std::int64_t id = ids[i];
+    // Padding becomes one expert more than there are, which is not listed and so not computed.
+    buffers_.padded_ids[i] = id < 0 ? experts : id;
+    if (id < 0 || seen[id]) continue;
+    seen[id] = true;
+    used.push_back(std::int32_t(id));
+    blocks.push_back(reinterpret_cast<const std::uint8_t*>(layer.experts[id]));
+  }
+  if (used.empty()) {  // a replayed routing may leave a layer out
+    std::memset(buffers_.routed_sum, 0, std::size_t(call_.tokens) * sizes_.hidden * 2);
+    return;
+  }
+  LayerCall call;
+  call.hidden = buffers_.normed;
+  call.hidden_type = call.out_type = FloatType::bf16;
+  call.hidden_stride = sizes_.hidden;
+  call.tokens = call_.tokens;
+  call.top_k = top_k;
+  call.experts_total = experts + 1;
+  call.ids = buffers_.padded_ids;
+  call.weights = call_.weights + rows_before(layer) * top_k;
+  call.count = int(used.size());
+  call.experts = used.data();
+  call.blocks = blocks.data();
+  call.out = buffers_.routed_sum;
+  experts_job_ =
+      memory_bound_layer(context_.experts, call, RoutedRows(call), context_.expert_memory, worker_slots_);
+}
+
+// Shared experts or a dense layer: one expert that every token uses.
+void StepJob::begin_network(const StepLayer& layer) {
+  static constexpr std::int64_t kIds[kMaxStepTokens] = {};
+  static const auto kWeights = [] {
+    std::array<float, kMaxStepTokens> ones;
+    ones.fill(1.0f);
+    return ones;
+  }();
+  static constexpr std::int32_t kExpert = 0;
+  LayerCall call;
+  call.hidden = buffers_.normed;
+  call.hidden_type = call.out_type = FloatType::bf16;
+  call.hidden_stride = sizes_.hidden;
+  call.tokens = call_.tokens;
+  call.top_k = call.experts_total = call.count = 1;
+  call.ids = kIds;
+  call.weights = kWeights.data();
+  call.experts = &kExpert;
+  call.blocks = &layer.network;
+  call.out = layer.routed() ? buffers_.shared_sum : buffers_.routed_sum;
+  network_job_ = memory_bound_layer(layer.routed() ? context_.shared : context_.dense, call, RoutedRows(call),
+                                    context_.network_memory, worker_slots_);
+  if (!layer.shared_gate) return;
+  for (int t = 0; t < call_.tokens; ++t) {
+    float logit;
+    kernels_.router_scores(buffers_.normed + std::size_t(t) * sizes_.hidden, layer.shared_gate,
+                           FloatType::bf16, 1, sizes_.hidden, &logit);
+    float values[2] = {logit, 0};  // the logit and its sigmoid are rounded, as PyTorch does
+    std::uint16_t half;
+    kernels_.narrow(values, 1, FloatType::bf16, &half);
+    step_.widen(&half, 1, values);
+    values[0] = 1.0f / (1.0f + std::exp(-values[0])) + 0.0f * values[0];  // NaN where it is infinite
+    kernels_.narrow(values, 1, FloatType::bf16, &half);
+    step_.widen(&half, 1, buffers_.shared_gate + t);
+  }
+}
+
+}  // namespace moesaic

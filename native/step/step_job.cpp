@@ -1,0 +1,161 @@
+#include "step/step_job.h"
+
+#include <cstring>
+
+namespace moesaic {
+
+StepJob::StepJob(StepContext& context, const StepCache& cache, const StepCall& call, int worker_slots)
+    : context_(context),
+      network_(context.network),
+      sizes_(context.network.sizes),
+      kernels_(*context.multiplier.kernels),
+      step_(*kernels_.step),
+      cache_(cache),
+      call_(call),
+      worker_slots_(worker_slots),
+      buffers_(sizes_, network_.router.top_k, call, worker_slots, context.memory),
+      products_(context.multiplier, worker_slots),
+      ranges_(0, worker_slots),
+      unfinished_parts_(std::size_t(call.tokens) * buffers_.groups(sizes_)) {
+  turn_tokens();
+  const std::size_t hidden = sizes_.hidden;
+  for (int t = 0; t < call.tokens; ++t)
+    std::memcpy(buffers_.residual + t * hidden, network_.embedding + call.numbers[t] * hidden, hidden * 2);
+}
+
+int StepJob::items(int phase) {
+  if (!call_.phase_times) return prepare(phase);
+  call_.phase_times[2 * phase] = now_ns();
+  const int count = prepare(phase);
+  call_.phase_times[2 * phase + 1] = now_ns();
+  return count;
+}
+
+int StepJob::prepare(int phase) {
+  const int number = phase / kPhases;
+  if (number == int(network_.layers.size())) return phase % kPhases == 0 ? by_token(phase) : begin_head();
+  const StepLayer& layer = network_.layers[number];
+  switch (phase % kPhases) {
+    case kBegin:
+    case kMiddle: return by_token(phase);
+    case kPrepare: return begin_prepare(layer);
+    case kProject: return begin_projections(layer);
+    case kQueryUp: return begin_query_up(layer);
+    case kAbsorb:
+    case kExpand: return sizes_.latent() ? sizes_.heads : 0;
+    case kAttend: return begin_attention();
+    case kOutput: {
+      const PhaseProduct product = {&layer.output, layer.output_bias, buffers_.projected,
+                                    std::size_t(sizes_.hidden)};
+      return begin_products(&product, 1, buffers_.attended, nullptr);
+    }
+    case kRoute: return begin_router(layer);
+    case kUp: return begin_experts(layer);
+    default: return worker_slots_;
+  }
+}
+
+void StepJob::run(int phase, int item, int worker) {
+  const int number = phase / kPhases;
+  if (number == int(network_.layers.size()))
+    return phase % kPhases == 0 ? run_token(phase, item) : products_.run(worker, memory_of(worker));
+  const StepLayer& layer = network_.layers[number];
+  switch (phase % kPhases) {
+    case kBegin:
+    case kMiddle: return run_token(phase, item);
+    case kPrepare:
+      for (int each; (each = ranges_.take(worker)) >= 0;) run_prepare(layer, number, each);
+      return;
+    case kAbsorb: return absorb(layer, item);
+    case kExpand: return expand(layer, item);
+    case kAttend:
+      for (int each; (each = ranges_.take(worker)) >= 0;) run_attention(number, each, worker);
+      return;
+    case kRoute: return run_router(layer, worker);
+    case kUp:
+    case kDown:
+      for (Job* job : {experts_job_.get(), network_job_.get()})
+        if (job) job->run(phase % kPhases - kUp, item, worker);
+      return;
+    default: return products_.run(worker, memory_of(worker));
+  }
+}
+
+int StepJob::by_token(int phase) {
+  const int number = phase / kPhases;
+  if (phase % kPhases == kBegin && number > 0) stamp(network_.layers[number - 1], 2);
+  if (call_.tokens > kSerialTokens) return call_.tokens;
+  for (int t = 0; t < call_.tokens; ++t) run_token(phase, t);
+  return 0;
+}
+
+void StepJob::run_token(int phase, int token) {
+  const int number = phase / kPhases;
+  if (number == int(network_.layers.size())) return end_layers(token);
+  if (phase % kPhases == kBegin)
+    begin_layer(number, token);
+  else
+    middle(network_.layers[number], token);
+}
+
+void StepJob::begin_layer(int number, int token) {
+  if (number > 0) add_feed_forward(network_.layers[number - 1], token);
+  const std::size_t at = std::size_t(token) * sizes_.hidden;
+  kernels_.rms_norm(buffers_.residual + at, network_.layers[number].attention_norm, FloatType::bf16,
+                    sizes_.hidden, sizes_.eps, buffers_.normed + at);
+}
+
+void StepJob::end_layers(int token) {
+  add_feed_forward(network_.layers.back(), token);
+  const std::size_t at = std::size_t(token) * sizes_.hidden;
+  kernels_.rms_norm(buffers_.residual + at, network_.norm, FloatType::bf16, sizes_.hidden, sizes_.eps,
+                    buffers_.normed + at);
+}
+
+void StepJob::add_feed_forward(const StepLayer& layer, int token) {
+  const std::size_t at = std::size_t(token) * sizes_.hidden;
+  const bool shared = layer.routed() && layer.network;
+  step_.add_residual(buffers_.residual + at, buffers_.routed_sum + at,
+                     shared ? buffers_.shared_sum + at : nullptr,
+                     shared && layer.shared_gate ? buffers_.shared_gate[token] : 1.0f, sizes_.hidden);
+}
+
+void StepJob::middle(const StepLayer& layer, int token) {
+  const std::size_t at = std::size_t(token) * sizes_.hidden;
+  step_.add_residual(buffers_.residual + at, buffers_.projected + at, nullptr, 1.0f, sizes_.hidden);
+  kernels_.rms_norm(buffers_.residual + at, layer.feed_forward_norm, FloatType::bf16, sizes_.hidden,
+                    sizes_.eps, buffers_.normed + at);
+}
+
+// `rows` [tokens, inputs] are multiplied with matrices of one precision.
+int StepJob::begin_products(const PhaseProduct* products, int count, const std::uint16_t* rows,
+                            const PackedMatrix* next) {
+  const PackedMatrix& matrix = *products[0].matrix;
+  for (int tile = 0; tile * kTileTokens < call_.tokens; ++tile)
+    fill_tile(context_.multiplier, matrix.dtype, matrix.layout, buffers_.panel, rows, FloatType::bf16,
+              matrix.layout.inputs, call_.tokens, tile);
+  products_.then(next);
+  products_.begin(products, count, buffers_.panel.panel(matrix.layout, call_.tokens));
+  return worker_slots_;
+}
+
+int StepJob::begin_projections(const StepLayer& layer) {
+  const bool bottleneck = layer.query_down.data != nullptr;
+  const PhaseProduct first =
+      bottleneck ? PhaseProduct{&layer.query_down, layer.query_down_bias, buffers_.query_down,
+                                std::size_t(sizes_.query_rank)}
+                 : PhaseProduct{&layer.query, layer.query_bias, buffers_.query, std::size_t(sizes_.queries())};
+  const PhaseProduct products[3] = {
+      first,
+      {&layer.key, layer.key_bias, buffers_.key, std::size_t(layer.key.layout.outputs)},
+      {&layer.value, layer.value_bias, buffers_.value, std::size_t(layer.value.layout.outputs)},
+  };
+  return begin_products(products, layer.value.data ? 3 : 2, buffers_.normed, &layer.output);
+}
+
+int StepJob::begin_head() {
+  const PhaseProduct product = {&network_.head, nullptr, call_.logits, std::size_t(sizes_.vocabulary)};
+  return begin_products(&product, 1, buffers_.normed, nullptr);
+}
+
+}  // namespace moesaic

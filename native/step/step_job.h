@@ -1,0 +1,123 @@
+// A decode step as one job: all layers, from token numbers to logits. Every layer is a sequence of phases
+// that all workers share; what is too small to share is done between two phases by the worker that ended the
+// first, while the others spin.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "layer/layer_job.h"
+#include "linear/product_phase.h"
+#include "pool/pool.h"
+#include "step/step_buffers.h"
+
+namespace moesaic {
+
+// Of all steps: what does not change, and memory that is kept from one to the next.
+struct StepContext {
+  StepNetwork network;
+  Multiplier multiplier;
+  LayerConfig experts, shared, dense;  // routed experts, shared experts, dense layers
+  Workspace memory, expert_memory, network_memory;
+};
+
+class StepJob : public Job {
+ public:
+  StepJob(StepContext& context, const StepCache& cache, const StepCall& call, int worker_slots);
+
+  // Of one layer, in order; two more (begin, head) follow all layers.
+  static std::vector<std::string> phase_names() {
+    return {"begin",  "project", "query_up", "prepare", "absorb", "attend",
+            "expand", "output",  "middle",   "route",   "up",     "down"};
+  }
+
+  int phases() const override { return int(network_.layers.size()) * kPhases + 2; }
+  int items(int phase) override;
+  void run(int phase, int item, int worker) override;
+  bool stays_awake() const override { return true; }
+  void worker_done() override {
+    if (kernels_.release_tiles) kernels_.release_tiles();
+  }
+
+ private:
+  enum Phase {
+    kBegin,    // the layer before is added to the residual stream; norm (by token)
+    kProject,  // projections to queries, keys and values, or to bottleneck and latent
+    kQueryUp,  // latent attention with a bottleneck: from it to queries
+    kPrepare,  // norms of queries and keys, rotation; the KV cache is extended (by head)
+    kAbsorb,   // latent attention: queries are multiplied by the keys' expansion (by head)
+    kAttend,   // parts of sequences; the last part of a group of heads is merged with the others
+    kExpand,   // latent attention: mixed latents become values (by head)
+    kOutput,   // output projection
+    kMiddle,   // it is added to the residual stream; norm (by token)
+    kRoute,    // router scores
+    kUp,       // experts, shared experts, dense layer: gate and up
+    kDown,
+    kPhases
+  };
+  static constexpr int kSerialTokens = 2;  // up to so many, a phase by token is not worth waking workers
+  static constexpr int kRouterRows = 4;
+
+  const StepLayer& layer(int phase) const { return network_.layers[phase / kPhases]; }
+  int prepare(int phase);   // what one worker does before the phase; its number of items
+  int by_token(int phase);  // does it at once for a few tokens; else the number of items
+  void run_token(int phase, int token);
+
+  // step_job.cpp
+  void begin_layer(int number, int token);
+  void end_layers(int token);
+  void add_feed_forward(const StepLayer& layer, int token);
+  void middle(const StepLayer& layer, int token);
+  int begin_products(const PhaseProduct* products, int count, const std::uint16_t* rows,
+                     const PackedMatrix* next);
+  int begin_projections(const StepLayer& layer);
+  int begin_head();
+  // step_experts.cpp
+  int begin_router(const StepLayer& layer);
+  void run_router(const StepLayer& layer, int worker);
+  void choose(const StepLayer& layer);
+  int begin_experts(const StepLayer& layer);
+  void begin_routed(const StepLayer& layer);
+  void begin_network(const StepLayer& layer);
+  // step_attention.cpp
+  int begin_prepare(const StepLayer& layer);
+  int prepared_heads() const;
+  void run_prepare(const StepLayer& layer, int number, int item);
+  void prepare_query(const StepLayer& layer, int token, int head);
+  void cache_key(const StepLayer& layer, int number, int token, int head);
+  void cache_latent(const StepLayer& layer, int number, int token);
+  int begin_query_up(const StepLayer& layer);
+  void absorb(const StepLayer& layer, int head);
+  void expand(const StepLayer& layer, int head);
+  int begin_attention();
+  void run_attention(int number, int item, int worker);
+  void merge(int token, int group);
+  void turn_tokens();
+  Turn turn_of(int token) const;
+  std::uint16_t* cached(std::uint16_t* base, int width, int number, int token, int position) const;
+
+  std::uint8_t* memory_of(int worker) { return buffers_.workers + worker * buffers_.worker_bytes; }
+  std::size_t rows_before(const StepLayer& layer) const {  // of earlier routed layers
+    return std::size_t(layer.routed_number) * call_.tokens;
+  }
+  void stamp(const StepLayer& layer, int which) {
+    if (layer.routed()) call_.times[std::size_t(layer.routed_number) * 3 + which] = now_ns();
+  }
+
+  StepContext& context_;
+  const StepNetwork& network_;
+  const StepSizes& sizes_;
+  const Kernels& kernels_;
+  const StepKernels& step_;
+  const StepCache cache_;
+  const StepCall call_;
+  const int worker_slots_;
+  StepBuffers buffers_;
+  ProductPhase products_;
+  WorkStealingRanges ranges_;
+  std::vector<std::atomic<int>> unfinished_parts_;  // of each token and group of heads
+  std::shared_ptr<Job> experts_job_, network_job_;  // of the current layer
+};
+
+}  // namespace moesaic

@@ -1,0 +1,53 @@
+// A token's result beside others and alone. Where the products of an instruction set sum in one order for
+// every number of tokens (AVX2), the bits are the same as long as the layer is memory bound; elsewhere they
+// may differ, which is what the engine's batch-invariant mode is for.
+#include <cstring>
+#include <string>
+
+#include "checks.h"
+#include "layer/runner.h"
+#include "small_layer.h"
+
+namespace {
+
+void batch_rows(moesaic_pool* pool, Dtype dtype, std::mt19937& random) {
+  constexpr int kHidden = 72, kInner = 40, kExperts = 6, kTopK = 3;
+  const auto uniform = [&](int from, int to) { return std::uniform_int_distribution<int>(from, to)(random); };
+  moesaic_runner* runner = moesaic_runner_create(pool, int(dtype), kHidden, kInner, MOESAIC_SILU, MOESAIC_AVX2, 0);
+  const Experts experts(runner, dtype, kHidden, kInner, kExperts, random);
+  const int tokens = uniform(2, 30);
+  const auto hidden = normal(random, std::size_t(tokens) * kHidden, 1.0f);
+  const auto weights = normal(random, std::size_t(tokens) * kTopK, 1.0f);
+  std::vector<std::int64_t> ids;
+  for (int t = 0; t < tokens; ++t)
+    for (int k = 0, first = uniform(0, 1); k < kTopK; ++k) ids.push_back((first + 2 * k + uniform(0, 1)) % kExperts);
+  const std::vector<std::int32_t> listed{0, 1, 2, 3, 4, 5};
+  std::vector<float> together(hidden.size()), alone(kHidden);
+  moesaic_layer call{.hidden = hidden.data(), .hidden_type = 0, .hidden_stride = kHidden, .tokens = tokens,
+                     .top_k = kTopK, .experts_total = kExperts, .ids = ids.data(), .weights = weights.data(),
+                     .count = kExperts, .experts = listed.data(), .blocks = experts.blocks.data(),
+                     .out = together.data(), .out_type = 0, .add = 0};
+  check(!moesaic_submit(runner, &call) && !moesaic_wait(runner, 1), "a batch");
+  for (int t = 0; t < tokens; ++t) {
+    moesaic_layer one = call;
+    one.tokens = 1, one.out = alone.data();
+    one.hidden = hidden.data() + std::size_t(t) * kHidden;
+    one.ids = ids.data() + std::size_t(t) * kTopK, one.weights = weights.data() + std::size_t(t) * kTopK;
+    check(!moesaic_submit(runner, &one) && !moesaic_wait(runner, 1), "a token alone");
+    check(!std::memcmp(alone.data(), together.data() + std::size_t(t) * kHidden, kHidden * 4),
+          "a token's bits depend on its batch: dtype " + std::to_string(int(dtype)));
+  }
+  moesaic_runner_destroy(runner);
+}
+
+}  // namespace
+
+void test_batch_rows(int rounds) {
+  if (!moesaic::kernels_for(moesaic::Isa::avx2)) return;
+  std::mt19937 random(3);
+  const std::vector<std::int32_t> anywhere{-1, -1};
+  moesaic_pool* pool = moesaic_pool_create(anywhere.data(), 2, 0.0);
+  for (int round = 0; round < rounds; ++round)
+    for (const Dtype dtype : {Dtype::bf16, Dtype::int8, Dtype::int4}) batch_rows(pool, dtype, random);
+  moesaic_pool_destroy(pool);
+}

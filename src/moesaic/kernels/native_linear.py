@@ -1,0 +1,132 @@
+"""Dense matrices in the native kernels' layout: packed once, multiplied by a pool of workers.
+
+Precision: bf16 products are summed in fp32 and rounded once; int8 and int4 matrices multiply
+activations as quantised experts do (see `native.py`).
+"""
+
+from __future__ import annotations
+
+import mmap
+from contextlib import suppress
+from dataclasses import dataclass
+
+import torch
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.kernels import _native
+from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.crossover import DEFAULT
+from moesaic.kernels.instruction_sets import ISA_NUMBERS
+from moesaic.kernels.native import DTYPES, FLOAT_TYPES, NativeKernel, packing_pool
+from moesaic.kernels.native_executor import NativeExecutor
+from moesaic.model_info.dense_bytes import DensePrecision
+
+_HUGE_PAGE = 2 << 20
+
+
+class DenseRunner:
+    """Packs a network's dense matrices and multiplies with them. They share it:
+    `use` says on which workers, for all of them."""
+
+    def __init__(self, precision: DensePrecision, isa: str) -> None:
+        self.precision, self.isa = precision, isa
+        self.tiles_from = dict(DEFAULT)
+        self.use(packing_pool())
+
+    def use(self, pool: _native.Pool) -> None:
+        tiles_from = [self.tiles_from[name] for name in DTYPES]
+        self.pool = pool
+        self.linear = _native.LinearRunner(pool, ISA_NUMBERS[self.isa], tiles_from)
+        self._executors: dict[ExpertShape, NativeExecutor] = {}
+
+    def pack(self, weight: torch.Tensor, dtype: str) -> PackedWeight:
+        """A copy of a matrix [outputs, inputs], in one of the native precisions."""
+        outputs, inputs = weight.shape
+        code = DTYPES[dtype]
+        memory = byte_buffer(_native.matrix_bytes(code, outputs, inputs))
+        matrix = _native.PackedMatrix(code, outputs, inputs, memory.data_ptr())
+        source = weight if weight.dtype in FLOAT_TYPES else weight.float()
+        source = source.contiguous()
+        try:
+            number = FLOAT_TYPES[source.dtype]
+            self.linear.pack(source.data_ptr(), number, source.stride(0), matrix)
+        except ArithmeticError:
+            raise _not_finite(dtype) from None
+        return PackedWeight(matrix, memory, outputs, inputs, self)
+
+    def pack_network(self, shape: ExpertShape, weights: ExpertWeights) -> PackedNetwork:
+        """A feed-forward, as an expert's block."""
+        kernel = NativeKernel(shape, self.precision.feed_forward, self.isa)
+        block = byte_buffer(kernel.block_bytes)
+        kernel.pack(weights, block)
+        return PackedNetwork(shape, block, self)
+
+    def executor(self, shape: ExpertShape) -> NativeExecutor:
+        found = self._executors.get(shape)
+        if found is None:
+            kernel = NativeKernel(shape, self.precision.feed_forward, self.isa)
+            found = NativeExecutor(kernel, 1, strict=False, pool=self.pool)
+            self._executors[shape] = found
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedWeight:
+    matrix: _native.PackedMatrix
+    memory: torch.Tensor  # of the matrix
+    outputs: int
+    inputs: int
+    runner: DenseRunner
+
+    def __call__(self, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """x @ weight.T + bias, in the dtype of x."""
+        if x.dtype not in FLOAT_TYPES or x.shape[-1] != self.inputs:
+            raise ValueError(f"{tuple(x.shape)} {x.dtype} cannot be multiplied with this matrix")
+        if bias is not None and (bias.dtype != x.dtype or bias.shape != (self.outputs,)):
+            raise ValueError("a bias has the dtype of the inputs and one value for every output")
+        rows = x.reshape(-1, self.inputs)
+        if rows.stride(-1) != 1:
+            rows = rows.contiguous()
+        out = torch.empty((len(rows), self.outputs), dtype=x.dtype)
+        call = _native.LinearCall()
+        call.x, call.type, call.stride = rows.data_ptr(), FLOAT_TYPES[x.dtype], rows.stride(0)
+        call.tokens, call.out = len(rows), out.data_ptr()
+        call.bias = 0 if bias is None else bias.data_ptr()
+        self.runner.linear.run(self.matrix, call)
+        return out.view(*x.shape[:-1], self.outputs)
+
+    def unpacked(self) -> torch.Tensor:
+        """The weights as they are multiplied, in fp32."""
+        rows = torch.empty((self.outputs, self.inputs))
+        _native.unpack_rows(self.matrix, 0, self.outputs, rows.data_ptr())
+        return rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedNetwork:
+    """A feed-forward that every token goes through."""
+
+    shape: ExpertShape
+    block: torch.Tensor
+    runner: DenseRunner
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return self.runner.executor(self.shape).whole(self.block, x)
+
+
+def byte_buffer(size: int) -> torch.Tensor:
+    """Aligned bytes, in huge pages where they are worth it: matrices are read whole."""
+    if size < _HUGE_PAGE:
+        return torch.empty(size, dtype=torch.uint8)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError, AttributeError, ValueError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.uint8)
+
+
+def _not_finite(dtype: str) -> ImpossibleSetting:
+    return ImpossibleSetting(
+        f"dense weights in {dtype} need finite numbers, but a matrix has infinities or nan: the "
+        "checkpoint is damaged or was saved from a diverged training. Get it anew, or see with "
+        "--dense-dtype bf16 what it computes."
+    )
