@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tempfile
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
+from moesaic.model_info.packed.header import PackedHeader
 from moesaic.workloads.block import DECODE, RoutingBlock
 from moesaic.workloads.header import TraceHeader
 from moesaic.workloads.synthetic.calibration import GPT_OSS, load_calibration
@@ -85,11 +87,51 @@ _CONFIGS: tuple[dict[str, Any], ...] = (
         "routed_scaling_factor": 1.0,
         "rope_theta": 10000.0,
     },
+    {
+        "model_type": "gpt_oss",
+        "head_dim": 16,
+        "attention_bias": True,
+        "num_local_experts": 8,
+        "sliding_window": 128,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "swiglu_limit": 7.0,
+        "rope_theta": 150000,
+        "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "truncate": False},
+    },
+    {
+        "model_type": "granitemoe",
+        "attention_bias": False,
+        "attention_multiplier": 0.1,
+        "embedding_multiplier": 12.0,
+        "logits_scaling": 6.0,
+        "num_local_experts": 8,
+        "residual_multiplier": 0.2,
+        "rope_theta": 10000,
+    },
 )
 
 
 def configs() -> tuple[dict[str, Any], ...]:
     return tuple(_COMMON | each for each in _CONFIGS)
+
+
+def packed_header() -> dict[str, Any]:
+    made = PackedHeader(
+        layout="rows-1",
+        dtype="int4",
+        kernel="reference",
+        shape={"hidden": 64, "intermediate": 24, "activation": "silu"},
+        layers=3,
+        experts=8,
+        block_bytes=2880,
+        dense_bytes=100_000,
+        dense_digest="0" * 64,
+        source="small",
+        fingerprint="1" * 64,
+        made_by="0.1.0",
+        checksums=(1, 2, 3),
+    )
+    return asdict(made)
 
 
 @cache

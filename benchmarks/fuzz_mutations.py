@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections.abc import Sequence
 from typing import Any
 
 DEEP = 3000
@@ -74,6 +75,31 @@ def mutate_bytes(content: bytes, rng: random.Random) -> bytes:
             case _:
                 del changed[place : place + rng.randint(1, 16)]
     return bytes(changed)
+
+
+# What a count, a size or a type becomes, cut to the width of what was there.
+_SMALL = (0, 1, 2, 7, 31, 255, 2**16, 2**27, 2**31 - 1, 2**31, 2**32 - 1)
+_INTEGERS = (*_SMALL, 2**40, 2**61, 2**63 - 1, 2**63, 2**64 - 32, 2**64 - 1)
+
+
+def mutate_pieces(pieces: Sequence[bytes], rng: random.Random) -> bytes:
+    """One to three of the pieces a binary file is written of: replaced by another number, or by
+    another piece, removed or repeated."""
+    changed = list(pieces)
+    for _ in range(rng.randint(1, 3)):
+        place = rng.randrange(len(changed))
+        match rng.randrange(6):
+            case 0:
+                changed[place] = rng.choice(changed)
+            case 1:
+                changed.insert(place, rng.choice(changed))
+            case 2 if len(changed) > 1:
+                del changed[place]
+            case _:
+                width = min(len(changed[place]), 8)
+                number = rng.choice(_INTEGERS) & (256**width - 1)
+                changed[place] = number.to_bytes(width, "little") + changed[place][width:]
+    return b"".join(changed)
 
 
 def mutate_json(value: Any, rng: random.Random) -> bytes:

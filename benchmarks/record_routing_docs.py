@@ -13,11 +13,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from benchmarks.marked_page import put
 from benchmarks.record_routing import ALL
 from moesaic.cli.trace.trace_columns import ROWS, Column, columns, table, work_of
 from moesaic.cli.trace.trace_compare import MAX_TOKENS
 from moesaic.cli.trace.trace_picture import draw_traces
-from moesaic.core.errors import ImpossibleSetting, MoesaicError
+from moesaic.core.errors import MoesaicError
 from moesaic.core.files import whole_file
 from moesaic.workloads.source import open_trace
 
@@ -79,16 +80,6 @@ def markdown(found: Sequence[Column], rows: Iterable[str]) -> str:
         words = f"{ROWS[name]} (`{name}`)" if name in ROWS else name.replace("_", "-")
         lines.append([words, *values])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def put(text: str, mark: str, content: str) -> str:
-    """The text with something else between two marks."""
-    begin, end = f"<!-- {mark} -->\n", f"\n<!-- end of {mark} -->"
-    before, found, rest = text.partition(begin)
-    _, ended, after = rest.partition(end)
-    if not (found and ended):
-        raise ImpossibleSetting(f"the page lacks the marks of the table {mark!r}: {begin.strip()}")
-    return f"{before}{begin}{content}{end}{after}"
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -106,6 +107,8 @@ def test_systems_and_ratios_share_one_model(config: Path, tmp_path: Path) -> Non
     assert {path.stem for path in tmp_path.glob("*.json")} == {f"steps-{name}" for name in names}
     drawn = (tmp_path / "step-ktransformers-0.5.svg").read_text()
     assert "Measured, synthetic routing: tiny on" in drawn
+    for words in ("engine", "routing on its way to the planner", "collecting and adding results"):
+        assert words in drawn, "what happens where no expert runs"
     assert "50% of the bf16 experts in the accelerator: static-experts + pinned + none" in drawn
     assert (
         "25% of the bf16 experts in the accelerator: hybrid"
@@ -117,7 +120,7 @@ def test_systems_and_ratios_share_one_model(config: Path, tmp_path: Path) -> Non
 
 def check_trace_events(events: list[dict[str, Any]]) -> None:
     names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    assert list(names.values()) == ["step", "gpu", "cpu", "pcie"]
+    assert list(names.values()) == ["step", "gpu", "cpu", "pcie", "engine"]
     process = next(e["args"]["name"] for e in events if e["name"] == "process_name")
     assert process.endswith("decode (measured, synthetic routing)")
     work = [e for e in events if e["ph"] == "X"]
@@ -186,7 +189,7 @@ def mistakes(config: Path, folder: Path) -> list[tuple[tuple[object, ...], str]]
         ((*synthetic, "-n", "300"), "a test of 300 tokens was asked for; tiny can run at most"),
         ((*synthetic, "--repetitions", 0), "--repetitions is 0"),
         ((*synthetic, "--batch", 0), "--batch is 0"),
-        ((*synthetic, "--system", "fiddler", "--systems", "hybrimoe"), "both --system and"),
+        ((*synthetic, "--policies", "fiddler", "--systems", "hybrimoe"), "both --policies and"),
         ((*synthetic, "--systems", "hybrymoe"), "Did you mean 'hybrimoe'"),
         ((*synthetic, "--cache-ratios", "0.5"), "there is no accelerator"),
         ((*synthetic, "--systems", "adapmoe"), "add --accelerator emulated"),
@@ -232,3 +235,25 @@ def test_too_little_memory_is_refused_before_loading(
     said = refused(monkeypatch, capsys, "bench", "--synthetic", config, *SHORT)
     assert "tiny needs" in said
     assert "of main memory" in said
+
+
+def test_formats_for_other_programs(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("bench", "--synthetic", config, "--layers", 2, "-p", 8, "-n", 2, "--repetitions", 1)
+    rows = list(csv.DictReader(run(*words, "--format", "csv").out.splitlines()))
+    assert [row["test"] for row in rows] == ["pp8", "tg2"]
+    assert all(float(row["tokens_per_s"]) > 0 and row["gate.name"] == "full" for row in rows)
+    assert {row["routing_kind"] for row in rows} == {"synthetic routing"}
+    head, ruler, *lines = run(*words, "--format", "md").out.splitlines()
+    assert head.startswith("| model | experts | weights | routing | test | system |")
+    assert set(ruler) == {"|", "-", " "}
+    assert len(lines) == 2
+    assert all(line.count("|") == head.count("|") for line in lines)
+    assert all("| synthetic routing |" in line for line in lines)
+    for wrong, said in (
+        (("--format", "cvs"), "Did you mean 'csv'?"),
+        (("--format", "csv", "--json"), "both --json and --format csv"),
+        (("--format", "md", "--against", "transformers"), "leave out --against"),
+    ):
+        assert said in refused(monkeypatch, capsys, *words, *wrong)

@@ -9,7 +9,12 @@ from statistics import median
 
 import pytest
 from command import refused, run, run_json
-from small_measurements import measure_small_things, tiny_config
+from small_measurements import (
+    measure_small_things,
+    pretend_a_gpu,
+    tiny_config,
+    without_a_gpu,
+)
 
 from moesaic.hardware.machine_reader import parse_machine
 
@@ -34,11 +39,32 @@ def test_both_bodies_run_the_same_routing(tmp_path: Path, monkeypatch: pytest.Mo
     assert "synthetic routing" in " ".join(said.split())
 
 
+@pytest.mark.parametrize("layerwise", [(), ("--layerwise",)])
+def test_a_machine_with_a_gpu_is_compared(
+    layerwise: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CPU plays the GPU. Nothing moves under ktransformers: hits are known beforehand."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    measure_small_things(monkeypatch, tmp_path)
+    pretend_a_gpu(monkeypatch, tmp_path)
+    model = ("--synthetic", tiny_config(tmp_path), "--layers", 3, "--tokens", 8, "--threads", 1)
+    words = ("--accelerator", "cuda", "--systems", "ktransformers,moesaic", *layerwise)
+    output = run_json("fidelity", *model, *words, "--cache-ratios", "0.5")
+    still, moving = output["rows"]
+    assert still["predicted_hits"] == still["measured_hits"]
+    assert (still["driven"], moving["driven"]) == ("python", "python"), "there is no GPU"
+    machine = parse_machine(output["machine"].encode(), "measured")
+    assert machine.planner.lookahead_us > 0, "planning is charged"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["--accelerator", "cuda"], "'cuda' cannot be used here: there is none"),
+        (["--accelerator", "none"], "unknown accelerator 'none'"),
+        (["--layerwise"], "leave it out"),
         (["--systems", "vllm"], "unknown system 'vllm'"),
-        (["--systems", "adapmoe,llama.cpp"], "moesaic simulate --system llama.cpp"),
+        (["--systems", "adapmoe,llama.cpp"], "moesaic simulate --policies llama.cpp"),
         (["--tokens", "2"], "at least 8"),
         (["--layers", "99"], "it has 16"),
         (["-o", "result.txt"], "must end in .json"),
@@ -51,6 +77,7 @@ def test_mistakes_are_refused_before_measuring(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    without_a_gpu(monkeypatch)
     assert said in refused(monkeypatch, capsys, "fidelity", *words)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from command import refused, run, run_json
-from small_measurements import measure_small_things
+from small_measurements import measure_small_things, without_a_gpu
 
 from moesaic.core.errors import MoesaicError
 from moesaic.engine.engine_settings import EngineSettings
@@ -79,7 +79,7 @@ def test_one_description_goes_where_it_is_wanted(tmp_path: Path) -> None:
         (["--accelerator", "none", "-o", "mine.txt"], "must end in .toml"),
         (["--threads", "0"], "threads is 0"),
         (["--accelerator", "emulated", "--link-bandwidth", "-1"], "link_gb_s is -1"),
-        (["--accelerator", "cuda"], "accelerator 'cuda' cannot be described yet"),
+        (["--accelerator", "cuda"], "'cuda' cannot be used here: there is none"),
     ],
 )
 def test_mistakes_are_refused_before_measuring(
@@ -88,5 +88,6 @@ def test_mistakes_are_refused_before_measuring(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    without_a_gpu(monkeypatch)
     assert said in refused(monkeypatch, capsys, "profile", *words)
     assert measured_machines() == ()

@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 
 from closed_loop import assembled, chosen, play
-from made_up import policy_combinations, random_steps, routing_of, small_machine, small_model
+from made_up import (
+    every_nth,
+    policy_combinations,
+    random_steps,
+    routing_of,
+    small_machine,
+    small_model,
+)
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.offloading import GPU
 from moesaic.core.report import LayerReport, StepReport
@@ -34,8 +41,14 @@ def frictionless(link_gb_s: float = 2.0) -> MachineSpec:
     )
 
 
-@pytest.mark.parametrize("tokens", [1, 16])
-@pytest.mark.parametrize("names", policy_combinations(), ids="+".join)
+DECODED_AND_MORE = [
+    (names, tokens)
+    for part, tokens in enumerate((1, 16, 16))  # every policy with either
+    for names in every_nth(policy_combinations(), part, 3)
+]
+
+
+@pytest.mark.parametrize(("names", "tokens"), DECODED_AND_MORE)
 def test_no_run_is_faster_than_its_floor(names: tuple[str, str, str], tokens: int) -> None:
     for machine_spec in (frictionless(), frictionless(link_gb_s=40.0)):
         physics = Physics(machine_spec, MODEL)

@@ -15,7 +15,15 @@ from moesaic.hardware.numbers import (
     PartRates,
     Positive,
     Rates,
+    TokenCount,
+    TokenFactors,
 )
+
+# What a GPU's description may state beside the costs of layers and experts.
+FIXED_COSTS = {
+    "launch": "extra for a layer's first expert: one launch serves all",
+    "step": "of a step beside its layers: its launch, logits to the host",
+}
 
 
 class Processor(Checked):
@@ -30,11 +38,18 @@ class Processor(Checked):
     expert_overhead_us: float
     expert_gb_s: Mapping[str, float]
     reads_gb_s: Mapping[Part, float]
+    expert_factor: Mapping[TokenCount, float]
 
     def expert_bandwidth_gb_s(self, dtype: str) -> float:
         """What one expert's weights, stored in `dtype`, are read at: measured, or as everything
         else. Kernels that unpack weights for every use stay far below the memory's speed."""
         return self.expert_gb_s.get(dtype, self.effective_bandwidth_gb_s)
+
+    def factors(self, dtype: str) -> dict[int, float]:
+        """By token count, the measured time of an expert over that of its roofline; in between,
+        factors lie on straight lines."""
+        table = self.expert_factor.items()
+        return {int(key.partition("-")[2]): f for key, f in table if key.startswith(f"{dtype}-")}
 
     @property
     def effective_bandwidth_gb_s(self) -> float:
@@ -73,6 +88,16 @@ class GpuSpec(Processor):
     layer_overhead_us: NotNegative  # fixed cost of one layer's attention, norms and router
     expert_gb_s: Rates = field(default_factory=dict, hash=False)  # where it differs, by precision
     reads_gb_s: PartRates = field(default_factory=dict, hash=False)  # see DeviceSpec
+    expert_factor: TokenFactors = field(default_factory=dict, hash=False)  # see Processor.factors
+    once_us: PartRates = field(default_factory=dict, hash=False)  # of `FIXED_COSTS`
+
+    @property
+    def launch_us(self) -> float:
+        return self.once_us.get("launch", 0.0)
+
+    @property
+    def step_overhead_us(self) -> float:
+        return self.once_us.get("step", 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +114,7 @@ class CpuSpec(Processor):
     expert_gb_s: Rates = field(default_factory=dict, hash=False)  # where it differs, by precision
     tiles_from: Rates = field(default_factory=dict, hash=False)  # tokens; fewer: vectors
     reads_gb_s: PartRates = field(default_factory=dict, hash=False)  # see DeviceSpec
+    expert_factor: TokenFactors = field(default_factory=dict, hash=False)  # see Processor.factors
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +131,4 @@ class DeviceSpec(Processor):
     first_expert_us: NotNegative
     expert_gb_s: Rates = field(default_factory=dict, hash=False)
     reads_gb_s: PartRates = field(default_factory=dict, hash=False)
+    expert_factor: TokenFactors = field(default_factory=dict, hash=False)  # see Processor.factors

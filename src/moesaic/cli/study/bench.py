@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from moesaic.cli.shared.busy import warn_if_busy
-from moesaic.cli.shared.engine_options import SYSTEM, engine_settings, one_text_options
+from moesaic.cli.shared.engine_options import (
+    BATCH_INVARIANT,
+    batch_invariant_option,
+    default_system,
+    engine_settings,
+    one_text_options,
+)
 from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.option_stack import one_of
 from moesaic.cli.shared.policy_options import policy_list
@@ -19,7 +26,7 @@ from moesaic.cli.shared.simulation_options import (
     names,
     ratios,
 )
-from moesaic.core.errors import ImpossibleSetting, MissingExtra
+from moesaic.core.errors import ImpossibleSetting, MissingExtra, UnknownName
 from moesaic.policies.gate import FULL, gates
 from moesaic.policies.policy_choice import PolicyChoice
 from moesaic.policies.systems import SYSTEMS
@@ -27,7 +34,10 @@ from moesaic.policies.systems import SYSTEMS
 if TYPE_CHECKING:
     from moesaic.engine.engine_settings import EngineSettings
     from moesaic.lab.bench.bench_model import BenchModel
+    from moesaic.lab.bench.bench_row import BenchConfig
     from moesaic.lab.bench.cases import Case
+
+FORMATS = ("table", "json", "csv", "md")
 
 
 @click.command()
@@ -66,10 +76,17 @@ if TYPE_CHECKING:
     "[synthetic with --synthetic, else none]",
 )
 @click.option("--systems", help=f"Several at once, a comma list of {one_of(SYSTEMS)}.")
+@click.option(
+    "--compare",
+    is_flag=True,
+    help="Also the strategies of other programs on the same weights and memory, and stock "
+    "transformers with accelerate's offloading where it is installed.",
+)
 @click.option("--cache-ratios", help="Several at once, a comma list of shares.")
 @click.option("--gates", help="Several at once, a comma list of gates.")
 @fallback_ratio_option
 @one_text_options
+@batch_invariant_option
 @click.option(
     "--timeline",
     metavar="FILE",
@@ -77,43 +94,122 @@ if TYPE_CHECKING:
     "systems or ratios each, with its name in the file's.",
 )
 @click.option("--perfetto", metavar="FILE", help="Write decode steps as .json for ui.perfetto.dev")
+@click.option(
+    "--format",
+    metavar="FORMAT",
+    help=f"Of the result: {one_of(FORMATS)}; csv has every number.  [table]",
+)
+@click.option(
+    "--against",
+    multiple=True,
+    metavar="PROGRAM",
+    help="Let others measure the same model in turns with this: llama.cpp=PATH (of llama-bench "
+    "or its folder; random weights in the model's shape) or transformers; may be repeated.",
+)
 @json_option
 @click.pass_context
 def bench(context: click.Context, /, model: str | None, as_json: bool, **asked: Any) -> None:
     """Measure how fast a model reads and writes on this machine.
 
-    MODEL is a directory in Hugging Face layout; without it, the bundled moesaic-20m is measured.
-    Rows are named as in llama-bench; each has its physical floor, at rates measured in
-    the same run. Several systems and cache ratios share one loaded model."""
+    MODEL is a directory in Hugging Face layout, an id there or a GGUF file; without it, the bundled
+    moesaic-20m is measured. Rows are named as in llama-bench; each has its physical floor, at rates
+    measured in the same run. Several systems and cache ratios share one loaded model."""
     if find_spec("torch") is None:
         raise MissingExtra("bench", "engine")
+    form = _format(asked, as_json)
     cases, settings = _cases(asked), _grid(asked)
     recorded = _recorded(asked, cases)
-    found = _open(model, asked)
+    if asked["against"]:
+        _check_against(asked, settings, recorded)
+    found = _open(model, asked, settings[0][1])
 
-    from moesaic.cli.shared.output import print_json
+    from moesaic.cli.study.bench_formats import print_as
+    from moesaic.cli.study.bench_peers import print_comparison, run_peers
     from moesaic.cli.study.bench_runs import run_with_progress
-    from moesaic.cli.study.bench_tables import described, print_bench
-    from moesaic.lab.bench.bench_configs import check_fallbacks, plan_configs
+    from moesaic.cli.study.bench_tables import described
+    from moesaic.lab.bench.bench_configs import (
+        check_fallbacks,
+        check_layouts,
+        packed_configs,
+        plan_configs,
+    )
     from moesaic.lab.bench.replayed_routing import OWN, SYNTHETIC, choose_routing
 
-    configs = plan_configs(found.spec, settings, cases)
+    configs = plan_configs(found.spec, packed_configs(found, settings), cases)
+    check_layouts(found, configs)
     ratio = asked["fallback_ratio"]
     trace = asked["trace"] or (SYNTHETIC if asked["synthetic"] else OWN)
+    if asked["against"] and not asked["compare"]:
+        command = command_line(context)
+        _against(model, asked, (found, configs[0]), cases, trace, command, form == "json")
+        return
     routing = choose_routing(trace, found.spec, cases, asked["repetitions"])
     click.echo(f"routing: {routing.words}", err=True)
     check_fallbacks(configs, routing, ratio)
     warn_if_busy()
     done = run_with_progress(found, configs, cases, routing, asked["repetitions"], recorded, ratio)
     result = described(done, routing, command_line(context))
-    if as_json:
-        print_json(result)
-    else:
-        print_bench(result)
+    if asked["compare"]:
+        result["peers"] = run_peers(found, configs, cases, asked["repetitions"], asked["against"])
+    print_as(form, result)
+    if asked["compare"] and form == "table":
+        print_comparison(result)
     if done.recorders:
         from moesaic.cli.study.bench_pictures import write_pictures
 
         write_pictures(asked["timeline"], asked["perfetto"], done, routing, result["command"])
+
+
+def _format(asked: dict[str, Any], as_json: bool) -> str:
+    form = asked["format"] or ("json" if as_json else FORMATS[0])
+    if form not in FORMATS:
+        raise UnknownName("format", form, FORMATS)
+    if as_json and form != "json":
+        raise ImpossibleSetting(f"both --json and --format {form} were given: give one of them")
+    others = [f"--{name}" for name in ("against", "compare") if asked[name]]
+    if others and form in ("csv", "md"):
+        raise ImpossibleSetting(
+            f"--format {form} has rows of this engine only: leave out {others[0]}, or use --json"
+        )
+    return form
+
+
+def _check_against(
+    asked: dict[str, Any], settings: list[tuple[str, EngineSettings]], recorded: bool
+) -> None:
+    from moesaic.cli.study.bench_against import check_against
+
+    if not asked["compare"] and (len(settings) > 1 or recorded):
+        raise ImpossibleSetting(
+            "--against compares programs: leave out --systems, --cache-ratios, --gates, "
+            "--batch-invariant, --timeline and --perfetto"
+        )
+    check_against(asked["against"])
+
+
+def _against(
+    model: str | None,
+    asked: dict[str, Any],
+    what: tuple[BenchModel, BenchConfig],
+    cases: tuple[Case, ...],
+    trace: str,
+    command: str,
+    as_json: bool,
+) -> None:
+    from moesaic.cli.shared.model_folder import model_folder
+    from moesaic.cli.shared.output import print_json
+    from moesaic.cli.study.bench_against import against_result, print_against, run_against
+    from moesaic.lab.against.ours import Measured
+
+    synthetic = asked["synthetic"]
+    folder = None if synthetic is not None else str(model_folder(model))
+    measured = Measured(folder, synthetic, asked["layers"], trace, cases)
+    rows = run_against(asked["against"], *what, measured, asked["repetitions"])
+    result = against_result(rows, *what, command)
+    if as_json:
+        print_json(result)
+    else:
+        print_against(result, rows)
 
 
 def _cases(asked: dict[str, Any]) -> tuple[Case, ...]:
@@ -139,27 +235,51 @@ def _counts(option: str, commas: str) -> list[int]:
 
 def _grid(asked: dict[str, Any]) -> list[tuple[str, EngineSettings]]:
     """Every system at every cache ratio, by name."""
-    lists = (("system", "systems"), ("cache_ratio", "cache_ratios"), ("gate", "gates"))
-    for one, several in lists:
+    lists = (
+        ("system", "--policies", "systems"),
+        ("cache_ratio", "--cache-ratio", "cache_ratios"),
+        ("gate", "--gate", "gates"),
+    )
+    for one, first, several in lists:
         if asked[one] is not None and asked[several] is not None:
-            first, second = (f"--{name.replace('_', '-')}" for name in (one, several))
+            second = f"--{several.replace('_', '-')}"
             raise ImpossibleSetting(f"both {first} and {second} were given: give one of them")
-    systems = names("--systems", asked["systems"]) or [asked["system"] or SYSTEM]
+    single = asked["system"] or default_system(asked)
+    systems = names("--systems", asked["systems"]) or [single]
+    if asked["compare"]:
+        systems = _compared(systems, engine_settings(asked, announce=False))
     shares: list[float | None] = [asked["cache_ratio"]]
     if asked["cache_ratios"] is not None:
         shares = list(ratios("--cache-ratios", asked["cache_ratios"]))
     gated: list[PolicyChoice | None] = list(policy_list("--gates", gates, asked["gates"]))
-    return [
+    grid = [
         (
             system if gate is None or gate.name == FULL else f"{system} + {gate}",
-            engine_settings(
-                {**asked, "system": system, "cache_ratio": share, "gate": gate or asked["gate"]}
-            ),
+            {**asked, "system": system, "cache_ratio": share, "gate": gate or asked["gate"]},
         )
-        for share in shares
-        for system in systems
-        for gate in gated or [None]
+        for share, system, gate in product(shares, systems, gated or [None])
     ]
+    priced = product(grid, _PRICED[: 1 + asked["batch_invariant"]])
+    return [
+        (
+            f"{name}{words}",
+            engine_settings({**each, "batch_invariant": invariant}, announce=number == 0),
+        )
+        for number, ((name, each), (words, invariant)) in enumerate(priced)
+    ]
+
+
+# Beside each other, so that the price shows.
+_PRICED = (("", False), (BATCH_INVARIANT, True))
+
+
+def _compared(own: list[str], settings: EngineSettings) -> list[str]:
+    from moesaic.lab.bench.compared_systems import compared_systems
+
+    found = compared_systems(own, settings)
+    for words in found.left_out:
+        click.echo(f"not compared: {words}", err=True)
+    return found.systems
 
 
 def _recorded(asked: dict[str, Any], cases: tuple[Case, ...]) -> bool:
@@ -174,7 +294,7 @@ def _recorded(asked: dict[str, Any], cases: tuple[Case, ...]) -> bool:
     return bool(wanted)
 
 
-def _open(model: str | None, asked: dict[str, Any]) -> BenchModel:
+def _open(model: str | None, asked: dict[str, Any], settings: EngineSettings) -> BenchModel:
     synthetic, layers = asked["synthetic"], asked["layers"]
     if model is not None and synthetic is not None:
         raise ImpossibleSetting(
@@ -189,4 +309,4 @@ def _open(model: str | None, asked: dict[str, Any]) -> BenchModel:
 
     if synthetic is not None:
         return random_model(synthetic, layers)
-    return from_folder(model_folder(model))
+    return from_folder(model_folder(model, settings))

@@ -41,6 +41,8 @@ def run_with_progress(
     fallback_ratio: float | None = None,
 ) -> Done:
     """Configurations differ in policies and slots only: threads, dtypes and link are the same."""
+    from moesaic.engine.dense_weights import dense_runner
+    from moesaic.engine.packed_store import why_copied
     from moesaic.lab.bench.bench_model import load_bench_model
     from moesaic.lab.bench.grid import run_bench
     from moesaic.lab.bench.rates import measure_rates
@@ -49,21 +51,31 @@ def run_with_progress(
     announce_compilation()
     settings, plan = configs[0].settings, configs[0].plan
     click.echo("measuring what this machine reaches", err=True)
-    before = measure_rates(settings, plan.dtype)
+    before = measure_rates(settings, plan.dtype, plan.expert_dtype)
     with progress("loading experts", model.spec.num_expert_blocks) as advance:
         loaded = load_bench_model(
-            model, plan.dtype, plan.expert_dtype, advance, _kernel(model, plan, settings)
+            model,
+            plan.dtype,
+            plan.expert_dtype,
+            advance,
+            _kernel(model, plan, settings),
+            why_copied(settings) is None,
+            dense_runner(settings, plan.dtype),
         )
     recorders = [StepRecorder() for _ in configs] if recorded else []
     piece = settings.step_tokens
-    total = repetitions * sum(case.steps(piece) for case in cases) * len(configs)
+    total = repetitions * sum(
+        case.steps(piece) * (case.batch if config.settings.batch_invariant else 1)
+        for case in cases
+        for config in configs
+    )
     with progress("measuring", total) as advance:
         rows = list(
             run_bench(
                 loaded, configs, cases, routing, repetitions, advance, recorders, fallback_ratio
             )
         )
-    rates = before.or_better(measure_rates(settings, plan.dtype))
+    rates = before.or_better(measure_rates(settings, plan.dtype, plan.expert_dtype))
     return Done(model, loaded, rates, rows, recorders)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import click
 
+from moesaic.cli.shared.engine_options import BATCH_INVARIANT
 from moesaic.cli.shared.output import print_table
 from moesaic.cli.study.bench_runs import Done
 from moesaic.core.units import GB
@@ -51,9 +52,15 @@ def described(done: Done, routing: BenchRouting, command: str) -> dict[str, Any]
 def print_bench(result: dict[str, Any]) -> None:
     """`result` is what `bench --json` prints."""
     rows = result["rows"]
-    print_table(_title(result), COLUMNS, [_cells(row) for row in rows])
-    for line in (*_overheads(rows), _load(result["load"]), _rates(result["machine"]["rates"])):
+    print_table(_title(result), COLUMNS, table_rows(result))
+    lines = (*_overheads(rows), *prices(rows))
+    for line in (*lines, _load(result["load"]), _rates(result["machine"]["rates"])):
         click.echo(line)
+
+
+def table_rows(result: Mapping[str, Any]) -> list[tuple[object, ...]]:
+    """Under `COLUMNS`."""
+    return [_cells(row) for row in result["rows"]]
 
 
 def _title(result: dict[str, Any]) -> str:
@@ -99,6 +106,16 @@ def _overheads(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         )
 
 
+def prices(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """What batch invariance costs: a test in turns over the same test in batches."""
+    batched = {(row["test"], row["system"], row["cache_ratio"]): row for row in rows}
+    for row in rows:
+        plain = (row["test"], row["system"].removesuffix(BATCH_INVARIANT), row["cache_ratio"])
+        if plain[1] != row["system"] and plain in batched:
+            times = row["ms_per_token"] / batched[plain]["ms_per_token"]
+            yield f"batch-invariant: {row['test']} takes {times:.2f} times as long"
+
+
 def _label(row: dict[str, Any]) -> str:
     share = f" at {row['cache_ratio']:.0%}" if has_slots(row["accelerator"]) else ""
     return f"{row['system']}{share}"
@@ -123,4 +140,5 @@ def _rates(rates: dict[str, Any]) -> str:
 def _rate(rates: dict[str, Any]) -> str:
     threads = "1 thread" if rates["threads"] == 1 else f"{rates['threads']} threads"
     reads, products = f"{rates['read_gb_s']:.1f} GB/s read", f"{rates['tflops']:.3g} TFLOPS"
-    return f"{threads}, {reads}, {products}"
+    unit = f" ({rates['unit']})" if rates["unit"] else ""
+    return f"{threads}, {reads}, {products}{unit}"

@@ -11,17 +11,19 @@ from moesaic.cli.shared.busy import warn_if_busy
 from moesaic.cli.shared.option_stack import one_of
 from moesaic.cli.shared.simulation_options import command_line, json_option
 
-KINDS = ("none", "emulated")  # accelerators that can be measured
+KINDS = ("none", "emulated", "cuda")  # accelerators that can be measured
 
 if TYPE_CHECKING:
-    from moesaic.lab.profile.machine_profile import MachineProfile
+    from moesaic.engine.engine_settings import EngineSettings
+    from moesaic.hardware.machine_spec import MachineSpec
 
 
 @click.command()
 @click.option(
     "--accelerator",
     metavar="KIND",
-    help=f"Describe the machine with this accelerator only: {one_of(KINDS)}  [all]",
+    help=f"Describe the machine with this accelerator only: {one_of(KINDS)}  "
+    "[all that can be used here]",
 )
 @click.option("--threads", type=int, metavar="N", help="Cores to use.  [all]")
 @click.option(
@@ -49,20 +51,24 @@ def profile(
 ) -> None:
     """Measure this machine with the engine's own kernels and write its description.
 
-    Afterwards `this` is a machine for `simulate`, `compare` and `plan`, and `this-emulated` the
-    same with an emulated accelerator; `--belief described` lets a run start without probing. Best
-    on a machine that does nothing else; takes about a minute."""
+    Afterwards `this` is a machine for `simulate`, `compare` and `plan`, `this-emulated` the same
+    with an emulated accelerator and `this-cuda` with its GPU; `--belief described` lets a run
+    start without probing, which with a GPU is the default. For a GPU, systems are simulated with
+    the measured costs, and the fastest becomes the default. Best on a machine that does nothing
+    else; takes about a minute for each."""
     kinds = _kinds(accelerator, output)
     from moesaic.cli.shared.output import print_json
     from moesaic.engine.engine_settings import EngineSettings
 
     asked: dict[str, Any] = {} if link_bandwidth is None else {"link_gb_s": link_bandwidth}
     settings = [EngineSettings(accelerator=kind, threads=threads, **asked) for kind in kinds]
-    warn_if_busy()
-    described = []
     for each in settings:
-        measured, path = _measure(each, output)
-        described.append({**_as_dict(measured), "file": str(path)})
+        if each.capabilities.own_memory:
+            from moesaic.lab.profile.cuda_profile import check_memory
+
+            check_memory(each)
+    warn_if_busy()
+    described = [_measure(each, output) for each in settings]
     if as_json:
         print_json({"profiles": described, "command": command_line(context)})
         return
@@ -75,45 +81,77 @@ def profile(
 def _kinds(accelerator: str | None, output: str | None) -> tuple[str, ...]:
     from moesaic.cli.shared.out_files import check_file
     from moesaic.core.errors import ImpossibleSetting, UnknownName
-    from moesaic.machines.accelerators import ACCELERATORS
+    from moesaic.machines.accelerators import ACCELERATORS, check_usable
 
     if accelerator is not None and accelerator not in ACCELERATORS:
         raise UnknownName("accelerator", accelerator, ACCELERATORS)
-    measurable = [name for name, row in ACCELERATORS.items() if not row.capabilities.own_memory]
-    if accelerator is not None and accelerator not in measurable:
-        raise ImpossibleSetting(
-            f"a machine with accelerator {accelerator!r} cannot be described yet: a run with it "
-            "measures what it needs when it starts (--belief measured). Use --accelerator "
-            f"{' or '.join(measurable)}"
-        )
+    if accelerator is not None:
+        check_usable(accelerator)
     if output is not None and accelerator is None:
         raise ImpossibleSetting(
-            f"two descriptions cannot both go to {output!r}: add --accelerator none or emulated"
+            f"several descriptions cannot all go to {output!r}: add --accelerator none, emulated "
+            "or cuda"
         )
     check_file("--output", output, (".toml",))
-    return tuple(measurable) if accelerator is None else (accelerator,)
+    usable = tuple(name for name, row in ACCELERATORS.items() if row.problem() is None)
+    return usable if accelerator is None else (accelerator,)
 
 
-def _measure(settings: Any, output: str | None) -> tuple[MachineProfile, Path]:
-    from moesaic.hardware.host import this_host, usable_cores
+def _measure(settings: EngineSettings, output: str | None) -> dict[str, Any]:
+    """Everything measured, once its description is written."""
+    from moesaic.hardware.host import usable_cores
     from moesaic.hardware.machine_reader import machine_file
     from moesaic.hardware.machine_writer import save_machine
-    from moesaic.lab.profile.machine_profile import contradictions, describe, measure
     from moesaic.machines.accelerators import ACCELERATORS
 
     name = ACCELERATORS[settings.accelerator].described_as
     cores = settings.threads or usable_cores()
     click.echo(f"measuring {name} on {cores} cores", err=True)
-    measured = measure(settings, cores, lambda words: click.echo(f"  {words}", err=True))
-    for odd in contradictions(measured):
-        click.echo(f"other programs must have disturbed this: {odd}; measure again", err=True)
+    measured = _with_gpu if settings.capabilities.own_memory else _without_gpu
+    figures, spec = measured(settings, cores, name)
     path = machine_file(name) if output is None else Path(output)
-    save_machine(describe(measured, this_host(), name), path)
+    save_machine(spec, path)
     click.echo(f"wrote {path}", err=True)
-    return measured, path
+    return {**figures, "file": str(path)}
 
 
-def _as_dict(measured: MachineProfile) -> dict[str, Any]:
+def _without_gpu(
+    settings: EngineSettings, cores: int, name: str
+) -> tuple[dict[str, Any], MachineSpec]:
     from dataclasses import asdict
 
-    return asdict(measured)
+    from moesaic.hardware.host import this_host
+    from moesaic.lab.profile.machine_profile import contradictions, describe, measure
+
+    measured = measure(settings, cores, _progress)
+    for odd in contradictions(measured):
+        click.echo(f"other programs must have disturbed this: {odd}; measure again", err=True)
+    return asdict(measured), describe(measured, this_host(), name)
+
+
+def _with_gpu(
+    settings: EngineSettings, cores: int, name: str
+) -> tuple[dict[str, Any], MachineSpec]:
+    from dataclasses import asdict, replace
+
+    from moesaic.cli.shared.output import progress
+    from moesaic.hardware.host import this_host
+    from moesaic.hardware.nvidia import nvidia_driver
+    from moesaic.kernels.instruction_sets import choose
+    from moesaic.lab.profile import cuda_profile
+    from moesaic.lab.profile.choose_system import CANDIDATES, DTYPES, RATIOS, choose_system
+    from moesaic.lab.profile.cuda_description import describe_cuda
+
+    measured = cuda_profile.profile_cuda(settings, cores, _progress)
+    spec = describe_cuda(measured, this_host(), nvidia_driver(), choose(settings.kernel), name)
+    runs = len(CANDIDATES) * len(RATIOS) * len(DTYPES)
+    with progress("simulating systems with these costs", runs) as advance:
+        choice = choose_system(spec, advance=advance)
+    words = f"Default system: {choice.system} ({choice.because})."
+    spec = replace(spec, system=choice.system, notes=(*spec.notes, words))
+    figures = {**asdict(measured), "choice": asdict(choice)}
+    return {"accelerator": settings.accelerator, **figures}, spec
+
+
+def _progress(words: str) -> None:
+    click.echo(f"  {words}", err=True)

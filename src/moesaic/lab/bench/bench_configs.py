@@ -9,7 +9,9 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.gpu_memory import accelerator_free
 from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
+from moesaic.engine.packed_store import check_packed, packed_settings
 from moesaic.hardware.host import memory
+from moesaic.lab.bench.bench_model import BenchModel
 from moesaic.lab.bench.bench_row import BenchConfig
 from moesaic.lab.bench.cases import Case, largest_batch, longest
 from moesaic.lab.bench.replayed_routing import BenchRouting
@@ -28,7 +30,7 @@ def plan_configs(
     if max_context and longest(cases) > max_context:
         raise ImpossibleSetting(
             f"a test of {longest(cases)} tokens was asked for; {spec.name} can run at most "
-            f"{max_context} (its context length or sliding window): use shorter tests"
+            f"{max_context} (its context length): use shorter tests"
         )
     found = []
     for system, asked in settings:
@@ -36,6 +38,24 @@ def plan_configs(
         where = f"{system}: " if len(settings) > 1 else ""
         found.append(BenchConfig(spec, system, sized, _planned(spec, sized, where)))
     return found
+
+
+def packed_configs(
+    model: BenchModel, settings: Sequence[tuple[str, EngineSettings]]
+) -> list[tuple[str, EngineSettings]]:
+    """The same with the precision of a packed model's experts."""
+    if model.opened is not None:
+        return [(system, packed_settings(model.opened, asked)) for system, asked in settings]
+    if settings[0][1].mmap is not None:
+        raise ImpossibleSetting("--mmap is about packed models, and --synthetic is not: leave it")
+    return list(settings)
+
+
+def check_layouts(model: BenchModel, configs: Sequence[BenchConfig]) -> None:
+    """That the kernels read a packed model's blocks, before anything is loaded."""
+    for config in configs:
+        if model.opened is not None:
+            check_packed(model.opened, config.settings, config.plan.dtype)
 
 
 def check_fallbacks(

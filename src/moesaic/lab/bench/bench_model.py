@@ -7,7 +7,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from moesaic.engine.assemble import load_store, synthetic_store
 from moesaic.hardware.process_memory import ProcessMemory, process_memory, reset_peak
@@ -18,6 +20,9 @@ from moesaic.models.decoder import Decoder
 from moesaic.models.open_model import OpenModel, load_decoder, open_model
 from moesaic.models.synthetic_model import synthetic_architecture, synthetic_decoder
 
+if TYPE_CHECKING:
+    from moesaic.kernels.native_linear import DenseRunner
+
 
 @dataclass(frozen=True, slots=True)
 class BenchModel:
@@ -25,6 +30,7 @@ class BenchModel:
 
     architecture: Architecture
     opened: OpenModel | None  # None: random weights
+    folder: Path | None = None  # of a checkpoint
 
     @property
     def spec(self) -> ModelSpec:
@@ -47,7 +53,7 @@ class Loaded:
 
 def from_folder(folder: str | os.PathLike[str]) -> BenchModel:
     opened = open_model(folder)
-    return BenchModel(opened.architecture, opened)
+    return BenchModel(opened.architecture, opened, Path(folder))
 
 
 def random_model(name_or_path: str, layers: int | None = None) -> BenchModel:
@@ -60,14 +66,17 @@ def load_bench_model(
     expert_dtype: str,
     advance: Callable[[int], None] = lambda experts: None,
     kernel: str = "auto",
+    mapped: bool = True,
+    dense: DenseRunner | None = None,
 ) -> Loaded:
-    """`advance(1)` is called for every expert loaded."""
+    """`advance(1)` is called for every expert loaded; `mapped`: a packed model's file is; `dense`
+    packs the other matrices."""
     reset_peak()
     started = perf_counter()
     if model.opened is None:
-        decoder = synthetic_decoder(model.architecture, dtype, kernel)
+        decoder = synthetic_decoder(model.architecture, dtype, kernel, dense)
         store = synthetic_store(decoder, expert_dtype, advance, kernel)
     else:
-        decoder = load_decoder(model.opened, dtype, kernel=kernel)
-        store = load_store(decoder, model.opened.experts, expert_dtype, advance, kernel)
+        decoder = load_decoder(model.opened, dtype, kernel=kernel, dense=dense)
+        store = load_store(decoder, model.opened.experts, expert_dtype, advance, kernel, mapped)
     return Loaded(decoder, store, perf_counter() - started, process_memory())

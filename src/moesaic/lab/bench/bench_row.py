@@ -7,6 +7,7 @@ from statistics import stdev
 from typing import Any
 
 from moesaic.core.units import NS_PER_MS
+from moesaic.engine.dense_weights import packed_dtype
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.memory_plan import MemoryPlan
 from moesaic.lab.bench.bench_steps import CaseRuns
@@ -69,7 +70,8 @@ class BenchRow:
     def floor_s(self, rates: MeasuredRates) -> float:
         """Of all repetitions together."""
         spec, plan, runs = self.config.spec, self.config.plan, self.runs
-        floor = make_floor(rates, spec, plan.dtype, plan.expert_dtype)
+        packed = packed_dtype(self.config.settings, plan.dtype)
+        floor = make_floor(rates, spec, plan.dtype, plan.expert_dtype, packed)
         last = spec.expert_bytes(plan.expert_dtype)  # it may still be under way
         arrived = max(runs.measured.bytes_moved - last, 0)
         return run_floor_s(floor, runs.steps, runs.measured.reports, arrived)
@@ -93,6 +95,7 @@ class BenchRow:
             "policies": config.policies(self.case.phase),
             "dtype": plan.dtype,
             "expert_dtype": plan.expert_dtype,
+            "dense_dtype": plan.dense_dtype,
             "accelerator": config.settings.accelerator,
             "cache_ratio": plan.cache_ratio,
             "slots": plan.capacity.slots,

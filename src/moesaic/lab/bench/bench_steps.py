@@ -50,9 +50,13 @@ class CaseRuns:
 
 
 def repetitions(
-    case: Case, source: TraceSource | None, piece: int, vocabulary: int
+    case: Case,
+    source: TraceSource | None,
+    piece: int,
+    vocabulary: int,
+    in_turns: bool = False,
 ) -> Iterator[Repetition]:
-    """One after another, without end."""
+    """One after another, without end; `in_turns`: every sequence of a batch in steps of its own."""
     random = np.random.default_rng(0)
     routed = _routed(case, source)
     while True:
@@ -61,7 +65,10 @@ def repetitions(
             inputs = [
                 [SequenceInput(slot, [token]) for slot, token in enumerate(row)] for row in chosen
             ]
-            yield [_work(each, next(routed)) for each in inputs]
+            steps = [(each, next(routed)) for each in inputs]
+            if in_turns:
+                steps = [part for each, layers in steps for part in _alone(each, layers)]
+            yield [_work(each, layers) for each, layers in steps]
         else:
             prompt = random.integers(vocabulary, size=case.tokens).tolist()
             yield _pieces(prompt, piece, next(routed))
@@ -136,6 +143,16 @@ def _pieces(prompt: list[int], piece: int, layers: Layers | None) -> Repetition:
     return [
         _work([SequenceInput(0, prompt[rows])], None if layers is None else _rows_of(layers, rows))
         for rows in parts
+    ]
+
+
+def _alone(
+    inputs: list[SequenceInput], layers: Layers | None
+) -> list[tuple[list[SequenceInput], Layers | None]]:
+    """One decode step of a batch as one of each sequence."""
+    return [
+        ([each], None if layers is None else _rows_of(layers, slice(row, row + 1)))
+        for row, each in enumerate(inputs)
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from moesaic.engine.assemble import on_store
+from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.runner import Runner
 from moesaic.hardware.process_memory import process_memory
 from moesaic.lab.bench.bench_model import Loaded
@@ -41,7 +42,7 @@ def run_bench(
         runner = on_store(loaded.decoder, loaded.store, settings, capacity, counts, timeline)
         try:
             for case in cases:
-                work = _work(runner, case, routing, settings.step_tokens)
+                work = _work(runner, case, routing, settings)
                 run = _run(runner, case, fallback_ratio)
                 runs = measure_case(runner, work, count, advance, run)
                 if recording is not None and case == _last_decode(cases):
@@ -52,9 +53,12 @@ def run_bench(
             runner.close()
 
 
-def _work(runner: Runner, case: Case, routing: BenchRouting, piece: int) -> Iterator[Repetition]:
+def _work(
+    runner: Runner, case: Case, routing: BenchRouting, settings: EngineSettings
+) -> Iterator[Repetition]:
     vocabulary = runner.decoder.architecture.spec.vocab_size
-    return repetitions(case, routing.of(case), piece, vocabulary)
+    piece, in_turns = settings.step_tokens, settings.batch_invariant
+    return repetitions(case, routing.of(case), piece, vocabulary, in_turns)
 
 
 def _run(runner: Runner, case: Case, fallback_ratio: float | None) -> Run:

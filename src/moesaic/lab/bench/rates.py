@@ -12,22 +12,19 @@ import torch
 from moesaic.core.layer_plan import Move
 from moesaic.core.units import GB, NS_PER_S
 from moesaic.engine.engine_settings import EngineSettings
+from moesaic.hardware.caches import stream_bytes
 from moesaic.hardware.host import usable_cores
 from moesaic.kernels.cores import worker_cores
-from moesaic.kernels.dtypes import torch_dtype
-from moesaic.kernels.instruction_sets import REFERENCE, available, choose, native
-from moesaic.kernels.products import linear
+from moesaic.kernels.instruction_sets import native
+from moesaic.lab.bench.compute_peak import compute_peak
 from moesaic.lab.bench.device_rates import DeviceRates
 from moesaic.lab.profile.memory_times import stream_gb_s
-from moesaic.lab.profile.timing import min_ns, on_lane
 from moesaic.machines.real.copy_engine import Copy, CopyEngine, LinkSpeed
 from moesaic.machines.real.lane import InlineLane, Lane, ThreadLane
 
-_PRODUCT = (512, 2048, 2048)  # large enough for the full rate
 _COPY_BYTES = 16 << 20
 _ATTEMPTS = 5
-_STREAM_BYTES = 256 << 20
-_PEAK_ITEMS, _SPIN_US = 64, 50.0
+_SPIN_US = 50.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +34,13 @@ class Rates:
     threads: int
     read_gb_s: float
     tflops: float
+    unit: str = ""  # what multiplies at that rate
 
     def or_better(self, other: Rates) -> Rates:
-        reading = max(self.read_gb_s, other.read_gb_s)
-        return Rates(self.threads, reading, max(self.tflops, other.tflops))
+        reading, faster = max(self.read_gb_s, other.read_gb_s), self
+        if other.tflops > self.tflops:
+            faster = other
+        return Rates(self.threads, reading, faster.tflops, faster.unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +58,22 @@ class MeasuredRates:
         return MeasuredRates(cpu, self.accelerator.or_better(other.accelerator), link)
 
 
-def measure_rates(settings: EngineSettings, dtype: str) -> MeasuredRates:
-    """With the threads a machine with these settings has."""
+def measure_rates(
+    settings: EngineSettings, dtype: str, expert_dtype: str = "auto"
+) -> MeasuredRates:
+    """With the threads a machine with these settings has; experts may be in another precision."""
     cores = settings.threads or usable_cores()
     if not settings.capabilities.moves:
         torch.set_num_threads(cores)
-        return MeasuredRates(_rates(InlineLane(), cores, dtype))
+        return MeasuredRates(_rates(InlineLane(), cores, dtype, expert_dtype))
     if settings.capabilities.own_memory:
-        return _beside_a_gpu(cores, dtype)
+        return _beside_a_gpu(cores, dtype, expert_dtype)
     threads = max(cores - 1, 1)
     cpu, accelerator = ThreadLane("cpu", threads), ThreadLane("accelerator")
     try:
         return MeasuredRates(
-            _rates(cpu, threads, dtype),
-            _rates(accelerator, 1, dtype),
+            _rates(cpu, threads, dtype, expert_dtype),
+            _rates(accelerator, 1, dtype, expert_dtype),
             _link_gb_s(settings.link_gb_s),
         )
     finally:
@@ -79,54 +81,33 @@ def measure_rates(settings: EngineSettings, dtype: str) -> MeasuredRates:
         accelerator.close()
 
 
-def _beside_a_gpu(cores: int, dtype: str) -> MeasuredRates:
+def _beside_a_gpu(cores: int, dtype: str, expert_dtype: str) -> MeasuredRates:
     device, cpu = DeviceRates.measured(dtype), ThreadLane("cpu", cores)
     try:
-        accelerator = Rates(1, device.read_gb_s, device.tflops)
-        return MeasuredRates(_rates(cpu, cores, dtype), accelerator, device.link_gb_s)
+        accelerator = Rates(1, device.read_gb_s, device.tflops, "cuBLAS's product")
+        cpu_rates = _rates(cpu, cores, dtype, expert_dtype)
+        return MeasuredRates(cpu_rates, accelerator, device.link_gb_s)
     finally:
         cpu.close()
 
 
-def _rates(lane: Lane, threads: int, dtype: str) -> Rates:
-    """The better of PyTorch and the native kernels' own workers."""
-    measured = Rates(threads, stream_gb_s(lane), _tflops(lane, dtype))
-    found = native()
-    if found is None or choose() == REFERENCE:
-        return measured
-    return measured.or_better(_native_rates(found, threads, dtype))
+def _rates(lane: Lane, threads: int, dtype: str, expert_dtype: str) -> Rates:
+    """Reading by the better of PyTorch and the native kernels' own workers."""
+    reading = stream_gb_s(lane)
+    if (found := native()) is not None:
+        reading = max(reading, _native_stream_gb_s(found, threads))
+    tflops, unit = compute_peak(lane, threads, dtype, expert_dtype)
+    return Rates(threads, reading, tflops, unit)
 
 
-def _native_rates(found: Any, threads: int, dtype: str) -> Rates:
+def _native_stream_gb_s(found: Any, threads: int) -> float:
     pool = found.Pool(worker_cores(threads), _SPIN_US)
-    memory = torch.ones(_STREAM_BYTES, dtype=torch.uint8)
+    memory = torch.ones(stream_bytes(), dtype=torch.uint8)
     at, size = memory.data_ptr(), memory.nbytes
-    reading = min(
+    seconds: float = min(
         pool.stream_seconds(at, size, spread) for _ in range(_ATTEMPTS) for spread in (False, True)
     )
-    tflops = 0.0
-    if dtype == "bf16" and "amx" in available():
-        items = _PEAK_ITEMS * threads
-        tflops = (
-            items
-            * found.peak_item_flops
-            / min(pool.peak_seconds(items) for _ in range(_ATTEMPTS))
-            / 1e12
-        )
-    return Rates(threads, size / reading / GB, tflops)
-
-
-def _tflops(lane: Lane, dtype: str) -> float:
-    rows, inner, columns = _PRODUCT
-    left = torch.ones((rows, inner), dtype=torch_dtype(dtype))
-    right = torch.ones((columns, inner), dtype=torch_dtype(dtype))
-
-    def multiply() -> None:
-        linear(left, right)
-
-    work = on_lane(lane, lambda attempt: multiply)
-    best = min(min_ns(work, times=1) for _ in range(_ATTEMPTS))
-    return 2.0 * rows * inner * columns / best / 1e3
+    return float(size / seconds / GB)
 
 
 def _link_gb_s(nominal: float) -> float:

@@ -16,6 +16,8 @@ from moesaic.hardware.machine_spec import CpuSpec, GpuSpec, LinkSpec, MachineSpe
 from moesaic.lab.bench.rates import MeasuredRates, Rates
 from moesaic.lab.simulate.floor import Floor
 from moesaic.machines.sim.physics import Physics
+from moesaic.model_info.attended import attended
+from moesaic.model_info.dense_bytes import DensePrecision, packed_dense_bytes
 from moesaic.model_info.model_spec import ModelSpec
 
 
@@ -35,6 +37,7 @@ class CpuFloor:
     dtype: str
     expert_dtype: str
     rates: Rates
+    packed: DensePrecision | None = None  # of the dense matrices, where they are packed
 
     def step_s(self, step: Step, report: StepReport) -> float:
         reading = self.bytes_read(step, report) / (self.rates.read_gb_s * GB)
@@ -49,15 +52,24 @@ class CpuFloor:
         experts = sum(layer.active for layer in report.layers) * spec.expert_bytes(
             self.expert_dtype
         )
-        remembered = spec.num_layers * step.kv_tokens * spec.kv_values_per_token
-        dense = _dense_params(spec) + spec.head_params
-        return experts + weight_bytes(dense + remembered, self.dtype)
+        seen = round(spec.num_layers * attended(spec, step).kv_tokens)
+        remembered = seen * spec.kv_values_per_token
+        return experts + self._dense_bytes() + weight_bytes(remembered, self.dtype)
+
+    def _dense_bytes(self) -> int:
+        """All that every step reads: everything but routed experts and embedding."""
+        spec = self.spec
+        if self.packed is None:
+            return weight_bytes(_dense_params(spec) + spec.head_params, self.dtype)
+        embedding = weight_bytes(spec.head_params, self.dtype)
+        return packed_dense_bytes(spec, self.dtype, self.packed) - embedding
 
     def flops(self, step: Step) -> float:
         spec = self.spec
         routed = spec.num_moe_layers * spec.top_k * spec.expert_params
         products = 2.0 * step.tokens * (_dense_params(spec) + routed)
-        attention = spec.num_layers * step.attention_pairs * spec.attention_flops_per_pair
+        pairs = spec.num_layers * attended(spec, step).pairs
+        attention = pairs * spec.attention_flops_per_pair
         return products + attention + 2.0 * step.num_sequences * spec.head_params
 
 
@@ -71,9 +83,15 @@ def _dense_params(spec: ModelSpec) -> int:
     )
 
 
-def make_floor(rates: MeasuredRates, spec: ModelSpec, dtype: str, expert_dtype: str) -> StepFloor:
+def make_floor(
+    rates: MeasuredRates,
+    spec: ModelSpec,
+    dtype: str,
+    expert_dtype: str,
+    packed: DensePrecision | None = None,
+) -> StepFloor:
     if rates.accelerator is None:
-        return CpuFloor(spec, dtype, expert_dtype, rates.cpu)
+        return CpuFloor(spec, dtype, expert_dtype, rates.cpu, packed)
     return Floor(Physics(_machine(rates), spec, expert_dtype, dtype))
 
 

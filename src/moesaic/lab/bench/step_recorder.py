@@ -18,7 +18,7 @@ MAX_STEPS = 32
 class StepRecorder:
     """Give `timeline` to the machine before it is made."""
 
-    timeline: Timeline = field(default_factory=lambda: Timeline(enabled=False))
+    timeline: Timeline = field(default_factory=lambda: Timeline(enabled=False, engine=True))
     reports: list[StepReport] = field(default_factory=list)
 
     def record(self, runner: Runner, repetition: Repetition, run: Run = run_steps) -> None:

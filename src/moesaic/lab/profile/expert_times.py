@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from moesaic.core.units import GB, NS_PER_S
+from moesaic.hardware.caches import stream_bytes
 from moesaic.kernels.base import Blocks, ExpertKernel, ExpertShape, LayerExecutor
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.dtypes import TORCH_DTYPES
@@ -19,7 +20,7 @@ DTYPES = ("bf16", "fp32", "int8", "int4")
 TOKENS = (1, 2, 4, 16, 64, 256)
 LARGE = ExpertShape(2048, 1024)  # OLMoE's; the small one separates fixed cost from bytes
 SMALL = ExpertShape(2048, 256)
-_BLOCKS = 24  # enough of them that no cache close to a core holds them
+_BLOCKS = 24  # at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,10 @@ def experts_us(lane: Lane, threads: int, kernel: ExpertKernel, tokens: int) -> f
 
 
 def _blocks(kernel: ExpertKernel) -> ExpertStore:
-    store = ExpertStore(kernel, 1, _BLOCKS)
+    """Enough of them that no cache holds them."""
+    store = ExpertStore(kernel, 1, max(_BLOCKS, -(-stream_bytes() // kernel.block_bytes)))
     kernel.pack(random_expert(kernel.shape), store.block(0, 0))
-    for number in range(1, _BLOCKS):
+    for number in range(1, store.experts):
         store.block(0, number).copy_(store.block(0, 0))
     return store
 
@@ -91,7 +93,7 @@ def _lane_us(
 
     def make(attempt: int) -> Job:
         first = attempt * experts
-        chosen = Blocks([store.block(0, (first + i) % _BLOCKS) for i in range(experts)])
+        chosen = Blocks([store.block(0, (first + i) % store.experts) for i in range(experts)])
 
         def compute() -> None:
             with torch.inference_mode():

@@ -12,11 +12,11 @@ import torch
 
 from moesaic.core.layer_plan import Move
 from moesaic.core.units import GB, NS_PER_S
+from moesaic.hardware.caches import stream_bytes
 from moesaic.lab.profile.timing import line_through, min_ns, on_lane
 from moesaic.machines.real.copy_engine import Copy, CopyEngine, LinkSpeed
 from moesaic.machines.real.lane import Job, Lane
 
-_STREAM_BYTES = 256 << 20
 _COPIES = (1 << 20, 16 << 20)  # bytes of a small and a large copy
 
 
@@ -33,14 +33,15 @@ class LinkTimes:
 
 
 def stream_gb_s(lane: Lane) -> float:
-    """Reading memory from end to end, nothing else: the best of several, as it is a ceiling."""
-    buffer = torch.ones(_STREAM_BYTES // 8, dtype=torch.float64)
+    """Reading more memory than caches hold from end to end, nothing else: the best of several, as
+    it is a ceiling."""
+    buffer = torch.ones(stream_bytes() // 8, dtype=torch.float64)
 
     def read() -> None:
         buffer.sum()
 
     best = min(min_ns(on_lane(lane, lambda _: read), times=1) for _ in range(5))
-    return _STREAM_BYTES / best * NS_PER_S / GB
+    return float(buffer.nbytes / best * NS_PER_S / GB)
 
 
 def measure_link(speed: LinkSpeed, cpu: Lane, compute: Job) -> LinkTimes:

@@ -13,6 +13,7 @@ from moesaic.core.report import StepReport
 from moesaic.core.step import Step
 from moesaic.core.units import GB
 from moesaic.machines.sim.physics import ACTIVATION_BYTES, Physics
+from moesaic.model_info.attended import attended
 
 
 class Floor:
@@ -65,7 +66,8 @@ class Floor:
             + model.num_moe_layers * model.router_params
             + dense_layers * model.dense_ffn_params
         )
-        kv_bytes = model.num_layers * step.kv_tokens * model.kv_values_per_token * ACTIVATION_BYTES
+        remembered = model.num_layers * attended(model, step).kv_tokens
+        kv_bytes = remembered * model.kv_values_per_token * ACTIVATION_BYTES
         reading = (weight_bytes(params + model.head_params, dtype) + kv_bytes) / self._gpu
         flops = 2.0 * params * step.tokens + 2.0 * model.head_params * step.num_sequences
         return max(reading, flops / self._dense_rate)

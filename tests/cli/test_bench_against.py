@@ -1,0 +1,261 @@
+"""Does `bench --against` run others in turns with ours, and refuse what cannot be compared?"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import refused, run, run_json
+from small_measurements import TINY
+
+from moesaic.cli.study.bench_against import stock_source
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.lab.against import ours, random_gguf, stock_transformers
+from moesaic.lab.against.llama_cpp import LlamaCpp, check_cases, find_program
+from moesaic.lab.against.ours import Measured
+from moesaic.lab.against.random_gguf import check_writable, file_bytes, write_random_gguf
+from moesaic.lab.against.rounds import AgainstRow, Rates, Spread, rows_of, take_turns
+from moesaic.lab.bench.cases import Case
+from moesaic.models.synthetic_model import synthetic_architecture
+
+QWEN = {
+    "model_type": "qwen3_moe", "vocab_size": 128, "hidden_size": 64, "intermediate_size": 64,
+    "moe_intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 32, "num_experts": 8, "num_experts_per_tok": 2,
+    "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
+    "max_position_embeddings": 256, "hidden_act": "silu", "rms_norm_eps": 1e-6,
+    "rope_theta": 1e6, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+}  # fmt: skip
+MIXTRAL = {
+    "model_type": "mixtral", "vocab_size": 128, "hidden_size": 64, "intermediate_size": 32,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2,
+    "num_local_experts": 4, "num_experts_per_tok": 2, "max_position_embeddings": 256,
+    "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 1e6, "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16", "sliding_window": None,
+}  # fmt: skip
+CONFIGS: dict[str, dict[str, Any]] = {"qwen3_moe": QWEN, "olmoe": TINY, "mixtral": MIXTRAL}
+# One test of llama-bench -o json, shortened to what tells tests apart and what was measured.
+FAKE = """#!{python}
+import json, sys
+given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+assert given["-o"] == "json" and given["-r"] == "1", given
+with open({log!r}, "a") as log:
+    log.write(json.dumps(given) + "\\n")
+open(given["-m"], "rb").read(4) == b"GGUF" or sys.exit("not a model")
+print(json.dumps([{{
+    "build_commit": "unknown", "build_number": 0, "cpu_info": "CPU", "backends": "CPU",
+    "model_type": "qwen3moe ?B (guessed) BF16", "n_threads": int(given["-t"]), "n_gpu_layers": 0,
+    "n_prompt": int(given["-p"]), "n_gen": int(given["-n"]), "n_depth": 0,
+    "avg_ns": 22000000, "stddev_ns": 0, "avg_ts": 50.5, "stddev_ts": 0.0,
+    "samples_ns": [22000000], "samples_ts": [50.5],
+}}]))
+"""
+
+
+def config(folder: Path, family: str, **changes: Any) -> str:
+    path = folder / f"{family}.json"
+    path.write_text(json.dumps(CONFIGS[family] | changes))
+    return str(path)
+
+
+def program(folder: Path, text: str, name: str = "llama-bench") -> Path:
+    path = folder / name
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def fake(folder: Path) -> Path:
+    """As llama-bench prints it; notes what it was called with."""
+    return program(folder, FAKE.format(python=sys.executable, log=str(folder / "calls")))
+
+
+def words_of(folder: Path, *options: str) -> list[str]:
+    shape = ["--synthetic", config(folder, "qwen3_moe"), "-p", "8", "-n", "4", "--trace", "none"]
+    return ["bench", *shape, "--threads", "1", "--repetitions", "2", *options]
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contenders need not start another one each time."""
+    for module in (ours, stock_transformers):
+        monkeypatch.setattr(module, "in_own_process", lambda name, work, *given: work(*given))
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_llama_cpp_takes_turns_with_ours(tmp_path: Path) -> None:
+    fake(tmp_path)
+    result = run_json(*words_of(tmp_path, "--against", f"llama.cpp={tmp_path}"))
+    assert [(row["test"], row["name"]) for row in result["rows"]] == [
+        ("pp8", "moesaic"),
+        ("pp8", "llama.cpp"),
+        ("tg4", "moesaic"),
+        ("tg4", "llama.cpp"),
+    ]
+    own, theirs = result["rows"][:2]
+    assert theirs["tokens_per_s"] == {"median": 50.5, "low": 50.5, "high": 50.5}
+    assert theirs["times"]["low"] == pytest.approx(own["tokens_per_s"]["low"] / 50.5)
+    assert own["times"] is None
+    calls = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
+    assert [(one["-p"], one["-n"], one["-t"]) for one in calls] == [
+        ("8", "0", "1"),
+        ("0", "4", "1"),
+    ] * 2
+    assert not Path(calls[0]["-m"]).exists(), "random weights are not left behind"
+
+
+def test_a_contender_has_a_process_of_its_own() -> None:
+    assert ours.in_own_process("one", os.getpid) != os.getpid()
+    with pytest.raises(ImpossibleSetting, match="other ended before it had measured anything"):
+        ours.in_own_process("other", os._exit, 9)
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_stock_transformers_on_the_same_config(tmp_path: Path) -> None:
+    options = ("--against", "transformers", "--repetitions", "1", "-p", "0")
+    table = run(*words_of(tmp_path, *options)).out
+    assert "tg4" in table
+    assert "transformers" in table
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("llama.cpp=/nowhere", "there is no llama-bench at /nowhere"),
+        ("llama.cpp", "--against is llama.cpp=PATH"),
+        ("llama.cpp=", "--against is llama.cpp=PATH"),
+        ("vllm", "--against vllm was given"),
+        ("transformers=4", "--against transformers=4 was given"),
+    ],
+)
+def test_who_is_not_there_or_not_known(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    asked: str,
+    words: str,
+) -> None:
+    assert words in refused(monkeypatch, capsys, *words_of(tmp_path, "--against", asked))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--systems", "moesaic,hybrimoe"), "leave out --systems"),
+        (("--accelerator", "emulated"), "on the CPU"),
+        (("--batch", "2"), "one sequence at a time"),
+        (("--against", "llama.cpp=again"), "there is no llama-bench at again"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compared(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    words: str,
+) -> None:
+    against = ("--against", f"llama.cpp={fake(tmp_path)}")
+    assert words in refused(monkeypatch, capsys, *words_of(tmp_path, *against, *options))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("#!/bin/sh\necho 'error: no such model' >&2; exit 3\n", "failed with code 3: error: no"),
+        ("#!/bin/sh\necho 'usage: something else'\n", "printed no JSON"),
+        ("#!/bin/sh\necho '[]'\n", "did not report its test pp8"),
+        (
+            '#!/bin/sh\necho \'[{"n_prompt": 8, "n_gen": 0, "avg_ts": "fast"}]\'\n',
+            "'fast' tokens/s",
+        ),
+        ("not a program", "cannot be run"),
+    ],
+)
+def test_programs_that_fail(tmp_path: Path, text: str, words: str) -> None:
+    one = LlamaCpp(program(tmp_path, text), tmp_path / "m.gguf", "BF16", 1, (Case("prefill", 8),))
+    with pytest.raises(ImpossibleSetting) as caught:
+        one.turn()
+    assert words in str(caught.value)
+
+
+def test_the_program_is_found_in_a_build_folder(tmp_path: Path) -> None:
+    (tmp_path / "build/bin").mkdir(parents=True)
+    there = program(tmp_path / "build/bin", "#!/bin/sh\n")
+    assert find_program(str(tmp_path)) == find_program(str(there)) == there
+    there.chmod(0o644)
+    with pytest.raises(ImpossibleSetting, match="cannot be executed"):
+        find_program(str(tmp_path))
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "int8", "int4"])
+@pytest.mark.parametrize("family", CONFIGS)
+def test_a_written_model_has_the_shape(tmp_path: Path, family: str, dtype: str) -> None:
+    gguf = pytest.importorskip("gguf")
+    architecture = synthetic_architecture(config(tmp_path, family))
+    spec, path = architecture.spec, tmp_path / "m.gguf"
+    write_random_gguf(architecture, dtype, path)
+    reader = gguf.GGUFReader(path)
+    tensors = {each.name: each for each in reader.tensors}
+    gate = tensors["blk.1.ffn_gate_exps.weight"]
+    assert gate.tensor_type.name == {"bf16": "BF16", "int8": "Q8_0", "int4": "Q4_0"}[dtype]
+    assert gate.shape.tolist() == [spec.hidden_size, spec.expert_intermediate, spec.num_experts]
+    assert ("blk.0.attn_q_norm.weight" in tensors) == (family != "mixtral")
+    weights = gguf.quants.dequantize(gate.data, gate.tensor_type)
+    assert np.isfinite(weights).all()
+    assert 0.0 < np.abs(weights).mean() < 0.1
+    assert abs(path.stat().st_size / file_bytes(architecture, dtype) - 1) < 0.3
+
+
+def test_models_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = synthetic_architecture(config(tmp_path, "qwen3_moe", moe_intermediate_size=40))
+    check_writable(wide, "bf16", tmp_path)
+    with pytest.raises(ImpossibleSetting, match="blocks of 32 weights"):
+        check_writable(wide, "int4", tmp_path)
+    with pytest.raises(ImpossibleSetting, match="models can be written of the families"):
+        check_writable(synthetic_architecture("deepseek-v2-lite"), "bf16", tmp_path)
+    shared = synthetic_architecture(config(tmp_path, "olmoe", num_key_value_heads=1))
+    with pytest.raises(ImpossibleSetting, match="shares keys between heads"):
+        check_writable(shared, "bf16", tmp_path)
+    monkeypatch.setattr(random_gguf, "file_bytes", lambda *_: 1 << 60)
+    with pytest.raises(ImpossibleSetting, match="does not fit"):
+        check_writable(wide, "bf16", tmp_path)
+    monkeypatch.setattr(random_gguf, "find_spec", lambda name: None)
+    with pytest.raises(ImpossibleSetting, match="pip install gguf"):
+        check_writable(wide, "bf16", tmp_path)
+
+
+class Scripted:
+    words = ""
+
+    def __init__(self, name: str, *rates: float) -> None:
+        self.name, self._rates = name, list(rates)
+
+    def turn(self) -> Rates:
+        return {"tg8": self._rates.pop(0)}
+
+
+def test_ratios_are_taken_within_rounds() -> None:
+    """The machine was ten times slower in the second round: no ratio may notice."""
+    rounds = take_turns([Scripted("moesaic", 30, 3, 33), Scripted("other", 10, 1, 10)], 3)
+    assert rows_of(rounds, "moesaic") == [
+        AgainstRow("tg8", "moesaic", Spread(30, 3, 33), None),
+        AgainstRow("tg8", "other", Spread(10, 1, 10), Spread(3.0, 3.0, 3.3)),
+    ]
+
+
+def test_one_sequence_at_a_time() -> None:
+    check_cases([Case("decode", 4)])
+    with pytest.raises(ImpossibleSetting, match="tg4@2"):
+        check_cases([Case("decode", 4, 2)])
+
+
+def test_a_shape_alone_is_no_model_for_transformers() -> None:
+    with pytest.raises(ImpossibleSetting, match=r"needs a checkpoint or its config\.json"):
+        stock_source(Measured(None, "qwen3-30b-a3b", 1, "none", (Case("decode", 4),)))
+    with pytest.raises(ImpossibleSetting, match=r"model\.gguf is a file"):
+        stock_source(Measured("model.gguf", None, None, "none", (Case("decode", 4),)))
