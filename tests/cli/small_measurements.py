@@ -5,13 +5,20 @@ What is measured then says nothing about the machine, but everything that measur
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from moesaic.kernels.base import ExpertShape
+from moesaic.lab import fidelity
 from moesaic.lab.profile import (
+    choose_system,
     crossover_times,
+    cuda_profile,
+    cuda_times,
+    decode_samples,
     engine_times,
     expert_times,
     memory_times,
@@ -19,6 +26,7 @@ from moesaic.lab.profile import (
 from moesaic.lab.profile import (
     machine_profile as profile,
 )
+from moesaic.machines import accelerators
 
 TINY = {
     "model_type": "olmoe",
@@ -55,7 +63,32 @@ def measure_small_things(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(expert_times, "TOKENS", (1, 4))
     monkeypatch.setattr(crossover_times, "LARGE", large)
     monkeypatch.setattr(crossover_times, "TOKENS", (1, 4))
-    monkeypatch.setattr(memory_times, "_STREAM_BYTES", 1 << 20)
+    monkeypatch.setattr(memory_times, "stream_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(expert_times, "stream_bytes", lambda: 0)
     monkeypatch.setattr(memory_times, "_COPIES", (1 << 16, 1 << 20))
     monkeypatch.setattr(engine_times, "MODEL", str(tiny_config(folder)))
     monkeypatch.setattr(engine_times, "LAYERS", 3)
+
+
+def without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever this machine has."""
+    row = replace(accelerators.ACCELERATORS["cuda"], problem=lambda: "there is none: buy one")
+    monkeypatch.setitem(accelerators.ACCELERATORS, "cuda", row)
+
+
+def pretend_a_gpu(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """The CPU plays the GPU, also where a machine is measured."""
+    config, row = str(tiny_config(folder)), accelerators.ACCELERATORS["cuda"]
+    monkeypatch.setitem(accelerators.ACCELERATORS, "cuda", replace(row, problem=lambda: None))
+    for module in (cuda_profile, fidelity):
+        monkeypatch.setattr(module, "accelerator_free", lambda settings: 10**11)
+    small = partial(cuda_profile.profile_cuda, device="cpu", scale=256)
+    monkeypatch.setattr(cuda_profile, "profile_cuda", small)
+    monkeypatch.setattr(fidelity, "RealRuns", partial(fidelity.RealRuns, device="cpu"))
+    monkeypatch.setattr(cuda_times, "MODEL", config)
+    monkeypatch.setattr(cuda_times, "LAYERS", TINY["num_hidden_layers"])
+    monkeypatch.setattr(cuda_times, "TOKENS", (1, 64))
+    monkeypatch.setattr(decode_samples, "STEPS", 6)
+    monkeypatch.setattr(choose_system, "MODELS", (config,))
+    monkeypatch.setattr(choose_system, "RATIOS", (0.5,))
+    monkeypatch.setattr(choose_system, "TOKENS", 4)

@@ -30,7 +30,7 @@ def test_rows_are_systems_in_order_with_speedups_over_ktransformers() -> None:
 
 def test_a_row_is_what_simulate_says() -> None:
     row = run_json("compare", *SMALL, *ALONE, "--systems", "hybrimoe")[0]
-    alone = run_json("simulate", *SMALL, "--system", "hybrimoe")
+    alone = run_json("simulate", *SMALL, "--policies", "hybrimoe")
     assert all(row[key] == alone[key] for key in alone if key not in ("wall_s", "command"))
 
 

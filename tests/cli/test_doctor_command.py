@@ -90,7 +90,7 @@ def test_a_gpu_that_can_be_used_is_described(place: Place, monkeypatch: pytest.M
     assert "NVIDIA H200, with --accelerator cuda or auto" in said
     assert output["used"]["accelerator"] == "cuda"
     assert output["machine"]["nvidia"]["gpus"][0]["memory_bytes"] == 150_000_000_000
-    assert output["missing"] == []
+    assert [each["about"] for each in output["missing"]] == ["profile-cuda"]
 
 
 def test_words_for_a_machine_that_has_everything(place: Place) -> None:

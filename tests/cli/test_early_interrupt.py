@@ -30,7 +30,7 @@ def start(module: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("module", ["click", "moesaic.core.errors"])
+@pytest.mark.parametrize("module", ["typing", "click", "moesaic.core.errors"])
 def test_before_the_command_is_known(module: str) -> None:
     done = start(module, "models")
     assert done.returncode == -signal.SIGINT

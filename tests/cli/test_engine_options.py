@@ -83,7 +83,7 @@ def test_an_option_changes_its_setting_and_no_other(
 
 def test_a_system_comes_first_and_single_options_last() -> None:
     kt = EngineSettings(accelerator="emulated").with_system(load_system("ktransformers"))
-    system = (*EMULATED, "--system", "ktransformers")
+    system = (*EMULATED, "--policies", "ktransformers")
     assert str(kt.policies.prefill_schedule) == "gpu-only"
     assert understood(*system) == kt
     changed = understood(*system, "--cache", "lru", "--prefetch", "impact")
@@ -95,15 +95,15 @@ def test_a_system_comes_first_and_single_options_last() -> None:
 @pytest.mark.parametrize(
     ("words", "kind", "message"),
     [
-        (("--system", "moesaik"), UnknownName, "Did you mean 'moesaic'"),
+        (("--policies", "moesaik"), UnknownName, "Did you mean 'moesaic'"),
         (("--schedule", "hybird"), UnknownName, "Did you mean 'hybrid'"),
         (("--cache", "lru:poll=global"), UnknownName, "Did you mean 'pool'"),
         (("--cache", "lru:pool=all"), ImpossibleSetting, "it must be per-layer | global"),
         (("--cache", "mrs:alpha=0"), ImpossibleSetting, "a number above 0 and at most 1"),
         (
-            ("--accelerator", "emulated", "--system", "llama.cpp"),
+            ("--accelerator", "emulated", "--policies", "llama.cpp"),
             ImpossibleSetting,
-            "moesaic simulate --system llama.cpp",
+            "moesaic simulate --policies llama.cpp",
         ),
         (("--dtype", "bf61"), UnknownName, "unknown dtype 'bf61'"),
         (("--expert-dtype", "int2"), UnknownName, "unknown expert dtype 'int2'"),

@@ -100,7 +100,7 @@ def test_scores_are_of_what_the_stock_model_writes(
         texts[QUESTIONS[1]],
         texts[QUESTIONS[3]],
     ]
-    policies = ("--accelerator", "emulated", "--cache-ratio", 0.5, "--system", "hybrimoe")
+    policies = ("--accelerator", "emulated", "--cache-ratio", 0.5, "--policies", "hybrimoe")
     again = run_json(*asked, *policies, "--check", "--max-sequences", 2)
     assert score_rows(again) == score_rows(output)
     assert again["settings"]["policies"]["cache"].startswith("mrs:alpha=0.3")

@@ -27,7 +27,7 @@ from moesaic.workloads.source import open_trace
 
 LONG = 200_000  # tokens: minutes of writing, were it not interrupted
 SOON_S = 60  # until a process must have ended, on a busy machine
-COMPARE_ENDS_S = 10  # a fraction of a second where the cores are not shared
+COMPARE_ENDS_S = 1.0  # where the cores are not shared
 CALL = "from moesaic.cli.main import main; main()"
 ENDLESS = ("--max-tokens", LONG, "--threads", 1, "--seed", 1)
 
@@ -103,8 +103,7 @@ def test_what_was_recorded_before_ctrl_c_is_whole(endless: Path, tmp_path: Path)
     assert open_trace(tmp_path / "trace.moet").header.num_experts == 12
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("command", ["run", "chat"])
+@pytest.mark.parametrize(("command", "how"), [("run", signal.SIGTERM), ("chat", signal.SIGHUP)])
 def test_other_signals_leave_what_ctrl_c_leaves(
     command: str, how: signal.Signals, endless: Path, tmp_path: Path
 ) -> None:
@@ -140,6 +139,7 @@ def test_ctrl_c_ends_a_comparison_with_its_processes(tmp_path: Path) -> None:
             assert monotonic() < deadline
             sleep(0.05)
         sleep(1.0)
+        slowed = slowdown()
         started_s = monotonic()
         os.killpg(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=SOON_S)
@@ -151,11 +151,23 @@ def test_ctrl_c_ends_a_comparison_with_its_processes(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert said.decode().splitlines()[-1] == "interrupted"
     assert b"Traceback" not in said
-    assert taken_s < COMPARE_ENDS_S
+    assert taken_s < COMPARE_ENDS_S * max(1.0, slowed, slowdown())
     deadline = monotonic() + SOON_S
     while any(map(at_work, found)):
         assert monotonic() < deadline, "processes are left behind"
         sleep(0.05)
+
+
+def slowdown() -> float:
+    """How many times as long as on cores of its own a process takes here and now."""
+    work_s = 0.2
+    busy = f"""
+import time
+wall, cpu = time.monotonic(), time.process_time()
+while time.process_time() < cpu + {work_s}: pass
+print((time.monotonic() - wall) / {work_s})
+"""
+    return float(subprocess.check_output([sys.executable, "-c", busy]))
 
 
 def at_work(pid: str) -> bool:

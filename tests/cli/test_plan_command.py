@@ -21,6 +21,8 @@ from moesaic.hardware.machine_reader import load_machine, machine_file
 from moesaic.hardware.machine_writer import save_machine
 from moesaic.lab.speed_estimate import estimate_speed, simulated
 from moesaic.model_info.model_zoo import load_model
+from moesaic.model_info.sliding_window import REWIND
+from moesaic.models.families import RUNNABLE
 from moesaic.policies.policy_set import PolicySet, with_options
 
 OLMOE, A6000 = ("plan", "olmoe-1b-7b"), ("--machine", "a6000-xeon5220r")
@@ -60,9 +62,10 @@ def planned(memory_gb: float, **fields: Any) -> dict[str, int]:
 def test_json_has_the_plan_and_stable_keys() -> None:
     output = run_json(*OLMOE, *EMULATED, "--cache-ratio", 0.5, "--memory", 64)
     assert set(output) == {
-        *("model", "dtype", "expert_dtype", "accelerator", "policies", "capacity", "parts"),
+        *("model", "dtype", "expert_dtype", "dense_dtype", "accelerator", "policies"),
+        *("capacity", "parts"),
         *("main_bytes", "available_bytes", "accelerator_bytes", "accelerator_limit_bytes"),
-        *("memory_of", "cannot_run", "speed"),
+        *("memory_of", "cannot_run", "download", "speed"),
     }
     parts = {part["name"]: part["bytes"] for part in output["parts"]}
     assert parts == planned(64, accelerator="emulated", cache_ratio=0.5)
@@ -71,16 +74,39 @@ def test_json_has_the_plan_and_stable_keys() -> None:
     assert output["main_bytes"] == sum(parts.values()) <= 64 * GB
 
 
-def test_a_model_that_can_be_simulated_but_not_run_says_so(tmp_path: Path) -> None:
-    said = run("plan", "gpt-oss-20b", "--memory", 64).out
+def test_a_model_that_can_be_simulated_but_not_run_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as without:
+        without.delitem(RUNNABLE, "gpt_oss")
+        said = run("plan", "gpt-oss-20b", "--memory", 64).out
     assert "It cannot be run: architecture 'gpt_oss' can be simulated but not run" in said
     (tmp_path / "config.json").write_text(
-        json.dumps({**CONFIG, "quantization_config": {"quant_method": "gptq"}})
+        json.dumps({**CONFIG, "quantization_config": {"quant_method": "hqq", "bits": 4}})
     )
-    assert "quantized with 'gptq'" in run_json("plan", tmp_path, "--memory", 64)["cannot_run"]
+    planned = run_json("plan", tmp_path, "--memory", 64)
+    assert "it can be simulated, its weights cannot be read: " in planned["cannot_run"]
+    assert "quantized with 'hqq'" in planned["cannot_run"]
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     assert run_json("plan", tmp_path, "--memory", 64)["cannot_run"] is None
     assert "cannot be run" not in run(*OLMOE, "--memory", 64).out
+
+
+def test_a_sliding_window_bounds_the_kv_cache_and_not_the_context(tmp_path: Path) -> None:
+    """As a run of the same folder is planned: the whole context, in a cache of few tokens."""
+
+    def planned_for(**fields: Any) -> tuple[int, int]:
+        long = CONFIG | {"max_position_embeddings": 8192}
+        (tmp_path / "config.json").write_text(json.dumps(long | fields))
+        found = run_json("plan", tmp_path, "--memory", 64)
+        size = next(part["bytes"] for part in found["parts"] if part["name"] == "KV cache")
+        return size, found["capacity"]["length"]
+
+    whole, length = planned_for()
+    windowed, same = planned_for(sliding_window=16)
+    assert length == same == 8192
+    kept = 16 - 1 + REWIND + EngineSettings().step_tokens
+    assert windowed == whole * kept // length
 
 
 def test_tables_show_every_part_and_the_capacity() -> None:
@@ -140,8 +166,8 @@ def test_more_slots_are_faster_and_so_is_a_faster_link() -> None:
 
     few, many = per_s("--cache-ratio", 0.1), per_s("--cache-ratio", 0.8)
     assert few < many
-    slow = per_s("--cache-ratio", 0.1, "--system", "adapmoe", "--link-bandwidth", 2)
-    assert slow < per_s("--cache-ratio", 0.1, "--system", "adapmoe", "--link-bandwidth", 50)
+    slow = per_s("--cache-ratio", 0.1, "--policies", "adapmoe", "--link-bandwidth", 2)
+    assert slow < per_s("--cache-ratio", 0.1, "--policies", "adapmoe", "--link-bandwidth", 50)
 
 
 def test_without_an_accelerator_the_simulated_gpu_is_idle() -> None:

@@ -43,7 +43,7 @@ def stock_tokens(model: Any, tokens: list[int]) -> list[int]:
 @pytest.mark.parametrize("family", stock.FAMILIES)
 def test_every_family_under_every_system(family: str, system: str) -> None:
     saved, asked = stock.saved(family), prompt(9)
-    words = ("--prompt-ids", ids(asked), *GREEDY, *EMULATED, "--system", system)
+    words = ("--prompt-ids", ids(asked), *GREEDY, *EMULATED, "--policies", system)
     said = run_json("run", saved.folder, *words)
     assert said["tokens"] == stock_tokens(saved.model, asked)
     assert said["settings"]["policies"]["schedule"] == str(SYSTEMS[system].policies.schedule)
@@ -54,10 +54,10 @@ def test_llama_cpps_rule_is_refused_by_the_emulated_accelerator_and_holds_withou
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved, asked = stock.saved("olmoe"), prompt(9)
-    words = ("--prompt-ids", ids(asked), *GREEDY, "--system", REFUSED)
+    words = ("--prompt-ids", ids(asked), *GREEDY, "--policies", REFUSED)
     said = refused(monkeypatch, capsys, "run", saved.folder, *words, *EMULATED)
     assert "computes those of every layer itself" in said
-    assert "moesaic simulate --system llama.cpp" in said
+    assert "moesaic simulate --policies llama.cpp" in said
     assert run_json("run", saved.folder, *words)["tokens"] == stock_tokens(saved.model, asked)
 
 
@@ -186,7 +186,7 @@ def test_json_has_everything_and_its_command_says_it_again() -> None:
     output = run_json("run", known.folder, "-p", TEXT, *words, *EMULATED, "--expert-dtype", "int8")
     assert set(output) == {
         *("model", "text", "tokens", "finish_reason", "prompt_tokens", "timings", "stats"),
-        *("settings", "memory", "command", "gate", "quality"),
+        *("settings", "memory", "command", "gate", "quality", "cached_tokens"),
     }
     settings = output["settings"]
     assert (settings["dtype"], settings["expert_dtype"]) == ("fp32", "int8")

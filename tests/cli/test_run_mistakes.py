@@ -18,7 +18,7 @@ import small_tokenizers
 import stock
 from chat_models import talking
 from moesaic.cli.shared import model_folder
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import CannotFetch
 from moesaic.engine import loading
 from moesaic.engine.llm import LLM
 from moesaic.models import bundled_model
@@ -83,8 +83,8 @@ def test_a_tensor_that_is_missing_or_misshapen(
     ("config", "message"),
     [
         ({"model_type": "llama"}, "unsupported architecture 'llama'"),
-        ({"model_type": "granitemoe"}, "can be simulated but not run"),
-        ({"quantization_config": {"quant_method": "gptq"}}, "quantized with 'gptq'"),
+        ({"model_type": "llama4"}, "'llama4' (its chunked attention"),
+        ({"quantization_config": {"quant_method": "hqq"}}, "quantized with 'hqq'"),
     ],
 )
 def test_a_model_that_cannot_run_here(
@@ -114,7 +114,7 @@ OPTIONS = [
     ((*IDS, "--schedule", "gpu-only"), "there is none: add --accelerator emulated"),
     ((*IDS, "--schedule", "best-spilt"), "Did you mean 'best-split'?"),
     ((*IDS, "--cache", "belady"), "must know the future"),
-    ((*IDS, "--system", "hybridmoe"), "Did you mean 'hybrimoe'?"),
+    ((*IDS, "--policies", "hybridmoe"), "Did you mean 'hybrimoe'?"),
     ((*IDS, "--dtype", "int4"), "unknown dtype 'int4'"),
     ((*IDS, "--expert-dtype", "int5"), "unknown expert dtype 'int5'"),
     ((*IDS, "--cache-ratio", 0.5), "there is no accelerator"),
@@ -152,7 +152,7 @@ def test_a_model_that_is_no_directory(tmp_path: Path, refusal: Refusal) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("m.gguf", "GGUF is not read: give the folder of the model's safetensors files"),
+        ("m.gguf", "magic: this is not a GGUF file"),
         ("pytorch_model.bin", "save_pretrained(NEW_FOLDER)"),
         ("model.safetensors", "is it "),
     ],
@@ -172,16 +172,17 @@ def test_a_directory_of_pickled_weights_says_how_to_convert_them(
     assert "found pytorch_model.bin: PyTorch's pickled weights are not read: convert it" in said
 
 
-def test_an_id_of_the_hub_says_how_to_fetch_it(
+def test_an_id_of_the_hub_is_fetched_and_says_why_it_is_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], refusal: Refusal
 ) -> None:
+    """Offline, as all tests are; a hub that answers: test_hub_commands.py."""
     hub_id = "Qwen/Qwen3-30B-A3B"
-    fetch = f"`hf download {hub_id} --local-dir Qwen3-30B-A3B`"
-    assert fetch in refusal(hub_id, *IDS)
+    offline = "HF_HUB_OFFLINE forbids fetching it"
+    assert offline in refusal(hub_id, *IDS)
     said = refused(monkeypatch, capsys, "plan", hub_id)
-    assert fetch in said
-    assert "its shape is known as qwen3-30b-a3b" in said
-    with pytest.raises(ImpossibleSetting, match="hf download"):
+    assert offline in said
+    assert "its shape is known without: qwen3-30b-a3b" in said
+    with pytest.raises(CannotFetch, match=offline):
         LLM(hub_id)
 
 

@@ -80,13 +80,20 @@ def test_command_is_what_was_asked_for() -> None:
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_system_is_its_policies(name: str) -> None:
     for phase in ("decode", "prefill"):
-        words = ("--system", name, "--phase", phase)
+        words = ("--policies", name, "--phase", phase)
         policies = run_json("simulate", *SMALL, *words)["policies"]
         assert policies == SYSTEMS[name].policies.as_dict(phase)
 
 
 def test_explicit_policies_override_the_system() -> None:
-    words = ("--system", "ktransformers", "--cache", "lru:pool=global", "--prefetch", "next-layer")
+    words = (
+        "--policies",
+        "ktransformers",
+        "--cache",
+        "lru:pool=global",
+        "--prefetch",
+        "next-layer",
+    )
     policies = run_json("simulate", *SMALL, *words)["policies"]
     assert policies["schedule"] == "static-experts"
     assert (policies["cache"], policies["prefetch"]) == ("lru:pool=global", "next-layer")

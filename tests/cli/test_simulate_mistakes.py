@@ -16,7 +16,7 @@ MISTAKES = [
     (("--schedule", "hybird"), "unknown schedule 'hybird'. Did you mean 'hybrid'? Known: "),
     (("--cache", "mars"), "Did you mean 'mrs'?"),
     (("--prefetch", "impct"), "Did you mean 'impact'?"),
-    (("--system", "ktransformer"), "Did you mean 'ktransformers'?"),
+    (("--policies", "ktransformer"), "Did you mean 'ktransformers'?"),
     (("--phase", "decoding"), "Did you mean 'decode'?"),
     (("--fill", "populer"), "Did you mean 'popular'?"),
     (("--belief", "measure"), "Did you mean 'measured'?"),

@@ -32,7 +32,7 @@ def test_every_point_runs_and_says_what_it_left_out() -> None:
     assert all(row["speedup"] > 0 for row in rows if "skipped" not in row)
     last = rows[-1]
     alone = run_json(
-        "simulate", *NDP, *SMALL, "--system", "trimoe", "--set", "ndp.count=4", "--set",
+        "simulate", *NDP, *SMALL, "--policies", "trimoe", "--set", "ndp.count=4", "--set",
         "cpu.tflops=16",
     )  # fmt: skip
     assert last["latency_s"] == alone["latency_s"]

@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Choose a gate for a quality bound on your own prompts.",
     ),
     "quality": ("moesaic.cli.study.quality", "What storing experts in fewer bits costs."),
+    "pack": ("moesaic.cli.study.pack", "Save a model in a form that opens in seconds."),
     "plan": (
         "moesaic.cli.study.plan",
         "What a model would need and how fast it would be.",

@@ -11,8 +11,10 @@ import click
 from moesaic.cli.info.environment import PACKAGES, Environment, inspect_environment
 from moesaic.cli.info.gpu_words import accelerator_in_words, gpus_in_words
 from moesaic.cli.shared.output import print_json
+from moesaic.core.errors import MoesaicError
 from moesaic.hardware.host import Host, this_host
-from moesaic.hardware.machine_reader import EMULATED
+from moesaic.hardware.identity import changes_since
+from moesaic.hardware.machine_reader import CUDA, EMULATED, load_machine, machine_file
 from moesaic.hardware.nvidia import NvidiaDriver, cuda_problem, nvidia_driver
 from moesaic.kernels.instruction_sets import (
     REFERENCE,
@@ -89,6 +91,8 @@ def what_is_missing(
         what, _, remedy = gpu_problem.partition(": ")
         yield MissingItem("gpu", f"the GPU cannot be used: {what}", remedy)
     yield from _missing_profile(environment)
+    if gpu_problem is None:
+        yield from _missing_gpu_profile(host, environment, driver)
     yield from _missing_huge_pages(host)
     if not environment.cache_writable:
         what = f"compiled policies cannot be kept in {environment.cache_folder}"
@@ -126,6 +130,26 @@ def _missing_profile(environment: Environment) -> Iterator[MissingItem]:
             "profile` was interrupted before it, or asked for the other only"
         )
         yield MissingItem("profile-emulated", what, "run `moesaic profile --accelerator emulated`")
+
+
+def _missing_gpu_profile(
+    host: Host, environment: Environment, driver: NvidiaDriver
+) -> Iterator[MissingItem]:
+    """Runs then measure costs when they start, which takes longer and is disturbed more easily."""
+    remedy = "run `moesaic profile --accelerator cuda`"
+    try:
+        spec = load_machine(CUDA) if machine_file(CUDA).is_file() else None
+    except MoesaicError as error:
+        yield MissingItem("profile-cuda", str(error), remedy)
+        return
+    if spec is None:
+        what = f"this machine with its GPU ({CUDA}) is not measured: every run measures it again"
+        yield MissingItem("profile-cuda", what, remedy)
+        return
+    changed = changes_since(spec, host, driver, spec.cpu.cores, environment.kernel)
+    if changed:
+        what = f"the description of this machine with its GPU is outdated: {'; '.join(changed)}"
+        yield MissingItem("profile-cuda", what, remedy)
 
 
 def _missing_huge_pages(host: Host) -> Iterator[MissingItem]:

@@ -25,6 +25,7 @@ PACKAGES = {
     "torch": Package("models can be simulated, but not run", _ENGINE),
     "tokenizers": Package("text cannot be turned into tokens", _ENGINE),
     "jinja2": Package("chat templates cannot be applied", "pip install jinja2"),
+    "llguidance": Package("answers cannot be held to a schema or a grammar", _ENGINE),
     "safetensors": Package(None, "pip install safetensors"),  # checkpoints: our own reader
     "matplotlib": Package("no pictures can be drawn", "pip install 'moesaic[plot]'"),
     "scipy": Package("the schedule `optimal` cannot run", "pip install 'moesaic[optimal]'"),

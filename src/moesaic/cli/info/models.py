@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from moesaic.cli.shared.output import print_json, print_table
+from moesaic.core.errors import ImpossibleSetting
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.model_info.model_zoo import known_models, load_model
 from moesaic.models.bundled_model import NAME, default_model
@@ -17,12 +18,20 @@ _DTYPES = ("bf16", "int8", "int4")
 
 @click.command()
 @click.argument("model", required=False)
+@click.option("--local", is_flag=True, help="Those fetched from the hub, and which would fit here.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def models(model: str | None, as_json: bool) -> None:
+def models(model: str | None, local: bool, as_json: bool) -> None:
     """List the known models, or show one.
 
-    MODEL is a known name, a Hugging Face config.json, or a directory that contains one."""
-    if model is None:
+    MODEL is a known name, a Hugging Face config.json, a directory that contains one, a GGUF file,
+    or an id on Hugging Face."""
+    if local:
+        from moesaic.cli.info.local_models import list_local
+
+        if model is not None:
+            raise ImpossibleSetting(f"--local lists all models: leave out {model!r}, or --local")
+        list_local(as_json)
+    elif model is None:
         _list([load_model(name) for name in known_models()], as_json)
     else:
         _show(load_model(model), as_json)
@@ -118,4 +127,10 @@ def _router(spec: ModelSpec) -> str:
 def _attention(spec: ModelSpec) -> str:
     if spec.latent_attention is not None:
         return f"{spec.num_heads} heads, latent of {spec.kv_values_per_token} values per token"
-    return f"{spec.num_heads} heads of {spec.head_dim}, {spec.num_kv_heads} for keys and values"
+    heads = f"{spec.num_heads} heads of {spec.head_dim}, {spec.num_kv_heads} for keys and values"
+    if not spec.window_layers:
+        return heads
+    return (
+        f"{heads}; {len(spec.window_layers)} of {spec.num_layers} layers see the last "
+        f"{spec.sliding_window} tokens"
+    )

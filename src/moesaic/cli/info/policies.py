@@ -48,7 +48,7 @@ def policies(as_json: bool) -> None:
         "--fill: what is in GPU memory before the first step", ("name", "what it does"), fills
     )
     systems = [(name, system.summary, _parts(system)) for name, system in EVERY_SYSTEM.items()]
-    print_table("--system: known combinations", ("name", "what it does", "made of"), systems)
+    print_table("--policies: known combinations", ("name", "what it does", "made of"), systems)
 
 
 def _listed() -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""What the demo compares, on this machine and on a simulated one: the known systems, which differ
-in everything, then caches under Moesaic's own schedule. Here without the systems whose rules the
-emulated accelerator cannot follow."""
+"""What the demo compares with an emulated accelerator: the known systems, which differ in
+everything, then caches under Moesaic's own schedule. Without the systems whose rules the emulated
+accelerator cannot follow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class DemoRun(NamedTuple):
     options: dict[str, Any]
 
 
-ENTRIES = (  # of the simulated machine
+ENTRIES = (
     *(DemoRun(system, {"system": system}) for system in SYSTEMS),
     *(DemoRun(f"{OWN}+{cache}", {"system": OWN, "cache": cache}) for cache in _OTHER_CACHES),
 )

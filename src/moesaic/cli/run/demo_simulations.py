@@ -1,5 +1,5 @@
-"""The demo's simulated runs: the routing just recorded under the same policies on a simulated GPU,
-with experts as small as they are, then as large as a real model's."""
+"""The demo's simulated runs: the routing just recorded under the known systems on a simulated GPU,
+with experts as large as a real model's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moesaic.cli.run.demo_policies import ENTRIES
 from moesaic.cli.shared.simulation_options import MACHINE, build_settings
 from moesaic.model_info.model_zoo import load_model
 from moesaic.models.bundled_model import NAME
@@ -29,15 +28,6 @@ _PROFILE, _WARMUP = 128, 32
 def check(tokens: int) -> None:
     """So many steps can be simulated, or the error says why not before anything runs."""
     _settings(load_model(NAME), "bf16", tokens, {"cache_ratio": _RATIO})
-
-
-def compare_small(trace: Path, tokens: int) -> None:
-    """All that ran here, on the simulated machine."""
-    from moesaic.cli.study.compare_tables import print_comparison
-    from moesaic.cli.study.comparison import Configuration
-
-    entries = [Configuration(*entry) for entry in ENTRIES]
-    print_comparison(_run(load_model(NAME), "bf16", trace, tokens, entries, [_RATIO]), _BASELINE)
 
 
 def compare_large(trace: Path, tokens: int, picture: Path) -> None:

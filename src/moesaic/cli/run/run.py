@@ -34,6 +34,12 @@ _SETTINGS = ("accelerator", "policies", "dtype", "expert_dtype")
 @model_argument
 @prompt_options
 @sampling_options(MAX_TOKENS)
+@click.option(
+    "--completions",
+    type=int,
+    metavar="N",
+    help="Answers to every prompt, each with a seed of its own.  [1]",
+)
 @click.option("--record", metavar="FILE", help="Leave a trace of the routing there (.moet).")
 @one_text_options
 @click.option("--stats", is_flag=True, help="Also say what every --quality costs, as measured.")
@@ -42,11 +48,13 @@ _SETTINGS = ("accelerator", "policies", "dtype", "expert_dtype")
 def run(context: click.Context, /, model: str | None, as_json: bool, **asked: Any) -> None:
     """Let a model answer or go on with a text, which appears while it is generated.
 
-    MODEL is a directory in Hugging Face layout: config.json, safetensors files, and tokenizer.json
-    where prompts are text. Without it, the bundled moesaic-20m answers: a prompt is then a question
-    (--chat) and tokens are not drawn (--temperature 0), unless you say otherwise. What it cost is
-    printed on standard error."""
-    settings, folder = one_text_settings(asked), model_folder(model)
+    MODEL is a directory in Hugging Face layout (config.json, safetensors files, and tokenizer.json
+    where prompts are text), an id there, as Qwen/Qwen3-30B-A3B, which is fetched, or a GGUF file
+    (the first part of a split one). Without it, the bundled moesaic-20m answers: a prompt is then a
+    question (--chat) and tokens are not drawn (--temperature 0), unless you say otherwise. What it
+    cost is printed on standard error."""
+    settings = one_text_settings(asked)
+    folder = model_folder(model, settings)
     asked = with_bundled_defaults(asked, folder)
     params = sampling_params(asked, as_json, folder)
     if asked["record"] is not None:
@@ -59,12 +67,14 @@ def run(context: click.Context, /, model: str | None, as_json: bool, **asked: An
     from moesaic.engine.preparation import prepare
 
     prepared = prepare(folder, settings)
-    asked_tokens = [prompt_tokens(prompt, asked["chat"], prepared) for prompt in prompts]
+    asked_tokens = [
+        prompt_tokens(prompt, asked["chat"], prepared, asked["system_prompt"]) for prompt in prompts
+    ]
     for tokens in asked_tokens:  # what cannot be asked is refused before loading
-        prepared.input_processor.request(tokens, params)
+        prepared.input_processor.completions(tokens, params)
     with loaded(prepared, asked["record"]) as engine:
         completions = _answers(engine, asked_tokens, params, as_json)
-        stats = engine.batcher.counter.stats()
+        stats = engine.batcher.stats()
     if as_json:
         level = None if asked["quality"] is None else quality_level(asked["quality"])
         _print_json(prepared, completions, stats, command_line(context), level)
@@ -81,9 +91,10 @@ def _answers(
     from moesaic.cli.run.generating import follow
 
     completions: list[Completion] = []
-    for tokens in prompts:
+    processor = engine.input_processor
+    for request in chain(*(processor.completions(tokens, params) for tokens in prompts)):
         show = _silent if silent else _printer(engine)
-        completions.append(follow(engine, engine.input_processor.request(tokens, params), show))
+        completions.append(follow(engine, request, show))
         if not silent and completions[-1].tokens and not _ends_a_line(completions[-1]):
             click.echo()
         if completions[-1].finish_reason == "cancelled":

@@ -16,6 +16,7 @@ from moesaic.cli.shared.unused_options import check_accelerator_options
 from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.kernels.instruction_sets import KERNELS
+from moesaic.model_info.dense_bytes import DENSE_DTYPES
 from moesaic.policies.quality_levels import quality_level
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 SYSTEM = "moesaic"
 ACCELERATORS = ("none", "emulated", "cuda", "auto")
 DTYPES = ("auto", "bf16", "fp16", "fp32")
+BATCH_INVARIANT = " + batch-invariant"  # behind the name of a system, in tables
 CACHE_RATIO, LINK_GB_S, MAX_SEQUENCES = 0.25, 4.0, 8
 
 _capacity_options = stack(
@@ -58,6 +60,12 @@ _capacity_options = stack(
         metavar="TOKENS",
         help="Longest sequence, prompt and answer together.  [the model's, or what fits]",
     ),
+    click.option(
+        "--prefix-cache/--no-prefix-cache",
+        default=None,
+        help="Keep the KV of ended sequences until their slot is needed, so that a prompt that "
+        "begins alike is read from there on.  [prefix-cache; never in a recording]",
+    ),
 )
 
 _sequences_option = click.option(
@@ -65,6 +73,13 @@ _sequences_option = click.option(
     type=int,
     metavar="N",
     help=f"Sequences generated at the same time.  [{MAX_SEQUENCES}]",
+)
+
+# For commands that run several texts at a time.
+batch_invariant_option = click.option(
+    "--batch-invariant",
+    is_flag=True,
+    help="The same bits alone and beside other requests, which then take turns.",
 )
 
 _other_options = stack(
@@ -78,6 +93,13 @@ _other_options = stack(
         metavar="DTYPE",
         help=f"Of the routed experts: {one_of(('auto', *BITS_PER_WEIGHT))}  [auto: as the rest]",
     ),
+    click.option(
+        "--dense-dtype",
+        metavar="DTYPE",
+        help="Of all other matrices, where the CPU computes everything: "
+        f"{one_of(('auto', *DENSE_DTYPES))}, or of single parts: head=int8+attention=int4  "
+        "[auto: as --dtype]",
+    ),
     click.option("--threads", type=int, metavar="N", help="Cores to use.  [all]"),
     click.option(
         "--kernel",
@@ -85,10 +107,16 @@ _other_options = stack(
         help=f"What the CPU computes experts with: {one_of(KERNELS)}  [auto: the best it has]",
     ),
     click.option(
+        "--mmap/--no-mmap",
+        "mmap",
+        default=None,
+        help="Map a packed model's experts, or read them.  [map, but for GPUs and memory nodes]",
+    ),
+    click.option(
         "--belief",
         metavar="KIND",
         help="What the planner knows of costs: measured now | described by `moesaic profile`  "
-        "[measured]",
+        "[measured, or described where there is a profile of this machine with its GPU]",
     ),
     click.option("--check", is_flag=True, help="Check every plan while running."),
 )
@@ -105,21 +133,26 @@ engine_options = stack(one_text_options, _sequences_option)
 _FIELDS = {
     "dtype": "dtype",
     "expert_dtype": "expert_dtype",
+    "dense_dtype": "dense_dtype",
     "accelerator": "accelerator",
     "cache_ratio": "cache_ratio",
     "gpu_memory": "gpu_memory_gb",
     "link_bandwidth": "link_gb_s",
     "max_model_len": "max_model_len",
+    "prefix_cache": "prefix_cache",
     "max_sequences": "max_sequences",
     "threads": "threads",
     "kernel": "kernel",
+    "mmap": "mmap",
     "belief": "belief",
     "check": "checked",
+    "batch_invariant": "batch_invariant",
 }
 
 
-def engine_settings(asked: Mapping[str, Any]) -> EngineSettings:
-    """What was not asked for comes from the system, then from defaults."""
+def engine_settings(asked: Mapping[str, Any], announce: bool = True) -> EngineSettings:
+    """What was not asked for comes from the system, then from defaults. `announce`: print what was
+    chosen where that was left open."""
     from moesaic.engine.engine_settings import EngineSettings
 
     fields = {
@@ -131,8 +164,9 @@ def engine_settings(asked: Mapping[str, Any]) -> EngineSettings:
     settings = EngineSettings(policies=chosen_policies(asked), **fields)
     _check_link(asked, settings)
     check_accelerator_options(asked, settings)
-    _announce(asked.get("accelerator"), settings)
-    return settings
+    if announce:
+        _announce(asked.get("accelerator"), settings)
+    return _with_default_system(asked, settings, announce)
 
 
 def one_text_settings(asked: Mapping[str, Any]) -> EngineSettings:
@@ -152,6 +186,41 @@ def _check_link(asked: Mapping[str, Any], settings: EngineSettings) -> None:
             f"--link-bandwidth {speed:g} is of the emulated accelerator, but there is no "
             "accelerator: add --accelerator emulated, or leave it out"
         )
+
+
+def _with_default_system(
+    asked: Mapping[str, Any], settings: EngineSettings, announce: bool
+) -> EngineSettings:
+    """With a GPU: say where costs come from, and take the system that `moesaic profile` found
+    fastest, where neither a system nor a policy was asked for."""
+    from moesaic.machines.accelerators import ACCELERATORS
+
+    unusable = ACCELERATORS[settings.accelerator].problem() is not None  # refused where it matters
+    if unusable or not settings.capabilities.own_memory:
+        return settings
+    from moesaic.engine.belief_source import belief_source
+    from moesaic.policies.policy_set import POLICY_FIELDS
+    from moesaic.policies.systems import load_system
+
+    source = belief_source(settings)
+    if announce:
+        click.echo(f"costs: {source.words}", err=True)
+    chosen = [name for name in ("system", "quality", *POLICY_FIELDS) if asked.get(name) is not None]
+    if chosen or source.system is None:
+        return settings
+    if announce:
+        click.echo(f"system: {source.system}, as `moesaic profile` advises", err=True)
+    return settings.with_system(load_system(source.system))
+
+
+def default_system(asked: Mapping[str, Any]) -> str:
+    """The one used where none is asked for: what `moesaic profile` advises, or Moesaic's own."""
+    settings = engine_settings({**asked, "system": SYSTEM}, announce=False)
+    if not settings.capabilities.own_memory:
+        return SYSTEM
+    from moesaic.engine.belief_source import belief_source
+
+    return belief_source(settings).system or SYSTEM
 
 
 def _announce(asked: str | None, settings: EngineSettings) -> None:

@@ -28,6 +28,7 @@ from moesaic.policies.systems import EVERY_SYSTEM, load_system
 FORM = "NAME[:PARAMETER=VALUE,...]"
 # A comma separates policies, unless a parameter follows it.
 _BETWEEN = re.compile(r",(?!\s*\w+\s*=)")
+_OLD_NAME = "moesaic.old_system"  # what --system was given, which is --policies now
 # Options that became parameters -> how they are given now.
 _MOVED = {
     "--alpha": "it is a parameter of the cache mrs: --cache mrs:alpha=0.2",
@@ -40,6 +41,25 @@ def _moved(context: click.Context, option: click.Parameter, value: object) -> No
         name = option.opts[0]
         message = f"No such option: {name}; {_MOVED[name]} (see `moesaic policies`)."
         raise click.NoSuchOption(name, message, ctx=context)
+
+
+def _note_old_name(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        words = "warning: --system is called --policies now; -sys is the system prompt"
+        click.echo(words, err=True)
+        context.meta[_OLD_NAME] = value
+
+
+def _or_old_name(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    old: str | None = context.meta.get(_OLD_NAME)
+    if old is None:
+        return value
+    if value is not None:
+        raise ImpossibleSetting(
+            f"both --policies {value} and --system {old}, its old name, were given: give --policies"
+        )
+    context.set_parameter_source("system", click.core.ParameterSource.COMMANDLINE)
+    return old
 
 
 moved_options = stack(
@@ -57,7 +77,21 @@ def policy_choices(system: str | None = None) -> Callable[[F], F]:
     default = f"  [{system}]" if system is not None else ""
     own = PolicySet()
     return stack(
-        click.option("--system", help=f"A known system: {one_of(EVERY_SYSTEM)}{default}"),
+        click.option(
+            "--policies",
+            "system",
+            metavar="SYSTEM",
+            callback=_or_old_name,
+            help=f"A known system's policies: {one_of(EVERY_SYSTEM)}{default}",
+        ),
+        click.option(
+            "--system",
+            "old_system",
+            hidden=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_note_old_name,
+        ),
         _policy_option("--schedule", schedules, own.schedule),
         _policy_option("--cache", caches, own.cache),
         _policy_option("--prefetch", prefetches, own.prefetch),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from moesaic.cli.shared.timeline_info import TimelineInfo
 from moesaic.cli.study.simulate_recording import RecordedStep, Recording
 from moesaic.core.offloading import CPU, GPU, PCIE
+from moesaic.core.report import ENGINE
 from moesaic.core.units import NS_PER_S
 from moesaic.hardware.host import cpu_name
 
@@ -38,5 +39,5 @@ def recorded_info(
         setting="all experts on the CPU" if alone else f"{share}: {settings.policies}",
         latencies_s=[report.latency_ns / NS_PER_S for report in recorder.reports],
         tokens_per_step=batch,
-        lanes=(CPU,) if alone else (GPU, CPU, PCIE),
+        lanes=(CPU, ENGINE) if alone else (GPU, CPU, PCIE, ENGINE),
     )

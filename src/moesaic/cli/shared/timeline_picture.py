@@ -9,12 +9,12 @@ from moesaic.cli.shared.in_time import in_time
 from moesaic.cli.shared.pictures import FAINT, GRID, INK, new_figure, plain, save
 from moesaic.cli.shared.timeline_info import TimelineInfo, timeline_info
 from moesaic.cli.study.simulate_recording import RecordedStep, Recording
-from moesaic.core.report import Span
+from moesaic.core.report import ENGINE, Span
 from moesaic.core.units import NS_PER_MS, NS_PER_US
 from moesaic.lab.simulate.result import Result
 
 NAMES = {"gpu": "GPU", "cpu": "CPU", "pcie": "PCIe"}  # of lanes, where not their own
-HEIGHTS = {"planner": 0.3}  # of a lane's bars, where not the usual
+HEIGHTS = {"planner": 0.3, ENGINE: 0.3}  # of a lane's bars, where not the usual
 HEIGHT = 0.72
 COLOURS = {
     "dense": "#b8bfc9",
@@ -22,6 +22,10 @@ COLOURS = {
     "transfer": "#d9662b",
     "prefetch": "#f2b872",
     "plan": "#7d5ba6",
+    "hand-over": "#c5b3de",
+    "start": "#9fc79f",
+    "look-ahead": "#d8cf9b",
+    "sum": "#d99ab0",
 }
 MEANINGS = {
     "dense": "attention, shared experts, head",
@@ -29,9 +33,15 @@ MEANINGS = {
     "transfer": "transfer a layer waits for",
     "prefetch": "transfer in idle time",
     "plan": "deciding, the experts wait",
+    "hand-over": "routing on its way to the planner",
+    "start": "experts are handed to the lanes",
+    "look-ahead": "choosing what to prefetch",
+    "sum": "collecting and adding results",
 }
+_OF_EVERY_RUN = ("dense", "expert", "transfer", "prefetch", "plan")
 ZOOMED_LAYERS = 4
 WIDTH_IN = 13.0
+_LEGEND_COLUMNS = 6
 DIGIT_SHARE = 0.005  # of the width of the picture that one digit takes
 
 
@@ -58,7 +68,7 @@ def draw_timeline(path: str, run: Result | TimelineInfo, recording: Recording) -
     above.set_title(step_label(step, info), loc="left", fontsize=9, color=FAINT)
     _panel(below, info.lanes, spans, starts, zoom, whole.start_ns, numbers=True)
     below.set_title(f"MoE layers {layers[0]} to {layers[-1]}", loc="left", fontsize=9, color=FAINT)
-    _dress(figure, info)
+    _dress(figure, info, {span.kind for span in spans})
     save(figure, path)
 
 
@@ -158,6 +168,8 @@ def _label_bars(axes: Any, bars: Sequence[Span], row: int, window: TimeWindow, o
 def _names(span: Span) -> tuple[str, ...]:
     if len(span.experts) > 1:
         return " ".join(map(str, span.experts)), f"{len(span.experts)} experts"
+    if span.lane == ENGINE:
+        return (span.kind,)
     if span.expert < 0:
         return ()
     number = str(span.expert)
@@ -173,7 +185,7 @@ def _scaled(zoom: TimeWindow, whole: TimeWindow) -> tuple[float, float]:
     return (zoom.start_ns - whole.start_ns) / scale, (zoom.end_ns - whole.start_ns) / scale
 
 
-def _dress(figure: Any, info: TimelineInfo) -> None:
+def _dress(figure: Any, info: TimelineInfo, kinds: set[str]) -> None:
     """Title and legend, outside the panels."""
     from matplotlib.patches import Patch
 
@@ -182,6 +194,10 @@ def _dress(figure: Any, info: TimelineInfo) -> None:
         f"{kind}: {info.model} on {info.machine}, {info.phase}\n{info.setting}",
         fontsize=11, color=INK,
     )  # fmt: skip
-    handles = [Patch(color=COLOURS[kind], label=MEANINGS[kind]) for kind in COLOURS]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False,
-                  fontsize=9)  # fmt: skip
+    shown = [kind for kind in COLOURS if kind in _OF_EVERY_RUN or kind in kinds]
+    handles = [Patch(color=COLOURS[kind], label=MEANINGS[kind]) for kind in shown]
+    white = Patch(facecolor="white", edgecolor=GRID, label="the lane waits for another")
+    rows = -(-(len(handles) + 1) // _LEGEND_COLUMNS)
+    columns = -(-(len(handles) + 1) // rows)
+    figure.legend(handles=[*handles, white], loc="outside lower center", ncols=columns,
+                  frameon=False, fontsize=9)  # fmt: skip

@@ -14,6 +14,7 @@ from moesaic.cli.shared.out_files import check_picture
 from moesaic.cli.shared.simulation_options import command_line, json_option
 from moesaic.cli.study.eval_options import Asked, eval_options, evaluation_settings, what_is_asked
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.model_info.gguf.files import is_gguf, part_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,10 +38,11 @@ def eval(context: click.Context, /, model: str | None, as_json: bool, **options:
 
     Tasks: `problems` (held-out problems of the package, exact match), `perplexity` (of a text),
     `gsm8k` and `humaneval` (from files you give; generated programs run under limits). Answers are
-    greedy. MODEL is a directory in Hugging Face layout; without it, the bundled one is asked."""
+    greedy. MODEL is a directory in Hugging Face layout, an id there or a GGUF file; without it, the
+    bundled one is asked."""
     asked, settings = what_is_asked(options), evaluation_settings(options)
     check_picture("--plot", options["plot"])
-    folder = model_folder(model)
+    folder = model_folder(model, settings)
 
     from moesaic.cli.shared.output import print_json
     from moesaic.cli.study.eval_runs import (
@@ -114,17 +116,25 @@ def _identity(
     from moesaic.lab.evaluation.input_files import digest
     from moesaic.lab.evaluation.items import digest_of_items
 
-    weights = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors"))
     settings = prepared.settings
     identity = asdict(asked) | asdict(settings) | {"policies": settings.policies.as_dict()}
     identity["files"] = {task: _named(path) for task, path in asked.files.items()}
     identity["shots_file"] = asked.shots_file and _named(asked.shots_file)
     return {
         "model": prepared.spec.name,
-        "model_files": {path.name: digest(path) for path in weights},
+        "model_files": {path.name: digest(path) for path in _model_files(folder)},
         "questions": digest_of_items(items),
         **identity,
     }
+
+
+def _model_files(folder: Path) -> list[Path]:
+    """What a model is made of; of a GGUF file, the files beside it only where they are read."""
+    if not is_gguf(folder):
+        suffixes = (".json", ".safetensors")
+        return sorted(path for path in folder.iterdir() if path.suffix in suffixes)
+    beside = [folder.with_name("tokenizer.json"), folder.with_name("tokenizer_config.json")]
+    return [*part_files(folder), *(path for path in beside if path.is_file())]
 
 
 def _named(path: Path) -> str:

@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moesaic.cli.shared.engine_options import engine_settings, one_text_options
+from moesaic.cli.shared.engine_options import (
+    batch_invariant_option,
+    engine_settings,
+    one_text_options,
+)
 from moesaic.cli.shared.option_stack import one_of, stack
 from moesaic.cli.shared.simulation_options import names
 from moesaic.core.errors import ImpossibleSetting, UnknownName
@@ -117,6 +121,7 @@ _run_options = stack(
         help=f"Questions answered at the same time.  [{SEQUENCES}]",
     ),
     one_text_options,
+    batch_invariant_option,
 )
 
 _out_options = stack(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -44,18 +45,24 @@ class AvailableMemory(NamedTuple):
 def plan(model: str | None, as_json: bool, **asked: Any) -> None:
     """Say what a model would need and how fast it would be; load nothing.
 
-    MODEL is a model directory, a config.json or a known name (`moesaic models`); without it, the
-    bundled moesaic-20m is planned. What does not fit is refused, with what to change. Speed comes
-    from the simulator, with synthetic routing."""
+    MODEL is a model directory, a GGUF file, a config.json, a known name (`moesaic models`) or an id
+    on Hugging Face, of which the config alone is fetched; without it, the bundled moesaic-20m is
+    planned. What does not fit is refused, with what to change. Speed comes from the simulator, with
+    synthetic routing."""
     settings = engine_settings(asked)
 
     from moesaic.cli.shared.output import print_json
+    from moesaic.cli.study.plan_download import download
     from moesaic.cli.study.plan_tables import print_plan
     from moesaic.engine.memory.memory_plan import plan_memory
+    from moesaic.engine.memory.packed_dtype import with_packed_dtype
+    from moesaic.model_info.hub.hub_id import parse_hub_id
     from moesaic.model_info.model_zoo import load_model
     from moesaic.models.runnable import why_not_run
 
     spec, machine = load_model(model or NAME), _machine(asked["machine"], settings)
+    hub_id = parse_hub_id(model)
+    settings = with_packed_dtype(settings, Path(model or ""))
     elsewhere = None if _is_here(asked["machine"]) else machine
     settings = _within(settings, elsewhere)
     memory = _memory(asked["memory"], elsewhere)
@@ -63,7 +70,8 @@ def plan(model: str | None, as_json: bool, **asked: Any) -> None:
     described = {
         **describe(decided, settings),
         "memory_of": memory.words,
-        "cannot_run": why_not_run(spec, model or NAME),
+        "cannot_run": why_not_run(spec, model or NAME if hub_id is None else spec.source),
+        "download": None if hub_id is None else download(hub_id),
         "speed": _speed(spec, settings, decided, machine, asked),
     }
     if as_json:
@@ -78,6 +86,7 @@ def describe(plan: MemoryPlan, settings: EngineSettings) -> dict[str, Any]:
         "model": plan.model,
         "dtype": plan.dtype,
         "expert_dtype": plan.expert_dtype,
+        "dense_dtype": plan.dense_dtype,
         "accelerator": settings.accelerator,
         "policies": settings.policies.as_dict(),
         "capacity": {**plan.capacity._asdict(), "cache_ratio": plan.cache_ratio},

@@ -16,12 +16,14 @@ Row = tuple[str, str, str, str]
 
 def print_plan(described: dict[str, Any]) -> None:
     """`described` is what `plan --json` prints."""
-    precisions = f"{described['expert_dtype']} experts, {described['dtype']} elsewhere"
+    precisions = f"{described['expert_dtype']} experts, {described['dense_dtype']} elsewhere"
     title = f"{described['model']}: {precisions}"
     print_table(title, ("part", "what", "memory", "GB"), list(_memory(described)))
     print_table("Capacity", ("what", "value"), list(_capacity(described)))
     if described["cannot_run"] is not None:
         click.echo(f"It cannot be run: {described['cannot_run']}")
+    if described["download"] is not None:
+        click.echo(described["download"]["words"])
     speed = described["speed"]
     if "reason" in speed:
         click.echo(f"Speed is not predicted: {speed['reason']}")

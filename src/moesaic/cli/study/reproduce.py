@@ -118,12 +118,13 @@ def _listed(
 
 def _print_mobile(rows: Sequence[Row]) -> None:
     from moesaic.cli.shared.output import print_table
+    from moesaic.cli.study.routing_label import titled
 
     cells = [
         (row.id, row.claim, row.paper, f"{row.ours:.3g}", row.ratio and f"{row.ratio:.2f}")
         for row in rows
     ]
-    print_table("MoBiLE", ("row", "claim", "paper", "ours", "ratio"), cells)
+    print_table(titled("MoBiLE", rows), ("row", "claim", "paper", "ours", "ratio"), cells)
     click.echo("--json has every row with its conditions and the command that gives it again.")
 
 
@@ -176,6 +177,9 @@ def _print_together(found: Sequence[Gains]) -> None:
         )
         for each in found
     ]
-    title = "Speedups over gpu-only + lru + none: A big-little, B the policies, A|B both over B"
+    title = (
+        "Speedups over gpu-only + lru + none: A big-little, B the policies, A|B both over B\n"
+        "(synthetic routing)"
+    )
     columns = ("machine", "batch", "policies", "A", "B", "both", "AxB", "A|B")
     print_table(title, columns, cells)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from moesaic.cli.shared.output import print_table
+from moesaic.cli.study.routing_label import titled
 
 if TYPE_CHECKING:
     from moesaic.reproductions.row import Row
@@ -32,7 +33,7 @@ def _print_claims(rows: Sequence[Row]) -> None:
         line.append(f"{row.ours:.3g} {row.unit}")
     if lines:
         title = "What the paper says in numbers, and what each machine gives"
-        print_table(title, ["claim", "paper", *machines], list(lines.values()))
+        print_table(titled(title, rows), ["claim", "paper", *machines], list(lines.values()))
 
 
 def _machine(row: Row) -> str:
@@ -49,7 +50,8 @@ def _print_hit_rates(rows: Sequence[Row]) -> None:
         stated = "" if row.paper is None else f" (paper {row.paper:.3f})"
         line.append(f"{row.ours:.3f}{stated}")
     if lines:
-        print_table("Fig. 9: hit rates", ["model", "cached", *caches], list(lines.values()))
+        title = titled("Fig. 9: hit rates", rows)
+        print_table(title, ["model", "cached", *caches], list(lines.values()))
 
 
 def _print_figure(title: str, rows: Sequence[Row]) -> None:
@@ -62,4 +64,6 @@ def _print_figure(title: str, rows: Sequence[Row]) -> None:
         line = lines.setdefault(f"{model}/{length}/{ratio}", [short, length, ratio])
         line.append(f"{1000 * row.ours:.4g}")
     if lines:
-        print_table(title, ["model", "tokens", "cached", *systems], list(lines.values()))
+        print_table(
+            titled(title, rows), ["model", "tokens", "cached", *systems], list(lines.values())
+        )
