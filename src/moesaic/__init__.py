@@ -6,8 +6,6 @@ cost nothing. `__init__.pyi` tells type checkers what they are."""
 from __future__ import annotations
 
 import os
-from importlib import import_module
-from typing import Any
 
 __version__ = "0.1.0"
 
@@ -27,9 +25,13 @@ _EXTRA = ("torch", "tokenizers", "jinja2")  # packages of the engine extra
 __all__ = ["LLM", "AsyncLLM", "EngineSettings", "SamplingParams"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Here and not above, as nothing else: before the command line has set its signals, Ctrl-C is
+    # a traceback.
+    from importlib import import_module
+
     try:
         return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     except ModuleNotFoundError as error:
@@ -40,5 +42,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Names that are not loaded yet belong to the package too."""
-    return sorted({*globals(), *__all__})
+    """The public names, loaded or not; not what this file needs itself."""
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

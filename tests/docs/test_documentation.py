@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from benchmarks.what_runs import updated
 from click.testing import CliRunner
 
 from chat_models import talking
@@ -44,6 +45,12 @@ def test_links_lead_to_files(page: Path) -> None:
         assert target.startswith("http") or (page.parent / target).exists(), target
 
 
+def test_the_tables_of_what_runs_are_the_registries() -> None:
+    page = (ROOT / "README.md").read_text()
+    assert updated(page) == page, "python -m benchmarks.what_runs writes them"
+    assert "| `qwen3_moe` | yes | `qwen3moe` | qwen3-30b-a3b" in page
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_commands_exist(page: Path) -> None:
     for block in blocks(page, ""):
@@ -56,7 +63,10 @@ def test_commands_exist(page: Path) -> None:
     "page",
     [
         ROOT / "README.md",
-        *(ROOT / "docs" / f"{name}.md" for name in ("trace-format", "problems", "dram")),
+        *(
+            ROOT / "docs" / f"{name}.md"
+            for name in ("trace-format", "problems", "dram", "generating")
+        ),
     ],
     ids=lambda p: p.name,
 )

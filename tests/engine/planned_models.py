@@ -38,7 +38,19 @@ LATENT = replace(
     head_dim=48,
     latent_attention=LatentAttentionSpec(64, 16, 32, 32, None),
 )
-BOTH = (GROUPED, LATENT)
+WINDOWED = replace(
+    GROUPED,
+    name="windowed",
+    family="gpt_oss",
+    num_layers=3,
+    moe_layers=(0, 1, 2),
+    scoring="softmax-after-topk",
+    sliding_window=10,
+    window_layers=(0, 2),
+    attention_sinks=True,
+    expert_bias=True,
+)
+KINDS = (GROUPED, LATENT, WINDOWED)
 _RULES = {
     "rms_norm_eps": 1e-6,
     "hidden_act": "silu",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,11 @@ def test_the_examples_are_read(name: str, tmp_path: Path, monkeypatch: pytest.Mo
     def as_json(value: object, rng: random.Random) -> bytes:
         return json.dumps(value).encode()
 
+    def joined(pieces: Sequence[bytes], rng: random.Random) -> bytes:
+        return b"".join(pieces)
+
     monkeypatch.setattr("benchmarks.fuzz_formats.mutate_bytes", as_it_is)
+    monkeypatch.setattr("benchmarks.fuzz_formats.mutate_pieces", joined)
     monkeypatch.setattr("benchmarks.fuzz_formats.mutate_json", as_json)
     monkeypatch.setattr("benchmarks.fuzz_formats.mutate_toml", as_text)
     monkeypatch.setattr("benchmarks.fuzz_formats.mutate_template", as_text)

@@ -23,6 +23,7 @@ class OwnStep:
     def __init__(self, machine: RealMachine) -> None:
         self._machine = machine
         self.probe, self.probe_transfer = machine.probe, machine.probe_transfer
+        self.probe_slowdown = machine.probe_slowdown
         self.capabilities = machine.capabilities
         self.steps = 0
 

@@ -35,6 +35,7 @@ class ListenedTo:
     def __init__(self, body: Body[ForwardPass]) -> None:
         self._body = body
         self.probe, self.probe_transfer = body.probe, body.probe_transfer
+        self.probe_slowdown = body.probe_slowdown
         self.capabilities = body.capabilities
         self.moments: list[Moment] = []
 

@@ -181,7 +181,7 @@ def test_a_body_follows_a_systems_rules_or_refuses_it(system: str) -> None:
     with pytest.raises(ImpossibleSetting) as caught:
         EngineSettings(policies, accelerator="emulated")
     assert "schedule 'static-layers'" in str(caught.value)
-    assert "moesaic simulate --system llama.cpp" in str(caught.value)
+    assert "moesaic simulate --policies llama.cpp" in str(caught.value)
     assert "emulated" not in str(caught.value), "any accelerator may lack the capability"
 
 

@@ -20,6 +20,7 @@ NEEDS_TORCH = frozenset(
         "machines.cuda",
         "machines.virtual",
         "engine",
+        "lab.against",
         "lab.bench",
         "lab.fidelity",
         "lab.gating",

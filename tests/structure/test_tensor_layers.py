@@ -17,12 +17,17 @@ NATIVE_MODULES = (
     "moesaic.machines.cuda.graph_decoding",
     "moesaic.machines.cuda.graph_steps",
     "moesaic.machines.cuda.graph_support",
+    "moesaic.machines.real.native_decoding",
+    "moesaic.machines.real.native_step",
+    "moesaic.machines.real.step_description",
 )
 # Triton comes with PyTorch's CUDA builds, and the conductor with a C++ compiler.
 TRITON_MODULES = (
     "moesaic.kernels.gpu.attention",
     "moesaic.kernels.gpu.latent_attention",
+    "moesaic.kernels.gpu.prompt_attention",
     "moesaic.machines.cuda.decode_step",
+    "moesaic.machines.cuda.prompt_step",
     "moesaic.machines.cuda.step_attention",
 )
 TENSOR_MODULES = [source.module for source in sources() if source.needs_torch]

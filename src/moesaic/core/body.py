@@ -40,17 +40,13 @@ class Decider(Protocol):
 class Probed(Protocol):
     """How a brain learns what a machine costs, before the first step."""
 
-    def probe(
-        self,
-        device: str,
-        tokens: int,
-        experts: int,
-        placement: str | None = None,
-        *,
-        copying: bool = False,
-    ) -> int:
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
         """Nanoseconds the device takes for so many experts of so many tokens each, which lie in
-        its own memory or in the named placement; alone, or while the first link copies."""
+        its own memory or in the named placement, alone."""
+        ...
+
+    def probe_slowdown(self, device: str) -> int:
+        """Thousandths that experts of one token take longer there while the first link copies."""
         ...
 
     def probe_transfer(self, link: str | None = None) -> int:

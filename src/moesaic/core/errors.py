@@ -10,6 +10,7 @@ without a traceback and exits with status 2. Invariants of our own use `assert` 
     ├── BadTokenizer         a model's tokenizer files are missing, malformed or of another model
     ├── BadMachine           a machine description is malformed
     ├── BadTrace             a routing trace is malformed, truncated or of another model
+    ├── CannotFetch          a model named by its id cannot be fetched from the hub
     ├── ImpossibleSetting    settings that no machine could satisfy
     ├── IllegalPlan          a policy returned a plan that no machine may execute
     ├── BrokenModel          a model computed NaN or infinity instead of logits
@@ -18,7 +19,7 @@ without a traceback and exits with status 2. Invariants of our own use `assert` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 _LONGEST = 2000  # characters of one part of a message
@@ -80,6 +81,10 @@ class BadTrace(FileError):
     kind = "routing trace"
 
 
+class CannotFetch(MoesaicError):
+    pass
+
+
 class ImpossibleSetting(MoesaicError):
     pass
 
@@ -98,6 +103,15 @@ class BrokenModel(MoesaicError):
             "so there is no next token to choose: its weights are damaged or overflow in this "
             "precision; compare the files with their source, or run it in bf16 or fp32."
         )
+
+
+class StuckGrammar(MoesaicError):
+    """Says which rows of a batch have no next token; the others could go on."""
+
+    def __init__(self, failed: Mapping[int, str | None]) -> None:
+        self.rows = tuple(failed)
+        why = next(iter(failed.values()))
+        super().__init__(f"the text cannot go on as its grammar demands: {why}")
 
 
 class MissingExtra(MoesaicError):

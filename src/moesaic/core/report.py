@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+ENGINE = "engine"  # the lane of a real engine's main thread
+
 
 class Span(NamedTuple):
     """One piece of work on one lane, [start_ns, end_ns) on the machine's clock. It is what the
     machine does in one go: where one call computes several experts, they share a span."""
 
     lane: str  # "gpu", "cpu", "pcie", ...
-    kind: str  # "dense" | "expert" | "transfer" | "prefetch" | "plan"
+    kind: str  # "dense" | "expert" | "transfer" | "prefetch" | "plan"; of a real engine's main
+    # thread also "hand-over" | "start" | "look-ahead" | "sum"
     start_ns: int
     end_ns: int
     layer: int  # -1 outside the MoE layers
@@ -60,10 +63,12 @@ class StepReport(NamedTuple):
 
 @dataclass(slots=True)
 class Timeline:
-    """Every span of a run, for pictures and traces; recording can be switched off."""
+    """Every span of a run, for pictures and traces; recording can be switched off. `engine`: with
+    the lane of a real engine's main thread, whose own times change a little by it."""
 
     enabled: bool = True
     spans: list[Span] = field(default_factory=list)
+    engine: bool = False
 
     def add(self, span: Span) -> None:
         if self.enabled:

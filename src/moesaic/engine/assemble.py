@@ -4,7 +4,8 @@ measures the machine for the brain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter_ns
 
@@ -15,22 +16,27 @@ from numpy.typing import NDArray
 from moesaic.core.report import Timeline
 from moesaic.core.routing import ExpertId, Forecast, LayerRouting
 from moesaic.core.view import offloading_view
+from moesaic.engine.belief_source import belief_source
 from moesaic.engine.described_belief import described_belief
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.expert_kernel import expert_kernel, kernel_for
 from moesaic.engine.make_machine import GPU_DEVICE, Parts, make_machine
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.native_source import NativeSource
+from moesaic.engine.packed_store import packed_store, why_copied
 from moesaic.engine.runner import Runner
 from moesaic.hardware.host import usable_nodes
 from moesaic.hardware.machine_reader import load_machine
 from moesaic.kernels.base import ExpertWeights
 from moesaic.machines.accelerators import ACCELERATORS
+from moesaic.machines.cuda.faults import loading_in_words
+from moesaic.machines.cuda.pinned import pinned
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.real_machine import RealMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.models.decoder import Decoder
 from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.packed_experts import PackedExperts
 from moesaic.models.placed import placed_decoder
 from moesaic.models.synthetic_model import random_expert
 from moesaic.policies.belief import Belief, warm_up
@@ -39,7 +45,8 @@ from moesaic.policies.compose import Composition
 from moesaic.policies.policy_set import PHASES
 from moesaic.policies.shape import Shape
 
-Experts = Iterable[tuple[ExpertId, ExpertWeights]]
+CACHE_LINE = 64  # bytes; so many tokens are a multiple of it, whatever their width
+Experts = Iterable[tuple[ExpertId, ExpertWeights]] | PackedExperts
 
 
 def assemble(
@@ -60,13 +67,17 @@ def assemble(
     shape, dtype = decoder.architecture.expert_shape, decoder.dtype
     kernel = kernel_for(shape, expert_dtype, dtype, settings)
     decoder = placed_for(decoder, settings, device)
-    store = load_store(decoder, experts, expert_dtype, advance, kernel)
+    mapped = why_copied(settings) is None
+    store = load_store(decoder, experts, expert_dtype, advance, kernel, mapped)
     return on_store(decoder, store, settings, capacity, counts, timeline, scores, device)
 
 
 def placed_for(decoder: Decoder, settings: EngineSettings, device: str = GPU_DEVICE) -> Decoder:
     """The network where a machine with these settings computes it."""
-    return placed_decoder(decoder, device) if settings.capabilities.own_memory else decoder
+    if not settings.capabilities.own_memory:
+        return decoder
+    with loading_in_words():
+        return placed_decoder(decoder, device)
 
 
 def load_store(
@@ -75,9 +86,13 @@ def load_store(
     dtype: str,
     advance: Callable[[int], None] = lambda experts: None,
     kernel_name: str = "auto",
+    mapped: bool = True,
 ) -> ExpertStore:
+    """`mapped`: a packed model's file is, where it lies."""
     spec = decoder.architecture.spec
     kernel = expert_kernel(decoder.architecture.expert_shape, dtype, kernel_name)
+    if isinstance(experts, PackedExperts):
+        return packed_store(experts, kernel, advance, mapped)
     store = ExpertStore(kernel, spec.num_moe_layers, spec.num_experts, usable_nodes())
     for which, weights in experts:
         store.put(which, weights)
@@ -113,9 +128,28 @@ def on_store(
     timeline: Timeline | None = None,
     scores: bool = False,
     device: str = GPU_DEVICE,
+    belief: Belief | None = None,
 ) -> Runner:
     """A runner on experts that are loaded already: several may share a store, one after another.
-    `device` is PyTorch's name of the accelerator `cuda`; tests without a GPU name the CPU."""
+    `device` is PyTorch's name of the accelerator `cuda`; tests without a GPU name the CPU.
+    `belief`: costs for the brain, instead of where the settings would have them from."""
+    with loading_in_words():
+        return _on_store(
+            decoder, store, settings, capacity, counts, timeline, scores, device, belief
+        )
+
+
+def _on_store(
+    decoder: Decoder,
+    store: ExpertStore,
+    settings: EngineSettings,
+    capacity: Capacity,
+    counts: NDArray[np.int64] | None,
+    timeline: Timeline | None,
+    scores: bool,
+    device: str,
+    belief: Belief | None,
+) -> Runner:
     decoder = placed_for(decoder, settings, device)
     spec = decoder.architecture.spec
     shape = Shape(spec.num_moe_layers, spec.num_experts, spec.top_k)
@@ -125,7 +159,7 @@ def on_store(
     parts = Parts(decoder, store, settings, capacity, ranks, composition.lookahead, timeline)
     machine = make_machine(parts, device)
     try:
-        return _on_machine(machine, decoder, settings, capacity, composition, counts)
+        return _on_machine(machine, decoder, settings, capacity, composition, counts, belief)
     except BaseException:  # its threads must not outlive this call
         machine.close()
         raise
@@ -138,18 +172,19 @@ def _on_machine(
     capacity: Capacity,
     composition: Composition,
     counts: NDArray[np.int64] | None,
+    belief: Belief | None,
 ) -> Runner:
     machine.place(composition.placement(counts))
-    if settings.belief == "described":
-        belief = _described(decoder, machine.store, settings)
-    else:
-        with torch.inference_mode():
-            belief = warm_up(machine, settings.step_tokens)
+    if belief is None:
+        belief = _belief(machine, decoder, settings)
     decision_ns = _time_decisions(composition.brain(belief), composition.shape, capacity.slots)
     brain = composition.brain(replace(belief, decision_ns=decision_ns), counts=counts)
     spec, device = decoder.architecture.spec, str(decoder.device)
-    cache = ContiguousCache(spec, capacity.sequences, capacity.length, decoder.dtype, device)
+    length = capacity.length
+    if settings.batch_invariant:  # every slot begins at the same place of a cache line
+        length = -(-length // CACHE_LINE) * CACHE_LINE
     tokens = max(settings.step_tokens, settings.max_sequences)
+    cache = ContiguousCache(spec, capacity.sequences, length, decoder.dtype, device, tokens)
     machine.attach(decoder, cache, brain, NativeSource(brain, tokens, composition.ranks))
     return Runner(
         decoder,
@@ -160,6 +195,28 @@ def _on_machine(
         composition.gate(),
         composition.policies.gate.name,
     )
+
+
+@contextmanager
+def locked_store(
+    store: ExpertStore, settings: EngineSettings, device: str = GPU_DEVICE
+) -> Iterator[None]:
+    """The store stays locked for a GPU over several runners, each of which would lock it again."""
+    held = None
+    if settings.capabilities.own_memory:
+        held = pinned(store.block(0, 0).data_ptr(), store.bytes, device)
+    try:
+        yield
+    finally:
+        if held is not None:
+            held.close()
+
+
+def _belief(machine: RealMachine, decoder: Decoder, settings: EngineSettings) -> Belief:
+    if belief_source(settings, machine.store.kernel.dtype).described:
+        return _described(decoder, machine.store, settings)
+    with torch.inference_mode():
+        return warm_up(machine, settings.step_tokens)
 
 
 def _described(decoder: Decoder, store: ExpertStore, settings: EngineSettings) -> Belief:

@@ -17,6 +17,7 @@ from moesaic.engine.run_stats import RunStats
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.engine.worker import Worker
 from moesaic.models.chat_messages import Messages
+from moesaic.models.tokenizer import Tokenizer
 
 
 class AsyncLLM:
@@ -52,8 +53,13 @@ class AsyncLLM:
     ) -> AsyncIterator[Chunk]:
         return self._chunks([self.model.input_processor.conversation(messages, params)])
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's own: `encode`, `decode`, `apply_chat_template`."""
+        return self.model.input_processor.tokenizer
+
     def stats(self) -> RunStats:
-        return self.model.batcher.counter.stats()
+        return self.model.batcher.stats()
 
     async def close(self) -> None:
         """Cancel running requests, stop the threads, write the recording."""

@@ -9,15 +9,19 @@ from numbers import Integral, Real
 from moesaic.core.capabilities import Capabilities
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.hardware.host import usable_cores
+from moesaic.kernels.instruction_sets import REFERENCE
 from moesaic.kernels.instruction_sets import choose as choose_kernel
 from moesaic.machines.accelerators import ACCELERATORS
 from moesaic.machines.accelerators import choose as choose_accelerator
+from moesaic.model_info.dense_bytes import DensePrecision
 from moesaic.policies.policy_checks import check_real, check_together
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.systems import System
 
 _NOT_YET = ("rocm", "hip", "metal", "xpu")
+AUTO_BELIEF = "auto"
 BELIEFS = {
+    AUTO_BELIEF: "what `moesaic profile` wrote down of this GPU, CPU and threads, or else measured",
     "measured": "probe this machine at a few token counts before the run",
     "described": "believe what `moesaic profile` wrote down",
 }
@@ -38,6 +42,7 @@ class EngineSettings:
     policies: PolicySet = field(default_factory=PolicySet)
     dtype: str = "auto"  # what everything but the experts is computed in; auto: as published
     expert_dtype: str = "auto"  # auto: the same
+    dense_dtype: str = "auto"  # of all other matrices (see `DensePrecision`); auto: as `dtype`
     experts_per_token: int | None = None  # fewer than it was trained with; None: as trained
     kernel: str = "auto"  # instructions that the CPU computes experts with; auto: the best it has
     accelerator: str = "none"  # auto becomes cuda where a GPU can be used, else none
@@ -48,9 +53,12 @@ class EngineSettings:
     max_model_len: int | None = None  # tokens of one sequence; None: the model's, or what fits
     max_sequences: int = 8  # at once
     max_step_tokens: int | None = None  # longer prompts are fed in pieces; None: see `step_tokens`
+    prefix_cache: bool = True  # ended sequences keep their KV until their slot is needed
     threads: int | None = None  # None: every core
-    belief: str = "measured"  # where the brain's cost estimates come from
+    mmap: bool | None = None  # map a packed model's file; None: see packed_store.py
+    belief: str = AUTO_BELIEF  # where the brain's cost estimates come from
     checked: bool = False  # check every plan while running
+    batch_invariant: bool = False  # an answer has the same bits alone and beside other requests
     quality_of: str | None = None  # the model that the gate was calibrated for; None: any
 
     def __post_init__(self) -> None:
@@ -70,6 +78,7 @@ class EngineSettings:
         self._check_computing()
         self._check_numbers()
         self._check_threads()
+        self._check_batch_invariant()
         check_together(self.policies)
         check_real(self.policies, self.capabilities)
         self._check_memory()
@@ -96,7 +105,20 @@ class EngineSettings:
             raise UnknownName("kernel", self.kernel, able.kernels)
         if self.expert_dtype not in ("auto", *able.expert_dtypes):
             raise UnknownName("expert dtype", self.expert_dtype, ("auto", *able.expert_dtypes))
-        choose_kernel(self.kernel)  # refuses what this computer has not got
+        native = choose_kernel(self.kernel) != REFERENCE  # refuses what this computer has not got
+        if self.dense_dtype == "auto":
+            return
+        DensePrecision.of(self.dense_dtype)
+        if able.moves:
+            raise ImpossibleSetting(
+                f"dense dtype {self.dense_dtype!r} is of a network that the CPU computes, but that "
+                f"of accelerator {self.accelerator!r} is computed there in --dtype: leave it out"
+            )
+        if not native:
+            raise ImpossibleSetting(
+                f"dense dtype {self.dense_dtype!r} needs the native CPU kernels, and PyTorch "
+                "computes here (see `moesaic doctor`): leave it out"
+            )
 
     def _check_numbers(self) -> None:
         for name in (*_WHOLE, *_REAL):
@@ -109,6 +131,11 @@ class EngineSettings:
             if name in _WHOLE and value < 1:
                 raise ImpossibleSetting(f"{name} is {value}; it must be at least 1")
 
+        if not isinstance(self.prefix_cache, bool):
+            raise ImpossibleSetting(
+                f"prefix_cache is {self.prefix_cache!r}; it is either true or false"
+            )
+
     def _check_threads(self) -> None:
         if self.threads is None:
             return
@@ -119,6 +146,18 @@ class EngineSettings:
             raise ImpossibleSetting(
                 f"threads is {self.threads}; this process may use {there}, and more than {limit} "
                 f"threads would only wait for each other: use {limit} or fewer, or leave it out"
+            )
+
+    def _check_batch_invariant(self) -> None:
+        if not isinstance(self.batch_invariant, bool):
+            raise ImpossibleSetting(
+                f"batch_invariant is {self.batch_invariant!r}; it must be True or False"
+            )
+        if self.batch_invariant and self.capabilities.moves:
+            raise ImpossibleSetting(
+                f"batch_invariant was asked for with accelerator {self.accelerator!r}: which "
+                "device computes an expert, and so how it is rounded, depends on what other "
+                "requests used. Leave out the accelerator, or batch_invariant"
             )
 
     def _check_memory(self) -> None:

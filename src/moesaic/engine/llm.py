@@ -17,6 +17,7 @@ from moesaic.engine.request import Request
 from moesaic.engine.run_stats import RunStats
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.models.chat_messages import Messages
+from moesaic.models.tokenizer import Tokenizer
 
 
 class LLM:
@@ -44,8 +45,9 @@ class LLM:
         self._streams: dict[Request, deque[Chunk]] = {}
 
     def generate(self, prompts: Prompts, params: Params = None) -> list[Completion]:
-        """All prompts in batches of at most `max_sequences`; the completions in their order.
-        A prompt is text or a list of token ids; `params` are for all, or one for each."""
+        """All prompts in batches of at most `max_sequences`; the completions in their order, `n`
+        for each prompt. A prompt is text or a list of token ids; `params` are for all, or one for
+        each."""
         return self._finish(self.model.input_processor.requests(prompts, params))
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Chunk]:
@@ -62,8 +64,13 @@ class LLM:
     ) -> Iterator[Chunk]:
         return self._chunks(self.model.input_processor.conversation(messages, params))
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's own: `encode`, `decode`, `apply_chat_template`."""
+        return self.model.input_processor.tokenizer
+
     def stats(self) -> RunStats:
-        return self.model.batcher.counter.stats()
+        return self.model.batcher.stats()
 
     def close(self) -> None:
         """End streams, stop the threads, write the recording."""

@@ -14,6 +14,8 @@ import torch
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.engine.assemble import assemble
 from moesaic.engine.batcher import Batcher
+from moesaic.engine.belief_source import belief_source
+from moesaic.engine.dense_weights import dense_runner
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.input_processor import InputProcessor
 from moesaic.engine.memory.memory_plan import MemoryPlan
@@ -84,7 +86,12 @@ def load_prepared(
         _check_recordable(settings, spec.top_k)
     advance = _counting(progress, spec.num_expert_blocks)
     runner = assemble(
-        load_decoder(prepared.opened, plan.dtype, kernel=settings.kernel),
+        load_decoder(
+            prepared.opened,
+            plan.dtype,
+            kernel=settings.kernel,
+            dense=dense_runner(settings, plan.dtype),
+        ),
         prepared.opened.experts,
         plan.expert_dtype,
         settings,
@@ -94,7 +101,15 @@ def load_prepared(
     )
     recording = None if record is None else RecordingBody(runner.body, record, spec)
     sampler = Sampler(prepared.eos_ids)
-    batcher = Batcher(runner, sampler, plan.capacity.sequences, settings.step_tokens, recording)
+    batcher = Batcher(
+        runner,
+        sampler,
+        plan.capacity.sequences,
+        settings.step_tokens,
+        recording,
+        settings.prefix_cache,
+        settings.batch_invariant,
+    )
     return LoadedModel(
         spec=spec,
         settings=settings,
@@ -122,7 +137,8 @@ def settings_from(
     settings: EngineSettings | None, system: str | None, options: Mapping[str, Any]
 ) -> EngineSettings:
     """A system's policies come before the settings', single options before both. An option is a
-    field of the settings or of their policies."""
+    field of the settings or of their policies. Where nothing says which policies to use, those
+    that `moesaic profile` advises for this machine are, if it does."""
     known = [*(field.name for field in fields(EngineSettings)), *POLICY_FIELDS]
     for name in options:
         if name not in (*known, "quality"):
@@ -131,7 +147,10 @@ def settings_from(
     chosen = EngineSettings() if settings is None else settings
     if system is not None:
         chosen = chosen.with_system(load_system(system))
-    return with_options(chosen, options)
+    made = with_options(chosen, options)
+    given = settings is not None or system is not None or any(o in POLICY_FIELDS for o in options)
+    advised = None if given else belief_source(made).system
+    return made if advised is None else made.with_system(load_system(advised))
 
 
 def _with_gate(options: Mapping[str, Any]) -> Mapping[str, Any]:

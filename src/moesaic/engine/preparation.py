@@ -10,14 +10,14 @@ from pathlib import Path
 
 from moesaic.core.errors import BadTokenizer, ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.fetching import local_model
 from moesaic.engine.gpu_memory import accelerator_free
 from moesaic.engine.input_processor import InputProcessor
 from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
+from moesaic.engine.packed_store import check_packed, packed_settings
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.hardware.host import memory
-from moesaic.model_info.model_names import refuse_hub_id
 from moesaic.model_info.model_spec import ModelSpec
-from moesaic.models.bundled_model import model_path
 from moesaic.models.generation_config import sampling_defaults
 from moesaic.models.open_model import OpenModel, open_model, with_experts_per_token
 from moesaic.models.tokenizer import Tokenizer, has_tokenizer
@@ -54,11 +54,11 @@ def default_params(folder: Path) -> SamplingParams:
 def prepare(model: PathLike | None, settings: EngineSettings) -> Prepared:
     """None is the bundled model."""
     free = accelerator_free(settings)
-    refuse_hub_id(model)
-    folder = model_path(model)
+    folder = local_model(model, settings)
     opened = open_model(folder)
     if settings.experts_per_token is not None:
         opened = with_experts_per_token(opened, settings.experts_per_token)
+    settings = packed_settings(opened, settings)
     spec = opened.architecture.spec
     if settings.quality_of not in (None, spec.name):
         raise ImpossibleSetting(
@@ -69,6 +69,7 @@ def prepare(model: PathLike | None, settings: EngineSettings) -> Prepared:
     eos_ids = read_eos_ids(folder, None) if tokenizer is None else tokenizer.eos_ids
     _, available = memory()
     plan = plan_memory(spec, settings, _UNKNOWN_MEMORY if available is None else available, free)
+    check_packed(opened, settings, plan.dtype)
     return Prepared(
         opened=opened,
         settings=settings,

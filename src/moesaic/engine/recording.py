@@ -116,18 +116,13 @@ class RecordingBody:
         return self._body.capabilities
 
     def step(self, work: ForwardPass, brain: Decider) -> StepReport:
-        return self._body.step(work, _RecordingBrain(brain, self._on_routing))
+        return self._body.step(work, RecordingBrain(brain, self._on_routing))
 
-    def probe(
-        self,
-        device: str,
-        tokens: int,
-        experts: int,
-        placement: str | None = None,
-        *,
-        copying: bool = False,
-    ) -> int:
-        return self._body.probe(device, tokens, experts, placement, copying=copying)
+    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
+        return self._body.probe(device, tokens, experts, placement)
+
+    def probe_slowdown(self, device: str) -> int:
+        return self._body.probe_slowdown(device)
 
     def probe_transfer(self, link: str | None = None) -> int:
         return self._body.probe_transfer(link)
@@ -164,7 +159,7 @@ class RecordingBody:
         )
 
 
-class _RecordingBrain:
+class RecordingBrain:
     """A brain that forwards everything, after calling `on_routing` with every routing."""
 
     def __init__(self, brain: Decider, on_routing: Callable[[LayerRouting], None]) -> None:

@@ -25,6 +25,8 @@ class RunStats:
     overhead_us: float | None  # per routed layer of a decode step: all but the network and the
     # experts; None: there was no decode step
     rerun_tokens: int = 0  # rejected by the gate and run again
+    cached_tokens: int = 0  # of prompts, not read because their KV was there
+    kept_tokens: int = 0  # of ended requests, whose KV is there now
     gate: GateStats = NO_GATE
 
 
@@ -35,7 +37,7 @@ class StatsCounter:
         self._runner = runner
         self._prompt_tokens = self._generated_tokens = self._steps = self._decode_steps = 0
         self._step_ns = self._overhead_ns = self._decode_layers = 0
-        self._hits = self._active = self._rerun_tokens = 0
+        self._hits = self._active = self._rerun_tokens = self._cached_tokens = 0
         self._bytes_before = runner.bytes_moved
         self._gate = GateCounter(runner.gate_name, runner.reads_of_a_token)
 
@@ -61,6 +63,9 @@ class StatsCounter:
     def add_reruns(self, tokens: int) -> None:
         self._rerun_tokens += tokens
 
+    def add_cached(self, tokens: int) -> None:
+        self._cached_tokens += tokens
+
     def add_check(self, drafted: int, stood: int) -> None:
         """So many drafts were checked, and so many tokens stood, the check's own included."""
         self._gate.add_check(drafted, stood)
@@ -78,5 +83,6 @@ class StatsCounter:
             bytes_moved=self._runner.bytes_moved - self._bytes_before,
             overhead_us=overhead_us / self._decode_layers if self._decode_layers else None,
             rerun_tokens=self._rerun_tokens,
+            cached_tokens=self._cached_tokens,
             gate=self._gate.stats(self._runner.prefetch_accuracy),
         )

@@ -15,7 +15,13 @@ from moesaic.core.report import StepReport
 from moesaic.core.routing import cut
 from moesaic.core.step import Step
 from moesaic.engine.gating import confidence_of, expert_counts, rejected
-from moesaic.machines.real.real_machine import DecodedTokens, ForwardPass, RealMachine, Replay
+from moesaic.machines.real.real_machine import (
+    DecodedTokens,
+    ForwardPass,
+    PromptTokens,
+    RealMachine,
+    Replay,
+)
 from moesaic.models.decoder import Decoder, ForwardGenerator
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.token_batch import Segment
@@ -78,7 +84,9 @@ class Runner:
             with torch.inference_mode():
                 generator = self._forward(inputs, self._counts)
                 decoded = self._decoded(inputs, lengths)
-                work = ForwardPass(described, generator, self._gated(replay), decoded)
+                prompt = self._prompt(inputs, lengths)
+                replayed, counts = self._gated(replay), self._counts
+                work = ForwardPass(described, generator, replayed, decoded, prompt, counts)
                 self.report = self.body.step(work, self._decider(inputs))
             return self.machine.output
         except BaseException:
@@ -94,10 +102,20 @@ class Runner:
     def _decoded(
         self, inputs: Sequence[SequenceInput], lengths: Sequence[int]
     ) -> DecodedTokens | None:
-        if self._counts is not None or any(len(sequence.tokens) > 1 for sequence in inputs):
+        if any(len(sequence.tokens) > 1 for sequence in inputs):
             return None
         numbers = tuple(sequence.tokens[0] for sequence in inputs)
         return DecodedTokens(numbers, tuple(each.slot for each in inputs), tuple(lengths))
+
+    def _prompt(
+        self, inputs: Sequence[SequenceInput], lengths: Sequence[int]
+    ) -> PromptTokens | None:
+        if self._counts is not None or all(len(sequence.tokens) == 1 for sequence in inputs):
+            return None
+        numbers = tuple(token for sequence in inputs for token in sequence.tokens)
+        starts = zip(inputs, lengths, strict=True)
+        segments = tuple((each.slot, start, len(each.tokens)) for each, start in starts)
+        return PromptTokens(numbers, segments, tuple(_wanted_rows(inputs)))
 
     def describe(self, inputs: Sequence[SequenceInput]) -> Step:
         """What a step with these inputs would be, as the sequences stand now."""
@@ -162,9 +180,21 @@ class Runner:
         """Over the link, since the beginning."""
         return self.machine.bytes_moved
 
+    @property
+    def writes_as_it_reads(self) -> bool:
+        """Whether a generated token has the entries in the KV cache that it would have as part of
+        a prompt: with all experts it has, and drafts were checked with all."""
+        return isinstance(self.gate, Full) or self.gate.draft > 0
+
     def free_slot(self, slot: int) -> None:
         """The sequence in this slot has ended."""
         self.cache.truncate(slot, 0)
+
+    def copy_prefix(self, source: int, slot: int, length: int) -> None:
+        """The sequence in this slot begins with the first tokens of another one."""
+        self.cache.truncate(slot, 0)
+        with torch.inference_mode():
+            self.cache.copy(source, slot, length)
 
     def close(self) -> None:
         self.machine.close()

@@ -24,6 +24,7 @@ from moesaic.hardware.machine_spec import (
     MachineSpec,
 )
 from moesaic.hardware.numbers import Number, Rule, Text, numbers, texts
+from moesaic.hardware.processors import FIXED_COSTS
 
 THIS = "this"  # the name of the machine we run on, once it is measured
 EMULATED = "this-emulated"  # the same with an emulated accelerator
@@ -34,8 +35,10 @@ _MEASURED = {
     EMULATED: "machine-emulated.toml",
     CUDA: "machine-cuda.toml",
 }
+_MOST_TOKENS = 1_000_000
 _DATA = files("moesaic.hardware") / "data"
 _TEXTS = ("name", "title", "description")
+_SYSTEM = "system"  # a text that may be left out
 _MEASURE = 'expected { value = ..., source = "where it comes from" }'
 
 
@@ -103,8 +106,9 @@ class _Reader:
         self.sources: dict[str, str] = {}
 
     def machine(self, table: Mapping[str, Any]) -> MachineSpec:
-        self._only(table, (*_TEXTS, "notes", *SECTIONS, *TABLES), "")
-        parts: dict[str, Any] = {key: self._text(table, key, "") for key in _TEXTS}
+        self._only(table, (*_TEXTS, _SYSTEM, "notes", *SECTIONS, *TABLES), "")
+        stated = (*_TEXTS, _SYSTEM) if _SYSTEM in table else _TEXTS
+        parts: dict[str, Any] = {key: self._text(table, key, "") for key in stated}
         notes = table.get("notes")
         if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
             raise BadMachine(self.path, "notes", "expected a list of texts (it may be empty)")
@@ -152,6 +156,10 @@ class _Reader:
             raise BadMachine(self.path, field, f"expected a table of {keys}")
         if number.dtypes:
             self._precisions(rates, number, where)
+        if number.tokens:
+            self._token_counts(rates, field)
+        if number.name == "once_us":
+            self._only(rates, FIXED_COSTS, f"{field}.")
         return {k: self._measure(rate, number.rule, f"{field}.{k}") for k, rate in rates.items()}
 
     def _precisions(self, rates: Mapping[str, Any], number: Number, where: str) -> None:
@@ -165,6 +173,14 @@ class _Reader:
         for dtype in REQUIRED_DTYPES if where in SECTIONS else ():
             if dtype not in rates:
                 raise BadMachine(self.path, f"{field}.{dtype}", f"is missing, {_MEASURE}")
+
+    def _token_counts(self, rates: Mapping[str, Any], field: str) -> None:
+        for key in rates:
+            dtype, _, tokens = key.partition("-")
+            count = int(tokens) if tokens.isascii() and tokens.isdecimal() else 0
+            if dtype not in BITS_PER_WEIGHT or not 1 <= count <= _MOST_TOKENS or tokens[0] == "0":
+                expected = "expected a weight precision and a number of tokens, as in bf16-16"
+                raise BadMachine(self.path, f"{field}.{short(key)}", expected)
 
     def _names(self, content: Mapping[str, Any], text: Text, prefix: str) -> str | tuple[str, ...]:
         """One name, or several: then one alone needs no list."""

@@ -107,6 +107,7 @@ class MachineSpec:
     dimms: DimmsSpec | None = None  # None: main memory is one piece
     ndp: NdpSpec | None = None
     dimm_link: DimmLinkSpec | None = None
+    system: str = ""  # the system found fastest here; "": none was looked for
     flat: MachineSpec = field(init=False, repr=False, compare=False)  # without DIMM sections
     _topology: Topology = field(init=False, repr=False, compare=False)
 
@@ -204,6 +205,8 @@ OPTIONAL = frozenset(
         "dimm_link",
         "expert_gb_s",
         "tiles_from",
+        "expert_factor",
+        "once_us",
         "reads_gb_s",
         "split",
         "integer_tflops",

@@ -38,6 +38,8 @@ def save_machine(spec: MachineSpec, path: Path) -> None:
 def _lines(spec: MachineSpec) -> Iterator[str]:
     for key in ("name", "title", "description"):
         yield f"{key} = {_text(getattr(spec, key))}"
+    if spec.system:
+        yield f"system = {_text(spec.system)}"
     yield "notes = ["
     yield from (f"    {_text(note)}," for note in spec.notes)
     yield "]"

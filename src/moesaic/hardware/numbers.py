@@ -28,21 +28,24 @@ Whole = Annotated[int, Rule("a whole number of 0 or more", lambda v: v >= 0 and 
 Rates = Mapping[str, Positive]  # weight precision -> rate
 Part = Annotated[str, "a lane, memory or placement of the machine"]
 PartRates = Mapping[Part, Positive]
+TokenCount = Annotated[str, "a weight precision and a number of tokens: bf16-16"]
+TokenFactors = Mapping[TokenCount, Positive]
 
 
 class Number(NamedTuple):
-    """One numeric field of a specification, or a table of them: by weight precision (`dtypes`) or
-    by parts of the machine (`parts`)."""
+    """One numeric field of a specification, or a table of them: by weight precision (`dtypes`), by
+    parts of the machine (`parts`) or by precision and token count (`tokens`)."""
 
     name: str
     rule: Rule
     dtypes: bool = False
     parts: bool = False
     default: Any = MISSING
+    tokens: bool = False
 
     @property
     def table(self) -> bool:
-        return self.dtypes or self.parts
+        return self.dtypes or self.parts or self.tokens
 
 
 class Text(NamedTuple):
@@ -61,8 +64,10 @@ def numbers(kind: type[Any]) -> Iterator[Number]:
         table = get_origin(hint) is not Annotated and len(get_args(hint)) == 2
         extras = get_args(get_args(hint)[1] if table else hint)
         if len(extras) == 2 and isinstance(extras[1], Rule):
-            parts = table and get_args(hint)[0] == Part
-            yield Number(name, _within(extras[1], name), table and not parts, parts, each.default)
+            key = get_args(hint)[0] if table else None
+            kinds = key is str, key == Part, key == TokenCount
+            rule = _within(extras[1], name)
+            yield Number(name, rule, *kinds[:2], default=each.default, tokens=kinds[2])
 
 
 def _within(rule: Rule, field: str) -> Rule:

@@ -39,7 +39,7 @@ CUDA = Capabilities(
     true_gates=True,
     dense_follows=False,
     kernels=KERNELS,
-    staging=32,  # two groups: the experts of one compute while the next arrive
+    staging=64,  # a layer's that are used once, and some of the next one's
     step_tokens=2048,
     own_memory=True,
 )
@@ -67,6 +67,7 @@ ACCELERATORS: dict[str, Accelerator] = {
         cuda_problem,
     ),
 }
+LARGEST_BATCH = 256  # of sequences that a GPU decodes as one graph
 AUTO = "auto"  # an accelerator's name in settings: a GPU where there is one that can be used
 
 

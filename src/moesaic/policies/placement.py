@@ -20,6 +20,9 @@ def initial_placement(
     if fill == "layers":
         whole = slots // experts
         return [ExpertId(layer, e) for layer in range(whole) for e in range(experts)]
+    if fill == "last-layers":
+        first = layers - slots // experts
+        return [ExpertId(layer, e) for layer in range(first, layers) for e in range(experts)]
     if fill != "popular":
         raise UnknownName("fill", fill, FILLS.keys() - {AUTO_FILL})
     if not per_layer:

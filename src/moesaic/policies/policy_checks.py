@@ -48,7 +48,7 @@ def check_real(policies: PolicySet, able: Capabilities) -> None:
         raise ImpossibleSetting(
             f"schedule {schedule.name!r} (llama.cpp) puts whole layers, with attention and shared "
             "experts, on one device, but this machine's accelerator computes those of every layer "
-            "itself, so this would not be that rule. Use `moesaic simulate --system llama.cpp`, "
+            "itself, so this would not be that rule. Use `moesaic simulate --policies llama.cpp`, "
             "where layers move whole, or another schedule or system"
         )
 

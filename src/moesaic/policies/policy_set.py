@@ -31,6 +31,7 @@ FILLS = {
     AUTO_FILL: "what the schedule wants",
     "popular": "the most used experts of a profile (of each layer, with a pool per layer)",
     "layers": "whole layers, first to last, as far as the slots go",
+    "last-layers": "whole layers, last to first, as far as the slots go",
     "empty": "nothing",
 }
 PHASES = ("decode", "prefill")

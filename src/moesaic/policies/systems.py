@@ -86,7 +86,25 @@ NEAR_DATA_SYSTEMS: dict[str, System] = {
         _three_devices("tri-balanced", "trimoe:offline=joint"),
     ),
 }
-EVERY_SYSTEM = {**SYSTEMS, **NEAR_DATA_SYSTEMS}
+# Further ones for GPU and CPU; they are compared where asked for by name.
+MORE_SYSTEMS: dict[str, System] = {
+    "moesaic-lru": System(
+        "the best split on an LRU cache; nothing is prefetched",
+        PolicySet.of(schedule="best-split", cache="lru", prefetch="none"),
+    ),
+    "n-cpu-moe": System(
+        "llama.cpp --n-cpu-moe: attention on the GPU; the first layers' experts on the CPU, "
+        "brought to the GPU for prompts",
+        PolicySet.of(
+            schedule="n-cpu-moe",
+            prefill_schedule="gpu-only",
+            cache="pinned:pool=global",
+            prefetch="none",
+            fill="last-layers",
+        ),
+    ),
+}
+EVERY_SYSTEM = {**SYSTEMS, **MORE_SYSTEMS, **NEAR_DATA_SYSTEMS}
 
 
 def load_system(name: str) -> System:

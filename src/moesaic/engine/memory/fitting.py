@@ -39,7 +39,7 @@ def _lengths(spec: ModelSpec, settings: EngineSettings) -> tuple[int, int]:
     if context and asked > context:
         raise ImpossibleSetting(
             f"sequences of {asked} tokens were asked for; {spec.name} can run at most {context} "
-            f"(its context length or sliding window): use --max-model-len {context} or less"
+            f"(its context length): use --max-model-len {context} or less"
         )
     return asked, asked
 

@@ -32,6 +32,7 @@ class MemoryPlan:
     model: str
     dtype: str  # of everything but the routed experts
     expert_dtype: str
+    dense_dtype: str  # stored precision of the matrices among the rest
     parts: tuple[Part, ...]
     capacity: Capacity
     cache_ratio: float  # share of all routed experts that have a slot
@@ -79,15 +80,17 @@ def make_plan(
     # What belongs to attention and router.
     network = partial(Part, main=not able.own_memory, accelerator=able.moves)
     sequences = "1 sequence" if sizes.sequences == 1 else f"{sizes.sequences} sequences"
+    tokens = _kept(sizes, length) + (", running or kept" if settings.prefix_cache else "")
     step = f"a step of at most {sizes.step_tokens} tokens"
     parts = [
         Part("routed experts", f"{spec.num_expert_blocks} in {sizes.expert_dtype}", sizes.store),
-        network("dense weights", sizes.dtype, sizes.dense),
-        network("KV cache", f"{sequences} of {length} tokens", sizes.kv_cache(length)),
+        network("dense weights", str(sizes.packed or sizes.dtype), sizes.dense),
+        network("KV cache", f"{sequences} of {tokens}", sizes.kv_cache(length)),
     ]
     if able.own_memory:
         parts += [
             network("workspace", step, sizes.device_workspace(length)),
+            network("graphs", "captured steps of all sizes", sizes.graphs(length)),
             network("CUDA context", "with libraries and what allocation wastes", CONTEXT),
             Part(
                 "host workspace",
@@ -98,8 +101,9 @@ def make_plan(
     else:
         parts.append(network("workspace", step, sizes.workspace(length)))
     if able.moves:
-        detail = f"{slots} experts and {able.staging} for staging"
-        parts.append(network("slots", detail, (slots + able.staging) * sizes.block))
+        staging = able.staging_slots(spec.num_experts, sizes.block)
+        detail = f"{slots} experts and {staging} for staging"
+        parts.append(network("slots", detail, (slots + staging) * sizes.block))
     if slots and needs_gate_bank:
         parts.append(network("gate bank", "forecasts of later layers", sizes.gate_bank))
     parts.append(Part("left free", f"{SPARE:.0%}, for everything else", round(SPARE * available)))
@@ -107,12 +111,21 @@ def make_plan(
         model=spec.name,
         dtype=sizes.dtype,
         expert_dtype=sizes.expert_dtype,
+        dense_dtype=str(sizes.packed or sizes.dtype),
         parts=tuple(parts),
         capacity=Capacity(slots, sizes.sequences, length),
         cache_ratio=slots / spec.num_expert_blocks,
         available_bytes=available,
         accelerator_limit_bytes=_limit(settings, accelerator_free),
     )
+
+
+def _kept(sizes: Sizes, length: int) -> str:
+    """How many tokens, and how many where layers have a sliding window."""
+    layers, kept = len(sizes.spec.window_layers), sizes.window_rows(length)
+    if not layers or kept == length:
+        return f"{length} tokens"
+    return f"{length} tokens, {kept} in {layers} of {sizes.spec.num_layers} layers"
 
 
 def _limit(settings: EngineSettings, free: int | None) -> int | None:

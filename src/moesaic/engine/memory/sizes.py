@@ -8,13 +8,19 @@ from dataclasses import dataclass
 
 from moesaic.core.dtypes import weight_bytes
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.engine.dense_weights import packed_dtype
 from moesaic.engine.engine_settings import DTYPES, EngineSettings
 from moesaic.hardware.host import usable_cores
+from moesaic.machines.accelerators import LARGEST_BATCH
+from moesaic.model_info.dense_bytes import DensePrecision, packed_dense_bytes
 from moesaic.model_info.expert_block import FORMATS, TILES, block_bytes
-from moesaic.model_info.expert_workspace import native_workspace
+from moesaic.model_info.expert_workspace import linear_workspace, native_workspace
 from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
+from moesaic.model_info.sliding_window import SCORES, window_rows
 
 _PIECE = 1 << 22  # weights of a quantised expert that are unpacked at a time
+
+PIECE_LENGTH = 256  # positions (kernels/gpu/attention.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,7 @@ class Sizes:
     step_tokens: int
     lanes: int = 1  # devices that compute experts at the same time
     threads: int = 1  # of each, at most
+    packed: DensePrecision | None = None  # of dense matrices for native kernels; None: `dtype`
 
     @classmethod
     def of(cls, spec: ModelSpec, settings: EngineSettings) -> Sizes:
@@ -46,18 +53,23 @@ class Sizes:
         lanes = len(settings.capabilities.devices)
         step_tokens = max(settings.step_tokens, settings.max_sequences)
         threads = settings.threads or usable_cores()
-        return cls(spec, dtype, expert_dtype, settings.max_sequences, step_tokens, lanes, threads)
+        packed = packed_dtype(settings, dtype)
+        sequences = settings.max_sequences
+        return cls(spec, dtype, expert_dtype, sequences, step_tokens, lanes, threads, packed)
 
     @property
     def dense(self) -> int:
         """Everything but the routed experts, up to norms and biases."""
+        if self.packed is not None:
+            return packed_dense_bytes(self.spec, self.dtype, self.packed)
         return weight_bytes(self.spec.resident_params, self.dtype)
 
     @property
     def block(self) -> int:
         """One packed expert."""
         spec = self.spec
-        return block_bytes(self.expert_dtype, spec.hidden_size, spec.expert_intermediate)
+        sizes = (spec.hidden_size, spec.expert_intermediate)
+        return block_bytes(self.expert_dtype, *sizes, spec.expert_bias)
 
     @property
     def store(self) -> int:
@@ -69,8 +81,15 @@ class Sizes:
         return weight_bytes(self.spec.num_moe_layers * self.spec.router_params, self.dtype)
 
     def kv_cache(self, length: int) -> int:
-        values = self.spec.num_layers * self.spec.kv_values_per_token
-        return weight_bytes(self.sequences * length * values, self.dtype)
+        """Layers with a sliding window keep as many tokens as they may need."""
+        spec = self.spec
+        windowed = len(spec.window_layers)
+        rows = (spec.num_layers - windowed) * length + windowed * self.window_rows(length)
+        return weight_bytes(self.sequences * rows * spec.kv_values_per_token, self.dtype)
+
+    def window_rows(self, length: int) -> int:
+        """Tokens of a sequence that a layer with a window keeps."""
+        return window_rows(self.spec.sliding_window, length, self.step_tokens)
 
     def workspace(self, length: int) -> int:
         """Temporaries of one step, at most: what is alive in the layer (or the head) that needs
@@ -79,7 +98,15 @@ class Sizes:
         # In fp32: the residual stream, its sum, a normalised copy and its square, what lanes add.
         stream = 4 * tokens * self.spec.hidden_size * (4 + self.lanes)
         parts = (self._attention(tokens, length), self._experts(tokens), self._head())
-        return stream + max(parts)
+        return stream + max(parts) + self._packed_products(tokens)
+
+    def _packed_products(self, tokens: int) -> int:
+        """A panel of all tokens and every worker's sums; results are counted where they are."""
+        if self.packed is None:
+            return 0
+        spec = self.spec
+        widest = max(spec.hidden_size, spec.num_heads * spec.head_dim)
+        return linear_workspace(widest, tokens, self.threads + 1)
 
     def device_workspace(self, length: int) -> int:
         """The same of a device with a memory of its own, where the host computes experts beside
@@ -89,6 +116,19 @@ class Sizes:
         logits = 2 * 4 * self.sequences * self.spec.vocab_size
         experts = self._layer(tokens) + self.torch_workspace(tokens)
         return self.pair_buffers + stream + max(self._attention(tokens, length), experts, logits)
+
+    def graphs(self, length: int) -> int:
+        """What captured steps keep: pieces of attention and logits for batches of every size, some
+        three times what the largest needs; a prompt's activations, which all sizes share, and its
+        queries, streams and results, which they do not."""
+        if not self.pair_buffers:
+            return 0
+        spec, batch = self.spec, min(self.sequences, LARGEST_BATCH)
+        pieces = spec.num_heads * -(-length // PIECE_LENGTH) * (_widest_value(spec) + 2)
+        decoding = 3 * batch * 4 * (pieces + spec.vocab_size)
+        width = spec.num_heads * spec.head_dim + 3 * spec.hidden_size
+        reading = self.step_tokens * 2 * (3 * width + 3 * spec.head_dim * spec.num_heads)
+        return decoding + reading
 
     @property
     def pair_buffers(self) -> int:
@@ -114,8 +154,14 @@ class Sizes:
         projected = 4 * tokens * 3 * spec.head_dim * (spec.num_heads + 2 * spec.num_kv_heads)
         if latent is not None:
             return projected + length * _latent_bytes(latent, spec.num_heads, new)
+        if len(spec.window_layers) == spec.num_layers:
+            length = min(length, spec.sliding_window - 1 + new)
         copies = weight_bytes(length * spec.kv_values_per_token, self.dtype)
-        return projected + copies + 5 * new * length  # a mask as bools and as numbers
+        scores = 0
+        if spec.attention_sinks:  # in fp32, and rounded: of a piece of the new tokens
+            row, each = spec.num_heads * length, 4 if self.dtype == "fp32" else 14
+            scores = each * max(row, min(SCORES, new * row))
+        return projected + copies + scores + 5 * new * length  # a mask as bools and as numbers
 
     def _experts(self, tokens: int) -> int:
         """The router's scores, and at once a lane's expert and the shared ones; or a
@@ -165,3 +211,8 @@ def _latent_bytes(latent: LatentAttentionSpec, heads: int, new: int) -> int:
     few = rank * (plain + value) // max(2 * rank - plain - value, 1)  # as the attention decides
     absorbed = 4 * (rank + rope) + 14 * heads * min(new, few)
     return max(made + 8 * heads * new if new > few else 0, absorbed)
+
+
+def _widest_value(spec: ModelSpec) -> int:
+    latent = spec.latent_attention
+    return spec.head_dim if latent is None else latent.kv_lora_rank

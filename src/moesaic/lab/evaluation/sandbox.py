@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.folders import temporary_folder
 
 _CHILD = Path(__file__).with_name("sandbox_child.py")
 WALLS = ("network", "processes", "files")  # what a program may be separated from
@@ -43,8 +43,8 @@ class ProgramResult:
 
 def run_program(source: str, limits: Limits) -> ProgramResult:
     """It has passed if it reached its end. Nothing it wrote or started is left afterwards."""
-    with tempfile.TemporaryDirectory(prefix="moesaic-program-") as folder:
-        command = [sys.executable, "-I", str(_CHILD), folder, json.dumps(asdict(limits))]
+    with temporary_folder("moesaic-program-") as folder:
+        command = [sys.executable, "-I", str(_CHILD), str(folder), json.dumps(asdict(limits))]
         try:
             done = subprocess.run(
                 command,

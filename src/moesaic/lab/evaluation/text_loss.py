@@ -22,6 +22,7 @@ _SLOT = 0  # of the KV cache
 def score_window(model: LoadedModel, window: TextWindow) -> ItemResult:
     """Nothing else may be generated meanwhile."""
     started = perf_counter()
+    model.batcher.forget()
     try:
         loss = _loss(model, window)
     finally:

@@ -15,7 +15,7 @@ from moesaic.core.offloading import IN_DRAM
 from moesaic.core.report import Timeline
 from moesaic.core.routing import ExpertId
 from moesaic.core.units import ns_from_us
-from moesaic.engine.described_belief import described_belief
+from moesaic.engine.described_belief import described_belief, host_reads
 from moesaic.lab.fallback_script import script
 from moesaic.lab.simulate.floor import Floor
 from moesaic.lab.simulate.gated_steps import Pass, gated
@@ -189,7 +189,8 @@ def _belief(settings: Settings, machine: SimMachine) -> Belief:
     gate = settings.policies.gate.create(gates, settings.model.top_k)
     max_tokens = settings.tokens_per_step * (1 + gate.draft)  # those of a check meet in experts
     if settings.belief == "measured":
-        return warm_up(machine, max_tokens, machine.topology)
+        measured = warm_up(machine, max_tokens, machine.topology)
+        return replace(measured, host_reads=host_reads(settings.machine))
     return described_belief(machine.physics, max_tokens)
 
 

@@ -34,6 +34,11 @@ schedules.register(
     "llama.cpp: whole layers, attention included, on one device",
 )
 schedules.register(
+    "n-cpu-moe",
+    f"{_HERE}.n_cpu_moe:NCpuMoe",
+    "llama.cpp --n-cpu-moe: all attention on the GPU, the first layers' experts on the CPU",
+)
+schedules.register(
     "gpu-only",
     f"{_HERE}.gpu_only:GpuOnly",
     "every expert on the GPU, missing ones loaded on demand (AdapMoE with prefetch and cache)",

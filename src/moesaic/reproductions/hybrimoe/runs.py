@@ -75,7 +75,7 @@ class Run:
         words += ["--context", str(self.length)] if decode else ["--prompts", str(PROMPTS)]
         words += ["--expert-dtype", DTYPE, "--dense-dtype", DTYPE]
         if self.system:
-            words += ["--system", self.system]
+            words += ["--policies", self.system]
         for name, value in self._named_policies().items():
             words += [f"--{name}", value]
         if self.belief_error:
