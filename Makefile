@@ -7,7 +7,7 @@ comma  := ,
 
 .PHONY: setup demo test lint format types unit bench fuzz bench-engine bench-kernels clean
 
-.PHONY: test-gpu native-test native-sanitize native-valgrind
+.PHONY: test-gpu native-test native-sanitize native-valgrind fuzz-native
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -22,6 +22,7 @@ help:
 	@echo "make lint | format | types | unit   one check each"
 	@echo "make test-gpu   the CUDA machine and its kernels, where there is a GPU"
 	@echo "make native-test | native-sanitize | native-valgrind   the native kernels without Python"
+	@echo "make fuzz-native   random right and wrong calls of the native kernels, under the address sanitizer"
 
 setup: $(STAMP)
 
@@ -52,7 +53,7 @@ unit: setup
 
 # What needs a GPU, on a machine that has one; elsewhere the same tests run as far as they can.
 test-gpu: setup
-	$(BIN)/pytest -n 0 tests/cuda tests/kernels/test_gpu_experts.py tests/kernels/test_gpu_attention.py tests/kernels/test_gpu_table_experts.py
+	$(BIN)/pytest -n 0 tests/cuda tests/kernels/test_gpu_experts.py tests/kernels/test_gpu_attention.py tests/kernels/test_gpu_prompt_attention.py tests/kernels/test_gpu_table_experts.py
 
 bench: setup
 	$(BIN)/python -m benchmarks.planners
@@ -86,6 +87,12 @@ native-sanitize:
 	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 build/native-address/native_tests quick
 	$(call build-native-tests,native-thread,-DMOESAIC_SANITIZE=thread)
 	TSAN_OPTIONS=halt_on_error=1 build/native-thread/native_tests quick
+
+# Right and wrong calls of the native entry points, under the address sanitizer; FUZZ_CALLS rounds of them.
+FUZZ_CALLS ?= 2000
+fuzz-native:
+	$(call build-native-tests,native-address,-DMOESAIC_SANITIZE=address$(comma)undefined)
+	UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 build/native-address/native_fuzz $(FUZZ_CALLS)
 
 # Valgrind knows neither AVX-512 nor matrix tiles.
 native-valgrind:
