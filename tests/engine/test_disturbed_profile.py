@@ -56,3 +56,13 @@ def test_one_token_that_takes_longer_than_many_is_a_contradiction() -> None:
 def test_experts_far_below_the_memory_are_a_contradiction() -> None:
     slow = replace(DEVICE, experts=replace(EXPERTS, bandwidth_gb_s=1.6))
     assert "1.6" in contradictions(replace(QUIET, gpu=slow))[0]
+
+
+def test_an_overhead_as_large_as_the_expert_leaves_possible_rates() -> None:
+    """Noise puts nearly all of a small expert's time into the overhead."""
+    one = EXPERTS.by_tokens["bf16"][1]
+    odd = replace(DEVICE, experts=replace(EXPERTS, overhead_us=one - 1e-9))
+    rates = describe(replace(QUIET, gpu=odd), this_host(), "this-emulated").gpu.expert_gb_s
+    quiet = describe(QUIET, this_host(), "this-emulated").gpu.expert_gb_s
+    for dtype, rate in rates.items():
+        assert quiet[dtype] / 4 < rate < quiet[dtype] * 4

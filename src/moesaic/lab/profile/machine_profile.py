@@ -191,15 +191,14 @@ def _by_precision_gb_s(device: DeviceTimes) -> dict[str, float]:
     """Bandwidth of the other precisions, scaled by the ratio of bf16's bandwidth inside the engine
     to that outside."""
     experts = device.experts
-    alone = experts.by_tokens["bf16"][1] - experts.overhead_us
-    inside = make_kernel(LARGE, "bf16").block_bytes / (experts.bandwidth_gb_s * GB) * 1e6
-    slower = max(inside / alone, 1.0) if alone > 0 else 1.0
-    rates = {}
-    for dtype, by_tokens in experts.by_tokens.items():
-        if dtype != "bf16":
-            taken = max(by_tokens[1] - experts.overhead_us, by_tokens[1] / 2) * slower
-            rates[dtype] = make_kernel(LARGE, dtype).block_bytes / taken * 1e6 / GB
-    return rates
+    reading = {  # at least half of an expert's time, however noisy the overhead is
+        dtype: max(by_tokens[1] - experts.overhead_us, by_tokens[1] / 2)
+        for dtype, by_tokens in experts.by_tokens.items()
+    }
+    sizes = {dtype: make_kernel(LARGE, dtype).block_bytes for dtype in reading}
+    inside = sizes["bf16"] / (experts.bandwidth_gb_s * GB) * 1e6
+    slower = max(inside / reading.pop("bf16"), 1.0)
+    return {dtype: sizes[dtype] / (us * slower) * 1e6 / GB for dtype, us in reading.items()}
 
 
 def _layer_overhead_us(profile: MachineProfile) -> float:
