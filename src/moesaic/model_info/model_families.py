@@ -34,6 +34,7 @@ class Family:
     experts_also: str | None = None  # another name of `experts`, in files a later library saved
     states_head_dim: bool = False  # heads are not hidden_size / num_attention_heads wide
     window: WindowRule | None = None  # None: no layer has a sliding window
+    linear_attention: bool = False  # on most layers; the others have an output gate
     attention_sinks: bool = False
     expert_bias: bool = False
 
@@ -163,6 +164,16 @@ FAMILIES: dict[str, Family] = {
         experts_also="num_local_experts",
         states_head_dim=True,
         window=WindowRule(every, off_unless_switched=True),
+    ),
+    "qwen3_next": Family(
+        "num_experts",
+        "moe_intermediate_size",
+        _sparse_step,
+        _shared_stated,
+        _always("softmax"),
+        _normalized_stated,
+        states_head_dim=True,
+        linear_attention=True,
     ),
     "deepseek_v2": replace(_DEEPSEEK_V3, scoring=_scoring_stated_or("softmax")),
     "deepseek_v3": _DEEPSEEK_V3,

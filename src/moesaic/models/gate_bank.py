@@ -23,7 +23,11 @@ class GateBank:
         first = blocks[0]
         self._rule, self._eps = first.router.rule, first.norm.eps
         self._layers, self._experts = len(blocks), len(first.router.weight)
-        gates = [block.router.weight * block.norm.weight for block in blocks]
+        routers = (block.router.weight for block in blocks)
+        gates = [
+            (weight * block.norm.weight).to(weight.dtype)
+            for weight, block in zip(routers, blocks, strict=True)
+        ]
         self._gates = torch.cat(gates)
         added = [b.router.logit_bias for b in blocks if b.router.logit_bias is not None]
         self._logit_biases = torch.cat(added) if added else None
