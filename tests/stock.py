@@ -148,7 +148,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "linear_num_key_heads": 2,
             "linear_num_value_heads": 6,
             "linear_key_head_dim": 10,
-            "linear_value_head_dim": 14,
+            "linear_value_head_dim": 12,
             "linear_conv_kernel_dim": 4,
             "rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 0.5},
         },
@@ -310,6 +310,20 @@ ATTENTION_VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2-moe-windowed": (
         "qwen2-moe",
         {"sliding_window": 11, "use_sliding_window": True, "max_window_layers": 2},
+    ),
+    "qwen3-next-odd": (
+        "qwen3-next",
+        {
+            "linear_num_key_heads": 3,
+            "linear_num_value_heads": 3,
+            "linear_key_head_dim": 7,
+            "linear_value_head_dim": 5,
+            "linear_conv_kernel_dim": 2,
+            "layer_types": ["linear_attention", "linear_attention", "full_attention"],
+            "attention_bias": True,
+            "mlp_only_layers": [1],
+            "rope_parameters": YARN | {"partial_rotary_factor": 0.25},
+        },
     ),
     "qwen3-moe-windowed": ("qwen3-moe", {"sliding_window": 11, "use_sliding_window": True}),
     "gpt-oss-one-window": (

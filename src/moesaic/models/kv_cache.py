@@ -18,6 +18,9 @@ from moesaic.models.recurrent_buffer import RecurrentBuffer
 from moesaic.models.window_buffer import WindowBuffer
 
 
+_GONE = "what the next one sees has left the sliding window, or no state is as old"
+
+
 class KVCache(Protocol):
     def length(self, slot: int) -> int:
         """Tokens remembered; the next one's position."""
@@ -136,7 +139,7 @@ class ContiguousCache:
 
     def truncate(self, slot: int, length: int) -> None:
         assert length <= self._lengths[slot], "a cache cannot be truncated to more than it holds"
-        assert self.reaches(slot, length), "what its next token needs is no longer kept"
+        assert self.reaches(slot, length), f"{length} tokens: {_GONE}"
         self._lengths[slot] = length
         if not length:
             for each in (*self._windows.values(), *self._states.values()):
@@ -147,7 +150,7 @@ class ContiguousCache:
         assert not self._lengths[slot], "a slot that is in use cannot be copied to"
         length = self._lengths[source] if length is None else length
         assert length <= self._lengths[source], "no more can be copied than is there"
-        assert self.reaches(source, length), "what its next token needs is no longer kept"
+        assert self.reaches(source, length), f"{length} tokens: {_GONE}"
         for both in (self.first, self.second):
             both[:, slot, :length] = both[:, source, :length]
         for each in (*self._windows.values(), *self._states.values()):
