@@ -64,6 +64,8 @@ def test_a_strong_decay_is_no_infinity() -> None:
     decay = given.decay.clone()
     decay[:, 4] = -1e4
     given = given._replace(decay=decay)
-    both = [function(given, state(), torch.empty_like(state())) for function in (recurrent, chunked)]
+    both = [
+        function(given, state(), torch.empty_like(state())) for function in (recurrent, chunked)
+    ]
     assert both[0].isfinite().all()
     assert torch.allclose(*both, rtol=0, atol=1e-10)

@@ -4,14 +4,17 @@ be undone, with the stock model's logits after it?"""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 
 import loaded_models
 import pytest
 import torch
 
 import stock
+from interrupting import Interrupt
 from moesaic.model_info.sliding_window import REWIND
-from moesaic.models.expert_service import RoutedTokens
+from moesaic.models import recurrent_buffer
+from moesaic.models.expert_service import ExpertService, RoutedTokens
 from stock_text import prompt, stock_logits
 
 NAME = "qwen3-next"
@@ -99,13 +102,13 @@ def test_at_every_length_it_can_be_shortened_by_as_much_as_windows_can(
 class Failing:
     """Experts that fail in one layer."""
 
-    def __init__(self, inner: object, layer: int) -> None:
+    def __init__(self, inner: ExpertService, layer: int) -> None:
         self.inner, self.layer = inner, layer
 
     def compute(self, routed: RoutedTokens) -> torch.Tensor:
         if routed.layer == self.layer:
             raise KeyboardInterrupt
-        return self.inner.compute(routed)  # type: ignore[attr-defined, no-any-return]
+        return self.inner.compute(routed)
 
 
 @pytest.mark.parametrize("layer", [0, 1, 2])
@@ -127,6 +130,28 @@ def test_a_step_that_fails_can_be_repeated(
     finally:
         model.experts = working
     assert_goes_on(model, truth)
+
+
+@pytest.mark.parametrize("step", [1, 50])
+@pytest.mark.parametrize("before", [[40], [1] * 64], ids=["after a prompt", "log full"])
+def test_an_interruption_before_any_line_can_be_undone(
+    model: loaded_models.Ours, truth: torch.Tensor, before: list[int], step: int
+) -> None:
+    """Layers run the same lines, and their number shifts: with a stride all get their turn."""
+    feed(model, before, slot=1)
+    length, where = sum(before), (recurrent_buffer.__file__,)
+    for at in count(1, 5):
+        model.cache.truncate(0, 0)
+        model.cache.copy(1, 0)
+        try:
+            with Interrupt(at, where):
+                feed(model, [step])
+            break
+        except KeyboardInterrupt:
+            model.cache.truncate(0, length)
+            got = feed(model, [1])
+            assert (got - truth[length]).abs().max() < TOLERANCE, at
+    assert at > 50, "the lines are somewhere else"
 
 
 def test_a_step_whose_tokens_count_already_can_be_undone(

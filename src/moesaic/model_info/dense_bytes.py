@@ -1,7 +1,7 @@
 """In which precision a network's dense weights are packed for the native kernels, and how many
 bytes they take: all matrices that a token is multiplied with, but not the embedding, which is
-looked up by rows, nor routers, nor latent attention's expansion, which is read from both sides, nor the small matrices of linear
-attention."""
+looked up by rows, nor routers, nor latent attention's expansion, which is read from both sides, nor
+the small matrices of linear attention."""
 
 from __future__ import annotations
 

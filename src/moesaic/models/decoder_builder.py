@@ -113,11 +113,15 @@ class DecoderBuilder:
         hidden, queries = spec.hidden_size, spec.num_heads * spec.head_dim
         if not spec.output_gate:
             return self._linear(name, queries, hidden, bias), None
-        joined = [self._source.tensor(f"{name}.weight", 2 * queries, hidden)]
+        joined = self._source.tensor(f"{name}.weight", 2 * queries, hidden)
+        weights = query_and_gate(joined, spec.num_heads)
+        biases: tuple[torch.Tensor | None, torch.Tensor | None] = (None, None)
         if bias:
-            joined.append(self._source.tensor(f"{name}.bias", 2 * queries))
-        parts = zip(*(query_and_gate(each, spec.num_heads) for each in joined), strict=True)
-        query, gate = (Linear.made(each[0], *each[1:] or (None,), self._dense) for each in parts)
+            offsets = self._source.tensor(f"{name}.bias", 2 * queries)
+            biases = query_and_gate(offsets, spec.num_heads)
+        query, gate = (
+            Linear.made(*both, self._dense) for both in zip(weights, biases, strict=True)
+        )
         return query, gate
 
     def _latent_attention(self, number: int, prefix: str) -> LatentAttention:

@@ -32,7 +32,7 @@ class DeltaInputs(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        return self.key.shape[1]
+        return int(self.key.shape[1])
 
     def part(self, tokens: slice) -> DeltaInputs:
         return DeltaInputs(*(each[:, tokens] for each in self))

@@ -17,7 +17,6 @@ from moesaic.model_info.sliding_window import window_rows
 from moesaic.models.recurrent_buffer import RecurrentBuffer
 from moesaic.models.window_buffer import WindowBuffer
 
-
 _GONE = "what the next one sees has left the sliding window, or no state is as old"
 
 
@@ -104,8 +103,7 @@ class ContiguousCache:
     def least_length(self, slot: int) -> int:
         """The shortest that a sequence can be truncated to; beyond that only to 0: what its next
         token would see has left the windows, or no state is kept that is old enough."""
-        every = (*self._windows.values(), *self._states.values())
-        return max((each.least_length(slot) for each in every), default=0)
+        return max((each.least_length(slot) for each in self._buffers()), default=0)
 
     def reaches(self, slot: int, length: int) -> bool:
         """Whether a sequence can be truncated to this: a step that failed always can be undone."""
@@ -115,6 +113,9 @@ class ContiguousCache:
 
     def states(self, layer: int) -> RecurrentBuffer:
         return self._states[layer]
+
+    def _buffers(self) -> list[WindowBuffer | RecurrentBuffer]:
+        return [*self._windows.values(), *self._states.values()]
 
     def extend(
         self, layer: int, slot: int, first: torch.Tensor, second: torch.Tensor
@@ -142,7 +143,7 @@ class ContiguousCache:
         assert self.reaches(slot, length), f"{length} tokens: {_GONE}"
         self._lengths[slot] = length
         if not length:
-            for each in (*self._windows.values(), *self._states.values()):
+            for each in self._buffers():
                 each.clear(slot)
 
     def copy(self, source: int, slot: int, length: int | None = None) -> None:
@@ -153,6 +154,6 @@ class ContiguousCache:
         assert self.reaches(source, length), f"{length} tokens: {_GONE}"
         for both in (self.first, self.second):
             both[:, slot, :length] = both[:, source, :length]
-        for each in (*self._windows.values(), *self._states.values()):
+        for each in self._buffers():
             each.copy(source, slot)
         self._lengths[slot] = length

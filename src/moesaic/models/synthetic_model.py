@@ -84,8 +84,8 @@ def _cut(spec: ModelSpec, layers: int) -> ModelSpec:
         )
     windowed = tuple(layer for layer in spec.window_layers if layer < layers)
     linear = tuple(layer for layer in spec.linear_layers if layer < layers)
-    kept = {"moe_layers": routed, "window_layers": windowed, "linear_layers": linear}
-    return replace(spec, num_layers=layers, **kept)
+    cut = replace(spec, num_layers=layers, moe_layers=routed)
+    return replace(cut, window_layers=windowed, linear_layers=linear)
 
 
 class _RandomTensors:
