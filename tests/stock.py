@@ -250,6 +250,25 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": PLAIN_ROPE,
         },
     ),
+    "qwen3.5-moe": (
+        "Qwen3_5Moe",
+        {
+            "head_dim": 16,
+            "moe_intermediate_size": 24,
+            "shared_expert_intermediate_size": 40,
+            "num_experts": 12,
+            "num_experts_per_tok": 4,
+            "attention_bias": False,
+            "layer_types": ["linear_attention", "linear_attention", "full_attention"],
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4,
+            "linear_key_head_dim": 10,
+            "linear_value_head_dim": 8,
+            "linear_conv_kernel_dim": 4,
+            "rope_parameters": PLAIN_ROPE
+            | {"partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]},
+        },
+    ),
     "glm-4.7-flash": (
         "Glm4MoeLite",
         {
@@ -360,7 +379,8 @@ def make(name: str, seed: int = 0, **changes: Any) -> Any:
     """A stock model in fp32, ready to compare with."""
     family, settings = (VARIANTS | ATTENTION_VARIANTS).get(name, (name, {}))
     kind, fields = (FAMILIES | ROWS)[family]
-    config = getattr(transformers, f"{kind}Config")(**(SHARED | fields | settings | changes))
+    text = "Text" if hasattr(transformers, f"{kind}TextConfig") else ""
+    config = getattr(transformers, f"{kind}{text}Config")(**(SHARED | fields | settings | changes))
     model = getattr(transformers, f"{kind}ForCausalLM")(config)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

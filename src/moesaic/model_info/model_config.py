@@ -21,6 +21,7 @@ from moesaic.model_info.model_families import FAMILIES, Family
 from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
 from moesaic.model_info.quantization.read import stored_bits
 from moesaic.model_info.sliding_window import read_windows
+from moesaic.model_info.text_config import text_fields
 
 _TORCH_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
@@ -41,7 +42,7 @@ def open_config(path: str | os.PathLike[str]) -> ConfigReader:
     if others:
         what = f"expected a config.json; found {others[0].name}: give the name of that file"
         raise BadConfig(file, "file", what)
-    return ConfigReader(_parse(file), file)
+    return ConfigReader(text_fields(_parse(file)), file)
 
 
 def model_spec(config: ConfigReader) -> ModelSpec:

@@ -126,6 +126,17 @@ _DEEPSEEK_V3 = Family(
     latent_attention=True,
 )
 
+_QWEN3_NEXT = Family(
+    "num_experts",
+    "moe_intermediate_size",
+    _sparse_step,
+    _shared_stated,
+    _always("softmax"),
+    _normalized_stated,
+    states_head_dim=True,
+    linear_attention=True,
+)
+
 # Hugging Face model_type -> family
 FAMILIES: dict[str, Family] = {
     "mixtral": replace(_MIXTRAL, window=WindowRule(every)),
@@ -165,16 +176,8 @@ FAMILIES: dict[str, Family] = {
         states_head_dim=True,
         window=WindowRule(every, off_unless_switched=True),
     ),
-    "qwen3_next": Family(
-        "num_experts",
-        "moe_intermediate_size",
-        _sparse_step,
-        _shared_stated,
-        _always("softmax"),
-        _normalized_stated,
-        states_head_dim=True,
-        linear_attention=True,
-    ),
+    "qwen3_next": _QWEN3_NEXT,
+    "qwen3_5_moe_text": replace(_QWEN3_NEXT, moe_layers=_every_layer, normalized=_normalized),
     "deepseek_v2": replace(_DEEPSEEK_V3, scoring=_scoring_stated_or("softmax")),
     "deepseek_v3": _DEEPSEEK_V3,
     "kimi_k2": _DEEPSEEK_V3,

@@ -143,6 +143,18 @@ RUNNABLE: dict[str, RunnableFamily] = {
         qk_norm=_head_norm, round_weights=True, stated={"use_qk_norm": (True,)}
     ),
     "qwen3_next": _QWEN3_NEXT,
+    "qwen3_5_moe_text": replace(
+        _QWEN3_NEXT,
+        split_inputs=True,
+        derived=frozenset({"mtp_num_hidden_layers"}),
+        stated={
+            "hidden_act": ("silu",),
+            "norm_topk_prob": (True,),
+            "attn_output_gate": (True,),
+            "mamba_ssm_dtype": ("float32",),  # of the states
+        },
+        unused_prefixes=("mtp.", "model.visual."),
+    ),
     "gpt_oss": RunnableFamily(
         layouts=(MoeLayout(router="router"),),
         columns_interleaved=True,
@@ -194,7 +206,6 @@ _DELTA_NET = "its linear attention, a gated delta net,"
 _SPARSE = "its sparse attention with an indexer"
 _LLAMA4 = "its chunked attention, with layers that have no positions,"
 NOT_IMPLEMENTED = {
-    "qwen3_5_moe": _DELTA_NET,
     "kimi_linear": _DELTA_NET,
     "deepseek_v32": _SPARSE,
     "deepseek_v4": _SPARSE,
