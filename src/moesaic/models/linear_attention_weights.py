@@ -37,6 +37,7 @@ def build_linear_attention(
         f"{prefix}.conv1d.weight", shape.channels, 1, shape.conv_kernel, dtype=torch.float32
     )
     decay = source.tensor(f"{prefix}.A_log", heads, dtype=torch.float32)
+    bias = source.tensor(f"{prefix}.dt_bias", heads, dtype=torch.float32)
     norm = source.tensor(f"{prefix}.norm.weight", shape.value_dim)
     output = source.tensor(f"{prefix}.out_proj.weight", hidden, values)
     return LinearAttention(
@@ -46,8 +47,9 @@ def build_linear_attention(
         gate=Linear.made(gate, None, dense),
         rates=Linear(rates),  # few rows, and everything later depends on them: never packed
         kernel=kernel[:, 0].T.contiguous(),
-        decay=-decay.exp(),
-        decay_bias=source.tensor(f"{prefix}.dt_bias", heads, dtype=torch.float32),
+        # Plus 0, or NaN where the exponential would hide that one is infinite.
+        decay=0.0 * decay - decay.exp(),
+        decay_bias=bias + 0.0 * bias,
         norm=RmsNorm(norm, architecture.norm_eps),
         output=Linear.made(output, None, dense),
     )
