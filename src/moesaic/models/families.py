@@ -177,7 +177,7 @@ RUNNABLE: dict[str, RunnableFamily] = {
 # Hugging Face model_type -> what a recent architecture has that nothing here computes.
 _DELTA_NET = "its linear attention, a gated delta net,"
 _SPARSE = "its sparse attention with an indexer"
-_LLAMA4 = "its chunked attention, with layers that have no positions,"
+_LLAMA4 = "its chunked attention, with experts whose input the router scales,"
 NOT_IMPLEMENTED = {
     "qwen3_next": _DELTA_NET,
     "qwen3_5_moe": _DELTA_NET,
