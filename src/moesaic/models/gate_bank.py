@@ -23,7 +23,7 @@ class GateBank:
         first = blocks[0]
         self._rule, self._eps = first.router.rule, first.norm.eps
         self._layers, self._experts = len(blocks), len(first.router.weight)
-        gates = [block.router.weight * block.norm.weight for block in blocks]
+        gates = [b.router.weight.to(b.norm.weight.dtype) * b.norm.weight for b in blocks]
         self._gates = torch.cat(gates)
         added = [b.router.logit_bias for b in blocks if b.router.logit_bias is not None]
         self._logit_biases = torch.cat(added) if added else None

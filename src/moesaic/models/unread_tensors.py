@@ -38,7 +38,10 @@ def _is_harmless(name: str, architecture: Architecture) -> bool:
     # A second copy of the embedding; that it is one, `check_tied_head` finds out.
     if name == HEAD:
         return architecture.spec.tied_embeddings
-    # GLM: layers that predict further tokens, for speculative decoding.
+    # Layers that predict further tokens, for speculative decoding: ERNIE's have a name, others
+    # follow the last.
+    if architecture.unused_layers and name.startswith("model.mtp_"):
+        return True
     layer, last = _LAYER.match(name), architecture.spec.num_layers
     return layer is not None and last <= int(layer[1]) < last + architecture.unused_layers
 
