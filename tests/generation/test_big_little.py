@@ -20,7 +20,7 @@ from moesaic.core.confidence import Confidence
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine import batcher as batching
 from moesaic.engine.gate_stats import GateCounter, predicted_speedup
-from moesaic.engine.gating import rejected
+from moesaic.engine.gating import confidence_of, rejected
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.policies.cache import caches
@@ -263,6 +263,15 @@ def test_reads_saved_are_said_of_a_text_alone() -> None:
         counter.add(first=2, again=0, prompt=0, taken_ns=1000, reads=16, alone=alone)
         stats = counter.stats()
         assert (stats.reads_per_token, stats.reads_saved) == (8.0, saved)
+
+
+def test_confidence_is_that_of_the_distribution() -> None:
+    """Of one half, a quarter and twice an eighth, and of two tokens alike."""
+    rows = torch.tensor([[0.125, 0.5, 0.125, 0.25], [0.5, 0.0, 0.5, 0.0]])
+    found = confidence_of(rows.log() + 3.0)
+    assert found.top.tolist() == pytest.approx([0.5, 0.5])
+    assert found.margin.tolist() == pytest.approx([0.25, 0.0])
+    assert found.entropy.tolist() == pytest.approx([1.75 * np.log(2), np.log(2)])
 
 
 def test_logits_that_are_no_numbers_are_not_run_again() -> None:
