@@ -117,7 +117,8 @@ def test_sequences_fall_back_by_themselves(monkeypatch: pytest.MonkeyPatch) -> N
     with llm(stock.saved(NAME).folder, dtype="fp32", gate="big-little:gamma=0.5") as model:
         runner = model.model.runner
         watched = watch(runner, monkeypatch)
-        scripted(monkeypatch, [[0.1] * 3, [0.9, 0.5, 0.9], [0.9] * 3, [0.9] * 3, [0.9]])
+        unsure_twice = [0.9, 0.1, 0.9]  # with all experts its token stands all the same
+        scripted(monkeypatch, [[0.1] * 3, [0.9, 0.5, 0.9], unsure_twice, [0.9] * 3, [0.9]])
         model.generate([[1], [2], [3]], greedy(4))
     shape = [[(slot, attempt, at) for slot, _, attempt, at in each] for each in watched.passes]
     assert shape == [

@@ -14,7 +14,6 @@ from moesaic.cli.shared.output import print_table
 from moesaic.cli.study.bench_runs import Done
 from moesaic.core.units import GB
 from moesaic.hardware.host import this_host
-from moesaic.lab.bench.gate_gain import gate_stats
 from moesaic.lab.bench.replayed_routing import BenchRouting
 from moesaic.machines.accelerators import has_slots
 
@@ -24,6 +23,8 @@ COLUMNS = ("test", "system", "cache", "tok/s", "+-", "ms", "hits", "MB", "floor"
 
 def described(done: Done, routing: BenchRouting, command: str) -> dict[str, Any]:
     """What `bench --json` prints."""
+    from moesaic.lab.bench.gate_gain import gate_stats
+
     host, loaded = this_host(), done.loaded
     first = done.rows[0].config
     return {
