@@ -17,6 +17,7 @@ from moesaic.engine.assemble import on_store, synthetic_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import SequenceInput
+from moesaic.hardware.caches import stream_bytes
 from moesaic.hardware.host import usable_cores
 from moesaic.kernels import _native
 from moesaic.kernels.instruction_sets import choose
@@ -144,7 +145,7 @@ def measure(options: argparse.Namespace, precision: str) -> list[str]:
     executor = store.kernel.executor(options.threads, strict=False)
     assert isinstance(executor, NativeExecutor), "native kernels"
     pool = executor.pool
-    rate = stream_gb_s(pool, round(options.stream_gb * 1e9))
+    rate = stream_gb_s(pool, stream_bytes())
     lines = []
     for batch in options.batches:
         steps = Steps(decoder, store, pool, batch, options.context)

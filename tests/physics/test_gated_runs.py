@@ -109,7 +109,13 @@ def test_a_trace_of_the_little_model_has_what_the_big_one_would_use() -> None:
     assert (found[1].routed.weights > 0).all()
 
 
-@pytest.mark.parametrize(("schedule", "cache", "prefetch"), policy_combinations())
+def _combinations() -> list[tuple[str, str, str]]:
+    """All but most of those with a solver's schedule, which takes seconds for each."""
+    few = {("pinned", "none"), ("two-speed", "impact")}
+    return [c for c in policy_combinations() if c[0] != "tri-optimal" or c[1:] in few]
+
+
+@pytest.mark.parametrize(("schedule", "cache", "prefetch"), _combinations())
 def test_every_policy_takes_part(schedule: str, cache: str, prefetch: str) -> None:
     """Every plan is proved legal."""
     chosen: dict[str, Any] = {"schedule": schedule, "cache": cache, "prefetch": prefetch}
