@@ -77,8 +77,8 @@ class BenchRow:
         arrived = max(runs.measured.bytes_moved - last, 0)
         return run_floor_s(floor, runs.steps, runs.measured.reports, arrived)
 
-    def as_dict(self, rates: MeasuredRates, gate: GateStats) -> dict[str, Any]:
-        """As `bench --json` prints it."""
+    def as_dict(self, rates: MeasuredRates, gate: GateStats | None = None) -> dict[str, Any]:
+        """As `bench --json` prints it; `gate`: with what other rows say (gate_gain.py)."""
         config, measured, plan = self.config, self.runs.measured, self.config.plan
         times, floor_s = measured.times, self.floor_s(rates)
         return {
@@ -105,7 +105,7 @@ class BenchRow:
             "overhead_us_per_layer": self.overhead_us,
             "router_us": self.router_us,
             "around_experts_us": self.overhead_us + self.router_us,
-            "gate": asdict(gate),
+            "gate": asdict(gate or self.runs.gate.stats(self.runs.prefetch_accuracy)),
             "load_s": self.load_s,
             "peak_bytes": self.peak_bytes,
         }
