@@ -135,7 +135,7 @@ def test_a_grammar_without_an_end_does_not_end_well(gate: str) -> None:
             with pytest.raises(StuckGrammar, match=words) as caught:
                 model.generate("Hello", params)
             assert "\n" not in str(caught.value)
-        with pytest.raises(ImpossibleSetting, match="no token of the model can follow$"):
+        with pytest.raises(ImpossibleSetting, match=r"no token of the model can follow$"):
             model.generate("Hello", SamplingParams(grammar='start: start "a"'))
 
 
