@@ -307,3 +307,10 @@ def test_a_shape_alone_is_no_model_for_transformers() -> None:
         stock_source(Measured(None, "qwen3-30b-a3b", 1, "none", (Case("decode", 4),)))
     with pytest.raises(ImpossibleSetting, match=r"model\.gguf is a file"):
         stock_source(Measured("model.gguf", None, None, "none", (Case("decode", 4),)))
+
+
+def test_a_packed_model_is_none_for_transformers(tmp_path: Path) -> None:
+    """It would make up the experts, which are in a file of ours."""
+    (tmp_path / "experts.moepack").touch()
+    with pytest.raises(ImpossibleSetting, match="is packed: give the model it was made from"):
+        stock_source(Measured(str(tmp_path), None, None, "none", (Case("decode", 4),)))
