@@ -234,6 +234,21 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": PLAIN_ROPE,
         },
     ),
+    "ernie-4.5": (
+        "Ernie4_5_Moe",
+        {
+            "intermediate_size": 40,
+            "moe_intermediate_size": 24,
+            "moe_num_experts": 12,
+            "moe_k": 4,
+            "moe_num_shared_experts": 2,
+            "moe_layer_start_index": 1,
+            "moe_layer_end_index": -1,
+            "moe_layer_interval": 1,
+            "use_bias": False,
+            "rope_parameters": PLAIN_ROPE,
+        },
+    ),
     "dots1": (
         "Dots1",
         {

@@ -98,7 +98,7 @@ def _spec(config: ConfigReader, model_type: str, name: str) -> ModelSpec:
         hidden_size=config.count("hidden_size"),
         vocab_size=config.count("vocab_size"),
         num_experts=experts,
-        top_k=_top_k(config, experts),
+        top_k=_top_k(config, family.top_k, experts),
         expert_intermediate=config.count(family.expert_width),
         shared_intermediate=family.shared_width(config),
         dense_intermediate=0 if all_route else config.count("intermediate_size"),
@@ -140,10 +140,10 @@ def _experts_field(config: ConfigReader, family: Family) -> str:
     return other
 
 
-def _top_k(config: ConfigReader, experts: int) -> int:
-    top_k = config.count("num_experts_per_tok")
+def _top_k(config: ConfigReader, field: str, experts: int) -> int:
+    top_k = config.count(field)
     if top_k > experts:
-        config.fail("num_experts_per_tok", f"expected at most {experts} (experts), not {top_k}")
+        config.fail(field, f"expected at most {experts} (experts), not {top_k}")
     return top_k
 
 

@@ -31,6 +31,7 @@ class Family:
     scoring: Callable[[ConfigReader], str]
     normalized: Callable[[ConfigReader], bool]
     latent_attention: bool = False
+    top_k: str = "num_experts_per_tok"  # field
     experts_also: str | None = None  # another name of `experts`, in files a later library saved
     states_head_dim: bool = False  # heads are not hidden_size / num_attention_heads wide
     window: WindowRule | None = None  # None: no layer has a sliding window
@@ -73,6 +74,15 @@ def _layer_kinds(config: ConfigReader, layers: int) -> tuple[int, ...]:
     return tuple(number for number, kind in enumerate(kinds) if kind == "sparse")
 
 
+def _interval(config: ConfigReader, layers: int) -> tuple[int, ...]:
+    """ERNIE: every n-th layer between two, of which the last may be -1 for the model's."""
+    step = config.count("moe_layer_interval")
+    first = config.count("moe_layer_start_index", minimum=0)
+    last = config.count("moe_layer_end_index", minimum=-1)
+    last = layers - 1 if last < 0 else min(last, layers - 1)
+    return tuple(i for i in range(first, last + 1) if (i + 1) % step == 0)
+
+
 def _no_shared(_: ConfigReader) -> int:
     return 0
 
@@ -84,6 +94,10 @@ def _shared_stated(config: ConfigReader) -> int:
 def _shared_counted(config: ConfigReader) -> int:
     shared = config.nullable_count("n_shared_experts", minimum=0, maximum=MAX_EXPERTS) or 0
     return shared * config.count("moe_intermediate_size")
+
+
+def _shared_counted_as(field: str) -> Callable[[ConfigReader], int]:
+    return lambda c: c.count(field, 0, MAX_EXPERTS) * c.count("moe_intermediate_size")
 
 
 def _always(value: str) -> Callable[[ConfigReader], str]:
@@ -184,6 +198,15 @@ FAMILIES: dict[str, Family] = {
     "glm4_moe_lite": replace(_DEEPSEEK_V3, moe_layers=_layer_kinds),
     "dots1": replace(
         _DEEPSEEK_V3, latent_attention=False, window=WindowRule(beyond_first, states_layers=True)
+    ),
+    "ernie4_5_moe": Family(
+        "moe_num_experts",
+        "moe_intermediate_size",
+        _interval,
+        _shared_counted_as("moe_num_shared_experts"),
+        _always("softmax"),
+        _normalized,
+        top_k="moe_k",
     ),
     "glm4_moe": Family(
         "n_routed_experts",

@@ -168,21 +168,26 @@ class DecoderBuilder:
         if architecture.shared_gate:
             name = f"{shared_name}_gate.weight"
             gate = Linear(self._source.tensor(name, 1, spec.hidden_size))
-        router = self._router(names.router)
+        router = self._router(names)
         layer = spec.moe_layers.index(number)
         fused = fused_router(layer, norm, router, self._kernel)
         return MoeBlock(layer, norm, router, shared, gate, fused)
 
-    def _router(self, name: str) -> Router:
+    def _router(self, names: MoeNames) -> Router:
         spec, rule = self._architecture.spec, self._architecture.router
+        name, experts = names.router, spec.num_experts
+        kept = torch.float32 if rule.fp32_weight else None
         # Never packed: routers are read as they are, by torch and by the native code.
-        weight = self._source.tensor(f"{name}.weight", spec.num_experts, spec.hidden_size)
-        offset = self._source.tensor(f"{name}.bias", spec.num_experts) if rule.logit_bias else None
+        weight = self._source.tensor(f"{name}.weight", experts, spec.hidden_size, dtype=kept)
+        offset = self._source.tensor(f"{name}.bias", experts) if rule.logit_bias else None
         bias = None
         if rule.correction_bias:
             # Scores differ by less than bf16 resolves: stays in fp32, as in the stock model.
             correction = f"{name}.e_score_correction_bias"
-            bias = self._source.tensor(correction, spec.num_experts, dtype=torch.float32)
+            shape: tuple[int, ...] = (experts,)
+            if names.correction is not None:
+                correction, shape = names.correction, (1, experts)
+            bias = self._source.tensor(correction, *shape, dtype=torch.float32).view(experts)
         return Router(rule, weight, bias, offset)
 
     def _network(self, prefix: str, shape: ExpertShape) -> GatedMlp:

@@ -69,6 +69,7 @@ class RunnableFamily:
     # router
     shared_gate: bool = False
     router_in_fp32: bool = False
+    router_kept_in_fp32: bool = False  # its matrix too
     round_weights: bool = False
     router_bias: bool = False  # on its product
     correction_bias: bool = False
@@ -188,6 +189,23 @@ RUNNABLE: dict[str, RunnableFamily] = {
         stated={"scoring_func": ("sigmoid", "noaux_tc")},
         predicts_further=False,
     ),
+    "ernie4_5_moe": RunnableFamily(
+        layouts=(MoeLayout(correction="moe_statics.e_score_correction_bias"),),
+        input_bias=_never,
+        output_bias=_never,
+        interleaved_rope=True,
+        router_in_fp32=True,
+        router_kept_in_fp32=True,
+        round_weights=True,
+        correction_bias=True,
+        derived=frozenset({"moe_capacity"}),  # of training
+        predicts_further=True,
+        stated={
+            "moe_norm_min": (1e-12,),  # of a sum of probabilities
+            "moe_gate": ("topk",),
+            "moe_use_aux_free": (True,),
+        },
+    ),
     "glm4_moe": RunnableFamily(
         output_bias=_never,
         qk_norm=_norm_stated,
@@ -204,7 +222,7 @@ RUNNABLE: dict[str, RunnableFamily] = {
 # Hugging Face model_type -> what a recent architecture has that nothing here computes.
 _DELTA_NET = "its linear attention, a gated delta net,"
 _SPARSE = "its sparse attention with an indexer"
-_LLAMA4 = "its chunked attention, with layers that have no positions,"
+_LLAMA4 = "its chunked attention, with experts whose input the router scales,"
 NOT_IMPLEMENTED = {
     "kimi_linear": _DELTA_NET,
     "deepseek_v32": _SPARSE,

@@ -39,10 +39,12 @@ def _is_harmless(name: str, architecture: Architecture) -> bool:
     # A second copy of the embedding; that it is one, `check_tied_head` finds out.
     if name == HEAD:
         return architecture.spec.tied_embeddings
-    # Qwen3-Next: the same, beside the model.
+    # Layers that predict further tokens, for speculative decoding: ERNIE's and Qwen3-Next's have
+    # a name, others follow the last.
     if name.startswith(RUNNABLE[architecture.spec.family].unused_prefixes):
         return True
-    # GLM: layers that predict further tokens, for speculative decoding.
+    if architecture.unused_layers and name.startswith("model.mtp_"):
+        return True
     layer, last = _LAYER.match(name), architecture.spec.num_layers
     return layer is not None and last <= int(layer[1]) < last + architecture.unused_layers
 
