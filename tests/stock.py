@@ -359,6 +359,10 @@ ATTENTION_VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": YARN | {"partial_rotary_factor": 0.25},
         },
     ),
+    "qwen3-next-full-first": (
+        "qwen3-next",
+        {"layer_types": ["full_attention", "linear_attention", "linear_attention"]},
+    ),
     "qwen3-moe-windowed": ("qwen3-moe", {"sliding_window": 11, "use_sliding_window": True}),
     "gpt-oss-one-window": (
         "gpt-oss",
