@@ -35,6 +35,7 @@ class Family:
     experts_also: str | None = None  # another name of `experts`, in files a later library saved
     states_head_dim: bool = False  # heads are not hidden_size / num_attention_heads wide
     window: WindowRule | None = None  # None: no layer has a sliding window
+    linear_attention: bool = False  # on most layers; the others have an output gate
     attention_sinks: bool = False
     expert_bias: bool = False
 
@@ -139,6 +140,17 @@ _DEEPSEEK_V3 = Family(
     latent_attention=True,
 )
 
+_QWEN3_NEXT = Family(
+    "num_experts",
+    "moe_intermediate_size",
+    _sparse_step,
+    _shared_stated,
+    _always("softmax"),
+    _normalized_stated,
+    states_head_dim=True,
+    linear_attention=True,
+)
+
 # Hugging Face model_type -> family
 FAMILIES: dict[str, Family] = {
     "mixtral": replace(_MIXTRAL, window=WindowRule(every)),
@@ -178,6 +190,8 @@ FAMILIES: dict[str, Family] = {
         states_head_dim=True,
         window=WindowRule(every, off_unless_switched=True),
     ),
+    "qwen3_next": _QWEN3_NEXT,
+    "qwen3_5_moe_text": replace(_QWEN3_NEXT, moe_layers=_every_layer, normalized=_normalized),
     "deepseek_v2": replace(_DEEPSEEK_V3, scoring=_scoring_stated_or("softmax")),
     "deepseek_v3": _DEEPSEEK_V3,
     "kimi_k2": _DEEPSEEK_V3,

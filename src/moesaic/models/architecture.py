@@ -75,6 +75,7 @@ class Architecture:
     clamped: ClampedSwiglu | None = None  # of the routed experts, in place of the activation
     shared_gate: bool = False  # a sigmoid gate scales the shared experts (Qwen2-MoE)
     unused_layers: int = 0  # in the files after the last layer: they predict further tokens (GLM)
+    centred_norms: bool = False  # files have what norms' weights differ from 1 by (Qwen3-Next)
 
     @property
     def unusual(self) -> str | None:
@@ -83,6 +84,9 @@ class Architecture:
         spec = self.spec
         what = {
             "a sliding window": bool(spec.window_layers),
+            "linear attention": spec.linear_attention is not None,
+            "gated attention": spec.output_gate,
+            "norms with weights around 0": self.centred_norms,
             "attention sinks": spec.attention_sinks,
             "a router with a bias": self.router.logit_bias,
             "a router kept in fp32": self.router.fp32_weight,

@@ -47,6 +47,7 @@ def architecture_of(config: ConfigReader, spec: ModelSpec) -> Architecture:
         clamped=_clamped_swiglu(config) if family.clamped_swiglu else None,
         shared_gate=family.shared_gate and spec.shared_intermediate > 0,
         unused_layers=_unused_layers(config, family),
+        centred_norms=family.centred_norms,
     )
 
 

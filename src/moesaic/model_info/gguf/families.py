@@ -202,3 +202,5 @@ GGUF_FAMILIES: dict[str, GgufFamily] = {
     "dots1": GgufFamily("dots1", "n_routed_experts", _put_dots1),
     "glm4moe": GgufFamily("glm4_moe", "n_routed_experts", _put_glm4, partial_rotary=True),
 }
+# Of families that run, the architectures whose tensors in GGUF nothing here puts in order yet.
+ONLY_SAFETENSORS = {"qwen3next": "qwen3_next", "qwen35moe": "qwen3_5_moe"}
