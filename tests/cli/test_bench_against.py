@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
@@ -93,8 +94,12 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_llama_cpp_takes_turns_with_ours(tmp_path: Path) -> None:
+def test_llama_cpp_takes_turns_with_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake(tmp_path)
+    temporary = tmp_path / "temporary"
+    (temporary / "moesaic-gguf-killed").mkdir(parents=True)
+    os.utime(temporary / "moesaic-gguf-killed", (0, 0))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     result = run_json(*words_of(tmp_path, "--against", f"llama.cpp={tmp_path}"))
     assert [(row["test"], row["name"]) for row in result["rows"]] == [
         ("pp8", "moesaic"),
@@ -111,7 +116,8 @@ def test_llama_cpp_takes_turns_with_ours(tmp_path: Path) -> None:
         ("8", "0", "1"),
         ("0", "4", "1"),
     ] * 2
-    assert not Path(calls[0]["-m"]).exists(), "random weights are not left behind"
+    assert Path(calls[0]["-m"]).is_relative_to(temporary)
+    assert os.listdir(temporary) == [], "nothing is left behind, nor what a killed process left"
 
 
 def test_a_contender_has_a_process_of_its_own() -> None:

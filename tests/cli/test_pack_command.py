@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,23 @@ def test_mistakes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert said in refused(monkeypatch, capsys, "pack", talking().folder, *words)
+
+
+def test_nothing_is_fetched_for_a_place_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("moesaic.cli.study.pack.model_folder", lambda model: pytest.fail("asked"))
+    said = refused(monkeypatch, capsys, "pack", "owner/name", "-o", "/nowhere/x")
+    assert "there is no directory '/nowhere'" in said
+
+
+def test_without_torch_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("moesaic.cli.shared.model_folder.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "moesaic.models.open_model", None)
+    said = refused(monkeypatch, capsys, "pack", tmp_path, "-o", tmp_path / "x")
+    assert "pip install 'moesaic[engine]'" in said
 
 
 def test_another_precision_is_refused_by_plan_and_run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,9 @@ def test_every_page_is_in_memory_after_populating(
     blocks.populate(0, size)
     monkeypatch.setattr("moesaic.machines.real.mapped_blocks._POPULATE_READ", 9999)
     blocks.populate(3, size - 3)
+
+
+def test_a_system_without_huge_pages(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only Linux names them."""
+    monkeypatch.delattr(mmap, "MADV_HUGEPAGE")
+    assert MappedBlocks(file, START).blocks(8).numel() == 8

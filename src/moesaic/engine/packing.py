@@ -25,6 +25,7 @@ from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.expert_kernel import expert_kernel
 from moesaic.engine.memory.sizes import Sizes
+from moesaic.engine.packing_target import packing_target
 from moesaic.kernels.base import ALIGNMENT, ExpertKernel, ExpertWeights
 from moesaic.kernels.instruction_sets import REFERENCE
 from moesaic.model_info.model_files import SMALL_FILES
@@ -68,27 +69,13 @@ def plan_packing(model: OpenModel, folder: Path, target: Path, settings: EngineS
     dense = _WIDEST * sum(prod(shape) for shape in dense_shapes(model).values())
     small = sum((folder / name).stat().st_size for name in _small_files(folder))
     experts = spec.num_expert_blocks * kernel.block_bytes
-    # A link is followed: it leads to the disk that is meant.
-    packing = Packing(model, folder, target.resolve(), kernel, experts, dense + small)
-    _check_target(packing)
+    packing = Packing(model, folder, packing_target(target), kernel, experts, dense + small)
+    _check_disk(packing)
     return packing
 
 
-def _check_target(packing: Packing) -> None:
+def _check_disk(packing: Packing) -> None:
     target = packing.target
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ImpossibleSetting(
-            f"{str(target)!r} is there already: give a directory that is not, or remove it"
-        )
-    if target.exists() and (target == Path.cwd() or os.path.ismount(target)):
-        raise ImpossibleSetting(
-            f"{str(target)!r} is the current directory or that of a disk, which cannot be "
-            "replaced: give a new name in it"
-        )
-    if not target.parent.is_dir():
-        raise ImpossibleSetting(f"there is no directory {str(target.parent)!r}: create it first")
-    if not os.access(target.parent, os.W_OK):
-        raise ImpossibleSetting(f"{str(target.parent)!r} is not writable")
     free = shutil.disk_usage(target.parent).free
     if packing.bytes > free:
         raise ImpossibleSetting(

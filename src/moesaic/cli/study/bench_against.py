@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +14,7 @@ import click
 from moesaic.cli.shared.busy import warn_if_busy
 from moesaic.cli.shared.output import print_table, progress
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.folders import temporary_folder
 from moesaic.model_info.packed.header import is_packed
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def _contender(
     check_cases(measured.cases)
     program, expert_dtype = find_program(path), config.plan.expert_dtype
     check_writable(found.architecture, expert_dtype, Path(gettempdir()))
-    folder = Path(stack.enter_context(TemporaryDirectory(prefix="moesaic-gguf-")))
+    folder = stack.enter_context(temporary_folder("moesaic-gguf-"))
     model = folder / "random.gguf"
     click.echo(f"writing random weights in {found.spec.name}'s shape for llama.cpp", err=True)
     write_random_gguf(found.architecture, expert_dtype, model)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from moesaic.cli.shared.output import print_table
+from moesaic.core.folders import temporary_folder
 
 if TYPE_CHECKING:
     from moesaic.lab.bench.bench_model import BenchModel
@@ -81,7 +82,7 @@ def _llama(
 
     program, dtype = find_program(path), first.plan.expert_dtype
     check_writable(model.architecture, dtype, Path(gettempdir()))
-    folder = Path(stack.enter_context(TemporaryDirectory(prefix="moesaic-gguf-")))
+    folder = stack.enter_context(temporary_folder("moesaic-gguf-"))
     gguf = folder / "random.gguf"
     click.echo(f"writing random weights in {model.spec.name}'s shape for llama.cpp", err=True)
     write_random_gguf(model.architecture, dtype, gguf)

@@ -43,12 +43,17 @@ def pack(model: str | None, output: str | None, verify: bool, **asked: Any) -> N
     layout of the CPU's kernels, which commands map instead of converting them, and everything else
     that the model needs; give DIR wherever a model is taken."""
     from moesaic.engine.engine_settings import EngineSettings
-    from moesaic.models.open_model import open_model
+    from moesaic.engine.packing_target import packing_target
 
     if (output is None) != verify:
         raise ImpossibleSetting("give either -o DIR, the directory to write, or --verify")
     settings = EngineSettings(**asked)
+    if output is not None:
+        packing_target(Path(output))  # before anything is fetched
     folder = model_folder(model)
+
+    from moesaic.models.open_model import open_model
+
     if output is None:
         _verify(open_model(folder), folder)
     else:

@@ -19,7 +19,8 @@ class MappedBlocks:
         with path.open("rb") as file:
             self._memory = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
         self._start = data_start
-        with suppress(OSError, ValueError):  # systems that can, use large pages for files
+        # Systems that can, use large pages for files.
+        with suppress(OSError, ValueError, AttributeError):
             self._memory.madvise(mmap.MADV_HUGEPAGE)
 
     def blocks(self, size: int) -> torch.Tensor:
