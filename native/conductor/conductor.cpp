@@ -68,6 +68,11 @@ std::vector<int> Conductor::place(const std::vector<int>& indices) {
 }
 
 std::vector<int> Conductor::slots() {
+  {
+    // The caller may have been interrupted before it waited for its step, whose thread has the slots until it ends.
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [this] { return state_ != State::running; });
+  }
   pending_.clear();  // somebody else may arrange the slots from here on
   const std::int64_t deadline = now() + config_.watchdog_ns;
   for (settle(); std::int32_t(copies_->ended() - started_) < 0 || !slots_.flights().empty(); settle()) {
@@ -91,11 +96,12 @@ void Conductor::settle() {
 
 void Conductor::begin(std::int64_t step, int tokens, const TableLayout& layout) {
   const Mailbox& box = config_.mailbox;
-  for (std::uint32_t* flag : {box.routed, box.planned, box.summed}) store(flag, 0);
   {
     const std::lock_guard lock(mutex_);
     if (state_ == State::failed) throw std::runtime_error(error_);
     if (state_ != State::idle) throw std::runtime_error("a step is under way");
+    // Not before: a GPU that still runs a step would wait for ever for flags that were raised already.
+    for (std::uint32_t* flag : {box.routed, box.planned, box.summed}) store(flag, 0);
     step_ = step, tokens_ = tokens, config_.table = layout;
     times_.clear();
     state_ = State::running;

@@ -97,7 +97,8 @@ class Conductor {
 
   // Places experts before the first step; `indices` are layer * experts + expert. Returns their slots.
   std::vector<int> place(const std::vector<int>& indices);
-  // By layer * experts + expert, the slot or -1, when everything under way has arrived. The GPU must be idle.
+  // By layer * experts + expert, the slot or -1, when a step under way has ended and all copies have arrived. The GPU
+  // must be idle by then.
   std::vector<int> slots();
   // The same as somebody else has arranged them since.
   void load_slots(const std::vector<int>& slot_of);

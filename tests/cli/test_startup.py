@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from time import perf_counter
+from resource import RUSAGE_CHILDREN, getrusage
 
 import pytest
 
@@ -16,12 +16,18 @@ HELPS = [("--help",), *((command, "--help") for command in COMMANDS)]
 
 @pytest.mark.parametrize("words", HELPS, ids=" ".join)
 def test_help_answers_within_0_3_s(words: tuple[str, ...]) -> None:
+    """Of processor time: other programs on a busy machine do not count."""
     best = float("inf")
     for _ in range(5):
-        started = perf_counter()
+        before = _children_s()
         subprocess.run([sys.executable, "-c", CALL, *words], check=True, capture_output=True)
-        best = min(best, perf_counter() - started)
+        best = min(best, _children_s() - before)
     assert best < 0.3
+
+
+def _children_s() -> float:
+    used = getrusage(RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 @pytest.mark.parametrize("words", HELPS, ids=" ".join)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from time import sleep
+
 import numpy as np
 import pytest
 import torch
@@ -239,6 +243,43 @@ def test_after_a_failure_slots_hold_only_what_was_there() -> None:
     after = [slot >= 0 for slot in scene.conductor.slots()]
     assert all(was for was, still in zip(before, after, strict=True) if still)
     scene.conductor.load_slots(scene.conductor.slots())  # and every other slot is free
+
+
+def test_a_step_that_cannot_begin_leaves_the_flags_of_another() -> None:
+    """Else the GPU would wait for ever for flags that were raised already."""
+    scene = Scene(PolicySet.of(), slots=4, watchdog_ns=300_000_000)
+    flags = [scene.mailbox[name] for name in ("routed", "planned", "summed")]
+    scene.conductor.begin(0, 1)
+    scene.mailbox["ids"].numpy()[:] = [[5, 6]]
+    scene.mailbox["routed"][0] = 1
+    scene._await("summed", 1)
+    with pytest.raises(RuntimeError, match="under way"):
+        scene.conductor.begin(1, 1)
+    assert [int(flag[0]) for flag in flags] == [1, 1, 1]
+    for wait in (scene.conductor.finish, lambda: scene.conductor.begin(1, 1)):
+        with pytest.raises(RuntimeError, match="has not reached MoE layer 1"):
+            wait()
+        assert all(int(flag[0]) > LAYERS for flag in flags[1:])
+
+
+def test_slots_are_handed_over_when_the_step_under_way_has_ended() -> None:
+    """Whoever began it may have been interrupted before waiting for it."""
+    scene, begun = Scene(PolicySet.of(), slots=4), Event()
+    route = scene._route
+
+    def slowly(layer: int, ids: np.ndarray) -> None:
+        begun.set()
+        sleep(0.02)
+        route(layer, ids)
+
+    scene._route = slowly  # type: ignore[method-assign]
+    chosen = np.full((LAYERS, 1, TOP_K), [[5, 6]], dtype=np.int64)
+    with ThreadPoolExecutor(1) as gpu:
+        step = gpu.submit(scene.step, 0, chosen)
+        begun.wait()
+        scene.conductor.slots()
+        assert len(scene.conductor.times) == LAYERS
+        step.result()
 
 
 def test_a_conductor_can_be_stopped_in_the_middle_of_a_step() -> None:
