@@ -6,15 +6,21 @@ import asyncio
 import json
 import re
 import sys
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from small_llms import llm
+from tokenizers.decoders import ByteFallback, Replace, Sequence
 
+import small_tokenizers
 import stock
 from chat_models import talking
 from moesaic import LLM, AsyncLLM, SamplingParams
 from moesaic.core.errors import ImpossibleSetting, MissingExtra, MoesaicError, StuckGrammar
+from moesaic.engine.sampling.constraint import Constraints
+from moesaic.models.tokenizer import Tokenizer
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -137,6 +143,40 @@ def test_a_grammar_without_an_end_does_not_end_well(gate: str) -> None:
             assert "\n" not in str(caught.value)
         with pytest.raises(ImpossibleSetting, match=r"no token of the model can follow$"):
             model.generate("Hello", SamplingParams(grammar='start: start "a"'))
+
+
+@pytest.mark.parametrize("kind", sorted(small_tokenizers.KINDS))
+def test_tokenizers_of_every_kind(kind: str, tmp_path: Path) -> None:
+    """Tokens are bytes, or characters with marks for spaces, and what is not in the alphabet is
+    spelled out: every path through an expression is a text."""
+    tokenizer = Tokenizer.open(small_tokenizers.save(tmp_path, kind))
+    constraints = Constraints(tokenizer, tokenizer.eos_ids)
+    for seed in range(4):
+        said = walked(constraints, tokenizer, "[0-9]{2} \u00e9 [ab]{2}\U0001f600", Random(seed))
+        assert re.fullmatch("[0-9]{2} \u00e9 [ab]{2}\U0001f600", said)
+
+
+def test_a_tokenizer_that_would_be_misread_is_refused(tmp_path: Path) -> None:
+    made = small_tokenizers.metaspace()
+    made.decoder = Sequence([ByteFallback(), Replace("\u2581", "_")])
+    folder = small_tokenizers.save(tmp_path, "metaspace")
+    (folder / "tokenizer.json").write_text(made.to_str())
+    tokenizer = Tokenizer.open(folder)
+    with pytest.raises(ImpossibleSetting, match="cannot be constrained: its tokenizer says"):
+        Constraints(tokenizer, tokenizer.eos_ids).of(SamplingParams(regex="a b"))
+
+
+def walked(constraints: Constraints, tokenizer: Tokenizer, regex: str, random: Random) -> str:
+    """Any text of the expression."""
+    constraint = constraints.of(SamplingParams(regex=regex))
+    assert constraint is not None
+    tokens: list[int] = []
+    while not constraint.complete:
+        assert constraint.failure is None
+        allowed = (~constraint.forbidden(tokenizer.vocabulary)).nonzero()[:, 0].tolist()
+        tokens.append(random.choice(allowed))
+        constraint.advance(tokens[-1])
+    return tokenizer.decode(tokens)
 
 
 class _Stuck:

@@ -98,13 +98,13 @@ class KVSlots:
         if not self.reuse:
             return True
         assert request.slot is not None, "a running request has a slot"
-        wanted = np.array(request.prompt[:-1], dtype=np.int64)
+        wanted = _prompt(request)[:-1]
         own = Prefix(request.slot, request.computed_tokens)
         best, coming = _longer(own, self._longest(wanted, self._free)), 0
         for other in earlier:
             assert other.slot is not None, "a running request has a slot"
             best = _longer(best, self._prefix(other.slot, wanted, self._computed(other)))
-            whole = _shared(wanted, np.array(other.prompt, dtype=np.int64))
+            whole = _shared(wanted, _prompt(other))
             if whole >= LEAST_SHARED and other.computed_tokens < whole:
                 coming = max(coming, whole)
         if coming > best.length:
@@ -142,6 +142,12 @@ class KVSlots:
         if not self._runner.writes_as_it_reads:
             length = min(length, len(request.prompt))
         return np.array(request.sampling.seen[:length], dtype=np.int64)
+
+
+def _prompt(request: Request) -> Tokens:
+    """From its array of tokens: a tuple takes forty times as long, and requests that wait ask in
+    every step."""
+    return np.array(request.sampling.seen[: len(request.prompt)], dtype=np.int64)
 
 
 def _longer(one: Prefix, other: Prefix) -> Prefix:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,6 +17,9 @@ from moesaic.models.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
+
+
+_TEXT = (".", "a b\u00e9")  # both must read it alike
 
 
 class Constraint:
@@ -80,14 +85,37 @@ class Constraints:
 
         known = [token for token in self._eos if token < self._tokenizer.vocabulary]
         try:
-            return LLTokenizer(self._tokenizer.definition(), eos_token=known or None)
+            made = LLTokenizer(_readable(self._tokenizer.definition()), eos_token=known or None)
         except ValueError as error:
-            raise ImpossibleSetting(
-                f"the text of this model cannot be constrained: its tokenizer says {error}"
-            ) from None
+            raise _unreadable(str(error)) from None
+        # Decoders may drop any space of the first token.
+        ids = [id for part in _TEXT for id in self._tokenizer.encode(part, special=False)]
+        read, ours = made.decode_str(ids).strip(), self._tokenizer.decode(ids).strip()
+        if read != ours:
+            raise _unreadable(f"{ours!r} in a way that is taken for {read!r}")
+        return made
+
+
+def _readable(definition: str) -> str:
+    """A tokenizer.json with the decoder that llguidance knows: the mark of a space is told by a
+    replacement, not by the decoder `Metaspace`."""
+    fields = json.loads(definition)
+    decoder = fields.get("decoder") or {}
+    several = decoder.get("decoders") or []
+    for place, each in enumerate(several):
+        if each["type"] == "Metaspace":
+            mark = {"String": each["replacement"]}
+            several[place] = {"type": "Replace", "pattern": mark, "content": " "}
+    return json.dumps(fields, ensure_ascii=False)
+
+
+def _unreadable(what: str) -> ImpossibleSetting:
+    return ImpossibleSetting(
+        f"the text of this model cannot be constrained: its tokenizer says {what}"
+    )
 
 
 def _in_words(error: str) -> str:
     """A matcher's error without the state it was in."""
-    why = " ".join(error.partition("<state>")[0].split())
+    why = " ".join(re.split("<state>|<backtrace>", error)[0].split())
     return "no token of the model can follow" if why.startswith("NoExtension") else why
