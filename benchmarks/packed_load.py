@@ -3,8 +3,8 @@
 Writes one of random weights in the shape of Qwen3-30B-A3B (0.34 GB of int4 experts per layer) to
 `--folder`, then opens it in fresh processes: mapped, read, and with a GPU where there is one. The
 file was just written, so it is in the page cache; `--cold` drops it first (as root). Prints seconds
-until a token could be asked for, the process's memory, and decoded tokens per second. The model is
-removed at the end.
+until a token could be asked for, the process's memory, and decoded tokens per second; `--how` names
+the ways, where memory holds the file but not a copy of it. The model is removed at the end.
 """
 
 from __future__ import annotations
@@ -163,6 +163,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="int4")
     parser.add_argument("--folder", type=Path, help="where to write it (a fresh folder in there)")
     parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--how", action="append", choices=list(SETTINGS), help="only these ways")
     parser.add_argument("--tokens", type=int, default=64, help="to decode; -1: load only")
     parser.add_argument("--open", nargs=2, metavar=("FOLDER", "HOW"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -175,7 +176,8 @@ def main() -> None:
         size = sum(file.stat().st_size for file in Path(made).iterdir())
         print(f"{size / 1e9:.2f} GB written in {perf_counter() - start:.0f} s")
         ways = [how for how in SETTINGS if how != "cuda" or torch.cuda.is_available()]
-        for number, how in enumerate(["mapped", *ways]):  # the first compiles the planners
+        ways = asked.how or ways
+        for number, how in enumerate([ways[0], *ways]):  # the first compiles the planners
             if asked.cold:
                 subprocess.run(["sync"], check=True)
                 Path("/proc/sys/vm/drop_caches").write_text("3")

@@ -21,16 +21,20 @@ Type = gguf.GGMLQuantizationType
 
 ARCHITECTURES = {
     "mixtral": gguf.MODEL_ARCH.LLAMA,
+    "granitemoe": gguf.MODEL_ARCH.GRANITE_MOE,
     "olmoe": gguf.MODEL_ARCH.OLMOE,
     "qwen2_moe": gguf.MODEL_ARCH.QWEN2MOE,
     "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE,
     "deepseek_v2": gguf.MODEL_ARCH.DEEPSEEK2,
     "deepseek_v3": gguf.MODEL_ARCH.DEEPSEEK2,
     "gpt_oss": gguf.MODEL_ARCH.GPT_OSS,
+    "dots1": gguf.MODEL_ARCH.DOTS1,
+    "glm4_moe_lite": gguf.MODEL_ARCH.DEEPSEEK2,
     "glm4_moe": gguf.MODEL_ARCH.GLM4_MOE,
 }
 _TRANSPOSED = (".experts.gate_up_proj", ".experts.down_proj")  # as gpt-oss has them
-LATENT = ("deepseek_v2", "deepseek_v3")
+_PERMUTED = ("mixtral", "granitemoe")
+LATENT = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite")
 _EXPERT = re.compile(r"(.+\.experts)\.(\d+)\.(\w+)\.weight")
 
 
@@ -119,6 +123,7 @@ def is_quantized(name: str, values: np.ndarray[Any, Any], kind: Type) -> bool:
         ".mlp.gate.",
         ".mlp.router.",
         ".block_sparse_moe.gate.",
+        ".block_sparse_moe.router.",
         "expert_gate",
     )
     if values.ndim < 2 or name.endswith("bias") or any(part in name for part in routers):
@@ -189,13 +194,17 @@ def _fused(tensors: Arrays) -> Arrays:
 def _converted(
     name: str, values: torch.Tensor, config: Mapping[str, Any], old_latent: bool
 ) -> Arrays:
-    if config["model_type"] == "mixtral" and "q_proj" in name:
+    if config["model_type"] in _PERMUTED and "q_proj" in name:
         values = _permuted(values, config["num_attention_heads"])
-    if config["model_type"] == "mixtral" and "k_proj" in name:
+    if config["model_type"] in _PERMUTED and "k_proj" in name:
         values = _permuted(values, config["num_key_value_heads"])
     stack = name.rpartition(".experts.")[2]
     if stack.startswith(("gate_up_proj", "down_proj")) and config["model_type"] == "gpt_oss":
         return _plain_stacks(name, values)
+    if name.endswith("block_sparse_moe.input_linear.weight"):
+        gate, up = values.chunk(2, dim=1)
+        start = name.removesuffix("input_linear.weight")
+        return {f"{start}experts.w1.weight": gate.numpy(), f"{start}experts.w3.weight": up.numpy()}
     if name.endswith("shared_expert_gate.weight"):
         values = values.squeeze()
     if not name.endswith("kv_b_proj.weight") or old_latent:
@@ -292,6 +301,19 @@ def _write_glm(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
     writer.add_rope_dimension_count(int(config["head_dim"] * share))
 
 
+def _write_glm_flash(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
+    dense = config["mlp_layer_types"].count("dense")
+    _write_sigmoid(writer, {**config, "first_k_dense_replace": dense})
+
+
+def _write_granite(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
+    _write_mixtral(writer, config)
+    writer.add_attention_scale(config["attention_multiplier"])
+    writer.add_embedding_scale(config["embedding_multiplier"])
+    writer.add_residual_scale(config["residual_multiplier"])
+    writer.add_logit_scale(config["logits_scaling"])
+
+
 def _write_gpt_oss(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
     writer.add_expert_feed_forward_length(config["intermediate_size"])
     writer.add_sliding_window(config["sliding_window"])
@@ -322,5 +344,8 @@ _WRITERS: dict[str, Callable[[gguf.GGUFWriter, Mapping[str, Any]], None]] = {
     "deepseek_v2": _write_scaled,
     "deepseek_v3": _write_sigmoid,
     "gpt_oss": _write_gpt_oss,
+    "granitemoe": _write_granite,
+    "dots1": _write_sigmoid,
+    "glm4_moe_lite": _write_glm_flash,
     "glm4_moe": _write_glm,
 }

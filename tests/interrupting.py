@@ -24,10 +24,11 @@ WHERE = (
 
 class Interrupt:
     """While it is entered, this thread gets a KeyboardInterrupt before the `at`-th line it would
-    run in the machine, the loop or the runner; `lines` says how many it did run."""
+    run in the machine, the loop or the runner, or in files that begin like `where`; `lines` says
+    how many it did run."""
 
-    def __init__(self, at: int | None = None) -> None:
-        self.at, self.lines = at, 0
+    def __init__(self, at: int | None = None, where: tuple[str, ...] = WHERE) -> None:
+        self.at, self.lines, self._where = at, 0, where
 
     def __enter__(self) -> Interrupt:
         self._before = sys.gettrace()
@@ -43,7 +44,7 @@ class Interrupt:
         sys.settrace(self._before)
 
     def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
-        return self._ran if frame.f_code.co_filename.startswith(WHERE) else None
+        return self._ran if frame.f_code.co_filename.startswith(self._where) else None
 
     def _ran(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event == "line" and not _is_with(frame.f_code.co_filename, frame.f_lineno):

@@ -7,6 +7,8 @@
 namespace moesaic {
 namespace {
 
+constexpr float kWhole = 1.0f / 1024;  // how far from a whole number a multiple may be
+
 float from_bf16(std::uint16_t half) {
   const std::uint32_t bits = std::uint32_t(half) << 16;
   float value;
@@ -63,15 +65,35 @@ void pack_bf16(StripRows rows, FloatType type, const MatrixLayout& matrix, std::
   }
 }
 
-// A group's scale: its largest weight becomes `top_code`. Returns false if a weight is not finite.
-bool scale_of(const float* weights, int count, float top_code, std::uint16_t& scale) {
+// Whether the weights are whole multiples of largest / top, as those that were 4-bit integers before
+// are, and have codes: with 8, none as large as the largest has the other sign.
+bool on_grid(const float* weights, int count, float largest, float top) {
+  const float per_step = top / largest;
+  for (int i = 0; i < count; ++i) {
+    const float code = weights[i] * per_step;
+    if (!(std::fabs(code - std::nearbyint(code)) < kWhole) || !(code > -7.5f)) return false;
+  }
+  return true;
+}
+
+// The code of an int4 group's largest weight: 8, where codes it had before are not kept by another.
+float top_of(const float* weights, int count, float largest) {
+  for (float top = 8; top >= 1; --top)
+    if (on_grid(weights, count, largest, top)) return top;
+  return 8;
+}
+
+// A group's scale, which its largest weight sets. Returns false if a weight is not finite.
+template <int Bits>
+bool scale_of(const float* weights, int count, std::uint16_t& scale) {
   float low = 0, high = 0, zero = 0;
   for (int i = 0; i < count; ++i) {
     low = weights[i] < low ? weights[i] : low;
     high = weights[i] > high ? weights[i] : high;
     zero += weights[i] * 0.0f;
   }
-  scale = to_bf16((high > -low ? high : low) / top_code);
+  const float largest = high > -low ? high : low;
+  scale = to_bf16(largest / (Bits == 8 ? 127.0f : -top_of(weights, count, largest)));
   if (std::fabs(from_bf16(scale)) < 1.17549435e-38f) scale = 0;
   return zero == 0.0f && std::isfinite(from_bf16(scale));
 }
@@ -95,7 +117,7 @@ bool pack_int8(StripRows rows, FloatType type, const MatrixLayout& matrix, std::
       std::int32_t codes[kGroup];
       read_row(rows[n], type, g * kGroup, kGroup, matrix.inputs, weights);
       std::uint16_t scale;
-      finite &= scale_of(weights, kGroup, 127.0f, scale);
+      finite &= scale_of<8>(weights, kGroup, scale);
       std::memcpy(strip + (g * kStripOutputs + n) * 2, &scale, 2);
       to_codes<8>(weights, kGroup, scale, codes);
       for (int q = 0; q < kGroup / 4; ++q) {
@@ -118,7 +140,7 @@ bool pack_int4(StripRows rows, FloatType type, const MatrixLayout& matrix, std::
       std::int32_t codes[32];
       read_row(rows[n], type, k * 32, 32, matrix.inputs, weights);
       std::uint16_t scale;
-      finite &= scale_of(weights, 32, -8.0f, scale);
+      finite &= scale_of<4>(weights, 32, scale);
       std::memcpy(strip + (k * kStripOutputs + n) * 2, &scale, 2);
       to_codes<4>(weights, 32, scale, codes);
       for (int r = 0; r < 4; ++r) {

@@ -3,8 +3,6 @@
 The public names are loaded when first asked for: they need torch, and naming the package must
 cost nothing. `__init__.pyi` tells type checkers what they are."""
 
-from __future__ import annotations
-
 import os
 
 __version__ = "0.1.0"
@@ -28,8 +26,8 @@ __all__ = ["LLM", "AsyncLLM", "EngineSettings", "SamplingParams"]
 def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Here and not above, as nothing else: before the command line has set its signals, Ctrl-C is
-    # a traceback.
+    # Here and not above, as nothing else, `__future__` neither: before the command line has set
+    # its signals, Ctrl-C is a traceback.
     from importlib import import_module
 
     try:

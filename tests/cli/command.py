@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import CliRunner
 
-from moesaic.cli.main import app, main
+from moesaic.cli.command_line import app
+from moesaic.cli.main import main
 
 SMALL = ("--tokens", "8", "--warmup", "2")
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from command import refused, run, run_json
 
 from chat_models import talking
-from moesaic.cli.main import app
+from moesaic.cli.command_line import app
 from moesaic.policies.systems import load_system
 
 SHORT = ("--max-tokens", 40, "--dtype", "fp32", "--threads", 1)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import signal
 import sys
 from pathlib import Path
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -18,9 +21,11 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.lab.against import ours, random_gguf, stock_transformers
 from moesaic.lab.against.llama_cpp import LlamaCpp, check_cases, find_program
 from moesaic.lab.against.ours import Measured
+from moesaic.lab.against.own_process import in_own_process
 from moesaic.lab.against.random_gguf import check_writable, file_bytes, write_random_gguf
 from moesaic.lab.against.rounds import AgainstRow, Rates, Spread, rows_of, take_turns
 from moesaic.lab.bench.cases import Case
+from moesaic.models.checkpoint import Checkpoint
 from moesaic.models.synthetic_model import synthetic_architecture
 
 QWEN = {
@@ -110,9 +115,35 @@ def test_llama_cpp_takes_turns_with_ours(tmp_path: Path) -> None:
 
 
 def test_a_contender_has_a_process_of_its_own() -> None:
-    assert ours.in_own_process("one", os.getpid) != os.getpid()
+    assert in_own_process("one", os.getpid) != os.getpid()
     with pytest.raises(ImpossibleSetting, match="other ended before it had measured anything"):
-        ours.in_own_process("other", os._exit, 9)
+        in_own_process("other", os._exit, 9)
+
+
+def test_what_a_contender_says_before_it_ends() -> None:
+    """Our own errors cannot all be sent between processes, and others' are not ours to raise."""
+    with pytest.raises(ImpossibleSetting, match=r"one: checkpoint 'nowhere': file: expected model"):
+        in_own_process("one", Checkpoint, Path("nowhere"))
+    with pytest.raises(ImpossibleSetting, match=r"other failed with ValueError: .*'many'"):
+        in_own_process("other", int, "many")
+
+
+def test_no_contender_outlives_an_interrupt() -> None:
+    """Whoever ends this process by a signal, waits for no turn."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    started = perf_counter()
+    signal.setitimer(signal.ITIMER_REAL, 1.0)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            in_own_process("one", sleep, 30.0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert perf_counter() - started < 20.0
+    assert not multiprocessing.active_children()
 
 
 @pytest.mark.usefixtures("in_this_process")
@@ -173,6 +204,10 @@ def test_what_cannot_be_compared(
             '#!/bin/sh\necho \'[{"n_prompt": 8, "n_gen": 0, "avg_ts": "fast"}]\'\n',
             "'fast' tokens/s",
         ),
+        (
+            "#!/bin/sh\nprintf 'bad \\377 model' >&2; exit 3\n",
+            "failed with code 3: bad \ufffd model",
+        ),
         ("not a program", "cannot be run"),
     ],
 )
@@ -190,6 +225,19 @@ def test_the_program_is_found_in_a_build_folder(tmp_path: Path) -> None:
     there.chmod(0o644)
     with pytest.raises(ImpossibleSetting, match="cannot be executed"):
         find_program(str(tmp_path))
+
+
+@pytest.mark.parametrize("given", [".", "llama-bench"])
+def test_a_program_of_this_folder_is_not_searched_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    """A name without a folder would be looked up in PATH."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    fake(tmp_path)
+    found = find_program(given)
+    one = LlamaCpp(found, tmp_path / "m.gguf", "BF16", 1, (Case("prefill", 8),))
+    assert one.turn() == {"pp8": 50.5}
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "int8", "int4"])
@@ -259,3 +307,10 @@ def test_a_shape_alone_is_no_model_for_transformers() -> None:
         stock_source(Measured(None, "qwen3-30b-a3b", 1, "none", (Case("decode", 4),)))
     with pytest.raises(ImpossibleSetting, match=r"model\.gguf is a file"):
         stock_source(Measured("model.gguf", None, None, "none", (Case("decode", 4),)))
+
+
+def test_a_packed_model_is_none_for_transformers(tmp_path: Path) -> None:
+    """It would make up the experts, which are in a file of ours."""
+    (tmp_path / "experts.moepack").touch()
+    with pytest.raises(ImpossibleSetting, match="is packed: give the model it was made from"):
+        stock_source(Measured(str(tmp_path), None, None, "none", (Case("decode", 4),)))

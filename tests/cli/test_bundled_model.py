@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from command import run, run_json
 
 from moesaic import LLM, SamplingParams
-from moesaic.cli.main import app
+from moesaic.cli.command_line import app
 from moesaic.models.bundled_model import NAME, default_model
 from moesaic.models.tokenizer import Tokenizer
 

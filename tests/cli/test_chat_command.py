@@ -15,7 +15,7 @@ from command import refused
 import small_tokenizers
 import stock
 from chat_models import talking
-from moesaic.cli.main import app
+from moesaic.cli.command_line import app
 from moesaic.engine import loading
 from moesaic.workloads.source import open_trace
 from stock_text import greedy

@@ -12,7 +12,7 @@ import pytest
 import torch
 from command import refused, run
 
-from moesaic.cli.main import app
+from moesaic.cli.command_line import app
 from moesaic.cli.run import demo, demo_runs, demo_simulations, demo_stock
 from moesaic.cli.run.demo_policies import ENTRIES, entries_here, refused_here
 from moesaic.lab.against import ours, stock_transformers

@@ -256,7 +256,7 @@ def test_the_cache_is_where_compiled_policies_are_kept(
 
 def test_looking_loads_none_of_the_packages_and_leaves_nothing(tmp_path: Path) -> None:
     code = (
-        "import sys; from moesaic.cli.main import app\n"
+        "import sys; from moesaic.cli.command_line import app\n"
         "app.main(['doctor'], standalone_mode=False)\n"
         "print('loaded:', *sys.modules)"
     )

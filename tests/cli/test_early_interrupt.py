@@ -30,7 +30,9 @@ def start(module: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("module", ["typing", "click", "moesaic.core.errors"])
+@pytest.mark.parametrize(
+    "module", ["moesaic.cli.command_line", "typing", "click", "moesaic.core.errors"]
+)
 def test_before_the_command_is_known(module: str) -> None:
     done = start(module, "models")
     assert done.returncode == -signal.SIGINT
@@ -49,10 +51,34 @@ def test_importing_the_command_line_leaves_the_handler_as_it_was() -> None:
     assert done.stdout == "default_int_handler\n"
 
 
+def test_a_command_has_the_handler_as_it_was() -> None:
+    look = (
+        "import signal, moesaic.cli.command_line as line; from moesaic.cli.main import main\n"
+        "line.app.main = lambda **_: print(signal.getsignal(signal.SIGINT).__name__)\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stdout == "default_int_handler\n"
+
+
+def test_nothing_but_the_package_is_imported_before_the_handler_is_set() -> None:
+    """Each import is time in which Ctrl-C is a traceback."""
+    look = (
+        "import sys; before = set(sys.modules)\n"
+        "import moesaic.cli.main\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    words = [sys.executable, "-I", "-c", look]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["moesaic", "moesaic.cli", "moesaic.cli.main"]
+
+
 def test_an_ignored_signal_stays_ignored() -> None:
     look = (
-        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); import moesaic.cli.main; "
-        "print(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)"
+        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "import moesaic.cli.command_line as line; from moesaic.cli.main import main\n"
+        "line.app.main = lambda **_: print(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)\n"
+        "main()"
     )
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"

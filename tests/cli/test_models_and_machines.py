@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from moesaic.cli.main import app, main
+from moesaic.cli.command_line import app
+from moesaic.cli.main import main
 from moesaic.hardware.machine_reader import (
     ATTENTION,
     known_machines,

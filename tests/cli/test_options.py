@@ -59,7 +59,7 @@ def test_a_list_of_policies_has_parameters() -> None:
     values = [row["policies"]["parameters"]["cache"] for row in rows]
     assert values[0] == {"alpha": 0.1, "top_p": None, "pool": "per-layer", "admission": "bypass"}
     assert values[1] == {"alpha": 0.9, "top_p": None, "pool": "global", "admission": "bypass"}
-    assert values[2] == {"pool": "per-layer", "admission": "bypass"}
+    assert values[2] == {"counts": "used", "pool": "per-layer", "admission": "bypass"}
     assert len({row["latency_s"]["mean"] for row in rows}) == 3, "a parameter has an effect"
 
 

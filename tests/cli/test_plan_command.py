@@ -257,7 +257,7 @@ def test_unknown_memory_must_be_given(
 @pytest.mark.parametrize("words", [("--help",), ("olmoe-1b-7b", "--memory", "64")], ids=str)
 def test_neither_help_nor_a_plan_waits_for_torch(words: tuple[str, ...]) -> None:
     code = (
-        "import sys; from moesaic.cli.main import app\n"
+        "import sys; from moesaic.cli.command_line import app\n"
         f"app.main(['plan', *{words!r}], standalone_mode=False)\n"
         "print('loaded:', *sys.modules)"
     )

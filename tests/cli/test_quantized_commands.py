@@ -22,7 +22,7 @@ def test_run_and_plan(tmp_path: Path) -> None:
     assert mine["tokens"] == run_json("run", pair.values, *WORDS, *exact)["tokens"]
     assert run_json("plan", pair.quantized)["expert_dtype"] == "int4"
     said = run("run", pair.quantized, *WORDS).err
-    assert "experts are stored as GPTQ 4-bit and repacked as int4, which moves weights by" in said
+    assert "experts are stored as GPTQ 4-bit and repacked as int4, rounded to other codes" in said
 
 
 def test_a_variant_that_is_not_read_is_one_line(

@@ -16,7 +16,7 @@ from command import refused, run, run_json
 
 import stock
 from chat_models import talking
-from moesaic.cli.main import app
+from moesaic.cli.command_line import app
 from moesaic.engine.llm import LLM
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.policies.systems import SYSTEMS

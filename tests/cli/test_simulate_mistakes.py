@@ -27,7 +27,7 @@ MISTAKES = [
     (("--belief-error", "pcie=0"), "must lie between 0.001 and 1000"),
     (("--belief-error", "cpu=nan"), "must lie between 0.001 and 1000"),
     (("--expert-dtype", "int5"), "unknown dtype 'int5'"),
-    (("--cache", "lru:poll=global"), "Did you mean 'pool'? Known: admission, pool."),
+    (("--cache", "lru:poll=global"), "Did you mean 'pool'? Known: admission, counts, pool."),
     (("--cache", "mrs:alpha=0.2,pool=globel"), "it must be per-layer | global"),
     (("--schedule", "hybrid:depth=2"), "schedule 'hybrid' has no parameters: leave out depth"),
     (("--prefetch", "impact:lookahead=0"), "it must be a whole number at least 1"),

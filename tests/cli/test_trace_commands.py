@@ -15,7 +15,7 @@ from click import Group
 from click.testing import CliRunner, Result
 from command import refused
 
-from moesaic.cli.main import COMMANDS, app
+from moesaic.cli.command_line import COMMANDS, app
 from moesaic.cli.trace.trace import trace
 from moesaic.core.errors import MoesaicError
 from moesaic.workloads.block import join

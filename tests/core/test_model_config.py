@@ -211,7 +211,7 @@ def test_heads_that_do_not_divide_need_head_dim(tmp_path: Path) -> None:
     assert read_model_config(write(tmp_path, MIXTRAL, hidden_size=66, head_dim=20)).head_dim == 20
 
 
-@pytest.mark.parametrize("model_type", ["llama", "phimoe", "qwen3_next", ABSENT, None, 3])
+@pytest.mark.parametrize("model_type", ["llama", "phimoe", "kimi_linear", ABSENT, None, 3])
 def test_an_unsupported_architecture_lists_the_supported(tmp_path: Path, model_type: Any) -> None:
     path = write(tmp_path, MIXTRAL, model_type=model_type)
     with pytest.raises(BadConfig, match=r"unsupported architecture.*mixtral.*qwen3_moe"):

@@ -29,6 +29,7 @@ PUBLISHED: dict[str, tuple[float, float | None]] = {
     "qwen3-30b-a3b": (30.5, 3.3),
     "qwen3-235b-a22b": (235.0, 22.0),
     "qwen3-coder-480b-a35b": (480.0, 35.0),
+    "qwen3-next-80b-a3b": (80.0, None),  # 3 without the embedding tables
     "deepseek-v2-lite": (15.7, None),  # 2.4 without the embedding tables
     "deepseek-v2": (236.0, 21.0),
     "deepseek-v3": (671.0, 37.0),
@@ -46,6 +47,7 @@ RENAMED = {
     "olmoe-1b-7b": "OLMoE-1B-7B-0924",
     "granite-3.0-1b-a400m": "granite-3.0-1b-a400m-base",
     "qwen3-coder-480b-a35b": "Qwen3-Coder-480B-A35B-Instruct",
+    "qwen3-next-80b-a3b": "Qwen3-Next-80B-A3B-Instruct",
     "kimi-k2": "Kimi-K2-Instruct",
 }
 

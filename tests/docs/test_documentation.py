@@ -16,7 +16,7 @@ from benchmarks.what_runs import updated
 from click.testing import CliRunner
 
 from chat_models import talking
-from moesaic.cli.main import COMMANDS, app
+from moesaic.cli.command_line import COMMANDS, app
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.parameter import Parameter
 from moesaic.core.registry import Registry

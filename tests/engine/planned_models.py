@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from moesaic.model_info.config_reader import ConfigReader
+from moesaic.model_info.linear_attention import LinearAttentionSpec
 from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
 from moesaic.models.architecture import Architecture
 from moesaic.models.config import architecture_of
@@ -50,7 +51,17 @@ WINDOWED = replace(
     attention_sinks=True,
     expert_bias=True,
 )
-KINDS = (GROUPED, LATENT, WINDOWED)
+RECURRENT = replace(
+    GROUPED,
+    name="recurrent",
+    family="qwen3_next",
+    num_layers=3,
+    moe_layers=(0, 1, 2),
+    linear_attention=LinearAttentionSpec(4, 8, 32, 24, 4),
+    linear_layers=(0, 2),
+    output_gate=True,
+)
+KINDS = (GROUPED, LATENT, WINDOWED, RECURRENT)
 _RULES = {
     "rms_norm_eps": 1e-6,
     "hidden_act": "silu",

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import quantized_models
 import stock
 from moesaic import LLM, SamplingParams
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import BadCheckpoint, ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.packing import plan_packing
 from moesaic.lab.bench.bench_model import from_folder, load_bench_model
@@ -131,6 +131,47 @@ def test_refused_before_anything_is_written(
     assert "0.00 GB free" in said
     assert "make room" in said
     assert os.listdir(tmp_path) == ["packed"]
+
+
+@pytest.mark.parametrize("what", ["here", "mount"])
+def test_a_directory_that_cannot_be_replaced_is_refused_first(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All would be written when the renaming fails, or takes the directory away under a shell."""
+    source, target = stock.saved("mixtral").folder, tmp_path / "empty"
+    target.mkdir()
+    if what == "here":
+        monkeypatch.chdir(target)
+        target = Path()
+    else:
+        monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == target)
+    assert "cannot be replaced: give a new name in it" in refusal(source, target)
+
+
+def test_a_link_leads_to_where_the_model_is_written(tmp_path: Path) -> None:
+    large, link = tmp_path / "large", tmp_path / "link"
+    large.mkdir()
+    link.symlink_to(large)
+    packed(stock.saved("mixtral").folder, link)
+    assert link.is_symlink()
+    assert (large / EXPERTS).is_file()
+
+
+def test_what_running_refuses_is_not_packed(tmp_path: Path) -> None:
+    """A head that is not the embedding's copy would be left out, and nobody could notice."""
+    source = shutil.copytree(stock.saved("mixtral-tied").folder, tmp_path / "source")
+    tensors = load_file(source / DENSE)
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] + 1
+    save_file(tensors, source / DENSE)
+    with pytest.raises(BadCheckpoint, match="tie_word_embeddings is true"):
+        packed(source, tmp_path / "packed")
+
+
+def test_files_that_running_does_not_read_are_none_of_packing(tmp_path: Path) -> None:
+    source = shutil.copytree(stock.saved("mixtral").folder, tmp_path / "source")
+    (source / "consolidated.safetensors").write_text("version https://git-lfs.github.com/spec/v1")
+    (source / "original.safetensors").symlink_to("nowhere")
+    packed(source, tmp_path / "packed")
 
 
 def test_another_precision_than_the_packed_one_is_refused(tmp_path: Path) -> None:

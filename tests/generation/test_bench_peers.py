@@ -97,6 +97,10 @@ def test_its_answer_becomes_rows_and_its_failure_a_reason(monkeypatch: pytest.Mo
     monkeypatch.setattr(stock_peer, "_CHILD", (sys.executable, "-c", failing))
     with pytest.raises(PeerFailed, match="status 1: CUDA out of memory"):
         measure_stock(model, config(model), CASES, 2)
+    other = r"import sys; sys.stdout.buffer.write(b'no JSON \xff')"
+    monkeypatch.setattr(stock_peer, "_CHILD", (sys.executable, "-c", other))
+    with pytest.raises(PeerFailed, match="answered 'no JSON"):
+        measure_stock(model, config(model), CASES, 2)
     monkeypatch.setattr(stock_peer, "_SECONDS", 0.2)
     monkeypatch.setattr(stock_peer, "_CHILD", (sys.executable, "-c", "import time; time.sleep(9)"))
     with pytest.raises(PeerFailed, match="fewer tokens"):
@@ -168,6 +172,24 @@ def test_llama_bench_runs_with_as_many_layers_experts_on_the_gpu(
     emulated = [config(model, threads=1, accelerator="emulated")]
     assert run_peers(model, emulated, cases, 1, [f"llama.cpp={program}"]) == []
     assert "there is no GPU in this run" in capsys.readouterr().err
+
+
+def test_a_peer_that_cannot_take_part_costs_no_measurements(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ours are made by then."""
+    from moesaic.cli.study.bench_peers import run_peers
+
+    program = tmp_path / "llama-bench"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    model = random_model("deepseek-v2-lite", 2)
+    monkeypatch.setattr(stock_peer, "_CHILD", (sys.executable, "-c", "print('no JSON')"))
+    monkeypatch.setattr(stock_peer, "find_spec", lambda name: object())
+    assert run_peers(model, [config(model)], CASES, 1, [f"llama.cpp={program}"]) == []
+    said = capsys.readouterr().err
+    assert "not compared: deepseek-v2-lite is a deepseek_v2; for llama.cpp" in said
+    assert "not compared: accelerate" in said
 
 
 QWEN = {

@@ -20,9 +20,13 @@ from moesaic.core.confidence import Confidence
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine import batcher as batching
 from moesaic.engine.gate_stats import GateCounter, predicted_speedup
+from moesaic.engine.gating import confidence_of, rejected
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.policies.cache import caches
+from moesaic.policies.gate.base import GateStep
+from moesaic.policies.gate.big_little import BigLittle
+from moesaic.policies.gate.full import Full
 from moesaic.policies.prefetch import prefetches
 
 NAME, TOP_K = "olmoe", 5
@@ -113,7 +117,8 @@ def test_sequences_fall_back_by_themselves(monkeypatch: pytest.MonkeyPatch) -> N
     with llm(stock.saved(NAME).folder, dtype="fp32", gate="big-little:gamma=0.5") as model:
         runner = model.model.runner
         watched = watch(runner, monkeypatch)
-        scripted(monkeypatch, [[0.1] * 3, [0.9, 0.5, 0.9], [0.9] * 3, [0.9] * 3, [0.9]])
+        unsure_twice = [0.9, 0.1, 0.9]  # with all experts its token stands all the same
+        scripted(monkeypatch, [[0.1] * 3, [0.9, 0.5, 0.9], unsure_twice, [0.9] * 3, [0.9]])
         model.generate([[1], [2], [3]], greedy(4))
     shape = [[(slot, attempt, at) for slot, _, attempt, at in each] for each in watched.passes]
     assert shape == [
@@ -250,6 +255,42 @@ def test_times_are_shared_by_tokens_and_leave_prompts_out() -> None:
     little, big = 10.0 / 7, 2.0
     assert stats.predicted_speedup == pytest.approx(3.0 / (little + 0.25 * big))
     assert (stats.prefetch_accuracy, stats.full_from) == (0.9, "a run with gate full")
+
+
+def test_reads_saved_are_said_of_a_text_alone() -> None:
+    """Texts that are written together share reads with any gate."""
+    for alone, saved in ((True, 0.5), (False, None)):
+        counter = GateCounter("little", top_reads=16)
+        counter.add(first=2, again=0, prompt=0, taken_ns=1000, reads=16, alone=alone)
+        stats = counter.stats()
+        assert (stats.reads_per_token, stats.reads_saved) == (8.0, saved)
+
+
+def test_confidence_is_that_of_the_distribution() -> None:
+    """Of one half, a quarter and twice an eighth, and of two tokens alike."""
+    rows = torch.tensor([[0.125, 0.5, 0.125, 0.25], [0.5, 0.0, 0.5, 0.0]])
+    found = confidence_of(rows.log() + 3.0)
+    assert found.top.tolist() == pytest.approx([0.5, 0.5])
+    assert found.margin.tolist() == pytest.approx([0.25, 0.0])
+    assert found.entropy.tolist() == pytest.approx([1.75 * np.log(2), np.log(2)])
+
+
+def test_logits_that_are_no_numbers_are_not_run_again() -> None:
+    top = np.array([np.nan, 0.1, 0.9], dtype=np.float32)
+    judged = rejected(BigLittle(8), GateStep.decode(3), Confidence(top, top, top))
+    assert judged.tolist() == [False, True, False]
+
+
+def test_the_whole_model_is_not_asked_how_many_experts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Switched off, a gate costs nothing, in batches neither."""
+
+    def never(gate: Full, step: GateStep) -> None:
+        raise AssertionError("asked")
+
+    with llm(stock.saved(NAME).folder, dtype="fp32") as model:
+        monkeypatch.setattr(Full, "experts_per_token", never)
+        (said,) = model.generate(prompts()[:1], greedy(3))
+    assert len(said.tokens) == 3
 
 
 def test_nothing_is_wrapped_where_nothing_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from small_llms import llm
 import stock
 from chat_models import talking
 from moesaic import LLM, AsyncLLM, SamplingParams
-from moesaic.core.errors import ImpossibleSetting, MissingExtra, MoesaicError
+from moesaic.core.errors import ImpossibleSetting, MissingExtra, MoesaicError, StuckGrammar
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -122,6 +122,23 @@ def test_a_grammar_that_gets_stuck_ends_its_own_request() -> None:
     assert "as its grammar demands: too complex" in str(stuck.failure)
 
 
+@pytest.mark.parametrize("gate", ["full", "self-speculative:k=1"])
+def test_a_grammar_without_an_end_does_not_end_well(gate: str) -> None:
+    """The first has no second token, the other grows too large when it is given the first."""
+    nested = {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}
+    asked = [
+        (SamplingParams(grammar='start: "a" b\nb: b "x"', seed=1), "no token of the model can"),
+        (SamplingParams(json_schema=nested, seed=1), "Too many items"),
+    ]
+    with talker(gate=gate) as model:
+        for params, words in asked:
+            with pytest.raises(StuckGrammar, match=words) as caught:
+                model.generate("Hello", params)
+            assert "\n" not in str(caught.value)
+        with pytest.raises(ImpossibleSetting, match=r"no token of the model can follow$"):
+            model.generate("Hello", SamplingParams(grammar='start: start "a"'))
+
+
 class _Stuck:
     failure = "too complex"
     complete = False
@@ -135,6 +152,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"json_schema": {"a": {1}}}, "json_schema is not JSON"),
     ({"json_schema": {"not": {"type": "string"}}}, "Unimplemented"),
     ({"json_schema": "[" * 9999}, "json_schema is not JSON"),
+    ({"json_schema": '{"minimum": NaN}'}, "json_schema: expected value"),
+    ({"json_schema": {"const": "\ud800"}}, "json_schema: unexpected end of hex escape"),
+    ({"regex": "\udc80"}, "surrogates not allowed"),
     ({"regex": "a("}, "unclosed group"),
     ({"regex": "(?=a)b"}, "look-around"),
     ({"regex": ""}, "not empty"),

@@ -21,7 +21,7 @@ from moesaic.workloads.documents import documents
 from moesaic.workloads.source import open_trace
 
 TOKENS = 10
-FAMILIES = ("olmoe", "qwen3-moe", "deepseek-v2", "glm-4.5", "gpt-oss")
+FAMILIES = ("olmoe", "qwen3-moe", "deepseek-v2", "glm-4.5", "gpt-oss", "qwen3-next")
 SURE_ABOVE = 0.1
 DRAWN = SamplingParams(max_tokens=TOKENS, temperature=0.9, top_k=20, seed=11, logprobs=3)
 

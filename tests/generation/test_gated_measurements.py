@@ -19,6 +19,7 @@ from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.lab.bench.bench_configs import check_fallbacks, plan_configs
 from moesaic.lab.bench.bench_row import BenchRow
 from moesaic.lab.bench.cases import Case
+from moesaic.lab.bench.gate_gain import gate_stats
 from moesaic.lab.bench.grid import run_bench
 from moesaic.lab.bench.replayed_routing import BenchRouting, choose_routing
 from moesaic.lab.fallback_script import script
@@ -63,6 +64,31 @@ def test_a_bench_runs_the_scripted_tokens_again(batch: int, trace: str) -> None:
     assert stats.fallback_ratio == again / (batch * 12)
     if trace == "synthetic":
         assert stats.prefetch_accuracy == 1.0, "a trace has one routing for both passes"
+
+
+def test_a_bench_sets_the_equation_beside_the_measured_speedup() -> None:
+    """T is that of gate full in the same test, all else being equal, and of nothing else."""
+    cases = [Case("decode", 12, 2), Case("decode", 8, 1), Case("prefill", 8, 1)]
+    kinds = [
+        ("full", EMULATED),
+        ("full", EMULATED | {"cache_ratio": 0.5}),
+        ("big-little", EMULATED),
+    ]
+    asked = [("some", with_options(settings(**how), {"gate": gate})) for gate, how in kinds]
+    model, loaded = tiny()
+    routing = choose_routing("synthetic", model.spec, cases, 1)
+    planned = plan_configs(model.spec, asked, cases)
+    rows = list(run_bench(loaded, planned, cases, routing, 1, fallback_ratio=0.3))
+    for full, gated in zip(rows[:2], rows[6:8], strict=True):
+        stats = gate_stats(gated, rows)
+        assert stats.full_s == full.seconds / full.tokens
+        assert stats.full_from == "a run with gate full"
+        ratio = full.seconds / gated.seconds
+        assert stats.measured_speedup == pytest.approx(ratio)
+        assert stats.predicted_speedup == pytest.approx(ratio, rel=0.5), "the same passes"
+        assert gate_stats(full, rows).measured_speedup is None
+        assert gate_stats(gated, rows[3:]).full_from == "big passes"
+    assert gate_stats(rows[8], rows).measured_speedup is None, "a prompt has no gate"
 
 
 def test_a_bench_of_the_little_model_replays_half_of_the_routing() -> None:

@@ -38,8 +38,10 @@ def test_the_text_is_the_full_models(machine: str, draft: int, params: SamplingP
     assert 0 < stats.gate.acceptance < 1, "the comparison would say little"
 
 
-def test_drafts_of_a_model_with_sliding_windows() -> None:
-    """Longer than its buffers: what drafts pushed out of a window is there again for the check."""
+@pytest.mark.parametrize("name", ["gpt-oss", "qwen3-next"])
+def test_drafts_of_a_model_that_keeps_only_the_last_tokens(name: str) -> None:
+    """Longer than its buffers: what drafts pushed out of a window, or made of a state, is there
+    again for the check."""
     small: dict[str, Any] = {
         "max_step_tokens": 24,
         "max_sequences": 1,
@@ -48,7 +50,7 @@ def test_drafts_of_a_model_with_sliding_windows() -> None:
     }
     said = []
     for gate in ({}, {"gate": "self-speculative:draft=16,k=1"}):
-        with llm(stock.saved("gpt-oss").folder, **small, **gate) as model:
+        with llm(stock.saved(name).folder, **small, **gate) as model:
             said.append(list(model.generate(prompts((20,)), greedy(100))[0].tokens))
             acceptance = model.stats().gate.acceptance
     assert said[0] == said[1]

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from moesaic.kernels.gpu.layout import MatrixWords
+from moesaic.kernels.quantize import int4_tops
 
 _GROUP = {8: 256, 4: 32}
-_TOP = {8: 127.0, 4: -8.0}
 
 
 def pack_matrix(weights: torch.Tensor, bits: int) -> tuple[np.ndarray, torch.Tensor]:
@@ -41,10 +41,11 @@ def _quantized(
     wide = torch.zeros(len(padded), groups * group)
     wide[:, : padded.shape[1]] = padded
     parts = wide.view(len(padded), groups, group)
-    largest = parts.gather(2, parts.abs().argmax(2, keepdim=True))
-    if bits == 8:
-        largest = largest.abs()
-    scale = (largest / _TOP[bits]).to(torch.bfloat16)
+    low, high = parts.aminmax(dim=2, keepdim=True)
+    largest = torch.where(high > -low, high, low)
+    top = 127.0 if bits == 8 else -int4_tops(parts, largest[..., 0])[..., None]
+    scale = (largest / top).to(torch.bfloat16)
+    scale[scale == 0] = 0.0  # never -0
     divisor = torch.where(scale == 0, 1.0, scale.float())
     limit = 1 << (bits - 1)
     codes = (parts / divisor).round().clamp(-limit, limit - 1)

@@ -53,6 +53,20 @@ def test_codes_and_scales_are_those_of_the_reference(dtype: str, shape: ExpertSh
             assert torch.equal(getattr(back, name), after_storing(getattr(sized, name), dtype))
 
 
+def test_codes_that_int4_weights_had_are_kept_as_by_the_reference() -> None:
+    shape, generator = ExpertShape(96, 64), torch.Generator().manual_seed(1)
+    wide = torch.randint(-7, 8, (64, 3, 32), generator=generator).float()
+    wide[:16] = wide[:16].clamp(-2, 3)
+    scales = (0.01 + torch.rand(64, 3, 1, generator=generator)).half().float()
+    matrix = (wide * scales).flatten(1)
+    weights = ExpertWeights(matrix, -matrix, matrix.T.contiguous())
+    kernel = kernel_for(shape, "int4")
+    back = kernel.unpack(packed(kernel, weights))
+    for name in NAMES:
+        assert torch.equal(getattr(back, name), after_storing(getattr(weights, name), "int4"))
+    assert bool(((back.gate - matrix).abs() <= matrix.abs() / 255).all())
+
+
 @every_dtype
 def test_ties_zeros_and_vanishing_weights_are_stored_as_by_the_reference(dtype: str) -> None:
     shape = ExpertShape(512, 40)

@@ -56,6 +56,33 @@ def round_trip(
     return back, scales.float().repeat_interleave(form.group, dim=1)[:, :columns]
 
 
+@pytest.mark.parametrize("scale", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("codes", [(-8, 7), (-7, 7), (-5, 5), (-2, 7), (-1, 1)])
+def test_weights_that_were_int4_keep_their_codes(
+    codes: tuple[int, int], scale: torch.dtype
+) -> None:
+    """Only the scale is rounded, to its 8 bits; where it had no more, nothing is. (Codes of one
+    size are multiples of many steps: another one is taken.)"""
+    low, high = codes
+    generator = torch.Generator().manual_seed(1)
+    whole = torch.randint(low, high + 1, (64, 4, 32), generator=generator).float()
+    scales = (0.01 + 0.05 * torch.rand(64, 4, 1, generator=generator)).to(scale).float()
+    matrix = (whole * scales).flatten(1)
+    back, _ = round_trip(matrix, "int4")
+    assert bool(((back - matrix).abs() <= matrix.abs() / 255).all())
+    if scale == torch.bfloat16 and high > 1:
+        assert torch.equal(back, matrix)
+
+
+def test_zero_points_are_rounded_to_other_codes() -> None:
+    """A group of its own offset has no multiple of one step: within half a step, as any other."""
+    codes = torch.arange(16.0).repeat(2)[None]
+    matrix = 0.1 * (codes - 6.5)
+    back, scales = round_trip(matrix, "int4")
+    assert not torch.equal(back, matrix)
+    assert bool(((back - matrix).abs() <= 1.04 * scales.abs()).all())
+
+
 def read_matrix(
     raw: bytes, codes_at: int, scales_at: int, size: tuple[int, int], bits: int
 ) -> NDArray[np.float32]:

@@ -147,9 +147,9 @@ def test_an_architecture_that_can_only_be_simulated(
 
 
 def test_a_recent_architecture_says_what_is_missing(folder: Path) -> None:
-    change_config(folder, model_type="qwen3_next")
+    change_config(folder, model_type="kimi_linear")
     said = complaint(folder, BadConfig)
-    assert "'qwen3_next' (its linear attention, a gated delta net, is not implemented)" in said
+    assert "'kimi_linear' (its linear attention, a gated delta net, is not implemented)" in said
     assert not NOT_IMPLEMENTED.keys() & FAMILIES.keys()
 
 

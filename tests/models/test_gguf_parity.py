@@ -15,6 +15,7 @@ import gguf_models
 import stock
 from gguf_models import Type
 from moesaic.core.errors import BadCheckpoint, BadConfig
+from moesaic.model_info.gguf import families
 from moesaic.models.open_model import open_model
 from stock_text import prompt, stock_logits
 
@@ -39,12 +40,15 @@ CHANGES: dict[str, dict[str, Any]] = {
     "deepseek-v3": {"rope_parameters": DEEPSEEK_ROPE, "moe_intermediate_size": 64},
     "gpt-oss": {"intermediate_size": 64, "swiglu_limit": 7.0},
     "gpt-oss-one-window": {"layer_types": None, "swiglu_limit": 7.0},
+    "granite": {"intermediate_size": 64},
+    "dots1": {"sliding_window": None, "num_key_value_heads": 4, "moe_intermediate_size": 64},
+    "glm-4.7-flash": {"moe_intermediate_size": 64},
     "glm-4.5": {"moe_intermediate_size": 64},
     "glm-4.5-air": {},
     "glm-4.5-quarter-rotary": {},
     "glm-4.5-grouped": {},
 }
-FAMILIES = tuple(name for name in CHANGES if name in stock.FAMILIES)
+FAMILIES = tuple(name for name in CHANGES if name in stock.FAMILIES | {"granite": ()})
 
 
 @cache
@@ -120,6 +124,41 @@ def test_layers_that_predict_further_tokens_are_not_run(folder: Path, tmp_path: 
     file = gguf_models.convert(folder, tmp_path / "a.gguf", add=add)
     assert torch.equal(logits(file), logits(folder))
     assert open_model(file).architecture.spec.num_layers == 3
+
+
+@pytest.mark.parametrize("folder", ["glm-4.7-flash"], indirect=True)
+def test_the_first_files_of_glm_flash_do_not_say_how_experts_are_scored(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are known by their layers and vocabulary, as in llama.cpp."""
+
+    def silent(writer: Any) -> None:
+        del writer.kv_data[0]["deepseek2.expert_gating_func"]
+
+    file = gguf_models.convert(folder, tmp_path / "a.gguf", add=silent)
+    with pytest.raises(BadConfig, match="expert_weights_norm: expected False"):
+        loaded_models.load(file)
+    spec = open_model(folder).architecture.spec
+    monkeypatch.setattr(families, "GLM_FLASH", ((spec.num_layers, spec.vocab_size),))
+    assert torch.equal(logits(file), logits(folder))
+
+
+@pytest.mark.parametrize("folder", ["granite"], indirect=True)
+def test_granite_without_scales_or_positions(folder: Path, tmp_path: Path) -> None:
+    def bare(writer: Any) -> None:
+        for key in ("embedding_scale", "residual_scale", "attention.scale"):
+            del writer.kv_data[0][f"granitemoe.{key}"]
+
+    found = open_model(gguf_models.convert(folder, tmp_path / "a.gguf", add=bare)).architecture
+    assert (found.multipliers.embedding, found.multipliers.residual) == (1.0, 1.0)
+    assert found.attention.scale == found.spec.head_dim**-0.5
+
+    def turned_off(writer: Any) -> None:
+        writer.add_rope_scaling_finetuned(False)
+
+    file = gguf_models.convert(folder, tmp_path / "b.gguf", add=turned_off)
+    with pytest.raises(BadConfig, match=r"granitemoe.rope.scaling.finetuned: expected true"):
+        open_model(file)
 
 
 @pytest.mark.parametrize("folder", ["mixtral"], indirect=True)

@@ -90,6 +90,16 @@ def test_qwen2(tmp_path: Path, text: str) -> None:
         ("gpt-4o", "été  two\n\n z", "été| | two|\n\n| z"),
         ("deepseek-v3", "Don't 12345 中文abc, x.com", "Don|'t| |123|45| |中文|abc|,| x|.com"),
         ("deepseek-v3", "a  b?!\nカナ", "a| | b|?!\n|カナ"),
+        ("deepseek-llm", "Don't 123 中文abc, х.com ", "Don|'|t| |1|2|3| |中文|abc|,| х|.|com| "),
+        ("deepseek-llm", "a\r\n Ա ա 가", "a|\r|\n| Ա| ա |가"),
+        ("deepseek-coder", "Don't  12 中文a", "Don|'|t|  |1|2| |中文|a"),
+        ("refact", "I'll write 2024 x", "I|'ll| write| |2|0|2|4| x"),
+        (
+            "kimi-k2",
+            "aWord THEY'LL 12345 中文abc x/y\n/",
+            "a|Word| THEY'LL| |123|45| |中文|abc| x|/y|\n|/",
+        ),
+        ("kimi-k2", "カナ漢 é", "カナ|漢| é"),
     ],
 )
 def test_where_texts_are_split(pre: str, text: str, pieces: str) -> None:

@@ -97,8 +97,31 @@ def test_shards_are_those_of_the_index(hub: Hub, tmp_path: Path) -> None:
     open_model(folder)
 
 
+def test_the_index_may_name_files_that_are_not_numbered(hub: Hub, tmp_path: Path) -> None:
+    """As where layers for speculative decoding were added to quantized weights."""
+    saved = stock.save(stock.saved("olmoe").model, tmp_path / "s", max_shard_size="30KB")
+    files = {p.name: p.read_bytes() for p in saved.iterdir()}
+    last = max(name for name in files if name.endswith(".safetensors"))
+    files["extra.safetensors"] = files.pop(last)
+    index = "model.safetensors.index.json"
+    files[index] = files[index].replace(last.encode(), b"extra.safetensors")
+    hub.repos["owner/extra"] = Repo(files | {"unnamed.safetensors": b"x" * 5000})
+    open_model(fetch_model(HubId("owner/extra")))
+    assert "unnamed.safetensors" not in hub.fetched()
+
+
+def test_a_commit_that_another_program_has_fetched_in_part(hub: Hub) -> None:
+    """transformers fetches a model's weights without its tokenizer."""
+    hub.repos[ID.repo].files["tokenizer.json"] = b"{}"
+    folder = fetch_model(ID)
+    (folder / "tokenizer.json").unlink()
+    assert fetch_model(ID._replace(revision=folder.name)) == folder
+    assert (folder / "tokenizer.json").is_file()
+
+
 def test_revisions(hub: Hub) -> None:
     repo = hub.repos[ID.repo]
+    repo.files["tokenizer.json"] = b"{}"
     tagged = json.loads(repo.files["config.json"]) | {"max_position_embeddings": 64}
     repo.tags["v1"] = repo.files | {"config.json": json.dumps(tagged).encode()}
     folder = fetch_model(ID._replace(revision="v1"))
@@ -138,6 +161,11 @@ def test_a_hub_that_cannot_be_reached(hub: Hub, monkeypatch: pytest.MonkeyPatch)
     words: list[str] = []
     assert fetch_model(ID, report=words.append) == folder
     assert "Using the copy in the cache" in words[0]
+
+
+@pytest.mark.parametrize("name", ["owner/a--b", "owner/a.", "owner/a.git"])
+def test_names_that_no_model_has(hub: Hub, name: str) -> None:
+    assert refusal(HubId(name)).startswith(f"{name!r} is no id of a model: ")
 
 
 def test_unknown_models_and_revisions(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

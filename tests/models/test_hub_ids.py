@@ -54,6 +54,7 @@ def test_a_path_that_is_there_or_whose_folder_is_comes_first(
 def test_a_revision_given_apart() -> None:
     assert parse_hub_id(with_revision(f"{QWEN}@old", "new")) == HubId(QWEN, "new")
     assert with_revision("qwen3-30b-a3b", "new") is None
+    assert with_revision(QWEN, "no such#thing") is None
 
 
 def needed(*names: str, file: str | None = None) -> list[str]:

@@ -69,6 +69,15 @@ def test_widths_that_do_not_fill_a_word(monkeypatch: pytest.MonkeyPatch) -> None
     assert torch.equal(dequantized(form, stored.parts, 13, 20), stored.values)
 
 
+def test_an_order_that_was_never_set_is_that_of_the_columns() -> None:
+    """compressed-tensors leaves -1 for a matrix that no calibration token has reached, as happens
+    to rarely chosen experts, and reads it so."""
+    stored = FORMS["packed"].store("x.weight", random(16, 32))
+    unset = {"x.weight_g_idx": torch.full((32,), -1, dtype=torch.int32)}
+    found = dequantized(KINDS["packed"], stored.parts | unset, 16, 32)
+    assert torch.equal(found, stored.values)
+
+
 def test_many_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("moesaic.models.quantized.packing._AT_ONCE", 100)
     stored = FORMS["gptq"].store("x.weight", random(40, 88))

@@ -90,6 +90,13 @@ def test_layers_that_predict_further_tokens_are_left_alone(field: str, tmp_path:
     assert names[1] in complaint(with_tensors("glm-4.5", tmp_path, *names, **fields | {field: 1}))
 
 
+def test_ernies_further_tokens_have_a_name(tmp_path: Path) -> None:
+    name, fields = "model.mtp_linear_proj.0.weight", {"num_nextn_predict_layers": 1}
+    folder = with_tensors("ernie-4.5", tmp_path, name, **fields)
+    assert torch.equal(logits(folder), logits(stock.saved("ernie-4.5").folder))
+    assert name in complaint(with_tensors("ernie-4.5", tmp_path, name))
+
+
 @pytest.mark.parametrize("model_type", ["deepseek_v3", "kimi_k2"])
 def test_deepseek_v3_and_kimi_k2_are_one_network(model_type: str, tmp_path: Path) -> None:
     """By two names, and with the layer that predicts a further token or without."""

@@ -135,6 +135,18 @@ def test_gamma_is_compared_with_the_confidence_of_the_trace() -> None:
     assert run(unknown, "big-little").gate.fallback_ratio == 0.0, "what is not known stands"
 
 
+def test_what_ran_again_in_the_warm_up_is_not_measured() -> None:
+    """Only the warm-up's tokens are doubtful: the measured part has no accuracy to speak of."""
+    source = trace(tops=lambda n: 0.3 if n < PROFILE + WARMUP else 0.9)
+    gate = run(source, "big-little:gamma=0.5").gate
+    assert (gate.fallback_ratio, gate.big_s, gate.prefetch_accuracy) == (0.0, 0.0, None)
+
+
+def test_other_seeds_send_other_tokens_back() -> None:
+    several = [[script(0.3, seed)(0, n) for n in range(50)] for seed in range(2)]
+    assert several[0] != several[1]
+
+
 def test_the_bounds_of_gamma() -> None:
     source = trace(tops=lambda n: 0.5)
     never, little = run(source, "big-little:gamma=0"), run(source, "little")

@@ -102,6 +102,34 @@ def test_rows_follow_their_sequences_into_another_pass() -> None:
     assert first.scores.dtype == np.float32, "compiled code takes no other"
 
 
+def test_every_draft_has_the_wants_of_its_own_pass() -> None:
+    """Two drafts in two passes, rows 1 and 0 there; the check runs both again."""
+    brain = Listening()
+    prefetch = FallbackPrefetch(brain, SelfSpeculative(K, draft=2))  # type: ignore[arg-type]
+    first, second = drawn(5), drawn(6)
+    play(prefetch, first, 0, [-1, -1])
+    play(prefetch, second, 1, [-1, -1])
+    brain.given.clear()
+    prefetch.begin([1, 0, -1], [2, 1, 1])
+    prefetch.decide(routing(0, drawn(7)[0], 2), None)  # type: ignore[arg-type]
+    prefetch.look_ahead()
+    ((_, forecasts, _),) = brain.given
+    for each in forecasts:
+        wanted = [first[each.layer][1][:K], second[each.layer][0][:K]]
+        assert each.ranked[:2].tolist() == wanted
+    assert forecasts
+
+
+def test_accuracy_is_of_experts_that_were_used() -> None:
+    """A second attempt with two of four experts, both wanted: nothing else was to be predicted."""
+    prefetch = FallbackPrefetch(Listening(), BigLittle(K))  # type: ignore[arg-type]
+    rows = [[list(range(EXPERTS))]]
+    play(prefetch, rows, 0, [-1])
+    prefetch.begin([0])
+    prefetch.decide(routing(0, rows[0], 1, used=2), None)  # type: ignore[arg-type]
+    assert (prefetch.right, prefetch.judged, prefetch.accuracy) == (2, 2, 1.0)
+
+
 def test_a_check_is_trusted_though_its_last_draft_is_new() -> None:
     """Where drafts and their check are one text, the mixture is known: all but one token."""
     brain = Listening()

@@ -100,7 +100,7 @@ def test_what_is_printed_reads_back_as_the_same(**values: object) -> None:
         ("mrs:pool=all", ImpossibleSetting, "per-layer | global"),
         ("mrs:alpha", ImpossibleSetting, "write it as in mrs:alpha=0.1"),
         ("mrs:", ImpossibleSetting, "write it as in mrs:alpha=0.1"),
-        ("lru:pool", ImpossibleSetting, "write it as in lru:pool=global"),
+        ("lru:pool", ImpossibleSetting, "write it as in lru:counts=ranked"),
         ("mrs:alpha=0.1,alpha=0.2", ImpossibleSetting, "alpha is given twice"),
         ("mrs:alpha=", ImpossibleSetting, "'alpha=' is not parameter=value"),
     ],

@@ -34,6 +34,19 @@ def test_caches_of_uses_value_used_experts_only(name: str) -> None:
     assert np.flatnonzero(cache.values[0]).tolist() == [0, 3]
 
 
+def test_an_lru_cache_may_count_what_a_gate_left_out() -> None:
+    """As used before what the same token used; without a gate it is the usual cache."""
+    cache = caches.create("lru", 1, EXPERTS, 3, counts="ranked")
+    cache.observe(RAGGED)
+    oldest_first = np.argsort(cache.values[0]).tolist()
+    assert oldest_first == [2, 3, 4, 1, 0], "2 was never ranked; token 1 ranks 0, 1, 4, uses 0"
+    whole = routing_of(0, [[3, 0, 4], [0, 1, 4]])
+    usual = caches.create("lru", 1, EXPERTS, 3)
+    for each in (cache, usual):
+        each.observe(whole)
+    assert np.argsort(cache.values[0]).tolist() == np.argsort(usual.values[0]).tolist()
+
+
 def test_pairs_with_padding_are_not_learned() -> None:
     """As if the tokens had been routed with one expert each."""
     whole = [routing_of(layer, [[layer + 1, 0], [2, 4]]) for layer in range(2)]

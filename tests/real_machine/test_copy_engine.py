@@ -168,6 +168,22 @@ def test_closing_ends_the_thread_and_begins_nothing_new() -> None:
     assert not waiting.started
 
 
+def test_a_lost_notification_delays_and_does_not_hang(
+    link: CopyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a copy nor the end of the thread may hang on one."""
+    monkeypatch.setattr(link._changed, "notify", lambda: None)
+    sleep(0.05)  # the thread waits
+    copy = copy_of(1)
+    link.demand([copy])
+    assert copy.arrived.wait(10)
+    sleep(0.05)
+    closing = threading.Thread(target=link.close, daemon=True)
+    closing.start()
+    closing.join(10)
+    assert not closing.is_alive()
+
+
 def test_the_link_copies_all_the_time_something_is_measured_beside_it() -> None:
     """And is idle again afterwards."""
     store = small_store()

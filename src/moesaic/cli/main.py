@@ -1,146 +1,27 @@
-"""The `moesaic` command: runs a subcommand, turns a user's mistake into one clear message."""
+"""The `moesaic` command's first lines: from here on, Ctrl-C prints no traceback.
 
-from __future__ import annotations
+While the rest is imported it has the signal's default action, which ends the process; then
+`command_line.run` gives Python's handler back, whose KeyboardInterrupt it reports. What is ignored
+stays ignored. Before `main` Ctrl-C is Python's own, so this file and the packages around it import
+what is built in only: `signal`, or even `__future__`, takes longer than all of them.
+"""
 
-from moesaic.cli import early_interrupt
-
-# isort: split
-import signal
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from importlib import import_module
-from types import FrameType
-
-import click
-
-from moesaic import __version__
-from moesaic.core.errors import MoesaicError, UnknownName
-
-early_interrupt.over()
-
-# command -> (module with a click command of the same name, one line for --help)
-COMMANDS: dict[str, tuple[str, str]] = {
-    "run": ("moesaic.cli.run.run", "Let a model answer or go on with a text."),
-    "chat": ("moesaic.cli.run.chat", "Talk with a model."),
-    "bench": ("moesaic.cli.study.bench", "How fast a model reads and writes on this machine."),
-    "eval": ("moesaic.cli.study.eval", "How good a model's answers are."),
-    "calibrate": (
-        "moesaic.cli.study.calibrate",
-        "Choose a gate for a quality bound on your own prompts.",
-    ),
-    "quality": ("moesaic.cli.study.quality", "What storing experts in fewer bits costs."),
-    "pack": ("moesaic.cli.study.pack", "Save a model in a form that opens in seconds."),
-    "plan": (
-        "moesaic.cli.study.plan",
-        "What a model would need and how fast it would be.",
-    ),
-    "simulate": ("moesaic.cli.study.simulate", "Run one model on one simulated machine."),
-    "compare": ("moesaic.cli.study.compare", "Compare policies, cache ratios and machines."),
-    "dram": ("moesaic.cli.study.dram", "Serve requests from one simulated DRAM sub-channel."),
-    "trace": (
-        "moesaic.cli.trace.trace",
-        "Inspect, compare, fit, synthesize and convert traces.",
-    ),
-    "models": ("moesaic.cli.info.models", "List the known models, or show one."),
-    "machines": ("moesaic.cli.info.machines", "List the known machines, or show one."),
-    "policies": ("moesaic.cli.info.policies", "List the policies and the systems made of them."),
-    "reproduce": ("moesaic.cli.study.reproduce", "Reproduce a paper's tables and figures."),
-    "profile": ("moesaic.cli.study.profile", "Measure this machine and write its description."),
-    "fidelity": ("moesaic.cli.study.fidelity", "Compare the simulator with this machine."),
-    "doctor": ("moesaic.cli.info.doctor", "What this machine has, what is used, what is missing."),
-    "demo": (
-        "moesaic.cli.run.demo",
-        "The bundled model answers, and policies are compared on it.",
-    ),
-}
-
-
-class LazyGroup(click.Group):
-    """Lists commands from a table, imports a command's module only when it runs."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            raise UnknownName("command", cmd_name, COMMANDS)
-        command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
-        assert isinstance(command, click.Command), f"{cmd_name} is not a command"
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="moesaic")
-def app() -> None:
-    """Mixture-of-Experts models larger than the GPU: run them, or study how."""
-
-
-class _Ended(SystemExit):
-    """By a signal. Unlike Ctrl-C it ends a conversation too, not only an answer."""
+import _signal  # type: ignore[import-not-found]
 
 
 def main() -> None:
+    caught = _replaced(_signal.default_int_handler, _signal.SIG_DFL)
+    from moesaic.cli.command_line import run
+
+    run(lambda: caught and _replaced(_signal.SIG_DFL, _signal.default_int_handler))
+
+
+def _replaced(handler: object, by: object) -> bool:
+    """Whether it was this handler. Only the main thread may set another."""
+    if _signal.getsignal(_signal.SIGINT) != handler:
+        return False
     try:
-        with _orderly_end():
-            app.main(prog_name="moesaic", standalone_mode=False)
-    except _Ended:
-        with suppress(OSError):  # the terminal may be what went away
-            click.echo("interrupted", err=True)
-        raise
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        sys.exit(130)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        sys.exit(2)
-    except (MoesaicError, OSError, click.ClickException) as error:
-        click.echo(f"error: {_in_words(error)}", err=True)
-        sys.exit(2)
-
-
-@contextmanager
-def _orderly_end() -> Iterator[None]:
-    """SIGTERM and SIGHUP clean up as Ctrl-C does: temporary files go, a recording is written."""
-    here = threading.current_thread() is threading.main_thread()
-    names = [name for name in ("SIGTERM", "SIGHUP") if here and hasattr(signal, name)]
-    caught = [getattr(signal, name) for name in names]
-    # What is ignored stays ignored, as `nohup` requires.
-    caught = [number for number in caught if signal.getsignal(number) is signal.SIG_DFL]
-
-    def end(number: int, frame: FrameType | None) -> None:
-        for each in caught:  # shells may signal twice: cleanup continues
-            signal.signal(each, signal.SIG_IGN)
-        raise _Ended(128 + number)
-
-    for number in caught:
-        signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number in caught:
-            signal.signal(number, signal.SIG_DFL)
-
-
-def _in_words(error: Exception) -> str:
-    """One line, also for click's own errors."""
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}"
-    if isinstance(error, click.ClickException):
-        context = error.ctx if isinstance(error, click.UsageError) else None
-        words = " ".join(error.format_message().split()).rstrip(".")
-        return words + ("" if context is None else _advice(words, context))
-    return str(error)
-
-
-def _advice(words: str, context: click.Context) -> str:
-    """What to do next; some commands take the model as an argument, others as an option."""
-    named = any("--model" in each.opts for each in context.command.params)
-    named &= not any(isinstance(each, click.Argument) for each in context.command.params)
-    option = ": a model is named with --model" if named and "extra argument" in words else ""
-    return f"{option}; see {context.command_path} --help"
+        _signal.signal(_signal.SIGINT, by)
+    except ValueError:
+        return False
+    return True

@@ -32,6 +32,7 @@ from moesaic.model_info.packed.header import DATA_START, EXPERTS, PackedHeader, 
 from moesaic.models.dense_file import DENSE, contents_digest, dense_shapes, write_dense
 from moesaic.models.open_model import OpenModel, readable_experts
 from moesaic.models.source_files import fingerprint, write_config
+from moesaic.models.unread_tensors import check_tied_head
 
 Experts = Iterable[tuple[ExpertId, ExpertWeights]]
 _WIDEST = 4  # bytes of a dense weight, at most
@@ -60,14 +61,15 @@ def plan_packing(model: OpenModel, folder: Path, target: Path, settings: EngineS
         raise ImpossibleSetting(
             f"{str(folder)!r} is a file: a model is packed from a directory in Hugging Face layout"
         )
+    check_tied_head(model.checkpoint, model.architecture)  # which would be left out
     spec = model.architecture.spec
     dtype = Sizes.of(spec, settings).expert_dtype
     kernel = expert_kernel(model.architecture.expert_shape, dtype, settings.kernel)
     dense = _WIDEST * sum(prod(shape) for shape in dense_shapes(model).values())
     small = sum((folder / name).stat().st_size for name in _small_files(folder))
-    packing = Packing(
-        model, folder, target, kernel, spec.num_expert_blocks * kernel.block_bytes, dense + small
-    )
+    experts = spec.num_expert_blocks * kernel.block_bytes
+    # A link is followed: it leads to the disk that is meant.
+    packing = Packing(model, folder, target.resolve(), kernel, experts, dense + small)
     _check_target(packing)
     return packing
 
@@ -77,6 +79,11 @@ def _check_target(packing: Packing) -> None:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise ImpossibleSetting(
             f"{str(target)!r} is there already: give a directory that is not, or remove it"
+        )
+    if target.exists() and (target == Path.cwd() or os.path.ismount(target)):
+        raise ImpossibleSetting(
+            f"{str(target)!r} is the current directory or that of a disk, which cannot be "
+            "replaced: give a new name in it"
         )
     if not target.parent.is_dir():
         raise ImpossibleSetting(f"there is no directory {str(target.parent)!r}: create it first")

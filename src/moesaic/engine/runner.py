@@ -78,7 +78,8 @@ class Runner:
         step that fails or is interrupted leaves the sequences as they were."""
         described = self.describe(inputs)
         self.brain.schedule = self._schedules[described.phase]
-        self._counts = expert_counts(self.gate, _gate_step(inputs))
+        whole = isinstance(self.gate, Full)  # which is not asked: switched off, it costs nothing
+        self._counts = None if whole else expert_counts(self.gate, _gate_step(inputs))
         lengths = [self.cache.length(sequence.slot) for sequence in inputs]
         try:
             with torch.inference_mode():

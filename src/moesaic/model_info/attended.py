@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from moesaic.core.step import Step
+from moesaic.model_info.linear_attention import LinearAttentionSpec
 from moesaic.model_info.model_spec import ModelSpec
 
 
@@ -13,9 +14,13 @@ class Attended(NamedTuple):
 
     kv_tokens: float  # whose keys and values are read
     pairs: float  # of a new token and a token it looks at
+    state_bytes: float = 0.0  # of linear attention, read and written
+    state_flops: float = 0.0
 
 
 def attended(model: ModelSpec, step: Step) -> Attended:
+    if model.linear_attention is not None:
+        return _with_states(model, model.linear_attention, step)
     if not model.window_layers:
         return Attended(step.kv_tokens, step.attention_pairs)
     window, share = model.sliding_window, len(model.window_layers) / model.num_layers
@@ -24,6 +29,18 @@ def attended(model: ModelSpec, step: Step) -> Attended:
     return Attended(
         (1 - share) * step.kv_tokens + share * near,
         (1 - share) * step.attention_pairs + share * pairs,
+    )
+
+
+def _with_states(model: ModelSpec, linear: LinearAttentionSpec, step: Step) -> Attended:
+    """A state is read and written once per sequence, however long it is."""
+    share = len(model.linear_layers) / model.num_layers
+    moved = 2 * linear.state_bytes * len(step.sequences)
+    return Attended(
+        (1 - share) * step.kv_tokens,
+        (1 - share) * step.attention_pairs,
+        share * moved,
+        share * linear.flops_per_token * step.tokens,
     )
 
 

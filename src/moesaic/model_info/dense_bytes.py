@@ -1,6 +1,7 @@
 """In which precision a network's dense weights are packed for the native kernels, and how many
 bytes they take: all matrices that a token is multiplied with, but not the embedding, which is
-looked up by rows, nor routers, nor latent attention's expansion, which is read from both sides."""
+looked up by rows, nor routers, nor latent attention's expansion, which is read from both sides, nor
+the small matrices of linear attention."""
 
 from __future__ import annotations
 
@@ -54,7 +55,12 @@ def packed_dense_bytes(spec: ModelSpec, dtype: str, packed: DensePrecision) -> i
     kept = spec.head_params + moe * spec.router_params
     size = matrix_bytes(packed.head, spec.vocab_size, hidden)
     for outputs, inputs in _projections(spec):
-        size += spec.num_layers * matrix_bytes(packed.attention, outputs, inputs)
+        size += spec.kv_layers * matrix_bytes(packed.attention, outputs, inputs)
+    linear, states = spec.linear_attention, len(spec.linear_layers)
+    if linear is not None:
+        kept += states * linear.small_params(hidden)
+        for outputs, inputs in linear.projections(hidden):
+            size += states * matrix_bytes(packed.attention, outputs, inputs)
     if spec.latent_attention is not None:
         latent = spec.latent_attention
         widths = latent.qk_nope_head_dim + latent.v_head_dim
@@ -68,11 +74,12 @@ def packed_dense_bytes(spec: ModelSpec, dtype: str, packed: DensePrecision) -> i
 
 
 def _projections(spec: ModelSpec) -> list[tuple[int, int]]:
-    """Outputs and inputs of one layer's."""
+    """Outputs and inputs of one layer's, with keys and values."""
     hidden, latent = spec.hidden_size, spec.latent_attention
     queries, keys = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
     if latent is None:
-        return [(queries, hidden), (keys, hidden), (keys, hidden), (hidden, queries)]
+        gate = [(queries, hidden)] if spec.output_gate else []
+        return [(queries, hidden), (keys, hidden), (keys, hidden), (hidden, queries), *gate]
     compressed = latent.kv_lora_rank + latent.qk_rope_head_dim
     others = [(compressed, hidden), (hidden, spec.num_heads * latent.v_head_dim)]
     if latent.q_lora_rank is None:

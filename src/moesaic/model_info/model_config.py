@@ -15,10 +15,13 @@ from moesaic.core.parsing import read_json, short
 from moesaic.model_info.config_reader import MAX_EXPERTS, MAX_LAYERS, ConfigReader
 from moesaic.model_info.gguf.config import read_gguf_config
 from moesaic.model_info.gguf.files import is_gguf, model_name
+from moesaic.model_info.layer_kinds import read_linear_attention, read_linear_layers
+from moesaic.model_info.linear_attention import LinearAttentionSpec
 from moesaic.model_info.model_families import FAMILIES, Family
 from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
 from moesaic.model_info.quantization.read import stored_bits
 from moesaic.model_info.sliding_window import read_windows
+from moesaic.model_info.text_config import text_fields
 
 _TORCH_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
@@ -39,7 +42,7 @@ def open_config(path: str | os.PathLike[str]) -> ConfigReader:
     if others:
         what = f"expected a config.json; found {others[0].name}: give the name of that file"
         raise BadConfig(file, "file", what)
-    return ConfigReader(_parse(file), file)
+    return ConfigReader(text_fields(_parse(file)), file)
 
 
 def model_spec(config: ConfigReader) -> ModelSpec:
@@ -79,7 +82,14 @@ def _spec(config: ConfigReader, model_type: str, name: str) -> ModelSpec:
     all_route = len(moe_layers) == layers
     latent = _latent_attention(config) if family.latent_attention else None
     context = config.count("max_position_embeddings")
-    window, window_layers = read_windows(config, family.window, layers, context)
+    window: tuple[int, tuple[int, ...]] = (0, ())
+    linear: LinearAttentionSpec | None = None
+    linear_layers: tuple[int, ...] = ()
+    if family.linear_attention:
+        linear_layers = read_linear_layers(config, layers)
+        linear = read_linear_attention(config)
+    else:
+        window = read_windows(config, family.window, layers, context)
     return ModelSpec(
         name=name,
         family=model_type,
@@ -88,7 +98,7 @@ def _spec(config: ConfigReader, model_type: str, name: str) -> ModelSpec:
         hidden_size=config.count("hidden_size"),
         vocab_size=config.count("vocab_size"),
         num_experts=experts,
-        top_k=_top_k(config, experts),
+        top_k=_top_k(config, family.top_k, experts),
         expert_intermediate=config.count(family.expert_width),
         shared_intermediate=family.shared_width(config),
         dense_intermediate=0 if all_route else config.count("intermediate_size"),
@@ -100,8 +110,11 @@ def _spec(config: ConfigReader, model_type: str, name: str) -> ModelSpec:
         normalized_topk=family.normalized(config),
         tied_embeddings=config.flag("tie_word_embeddings"),
         max_context=context,
-        sliding_window=window,
-        window_layers=window_layers,
+        sliding_window=window[0],
+        window_layers=window[1],
+        linear_attention=linear,
+        linear_layers=linear_layers,
+        output_gate=family.linear_attention,
         attention_sinks=family.attention_sinks,
         expert_bias=family.expert_bias,
         native_dtype=_native_dtype(config),
@@ -127,10 +140,10 @@ def _experts_field(config: ConfigReader, family: Family) -> str:
     return other
 
 
-def _top_k(config: ConfigReader, experts: int) -> int:
-    top_k = config.count("num_experts_per_tok")
+def _top_k(config: ConfigReader, field: str, experts: int) -> int:
+    top_k = config.count(field)
     if top_k > experts:
-        config.fail("num_experts_per_tok", f"expected at most {experts} (experts), not {top_k}")
+        config.fail(field, f"expected at most {experts} (experts), not {top_k}")
     return top_k
 
 

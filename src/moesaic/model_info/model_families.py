@@ -31,9 +31,11 @@ class Family:
     scoring: Callable[[ConfigReader], str]
     normalized: Callable[[ConfigReader], bool]
     latent_attention: bool = False
+    top_k: str = "num_experts_per_tok"  # field
     experts_also: str | None = None  # another name of `experts`, in files a later library saved
     states_head_dim: bool = False  # heads are not hidden_size / num_attention_heads wide
     window: WindowRule | None = None  # None: no layer has a sliding window
+    linear_attention: bool = False  # on most layers; the others have an output gate
     attention_sinks: bool = False
     expert_bias: bool = False
 
@@ -72,6 +74,15 @@ def _layer_kinds(config: ConfigReader, layers: int) -> tuple[int, ...]:
     return tuple(number for number, kind in enumerate(kinds) if kind == "sparse")
 
 
+def _interval(config: ConfigReader, layers: int) -> tuple[int, ...]:
+    """ERNIE: every n-th layer between two, of which the last may be -1 for the model's."""
+    step = config.count("moe_layer_interval")
+    first = config.count("moe_layer_start_index", minimum=0)
+    last = config.count("moe_layer_end_index", minimum=-1)
+    last = layers - 1 if last < 0 else min(last, layers - 1)
+    return tuple(i for i in range(first, last + 1) if (i + 1) % step == 0)
+
+
 def _no_shared(_: ConfigReader) -> int:
     return 0
 
@@ -83,6 +94,10 @@ def _shared_stated(config: ConfigReader) -> int:
 def _shared_counted(config: ConfigReader) -> int:
     shared = config.nullable_count("n_shared_experts", minimum=0, maximum=MAX_EXPERTS) or 0
     return shared * config.count("moe_intermediate_size")
+
+
+def _shared_counted_as(field: str) -> Callable[[ConfigReader], int]:
+    return lambda c: c.count(field, 0, MAX_EXPERTS) * c.count("moe_intermediate_size")
 
 
 def _always(value: str) -> Callable[[ConfigReader], str]:
@@ -125,6 +140,17 @@ _DEEPSEEK_V3 = Family(
     latent_attention=True,
 )
 
+_QWEN3_NEXT = Family(
+    "num_experts",
+    "moe_intermediate_size",
+    _sparse_step,
+    _shared_stated,
+    _always("softmax"),
+    _normalized_stated,
+    states_head_dim=True,
+    linear_attention=True,
+)
+
 # Hugging Face model_type -> family
 FAMILIES: dict[str, Family] = {
     "mixtral": replace(_MIXTRAL, window=WindowRule(every)),
@@ -164,12 +190,23 @@ FAMILIES: dict[str, Family] = {
         states_head_dim=True,
         window=WindowRule(every, off_unless_switched=True),
     ),
+    "qwen3_next": _QWEN3_NEXT,
+    "qwen3_5_moe_text": replace(_QWEN3_NEXT, moe_layers=_every_layer, normalized=_normalized),
     "deepseek_v2": replace(_DEEPSEEK_V3, scoring=_scoring_stated_or("softmax")),
     "deepseek_v3": _DEEPSEEK_V3,
     "kimi_k2": _DEEPSEEK_V3,
     "glm4_moe_lite": replace(_DEEPSEEK_V3, moe_layers=_layer_kinds),
     "dots1": replace(
         _DEEPSEEK_V3, latent_attention=False, window=WindowRule(beyond_first, states_layers=True)
+    ),
+    "ernie4_5_moe": Family(
+        "moe_num_experts",
+        "moe_intermediate_size",
+        _interval,
+        _shared_counted_as("moe_num_shared_experts"),
+        _always("softmax"),
+        _normalized,
+        top_k="moe_k",
     ),
     "glm4_moe": Family(
         "n_routed_experts",

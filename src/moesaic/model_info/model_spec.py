@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from moesaic.core.dtypes import weight_bytes
+from moesaic.model_info.linear_attention import LinearAttentionSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,9 @@ class ModelSpec:
     max_context: int = 0
     sliding_window: int = 0  # tokens seen in `window_layers`, the own one included; 0: everything
     window_layers: tuple[int, ...] = ()  # decoder layers with the window
+    linear_attention: LinearAttentionSpec | None = None  # of `linear_layers`
+    linear_layers: tuple[int, ...] = ()  # decoder layers with a state instead of a KV cache
+    output_gate: bool = False  # what attention says is scaled per value, by a projection as wide
     attention_sinks: bool = False  # a learned score of every head that takes part in the softmax
     expert_bias: bool = False  # on all three projections of a routed expert
     native_dtype: str = "bf16"
@@ -79,10 +83,27 @@ class ModelSpec:
 
     @property
     def attention_params(self) -> int:
-        """The projections of one layer's attention."""
+        """The projections of one layer's attention; where layers differ, in the mean."""
+        return self.all_attention_params // self.num_layers
+
+    @property
+    def all_attention_params(self) -> int:
+        total = self.kv_layers * self._softmax_attention_params
+        if self.linear_attention is not None:
+            total += len(self.linear_layers) * self.linear_attention.params(self.hidden_size)
+        return total
+
+    @property
+    def kv_layers(self) -> int:
+        """Layers with keys and values of earlier tokens."""
+        return self.num_layers - len(self.linear_layers)
+
+    @property
+    def _softmax_attention_params(self) -> int:
         h, mla = self.hidden_size, self.latent_attention
         if mla is None:
-            return h * self.head_dim * (2 * self.num_heads + 2 * self.num_kv_heads)
+            queries = (3 if self.output_gate else 2) * self.num_heads
+            return h * self.head_dim * (queries + 2 * self.num_kv_heads)
         q_dim = self.num_heads * (mla.qk_nope_head_dim + mla.qk_rope_head_dim)
         q = h * q_dim if mla.q_lora_rank is None else mla.q_lora_rank * (h + q_dim)
         kv_down = h * (mla.kv_lora_rank + mla.qk_rope_head_dim)
@@ -91,11 +112,17 @@ class ModelSpec:
 
     @property
     def kv_values_per_token(self) -> int:
-        """Numbers one layer's KV cache keeps per token."""
+        """Numbers one layer's KV cache keeps per token, of those that have one."""
         mla = self.latent_attention
         if mla is None:
             return 2 * self.num_kv_heads * self.head_dim
         return mla.kv_lora_rank + mla.qk_rope_head_dim
+
+    @property
+    def state_bytes(self) -> int:
+        """The state of one sequence in all layers with linear attention."""
+        linear = self.linear_attention
+        return 0 if linear is None else len(self.linear_layers) * linear.state_bytes
 
     @property
     def attention_flops_per_pair(self) -> int:
@@ -118,7 +145,7 @@ class ModelSpec:
         embeddings = self.head_params * (1 if self.tied_embeddings else 2)
         return (
             embeddings
-            + self.num_layers * self.attention_params
+            + self.all_attention_params
             + moe * (self.shared_params + self.router_params)
             + (self.num_layers - moe) * self.dense_ffn_params
         )

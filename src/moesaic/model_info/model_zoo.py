@@ -15,6 +15,7 @@ from typing import Any
 from moesaic.core.errors import BadConfig, CannotFetch, UnknownName
 from moesaic.model_info.hub.fetch import fetch_config
 from moesaic.model_info.hub.hub_id import HubId, parse_hub_id
+from moesaic.model_info.linear_attention import LinearAttentionSpec
 from moesaic.model_info.model_config import read_model_config
 from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
 
@@ -70,11 +71,17 @@ def _spec(name: str, table: dict[str, Any]) -> ModelSpec:
     latent = fields.pop("latent_attention", None)
     if latent is not None:  # TOML has no null: an absent q_lora_rank means direct queries
         latent = LatentAttentionSpec(**{"q_lora_rank": None, **latent})
+    linear = fields.pop("linear_attention", None)
+    if linear is not None:
+        linear = LinearAttentionSpec(**linear)
     windows = tuple(fields.pop("window_layers", ()))
+    linear_layers = tuple(fields.pop("linear_layers", ()))
     return ModelSpec(
         name=name,
         moe_layers=moe_layers,
         latent_attention=latent,
+        linear_attention=linear,
+        linear_layers=linear_layers,
         window_layers=windows,
         **fields,
     )

@@ -45,7 +45,8 @@ class RouterRule:
     normalized: bool  # weights of the chosen experts add up to 1 (before the factor)
     factor: float = 1.0
     in_fp32: bool = False  # logits from fp32 products; otherwise in the hidden state's dtype
-    round_weights: bool = False  # weights are rounded to the logits' dtype
+    fp32_weight: bool = False  # its matrix is kept in fp32, whatever the network is in
+    round_weights: bool = False  # weights are rounded to the hidden state's dtype
     logit_bias: bool = False  # on the router's product
     correction_bias: bool = False  # added to the scores for choosing, not for weighing
     groups: int = 1
@@ -74,6 +75,7 @@ class Architecture:
     clamped: ClampedSwiglu | None = None  # of the routed experts, in place of the activation
     shared_gate: bool = False  # a sigmoid gate scales the shared experts (Qwen2-MoE)
     unused_layers: int = 0  # in the files after the last layer: they predict further tokens (GLM)
+    centred_norms: bool = False  # files have what norms' weights differ from 1 by (Qwen3-Next)
 
     @property
     def unusual(self) -> str | None:
@@ -82,8 +84,12 @@ class Architecture:
         spec = self.spec
         what = {
             "a sliding window": bool(spec.window_layers),
+            "linear attention": spec.linear_attention is not None,
+            "gated attention": spec.output_gate,
+            "norms with weights around 0": self.centred_norms,
             "attention sinks": spec.attention_sinks,
             "a router with a bias": self.router.logit_bias,
+            "a router kept in fp32": self.router.fp32_weight,
             "scaled residuals": self.multipliers != Multipliers(),
         }
         return ", ".join(name for name, there in what.items() if there) or None

@@ -25,7 +25,7 @@ class Checkpoint:
     described_by = "config.json"
 
     def __init__(self, folder: Path) -> None:
-        self._source, files = _files(folder)
+        self._source, files = weight_files(folder)
         self._shards: dict[str, Shard] = {}
         self._expected: set[str] = set()
         for file in files:
@@ -84,7 +84,7 @@ class Checkpoint:
         return shard, shard.entries[name]
 
 
-def _files(folder: Path) -> tuple[Path, list[Path]]:
+def weight_files(folder: Path) -> tuple[Path, list[Path]]:
     """The file a missing tensor is blamed on, and all files with weights."""
     index, single = folder / _INDEX, folder / _SINGLE
     if index.is_file():

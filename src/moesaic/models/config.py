@@ -47,6 +47,7 @@ def architecture_of(config: ConfigReader, spec: ModelSpec) -> Architecture:
         clamped=_clamped_swiglu(config) if family.clamped_swiglu else None,
         shared_gate=family.shared_gate and spec.shared_intermediate > 0,
         unused_layers=_unused_layers(config, family),
+        centred_norms=family.centred_norms,
     )
 
 
@@ -106,6 +107,7 @@ def _router(config: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> Ro
         normalized=spec.normalized_topk,
         factor=config.number("routed_scaling_factor") if family.scaled else 1.0,
         in_fp32=family.router_in_fp32,
+        fp32_weight=family.router_kept_in_fp32,
         round_weights=family.round_weights,
         logit_bias=family.router_bias,
         correction_bias=family.correction_bias,

@@ -54,6 +54,8 @@ HARMLESS = frozenset(
 # Of the table that describes rotary positions: read where the kind uses them, and where nothing
 # else (`rope_type`, `attention_factor`) takes their place.
 HARMLESS_IN_ROPE = {"type", "original_max_position_embeddings", "mscale", "mscale_all_dim"}
+# Of models that also see images, whose positions have three numbers: in text they are equal.
+HARMLESS_IN_ROPE |= {"mrope_section", "mrope_interleaved"}
 
 STATED_IN_ROPE: Stated = {"partial_rotary_factor": (1,)}  # unless the family reads it
 

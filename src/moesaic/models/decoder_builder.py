@@ -16,8 +16,10 @@ from moesaic.models.families import RUNNABLE
 from moesaic.models.feed_forward import DenseBlock, GatedMlp, MoeBlock
 from moesaic.models.fused_router import fused_router
 from moesaic.models.grouped_attention import GroupedAttention
+from moesaic.models.joined_rows import query_and_gate
 from moesaic.models.latent_attention import LatentAttention, QueryProjection
 from moesaic.models.linear import Linear
+from moesaic.models.linear_attention_weights import build_linear_attention
 from moesaic.models.moe_names import MoeNames
 from moesaic.models.norm import RmsNorm
 from moesaic.models.router import Router
@@ -62,7 +64,11 @@ class DecoderBuilder:
     def _layer(self, number: int) -> Layer:
         spec, prefix = self._architecture.spec, f"model.layers.{number}"
         attention: Attention
-        if spec.latent_attention is None:
+        if number in spec.linear_layers:
+            name = f"{prefix}.linear_attn"
+            made = (self._architecture, number, name, self._source, self._dense)
+            attention = build_linear_attention(*made)
+        elif spec.latent_attention is None:
             attention = self._grouped_attention(number, f"{prefix}.self_attn")
         else:
             attention = self._latent_attention(number, f"{prefix}.self_attn")
@@ -79,6 +85,7 @@ class DecoderBuilder:
         spec, rule = self._architecture.spec, self._architecture.attention
         hidden, queries = spec.hidden_size, spec.num_heads * spec.head_dim
         keys = spec.num_kv_heads * spec.head_dim
+        query, gate = self._query_and_gate(f"{prefix}.q_proj")
         query_norm = key_norm = None
         if rule.qk_norm != "none":
             whole = rule.qk_norm == "projection"
@@ -90,15 +97,32 @@ class DecoderBuilder:
         return GroupedAttention(
             architecture=self._architecture,
             layer=number,
-            query=self._linear(f"{prefix}.q_proj", queries, hidden, rule.input_bias),
+            query=query,
             key=self._linear(f"{prefix}.k_proj", keys, hidden, rule.input_bias),
             value=self._linear(f"{prefix}.v_proj", keys, hidden, rule.input_bias),
             output=self._linear(f"{prefix}.o_proj", hidden, queries, rule.output_bias),
             query_norm=query_norm,
             key_norm=key_norm,
             sinks=sinks,
+            gate=gate,
             window=spec.sliding_window if number in spec.window_layers else 0,
         )
+
+    def _query_and_gate(self, name: str) -> tuple[Linear, Linear | None]:
+        spec, bias = self._architecture.spec, self._architecture.attention.input_bias
+        hidden, queries = spec.hidden_size, spec.num_heads * spec.head_dim
+        if not spec.output_gate:
+            return self._linear(name, queries, hidden, bias), None
+        joined = self._source.tensor(f"{name}.weight", 2 * queries, hidden)
+        weights = query_and_gate(joined, spec.num_heads)
+        biases: tuple[torch.Tensor | None, torch.Tensor | None] = (None, None)
+        if bias:
+            offsets = self._source.tensor(f"{name}.bias", 2 * queries)
+            biases = query_and_gate(offsets, spec.num_heads)
+        query, gate = (
+            Linear.made(*both, self._dense) for both in zip(weights, biases, strict=True)
+        )
+        return query, gate
 
     def _latent_attention(self, number: int, prefix: str) -> LatentAttention:
         spec, rule = self._architecture.spec, self._architecture.attention
@@ -144,21 +168,26 @@ class DecoderBuilder:
         if architecture.shared_gate:
             name = f"{shared_name}_gate.weight"
             gate = Linear(self._source.tensor(name, 1, spec.hidden_size))
-        router = self._router(names.router)
+        router = self._router(names)
         layer = spec.moe_layers.index(number)
         fused = fused_router(layer, norm, router, self._kernel)
         return MoeBlock(layer, norm, router, shared, gate, fused)
 
-    def _router(self, name: str) -> Router:
+    def _router(self, names: MoeNames) -> Router:
         spec, rule = self._architecture.spec, self._architecture.router
+        name, experts = names.router, spec.num_experts
+        kept = torch.float32 if rule.fp32_weight else None
         # Never packed: routers are read as they are, by torch and by the native code.
-        weight = self._source.tensor(f"{name}.weight", spec.num_experts, spec.hidden_size)
-        offset = self._source.tensor(f"{name}.bias", spec.num_experts) if rule.logit_bias else None
+        weight = self._source.tensor(f"{name}.weight", experts, spec.hidden_size, dtype=kept)
+        offset = self._source.tensor(f"{name}.bias", experts) if rule.logit_bias else None
         bias = None
         if rule.correction_bias:
             # Scores differ by less than bf16 resolves: stays in fp32, as in the stock model.
             correction = f"{name}.e_score_correction_bias"
-            bias = self._source.tensor(correction, spec.num_experts, dtype=torch.float32)
+            shape: tuple[int, ...] = (experts,)
+            if names.correction is not None:
+                correction, shape = names.correction, (1, experts)
+            bias = self._source.tensor(correction, *shape, dtype=torch.float32).view(experts)
         return Router(rule, weight, bias, offset)
 
     def _network(self, prefix: str, shape: ExpertShape) -> GatedMlp:
@@ -181,5 +210,8 @@ class DecoderBuilder:
         return Linear.made(weight, offset, self._dense)
 
     def _norm(self, name: str, width: int, eps: float | None = None) -> RmsNorm:
-        weight = self._source.tensor(f"{name}.weight", width)
-        return RmsNorm(weight, self._architecture.norm_eps if eps is None else eps)
+        eps = self._architecture.norm_eps if eps is None else eps
+        if self._architecture.centred_norms:
+            centred = self._source.tensor(f"{name}.weight", width, dtype=torch.float32)
+            return RmsNorm(1 + centred, eps)
+        return RmsNorm(self._source.tensor(f"{name}.weight", width), eps)

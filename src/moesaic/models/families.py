@@ -69,6 +69,7 @@ class RunnableFamily:
     # router
     shared_gate: bool = False
     router_in_fp32: bool = False
+    router_kept_in_fp32: bool = False  # its matrix too
     round_weights: bool = False
     router_bias: bool = False  # on its product
     correction_bias: bool = False
@@ -81,7 +82,10 @@ class RunnableFamily:
     # config.json (see `config_fields`)
     derived: frozenset[str] = frozenset()  # fields that follow from others, which are read
     stated: Stated = field(default_factory=dict)  # values that say what the family does anyway
+    centred_norms: bool = False
     # checkpoint
+    split_inputs: bool = False  # of linear attention: a matrix for each, one after the other
+    unused_prefixes: tuple[str, ...] = ()  # tensors that predict further tokens, or see images
     predicts_further: bool = False  # files may have layers after the last, which are not used
 
 
@@ -96,6 +100,17 @@ _DEEPSEEK_V3 = RunnableFamily(
     derived=_LATENT,
     stated=_SIGMOID,
     predicts_further=True,
+)
+
+_QWEN3_NEXT = RunnableFamily(
+    shared_name="shared_expert",
+    qk_norm=_head_norm,
+    default_rotary=0.25,
+    shared_gate=True,
+    round_weights=True,
+    centred_norms=True,
+    stated={"hidden_act": ("silu",)},
+    unused_prefixes=("mtp.",),
 )
 
 RUNNABLE: dict[str, RunnableFamily] = {
@@ -127,6 +142,19 @@ RUNNABLE: dict[str, RunnableFamily] = {
     ),
     "qwen3_moe": RunnableFamily(
         qk_norm=_head_norm, round_weights=True, stated={"use_qk_norm": (True,)}
+    ),
+    "qwen3_next": _QWEN3_NEXT,
+    "qwen3_5_moe_text": replace(
+        _QWEN3_NEXT,
+        split_inputs=True,
+        derived=frozenset({"mtp_num_hidden_layers"}),
+        stated={
+            "hidden_act": ("silu",),
+            "norm_topk_prob": (True,),
+            "attn_output_gate": (True,),
+            "mamba_ssm_dtype": ("float32",),  # of the states
+        },
+        unused_prefixes=("mtp.", "model.visual."),
     ),
     "gpt_oss": RunnableFamily(
         layouts=(MoeLayout(router="router"),),
@@ -161,6 +189,23 @@ RUNNABLE: dict[str, RunnableFamily] = {
         stated={"scoring_func": ("sigmoid", "noaux_tc")},
         predicts_further=False,
     ),
+    "ernie4_5_moe": RunnableFamily(
+        layouts=(MoeLayout(correction="moe_statics.e_score_correction_bias"),),
+        input_bias=_never,
+        output_bias=_never,
+        interleaved_rope=True,
+        router_in_fp32=True,
+        router_kept_in_fp32=True,
+        round_weights=True,
+        correction_bias=True,
+        derived=frozenset({"moe_capacity"}),  # of training
+        predicts_further=True,
+        stated={
+            "moe_norm_min": (1e-12,),  # of a sum of probabilities
+            "moe_gate": ("topk",),
+            "moe_use_aux_free": (True,),
+        },
+    ),
     "glm4_moe": RunnableFamily(
         output_bias=_never,
         qk_norm=_norm_stated,
@@ -177,10 +222,8 @@ RUNNABLE: dict[str, RunnableFamily] = {
 # Hugging Face model_type -> what a recent architecture has that nothing here computes.
 _DELTA_NET = "its linear attention, a gated delta net,"
 _SPARSE = "its sparse attention with an indexer"
-_LLAMA4 = "its chunked attention, with layers that have no positions,"
+_LLAMA4 = "its chunked attention, with experts whose input the router scales,"
 NOT_IMPLEMENTED = {
-    "qwen3_next": _DELTA_NET,
-    "qwen3_5_moe": _DELTA_NET,
     "kimi_linear": _DELTA_NET,
     "deepseek_v32": _SPARSE,
     "deepseek_v4": _SPARSE,

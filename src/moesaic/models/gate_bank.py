@@ -23,7 +23,7 @@ class GateBank:
         first = blocks[0]
         self._rule, self._eps = first.router.rule, first.norm.eps
         self._layers, self._experts = len(blocks), len(first.router.weight)
-        gates = [block.router.weight * block.norm.weight for block in blocks]
+        gates = [_scaled(block.router.weight, block.norm.weight) for block in blocks]
         self._gates = torch.cat(gates)
         added = [b.router.logit_bias for b in blocks if b.router.logit_bias is not None]
         self._logit_biases = torch.cat(added) if added else None
@@ -53,3 +53,9 @@ class GateBank:
         return tuple(
             Forecast(later.start + d, numbers[:, d], values[:, d], step) for d in range(depth)
         )
+
+
+def _scaled(router: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
+    """In the network's precision: some families keep one of them in fp32."""
+    network = min(router.dtype, norm.dtype, key=lambda dtype: dtype.itemsize)
+    return (router * norm).to(network)

@@ -1,4 +1,5 @@
-"""Grouped-query attention, with biases and normalised queries and keys where a family has them."""
+"""Grouped-query attention, with biases, normalised queries and keys, and a gate on the result where
+a family has them."""
 
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ class GroupedAttention:
     query_norm: RmsNorm | None = None
     key_norm: RmsNorm | None = None
     sinks: torch.Tensor | None = None  # [heads]
+    gate: Linear | None = None  # of the result, before the output projection
     window: int = 0  # tokens that a token sees, itself included; 0: everything before it
 
     def __call__(self, x: torch.Tensor, step: TokenBatch) -> torch.Tensor:
@@ -34,7 +36,12 @@ class GroupedAttention:
         step.watch_last(query)
         step.watch(key)
         mixed = torch.cat([self._of_sequence(query, key, value, step, span) for span in step.spans])
-        return self.output(mixed.flatten(1))
+        mixed = mixed.flatten(1)
+        if self.gate is not None:
+            gate = self.gate(x)
+            step.watch_last(gate)  # the sigmoid of an infinite one is a number
+            mixed = mixed * gate.sigmoid()
+        return self.output(mixed)
 
     def projected(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries, keys, values [tokens, heads, head], normed and clipped, not yet turned."""

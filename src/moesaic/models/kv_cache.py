@@ -2,7 +2,7 @@
 
 A cache has slots, one per running sequence. Per layer and token it keeps two vectors, whatever
 they mean to the attention: keys and values, or the latent and its rotary key. A layer with a
-sliding window keeps only the last tokens.
+sliding window keeps only the last tokens, one with linear attention a state.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ import torch
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.model_info.sliding_window import window_rows
+from moesaic.models.recurrent_buffer import RecurrentBuffer
 from moesaic.models.window_buffer import WindowBuffer
+
+_GONE = "what the next one sees has left the sliding window, or no state is as old"
 
 
 class KVCache(Protocol):
@@ -27,6 +30,9 @@ class KVCache(Protocol):
         """Write a layer's vectors [new tokens, width] after `length`; returns those of all tokens
         so far, or of those that the new ones see. The length stays, so that every layer of a step
         writes at the same place."""
+
+    def states(self, layer: int) -> RecurrentBuffer:
+        """Of a layer with linear attention, which writes them at `length`."""
 
     def advance(self, slot: int, tokens: int) -> None:
         """All layers have written: the tokens count from now on."""
@@ -46,7 +52,8 @@ def cache_widths(spec: ModelSpec) -> tuple[int, int]:
 class ContiguousCache:
     """Every slot holds the longest sequence, allocated at once: `first` and `second` [layers,
     slots, max length, width] stay where they are, so that captured kernels find them. They are of
-    the layers that see everything; those with a sliding window have a `WindowBuffer` each."""
+    the layers that see everything; those with a sliding window have a `WindowBuffer` each, those
+    with linear attention a `RecurrentBuffer`."""
 
     def __init__(
         self,
@@ -60,7 +67,8 @@ class ContiguousCache:
         """`step_tokens`: new tokens of a sequence at once, at most; None: as many as fit. Layers
         with a window keep the fewer tokens the fewer these are."""
         widths = cache_widths(spec)
-        full = [n for n in range(spec.num_layers) if n not in spec.window_layers]
+        others = {*spec.window_layers, *spec.linear_layers}
+        full = [n for n in range(spec.num_layers) if n not in others]
         self._rows = {layer: row for row, layer in enumerate(full)}  # of first and second
         shape = (len(full), slots, max_length)
         self.first, self.second = (
@@ -72,6 +80,12 @@ class ContiguousCache:
             layer: WindowBuffer(spec.sliding_window, slots, rows, widths, self.first)
             for layer in spec.window_layers
         }
+        linear = spec.linear_attention
+        self._states: dict[int, RecurrentBuffer] = {}
+        if linear is not None:
+            self._states = {
+                layer: RecurrentBuffer(linear, slots, self.first) for layer in spec.linear_layers
+            }
         self._lengths = [0] * slots
         self.slots, self.max_length = slots, max_length
 
@@ -80,15 +94,28 @@ class ContiguousCache:
         buffers = [self.first, self.second]
         for each in self._windows.values():
             buffers += [each.first, each.second]
-        return sum(int(buffer.nbytes) for buffer in buffers)
+        states = sum(each.nbytes for each in self._states.values())
+        return states + sum(int(buffer.nbytes) for buffer in buffers)
 
     def length(self, slot: int) -> int:
         return self._lengths[slot]
 
     def least_length(self, slot: int) -> int:
         """The shortest that a sequence can be truncated to; beyond that only to 0: what its next
-        token would see has left the windows."""
-        return max((each.least_length(slot) for each in self._windows.values()), default=0)
+        token would see has left the windows, or no state is kept that is old enough."""
+        return max((each.least_length(slot) for each in self._buffers()), default=0)
+
+    def reaches(self, slot: int, length: int) -> bool:
+        """Whether a sequence can be truncated to this: a step that failed always can be undone."""
+        windows = all(length >= each.least_length(slot) for each in self._windows.values())
+        states = all(each.reaches(slot, length) for each in self._states.values())
+        return not length or (windows and states)
+
+    def states(self, layer: int) -> RecurrentBuffer:
+        return self._states[layer]
+
+    def _buffers(self) -> list[WindowBuffer | RecurrentBuffer]:
+        return [*self._windows.values(), *self._states.values()]
 
     def extend(
         self, layer: int, slot: int, first: torch.Tensor, second: torch.Tensor
@@ -113,10 +140,10 @@ class ContiguousCache:
 
     def truncate(self, slot: int, length: int) -> None:
         assert length <= self._lengths[slot], "a cache cannot be truncated to more than it holds"
-        assert not length or length >= self.least_length(slot), "it has left the sliding window"
+        assert self.reaches(slot, length), f"{length} tokens: {_GONE}"
         self._lengths[slot] = length
         if not length:
-            for each in self._windows.values():
+            for each in self._buffers():
                 each.clear(slot)
 
     def copy(self, source: int, slot: int, length: int | None = None) -> None:
@@ -124,9 +151,9 @@ class ContiguousCache:
         assert not self._lengths[slot], "a slot that is in use cannot be copied to"
         length = self._lengths[source] if length is None else length
         assert length <= self._lengths[source], "no more can be copied than is there"
-        assert length >= self.least_length(source), "it has left the sliding window"
+        assert self.reaches(source, length), f"{length} tokens: {_GONE}"
         for both in (self.first, self.second):
             both[:, slot, :length] = both[:, source, :length]
-        for each in self._windows.values():
+        for each in self._buffers():
             each.copy(source, slot)
         self._lengths[slot] = length

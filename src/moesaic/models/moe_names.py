@@ -13,6 +13,7 @@ class MoeLayout:
     block: str = "mlp"
     router: str = "gate"
     stacks: tuple[str, str] = ("experts.gate_up_proj", "experts.down_proj")
+    correction: str | None = None  # [1, experts]; None: beside the router, [experts]
 
 
 class MoeNames(NamedTuple):
@@ -21,6 +22,7 @@ class MoeNames(NamedTuple):
     block: str
     router: str  # without `.weight`
     stacks: tuple[str, str]  # of all experts: gate and up together, down
+    correction: str | None = None  # of the scores, where it is not the router's own
 
 
 class TensorNames(Protocol):
@@ -42,4 +44,5 @@ def plain_names(layer: int) -> MoeNames:
 def _named(layout: MoeLayout, layer: int) -> MoeNames:
     block = f"model.layers.{layer}.{layout.block}"
     gate_up, down = (f"{block}.{name}" for name in layout.stacks)
-    return MoeNames(block, f"{block}.{layout.router}", (gate_up, down))
+    correction = None if layout.correction is None else f"{block}.{layout.correction}"
+    return MoeNames(block, f"{block}.{layout.router}", (gate_up, down), correction)

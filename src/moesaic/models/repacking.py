@@ -16,11 +16,17 @@ class Repacking(NamedTuple):
     stored: tuple[str, ...]  # block formats of the file
     dtype: str  # what the experts are held in
     error: float  # root mean square over that of the weights, of the first expert
+    codes_kept: bool = False  # only its scales were rounded
 
     def __str__(self) -> str:
+        how = f"repacked as {self.dtype}"
+        if self.codes_kept:
+            how = f"repacked as {self.dtype} with the codes they have and scales in bf16"
+        elif self.dtype == "int4":
+            how = "repacked as int4, rounded to other codes"
         return (
-            f"experts are stored as {', '.join(self.stored)} and repacked as {self.dtype}, which "
-            f"moves weights by {self.error:.2%} (root mean square, first expert)"
+            f"experts are stored as {', '.join(self.stored)} and {how}, which moves weights by "
+            f"{self.error:.2%} (root mean square, first expert)"
         )
 
 
@@ -30,10 +36,17 @@ def repacking(model: OpenModel, dtype: str) -> Repacking | None:
     if not stored:
         return None
     expert = readable_experts(model).read(ExpertId(0, 0))
-    matrices = (expert.gate, expert.up, expert.down)
-    moved = sum(_squares(_held(matrix, dtype) - matrix.float()) for matrix in matrices)
-    whole = sum(_squares(matrix.float()) for matrix in matrices)
-    return Repacking(stored, dtype, (moved / whole) ** 0.5 if whole else 0.0)
+    matrices = [matrix.float() for matrix in (expert.gate, expert.up, expert.down)]
+    moved = [_held(matrix, dtype) - matrix for matrix in matrices]
+    whole = sum(map(_squares, matrices))
+    error = (sum(map(_squares, moved)) / whole) ** 0.5 if whole else 0.0
+    kept = dtype == "int4" and all(map(_within_scale, moved, matrices))
+    return Repacking(stored, dtype, error, kept)
+
+
+def _within_scale(moved: torch.Tensor, matrix: torch.Tensor) -> bool:
+    """Whether no weight moved by more than its scale did, which has 8 bits."""
+    return bool((moved.abs() <= matrix.abs() / 255).all())
 
 
 def _held(matrix: torch.Tensor, dtype: str) -> torch.Tensor:

@@ -42,7 +42,9 @@ class Router:
         if self.bias is not None:
             sums = sums + self.bias.sum()
         weights = torch.add(choice.weights, sums, alpha=0)  # plus 0, or NaN
-        return choice._replace(weights=weights.to(choice.weights.dtype))
+        # Also where logits are in fp32 although the network is not.
+        dtype = hidden.dtype if self.rule.round_weights else choice.weights.dtype
+        return choice._replace(weights=weights.to(dtype))
 
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         if self.rule.in_fp32:

@@ -11,6 +11,7 @@ import torch
 
 from moesaic.core.errors import BadCheckpoint
 from moesaic.core.parsing import parse_json
+from moesaic.model_info.text_config import text_name
 from moesaic.models.read_bytes import read_bytes
 
 DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}  # of plain weights
@@ -62,7 +63,7 @@ def _contents(path: Path) -> dict[str, TensorEntry]:
     entries = {}
     for name, fields in header.items():
         if name != "__metadata__":
-            entries[name] = _entry(path, name, fields, data_start)
+            entries[text_name(name)] = _entry(path, name, fields, data_start)
     last = max(entries, key=lambda name: entries[name].end, default=None)
     if last is not None and size < entries[last].end:
         raise _truncated(path, last, size, entries[last].end)

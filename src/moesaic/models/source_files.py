@@ -9,6 +9,7 @@ from pathlib import Path
 from moesaic.core.errors import BadConfig
 from moesaic.core.parsing import read_json
 from moesaic.model_info.model_files import CONFIG, SMALL_FILES
+from moesaic.models.checkpoint import weight_files
 from moesaic.models.dense_file import contents_digest
 
 _OF_THE_FILES = "quantization_config"  # says how the weights are stored, which a copy changes
@@ -20,7 +21,7 @@ def fingerprint(folder: Path) -> str:
     for name in SMALL_FILES:
         if (folder / name).is_file():
             whole.update(f"{name}\n".encode() + sha256((folder / name).read_bytes()).digest())
-    for file in sorted(folder.glob("*.safetensors")):
+    for file in sorted(weight_files(folder)[1]):
         line = f"{file.name} {file.stat().st_size} {contents_digest(file)}\n"
         whole.update(line.encode())
     return whole.hexdigest()

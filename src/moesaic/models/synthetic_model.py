@@ -83,7 +83,9 @@ def _cut(spec: ModelSpec, layers: int) -> ModelSpec:
             f"first with routed experts is number {least}: use {least} to {spec.num_layers}"
         )
     windowed = tuple(layer for layer in spec.window_layers if layer < layers)
-    return replace(spec, num_layers=layers, moe_layers=routed, window_layers=windowed)
+    linear = tuple(layer for layer in spec.linear_layers if layer < layers)
+    cut = replace(spec, num_layers=layers, moe_layers=routed)
+    return replace(cut, window_layers=windowed, linear_layers=linear)
 
 
 class _RandomTensors:

@@ -55,7 +55,9 @@ class TokenBatch:
         if not self.watched:
             return hidden
         broken = torch.stack(self.watched).sum(0).mul_(0.0)  # 0, or NaN
-        last = torch.stack(self.watched_last).sum(0).mul_(0.0)
+        last = broken.new_zeros(len(self.spans))
+        if self.watched_last:
+            last = torch.stack(self.watched_last).sum(0).mul_(0.0)
         if len(last) == len(broken):
             broken += last
         else:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from moesaic.core.errors import BadTokenizer
 from moesaic.core.parsing import read_bounded, read_json, short
+from moesaic.model_info.text_config import text_fields
 
 CONFIG = "tokenizer_config.json"
 _NAMES = "special_tokens_map.json"
@@ -52,7 +53,8 @@ def read_template(folder: Path, config: dict[str, Any]) -> TemplateFile | None:
 def read_eos_ids(folder: Path, eos_id: int | None) -> frozenset[int]:
     """The tokens that end a text: what generation says, else the model, else the tokenizer."""
     for name in _END_OF_TEXT:
-        found = _fields(folder / name).get("eos_token_id")
+        fields = _fields(folder / name)
+        found = fields.get("eos_token_id", text_fields(fields).get("eos_token_id"))
         ids = found if isinstance(found, list) else [] if found is None else [found]
         if not all(type(item) is int and abs(item) < _LARGEST_ID for item in ids):
             what = f"expected a token id or a list of them, not {short(found)}"

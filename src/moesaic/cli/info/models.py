@@ -52,7 +52,8 @@ def facts(spec: ModelSpec) -> dict[str, Any]:
         "routed_experts": blocks,
         "expert_mb": {d: spec.expert_bytes(d) / 1e6 for d in _DTYPES},
         "all_experts_gb": {d: spec.expert_bytes(d) * blocks / 1e9 for d in _DTYPES},
-        "kv_values_per_token": spec.kv_values_per_token * spec.num_layers,
+        "kv_values_per_token": spec.kv_values_per_token * spec.kv_layers,
+        "state_mb_per_sequence": spec.state_bytes / 1e6,
     }
 
 
@@ -128,6 +129,9 @@ def _attention(spec: ModelSpec) -> str:
     if spec.latent_attention is not None:
         return f"{spec.num_heads} heads, latent of {spec.kv_values_per_token} values per token"
     heads = f"{spec.num_heads} heads of {spec.head_dim}, {spec.num_kv_heads} for keys and values"
+    if spec.linear_attention is not None:
+        states = f"{len(spec.linear_layers)} of {spec.num_layers} layers are linear"
+        return f"{heads}; {states}, with {spec.state_bytes / 1e6:.3g} MB of state per sequence"
     if not spec.window_layers:
         return heads
     return (

@@ -40,5 +40,5 @@ def _draft_lines(gate: dict[str, Any]) -> list[tuple[str, str]]:
         less = "" if saved is None else f", {saved:.1%} fewer than top-k in every layer"
         lines.append(("reads", f"{gate['reads_per_token']:.1f} experts per token{less}"))
     if gate["measured_speedup"] is not None:
-        lines.append(("speedup", f"{gate['measured_speedup']:.2f} x over all experts, simulated"))
+        lines.append(("speedup", f"{gate['measured_speedup']:.2f} x over all experts"))
     return lines

@@ -6,7 +6,7 @@ import click
 
 from moesaic.cli.shared.option_stack import stack
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.model_info.hub.hub_id import with_revision
+from moesaic.model_info.hub.hub_id import parse_hub_id, with_revision
 
 _GIVEN = "moesaic.model"  # where the option keeps its value for the argument
 _REVISION = "moesaic.revision"
@@ -36,6 +36,10 @@ def _at_revision(model: str | None, revision: str) -> str:
     """A known name is one of ours, which has no revisions; so has a directory."""
     found = None if model is None else with_revision(model, revision)
     if found is None:
+        if parse_hub_id(model) is not None:
+            raise ImpossibleSetting(
+                f"--revision {revision!r} is no name of a branch, tag or commit: give one of those"
+            )
         named = "no model was named" if model is None else f"{model!r} is no id on the hub"
         raise ImpossibleSetting(
             f"--revision {revision} is of models fetched by their id, as Qwen/Qwen3-30B-A3B, and "

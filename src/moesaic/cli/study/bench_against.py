@@ -14,6 +14,7 @@ import click
 from moesaic.cli.shared.busy import warn_if_busy
 from moesaic.cli.shared.output import print_table, progress
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.model_info.packed.header import is_packed
 
 if TYPE_CHECKING:
     from moesaic.lab.against.ours import Measured
@@ -110,6 +111,11 @@ def stock_source(measured: Measured) -> str:
             raise ImpossibleSetting(
                 f"--against transformers needs a directory in Hugging Face layout, but "
                 f"{measured.folder} is a file"
+            )
+        if is_packed(Path(measured.folder)):
+            raise ImpossibleSetting(
+                f"--against transformers cannot read the experts of {measured.folder}, which is "
+                "packed: give the model it was made from"
             )
         return measured.folder
     assert measured.synthetic is not None, "a folder or a shape"

@@ -43,7 +43,10 @@ def run_peers(
     rows: list[PeerRow] = []
     with ExitStack() as stack:
         for path in _llama_paths(against, configs[0]):
-            measuring["llama.cpp"] = _llama(path, model, configs[0], cases, repetitions, stack)
+            try:
+                measuring["llama.cpp"] = _llama(path, model, configs[0], cases, repetitions, stack)
+            except (MoesaicError, OSError) as error:
+                click.echo(f"not compared: {error}", err=True)
         for name, measure in measuring.items():
             for config in ratios:
                 click.echo(f"measuring {name} at {config.plan.cache_ratio:.0%}", err=True)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from moesaic.cli.shared.engine_options import BATCH_INVARIANT
+from moesaic.cli.shared.gate_lines import gate_lines
 from moesaic.cli.shared.output import print_table
 from moesaic.cli.study.bench_runs import Done
 from moesaic.core.units import GB
@@ -22,6 +23,8 @@ COLUMNS = ("test", "system", "cache", "tok/s", "+-", "ms", "hits", "MB", "floor"
 
 def described(done: Done, routing: BenchRouting, command: str) -> dict[str, Any]:
     """What `bench --json` prints."""
+    from moesaic.lab.bench.gate_gain import gate_stats
+
     host, loaded = this_host(), done.loaded
     first = done.rows[0].config
     return {
@@ -45,7 +48,7 @@ def described(done: Done, routing: BenchRouting, command: str) -> dict[str, Any]
             "peak_bytes": loaded.memory.peak,
             "peak_over_final": loaded.peak_ratio,
         },
-        "rows": [row.as_dict(done.rates) for row in done.rows],
+        "rows": [row.as_dict(done.rates, gate_stats(row, done.rows)) for row in done.rows],
     }
 
 
@@ -53,7 +56,7 @@ def print_bench(result: dict[str, Any]) -> None:
     """`result` is what `bench --json` prints."""
     rows = result["rows"]
     print_table(_title(result), COLUMNS, table_rows(result))
-    lines = (*_overheads(rows), *prices(rows))
+    lines = (*_overheads(rows), *prices(rows), *_gates(rows))
     for line in (*lines, _load(result["load"]), _rates(result["machine"]["rates"])):
         click.echo(line)
 
@@ -104,6 +107,13 @@ def _overheads(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
             f"around a layer's experts: {row['around_experts_us']:.0f} us "
             f"(engine {row['overhead_us_per_layer']:.0f}, router {row['router_us']:.0f}){where}"
         )
+
+
+def _gates(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """What gates have done, and gained over the whole model where that ran, too."""
+    for row in rows:
+        for title, words in gate_lines(row["gate"]):
+            yield f"{title}: {words}: {row['test']}, {_label(row)}"
 
 
 def prices(rows: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -87,6 +87,9 @@ def make_plan(
         network("dense weights", str(sizes.packed or sizes.dtype), sizes.dense),
         network("KV cache", f"{sequences} of {tokens}", sizes.kv_cache(length)),
     ]
+    if spec.linear_attention is not None:
+        detail = f"{sequences}, {len(spec.linear_layers)} of {spec.num_layers} layers"
+        parts.append(network("recurrent state", detail, sizes.states))
     if able.own_memory:
         parts += [
             network("workspace", step, sizes.device_workspace(length)),

@@ -84,8 +84,16 @@ class Sizes:
         """Layers with a sliding window keep as many tokens as they may need."""
         spec = self.spec
         windowed = len(spec.window_layers)
-        rows = (spec.num_layers - windowed) * length + windowed * self.window_rows(length)
+        rows = (spec.kv_layers - windowed) * length + windowed * self.window_rows(length)
         return weight_bytes(self.sequences * rows * spec.kv_values_per_token, self.dtype)
+
+    @property
+    def states(self) -> int:
+        """Of layers with linear attention, whatever the length of a sequence."""
+        linear = self.spec.linear_attention
+        if linear is None:
+            return 0
+        return self.sequences * len(self.spec.linear_layers) * linear.kept_bytes(self.dtype)
 
     def window_rows(self, length: int) -> int:
         """Tokens of a sequence that a layer with a window keeps."""
@@ -106,6 +114,8 @@ class Sizes:
             return 0
         spec = self.spec
         widest = max(spec.hidden_size, spec.num_heads * spec.head_dim)
+        if spec.linear_attention is not None:
+            widest = max(widest, spec.linear_attention.channels)
         return linear_workspace(widest, tokens, self.threads + 1)
 
     def device_workspace(self, length: int) -> int:
@@ -161,7 +171,10 @@ class Sizes:
         if spec.attention_sinks:  # in fp32, and rounded: of a piece of the new tokens
             row, each = spec.num_heads * length, 4 if self.dtype == "fp32" else 14
             scores = each * max(row, min(SCORES, new * row))
-        return projected + copies + scores + 5 * new * length  # a mask as bools and as numbers
+        needed = projected + copies + scores + 5 * new * length  # a mask as bools and as numbers
+        if spec.linear_attention is not None:
+            needed = max(needed, spec.linear_attention.workspace(tokens))
+        return needed
 
     def _experts(self, tokens: int) -> int:
         """The router's scores, and at once a lane's expert and the shared ones; or a

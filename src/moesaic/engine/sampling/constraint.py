@@ -22,29 +22,38 @@ class Constraint:
 
     def __init__(self, matcher: LLMatcher) -> None:
         self._matcher = matcher
+        self._bits: bytes | None = None  # of what may come next, once it was asked for
 
     @property
     def failure(self) -> str | None:
         """Why there is no next token, if so: the grammar took too much time or memory, or no token
-        of the vocabulary fits."""
-        return self._matcher.get_error() or None
+        of the vocabulary fits. The matcher finds that out when it is asked for the next ones, and
+        allows an end then."""
+        self._allowed()
+        return _in_words(self._matcher.get_error()) if self._matcher.is_error() else None
 
     @property
     def complete(self) -> bool:
-        """Whether nothing but an end can follow."""
-        return self._matcher.is_stopped()
+        """Whether nothing but an end can follow; a matcher that has failed says so too."""
+        return self._matcher.is_stopped() and not self._matcher.is_error()
 
     def forbidden(self, vocabulary: int) -> torch.Tensor:
         """[vocabulary], true where a token may not come next. Tokens that the tokenizer does not
         know never may."""
-        bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
+        bits = np.frombuffer(self._allowed(), dtype=np.uint8)
         allowed = np.unpackbits(bits, bitorder="little")[:vocabulary]
         forbidden = np.ones(vocabulary, dtype=np.bool_)
         forbidden[: len(allowed)] = allowed == 0
         return torch.from_numpy(forbidden)
 
     def advance(self, token: int) -> None:
+        self._bits = None
         self._matcher.consume_token(token)
+
+    def _allowed(self) -> bytes:
+        if self._bits is None:
+            self._bits = self._matcher.compute_bitmask()
+        return self._bits
 
 
 class Constraints:
@@ -60,9 +69,9 @@ class Constraints:
         from llguidance import LLMatcher
 
         made = Constraint(LLMatcher(self._vocabulary, params.form, log_level=0))
-        made.forbidden(self._tokenizer.vocabulary)  # finds out whether there is a first token
-        if made.failure is not None:
-            raise ImpossibleSetting(f"no text of this model can match: {made.failure}")
+        failure = made.failure  # of the first token
+        if failure is not None:
+            raise ImpossibleSetting(f"no text of this model can match: {failure}")
         return made
 
     @cached_property
@@ -76,3 +85,9 @@ class Constraints:
             raise ImpossibleSetting(
                 f"the text of this model cannot be constrained: its tokenizer says {error}"
             ) from None
+
+
+def _in_words(error: str) -> str:
+    """A matcher's error without the state it was in."""
+    why = " ".join(error.partition("<state>")[0].split())
+    return "no token of the model can follow" if why.startswith("NoExtension") else why

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from moesaic.core.errors import ImpossibleSetting, MissingExtra
+from moesaic.core.errors import ImpossibleSetting, MissingExtra, printable
 
 _MAX_TEXT = 1 << 20  # characters of a schema, a grammar or an expression
 # JSON as `json.dumps` writes it: were any white space allowed, a model could write it for ever.
@@ -48,7 +48,10 @@ def compiled(kind: str, text: object) -> str:
         raise ImpossibleSetting(f"{kind} has {len(text)} characters; at most {_MAX_TEXT} are read")
     if find_spec("llguidance") is None:
         raise MissingExtra(f"{kind}, a constraint on the text,", "engine")
-    form = _form(kind, text)
+    try:
+        form = _form(kind, text)
+    except ValueError as error:  # half a surrogate pair, or numbers that JSON has not
+        raise _mistake(kind, printable(str(error))) from None
     from llguidance import LLMatcher
 
     failed, messages = LLMatcher.validate_grammar_with_warnings(form)

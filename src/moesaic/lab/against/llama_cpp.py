@@ -25,7 +25,7 @@ def find_program(path: str) -> Path:
         if one.is_file():
             if not os.access(one, os.X_OK):
                 raise ImpossibleSetting(f"{one} cannot be executed: is it the program?")
-            return one
+            return one.absolute()  # a name alone would be searched in PATH
     raise ImpossibleSetting(
         f"there is no {PROGRAM} at {path}: build llama.cpp's (cmake --build build --target "
         f"{PROGRAM}) and give its path or folder, as in --against llama.cpp=/home/me/llama.cpp"
@@ -69,7 +69,9 @@ class LlamaCpp:
 def run_program(command: Sequence[str]) -> list[dict[str, Any]]:
     """The tests that it prints as JSON."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", check=False
+        )
     except OSError as error:
         raise ImpossibleSetting(f"{command[0]} cannot be run: {error.strerror}") from None
     if done.returncode:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
-from typing import TypeVar
 
-from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.dense_weights import dense_runner
+from moesaic.lab.against.own_process import in_own_process
 from moesaic.lab.against.rounds import Rates
 from moesaic.lab.bench.bench_model import from_folder, load_bench_model, random_model
 from moesaic.lab.bench.bench_row import BenchConfig
@@ -20,7 +15,6 @@ from moesaic.lab.bench.replayed_routing import choose_routing
 
 OURS = "moesaic"
 _REPETITIONS = 1  # a round is a repetition
-ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +43,6 @@ class Ours:
 
     def turn(self) -> Rates:
         return in_own_process("moesaic", our_tests, self.model, self.config, self.kernel)
-
-
-def in_own_process(name: str, work: Callable[..., ResultT], *arguments: object) -> ResultT:
-    try:
-        with ProcessPoolExecutor(1, get_context("spawn")) as process:
-            return process.submit(work, *arguments).result()
-    except BrokenProcessPool:
-        raise ImpossibleSetting(
-            f"{name} ended before it had measured anything, perhaps for lack of memory: use a "
-            "smaller model, or fewer --layers"
-        ) from None
 
 
 def our_tests(model: Measured, config: BenchConfig, kernel: str) -> Rates:

@@ -12,7 +12,7 @@ import torch
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.kernels.dtypes import torch_dtype
-from moesaic.lab.against.ours import in_own_process
+from moesaic.lab.against.own_process import in_own_process
 from moesaic.lab.against.rounds import Rates
 from moesaic.lab.bench.cases import Case
 

@@ -9,6 +9,7 @@ from typing import Any
 from moesaic.core.units import NS_PER_MS
 from moesaic.engine.dense_weights import packed_dtype
 from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.gate_stats import GateStats
 from moesaic.engine.memory.memory_plan import MemoryPlan
 from moesaic.lab.bench.bench_steps import CaseRuns
 from moesaic.lab.bench.cases import Case
@@ -76,8 +77,8 @@ class BenchRow:
         arrived = max(runs.measured.bytes_moved - last, 0)
         return run_floor_s(floor, runs.steps, runs.measured.reports, arrived)
 
-    def as_dict(self, rates: MeasuredRates) -> dict[str, Any]:
-        """As `bench --json` prints it."""
+    def as_dict(self, rates: MeasuredRates, gate: GateStats | None = None) -> dict[str, Any]:
+        """As `bench --json` prints it; `gate`: with what other rows say (gate_gain.py)."""
         config, measured, plan = self.config, self.runs.measured, self.config.plan
         times, floor_s = measured.times, self.floor_s(rates)
         return {
@@ -104,7 +105,7 @@ class BenchRow:
             "overhead_us_per_layer": self.overhead_us,
             "router_us": self.router_us,
             "around_experts_us": self.overhead_us + self.router_us,
-            "gate": asdict(self.runs.gate.stats(self.runs.prefetch_accuracy)),
+            "gate": asdict(gate or self.runs.gate.stats(self.runs.prefetch_accuracy)),
             "load_s": self.load_s,
             "peak_bytes": self.peak_bytes,
         }

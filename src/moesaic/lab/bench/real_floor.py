@@ -52,9 +52,10 @@ class CpuFloor:
         experts = sum(layer.active for layer in report.layers) * spec.expert_bytes(
             self.expert_dtype
         )
-        seen = round(spec.num_layers * attended(spec, step).kv_tokens)
-        remembered = seen * spec.kv_values_per_token
-        return experts + self._dense_bytes() + weight_bytes(remembered, self.dtype)
+        seen = attended(spec, step)
+        remembered = round(spec.num_layers * seen.kv_tokens) * spec.kv_values_per_token
+        states = round(spec.num_layers * seen.state_bytes)
+        return experts + self._dense_bytes() + weight_bytes(remembered, self.dtype) + states
 
     def _dense_bytes(self) -> int:
         """All that every step reads: everything but routed experts and embedding."""
@@ -68,8 +69,9 @@ class CpuFloor:
         spec = self.spec
         routed = spec.num_moe_layers * spec.top_k * spec.expert_params
         products = 2.0 * step.tokens * (_dense_params(spec) + routed)
-        pairs = spec.num_layers * attended(spec, step).pairs
-        attention = pairs * spec.attention_flops_per_pair
+        seen = attended(spec, step)
+        per_layer = seen.pairs * spec.attention_flops_per_pair + seen.state_flops
+        attention = spec.num_layers * per_layer
         return products + attention + 2.0 * step.num_sequences * spec.head_params
 
 
@@ -77,7 +79,7 @@ def _dense_params(spec: ModelSpec) -> int:
     """Everything but routed experts, embedding and head."""
     dense_layers = spec.num_layers - spec.num_moe_layers
     return (
-        spec.num_layers * spec.attention_params
+        spec.all_attention_params
         + spec.num_moe_layers * (spec.router_params + spec.shared_params)
         + dense_layers * spec.dense_ffn_params
     )

@@ -15,11 +15,13 @@ from typing import Any
 import torch
 
 from moesaic.core.errors import MoesaicError
+from moesaic.core.parsing import short
 from moesaic.hardware.host import memory, usable_cores
 from moesaic.lab.bench.bench_model import BenchModel
 from moesaic.lab.bench.bench_row import BenchConfig
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.stock_config import stock_config
+from moesaic.model_info.packed.header import is_packed
 
 NAME = "accelerate"
 MOST_TOKENS = 16  # that it writes for one figure: layers cross the link for every one of them
@@ -66,6 +68,8 @@ def measure_stock(
     model: BenchModel, config: BenchConfig, cases: Sequence[Case], repetitions: int
 ) -> list[PeerRow]:
     """Raises PeerFailed with its last words; tests of several sequences are left out."""
+    if model.folder is not None and is_packed(model.folder):
+        raise PeerFailed(f"{NAME} reads no packed model: give the model it was made from")
     asked = request(model, config, cases, repetitions)
     if not asked["tests"]:
         return []
@@ -115,8 +119,8 @@ def _few(tokens: int) -> int:
 def _run(asked: dict[str, Any]) -> dict[str, Any]:
     try:
         child = subprocess.run(
-            _CHILD, input=json.dumps(asked), capture_output=True, text=True, timeout=_SECONDS,
-            check=False,
+            _CHILD, input=json.dumps(asked), capture_output=True, timeout=_SECONDS, check=False,
+            encoding="utf-8", errors="replace",
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise PeerFailed(f"{NAME} took longer than {_SECONDS} s: use fewer tokens") from None
@@ -124,5 +128,8 @@ def _run(asked: dict[str, Any]) -> dict[str, Any]:
     if child.returncode or not lines:
         last = (child.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise PeerFailed(f"{NAME} ended with status {child.returncode}: {last}")
-    answer: dict[str, Any] = json.loads(lines[-1])
+    try:
+        answer: dict[str, Any] = json.loads(lines[-1])
+    except ValueError:
+        raise PeerFailed(f"{NAME} answered {short(lines[-1])}, expected JSON") from None
     return answer

@@ -62,12 +62,13 @@ class Floor:
         model, dtype = self._physics.model, self._physics.dense_dtype
         dense_layers = model.num_layers - model.num_moe_layers
         params = (
-            model.num_layers * model.attention_params
+            model.all_attention_params
             + model.num_moe_layers * model.router_params
             + dense_layers * model.dense_ffn_params
         )
-        remembered = model.num_layers * attended(model, step).kv_tokens
-        kv_bytes = remembered * model.kv_values_per_token * ACTIVATION_BYTES
+        seen = attended(model, step)
+        per_layer = seen.kv_tokens * model.kv_values_per_token * ACTIVATION_BYTES
+        kv_bytes = model.num_layers * (per_layer + seen.state_bytes)
         reading = (weight_bytes(params + model.head_params, dtype) + kv_bytes) / self._gpu
         flops = 2.0 * params * step.tokens + 2.0 * model.head_params * step.num_sequences
         return max(reading, flops / self._dense_rate)

@@ -18,6 +18,9 @@ from moesaic.core.layer_plan import Move
 from moesaic.core.routing import ExpertId
 from moesaic.core.units import GB, NS_PER_S
 
+# A closed engine was once found whose thread still waited for the notification: it looks again.
+_LOOK_AGAIN_S = 0.5
+
 
 @dataclass(slots=True, eq=False)
 class Slot:
@@ -120,7 +123,7 @@ class CopyEngine:
     def _next(self) -> Copy | None:
         with self._lock:
             while not (self._demanded or self._background or self._closed):
-                self._changed.wait()
+                self._changed.wait(_LOOK_AGAIN_S)
             if self._closed:
                 return None
             copy = self._last = (self._demanded or self._background).popleft()

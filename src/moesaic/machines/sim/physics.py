@@ -123,7 +123,9 @@ class Physics:
         size = weight_bytes(params, self.dense_dtype)
         seen = attended(model, step)
         size += round(seen.kv_tokens * model.kv_values_per_token * ACTIVATION_BYTES)
+        size += round(seen.state_bytes)
         flops = 2 * params * tokens + seen.pairs * model.attention_flops_per_pair
+        flops += seen.state_flops
         processor = self.machine.processor(device)
         overhead = _fixed_ns(processor, "layer_overhead_us")
         return overhead + roofline_ns(processor, size, flops, self.dense_dtype)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from moesaic.core.errors import BadConfig
-from moesaic.model_info.gguf.families import GGUF_FAMILIES, GgufFamily
+from moesaic.model_info.gguf.families import GGUF_FAMILIES, ONLY_SAFETENSORS, GgufFamily
 from moesaic.model_info.gguf.fields import Fields, GgufConfig
 from moesaic.model_info.gguf.files import read_gguf
 from moesaic.model_info.gguf.header import Header, is_expert
@@ -59,6 +59,8 @@ def _family(header: Header) -> tuple[GgufFamily, Fields]:
     if not isinstance(name, str) or name not in GGUF_FAMILIES:
         known = ", ".join(sorted(GGUF_FAMILIES))
         what = "is missing" if name is None else f"{name!r} is not supported"
+        if isinstance(name, str) and name in ONLY_SAFETENSORS:
+            what += f" as GGUF, but as safetensors ({ONLY_SAFETENSORS[name]})"
         raise BadConfig(header.path, "general.architecture", f"{what}; supported: {known}")
     return GGUF_FAMILIES[name], Fields(header, name)
 

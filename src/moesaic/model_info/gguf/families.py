@@ -12,6 +12,9 @@ from moesaic.model_info.gguf.fields import Fields
 
 _SOFTMAX, _SIGMOID = 1, 2  # as `expert_gating_func` numbers them
 _FIRST_BIAS, _FIRST_NORM = "blk.0.attn_q.bias", "blk.0.attn_q_norm.weight"
+# Layers and vocabulary of deepseek2 files that score by sigmoid without saying so: GLM-4.7-Flash,
+# with the layer that predicts a further token and without.
+GLM_FLASH = ((47, 154880), (48, 154880))
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,7 @@ class GgufFamily:
     expert_width: str = "moe_intermediate_size"
     partial_rotary: bool = False  # rope.dimension_count may be a part of a head
     yarn_truncates: bool = True  # whether YaRN's bounds are rounded to whole dimensions
-    also: tuple[str, ...] = ()  # model types that keys of the file make of it
+    also: tuple[str, ...] = ()  # further model types whose files have this architecture
 
 
 def _put_nothing(_: Fields) -> None:
@@ -96,26 +99,51 @@ def _put_scaled_router(fields: Fields) -> None:
     fields.put("norm_topk_prob", normalized, "expert_weights_norm")
 
 
-def _put_glm4(fields: Fields) -> None:
+def _put_dots1(fields: Fields) -> None:
     _put_scaled_router(fields)
     _put_groups(fields)
     if fields.count("expert_gating_func", 0, default=_SIGMOID) not in (0, _SIGMOID):
         fields.fail("expert_gating_func", f"expected {_SIGMOID} (sigmoid) in this architecture")
     fields.put("attention_bias", _FIRST_BIAS in fields.tensors)
+
+
+def _put_glm4(fields: Fields) -> None:
+    _put_dots1(fields)
     fields.put("use_qk_norm", _FIRST_NORM in fields.tensors)
 
 
 def _put_deepseek2(fields: Fields) -> None:
-    """DeepSeek-V2, or V3 and Kimi-K2, which differ by how experts are scored."""
+    """DeepSeek-V2; or V3, Kimi-K2 and GLM-4.7-Flash, which differ by how experts are scored."""
     _put_scaled_router(fields)
     groups = _put_groups(fields)
-    scoring = fields.count("expert_gating_func", 0, default=_SOFTMAX) or _SOFTMAX
+    shape = fields.count("block_count"), fields.tensors["token_embd.weight"].shape[0]
+    usual = _SIGMOID if shape in GLM_FLASH else _SOFTMAX
+    scoring = fields.count("expert_gating_func", 0, default=usual) or usual
     if scoring not in (_SOFTMAX, _SIGMOID):
         fields.fail("expert_gating_func", f"expected {_SOFTMAX} (softmax) or {_SIGMOID} (sigmoid)")
     if scoring == _SIGMOID:
         fields.put("model_type", "deepseek_v3", "expert_gating_func")
     else:
         fields.put("topk_method", "group_limited_greedy" if groups > 1 else "greedy")
+
+
+def _put_granite(fields: Fields) -> None:
+    """Its four constants. A scale that is not stated, or 0, scales nothing; scores are scaled by
+    the head's width then, as everywhere."""
+    _refuse_router_keys(fields, normalized=True)
+    if not fields.flag("rope.scaling.finetuned", default=True):
+        fields.fail("rope.scaling.finetuned", "expected true: a Granite without positions")
+    heads, hidden = fields.count("attention.head_count"), fields.count("embedding_length")
+    width = fields.count("attention.key_length", default=max(1, hidden // heads))
+    constants = {
+        "embedding_multiplier": ("embedding_scale", 1.0),
+        "residual_multiplier": ("residual_scale", 1.0),
+        "attention_multiplier": ("attention.scale", float(width) ** -0.5),
+    }
+    for name, (key, usual) in constants.items():
+        fields.put(name, fields.number(key, default=usual) or usual, key)
+    fields.put_number("logits_scaling", "logit_scale")
+    fields.put("attention_bias", _FIRST_BIAS in fields.tensors)
 
 
 def _put_gpt_oss(fields: Fields) -> None:
@@ -133,6 +161,13 @@ GGUF_FAMILIES: dict[str, GgufFamily] = {
         "mixtral",
         "num_local_experts",
         _put_mixtral,
+        expert_width_key="feed_forward_length",
+        expert_width="intermediate_size",
+    ),
+    "granitemoe": GgufFamily(
+        "granitemoe",
+        "num_local_experts",
+        _put_granite,
         expert_width_key="feed_forward_length",
         expert_width="intermediate_size",
     ),
@@ -158,7 +193,14 @@ GGUF_FAMILIES: dict[str, GgufFamily] = {
         yarn_truncates=False,
     ),
     "deepseek2": GgufFamily(
-        "deepseek_v2", "n_routed_experts", _put_deepseek2, latent=True, also=("deepseek_v3",)
+        "deepseek_v2",
+        "n_routed_experts",
+        _put_deepseek2,
+        latent=True,
+        also=("deepseek_v3", "kimi_k2", "glm4_moe_lite"),
     ),
+    "dots1": GgufFamily("dots1", "n_routed_experts", _put_dots1),
     "glm4moe": GgufFamily("glm4_moe", "n_routed_experts", _put_glm4, partial_rotary=True),
 }
+# Of families that run, the architectures whose tensors in GGUF nothing here puts in order yet.
+ONLY_SAFETENSORS = {"qwen3next": "qwen3_next", "qwen35moe": "qwen3_5_moe"}

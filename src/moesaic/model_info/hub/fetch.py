@@ -21,6 +21,8 @@ from moesaic.model_info.model_files import CONFIG
 
 Report = Callable[[str], None]
 _GGUF_READER = "moesaic.model_info.gguf"  # not in every release
+_TOKENIZER = "tokenizer.json"
+_NAMED = 3  # files that a line lists
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _log: Report = logging.getLogger("moesaic").info
 
@@ -46,8 +48,9 @@ def fetch_model(
             f"{hub_id}: GGUF is not read here: give the id of the original model, which the page "
             f"of {hub_id.repo} names"
         )
-    here = _complete(hub_id)
-    if here is not None and (is_offline() or _COMMIT.fullmatch(hub_id.revision or "")):
+    with reported(hub_id):
+        here = _complete(hub_id)
+    if here is not None and (is_offline() or _is_settled(hub_id, here)):
         return here
     if is_offline():
         raise CannotFetch(not_in_cache(hub_id))
@@ -64,10 +67,14 @@ def fetch_model(
         check(folder)
     if listing.missing_bytes:
         report(f"fetching {listing}; {check_disk(listing)}")
-        folder = _download(hub_id, listing, report)
+        folder = _download(hub_id, listing, list(listing.sizes), report)
     elif folder is None:
         folder = snapshot(hub_id._replace(revision=listing.commit))
     assert folder is not None, "everything is in the cache"
+    others = missing_files(folder, hub_id.file)
+    if others:  # what only the index names
+        report(f"fetching {', '.join(others[:_NAMED])} of {hub_id}, too")
+        folder = _download(hub_id, listing, others, report)
     return folder if hub_id.file is None else folder / hub_id.file
 
 
@@ -75,12 +82,19 @@ def reads_gguf() -> bool:
     return find_spec(_GGUF_READER) is not None
 
 
-def _download(hub_id: HubId, listing: Listing, report: Report) -> Path:
+def _download(hub_id: HubId, listing: Listing, files: list[str], report: Report) -> Path:
     with reported(hub_id), watched(hub_id, listing.bytes, report):
         from huggingface_hub import snapshot_download
 
-        names = [escape(name) for name in listing.sizes]
+        names = [escape(name) for name in files]
         return Path(snapshot_download(hub_id.repo, revision=hub_id.revision, allow_patterns=names))
+
+
+def _is_settled(hub_id: HubId, here: Path) -> bool:
+    """Whether nobody need be asked: a commit does not change. Others fetch weights without the
+    tokenizer."""
+    whole = hub_id.file is not None or (here / _TOKENIZER).is_file()
+    return whole and _COMMIT.fullmatch(hub_id.revision or "") is not None
 
 
 def _complete(hub_id: HubId) -> Path | None:

@@ -47,6 +47,8 @@ def parse_hub_id(name: object) -> HubId | None:
 
 
 def with_revision(name: str, revision: str) -> str | None:
-    """The id with the revision that was given apart from it; None where it is no id."""
+    """The id with the revision that was given apart from it; None where it is no id, or that no
+    name of a revision."""
     hub_id = parse_hub_id(name)
-    return None if hub_id is None else f"{_PREFIX}{hub_id._replace(revision=revision)}"
+    found = None if hub_id is None else f"{_PREFIX}{hub_id._replace(revision=revision)}"
+    return None if parse_hub_id(found) is None else found

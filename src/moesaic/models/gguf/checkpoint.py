@@ -1,9 +1,9 @@
 """A GGUF file's tensors under the names and in the shapes of the published checkpoint.
 
 Some things differ beyond names. Experts are stacked; those of gpt-oss are in another order
-(`interleaved`). llama.cpp turns neighbouring values of a head where it runs Mixtral, so the rows of
-queries and keys are interleaved in its files; here they are put back. Newer files of DeepSeek have
-the expansion of keys and of values apart, the first transposed.
+(`interleaved`). llama.cpp turns neighbouring values of a head where it runs Mixtral and Granite, so
+the rows of queries and keys are interleaved in its files; here they are put back. Newer files of
+DeepSeek have the expansion of keys and of values apart, the first transposed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from moesaic.models.gguf.interleaved import FAMILIES, Piece, joined, pieces
 from moesaic.models.gguf.names import Location, locate
 from moesaic.models.read_bytes import read_bytes
 
-_INTERLEAVED = ("mixtral",)  # families whose queries and keys are stored for neighbouring pairs
+_INTERLEAVED = (
+    "mixtral",
+    "granitemoe",
+)  # families whose queries and keys are stored for neighbouring pairs
 
 
 class GgufCheckpoint:

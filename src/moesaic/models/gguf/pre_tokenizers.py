@@ -10,16 +10,27 @@ from dataclasses import dataclass
 
 from tokenizers import Regex, normalizers, pre_tokenizers
 
+from moesaic.models.gguf.deepseek_letters import LETTERS
+
 _ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _SIGNS = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _SINGLE_DIGITS = rf"{_ENDINGS}|{_WORDS}|\p{{N}}|{_SIGNS}|{_SPACES}"
 # Words may change from lower to upper case in one piece only at its start (GPT-4o, gpt-oss).
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_CASED = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_ENDINGS}?"
-_CAPITAL = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_ENDINGS}?"
-_GPT4O = rf"{_CASED}|{_CAPITAL}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
+
+
+def _cased(upper: str, lower: str) -> str:
+    before = r"[^\r\n\p{L}\p{N}]?"
+    return rf"{before}{upper}*{lower}+{_ENDINGS}?|{before}{upper}+{lower}*{_ENDINGS}?"
+
+
+_GPT4O = rf"{_cased(_UPPER, _LOWER)}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
+# Kimi-K2: the same, but Chinese characters are pieces of their own.
+_NOT_HAN = [f"{each[:-1]}&&[^\\p{{Han}}]]" for each in (_UPPER, _LOWER)]
+_KIMI2 = rf"\p{{Han}}+|{_cased(*_NOT_HAN)}|\p{{N}}{{1,3}}|{_SIGNS}|{_SPACES}"
 # DeepSeek-V3: numbers, then Chinese and Japanese, then the rest.
 _AFTER_SIGN = r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"
 _DEEPSEEK3 = (
@@ -27,6 +38,17 @@ _DEEPSEEK3 = (
     "[一-龥\u3040-ゟ゠-ヿ]+",
     rf"{_AFTER_SIGN}|[^\r\n\p{{L}}\p{{P}}\p{{S}}]?[\p{{L}}\p{{M}}]+"
     rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_SPACES}",
+)
+# DeepSeek's tokenizers before that one: line ends, words, signs, Chinese to Korean, digits.
+_EASTERN = "[一-龥\u0800-一가-\ud7ff]+"
+_DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _EASTERN, r"\p{N}")
+_DEEPSEEK2 = (
+    r"[\r\n]",
+    rf"\s?[{LETTERS}]+",
+    "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
+    r"\s+$",
+    _EASTERN,
+    r"\p{N}",
 )
 _THREE_DIGITS = rf"{_ENDINGS}|{_WORDS}|\p{{N}}{{1,3}}|{_SIGNS}|{_SPACES}"
 
@@ -52,6 +74,7 @@ class PreTokenizer:
 _QWEN = PreTokenizer((_SINGLE_DIGITS,), composed=True)
 _LLAMA3 = PreTokenizer((_THREE_DIGITS,), whole_words=True, adds_bos=True)
 _GLM = PreTokenizer((_THREE_DIGITS,))
+_STARCODER = PreTokenizer((r"\p{N}", _GPT2))  # Granite's too
 
 PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     "qwen2": _QWEN,
@@ -64,5 +87,10 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     "olmo": PreTokenizer((), composed=True),
     "gpt-2": PreTokenizer(()),
     "gpt-4o": PreTokenizer((_GPT4O,), whole_words=True),
+    "refact": _STARCODER,
+    "starcoder": _STARCODER,
+    "deepseek-llm": PreTokenizer(_DEEPSEEK2),
+    "deepseek-coder": PreTokenizer(_DEEPSEEK_CODER),
     "deepseek-v3": PreTokenizer(_DEEPSEEK3),
+    "kimi-k2": PreTokenizer((_KIMI2,), whole_words=True),
 }

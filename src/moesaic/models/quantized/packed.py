@@ -23,6 +23,7 @@ from moesaic.models.quantized.layout import (
 from moesaic.models.quantized.packing import scaled, unpack
 
 _WORD = 32
+_UNSET = -1  # in `weight_g_idx`: columns are in their order
 
 
 class PackedLayout:
@@ -57,7 +58,10 @@ class PackedLayout:
         zeros: torch.Tensor | int = 1 << (bits - 1)
         if "zeros" in parts:
             zeros = unpack(parts["zeros"].T, bits)[:, :rows].T
-        return scaled(numbers, scales, zeros, checked_index(parts.get("index"), scales.shape[1]))
+        index = parts.get("index")
+        if index is not None and bool((index == _UNSET).any()):
+            index = None
+        return scaled(numbers, scales, zeros, checked_index(index, scales.shape[1]))
 
     def is_harmless(self, name: str) -> bool:
         return name.endswith((".input_scale", ".input_zero_point"))

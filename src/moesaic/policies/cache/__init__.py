@@ -26,11 +26,25 @@ ADMISSION = Parameter(
     "a missed expert takes a slot if it is worth more than the victim, or always",
     choices=(BYPASS, ALWAYS),
 )
+USED, RANKED = "used", "ranked"
 
 caches: Registry[Cache] = Registry("cache", shared=(POOL, ADMISSION))
 _HERE = "moesaic.policies.cache"
 
-caches.register("lru", f"{_HERE}.lru:Lru", "evict the least recently used expert")
+caches.register(
+    "lru",
+    f"{_HERE}.lru:Lru",
+    "evict the least recently used expert",
+    (
+        Parameter(
+            "counts",
+            str,
+            USED,
+            "what counts as used: what tokens used, or also the rest of top-k that a gate left out",
+            choices=(USED, RANKED),
+        ),
+    ),
+)
 caches.register("lfu", f"{_HERE}.lfu:Lfu", "evict the least frequently used expert")
 caches.register(
     "mrs",

@@ -28,7 +28,7 @@ def observe(
     """A layer was routed: `experts` are [tokens, used ranks], `ranked` and `scores` [tokens,
     ranks]; a negative expert is no expert."""
     if rule == LRU:
-        observe_lru(experts, values[layer], numbers)
+        observe_lru(experts, ranked, values[layer], numbers)
     elif rule == LFU:
         observe_lfu(experts, values[layer])
     elif rule == MRS:
