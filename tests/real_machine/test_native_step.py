@@ -15,6 +15,7 @@ pytestmark = native
 if available() != (REFERENCE,):
     from native_decoding import Native, both
 
+    from moesaic.machines.real.native_step import Forced
     from moesaic.machines.real.real_machine import DecodedTokens
     from moesaic.models.open_model import open_model
 
@@ -116,6 +117,23 @@ def test_what_is_out_of_bounds_is_refused_before_anything_is_written() -> None:
     ours.cache.advance(0, ours.cache.max_length)
     with pytest.raises(ValueError, match="full"):
         ours.step([1], [0])
+
+
+def test_a_routing_or_counts_of_another_step_are_refused() -> None:
+    """The native call would read beyond their end."""
+    ours = Native(open_model(stock.saved("mixtral").folder), 2)
+    tokens = DecodedTokens((1, 2), (0, 1), (0, 0))
+    result = ours.native.run(tokens)
+    experts, weights = result.ids.numpy(), result.weights.numpy()
+    assert ours.native.run(tokens, forced=Forced(experts, weights)) is not None
+    narrow, single = experts[..., :1].copy(), experts[:, :1].copy()
+    for ids, given in ((narrow, weights), (single, weights), (experts, weights[:, :1].copy()),
+                       (experts.astype("int32"), weights), (experts.T, weights)):  # fmt: skip
+        with pytest.raises(ValueError, match="a replayed routing is"):
+            ours.native.run(tokens, forced=Forced(ids, given))
+    for counts in (torch.tensor([1]), torch.tensor([1, 1], dtype=torch.int32)):
+        with pytest.raises(ValueError, match="one count of experts"):
+            ours.native.run(tokens, counts)
 
 
 @pytest.mark.parametrize("family", ["olmoe", "deepseek-v2", "qwen2-moe"])

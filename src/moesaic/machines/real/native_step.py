@@ -117,9 +117,12 @@ class NativeStep:
         call.tokens = len(tokens.numbers)
         call.numbers, call.slots, call.positions = (row.ctypes.data for row in inputs)
         if counts is not None:
+            if counts.dtype != torch.int64 or counts.shape != (call.tokens,):
+                raise ValueError("a step has one count of experts (int64) for every token")
             result.counts = counts = counts.contiguous()
             call.counts = counts.data_ptr()
         if forced is not None:
+            _check_forced(forced, tuple(result.ids.shape))
             call.forced_ids, call.forced_weights = (part.ctypes.data for part in forced)
         if timed:
             layers = len(self._decoder.layers)
@@ -138,3 +141,17 @@ class NativeStep:
             np.ascontiguousarray([each.experts for each in routings], dtype=np.int64),
             np.ascontiguousarray([each.weights for each in routings], dtype=np.float32),
         )
+
+
+def _check_forced(forced: Forced, shape: tuple[int, ...]) -> None:
+    """The native call reads as much as the step has, whatever the arrays hold."""
+    parts: tuple[tuple[NDArray[np.generic], str], ...] = (
+        (forced.experts, "int64"),
+        (forced.weights, "float32"),
+    )
+    for part, dtype in parts:
+        if part.shape != shape or part.dtype != dtype or not part.flags.c_contiguous:
+            raise ValueError(
+                f"a replayed routing is {part.shape} {part.dtype}; this step needs {shape} "
+                f"(layers, tokens, top-k) {dtype}, row after row"
+            )
