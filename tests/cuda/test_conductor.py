@@ -191,13 +191,16 @@ def test_background_copies_arrive_and_are_used() -> None:
 
 
 def test_few_background_copies_are_under_way() -> None:
-    """Of slow ones the brain sees two at most, whatever it asks for."""
+    """Of slow ones the brain sees two at most, whatever it asks for. How many that is depends on
+    how long the CPU took, so a busy machine may need more steps until it asks for three."""
     policies = PolicySet.of(schedule="hybrid", cache="mrs", prefetch="impact")
     scene, rng = Scene(policies, slots=9, copy_ns=2_000_000), np.random.default_rng(9)
     asked = 0
-    for number in range(20):
+    for number in range(400):
         scene.step(number, random_choice(rng, 1))
         asked = max(asked, *(t.background for t in scene.conductor.times))
+        if number >= 20 and asked > 2:
+            break
     flights = [len(each.flights) // 3 for each in scene.conductor.decisions]
     assert asked > 2
     assert max(flights) == 2

@@ -7,6 +7,7 @@ are added on the device. The host waits for the GPU only where it needs the rout
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -256,17 +257,17 @@ class CudaMachine(RealMachine):
         return self.transfers.bytes_moved + captured
 
     def close(self) -> None:
-        try:
+        """Everything is released, whatever fails on the way."""
+        with ExitStack() as after:
+            if self._pinned is not None:
+                after.callback(self._pinned.close)
+                self._pinned = None
+            after.callback(self.cpu.close)
+            if self._graphs is not None:
+                after.callback(self._graphs.close)
             if self.broken is None:  # else there is nothing to wait for
                 super().close()
                 self.streams.synchronize()
-        finally:
-            if self._graphs is not None:
-                self._graphs.close()
-            self.cpu.close()
-            if self._pinned is not None:
-                self._pinned.close()
-                self._pinned = None
 
     def _arrived(self, routed: RoutedTokens) -> None:
         """No new transfer starts from here on. The routing travels first; while the brain decides,
