@@ -5,8 +5,11 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import moesaic
 
 # Interrupts itself when `sys.argv[1]` is first imported, as a fast hand would.
 _INTERRUPTED = """
@@ -62,13 +65,15 @@ def test_a_command_has_the_handler_as_it_was() -> None:
 
 
 def test_nothing_but_the_package_is_imported_before_the_handler_is_set() -> None:
-    """Each import is time in which Ctrl-C is a traceback."""
+    """Each import is time in which Ctrl-C is a traceback. Without `site`: what an editable
+    installation imports to find the package is not ours."""
+    source = Path(moesaic.__file__).parents[1]
     look = (
-        "import sys; before = set(sys.modules)\n"
+        f"import sys; sys.path.insert(0, {str(source)!r}); before = set(sys.modules)\n"
         "import moesaic.cli.main\n"
         "print(*sorted(set(sys.modules) - before))"
     )
-    words = [sys.executable, "-I", "-c", look]
+    words = [sys.executable, "-I", "-S", "-c", look]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["moesaic", "moesaic.cli", "moesaic.cli.main"]
 
