@@ -65,11 +65,11 @@ def test_a_command_has_the_handler_as_it_was() -> None:
 
 
 def test_nothing_but_the_package_is_imported_before_the_handler_is_set() -> None:
-    """Each import is time in which Ctrl-C is a traceback. Without `site`: what an editable
-    installation imports to find the package is not ours."""
+    """Each import is time in which Ctrl-C is a traceback. Without `site`, whose `os` is
+    there already: what an editable installation imports to find the package is not ours."""
     source = Path(moesaic.__file__).parents[1]
     look = (
-        f"import sys; sys.path.insert(0, {str(source)!r}); before = set(sys.modules)\n"
+        f"import os, sys; sys.path.insert(0, {str(source)!r}); before = set(sys.modules)\n"
         "import moesaic.cli.main\n"
         "print(*sorted(set(sys.modules) - before))"
     )
