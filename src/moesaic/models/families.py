@@ -199,6 +199,7 @@ RUNNABLE: dict[str, RunnableFamily] = {
         round_weights=True,
         correction_bias=True,
         derived=frozenset({"moe_capacity"}),  # of training
+        unused_prefixes=("model.mtp_",),
         predicts_further=True,
         stated={
             "moe_norm_min": (1e-12,),  # of a sum of probabilities

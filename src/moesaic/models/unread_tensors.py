@@ -39,12 +39,11 @@ def _is_harmless(name: str, architecture: Architecture) -> bool:
     # A second copy of the embedding; that it is one, `check_tied_head` finds out.
     if name == HEAD:
         return architecture.spec.tied_embeddings
-    # Layers that predict further tokens, for speculative decoding: ERNIE's and Qwen3-Next's have
-    # a name, others follow the last.
-    if name.startswith(RUNNABLE[architecture.spec.family].unused_prefixes):
-        return True
-    if architecture.unused_layers and name.startswith("model.mtp_"):
-        return True
+    # Layers that predict further tokens, for speculative decoding: some families' have a name,
+    # others follow the last. Where configs say how many there are, none may be there unsaid.
+    family = RUNNABLE[architecture.spec.family]
+    if name.startswith(family.unused_prefixes):
+        return not family.predicts_further or architecture.unused_layers > 0
     layer, last = _LAYER.match(name), architecture.spec.num_layers
     return layer is not None and last <= int(layer[1]) < last + architecture.unused_layers
 
