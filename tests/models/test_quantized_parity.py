@@ -15,7 +15,6 @@ import quantized_models
 import stock
 from moesaic.model_info.quantization.kinds import Mxfp4
 from moesaic.models.checkpoint import Checkpoint
-from moesaic.models.families import RUNNABLE
 from moesaic.models.open_model import open_model
 from moesaic.models.quantized.checkpoint import QuantizedCheckpoint
 from moesaic.models.read_bytes import read_bytes
@@ -52,7 +51,6 @@ def test_stacked_experts_in_blocks_of_fp8(tmp_path: Path) -> None:
     assert open_model(pair.quantized).checkpoint.block_formats() == ("FP8",)
 
 
-@pytest.mark.skipif("gpt_oss" not in RUNNABLE, reason="needs the family gpt_oss")
 def test_stacked_experts_in_mxfp4(tmp_path: Path) -> None:
     model = stock.make("gpt-oss", intermediate_size=64)
     pair = quantized_models.write(stock.save(model, tmp_path / "stock"), tmp_path, STACKS["mxfp4"])
