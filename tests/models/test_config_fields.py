@@ -253,4 +253,5 @@ def test_published_configs_are_understood(tmp_path: Path) -> None:
             fields.pop("quantization_config", None)  # how weights are stored is another matter
             (tmp_path / "config.json").write_text(json.dumps(fields))
             read.append(read_architecture(tmp_path).spec.family)
-    assert set(read) == RUNNABLE.keys() - {"dots1", "glm4_moe_lite"}, "their configs are not here"
+    elsewhere = {"dots1", "glm4_moe_lite", "ernie4_5_moe", "qwen3_5_moe_text"}
+    assert set(read) >= RUNNABLE.keys() - elsewhere, "of the others a published config is here"
