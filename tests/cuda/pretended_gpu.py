@@ -115,7 +115,7 @@ class Scene:
         self.started_ns, self.ended_ns = started, perf_counter_ns()
 
     def _layer(self, layer: int, ids: np.ndarray) -> LayerStamps:
-        self._choose(layer, ids)
+        self._route(layer, ids)
         routed = gpu_time()
         self.mailbox["routed"][0] = layer + 1
         shared = gpu_time()
@@ -139,7 +139,7 @@ class Scene:
         for each in chosen:
             self.step(self._number + 1, each)
 
-    def _choose(self, layer: int, ids: np.ndarray) -> None:
+    def _route(self, layer: int, ids: np.ndarray) -> None:
         box = self.mailbox
         scores = np.full((self.tokens, EXPERTS), 0.01, dtype=np.float32)
         np.put_along_axis(scores, ids, 0.4, axis=1)
