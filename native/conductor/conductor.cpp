@@ -91,7 +91,9 @@ void Conductor::load_slots(const std::vector<int>& slot_of) {
 void Conductor::settle() {
   for (const auto& [index, slot] : filled_) slots_.arrive(index, slot);
   filled_.clear();
-  slots_.settle(copies_->ended());
+  const std::uint32_t ended = copies_->ended();
+  log_.watch(ended);
+  slots_.settle(ended);
 }
 
 void Conductor::begin(std::int64_t step, int tokens, const TableLayout& layout) {
@@ -103,7 +105,7 @@ void Conductor::begin(std::int64_t step, int tokens, const TableLayout& layout) 
     // Not before: a GPU that still runs a step would wait for ever for flags that were raised already.
     for (std::uint32_t* flag : {box.routed, box.planned, box.summed}) store(flag, 0);
     step_ = step, tokens_ = tokens, config_.table = layout;
-    times_.clear();
+    times_.clear(), work_.clear();
     state_ = State::running;
   }
   wake_.notify_one();
@@ -170,6 +172,7 @@ bool Conductor::await_routing(std::uint32_t layer) {
   const std::int64_t deadline = now() + config_.watchdog_ns;
   for (unsigned spins = 0; load(config_.mailbox.routed) < layer; ++spins) {
     relax();
+    log_.watch(copies_->ended());
     if (!pending_.empty()) start_background();
     if (spins % 1024 != 1023) continue;
     if (state_ == State::stopping) {
@@ -196,19 +199,24 @@ void Conductor::conduct_layer(int layer) {
     const Word* plan = config_.brain.ints(config_.brain.at.plan);
     decisions_.back().plan.assign(plan, plan + length);
   }
+  work_.emplace_back();
   publish(layer, length, times);
   const std::uint32_t number = std::uint32_t(layer) + 1;
+  times.publishing = times.summing = now();
   // With nothing on the CPU the GPU need not wait for what follows here.
   if (cpu_experts_.empty()) store(config_.mailbox.summed, number);
   store(config_.mailbox.planned, number);
   times.planned = times.summed = now();
+  if (!cpu_experts_.empty()) times.cpu_begun = times.planned;
   submit(number);
   start_demanded();
   times.submitted = now();
   look_ahead(times);
   stream_ahead(layer + 1, times);
   times.looked_ahead = now();
+  log_.watch(copies_->ended());
   if (!cpu_experts_.empty()) await_cpu(number, times);
+  log_.watch(copies_->ended());
   learn(times);
   times_.push_back(times);
 }
@@ -288,7 +296,7 @@ void Conductor::await_cpu(std::uint32_t number, LayerTimes& times) {
   computing_ = false;
   if (config_.cpu.wait(config_.cpu.runner, 1)) throw std::runtime_error(config_.cpu.error());
   if (load(config_.mailbox.summed) < number) store(config_.mailbox.summed, number);
-  times.summed = cpu_ended_ns_ ? cpu_ended_ns_ : now();
+  times.summing = times.summed = times.cpu_ended = cpu_ended_ns_ ? cpu_ended_ns_ : now();
 }
 
 void Conductor::look_ahead(LayerTimes& times) {
@@ -312,8 +320,7 @@ void Conductor::start_background() {
     const Move move = pending_.front();
     pending_.pop_front();
     const int index = slots_.index(move.layer, move.expert), slot = slots_.take(move);
-    copies_->start(device(slot), host(index), config_.block_bytes, ++ticket_);
-    started_ = ticket_;
+    start_copy({device(slot), host(index), ++ticket_, index}, true);
     slots_.depart({index, slot, ticket_, now()});
     bytes_moved_ += std::int64_t(config_.block_bytes);
   }

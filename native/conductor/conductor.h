@@ -19,6 +19,7 @@
 
 #include "conductor/brain_buffer.h"
 #include "conductor/copies.h"
+#include "conductor/copy_log.h"
 #include "conductor/slots.h"
 #include "conductor/staging.h"
 #include "moesaic_native.h"
@@ -72,6 +73,15 @@ struct ConductorConfig {
 struct LayerTimes {
   std::int64_t routed, planned, submitted, looked_ahead, summed;
   std::int32_t on_gpu, on_cpu, transfers, background, hits;
+  std::int64_t publishing, cpu_begun, cpu_ended, summing;  // right before `planned` and `summed`; 0: no CPU experts
+};
+
+// Which experts a layer's devices computed, with how many pairs each.
+struct LayerWork {
+  std::vector<std::int32_t> gpu, gpu_pairs;  // in the table's order
+  std::vector<std::int32_t> in_place;        // of those, what kernels read from host memory
+  std::vector<std::int32_t> cpu, cpu_pairs;
+  std::int32_t there = 0;                    // of the GPU's, those in front of the first that may have to arrive
 };
 
 // What the brain saw of a layer and what it answered, for deciding it again elsewhere. Words as in its buffer.
@@ -85,6 +95,7 @@ struct Decision {
 struct Demanded {
   std::uintptr_t to, from;
   std::uint32_t ticket;
+  int index;
 };
 
 struct PlanWords;
@@ -109,6 +120,9 @@ class Conductor {
   // Until the conductor has done its part of the step; throws what went wrong in it.
   void finish();
   const std::vector<LayerTimes>& times() const { return times_; }
+  const std::vector<LayerWork>& work() const { return work_; }
+  // Copies that have ended since this was called last; between steps.
+  std::vector<CopyTimes> take_copies() { return log_.take(); }
   // Of all steps since the beginning, where the configuration asks for it.
   const std::vector<Decision>& decisions() const { return decisions_; }
   std::int64_t bytes_moved() const { return bytes_moved_; }
@@ -125,6 +139,7 @@ class Conductor {
   void add_resident(int layer, const PlanWords& plan, TableWriter& table, LayerTimes& times);
   void demand(const PlanWords& plan, TableWriter& table);
   void start_demanded();
+  void start_copy(const Demanded& copy, bool background);
   void stream_ahead(int layer, LayerTimes& times);
   const Flight* coming(int index) const;
   bool copies_demanded() const { return tokens_ >= config_.copy_from; }
@@ -147,6 +162,8 @@ class Conductor {
   Staging staging_;
   std::vector<int> loads_;  // by layer * experts + expert: tokens in the last step with copies
   std::vector<LayerTimes> times_;
+  std::vector<LayerWork> work_;  // one more while a layer is under way
+  CopyLog log_;
   std::vector<Decision> decisions_;
   std::int64_t step_ = 0;
   int tokens_ = 0;

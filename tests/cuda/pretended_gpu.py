@@ -4,7 +4,7 @@ the conductor can be tested without one."""
 from __future__ import annotations
 
 import ctypes
-from time import monotonic
+from time import monotonic, perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,10 @@ import torch
 
 from moesaic.core.routing import LayerRouting
 from moesaic.kernels.gpu.table import ARRIVING, ON_CPU, TableShape
+from moesaic.machines.cuda.captured_step import CapturedStep
 from moesaic.machines.cuda.conductor import Conductor, Copying, CpuExperts, ExpertMemory, Limits
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
+from moesaic.machines.cuda.stamps import LayerStamps, StepStamps
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain.c_functions import native_brain
 from moesaic.policies.compose import Composition
@@ -23,6 +25,7 @@ from moesaic.policies.shape import Shape
 BLOCK = 256  # bytes of an expert
 LAYERS, EXPERTS, TOP_K = 3, 8, 2
 NO_LIMITS = Limits()
+GPU_CLOCK_NS = 7_000_000_000_123  # that the GPU's clock is behind the host's
 
 
 class Layer(ctypes.Structure):
@@ -72,6 +75,10 @@ class PretendedCpu:
         return CpuExperts(0, *cast)
 
 
+def gpu_time() -> int:
+    return perf_counter_ns() - GPU_CLOCK_NS
+
+
 class Scene:
     """A conductor with everything around it; `tokens` is the batch."""
 
@@ -108,13 +115,33 @@ class Scene:
         table of their own size."""
         self._number, self.tokens = number, chosen.shape[1]
         self._table = TableShape.of(self.tokens, TOP_K, EXPERTS)
+        started, begun = perf_counter_ns(), gpu_time()
         self.conductor.begin(number, self.tokens, self._table)
-        for layer in range(LAYERS):
-            self._route(layer, chosen[layer])
-            self._await("planned", layer + 1)
-            self.on_gpu.append(self._compute())
-            self._await("summed", layer + 1)
+        stamps = [self._layer(layer, chosen[layer]) for layer in range(LAYERS)]
+        self.stamps = StepStamps(begun, stamps, gpu_time())
         self.conductor.finish()
+        self.started_ns, self.ended_ns = started, perf_counter_ns()
+
+    def _layer(self, layer: int, ids: np.ndarray) -> LayerStamps:
+        self._route(layer, ids)
+        routed = gpu_time()
+        self.mailbox["routed"][0] = layer + 1
+        shared = gpu_time()
+        self._await("planned", layer + 1)
+        planned = gpu_time()
+        self.on_gpu.append(self._compute())
+        computed = gpu_time()
+        self._await("summed", layer + 1)
+        return LayerStamps(routed, shared, planned, 0, computed, gpu_time())
+
+    def trace(self) -> CapturedStep:
+        """Of the last step."""
+        conductor = self.conductor
+        copies = conductor.take_copies()
+        return CapturedStep(
+            self.started_ns, self.ended_ns, self.tokens, self.stamps, conductor.times,
+            conductor.work, copies,
+        )  # fmt: skip
 
     def steps(self, chosen: list[np.ndarray]) -> None:
         for each in chosen:
@@ -139,7 +166,6 @@ class Scene:
                 step=self._number,
             )
         )
-        box["routed"][0] = layer + 1
 
     def _await(self, flag: str, layer: int) -> None:
         deadline = monotonic() + 20

@@ -17,6 +17,7 @@ from moesaic.kernels.gpu.driver import current_context
 from moesaic.kernels.gpu.table import FLAG
 from moesaic.kernels.native import NativeKernel
 from moesaic.machines.accelerators import LARGEST_BATCH
+from moesaic.machines.cuda.captured_step import CapturedStep
 from moesaic.machines.cuda.conductor import Conductor, Copying, ExpertMemory, LayerTimes, Limits
 from moesaic.machines.cuda.cpu_runner import CpuRunner
 from moesaic.machines.cuda.decode_step import DecodeStep
@@ -154,6 +155,18 @@ class GraphSteps:
     @property
     def times(self) -> list[LayerTimes]:
         return self._conductor.times
+
+    def trace(self, ended_ns: int, tokens: int) -> CapturedStep:
+        """The last step, and the copies that have ended since one was asked for."""
+        conductor, stamps = self._conductor, self._parts.stamps.read()
+        copies = conductor.take_copies()
+        return CapturedStep(
+            self.started_ns, ended_ns, tokens, stamps, conductor.times, conductor.work, copies
+        )
+
+    def forget_copies(self) -> None:
+        """Of steps that nobody asks for."""
+        self._conductor.take_copies()
 
     @property
     def bytes_moved(self) -> int:

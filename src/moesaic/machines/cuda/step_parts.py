@@ -11,12 +11,14 @@ from moesaic.kernels.gpu.driver import Function
 from moesaic.kernels.gpu.experts import GpuExperts
 from moesaic.kernels.gpu.modules import load_module
 from moesaic.machines.cuda.mailbox import Mailbox
+from moesaic.machines.cuda.stamps import Stamps
 from moesaic.models.decoder import Decoder
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.rope import Rotation, rotation
 
 _KERNELS = (
     "fetch", "add_norm", "combine", "route", "normed_product", "route_one", "store_rows",
+    "stamp",
 )  # fmt: skip
 _OF_HEADS = ("rotate_store", "add_product")  # of grouped-query attention
 
@@ -44,11 +46,13 @@ class StepParts:
 
     def __init__(
         self, decoder: Decoder, cache: ContiguousCache, mailbox: Mailbox, expert_dtype: str,
-        buffers: tuple[torch.Tensor, torch.Tensor] | None = None,
+        buffers: tuple[torch.Tensor, torch.Tensor] | None = None, stamped: bool = True,
     ) -> None:  # fmt: skip
+        """`stamped`: kernels leave their times."""
         architecture = decoder.architecture
         spec, shape = architecture.spec, mailbox.shape
         self.decoder, self.cache, self.mailbox, self.dtype = decoder, cache, mailbox, expert_dtype
+        self.stamps = Stamps(spec.num_moe_layers, on=stamped)
         positions = torch.arange(cache.max_length, device="cuda")
         self.turns = rotation(architecture.rope, decoder.frequencies, positions)
         self.turn_pairs = torch.cat((self.turns.cos, self.turns.sin), dim=1).contiguous()
