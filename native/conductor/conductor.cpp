@@ -139,6 +139,8 @@ void Conductor::run() {
       conduct_step();
     } catch (const std::exception& failure) {
       error = failure.what();
+      // Workers that are not done yet would put the flag back that is raised for good here.
+      if (std::exchange(computing_, false)) config_.cpu.wait(config_.cpu.runner, 1);
       release_gpu();
       give_up_layer();
     }
@@ -199,23 +201,21 @@ void Conductor::conduct_layer(int layer) {
   }
   work_.emplace_back();
   publish(layer, length, times);
-  times.publishing = now();
-  store(config_.mailbox.planned, std::uint32_t(layer) + 1);
-  times.planned = now();
+  const std::uint32_t number = std::uint32_t(layer) + 1;
+  times.publishing = times.summing = now();
+  // With nothing on the CPU the GPU need not wait for what follows here.
+  if (cpu_experts_.empty()) store(config_.mailbox.summed, number);
+  store(config_.mailbox.planned, number);
+  times.planned = times.summed = now();
   if (!cpu_experts_.empty()) times.cpu_begun = times.planned;
-  submit();
+  submit(number);
   start_demanded();
   times.submitted = now();
   look_ahead(times);
   stream_ahead(layer + 1, times);
   times.looked_ahead = now();
   log_.watch(copies_->ended());
-  if (!cpu_experts_.empty() && config_.cpu.wait(config_.cpu.runner, 1))
-    throw std::runtime_error(config_.cpu.error());
-  times.summing = now();
-  if (!cpu_experts_.empty()) times.cpu_ended = times.summing;
-  store(config_.mailbox.summed, std::uint32_t(layer) + 1);
-  times.summed = now();
+  if (!cpu_experts_.empty()) await_cpu(number, times);
   log_.watch(copies_->ended());
   learn(times);
   times_.push_back(times);
@@ -273,8 +273,10 @@ Decision Conductor::seen() {
   return found;
 }
 
-void Conductor::submit() {
+// The worker that ends the layer tells the GPU, even while this thread still looks ahead.
+void Conductor::submit(std::uint32_t number) {
   if (cpu_experts_.empty()) return;
+  cpu_ended_ns_ = 0;
   const Mailbox& box = config_.mailbox;
   moesaic_layer call{};
   call.hidden = box.hidden, call.hidden_type = config_.hidden_type;
@@ -284,7 +286,17 @@ void Conductor::submit() {
   call.count = std::int32_t(cpu_experts_.size());
   call.experts = cpu_experts_.data(), call.blocks = cpu_blocks_.data();
   call.out = box.sum, call.out_type = MOESAIC_FLOAT32, call.add = 0;
+  call.done_flag = box.summed, call.done_value = number, call.done_ns = &cpu_ended_ns_;
   if (config_.cpu.submit(config_.cpu.runner, &call)) throw std::runtime_error(config_.cpu.error());
+  computing_ = true;
+}
+
+// Helps until the CPU's experts are done. Who computes them in a test may leave the flag to us.
+void Conductor::await_cpu(std::uint32_t number, LayerTimes& times) {
+  computing_ = false;
+  if (config_.cpu.wait(config_.cpu.runner, 1)) throw std::runtime_error(config_.cpu.error());
+  if (load(config_.mailbox.summed) < number) store(config_.mailbox.summed, number);
+  times.summing = times.summed = times.cpu_ended = cpu_ended_ns_ ? cpu_ended_ns_ : now();
 }
 
 void Conductor::look_ahead(LayerTimes& times) {

@@ -146,7 +146,8 @@ class Conductor {
   void give_up_layer();
   std::uintptr_t host(int index) const { return config_.store + std::size_t(index) * config_.block_bytes; }
   std::uintptr_t device(int slot) const { return config_.slab + std::size_t(slot) * config_.block_bytes; }
-  void submit();
+  void submit(std::uint32_t number);
+  void await_cpu(std::uint32_t number, LayerTimes& times);
   void look_ahead(LayerTimes& times);
   void start_background();
   void learn(const LayerTimes& times);
@@ -178,6 +179,8 @@ class Conductor {
   std::deque<Move> pending_;             // background moves that have not begun
   std::vector<Demanded> demanded_;       // copies to start
   std::vector<int> absent_;              // experts of the next layer that are not on the GPU
+  bool computing_ = false;               // the CPU's experts, and nobody waits for them yet
+  std::int64_t cpu_ended_ns_ = 0;        // noted by a worker
   std::vector<std::int32_t> cpu_experts_;
   std::vector<const std::uint8_t*> cpu_blocks_;
 

@@ -38,6 +38,8 @@ class Layer(ctypes.Structure):
         ("count", ctypes.c_int32), ("experts", ctypes.POINTER(ctypes.c_int32)),
         ("blocks", ctypes.POINTER(ctypes.c_void_p)), ("out", ctypes.c_void_p),
         ("out_type", ctypes.c_int32), ("add", ctypes.c_int32),
+        ("done_flag", ctypes.c_void_p), ("done_value", ctypes.c_uint32),
+        ("done_ns", ctypes.c_void_p),
     )  # fmt: skip
 
 
@@ -47,6 +49,8 @@ class PretendedCpu:
     def __init__(self) -> None:
         self.layers: list[dict[int, bytes]] = []
         self.fails = False
+        self.ends_at: int | None = None  # noted with the flag, as a worker would
+        self.flags: list[int] = []
         submit = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Layer))
         wait = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int32)
         text = ctypes.CFUNCTYPE(ctypes.c_void_p)
@@ -60,6 +64,10 @@ class PretendedCpu:
         call = layer.contents
         given = {call.experts[i]: call.blocks[i] for i in range(call.count)}
         self.layers.append({e: ctypes.string_at(block, BLOCK) for e, block in given.items()})
+        if self.ends_at is not None:
+            self.flags.append(call.done_value)
+            ctypes.c_int64.from_address(call.done_ns).value = self.ends_at
+            ctypes.c_uint32.from_address(call.done_flag).value = call.done_value
         return int(self.fails)
 
     def addresses(self) -> CpuExperts:

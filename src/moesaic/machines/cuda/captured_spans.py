@@ -77,9 +77,12 @@ def _cpu(step: CapturedStep) -> Iterator[Span]:
 def _engine(step: CapturedStep, stamps: StepStamps) -> Iterator[Span]:
     """Launching the step, the conductor's part of every layer, the logits on their way back."""
     yield Span(ENGINE, "launch", step.started_ns, stamps.begun, -1, -1, 0)
+    free = stamps.begun  # the conductor looks ahead while workers and the GPU go on
     for layer, (times, at) in enumerate(zip(step.times, stamps.layers, strict=True)):
         for kind, start, end in _conducted(times, at):
-            yield Span(ENGINE, kind, start, end, layer, -1, 0)
+            if max(start, free) < end:
+                yield Span(ENGINE, kind, max(start, free), end, layer, -1, 0)
+                free = end
     yield Span(ENGINE, "return", stamps.ended, step.ended_ns, -1, -1, 0)
 
 
