@@ -150,6 +150,27 @@ def test_experts_that_arrive_are_told_from_those_that_are_there() -> None:
     assert [(s.start_ns, s.end_ns, s.expert) for s in spans] == [(1200, 1300, 3), (1300, 1500, 5)]
 
 
+def test_nothing_is_summed_where_the_cpu_has_no_expert() -> None:
+    step = made_up([], [])
+    times = step.times[0]._replace(on_cpu=0, cpu_begun=0, cpu_ended=0, summing=1190, summed=1195)
+    work = step.work[0]._replace(cpu=[], cpu_pairs=[])
+    spans = CapturedSpans(8).of(step._replace(times=[times], work=[work]), True)
+    kinds = [s.kind for s in spans if s.lane == ENGINE]
+    assert kinds == ["launch", "hand-over", "plan", "start", "look-ahead", "return"]
+    assert not [s for s in spans if s.lane == CPU]
+
+
+def test_a_look_ahead_may_outlast_the_layer() -> None:
+    """The conductor does one thing at a time: what follows begins when it is free."""
+    step = made_up([], [])
+    times = step.times[0]._replace(looked_ahead=1755)
+    spans = CapturedSpans(8).of(step._replace(times=[times]), True)
+    assert [s[1:4] for s in spans if s.lane == ENGINE][-2:] == [
+        ("look-ahead", 1240, 1755),
+        ("return", 1755, 1760),
+    ]
+
+
 def test_a_gpu_without_experts_waits_from_the_plan_on() -> None:
     step = made_up([], [])
     work = step.work[0]._replace(gpu=[], gpu_pairs=[], there=0)
