@@ -14,7 +14,7 @@ pytest.importorskip("moesaic.machines.cuda._conductor")
 from pretended_gpu import EXPERTS, GPU_CLOCK_NS, LAYERS, TOP_K, Scene
 
 from moesaic.core.offloading import CPU, GPU, PCIE
-from moesaic.core.report import AWAIT_PLAN, AWAIT_SUM, ENGINE, Span, busy_ns
+from moesaic.core.report import AWAIT_PLAN, AWAIT_SUM, ENGINE, Span, busy_ns, covered_ns
 from moesaic.machines.cuda.captured_spans import CapturedSpans
 from moesaic.machines.cuda.captured_step import CapturedStep, clock_bounds
 from moesaic.machines.cuda.conductor import CopyTimes, LayerTimes, LayerWork, Limits
@@ -63,9 +63,9 @@ def test_every_lane_does_one_thing_at_a_time_and_every_expert_once(
         assert set(computed.values()) == {1}
         pairs = sum(s.tokens for s in spans if s.kind == "expert")
         assert pairs == LAYERS * tokens * TOP_K
-        accounted = sum(s.end_ns - s.start_ns for s in spans if s.lane == GPU)
-        accounted += sum(s.end_ns - s.start_ns for s in spans if s.kind in ("launch", "return"))
-        assert accounted == pytest.approx(step.ended_ns - step.started_ns, rel=0.02)
+        told = (s for s in spans if s.lane in (GPU, ENGINE))
+        accounted = covered_ns(told, step.started_ns, step.ended_ns)
+        assert accounted > 0.98 * (step.ended_ns - step.started_ns)
         assert {s.layer for s in spans if s.kind == AWAIT_PLAN} == set(range(LAYERS))
     assert_lanes_in_order(everything)
     copies = [s for s in everything if s.lane == PCIE and not s.experts]
