@@ -8,26 +8,13 @@
 #include <utility>
 
 #include "conductor/clock.h"
+#include "conductor/flags.h"
 
 namespace moesaic {
 namespace {
 
-constexpr std::uint32_t kReleased = 0x7fffffff;  // above every layer's number: nobody waits any more
 constexpr std::size_t kUnderWay = 2;             // background copies
 constexpr int kSpinsBeforeSleep = 200'000;       // some milliseconds, between two tokens
-
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#else
-  std::this_thread::yield();
-#endif
-}
-
-std::uint32_t load(std::uint32_t* flag) { return std::atomic_ref(*flag).load(std::memory_order_acquire); }
-void store(std::uint32_t* flag, std::uint32_t value) {
-  std::atomic_ref(*flag).store(value, std::memory_order_release);
-}
 
 }  // namespace
 
@@ -96,7 +83,7 @@ void Conductor::settle() {
   slots_.settle(ended);
 }
 
-void Conductor::begin(std::int64_t step, int tokens, const TableLayout& layout) {
+void Conductor::begin(std::int64_t step, int tokens, const TableLayout& layout, const Foresight& foresight) {
   const Mailbox& box = config_.mailbox;
   {
     const std::lock_guard lock(mutex_);
@@ -104,7 +91,8 @@ void Conductor::begin(std::int64_t step, int tokens, const TableLayout& layout) 
     if (state_ != State::idle) throw std::runtime_error("a step is under way");
     // Not before: a GPU that still runs a step would wait for ever for flags that were raised already.
     for (std::uint32_t* flag : {box.routed, box.planned, box.summed}) store(flag, 0);
-    step_ = step, tokens_ = tokens, config_.table = layout;
+    store(box.foreseen, foresight.recorded ? kReleased : 0);
+    step_ = step, tokens_ = tokens, config_.table = layout, foresight_ = foresight;
     times_.clear(), work_.clear();
     state_ = State::running;
   }
@@ -211,7 +199,7 @@ void Conductor::conduct_layer(int layer) {
   submit(number);
   start_demanded();
   times.submitted = now();
-  look_ahead(times);
+  look_ahead(layer, times);
   stream_ahead(layer + 1, times);
   times.looked_ahead = now();
   log_.watch(copies_->ended());
@@ -297,19 +285,6 @@ void Conductor::await_cpu(std::uint32_t number, LayerTimes& times) {
   if (config_.cpu.wait(config_.cpu.runner, 1)) throw std::runtime_error(config_.cpu.error());
   times.summing = times.summed = times.cpu_ended = cpu_ended_ns_ ? cpu_ended_ns_ : now();
   if (load(config_.mailbox.summed) < number) store(config_.mailbox.summed, number);
-}
-
-void Conductor::look_ahead(LayerTimes& times) {
-  if (tokens_ > config_.look_ahead_to) return;
-  Brain& brain = config_.brain;
-  const Word space = brain.at.flight_capacity - Word(slots_.flights().size());  // the brain sees no more of them
-  const Word count = std::min(brain.look_ahead(brain.words), std::max<Word>(space, 0));
-  const Word* moves = brain.ints(brain.at.background);
-  for (Word i = 0; i < count; ++i)
-    pending_.push_back(*reinterpret_cast<const Move*>(moves + i * brain.at.move_words));
-  start_background();
-  times.background = std::int32_t(count);
-  if (config_.records) decisions_.back().background.assign(moves, moves + count * brain.at.move_words);
 }
 
 // As on the other machines, two copies at once: what has not begun when the next layer is routed is dropped, and does

@@ -3,7 +3,8 @@
 //
 // GPU and conductor meet through flags in pinned memory. Within a step, with layers counted from 1: the GPU sets
 // `routed` to the layer when hidden states and routing are in the mailbox; the conductor sets `planned` when the table
-// is written, and `summed` when the CPU's sum is in the mailbox. A new step begins with all of them 0.
+// is written, and `summed` when the CPU's sum is in the mailbox. A new step begins with all of them 0. Where the GPU
+// applies the gates of later layers, it sets `foreseen` when their choices are in the mailbox; nobody has to wait for it.
 #pragma once
 
 #include <atomic>
@@ -28,7 +29,7 @@ namespace moesaic {
 
 // Pinned memory that both sides read and write. Sizes are for the largest batch.
 struct Mailbox {
-  std::uint32_t *routed, *planned, *summed;  // flags, in different cache lines
+  std::uint32_t *routed, *planned, *summed, *foreseen;  // flags, in different cache lines
   const void* hidden;                        // [tokens, hidden], from the GPU
   const std::int64_t* ids;                   // [tokens, top_k], from the GPU
   const float* weights;                      // [tokens, top_k], from the GPU
@@ -36,6 +37,8 @@ struct Mailbox {
   const float* scores;                       // [tokens, ranks]: their probabilities
   std::int64_t* table;                       // kernels/gpu/table.py, to the GPU
   float* sum;                                // [tokens, hidden] of the CPU's experts, to the GPU
+  const std::int64_t* forecast_ids;          // [layers, depth, rows, top_k]: what later layers would choose
+  const float* forecast_scores;
 };
 
 // Where things are in the table, in words (kernels/gpu/table.py).
@@ -63,6 +66,7 @@ struct ConductorConfig {
   int copy_from = 1 << 30;      // steps of so many tokens demand experts by copies; shorter ones read them in place
   int look_ahead_to = 1 << 30;  // no longer step looks ahead
   int stream_ahead = 0;         // experts of the next layer that steps with copies bring to staging slots meanwhile
+  int forecast_depth = 0, forecast_rows = 0;  // of the mailbox: later layers, tokens
   Brain brain;
   Mailbox mailbox{};
   TableLayout table{};
@@ -98,6 +102,12 @@ struct Demanded {
   int index;
 };
 
+// What a step's mailbox says of later layers: nothing, what the GPU computes on the way, or what stood there before.
+struct Foresight {
+  int depth = 0;  // layers; 0: nothing, and the brain predicts
+  bool recorded = false;
+};
+
 struct PlanWords;
 class TableWriter;
 
@@ -114,7 +124,7 @@ class Conductor {
   // The same as somebody else has arranged them since.
   void load_slots(const std::vector<int>& slot_of);
   // Prepares a step of so many tokens, whose kernels read a table of this layout; launch the graph afterwards.
-  void begin(std::int64_t step, int tokens, const TableLayout& layout);
+  void begin(std::int64_t step, int tokens, const TableLayout& layout, const Foresight& foresight = {});
   // Between steps: kernels that are launched find no experts and wait for nobody, until a step begins.
   void release();
   // Until the conductor has done its part of the step; throws what went wrong in it.
@@ -126,6 +136,9 @@ class Conductor {
   // Of all steps since the beginning, where the configuration asks for it.
   const std::vector<Decision>& decisions() const { return decisions_; }
   std::int64_t bytes_moved() const { return bytes_moved_; }
+  // Layers whose forecasts were handed to the brain, and those that had none in time, since the beginning.
+  std::int64_t foreseen() const { return foreseen_; }
+  std::int64_t unforeseen() const { return unforeseen_; }
 
  private:
   enum class State { idle, running, failed, stopping };
@@ -148,7 +161,10 @@ class Conductor {
   std::uintptr_t device(int slot) const { return config_.slab + std::size_t(slot) * config_.block_bytes; }
   void submit(std::uint32_t number);
   void await_cpu(std::uint32_t number, LayerTimes& times);
-  void look_ahead(LayerTimes& times);
+  void look_ahead(int layer, LayerTimes& times);
+  Word find_moves(int layer);
+  bool await_forecasts(int layer);
+  void fill_forecasts(int layer, int depth);
   void start_background();
   void learn(const LayerTimes& times);
   Decision seen();
@@ -170,6 +186,9 @@ class Conductor {
   std::uint32_t ticket_ = 0;   // of the last copy that was thought of
   std::uint32_t started_ = 0;  // of the last copy that was started
   std::int64_t bytes_moved_ = 0;
+  Foresight foresight_;
+  std::int64_t patience_ns_ = 50'000;  // with forecasts that are not there yet
+  std::int64_t foreseen_ = 0, unforeseen_ = 0;
 
   // Of the layer under way.
   std::vector<std::vector<int>> pairs_;  // by expert: token * top_k + rank

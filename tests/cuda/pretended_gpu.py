@@ -10,10 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from moesaic.core.routing import LayerRouting
+from moesaic.core.routing import Forecast, LayerRouting
 from moesaic.kernels.gpu.table import ARRIVING, ON_CPU, TableShape
 from moesaic.machines.cuda.captured_step import CapturedStep
-from moesaic.machines.cuda.conductor import Conductor, Copying, CpuExperts, ExpertMemory, Limits
+from moesaic.machines.cuda.conductor import (
+    Conductor,
+    Copying,
+    CpuExperts,
+    ExpertMemory,
+    Foresight,
+    Limits,
+)
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
 from moesaic.machines.cuda.stamps import LayerStamps, StepStamps
 from moesaic.policies.belief import Belief
@@ -85,14 +92,19 @@ class Scene:
     def __init__(
         self, policies: PolicySet, slots: int, tokens: int = 1, copy_ns: int = 0,
         watchdog_ns: int = 5_000_000_000, limits: Limits = NO_LIMITS, staging: int = 0,
+        forecasts: int = 0,
     ) -> None:  # fmt: skip
+        """`forecasts`: the GPU says of so many later layers what they will choose."""
         self.tokens, self.slots = tokens, slots
         shape = Shape(LAYERS, EXPERTS, TOP_K)
         belief = Belief.from_points({1: 10_000}, {1: 60_000}, 5_000, 100_000, max(tokens, 2))
         self.composition, self.belief = Composition(policies, shape, slots), belief
         self.brain = self.composition.brain(belief)
         self.routings: list[LayerRouting] = []
-        self.mailbox = Mailbox(MailboxShape(tokens, 8, TOP_K, EXPERTS, EXPERTS), pinned=False)
+        self.forecasts, self.foresees = forecasts, True
+        self.forecast: list[tuple[Forecast, ...]] = []  # by layer: what the mailbox said
+        box = MailboxShape(tokens, 8, TOP_K, EXPERTS, EXPERTS, LAYERS, forecasts)
+        self.mailbox = Mailbox(box, pinned=False)
         self.store = torch.randint(0, 255, (LAYERS * EXPERTS, BLOCK), dtype=torch.uint8)
         self.slab = torch.zeros(slots + staging, BLOCK, dtype=torch.uint8)
         self.cpu = PretendedCpu()
@@ -116,8 +128,11 @@ class Scene:
         self._number, self.tokens = number, chosen.shape[1]
         self._table = TableShape.of(self.tokens, TOP_K, EXPERTS)
         started, begun = perf_counter_ns(), gpu_time()
-        self.conductor.begin(number, self.tokens, self._table)
-        stamps = [self._layer(layer, chosen[layer]) for layer in range(LAYERS)]
+        self.conductor.begin(number, self.tokens, self._table, Foresight(self.forecasts))
+        stamps = []
+        for layer in range(LAYERS):
+            self._foresee(layer, chosen)
+            stamps.append(self._layer(layer, chosen[layer]))
         self.stamps = StepStamps(begun, stamps, gpu_time())
         self.conductor.finish()
         self.started_ns, self.ended_ns = started, perf_counter_ns()
@@ -166,6 +181,17 @@ class Scene:
                 step=self._number,
             )
         )
+
+    def _foresee(self, layer: int, chosen: np.ndarray) -> None:
+        """What later layers will choose, or nothing, if this GPU is too slow."""
+        later = range(layer + 1, min(layer + 1 + self.forecasts, LAYERS))
+        scores = np.linspace(0.6, 0.3, TOP_K, dtype=np.float32)[None].repeat(self.tokens, 0)
+        self.forecast.append(tuple(Forecast(at, chosen[at], scores, self._number) for at in later))
+        for d, at in enumerate(later):
+            self.mailbox["forecast_ids"].numpy()[layer, d, : self.tokens] = chosen[at]
+            self.mailbox["forecast_scores"].numpy()[layer, d, : self.tokens] = scores
+        if self.foresees:
+            self.mailbox["foreseen"][0] = layer + 1
 
     def _await(self, flag: str, layer: int) -> None:
         deadline = monotonic() + 20

@@ -117,6 +117,17 @@ class Limits(NamedTuple):
 _NONE = Limits()
 
 
+class Foresight(NamedTuple):
+    """What the mailbox says of later layers in a step: of so many, by the GPU on the way, or by
+    whoever filled it in before (`recorded`). Of none: the brain predicts them."""
+
+    layers: int = 0
+    recorded: bool = False
+
+
+_BLIND = Foresight()
+
+
 class Conductor:
     """Conducts the decode steps of one brain."""
 
@@ -140,11 +151,14 @@ class Conductor:
             "ranks": shape.ranks, "hidden": shape.hidden, "hidden_type": 1, "slots": memory.slots,
             "block_bytes": memory.block_bytes, "store": memory.store, "slab": memory.slab,
             "watchdog_ns": watchdog_ns, "core": core, "records": int(records),
-            "staging": memory.staging, **limits._asdict(),
+            "staging": memory.staging, **limits._asdict(), "forecast_depth": shape.forecasts,
+            "forecast_rows": shape.forecast_rows,
         }  # fmt: skip
         functions = {
             "words": brain.words, "decide": brain.decide,
             "look_ahead": brain.look_ahead, "learn": brain.learn,
+            "begin_look_ahead": brain.begin_look_ahead,
+            "finish_look_ahead": brain.finish_look_ahead,
         }  # fmt: skip
         self._native = _conductor.Conductor(
             sizes, functions, dict(brain.fields),
@@ -166,11 +180,18 @@ class Conductor:
         """The same, as somebody else has arranged them since."""
         self._native.load_slots(slots)
 
-    def begin(self, step: int, tokens: int, table: TableShape | None = None) -> None:
+    def begin(
+        self,
+        step: int,
+        tokens: int,
+        table: TableShape | None = None,
+        foresight: Foresight = _BLIND,
+    ) -> None:
         """Expect a step; launch it afterwards. `table` is what its kernels read; the mailbox's,
         unless given."""
         shape = self._table if table is None else table
-        self._native.begin(step, tokens, {name: getattr(shape, name) for name in _PLACES})
+        places = {name: getattr(shape, name) for name in _PLACES}
+        self._native.begin(step, tokens, places, *foresight)
 
     def release(self) -> None:
         """Nobody is to be waited for until the next step begins: launches go through, and compute
@@ -199,6 +220,12 @@ class Conductor:
     def decisions(self) -> list[Decision]:
         """Of all steps, where they are recorded."""
         return [Decision(*each) for each in self._native.decisions()]
+
+    @property
+    def foreseen(self) -> tuple[int, int]:
+        """Layers whose forecasts the brain was given since the beginning, and layers in which they
+        came too late."""
+        return self._native.foreseen, self._native.unforeseen
 
     @property
     def bytes_moved(self) -> int:

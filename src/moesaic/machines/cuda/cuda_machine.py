@@ -108,7 +108,8 @@ class CudaMachine(RealMachine):
                 self.store, self.slots.slab, self.slots.count, self._threads, self._tokens,
                 self._experts.buffers,
             )  # fmt: skip
-            self._graphs = GraphDecoding(decoder, cache, memory, self._packed.ranks, brain, native)
+            ranks, gates = self._packed.ranks, self._packed.gates
+            self._graphs = GraphDecoding(decoder, cache, memory, ranks, brain, native, gates)
 
     def step(self, work: ForwardPass, brain: Decider) -> StepReport:
         """After an error of the GPU itself, every further step ends with its reason."""

@@ -2,7 +2,8 @@
 
 Everything is at a fixed address and nothing depends on values Python sees, so the launches can be
 captured once and replayed. At every MoE layer the GPU leaves hidden states and routing in the
-mailbox, rings, and waits for the conductor's table and for the CPU's sum."""
+mailbox, rings, and waits for the conductor's table and for the CPU's sum. Meanwhile the gates of
+later layers are applied on a branch, where the prefetch policy asks for that."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from torch.nn import functional
 from moesaic.kernels.gpu.driver import wait_value, write_value
 from moesaic.kernels.reference import feed_forward
 from moesaic.machines.cuda.step_attention import GroupedStepAttention, LatentStepAttention
+from moesaic.machines.cuda.step_forecasts import StepForecasts
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
 from moesaic.machines.real.routing_adapter import ranked_experts
 from moesaic.models.decoder import Layer
@@ -83,6 +85,9 @@ class DecodeStep:
         self._attention = self._make_attention()
         self._router_logits = torch.zeros(spec.num_experts, device="cuda")
         self._ended = torch.zeros(1, dtype=torch.int32, device="cuda")
+        self._forecasts: StepForecasts | None = None
+        if replayed is None:  # else gates see a stream that their layers do not
+            self._forecasts = parts.forecasts(tokens, self.inputs.active)
         self._pending: torch.Tensor | None = None
         self.logits = torch.zeros(0)
         self.host_logits = torch.zeros(
@@ -93,10 +98,17 @@ class DecodeStep:
         latent = self._decoder.architecture.spec.latent_attention is not None
         return (LatentStepAttention if latent else GroupedStepAttention)(self._parts, self.inputs)
 
+    @property
+    def forecasts(self) -> int:
+        """Of how many later layers."""
+        return 0 if self._forecasts is None else self._forecasts.depth
+
     def prepare(self) -> None:
         """Compile everything: once a step has begun, the conductor does not wait for compilers."""
         self._experts.prepare()
         self._attention.prepare()
+        if self._forecasts is not None:
+            self._forecasts.prepare()
         torch.cuda.synchronize()
 
     def launch(self) -> None:
@@ -115,6 +127,8 @@ class DecodeStep:
                 self._routed(block)
         self.logits = self._head()
         self.host_logits.copy_(self.logits, non_blocking=True)
+        if self._forecasts is not None:
+            self._forecasts.join()
         if self._stamps.on:
             self._stamp(self._stamps.ended)
             self.fetch(self._stamps.device, self._stamps.host)
@@ -179,6 +193,8 @@ class DecodeStep:
         box, inputs, x, stamps = self._mailbox, self.inputs, self._x, self._stamps
         self._route(block)
         write_value(box["routed"].data_ptr(), block.layer + 1)
+        if self._forecasts is not None:
+            self._forecasts.launch(self.stream, block.layer)
         shared: torch.Tensor | int = 0
         if block.shared is not None:
             shared = feed_forward(block.shared.shape, block.shared.block, x)
@@ -189,6 +205,8 @@ class DecodeStep:
         self.fetch(box["table"], self._table, stamps.at(block.layer, "planned"))
         self._compute(x, block.layer)
         self._stamp(stamps.at(block.layer, "computed"))
+        if self._forecasts is not None:
+            self._forecasts.release()
         wait_value(box["summed"].data_ptr(), block.layer + 1)
         self._kernels["combine"](
             (-(-x.shape[1] // _THREADS), inputs.tokens), _THREADS, self._table,

@@ -20,6 +20,7 @@ from moesaic.machines.cuda.slots import DeviceSlots
 from moesaic.machines.cuda.transfers import DeviceTransfers
 from moesaic.machines.real.real_machine import ForwardPass
 from moesaic.models.decoder import Decoder
+from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import ContiguousCache
 
 Native = Callable[[], NativeBrain | None]
@@ -27,14 +28,14 @@ Native = Callable[[], NativeBrain | None]
 
 class GraphDecoding:
     """`native` is the brain's buffer and functions, or None where those alone do not decide;
-    `brain` is its handle."""
+    `brain` is its handle. With `gates`, steps forecast later layers by them."""
 
     def __init__(
         self, decoder: Decoder, cache: ContiguousCache, memory: GraphMemory, ranks: int,
-        brain: Decider, native: Native,
+        brain: Decider, native: Native, gates: GateBank | None = None,
     ) -> None:  # fmt: skip
         self._decoder, self._cache, self._memory, self._ranks = decoder, cache, memory, ranks
-        self._brain, self._native = brain, native
+        self._brain, self._native, self._gates = brain, native, gates
         self._made: tuple[NativeBrain, GraphSteps] | None = None
         self._moved_before = 0  # bytes, by conductors that are gone
         self.has_slots = False
@@ -68,7 +69,9 @@ class GraphDecoding:
         if self._made is None or self._made[0] is not native:
             assert not self.has_slots, "the brain's buffer has moved under a conductor"
             self.close()
-            steps = GraphSteps(self._decoder, self._cache, self._memory, native, self._ranks)
+            steps = GraphSteps(
+                self._decoder, self._cache, self._memory, native, self._ranks, self._gates
+            )
             self._made = native, steps
         return self._made[1]
 

@@ -187,29 +187,46 @@ __device__ void softmax_or_sigmoid(float (&scores)[PER_LANE]) {
 #endif
 }
 
+struct Best {
+  int expert;  // EXPERTS: there is none
+  float score;
+};
+
+// The best that is left, the lower number among equals; takes it out. One warp.
+__device__ __forceinline__ Best take_best(float (&preference)[PER_LANE], const float (&scores)[PER_LANE]) {
+  const int lane = threadIdx.x % 32;
+  float best = -INFINITY, score = 0;
+  int expert = EXPERTS;
+  for (int i = 0; i < PER_LANE; ++i)
+    if (preference[i] > best) best = preference[i], expert = lane + 32 * i, score = scores[i];
+  for (int step = 16; step; step /= 2) {
+    const float other = __shfl_xor_sync(~0u, best, step), other_score = __shfl_xor_sync(~0u, score, step);
+    const int other_expert = __shfl_xor_sync(~0u, expert, step);
+    if (other > best || (other == best && other_expert < expert))
+      best = other, expert = other_expert, score = other_score;
+  }
+  for (int i = 0; i < PER_LANE; ++i)
+    if (lane + 32 * i == expert) preference[i] = -INFINITY;
+  return {expert, score};
+}
+
+// What experts are chosen by: scores, with a bias where there is one.
+__device__ __forceinline__ void prefer(const float (&scores)[PER_LANE], const float* bias, float (&preference)[PER_LANE]) {
+  for (int i = 0; i < PER_LANE; ++i) {
+    const int expert = threadIdx.x % 32 + 32 * i;
+    preference[i] = expert < EXPERTS ? scores[i] + (bias ? bias[expert] : 0.0f) : -INFINITY;
+  }
+}
+
 // One warp chooses for one token: lane l has the logits of experts l, l + 32, ... (-infinity beyond the last).
 __device__ void choose(float (&scores)[PER_LANE], const float* bias, const Choice& to) {
   const int lane = threadIdx.x % 32;
   float preference[PER_LANE];
   softmax_or_sigmoid(scores);
-  for (int i = 0; i < PER_LANE; ++i) {
-    const int expert = lane + 32 * i;
-    preference[i] = expert < EXPERTS ? scores[i] + (bias ? bias[expert] : 0.0f) : -INFINITY;
-  }
+  prefer(scores, bias, preference);
   float mine = 0, total = 0;  // lane r keeps the score of rank r, as far as it is among the top k
   for (int rank = 0; rank < RANKS; ++rank) {
-    float best = -INFINITY, score = 0;
-    int expert = EXPERTS;
-    for (int i = 0; i < PER_LANE; ++i)
-      if (preference[i] > best) best = preference[i], expert = lane + 32 * i, score = scores[i];
-    for (int step = 16; step; step /= 2) {
-      const float other = __shfl_xor_sync(~0u, best, step), other_score = __shfl_xor_sync(~0u, score, step);
-      const int other_expert = __shfl_xor_sync(~0u, expert, step);
-      if (other > best || (other == best && other_expert < expert))
-        best = other, expert = other_expert, score = other_score;
-    }
-    for (int i = 0; i < PER_LANE; ++i)
-      if (lane + 32 * i == expert) preference[i] = -INFINITY;
+    const auto [expert, score] = take_best(preference, scores);
     if (rank < TOP_K) {
       total += score;
       if (lane == rank) mine = score;
@@ -271,6 +288,24 @@ extern "C" __global__ void route(const void* logits, const float* bias, const u1
 #endif
   }
   choose(scores, bias, to);
+}
+
+// What the gates of later layers say: logits [tokens, layers, EXPERTS] to the best experts and their scores
+// [layers, rows, TOP_K], in pinned memory. A warp per token and layer: grid [tokens, layers]. `biases` [layers, EXPERTS].
+extern "C" __global__ void forecast(const u16* logits, const float* biases, const i64* active, i64* ids, float* to_scores,
+                                    i64 rows) {
+  const int lane = threadIdx.x;
+  const i64 token = blockIdx.x, layer = blockIdx.y, to = (layer * rows + token) * TOP_K;
+  if (token >= *active) return;
+  const u16* from = logits + (token * gridDim.y + layer) * EXPERTS;
+  float scores[PER_LANE], preference[PER_LANE];
+  for (int i = 0; i < PER_LANE; ++i) scores[i] = lane + 32 * i < EXPERTS ? wide(from[lane + 32 * i]) : -INFINITY;
+  softmax_or_sigmoid(scores);
+  prefer(scores, biases ? biases + layer * EXPERTS : nullptr, preference);
+  for (int rank = 0; rank < TOP_K; ++rank) {
+    const Best best = take_best(preference, scores);
+    if (lane == rank) ids[to + rank] = best.expert, to_scores[to + rank] = best.score;
+  }
 }
 
 // ---- Products with one token: weights [outputs, inputs] are read at memory speed ----
