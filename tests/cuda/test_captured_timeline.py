@@ -89,8 +89,8 @@ def test_the_timeline_accounts_for_every_captured_step(
         experts = [s for s in spans if s.kind == "expert"]
         for layer, told in enumerate(report.layers):
             assert sum(len(s.computed) for s in experts if s.layer == layer) == told.active
-        told = (s for s in spans if s.lane in (GPU, ENGINE))
-        known = covered_ns(told, report.start_ns, report.end_ns)
+        shown = (s for s in spans if s.lane in (GPU, ENGINE))
+        known = covered_ns(shown, report.start_ns, report.end_ns)
         assert known == pytest.approx(report.latency_ns, rel=0.05)
         for s in on_gpu:
             assert report.start_ns <= s.start_ns
