@@ -100,6 +100,9 @@ int moesaic_submit(moesaic_runner* runner, const moesaic_layer* layer) {
     call.out = layer->out;
     call.out_type = checked_type(layer->out_type);
     call.add = layer->add != 0;
+    call.done_flag = layer->done_flag;
+    call.done_value = layer->done_value;
+    call.done_ns = layer->done_ns;
     runner->runner.submit(call);
     return 0;
   });
