@@ -67,11 +67,12 @@ class StepInputs:
 
 class DecodeStep:
     """`tokens` is the batch size; a smaller batch leaves rows unused. `wanted` rows have logits,
-    all of them unless given."""
+    all of them unless given. `greedy`: only the best token of each comes back, the first of
+    equals, or -1 where logits are not finite."""
 
     def __init__(
         self, parts: StepParts, tokens: int, replayed: Replayed | None = None,
-        wanted: int | None = None,
+        wanted: int | None = None, greedy: bool = False,
     ) -> None:  # fmt: skip
         self._parts, self._decoder, self._mailbox = parts, parts.decoder, parts.mailbox
         self._kernels, self._replayed = parts.kernels, replayed
@@ -90,9 +91,11 @@ class DecodeStep:
             self._forecasts = parts.forecasts(tokens, self.inputs.active)
         self._pending: torch.Tensor | None = None
         self.logits = torch.zeros(0)
-        self.host_logits = torch.zeros(
-            wanted or tokens, spec.vocab_size, dtype=torch.bfloat16, pin_memory=True
-        )
+        rows, self._greedy = wanted or tokens, greedy
+        self.host_output = torch.zeros(
+            (rows,) if greedy else (rows, spec.vocab_size),
+            dtype=torch.int64 if greedy else torch.bfloat16, pin_memory=True,
+        )  # fmt: skip
 
     def _make_attention(self) -> GroupedStepAttention | LatentStepAttention:
         latent = self._decoder.architecture.spec.latent_attention is not None
@@ -112,8 +115,8 @@ class DecodeStep:
         torch.cuda.synchronize()
 
     def launch(self) -> None:
-        """The whole step on the current stream; `logits` afterwards [tokens, vocabulary], and
-        `host_logits` in host memory."""
+        """The whole step on the current stream; `host_output` afterwards in host memory: logits
+        [tokens, vocabulary] (`logits` on the GPU), or the best tokens."""
         decoder = self._decoder
         self._fetch_inputs()
         torch.index_select(decoder.embedding, 0, self.inputs.numbers, out=self.stream)
@@ -125,10 +128,18 @@ class DecodeStep:
                 self.add(block.network(self.normed(block.norm.weight)))
             else:
                 self._routed(block)
-        self.logits = self._head()
-        self.host_logits.copy_(self.logits, non_blocking=True)
+        self._give_back(self._head())
         if self._forecasts is not None:
             self._forecasts.join()
+
+    def _give_back(self, logits: torch.Tensor) -> None:
+        if not self._greedy:
+            self.logits = logits
+            self.host_output.copy_(logits, non_blocking=True)
+            return
+        best = logits.argmax(-1)  # of which NaN is the largest
+        finite = logits.gather(1, best[:, None])[:, 0].isfinite()
+        self.host_output.copy_(best.where(finite, -1), non_blocking=True)
 
     def _fetch_inputs(self) -> None:
         self.fetch(self.inputs.host, self.inputs.device)

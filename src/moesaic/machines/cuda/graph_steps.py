@@ -98,33 +98,38 @@ class GraphSteps:
             Copying(current_context(), self._copies.cuda_stream, self._arrived.data_ptr()),
             limits=_LIMITS,
         )  # fmt: skip
-        self._decoding: dict[tuple[int, bool], Captured[DecodeStep]] = {}
-        self._reading: dict[tuple[int, int, bool], Captured[PromptStep]] = {}
+        self._decoding: dict[tuple[int, bool, bool], Captured[DecodeStep]] = {}
+        self._reading: dict[tuple[int, int, bool, bool], Captured[PromptStep]] = {}
         self._pool: object = torch.cuda.graph_pool_handle()  # one step runs at a time
         self._layers, self._done = spec.num_moe_layers, torch.cuda.Event(blocking=True)
         self._rounds = decoder.architecture.router.round_weights
         self.started_ns = 0  # of the last step
 
-    def run(self, number: int, tokens: DecodedTokens, replay: Replay | None = None) -> torch.Tensor:
-        """One step of decoded tokens; their logits [tokens, vocabulary]."""
+    def run(
+        self, number: int, tokens: DecodedTokens, replay: Replay | None = None, greedy: bool = False
+    ) -> torch.Tensor:
+        """One step of decoded tokens; their logits [tokens, vocabulary], or, `greedy`, the best
+        next token of each, -1 where logits are not finite."""
         count = len(tokens.numbers)
         size = min(SIZES[bisect_left(SIZES, count)], self.batch)
-        captured = self._of_batch(size, replay is not None)
+        captured = self._of_batch(size, replay is not None, greedy)
         foresight = self._load(captured, replay, count)
         captured.step.inputs.write(*tokens)
         self._launch(number, count, captured, foresight)
-        return captured.step.host_logits[:count].clone()
+        return captured.step.host_output[:count].clone()
 
-    def read(self, number: int, tokens: PromptTokens, replay: Replay | None = None) -> torch.Tensor:
-        """One step with pieces of prompts; the wanted rows' logits [rows, vocabulary]."""
+    def read(
+        self, number: int, tokens: PromptTokens, replay: Replay | None = None, greedy: bool = False
+    ) -> torch.Tensor:
+        """One step with pieces of prompts; the same of the wanted rows."""
         count, wanted = len(tokens.numbers), len(tokens.wanted)
         rows = min(PROMPTS[bisect_left(PROMPTS, count)], self.rows)
         space = SIZES[bisect_left(SIZES, wanted)]
-        captured = self._of_prompts(rows, space, replay is not None)
+        captured = self._of_prompts(rows, space, replay is not None, greedy)
         foresight = self._load(captured, replay, count)
         captured.step.write(tokens)
         self._launch(number, count, captured, foresight)
-        return captured.step.host_logits[:wanted].clone()
+        return captured.step.host_output[:wanted].clone()
 
     def can_read(self, tokens: PromptTokens) -> bool:
         return len(tokens.numbers) <= self.rows and len(tokens.wanted) <= SIZES[-1]
@@ -181,18 +186,21 @@ class GraphSteps:
     def load_slots(self, slots: list[int]) -> None:
         self._conductor.load_slots(slots)
 
-    def _of_batch(self, size: int, replays: bool) -> Captured[DecodeStep]:
-        if (size, replays) not in self._decoding:
+    def _of_batch(self, size: int, replays: bool, greedy: bool) -> Captured[DecodeStep]:
+        key = size, replays, greedy
+        if key not in self._decoding:
             given = self._space(size, replays)
-            step = DecodeStep(self._parts, size, given)
-            self._decoding[size, replays] = Captured(step, given, self._capture(step))
-        return self._decoding[size, replays]
+            step = DecodeStep(self._parts, size, given, greedy=greedy)
+            self._decoding[key] = Captured(step, given, self._capture(step))
+        return self._decoding[key]
 
-    def _of_prompts(self, rows: int, wanted: int, replays: bool) -> Captured[PromptStep]:
-        key = rows, wanted, replays
+    def _of_prompts(
+        self, rows: int, wanted: int, replays: bool, greedy: bool
+    ) -> Captured[PromptStep]:
+        key = rows, wanted, replays, greedy
         if key not in self._reading:
             given = self._space(rows, replays)
-            step = PromptStep(self._parts, rows, wanted, given)
+            step = PromptStep(self._parts, rows, wanted, given, greedy)
             self._reading[key] = Captured(step, given, self._capture(step))
         return self._reading[key]
 
