@@ -67,12 +67,11 @@ class StepInputs:
 
 class DecodeStep:
     """`tokens` is the batch size; a smaller batch leaves rows unused. `wanted` rows have logits,
-    all of them unless given. `greedy`: only the best token of each comes back, the first of
-    equals, or -1 where logits are not finite."""
+    all of them unless given."""
 
     def __init__(
         self, parts: StepParts, tokens: int, replayed: Replayed | None = None,
-        wanted: int | None = None, greedy: bool = False,
+        wanted: int | None = None,
     ) -> None:  # fmt: skip
         self._parts, self._decoder, self._mailbox = parts, parts.decoder, parts.mailbox
         self._kernels, self._replayed = parts.kernels, replayed
@@ -91,11 +90,9 @@ class DecodeStep:
             self._forecasts = parts.forecasts(tokens, self.inputs.active)
         self._pending: torch.Tensor | None = None
         self.logits = torch.zeros(0)
-        rows, self._greedy = wanted or tokens, greedy
-        self.host_output = torch.zeros(
-            (rows,) if greedy else (rows, spec.vocab_size),
-            dtype=torch.int64 if greedy else torch.bfloat16, pin_memory=True,
-        )  # fmt: skip
+        rows = wanted or tokens
+        self.host_logits = torch.zeros(rows, spec.vocab_size, dtype=torch.bfloat16, pin_memory=True)
+        self.host_tokens = torch.zeros(rows, dtype=torch.int64, pin_memory=True)
 
     def _make_attention(self) -> GroupedStepAttention | LatentStepAttention:
         latent = self._decoder.architecture.spec.latent_attention is not None
@@ -114,9 +111,10 @@ class DecodeStep:
             self._forecasts.prepare()
         torch.cuda.synchronize()
 
-    def launch(self) -> None:
-        """The whole step on the current stream; `host_output` afterwards in host memory: logits
-        [tokens, vocabulary] (`logits` on the GPU), or the best tokens."""
+    def launch(self, greedy: bool = False) -> None:
+        """The whole step on the current stream; `logits` afterwards [tokens, vocabulary], and
+        `host_logits` in host memory. `greedy`: `host_tokens` instead, the best of each row, the
+        first of equals, or -1 where its logits are not finite."""
         decoder = self._decoder
         self._fetch_inputs()
         torch.index_select(decoder.embedding, 0, self.inputs.numbers, out=self.stream)
@@ -128,18 +126,23 @@ class DecodeStep:
                 self.add(block.network(self.normed(block.norm.weight)))
             else:
                 self._routed(block)
-        self._give_back(self._head())
+        logits = self._head()
+        if greedy:
+            self._give_best(logits)
+        else:
+            self.logits = logits
+            self.host_logits.copy_(logits, non_blocking=True)
         if self._forecasts is not None:
             self._forecasts.join()
 
-    def _give_back(self, logits: torch.Tensor) -> None:
-        if not self._greedy:
-            self.logits = logits
-            self.host_output.copy_(logits, non_blocking=True)
-            return
-        best = logits.argmax(-1)  # of which NaN is the largest
+    def output(self, greedy: bool) -> torch.Tensor:
+        """Of the last launch, in host memory."""
+        return self.host_tokens if greedy else self.host_logits
+
+    def _give_best(self, logits: torch.Tensor) -> None:
+        best = logits.argmax(-1)  # NaN counts as the largest
         finite = logits.gather(1, best[:, None])[:, 0].isfinite()
-        self.host_output.copy_(best.where(finite, -1), non_blocking=True)
+        self.host_tokens.copy_(best.where(finite, -1), non_blocking=True)
 
     def _fetch_inputs(self) -> None:
         self.fetch(self.inputs.host, self.inputs.device)

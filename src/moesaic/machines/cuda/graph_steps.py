@@ -4,7 +4,7 @@ and pieces of prompts."""
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Generic, NamedTuple, TypeVar
 
@@ -49,7 +49,7 @@ StepType = TypeVar("StepType", bound=DecodeStep)
 class Captured(Generic[StepType]):
     step: StepType
     replayed: Replayed | None
-    graph: torch.cuda.CUDAGraph
+    graphs: dict[bool, torch.cuda.CUDAGraph] = field(default_factory=dict)  # greedy, or not
 
 
 class GraphMemory(NamedTuple):
@@ -98,8 +98,8 @@ class GraphSteps:
             Copying(current_context(), self._copies.cuda_stream, self._arrived.data_ptr()),
             limits=_LIMITS,
         )  # fmt: skip
-        self._decoding: dict[tuple[int, bool, bool], Captured[DecodeStep]] = {}
-        self._reading: dict[tuple[int, int, bool, bool], Captured[PromptStep]] = {}
+        self._decoding: dict[tuple[int, bool], Captured[DecodeStep]] = {}
+        self._reading: dict[tuple[int, int, bool], Captured[PromptStep]] = {}
         self._pool: object = torch.cuda.graph_pool_handle()  # one step runs at a time
         self._layers, self._done = spec.num_moe_layers, torch.cuda.Event(blocking=True)
         self._rounds = decoder.architecture.router.round_weights
@@ -112,11 +112,12 @@ class GraphSteps:
         next token of each, -1 where logits are not finite."""
         count = len(tokens.numbers)
         size = min(SIZES[bisect_left(SIZES, count)], self.batch)
-        captured = self._of_batch(size, replay is not None, greedy)
+        captured = self._of_batch(size, replay is not None)
+        graph = self._graph(captured, greedy)
         foresight = self._load(captured, replay, count)
         captured.step.inputs.write(*tokens)
-        self._launch(number, count, captured, foresight)
-        return captured.step.host_output[:count].clone()
+        self._launch(number, count, captured.step, graph, foresight)
+        return captured.step.output(greedy)[:count].clone()
 
     def read(
         self, number: int, tokens: PromptTokens, replay: Replay | None = None, greedy: bool = False
@@ -125,42 +126,51 @@ class GraphSteps:
         count, wanted = len(tokens.numbers), len(tokens.wanted)
         rows = min(PROMPTS[bisect_left(PROMPTS, count)], self.rows)
         space = SIZES[bisect_left(SIZES, wanted)]
-        captured = self._of_prompts(rows, space, replay is not None, greedy)
+        captured = self._of_prompts(rows, space, replay is not None)
+        graph = self._graph(captured, greedy)
         foresight = self._load(captured, replay, count)
         captured.step.write(tokens)
-        self._launch(number, count, captured, foresight)
-        return captured.step.host_output[:wanted].clone()
+        self._launch(number, count, captured.step, graph, foresight)
+        return captured.step.output(greedy)[:wanted].clone()
 
     def can_read(self, tokens: PromptTokens) -> bool:
         return len(tokens.numbers) <= self.rows and len(tokens.wanted) <= SIZES[-1]
 
     def _launch(
-        self, number: int, count: int, captured: Captured[StepType], foresight: Foresight
-    ) -> None:
+        self, number: int, count: int, step: DecodeStep, graph: torch.cuda.CUDAGraph,
+        foresight: Foresight,
+    ) -> None:  # fmt: skip
         self.started_ns = perf_counter_ns()  # what is replayed is there
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             try:
-                self._conductor.begin(number, count, captured.step.table_shape, foresight)
-                captured.graph.replay()
+                self._conductor.begin(number, count, step.table_shape, foresight)
+                graph.replay()
                 self._done.record()
             finally:
                 self._conduct()
             self._done.synchronize()
 
-    def _capture(self, step: DecodeStep) -> torch.cuda.CUDAGraph:
+    def _graph(self, captured: Captured[StepType], greedy: bool) -> torch.cuda.CUDAGraph:
+        """Before the step's inputs are written."""
+        if greedy not in captured.graphs:
+            captured.graphs[greedy] = self._capture(captured.step, greedy)
+        return captured.graphs[greedy]
+
+    def _capture(self, step: DecodeStep, greedy: bool) -> torch.cuda.CUDAGraph:
         """After a run without a conductor, over rows that are not active: libraries load kernels
         and take memory on first use, and wait for the GPU when they do. A GPU that waits for the
         conductor would wait for ever: the conductor's copies need the same lock."""
+        step.inputs.host.zero_()
         step.prepare()
         self._conductor.release()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            step.launch()
+            step.launch(greedy)
         self._stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-            step.launch()
+            step.launch(greedy)
         return graph
 
     def _conduct(self) -> None:
@@ -186,22 +196,17 @@ class GraphSteps:
     def load_slots(self, slots: list[int]) -> None:
         self._conductor.load_slots(slots)
 
-    def _of_batch(self, size: int, replays: bool, greedy: bool) -> Captured[DecodeStep]:
-        key = size, replays, greedy
-        if key not in self._decoding:
+    def _of_batch(self, size: int, replays: bool) -> Captured[DecodeStep]:
+        if (size, replays) not in self._decoding:
             given = self._space(size, replays)
-            step = DecodeStep(self._parts, size, given, greedy=greedy)
-            self._decoding[key] = Captured(step, given, self._capture(step))
-        return self._decoding[key]
+            self._decoding[size, replays] = Captured(DecodeStep(self._parts, size, given), given)
+        return self._decoding[size, replays]
 
-    def _of_prompts(
-        self, rows: int, wanted: int, replays: bool, greedy: bool
-    ) -> Captured[PromptStep]:
-        key = rows, wanted, replays, greedy
+    def _of_prompts(self, rows: int, wanted: int, replays: bool) -> Captured[PromptStep]:
+        key = rows, wanted, replays
         if key not in self._reading:
             given = self._space(rows, replays)
-            step = PromptStep(self._parts, rows, wanted, given, greedy)
-            self._reading[key] = Captured(step, given, self._capture(step))
+            self._reading[key] = Captured(PromptStep(self._parts, rows, wanted, given), given)
         return self._reading[key]
 
     def _space(self, rows: int, replays: bool) -> Replayed | None:

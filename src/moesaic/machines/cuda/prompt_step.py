@@ -67,12 +67,11 @@ class PromptStep(DecodeStep):
     others arrive."""
 
     def __init__(
-        self, parts: StepParts, rows: int, wanted: int, replayed: Replayed | None = None,
-        greedy: bool = False,
-    ) -> None:  # fmt: skip
+        self, parts: StepParts, rows: int, wanted: int, replayed: Replayed | None = None
+    ) -> None:
         assert rows > 1, "a single row is decoded"
         self.pieces = Pieces.of(rows, parts.cache.slots, wanted)
-        super().__init__(parts, rows, replayed, wanted, greedy)
+        super().__init__(parts, rows, replayed, wanted)
 
     def write(self, tokens: PromptTokens) -> None:
         """What the next launch computes."""
