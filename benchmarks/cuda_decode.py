@@ -186,7 +186,7 @@ class Run:
 
     def __init__(
         self, machine: Machine, policies: PolicySet, ratio: float, steps: list[StepRouting],
-        forecasts: str = "predicted", own_routers: bool = False,
+        forecasts: str = "predicted", own_routers: bool = False, stamped: bool = True,
     ) -> None:  # fmt: skip
         spec = machine.spec
         self.machine, self.steps = machine, steps
@@ -231,7 +231,10 @@ class Run:
         now = Replayed(*(part[0].clone() for part in self.all))
         self.now = now
         gates = machine.decoder.gate_bank() if forecasts == "gates" and depth else None
-        parts = StepParts(machine.decoder, machine.cache, self.mailbox, machine.dtype, gates=gates)
+        parts = StepParts(
+            machine.decoder, machine.cache, self.mailbox, machine.dtype, gates=gates,
+            stamped=stamped,
+        )  # fmt: skip
         self.step = DecodeStep(parts, 1, None if own_routers else now)
         self.step.prepare()
         self.done = torch.cuda.Event(blocking=True)
@@ -313,6 +316,7 @@ def main() -> None:
     parser.add_argument("--contended", action="store_true", help="believe CPU costs beside copies")
     parser.add_argument("--forecasts", default="predicted", help="predicted, true, gates")
     parser.add_argument("--own-routers", action="store_true", help="replay no trace")
+    parser.add_argument("--no-stamps", action="store_true", help="kernels leave no times")
     arguments = parser.parse_args()
     torch.cuda.init()
     for dtype in arguments.dtypes.split(","):
@@ -332,7 +336,8 @@ def main() -> None:
                 policies = PolicySet.of(schedule=schedule, cache=cache, prefetch=prefetch)
                 for forecasts in arguments.forecasts.split(","):
                     own = arguments.own_routers or forecasts == "gates"
-                    run = Run(machine, policies, ratio, steps, forecasts, own)
+                    stamped = not arguments.no_stamps
+                    run = Run(machine, policies, ratio, steps, forecasts, own, stamped)
                     row = {"dtype": dtype, "cache": ratio, "system": name, "sees": forecasts}
                     print(json.dumps(row | run.measure()), flush=True)
                     del run

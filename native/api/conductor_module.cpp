@@ -79,7 +79,21 @@ nb::list times_of(const Conductor& conductor) {
   nb::list found;
   for (const LayerTimes& t : conductor.times())
     found.append(nb::make_tuple(t.routed, t.planned, t.submitted, t.looked_ahead, t.summed, t.on_gpu, t.on_cpu,
-                                t.transfers, t.background, t.hits));
+                                t.transfers, t.background, t.hits, t.publishing, t.cpu_begun, t.cpu_ended, t.summing));
+  return found;
+}
+
+nb::list work_of(const Conductor& conductor) {
+  nb::list found;
+  for (const LayerWork& w : conductor.work())
+    found.append(nb::make_tuple(w.gpu, w.gpu_pairs, w.in_place, w.cpu, w.cpu_pairs, w.there));
+  return found;
+}
+
+nb::list copies_of(Conductor& conductor) {
+  nb::list found;
+  for (const CopyTimes& c : conductor.take_copies())
+    found.append(nb::make_tuple(c.index, bool(c.background), c.submitted, c.unseen, c.seen));
   return found;
 }
 
@@ -115,6 +129,8 @@ NB_MODULE(_conductor, m) {
       .def("release", &Conductor::release)
       .def("finish", &Conductor::finish, nb::call_guard<nb::gil_scoped_release>())
       .def("times", &times_of)
+      .def("work", &work_of)
+      .def("take_copies", &copies_of)
       .def("decisions", &decisions_of)
       .def_prop_ro("foreseen", &Conductor::foreseen)
       .def_prop_ro("unforeseen", &Conductor::unforeseen)

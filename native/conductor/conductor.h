@@ -20,6 +20,7 @@
 
 #include "conductor/brain_buffer.h"
 #include "conductor/copies.h"
+#include "conductor/copy_log.h"
 #include "conductor/slots.h"
 #include "conductor/staging.h"
 #include "moesaic_native.h"
@@ -76,6 +77,15 @@ struct ConductorConfig {
 struct LayerTimes {
   std::int64_t routed, planned, submitted, looked_ahead, summed;
   std::int32_t on_gpu, on_cpu, transfers, background, hits;
+  std::int64_t publishing, cpu_begun, cpu_ended, summing;  // right before `planned` and `summed`; 0: no CPU experts
+};
+
+// Which experts a layer's devices computed, with how many pairs each.
+struct LayerWork {
+  std::vector<std::int32_t> gpu, gpu_pairs;  // in the table's order
+  std::vector<std::int32_t> in_place;        // of those, what kernels read from host memory
+  std::vector<std::int32_t> cpu, cpu_pairs;
+  std::int32_t there = 0;                    // of the GPU's, those in front of the first that may have to arrive
 };
 
 // What the brain saw of a layer and what it answered, for deciding it again elsewhere. Words as in its buffer.
@@ -89,6 +99,7 @@ struct Decision {
 struct Demanded {
   std::uintptr_t to, from;
   std::uint32_t ticket;
+  int index;
 };
 
 // What a step's mailbox says of later layers: nothing, what the GPU computes on the way, or what stood there before.
@@ -119,6 +130,9 @@ class Conductor {
   // Until the conductor has done its part of the step; throws what went wrong in it.
   void finish();
   const std::vector<LayerTimes>& times() const { return times_; }
+  const std::vector<LayerWork>& work() const { return work_; }
+  // Copies that have ended since this was called last; between steps.
+  std::vector<CopyTimes> take_copies() { return log_.take(); }
   // Of all steps since the beginning, where the configuration asks for it.
   const std::vector<Decision>& decisions() const { return decisions_; }
   std::int64_t bytes_moved() const { return bytes_moved_; }
@@ -138,13 +152,15 @@ class Conductor {
   void add_resident(int layer, const PlanWords& plan, TableWriter& table, LayerTimes& times);
   void demand(const PlanWords& plan, TableWriter& table);
   void start_demanded();
+  void start_copy(const Demanded& copy, bool background);
   void stream_ahead(int layer, LayerTimes& times);
   const Flight* coming(int index) const;
   bool copies_demanded() const { return tokens_ >= config_.copy_from; }
   void give_up_layer();
   std::uintptr_t host(int index) const { return config_.store + std::size_t(index) * config_.block_bytes; }
   std::uintptr_t device(int slot) const { return config_.slab + std::size_t(slot) * config_.block_bytes; }
-  void submit();
+  void submit(std::uint32_t number);
+  void await_cpu(std::uint32_t number, LayerTimes& times);
   void look_ahead(int layer, LayerTimes& times);
   Word find_moves(int layer);
   bool await_forecasts(int layer);
@@ -162,6 +178,8 @@ class Conductor {
   Staging staging_;
   std::vector<int> loads_;  // by layer * experts + expert: tokens in the last step with copies
   std::vector<LayerTimes> times_;
+  std::vector<LayerWork> work_;  // one more while a layer is under way
+  CopyLog log_;
   std::vector<Decision> decisions_;
   std::int64_t step_ = 0;
   int tokens_ = 0;
@@ -180,6 +198,8 @@ class Conductor {
   std::deque<Move> pending_;             // background moves that have not begun
   std::vector<Demanded> demanded_;       // copies to start
   std::vector<int> absent_;              // experts of the next layer that are not on the GPU
+  bool computing_ = false;               // the CPU's experts, and nobody waits for them yet
+  std::int64_t cpu_ended_ns_ = 0;        // noted by a worker
   std::vector<std::int32_t> cpu_experts_;
   std::vector<const std::uint8_t*> cpu_blocks_;
 

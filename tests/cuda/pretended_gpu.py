@@ -4,7 +4,7 @@ the conductor can be tested without one."""
 from __future__ import annotations
 
 import ctypes
-from time import monotonic
+from time import monotonic, perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 
 from moesaic.core.routing import Forecast, LayerRouting
 from moesaic.kernels.gpu.table import ARRIVING, ON_CPU, TableShape
+from moesaic.machines.cuda.captured_step import CapturedStep
 from moesaic.machines.cuda.conductor import (
     Conductor,
     Copying,
@@ -21,6 +22,7 @@ from moesaic.machines.cuda.conductor import (
     Limits,
 )
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
+from moesaic.machines.cuda.stamps import LayerStamps, StepStamps
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain.c_functions import native_brain
 from moesaic.policies.compose import Composition
@@ -30,6 +32,7 @@ from moesaic.policies.shape import Shape
 BLOCK = 256  # bytes of an expert
 LAYERS, EXPERTS, TOP_K = 3, 8, 2
 NO_LIMITS = Limits()
+GPU_CLOCK_NS = 7_000_000_000_123  # that the GPU's clock is behind the host's
 
 
 class Layer(ctypes.Structure):
@@ -42,6 +45,8 @@ class Layer(ctypes.Structure):
         ("count", ctypes.c_int32), ("experts", ctypes.POINTER(ctypes.c_int32)),
         ("blocks", ctypes.POINTER(ctypes.c_void_p)), ("out", ctypes.c_void_p),
         ("out_type", ctypes.c_int32), ("add", ctypes.c_int32),
+        ("done_flag", ctypes.c_void_p), ("done_value", ctypes.c_uint32),
+        ("done_ns", ctypes.c_void_p),
     )  # fmt: skip
 
 
@@ -51,6 +56,8 @@ class PretendedCpu:
     def __init__(self) -> None:
         self.layers: list[dict[int, bytes]] = []
         self.fails = False
+        self.ends_at: int | None = None  # noted with the flag, as a worker would
+        self.flags: list[int] = []
         submit = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Layer))
         wait = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int32)
         text = ctypes.CFUNCTYPE(ctypes.c_void_p)
@@ -64,11 +71,19 @@ class PretendedCpu:
         call = layer.contents
         given = {call.experts[i]: call.blocks[i] for i in range(call.count)}
         self.layers.append({e: ctypes.string_at(block, BLOCK) for e, block in given.items()})
+        if self.ends_at is not None:
+            self.flags.append(call.done_value)
+            ctypes.c_int64.from_address(call.done_ns).value = self.ends_at
+            ctypes.c_uint32.from_address(call.done_flag).value = call.done_value
         return int(self.fails)
 
     def addresses(self) -> CpuExperts:
         cast = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in self._functions]
         return CpuExperts(0, *cast)
+
+
+def gpu_time() -> int:
+    return perf_counter_ns() - GPU_CLOCK_NS
 
 
 class Scene:
@@ -112,14 +127,36 @@ class Scene:
         table of their own size."""
         self._number, self.tokens = number, chosen.shape[1]
         self._table = TableShape.of(self.tokens, TOP_K, EXPERTS)
+        started, begun = perf_counter_ns(), gpu_time()
         self.conductor.begin(number, self.tokens, self._table, Foresight(self.forecasts))
+        stamps = []
         for layer in range(LAYERS):
             self._foresee(layer, chosen)
-            self._route(layer, chosen[layer])
-            self._await("planned", layer + 1)
-            self.on_gpu.append(self._compute())
-            self._await("summed", layer + 1)
+            stamps.append(self._layer(layer, chosen[layer]))
+        self.stamps = StepStamps(begun, stamps, gpu_time())
         self.conductor.finish()
+        self.started_ns, self.ended_ns = started, perf_counter_ns()
+
+    def _layer(self, layer: int, ids: np.ndarray) -> LayerStamps:
+        self._route(layer, ids)
+        routed = gpu_time()
+        self.mailbox["routed"][0] = layer + 1
+        shared = gpu_time()
+        self._await("planned", layer + 1)
+        planned = gpu_time()
+        self.on_gpu.append(self._compute())
+        computed = gpu_time()
+        self._await("summed", layer + 1)
+        return LayerStamps(routed, shared, planned, 0, computed, gpu_time())
+
+    def trace(self) -> CapturedStep:
+        """Of the last step."""
+        conductor = self.conductor
+        copies = conductor.take_copies()
+        return CapturedStep(
+            self.started_ns, self.ended_ns, self.tokens, self.stamps, conductor.times,
+            conductor.work, copies,
+        )  # fmt: skip
 
     def steps(self, chosen: list[np.ndarray]) -> None:
         for each in chosen:
@@ -144,7 +181,6 @@ class Scene:
                 step=self._number,
             )
         )
-        box["routed"][0] = layer + 1
 
     def _foresee(self, layer: int, chosen: np.ndarray) -> None:
         """What later layers will choose, or nothing, if this GPU is too slow."""

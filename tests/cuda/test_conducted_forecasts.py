@@ -119,7 +119,12 @@ def test_recorded_forecasts_are_written_for_the_whole_step(ranks: int) -> None:
     ids, weights = np.zeros((3, TOP_K), dtype=np.int64), np.zeros((3, TOP_K), dtype=np.float32)
     routings = [
         LayerRouting(
-            at, ids, weights, ids, weights, tuple(forecast(to) for to in range(at + 1, LAYERS))
+            at,
+            ids,
+            weights,
+            ids,
+            weights,
+            tuple(forecast(later) for later in range(at + 1, LAYERS)),
         )
         for at in range(LAYERS)
     ]

@@ -30,6 +30,31 @@ class LayerTimes(NamedTuple):
     transfers: int
     background: int
     hits: int
+    publishing: int  # right before the plan was
+    cpu_begun: int  # 0: no experts
+    cpu_ended: int
+    summing: int  # right before the GPU was told that the CPU's sum is ready
+
+
+class LayerWork(NamedTuple):
+    """Which experts a layer's devices computed, with how many pairs each."""
+
+    gpu: list[int]  # in the order of the table
+    gpu_pairs: list[int]
+    in_place: list[int]  # of those, what kernels read from host memory
+    cpu: list[int]
+    cpu_pairs: list[int]
+    there: int  # of the GPU's, those in front of the first that may have to arrive
+
+
+class CopyTimes(NamedTuple):
+    """A copy to the GPU, by the steady clock: it ended between `unseen` and `seen`."""
+
+    which: int  # layer * experts + expert
+    background: bool
+    submitted: int
+    unseen: int
+    seen: int
 
 
 class Decision(NamedTuple):
@@ -181,6 +206,15 @@ class Conductor:
     def times(self) -> list[LayerTimes]:
         """Of the last step."""
         return [LayerTimes(*each) for each in self._native.times()]
+
+    @property
+    def work(self) -> list[LayerWork]:
+        """Of the last step."""
+        return [LayerWork(*each) for each in self._native.work()]
+
+    def take_copies(self) -> list[CopyTimes]:
+        """Those that have ended since the last call, in order; between steps."""
+        return [CopyTimes(*each) for each in self._native.take_copies()]
 
     @property
     def decisions(self) -> list[Decision]:

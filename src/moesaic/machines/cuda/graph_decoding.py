@@ -12,7 +12,8 @@ import torch
 
 from moesaic.core.body import Decider
 from moesaic.core.native_brain import NativeBrain
-from moesaic.core.report import LayerReport, StepReport
+from moesaic.core.report import LayerReport, Span, StepReport
+from moesaic.machines.cuda.captured_spans import CapturedSpans
 from moesaic.machines.cuda.conductor import LayerTimes
 from moesaic.machines.cuda.graph_steps import GraphMemory, GraphSteps
 from moesaic.machines.cuda.slots import DeviceSlots
@@ -39,6 +40,8 @@ class GraphDecoding:
         self._moved_before = 0  # bytes, by conductors that are gone
         self.has_slots = False
         self.output = torch.zeros(0)
+        self._spans, self._traced = CapturedSpans(memory.store.experts), False
+        self._report = StepReport(0, 0, 0, ())
 
     def takes(self, work: ForwardPass, brain: Decider) -> bool:
         if work.counts is not None or brain is not self._brain or self._native() is None:
@@ -72,8 +75,12 @@ class GraphDecoding:
             self._made = native, steps
         return self._made[1]
 
-    def step(self, number: int, work: ForwardPass) -> StepReport:
+    def step(self, number: int, work: ForwardPass, traced: bool = False) -> StepReport:
+        """`traced`: somebody will ask for its spans."""
         steps = self._steps
+        if traced and not self._traced:
+            steps.forget_copies()
+        self._traced = traced
         if work.decoded is not None:
             self.output = steps.run(number, work.decoded, work.replay, work.greedy)
             grown = [(slot, 1) for slot in work.decoded.slots]
@@ -83,7 +90,14 @@ class GraphDecoding:
             grown = [(slot, tokens) for slot, _, tokens in work.prompt.segments]
         for slot, tokens in grown:
             self._cache.advance(slot, tokens)
-        return StepReport(steps.started_ns, perf_counter_ns(), work.step.tokens, self._reports())
+        ended = perf_counter_ns()
+        self._report = StepReport(steps.started_ns, ended, work.step.tokens, self._reports())
+        return self._report
+
+    def spans(self, engine: bool) -> list[Span]:
+        """Of the last step; `engine`: with the conductor's lane."""
+        report = self._report
+        return self._spans.of(self._steps.trace(report.end_ns, report.tokens), engine)
 
     @property
     def times(self) -> list[LayerTimes]:

@@ -17,6 +17,7 @@ from moesaic.kernels.gpu.driver import current_context
 from moesaic.kernels.gpu.table import FLAG
 from moesaic.kernels.native import NativeKernel
 from moesaic.machines.accelerators import LARGEST_BATCH
+from moesaic.machines.cuda.captured_step import CapturedStep
 from moesaic.machines.cuda.conductor import (
     Conductor,
     Copying,
@@ -85,7 +86,9 @@ class GraphSteps:
         self._mailbox = Mailbox(shape)
         self._arrived = torch.zeros(1, dtype=torch.int32, device="cuda")
         self._mailbox["table"][FLAG] = self._arrived.data_ptr()
-        self._parts = StepParts(decoder, cache, self._mailbox, kernel.dtype, memory.buffers, gates)
+        self._parts = StepParts(
+            decoder, cache, self._mailbox, kernel.dtype, memory.buffers, gates=gates
+        )
         self._cpu = CpuRunner(kernel.shape, kernel.dtype, memory.threads, kernel.tiles_from)
         self._copies, self._stream = torch.cuda.Stream(), torch.cuda.Stream()
         self._conductor = Conductor(
@@ -185,6 +188,18 @@ class GraphSteps:
     @property
     def times(self) -> list[LayerTimes]:
         return self._conductor.times
+
+    def trace(self, ended_ns: int, tokens: int) -> CapturedStep:
+        """The last step, and the copies that have ended since one was asked for."""
+        conductor, stamps = self._conductor, self._parts.stamps.read()
+        copies = conductor.take_copies()
+        return CapturedStep(
+            self.started_ns, ended_ns, tokens, stamps, conductor.times, conductor.work, copies
+        )
+
+    def forget_copies(self) -> None:
+        """Of steps that nobody asks for."""
+        self._conductor.take_copies()
 
     @property
     def bytes_moved(self) -> int:

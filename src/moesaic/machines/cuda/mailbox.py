@@ -1,6 +1,6 @@
 """Memory that GPU and conductor share: flags, hidden states and routing one way, the table and the
-CPU's sum the other; what later layers would choose has a place for every layer. Pinned, so that the
-GPU addresses it directly; every part in cache lines of its own."""
+CPU's sum the other; what later layers would choose has a place for every layer. Pinned, so that
+the GPU addresses it directly; every part in cache lines of its own."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from moesaic.kernels.gpu.driver import Function
 from moesaic.kernels.gpu.experts import GpuExperts
 from moesaic.kernels.gpu.modules import load_module
 from moesaic.machines.cuda.mailbox import Mailbox
+from moesaic.machines.cuda.stamps import Stamps
 from moesaic.machines.cuda.step_forecasts import StepForecasts
 from moesaic.models.decoder import Decoder
 from moesaic.models.gate_bank import GateBank
@@ -19,7 +20,7 @@ from moesaic.models.rope import Rotation, rotation
 
 _KERNELS = (
     "fetch", "add_norm", "combine", "route", "normed_product", "route_one", "store_rows",
-    "forecast",
+    "stamp", "forecast",
 )  # fmt: skip
 _OF_HEADS = ("rotate_store", "add_product")  # of grouped-query attention
 
@@ -48,11 +49,14 @@ class StepParts:
 
     def __init__(
         self, decoder: Decoder, cache: ContiguousCache, mailbox: Mailbox, expert_dtype: str,
-        buffers: tuple[torch.Tensor, torch.Tensor] | None = None, gates: GateBank | None = None,
+        buffers: tuple[torch.Tensor, torch.Tensor] | None = None, stamped: bool = True,
+        gates: GateBank | None = None,
     ) -> None:  # fmt: skip
+        """`stamped`: kernels leave their times."""
         architecture = decoder.architecture
         spec, shape = architecture.spec, mailbox.shape
         self.decoder, self.cache, self.mailbox, self.dtype = decoder, cache, mailbox, expert_dtype
+        self.stamps = Stamps(spec.num_moe_layers, on=stamped)
         self._gates, self._side = gates, torch.cuda.Stream()
         positions = torch.arange(cache.max_length, device="cuda")
         self.turns = rotation(architecture.rope, decoder.frequencies, positions)
