@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from moesaic.core.report import StepReport
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.machines.cuda.cuda_machine import CudaMachine
 from moesaic.machines.real.real_machine import ForwardPass
+from moesaic.models.architecture import Architecture
 
 SYSTEM = ("hybrid", "mrs", "impact")
 Said = list[tuple[torch.Tensor, torch.Tensor]]  # experts and scores, of every layer of every step
@@ -87,6 +89,21 @@ SEVERAL = [name for name in FAMILIES if shrunk(name).spec.num_moe_layers > 1]
 
 @pytest.mark.parametrize("name", SEVERAL)
 def test_every_family_is_forecast_as_layer_by_layer(name: str) -> None:
+    compare(name)
+
+
+def test_routers_with_groups_are_forecast_as_layer_by_layer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def grouped(name: str) -> Architecture:
+        whole = shrunk(name)
+        return replace(whole, router=replace(whole.router, groups=4, top_groups=2))
+
+    monkeypatch.setattr("test_graph_decoding.shrunk", grouped)
+    compare("deepseek-v2")
+
+
+def compare(name: str) -> None:
     got, first = captured_forecasts(runner_of(name, "bf16", SYSTEM))
     want, second = driven_forecasts(runner_of(name, "bf16", SYSTEM))
     assert agreement(first.double(), second.double()) > 0.85
