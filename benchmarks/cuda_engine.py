@@ -19,7 +19,8 @@ import numpy as np
 import torch
 
 from benchmarks.cuda_decode import random_decoder
-from moesaic.core.report import Timeline
+from moesaic.core.offloading import GPU
+from moesaic.core.report import ENGINE, Timeline, covered_ns
 from moesaic.core.routing import LayerRouting
 from moesaic.engine.assemble import on_store, synthetic_store
 from moesaic.engine.engine_settings import EngineSettings
@@ -148,11 +149,11 @@ def show(runner: Runner, timeline: Timeline, name: str) -> None:
     assert machine._graphs is not None
     middle = len(report.layers) // 2
     inside = [s for s in timeline.spans if report.start_ns <= s.start_ns < report.end_ns]
-    ends = [s for s in inside if s.lane == "gpu" or s.kind in ("launch", "return")]
-    told = sum(s.end_ns - s.start_ns for s in ends) / report.latency_ns
+    lanes = [s for s in inside if s.lane in (GPU, ENGINE)]
+    told = covered_ns(lanes, report.start_ns, report.end_ns) / report.latency_ns
     clock = machine._graphs._spans.uncertainty_ns
-    print(f"{name}: {report.latency_ns / 1e3:.0f} us, {told:.1%} of it on the GPU's lane, launch "
-          f"and return; the GPU's clock is known within {clock} ns")  # fmt: skip
+    print(f"{name}: {report.latency_ns / 1e3:.0f} us, {told:.1%} of it told by GPU and "
+          f"engine; the GPU's clock is known within {clock} ns")  # fmt: skip
     spans = sorted(
         (s for s in inside if s.layer in (middle, middle + 1)),
         key=lambda s: (s.start_ns, s.lane),

@@ -283,8 +283,8 @@ void Conductor::submit(std::uint32_t number) {
 void Conductor::await_cpu(std::uint32_t number, LayerTimes& times) {
   computing_ = false;
   if (config_.cpu.wait(config_.cpu.runner, 1)) throw std::runtime_error(config_.cpu.error());
-  if (load(config_.mailbox.summed) < number) store(config_.mailbox.summed, number);
   times.summing = times.summed = times.cpu_ended = cpu_ended_ns_ ? cpu_ended_ns_ : now();
+  if (load(config_.mailbox.summed) < number) store(config_.mailbox.summed, number);
 }
 
 // As on the other machines, two copies at once: what has not begun when the next layer is routed is dropped, and does

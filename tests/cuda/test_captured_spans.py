@@ -14,7 +14,7 @@ pytest.importorskip("moesaic.machines.cuda._conductor")
 from pretended_gpu import EXPERTS, GPU_CLOCK_NS, LAYERS, TOP_K, Scene
 
 from moesaic.core.offloading import CPU, GPU, PCIE
-from moesaic.core.report import AWAIT_PLAN, AWAIT_SUM, ENGINE, Span, busy_ns
+from moesaic.core.report import AWAIT_PLAN, AWAIT_SUM, ENGINE, Span, busy_ns, covered_ns
 from moesaic.machines.cuda.captured_spans import CapturedSpans
 from moesaic.machines.cuda.captured_step import CapturedStep, clock_bounds
 from moesaic.machines.cuda.conductor import CopyTimes, LayerTimes, LayerWork, Limits
@@ -63,9 +63,9 @@ def test_every_lane_does_one_thing_at_a_time_and_every_expert_once(
         assert set(computed.values()) == {1}
         pairs = sum(s.tokens for s in spans if s.kind == "expert")
         assert pairs == LAYERS * tokens * TOP_K
-        accounted = sum(s.end_ns - s.start_ns for s in spans if s.lane == GPU)
-        accounted += sum(s.end_ns - s.start_ns for s in spans if s.kind in ("launch", "return"))
-        assert accounted == pytest.approx(step.ended_ns - step.started_ns, rel=0.02)
+        told = (s for s in spans if s.lane in (GPU, ENGINE))
+        accounted = covered_ns(told, step.started_ns, step.ended_ns)
+        assert accounted > 0.98 * (step.ended_ns - step.started_ns)
         assert {s.layer for s in spans if s.kind == AWAIT_PLAN} == set(range(LAYERS))
     assert_lanes_in_order(everything)
     copies = [s for s in everything if s.lane == PCIE and not s.experts]
@@ -148,6 +148,27 @@ def test_experts_that_arrive_are_told_from_those_that_are_there() -> None:
     step = step._replace(stamps=StepStamps(10, [stamps], 750), work=[work])
     spans = [s for s in CapturedSpans(8).of(step, False) if s.lane == GPU and s.kind == "expert"]
     assert [(s.start_ns, s.end_ns, s.expert) for s in spans] == [(1200, 1300, 3), (1300, 1500, 5)]
+
+
+def test_nothing_is_summed_where_the_cpu_has_no_expert() -> None:
+    step = made_up([], [])
+    times = step.times[0]._replace(on_cpu=0, cpu_begun=0, cpu_ended=0, summing=1190, summed=1195)
+    work = step.work[0]._replace(cpu=[], cpu_pairs=[])
+    spans = CapturedSpans(8).of(step._replace(times=[times], work=[work]), True)
+    kinds = [s.kind for s in spans if s.lane == ENGINE]
+    assert kinds == ["launch", "hand-over", "plan", "start", "look-ahead", "return"]
+    assert not [s for s in spans if s.lane == CPU]
+
+
+def test_a_look_ahead_may_outlast_the_layer() -> None:
+    """The conductor does one thing at a time: what follows begins when it is free."""
+    step = made_up([], [])
+    times = step.times[0]._replace(looked_ahead=1755)
+    spans = CapturedSpans(8).of(step._replace(times=[times]), True)
+    assert [s[1:4] for s in spans if s.lane == ENGINE][-2:] == [
+        ("look-ahead", 1240, 1755),
+        ("return", 1755, 1760),
+    ]
 
 
 def test_a_gpu_without_experts_waits_from_the_plan_on() -> None:

@@ -15,7 +15,7 @@ from gpu_decoding import filled_store
 from graph_models import shrunk
 
 from moesaic.core.offloading import CPU, GPU, PCIE
-from moesaic.core.report import AWAIT_PLAN, ENGINE, Span, StepReport, Timeline
+from moesaic.core.report import AWAIT_PLAN, ENGINE, Span, StepReport, Timeline, covered_ns
 from moesaic.engine.assemble import on_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
@@ -89,9 +89,8 @@ def test_the_timeline_accounts_for_every_captured_step(
         experts = [s for s in spans if s.kind == "expert"]
         for layer, told in enumerate(report.layers):
             assert sum(len(s.computed) for s in experts if s.layer == layer) == told.active
-        known = sum(s.end_ns - s.start_ns for s in on_gpu)
-        ends = ("launch", "return")
-        known += sum(s.end_ns - s.start_ns for s in spans if s.kind in ends)
+        shown = (s for s in spans if s.lane in (GPU, ENGINE))
+        known = covered_ns(shown, report.start_ns, report.end_ns)
         assert known == pytest.approx(report.latency_ns, rel=0.05)
         for s in on_gpu:
             assert report.start_ns <= s.start_ns

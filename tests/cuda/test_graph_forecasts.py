@@ -44,10 +44,10 @@ def captured_forecasts(runner: Runner) -> tuple[Said, torch.Tensor]:
     machine, said = machine_of(runner), []
     graphs = machine._graphs
     assert graphs is not None
-    run: Callable[[int, ForwardPass], StepReport] = graphs.step
+    run: Callable[[int, ForwardPass, bool], StepReport] = graphs.step
 
-    def step(number: int, work: ForwardPass) -> StepReport:
-        report = run(number, work)
+    def step(number: int, work: ForwardPass, traced: bool = False) -> StepReport:
+        report = run(number, work, traced)
         box, tokens = graphs._steps._mailbox, work.step.tokens
         for layer in range(box.shape.layers - 1):
             depth = min(box.shape.forecasts, box.shape.layers - 1 - layer)

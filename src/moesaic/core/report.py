@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -79,6 +80,17 @@ class Timeline:
     @property
     def lanes(self) -> list[str]:
         return list(dict.fromkeys(span.lane for span in self.spans))
+
+
+def covered_ns(spans: Iterable[Span], start_ns: int, end_ns: int) -> int:
+    """How much of an interval lies in at least one of the spans."""
+    covered, free = 0, start_ns
+    for span in sorted(spans, key=lambda s: s.start_ns):
+        begin, end = max(span.start_ns, free), min(span.end_ns, end_ns)
+        if begin < end:
+            covered += end - begin
+            free = end
+    return covered
 
 
 def busy_ns(spans: list[Span], lane: str) -> int:

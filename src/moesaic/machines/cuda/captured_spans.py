@@ -83,14 +83,16 @@ def _engine(step: CapturedStep, stamps: StepStamps) -> Iterator[Span]:
             if max(start, free) < end:
                 yield Span(ENGINE, kind, max(start, free), end, layer, -1, 0)
                 free = end
-    yield Span(ENGINE, "return", stamps.ended, step.ended_ns, -1, -1, 0)
+    yield Span(ENGINE, "return", max(stamps.ended, free), step.ended_ns, -1, -1, 0)
 
 
 def _conducted(times: LayerTimes, at: LayerStamps) -> tuple[tuple[str, int, int], ...]:
+    """A sum is on its way where the GPU waits for one."""
+    summing = max(times.summing, at.computed) if times.cpu_ended else at.summed
     return (
         ("hand-over", at.routed, times.routed),
         ("plan", times.routed, times.planned),
         ("start", times.planned, times.submitted),
         ("look-ahead", times.submitted, times.looked_ahead),
-        ("sum", times.summing, at.summed),
+        ("sum", summing, at.summed),
     )
