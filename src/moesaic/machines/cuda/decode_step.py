@@ -90,9 +90,9 @@ class DecodeStep:
             self._forecasts = parts.forecasts(tokens, self.inputs.active)
         self._pending: torch.Tensor | None = None
         self.logits = torch.zeros(0)
-        self.host_logits = torch.zeros(
-            wanted or tokens, spec.vocab_size, dtype=torch.bfloat16, pin_memory=True
-        )
+        rows = wanted or tokens
+        self.host_logits = torch.zeros(rows, spec.vocab_size, dtype=torch.bfloat16, pin_memory=True)
+        self.host_tokens = torch.zeros(rows, dtype=torch.int64, pin_memory=True)
 
     def _make_attention(self) -> GroupedStepAttention | LatentStepAttention:
         latent = self._decoder.architecture.spec.latent_attention is not None
@@ -111,9 +111,10 @@ class DecodeStep:
             self._forecasts.prepare()
         torch.cuda.synchronize()
 
-    def launch(self) -> None:
+    def launch(self, greedy: bool = False) -> None:
         """The whole step on the current stream; `logits` afterwards [tokens, vocabulary], and
-        `host_logits` in host memory."""
+        `host_logits` in host memory. `greedy`: `host_tokens` instead, the best of each row, the
+        first of equals, or -1 where its logits are not finite."""
         decoder = self._decoder
         self._fetch_inputs()
         torch.index_select(decoder.embedding, 0, self.inputs.numbers, out=self.stream)
@@ -125,13 +126,26 @@ class DecodeStep:
                 self.add(block.network(self.normed(block.norm.weight)))
             else:
                 self._routed(block)
-        self.logits = self._head()
-        self.host_logits.copy_(self.logits, non_blocking=True)
+        logits = self._head()
+        if greedy:
+            self._give_best(logits)
+        else:
+            self.logits = logits
+            self.host_logits.copy_(logits, non_blocking=True)
         if self._forecasts is not None:
             self._forecasts.join()
         if self._stamps.on:
             self._stamp(self._stamps.ended)
             self.fetch(self._stamps.device, self._stamps.host)
+
+    def output(self, greedy: bool) -> torch.Tensor:
+        """Of the last launch, in host memory."""
+        return self.host_tokens if greedy else self.host_logits
+
+    def _give_best(self, logits: torch.Tensor) -> None:
+        best = logits.argmax(-1)  # NaN counts as the largest
+        finite = logits.gather(1, best[:, None])[:, 0].isfinite()
+        self.host_tokens.copy_(best.where(finite, -1), non_blocking=True)
 
     def _fetch_inputs(self) -> None:
         self.fetch(self.inputs.host, self.inputs.device, self._stamps.begun)

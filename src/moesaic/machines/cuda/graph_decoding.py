@@ -82,11 +82,11 @@ class GraphDecoding:
             steps.forget_copies()
         self._traced = traced
         if work.decoded is not None:
-            self.output = steps.run(number, work.decoded, work.replay)
+            self.output = steps.run(number, work.decoded, work.replay, work.greedy)
             grown = [(slot, 1) for slot in work.decoded.slots]
         else:
             assert work.prompt is not None, "tokens of some kind"
-            self.output = steps.read(number, work.prompt, work.replay)
+            self.output = steps.read(number, work.prompt, work.replay, work.greedy)
             grown = [(slot, tokens) for slot, _, tokens in work.prompt.segments]
         for slot, tokens in grown:
             self._cache.advance(slot, tokens)

@@ -4,7 +4,7 @@ and pieces of prompts."""
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Generic, NamedTuple, TypeVar
 
@@ -50,7 +50,7 @@ StepType = TypeVar("StepType", bound=DecodeStep)
 class Captured(Generic[StepType]):
     step: StepType
     replayed: Replayed | None
-    graph: torch.cuda.CUDAGraph
+    graphs: dict[bool, torch.cuda.CUDAGraph] = field(default_factory=dict)  # greedy, or not
 
 
 class GraphMemory(NamedTuple):
@@ -108,57 +108,72 @@ class GraphSteps:
         self._rounds = decoder.architecture.router.round_weights
         self.started_ns = 0  # of the last step
 
-    def run(self, number: int, tokens: DecodedTokens, replay: Replay | None = None) -> torch.Tensor:
-        """One step of decoded tokens; their logits [tokens, vocabulary]."""
+    def run(
+        self, number: int, tokens: DecodedTokens, replay: Replay | None = None, greedy: bool = False
+    ) -> torch.Tensor:
+        """One step of decoded tokens; their logits [tokens, vocabulary], or, `greedy`, the best
+        next token of each, -1 where logits are not finite."""
         count = len(tokens.numbers)
         size = min(SIZES[bisect_left(SIZES, count)], self.batch)
         captured = self._of_batch(size, replay is not None)
+        graph = self._graph(captured, greedy)
         foresight = self._load(captured, replay, count)
         captured.step.inputs.write(*tokens)
-        self._launch(number, count, captured, foresight)
-        return captured.step.host_logits[:count].clone()
+        self._launch(number, count, captured.step, graph, foresight)
+        return captured.step.output(greedy)[:count].clone()
 
-    def read(self, number: int, tokens: PromptTokens, replay: Replay | None = None) -> torch.Tensor:
-        """One step with pieces of prompts; the wanted rows' logits [rows, vocabulary]."""
+    def read(
+        self, number: int, tokens: PromptTokens, replay: Replay | None = None, greedy: bool = False
+    ) -> torch.Tensor:
+        """One step with pieces of prompts; the same of the wanted rows."""
         count, wanted = len(tokens.numbers), len(tokens.wanted)
         rows = min(PROMPTS[bisect_left(PROMPTS, count)], self.rows)
         space = SIZES[bisect_left(SIZES, wanted)]
         captured = self._of_prompts(rows, space, replay is not None)
+        graph = self._graph(captured, greedy)
         foresight = self._load(captured, replay, count)
         captured.step.write(tokens)
-        self._launch(number, count, captured, foresight)
-        return captured.step.host_logits[:wanted].clone()
+        self._launch(number, count, captured.step, graph, foresight)
+        return captured.step.output(greedy)[:wanted].clone()
 
     def can_read(self, tokens: PromptTokens) -> bool:
         return len(tokens.numbers) <= self.rows and len(tokens.wanted) <= SIZES[-1]
 
     def _launch(
-        self, number: int, count: int, captured: Captured[StepType], foresight: Foresight
-    ) -> None:
+        self, number: int, count: int, step: DecodeStep, graph: torch.cuda.CUDAGraph,
+        foresight: Foresight,
+    ) -> None:  # fmt: skip
         self.started_ns = perf_counter_ns()  # what is replayed is there
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             try:
-                self._conductor.begin(number, count, captured.step.table_shape, foresight)
-                captured.graph.replay()
+                self._conductor.begin(number, count, step.table_shape, foresight)
+                graph.replay()
                 self._done.record()
             finally:
                 self._conduct()
             self._done.synchronize()
 
-    def _capture(self, step: DecodeStep) -> torch.cuda.CUDAGraph:
+    def _graph(self, captured: Captured[StepType], greedy: bool) -> torch.cuda.CUDAGraph:
+        """Before the step's inputs are written."""
+        if greedy not in captured.graphs:
+            captured.graphs[greedy] = self._capture(captured.step, greedy)
+        return captured.graphs[greedy]
+
+    def _capture(self, step: DecodeStep, greedy: bool) -> torch.cuda.CUDAGraph:
         """After a run without a conductor, over rows that are not active: libraries load kernels
         and take memory on first use, and wait for the GPU when they do. A GPU that waits for the
         conductor would wait for ever: the conductor's copies need the same lock."""
+        step.inputs.host.zero_()
         step.prepare()
         self._conductor.release()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            step.launch()
+            step.launch(greedy)
         self._stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-            step.launch()
+            step.launch(greedy)
         return graph
 
     def _conduct(self) -> None:
@@ -199,16 +214,14 @@ class GraphSteps:
     def _of_batch(self, size: int, replays: bool) -> Captured[DecodeStep]:
         if (size, replays) not in self._decoding:
             given = self._space(size, replays)
-            step = DecodeStep(self._parts, size, given)
-            self._decoding[size, replays] = Captured(step, given, self._capture(step))
+            self._decoding[size, replays] = Captured(DecodeStep(self._parts, size, given), given)
         return self._decoding[size, replays]
 
     def _of_prompts(self, rows: int, wanted: int, replays: bool) -> Captured[PromptStep]:
         key = rows, wanted, replays
         if key not in self._reading:
             given = self._space(rows, replays)
-            step = PromptStep(self._parts, rows, wanted, given)
-            self._reading[key] = Captured(step, given, self._capture(step))
+            self._reading[key] = Captured(PromptStep(self._parts, rows, wanted, given), given)
         return self._reading[key]
 
     def _space(self, rows: int, replays: bool) -> Replayed | None:

@@ -218,15 +218,20 @@ __device__ __forceinline__ void prefer(const float (&scores)[PER_LANE], const fl
   }
 }
 
-// One warp chooses for one token: lane l has the logits of experts l, l + 32, ... (-infinity beyond the last).
+// One warp chooses for one token: lane l has the logits of experts l, l + 32, ... (-infinity beyond the last). A token
+// none of whose scores is a number gets some experts with weights that are none, so that its result is none, and goes
+// on beside the others of its batch.
 __device__ void choose(float (&scores)[PER_LANE], const float* bias, const Choice& to) {
   const int lane = threadIdx.x % 32;
   float preference[PER_LANE];
   softmax_or_sigmoid(scores);
   prefer(scores, bias, preference);
+  bool broken = false;
   float mine = 0, total = 0;  // lane r keeps the score of rank r, as far as it is among the top k
   for (int rank = 0; rank < RANKS; ++rank) {
-    const auto [expert, score] = take_best(preference, scores);
+    auto [expert, score] = take_best(preference, scores);
+    broken |= rank == 0 && expert == EXPERTS;
+    if (broken) expert = rank;
     if (rank < TOP_K) {
       total += score;
       if (lane == rank) mine = score;
@@ -244,7 +249,7 @@ __device__ void choose(float (&scores)[PER_LANE], const float* bias, const Choic
 #if ROUND_WEIGHTS
     mine = rounded(mine);
 #endif
-    to.weights[lane] = mine;
+    to.weights[lane] = broken ? __int_as_float(0x7fffffff) : mine;
   }
 }
 
