@@ -15,7 +15,7 @@ from typing import IO, Any
 from moesaic.core.errors import ImpossibleSetting
 
 _UNFINISHED = ".part"
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors of writing, which know no name
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors of writing, which know no name
 _SPECIAL = {
     stat.S_IFDIR: "a directory",
     stat.S_IFCHR: "a device",
@@ -60,7 +60,7 @@ def naming_full_disk(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _with_name(error: OSError, path: str | os.PathLike[str]) -> OSError:
-    if error.errno not in _FULL or error.filename is not None:
+    if error.errno not in FULL or error.filename is not None:
         return error
     return OSError(error.errno, error.strerror, str(path))
 
