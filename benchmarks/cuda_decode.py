@@ -175,8 +175,9 @@ class Run:
     """One system with one cache ratio."""
 
     def __init__(
-        self, machine: Machine, policies: PolicySet, ratio: float, steps: list[StepRouting]
-    ) -> None:
+        self, machine: Machine, policies: PolicySet, ratio: float, steps: list[StepRouting],
+        stamped: bool = True,
+    ) -> None:  # fmt: skip
         spec = machine.spec
         self.machine, self.steps = machine, steps
         slots = int(ratio * spec.num_moe_layers * spec.num_experts)
@@ -214,7 +215,9 @@ class Run:
         )
         now = Replayed(*(part[0].clone() for part in self.all))
         self.now = now
-        parts = StepParts(machine.decoder, machine.cache, self.mailbox, machine.dtype)
+        parts = StepParts(
+            machine.decoder, machine.cache, self.mailbox, machine.dtype, stamped=stamped
+        )
         self.step = DecodeStep(parts, 1, now)
         self.step.prepare()
         self.done = torch.cuda.Event(blocking=True)
@@ -281,6 +284,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=120)
     parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--contended", action="store_true", help="believe CPU costs beside copies")
+    parser.add_argument("--no-stamps", action="store_true", help="kernels leave no times")
     arguments = parser.parse_args()
     torch.cuda.init()
     for dtype in arguments.dtypes.split(","):
@@ -298,7 +302,7 @@ def main() -> None:
             for name in arguments.systems.split(","):
                 schedule, cache, prefetch = SYSTEMS[name]
                 policies = PolicySet.of(schedule=schedule, cache=cache, prefetch=prefetch)
-                run = Run(machine, policies, ratio, steps)
+                run = Run(machine, policies, ratio, steps, not arguments.no_stamps)
                 row = {"dtype": dtype, "cache": ratio, "system": name, **run.measure()}
                 print(json.dumps(row), flush=True)
                 del run

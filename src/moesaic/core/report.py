@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-ENGINE = "engine"  # the lane of a real engine's main thread
+ENGINE = "engine"  # the lane of a real engine's main thread, or of its native conductor
+AWAIT_PLAN, AWAIT_SUM = "await-plan", "await-sum"  # kinds: a captured step's GPU waits
 
 
 class Span(NamedTuple):
@@ -14,7 +15,8 @@ class Span(NamedTuple):
 
     lane: str  # "gpu", "cpu", "pcie", ...
     kind: str  # "dense" | "expert" | "transfer" | "prefetch" | "plan"; of a real engine's main
-    # thread also "hand-over" | "start" | "look-ahead" | "sum"
+    # thread also "hand-over" | "start" | "look-ahead" | "sum"; of a captured step also "launch"
+    # and "return" there, and "await-plan" | "await-sum" on the GPU
     start_ns: int
     end_ns: int
     layer: int  # -1 outside the MoE layers
@@ -80,5 +82,6 @@ class Timeline:
 
 
 def busy_ns(spans: list[Span], lane: str) -> int:
-    """Total time the lane worked (a lane never overlaps itself)."""
-    return sum(s.end_ns - s.start_ns for s in spans if s.lane == lane)
+    """Total time the lane worked (a lane never overlaps itself); waiting is not work."""
+    worked = (s for s in spans if s.lane == lane and s.kind not in (AWAIT_PLAN, AWAIT_SUM))
+    return sum(s.end_ns - s.start_ns for s in worked)

@@ -92,6 +92,10 @@ MORE_SYSTEMS: dict[str, System] = {
         "the best split on an LRU cache; nothing is prefetched",
         PolicySet.of(schedule="best-split", cache="lru", prefetch="none"),
     ),
+    "on-demand": System(
+        "GPU only: missing experts are loaded into an LRU cache when they are needed",
+        PolicySet.of(schedule="gpu-only", cache="lru", prefetch="none"),
+    ),
     "n-cpu-moe": System(
         "llama.cpp --n-cpu-moe: attention on the GPU; the first layers' experts on the CPU, "
         "brought to the GPU for prompts",

@@ -70,6 +70,12 @@ FORMATS = ("table", "json", "csv", "md")
 )
 @click.option("--repetitions", type=int, default=3, show_default=True, help="Of every test.")
 @click.option(
+    "--in-turns",
+    is_flag=True,
+    help="Repetitions are rounds in which all configurations take turns; says how many times as "
+    "fast as the first each is within rounds. For busy machines.",
+)
+@click.option(
     "--trace",
     metavar="FILE",
     help="Whose routing: a trace's, or bundled | synthetic | none (the model's own routers).  "
@@ -146,8 +152,12 @@ def bench(context: click.Context, /, model: str | None, as_json: bool, **asked: 
     routing = choose_routing(trace, found.spec, cases, asked["repetitions"])
     click.echo(f"routing: {routing.words}", err=True)
     check_fallbacks(configs, routing, ratio)
+    if asked["in_turns"]:
+        _check_turns(configs, recorded)
     warn_if_busy()
-    done = run_with_progress(found, configs, cases, routing, asked["repetitions"], recorded, ratio)
+    done = run_with_progress(
+        found, configs, cases, routing, asked["repetitions"], recorded, ratio, asked["in_turns"]
+    )
     result = described(done, routing, command_line(context))
     if asked["compare"]:
         result["peers"] = run_peers(found, configs, cases, asked["repetitions"], asked["against"])
@@ -158,6 +168,14 @@ def bench(context: click.Context, /, model: str | None, as_json: bool, **asked: 
         from moesaic.cli.study.bench_pictures import write_pictures
 
         write_pictures(asked["timeline"], asked["perfetto"], done, routing, result["command"])
+
+
+def _check_turns(configs: list[BenchConfig], recorded: bool) -> None:
+    from moesaic.lab.bench.turns import check_turns
+
+    if recorded:
+        raise ImpossibleSetting("--in-turns draws nothing: leave out --timeline and --perfetto")
+    check_turns(configs)
 
 
 def _format(asked: dict[str, Any], as_json: bool) -> str:

@@ -29,6 +29,7 @@ class Done:
     rates: MeasuredRates
     rows: list[BenchRow]
     recorders: list[StepRecorder]  # one for each configuration, if any
+    in_turns: bool = False
 
 
 def run_with_progress(
@@ -39,6 +40,7 @@ def run_with_progress(
     repetitions: int,
     recorded: bool,
     fallback_ratio: float | None = None,
+    in_turns: bool = False,
 ) -> Done:
     """Configurations differ in policies and slots only: threads, dtypes and link are the same."""
     from moesaic.engine.dense_weights import dense_runner
@@ -47,6 +49,7 @@ def run_with_progress(
     from moesaic.lab.bench.grid import run_bench
     from moesaic.lab.bench.rates import measure_rates
     from moesaic.lab.bench.step_recorder import StepRecorder
+    from moesaic.lab.bench.turns import run_in_turns
 
     announce_compilation()
     settings, plan = configs[0].settings, configs[0].plan
@@ -70,13 +73,13 @@ def run_with_progress(
         for config in configs
     )
     with progress("measuring", total) as advance:
-        rows = list(
-            run_bench(
-                loaded, configs, cases, routing, repetitions, advance, recorders, fallback_ratio
-            )
-        )
+        what = (loaded, configs, cases, routing, repetitions, advance)
+        if in_turns:
+            rows = run_in_turns(*what, fallback_ratio)
+        else:
+            rows = list(run_bench(*what, recorders, fallback_ratio))
     rates = before.or_better(measure_rates(settings, plan.dtype, plan.expert_dtype))
-    return Done(model, loaded, rates, rows, recorders)
+    return Done(model, loaded, rates, rows, recorders, in_turns)
 
 
 def _kernel(model: BenchModel, plan: MemoryPlan, settings: EngineSettings) -> str:

@@ -24,6 +24,7 @@ COLUMNS = ("test", "system", "cache", "tok/s", "+-", "ms", "hits", "MB", "floor"
 def described(done: Done, routing: BenchRouting, command: str) -> dict[str, Any]:
     """What `bench --json` prints."""
     from moesaic.lab.bench.gate_gain import gate_stats
+    from moesaic.lab.bench.turns import paired
 
     host, loaded = this_host(), done.loaded
     first = done.rows[0].config
@@ -49,6 +50,7 @@ def described(done: Done, routing: BenchRouting, command: str) -> dict[str, Any]
             "peak_over_final": loaded.peak_ratio,
         },
         "rows": [row.as_dict(done.rates, gate_stats(row, done.rows)) for row in done.rows],
+        "turns": [each.as_dict() for each in paired(done.rows)] if done.in_turns else None,
     }
 
 
@@ -56,7 +58,7 @@ def print_bench(result: dict[str, Any]) -> None:
     """`result` is what `bench --json` prints."""
     rows = result["rows"]
     print_table(_title(result), COLUMNS, table_rows(result))
-    lines = (*_overheads(rows), *prices(rows), *_gates(rows))
+    lines = (*_overheads(rows), *prices(rows), *_gates(rows), *_turns(result))
     for line in (*lines, _load(result["load"]), _rates(result["machine"]["rates"])):
         click.echo(line)
 
@@ -114,6 +116,20 @@ def _gates(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
         for title, words in gate_lines(row["gate"]):
             yield f"{title}: {words}: {row['test']}, {_label(row)}"
+
+
+def _turns(result: dict[str, Any]) -> Iterator[str]:
+    """Of a bench in turns: ratios within rounds."""
+    first = result["rows"][0]
+    for each in result["turns"] or ():
+        words = f"{_spread(each['times'])} x {_label(first)}"
+        if each["over_product"] is not None:
+            words += f", {_spread(each['over_product'])} of the product of gate and policies alone"
+        yield f"in turns: {each['test']}, {_label({**first, **each})} is {words}"
+
+
+def _spread(spread: dict[str, float]) -> str:
+    return f"{spread['median']:.2f} ({spread['low']:.2f} to {spread['high']:.2f})"
 
 
 def prices(rows: Sequence[dict[str, Any]]) -> Iterator[str]:

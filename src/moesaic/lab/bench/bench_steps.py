@@ -84,19 +84,30 @@ def measure_case(
     """So many repetitions, each from an empty context, after some steps that do not count; `run`
     does the steps of one."""
     run = run_steps if run is None else run  # which stands below
+    runs = warmed_up(runner, work, run)
+    for _ in range(count):
+        measure_once(runner, next(work), runs, advance, run)
+    return runs
+
+
+def warmed_up(runner: Runner, work: Iterator[Repetition], run: Run) -> CaseRuns:
+    """After some steps that do not count: a test without repetitions yet."""
     run(runner, next(work)[:WARMUP_STEPS], CaseRuns(), lambda steps: None)
     free_slots(runner)
-    counter = GateCounter(runner.gate_name, runner.reads_of_a_token)
-    runs, before = CaseRuns(gate=counter), runner.bytes_moved
-    for _ in range(count):
-        done = len(runs.steps)
-        run(runner, next(work), runs, advance)
-        free_slots(runner)
-        reports = runs.measured.reports[done:]
-        runs.seconds.append(sum(report.latency_ns for report in reports) / NS_PER_S)
-    runs.measured.bytes_moved = runner.bytes_moved - before
+    return CaseRuns(gate=GateCounter(runner.gate_name, runner.reads_of_a_token))
+
+
+def measure_once(
+    runner: Runner, repetition: Repetition, runs: CaseRuns, advance: Advance, run: Run
+) -> None:
+    """One more repetition."""
+    done, before = len(runs.steps), runner.bytes_moved
+    run(runner, repetition, runs, advance)
+    free_slots(runner)
+    reports = runs.measured.reports[done:]
+    runs.seconds.append(sum(report.latency_ns for report in reports) / NS_PER_S)
+    runs.measured.bytes_moved += runner.bytes_moved - before
     runs.prefetch_accuracy = runner.prefetch_accuracy
-    return runs
 
 
 def run_steps(

@@ -42,8 +42,8 @@ def run_bench(
         runner = on_store(loaded.decoder, loaded.store, settings, capacity, counts, timeline)
         try:
             for case in cases:
-                work = _work(runner, case, routing, settings)
-                run = _run(runner, case, fallback_ratio)
+                work = repetitions_of(runner, case, routing, settings)
+                run = run_of(runner, case, fallback_ratio)
                 runs = measure_case(runner, work, count, advance, run)
                 if recording is not None and case == _last_decode(cases):
                     recording.record(runner, next(work), run)
@@ -53,7 +53,7 @@ def run_bench(
             runner.close()
 
 
-def _work(
+def repetitions_of(
     runner: Runner, case: Case, routing: BenchRouting, settings: EngineSettings
 ) -> Iterator[Repetition]:
     vocabulary = runner.decoder.architecture.spec.vocab_size
@@ -61,7 +61,7 @@ def _work(
     return repetitions(case, routing.of(case), piece, vocabulary, in_turns)
 
 
-def _run(runner: Runner, case: Case, fallback_ratio: float | None) -> Run:
+def run_of(runner: Runner, case: Case, fallback_ratio: float | None) -> Run:
     """Tokens are decoded by a loop of its own where the gate may reject them."""
     if case.phase == "prefill" or not (runner.gate.reruns or runner.gate.draft):
         return run_steps

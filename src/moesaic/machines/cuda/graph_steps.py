@@ -17,15 +17,25 @@ from moesaic.kernels.gpu.driver import current_context
 from moesaic.kernels.gpu.table import FLAG
 from moesaic.kernels.native import NativeKernel
 from moesaic.machines.accelerators import LARGEST_BATCH
-from moesaic.machines.cuda.conductor import Conductor, Copying, ExpertMemory, LayerTimes, Limits
+from moesaic.machines.cuda.captured_step import CapturedStep
+from moesaic.machines.cuda.conductor import (
+    Conductor,
+    Copying,
+    ExpertMemory,
+    Foresight,
+    LayerTimes,
+    Limits,
+)
 from moesaic.machines.cuda.cpu_runner import CpuRunner
 from moesaic.machines.cuda.decode_step import DecodeStep
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
 from moesaic.machines.cuda.prompt_step import PromptStep
+from moesaic.machines.cuda.recorded_forecasts import write_recorded
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.real_machine import DecodedTokens, PromptTokens, Replay
 from moesaic.models.decoder import Decoder
+from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import ContiguousCache
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, LARGEST_BATCH)  # with a graph
@@ -55,11 +65,12 @@ class GraphMemory(NamedTuple):
 
 
 class GraphSteps:
-    """`ranks` experts per token are reported to the brain. One thread uses it."""
+    """`ranks` experts per token are reported to the brain; with `gates` it is given what they say
+    of later layers. One thread uses it."""
 
     def __init__(
         self, decoder: Decoder, cache: ContiguousCache, memory: GraphMemory, brain: NativeBrain,
-        ranks: int,
+        ranks: int, gates: GateBank | None = None,
     ) -> None:  # fmt: skip
         spec, store = decoder.architecture.spec, memory.store
         kernel = store.kernel
@@ -67,11 +78,17 @@ class GraphSteps:
         self.batch = min(cache.slots, SIZES[-1])
         self.rows = min(max(memory.tokens, PROMPTS[0]), PROMPTS[-1])
         most = max(self.batch, self.rows)
-        shape = MailboxShape(most, spec.hidden_size, spec.top_k, spec.num_experts, ranks)
+        self._lookahead = brain.lookahead
+        shape = MailboxShape(
+            most, spec.hidden_size, spec.top_k, spec.num_experts, ranks, spec.num_moe_layers,
+            self._lookahead,
+        )  # fmt: skip
         self._mailbox = Mailbox(shape)
         self._arrived = torch.zeros(1, dtype=torch.int32, device="cuda")
         self._mailbox["table"][FLAG] = self._arrived.data_ptr()
-        self._parts = StepParts(decoder, cache, self._mailbox, kernel.dtype, memory.buffers)
+        self._parts = StepParts(
+            decoder, cache, self._mailbox, kernel.dtype, memory.buffers, gates=gates
+        )
         self._cpu = CpuRunner(kernel.shape, kernel.dtype, memory.threads, kernel.tiles_from)
         self._copies, self._stream = torch.cuda.Stream(), torch.cuda.Stream()
         self._conductor = Conductor(
@@ -96,9 +113,9 @@ class GraphSteps:
         count = len(tokens.numbers)
         size = min(SIZES[bisect_left(SIZES, count)], self.batch)
         captured = self._of_batch(size, replay is not None)
-        self._load(captured, replay, count)
+        foresight = self._load(captured, replay, count)
         captured.step.inputs.write(*tokens)
-        self._launch(number, count, captured)
+        self._launch(number, count, captured, foresight)
         return captured.step.host_logits[:count].clone()
 
     def read(self, number: int, tokens: PromptTokens, replay: Replay | None = None) -> torch.Tensor:
@@ -107,20 +124,22 @@ class GraphSteps:
         rows = min(PROMPTS[bisect_left(PROMPTS, count)], self.rows)
         space = SIZES[bisect_left(SIZES, wanted)]
         captured = self._of_prompts(rows, space, replay is not None)
-        self._load(captured, replay, count)
+        foresight = self._load(captured, replay, count)
         captured.step.write(tokens)
-        self._launch(number, count, captured)
+        self._launch(number, count, captured, foresight)
         return captured.step.host_logits[:wanted].clone()
 
     def can_read(self, tokens: PromptTokens) -> bool:
         return len(tokens.numbers) <= self.rows and len(tokens.wanted) <= SIZES[-1]
 
-    def _launch(self, number: int, count: int, captured: Captured[StepType]) -> None:
+    def _launch(
+        self, number: int, count: int, captured: Captured[StepType], foresight: Foresight
+    ) -> None:
         self.started_ns = perf_counter_ns()  # what is replayed is there
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             try:
-                self._conductor.begin(number, count, captured.step.table_shape)
+                self._conductor.begin(number, count, captured.step.table_shape, foresight)
                 captured.graph.replay()
                 self._done.record()
             finally:
@@ -155,6 +174,18 @@ class GraphSteps:
     def times(self) -> list[LayerTimes]:
         return self._conductor.times
 
+    def trace(self, ended_ns: int, tokens: int) -> CapturedStep:
+        """The last step, and the copies that have ended since one was asked for."""
+        conductor, stamps = self._conductor, self._parts.stamps.read()
+        copies = conductor.take_copies()
+        return CapturedStep(
+            self.started_ns, ended_ns, tokens, stamps, conductor.times, conductor.work, copies
+        )
+
+    def forget_copies(self) -> None:
+        """Of steps that nobody asks for."""
+        self._conductor.take_copies()
+
     @property
     def bytes_moved(self) -> int:
         return self._conductor.bytes_moved
@@ -184,10 +215,11 @@ class GraphSteps:
         shape = self._mailbox.shape
         return Replayed.space(self._layers, rows, shape.ranks, shape.top_k) if replays else None
 
-    def _load(self, captured: Captured[StepType], replay: Replay | None, count: int) -> None:
-        """Copy the routing of a whole step to the GPU."""
+    def _load(self, captured: Captured[StepType], replay: Replay | None, count: int) -> Foresight:
+        """Copy the routing of a whole step to the GPU. Returns what the step says of later
+        layers."""
         if replay is None:
-            return
+            return Foresight(captured.step.forecasts)
         target = captured.replayed
         assert target is not None, "a step that replays"
         routings = [replay(layer) for layer in range(self._layers)]
@@ -202,6 +234,8 @@ class GraphSteps:
             weights = weights.bfloat16().float()
         for part, values in zip(target, (ranked, scores, weights), strict=True):
             part[:, :count].copy_(values)
+        depth = self._lookahead if count <= self._mailbox.shape.forecast_rows else 0
+        return write_recorded(self._mailbox, routings, depth)
 
     def close(self) -> None:
         self._decoding.clear()
