@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from resource import RUSAGE_CHILDREN, getrusage
 
 import pytest
+
+from moesaic.cli import command_line
+from moesaic.core.folders import cache_folder
 
 HEAVY = ("numpy", "numba", "rich", "matplotlib", "multiprocessing", "torch")
 CALL = "from moesaic.cli.main import main; main()"
