@@ -130,6 +130,7 @@ def packed_header() -> dict[str, Any]:
         fingerprint="1" * 64,
         made_by="0.1.0",
         checksums=(1, 2, 3),
+        others={"model.safetensors": 4, "config.json": 5},
     )
     return asdict(made)
 

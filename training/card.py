@@ -1,6 +1,7 @@
 """The model card, written from what was measured: text in card.md, figures from a run's files.
 
 python -m training.card MODEL --run FOLDER --check FILE --prepared FOLDER --eval FILE ...
+    --questions FILE
 
 MODEL gets README.md and expert-load.png; --docs gets the same text, with the picture's place as
 seen from there.
@@ -35,9 +36,11 @@ def facts(
     summary: Mapping[str, Any],
     check: Mapping[str, Any],
     own: Sequence[Mapping[str, Any]],
+    fresh: Mapping[str, Any],
     prepared: Path,
 ) -> dict[str, str]:
-    """`own` is what some `moesaic eval --json` said: what a reader can run again."""
+    """`own` is what some `moesaic eval --json` said, and `fresh` what it said of its questions:
+    what a reader can run again."""
     recipe = summary["recipe"]
     shape, data, learning = recipe["shape"], recipe["data"], recipe["learning"]
     prose = len(read_tokens(prepared / TRAINING_PROSE))
@@ -59,6 +62,8 @@ def facts(
         "scores": "\n".join(_score_rows(check)),
         "kinds": "\n".join(_kind_rows(check)),
         "own_scores": "\n".join(_own_rows(own)),
+        "questions": "\n".join(_question_rows(fresh)),
+        "questions_command": _command(fresh),
         "perplexity": str(check["losses"]["prose_perplexity"]),
         "least_share": f"{min(shares):.1%}",
         "largest_share": f"{max(shares):.1%}",
@@ -105,8 +110,20 @@ def _own_rows(own: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for one in own:
         whole = {score["group"]: score for score in one["scores"] if not score["kind"]}
         cells = [_cell(whole[split]) for split in _SPLITS]
-        command = one["command"].replace(" --json", "")
-        yield f"| `{command}` | {' | '.join(cells)} |"
+        yield f"| `{_command(one)}` | {' | '.join(cells)} |"
+
+
+def _question_rows(fresh: Mapping[str, Any]) -> Iterator[str]:
+    """All of them first, then kind by kind, the best first."""
+    whole, *kinds = fresh["scores"]
+    for score in (whole, *sorted(kinds, key=lambda score: -float(score["share"]))):
+        name, spread = score["kind"] or "all", interval(score["share"], score["asked"])
+        share = f"{score['right']} of {score['asked']} = {score['share']:.1%}"
+        yield f"| {name} | {share} | {spread} |"
+
+
+def _command(one: Mapping[str, Any]) -> str:
+    return str(one["command"]).replace(" --json", "")
 
 
 def _cell(score: Mapping[str, Any]) -> str:
@@ -136,15 +153,18 @@ def main() -> None:
     parser.add_argument(
         "--eval", type=Path, required=True, nargs="+", help="what moesaic eval --json gave"
     )
+    parser.add_argument(
+        "--questions", type=Path, required=True, help="what moesaic eval --task questions gave"
+    )
     parser.add_argument("--prepared", type=Path, required=True, help="folder of the prose")
     parser.add_argument("--docs", type=Path, default=Path("docs/model-card.md"))
     options = parser.parse_args()
-    summary, check, *own = (
+    summary, check, fresh, *own = (
         json.loads(path.read_text(encoding="utf-8"))
-        for path in (options.run / "summary.json", options.check, *options.eval)
+        for path in (options.run / "summary.json", options.check, options.questions, *options.eval)
     )
     draw_loads(check["token_shares"], summary["recipe"]["shape"]["top_k"], options.model / PICTURE)
-    write_cards(options.model, options.docs, facts(summary, check, own, options.prepared))
+    write_cards(options.model, options.docs, facts(summary, check, own, fresh, options.prepared))
 
 
 if __name__ == "__main__":

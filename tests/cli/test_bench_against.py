@@ -19,7 +19,7 @@ from small_measurements import TINY
 
 from moesaic.cli.study.bench_against import stock_source
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.lab.against import ours, random_gguf, stock_transformers
+from moesaic.lab.against import llama_cpp, ours, random_gguf, stock_transformers
 from moesaic.lab.against.llama_cpp import LlamaCpp, check_cases, find_program
 from moesaic.lab.against.ours import Measured
 from moesaic.lab.against.own_process import in_own_process
@@ -222,6 +222,15 @@ def test_programs_that_fail(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(ImpossibleSetting) as caught:
         one.turn()
     assert words in str(caught.value)
+
+
+def test_a_program_that_does_not_end_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llama_cpp, "TIME_LIMIT_S", 0.2)
+    slow = program(tmp_path, "#!/bin/sh\nexec sleep 30\n")
+    with pytest.raises(ImpossibleSetting, match=r"had not ended after 0\.2 s and was stopped"):
+        llama_cpp.run_program([str(slow)])
 
 
 def test_the_program_is_found_in_a_build_folder(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -44,9 +45,24 @@ def test_verify_names_the_layer_that_changed(
     assert "layer 0: its bytes are not those that were packed" in said
 
 
+def test_verify_knows_its_source(
+    packed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source = talking().folder
+    assert "other files are as" in run("pack", packed, "--verify", "--source", source).out
+    other = shutil.copytree(source, tmp_path / "other")
+    (other / "config.json").write_text((other / "config.json").read_text() + "\n")
+    said = refused(monkeypatch, capsys, "pack", packed, "--verify", "--source", other)
+    assert "was not packed from the files of" in said
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("-o", "x", "--source", "y"), "--source is what --verify compares with"),
         ((), "give either -o DIR"),
         (("--verify", "-o", "x"), "give either -o DIR"),
         (("--verify",), "is not packed: there is nothing to verify"),

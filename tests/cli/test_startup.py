@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from resource import RUSAGE_CHILDREN, getrusage
 
 import pytest
+
+from moesaic.cli import command_line
+from moesaic.core.folders import cache_folder
 
 HEAVY = ("numpy", "numba", "rich", "matplotlib", "multiprocessing", "torch")
 CALL = "from moesaic.cli.main import main; main()"
@@ -41,3 +45,9 @@ def test_help_loads_nothing_heavy(words: tuple[str, ...]) -> None:
     loaded = done.stdout.rsplit("loaded:", 1)[1].split()
     assert "moesaic.cli.main" in loaded
     assert not set(HEAVY) & set(loaded)
+
+
+def test_a_full_disk_without_a_name_is_that_of_the_cache() -> None:
+    """Compiled code is saved by its compiler, whose errors name no file."""
+    said = command_line._in_words(OSError(errno.ENOSPC, "No space left on device"))
+    assert said == f"No space left on device: make room on the disk of the cache, {cache_folder()}"

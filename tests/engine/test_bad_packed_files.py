@@ -164,6 +164,23 @@ def test_dense_weights_of_another_model(folder: Path) -> None:
     assert str(path) in complaint(folder)
 
 
+def test_other_files_are_verified(folder: Path) -> None:
+    experts = open_model(folder).experts
+    assert isinstance(experts, PackedExperts)
+    assert {DENSE, "config.json"} <= experts.header.others.keys()
+    for name in (DENSE, "config.json"):
+        path = folder / name
+        data = path.read_bytes()
+        path.write_bytes(data[:-2] + bytes([data[-2] ^ 1]) + data[-1:])
+        with pytest.raises(BadCheckpoint, match=f"{name}': file: its bytes are not those"):
+            verify(experts, lambda done: None)
+        path.unlink()
+        with pytest.raises(BadCheckpoint, match=f"{name}': file: was packed and is missing"):
+            verify(experts, lambda done: None)
+        path.write_bytes(data)
+    verify(experts, lambda done: None)
+
+
 def test_a_changed_block_is_found_by_verifying(folder: Path) -> None:
     experts = open_model(folder).experts
     assert isinstance(experts, PackedExperts)

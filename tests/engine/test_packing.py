@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -87,6 +89,21 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         packed(stock.saved("mixtral").folder, tmp_path / "packed", advance=interrupt)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_full_disk_names_the_directory_and_leaves_nothing(tmp_path: Path) -> None:
+    """The system's own limit on the size of a file stands in for the disk's."""
+    target, before = tmp_path / "packed", resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((2 << 20) + 100, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            packed(stock.saved("mixtral").folder, target)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert caught.value.filename == str(target)
     assert os.listdir(tmp_path) == []
 
 

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import gguf
 import loaded_models
 import pytest
 import torch
@@ -198,3 +199,23 @@ def test_a_directory_with_nothing_but_gguf(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
     with pytest.raises(BadConfig, match=r"found model\.gguf: give the name of that file"):
         open_model(tmp_path)
+
+
+def test_a_scale_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    """MXFP4, OCP Microscaling: 0xFF is NaN. File and tensor are named."""
+    folder = stock.save(_made("gpt-oss"), tmp_path / "model")
+    file = gguf_models.convert(folder, tmp_path / "m.gguf", Type.MXFP4)
+    model = open_model(file)
+    name = "model.layers.0.mlp.experts.down_proj"
+    shape = (model.architecture.spec.num_experts, 64, model.architecture.spec.hidden_size)
+    assert model.checkpoint.read_part(name, shape, 0).isfinite().all()
+    with file.open("r+b") as stream:
+        stream.seek(_start_of(file, "blk.0.ffn_down_exps.weight"))
+        stream.write(b"\xff")
+    with pytest.raises(BadCheckpoint, match=r"m\.gguf.*blk\.0\.ffn_down_exps.*0xFF"):
+        open_model(file).checkpoint.read_part(name, shape, 0)
+
+
+def _start_of(file: Path, name: str) -> int:
+    (tensor,) = (one for one in gguf.GGUFReader(file).tensors if one.name == name)
+    return int(tensor.data_offset)

@@ -17,6 +17,7 @@ from moesaic.model_info.quantization.kinds import (
     Scaled,
 )
 from moesaic.models.quantized.checkpoint import layout_of
+from moesaic.models.quantized.layout import Unfit
 from quantized_models import BLOCK, FORMS, GROUP
 
 KINDS: dict[str, Quantization] = {
@@ -92,6 +93,19 @@ def test_blocks_of_fp8_are_those_of_transformers(scales: torch.dtype) -> None:
     parts = {"x.weight": numbers, "x.weight_scale_inv": factors}
     form = Scaled("F8_E4M3", "_scale_inv", 128, 128)
     assert torch.equal(dequantized(form, parts, 256, 384), reference)
+
+
+def test_mxfp4_without_a_number_is_refused() -> None:
+    """OCP Microscaling: the scale 0xFF is NaN."""
+    parts = {
+        "blocks": torch.ones(4, 2, 16, dtype=torch.uint8),
+        "scales": torch.full((4, 2), 127, dtype=torch.uint8),
+    }
+    layout = layout_of(Mxfp4())
+    assert layout.dequantize(parts, (64, 4)).isfinite().all()
+    parts["scales"][3, 1] = 0xFF
+    with pytest.raises(Unfit, match="0xFF, which means that its block is no number"):
+        layout.dequantize(parts, (64, 4))
 
 
 def test_mxfp4_is_that_of_transformers() -> None:

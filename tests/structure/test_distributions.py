@@ -20,6 +20,7 @@ DATA = {
     ".cu",
     ".h",
     ".json",
+    ".jsonl",
     ".jsonl.xz",
     ".md",
     ".moet",

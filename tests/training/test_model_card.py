@@ -95,7 +95,14 @@ def test_a_card_is_filled_from_what_was_measured(monkeypatch: pytest.MonkeyPatch
         "token_shares": [[0.25, 0.05]],
         "continuations": [{"prompt": "Once", "continuation": " upon a time"}],
     }
-    written = card(facts(summary, check, [], Path("prepared")), "loads.png")
+    score = {"kind": "", "right": 9, "asked": 20, "share": 0.45}
+    kinds = [score | {"kind": "sums", "right": 1, "share": 0.1, "asked": 10}]
+    kinds += [score | {"kind": "stories", "right": 8, "share": 0.8, "asked": 10}]
+    fresh = {"command": "moesaic eval --task questions --json", "scores": [score, *kinds]}
+    written = card(facts(summary, check, [], fresh, Path("prepared")), "loads.png")
+    table = [line.split(" = ")[0] for line in written.splitlines() if " = " in line]
+    assert table == ["| all | 9 of 20", "| stories | 8 of 10", "| sums | 1 of 10"]
+    assert "`moesaic eval --task questions`, on" in written
     assert "1,234 steps of 128 rows" in written
     assert "1.5 minutes on one some GPU" in written
     assert "| unseen templates, plain | 75.0% (30.1 to 95.4) | 50.0% | 25.0 |" in written

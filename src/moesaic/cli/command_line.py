@@ -14,6 +14,8 @@ import click
 
 from moesaic import __version__
 from moesaic.core.errors import MoesaicError, UnknownName
+from moesaic.core.files import FULL
+from moesaic.core.folders import cache_folder
 
 # command -> (module with a click command of the same name, one line for --help)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -129,6 +131,8 @@ def _in_words(error: Exception) -> str:
     """One line, also for click's own errors."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.errno in FULL:  # compiled code is saved by its compiler
+        return f"{error.strerror}: make room on the disk of the cache, {cache_folder()}"
     if isinstance(error, click.ClickException):
         context = error.ctx if isinstance(error, click.UsageError) else None
         words = " ".join(error.format_message().split()).rstrip(".")

@@ -15,7 +15,7 @@ from typing import IO, Any
 from moesaic.core.errors import ImpossibleSetting
 
 _UNFINISHED = ".part"
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors of writing, which know no name
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors of writing, which know no name
 _SPECIAL = {
     stat.S_IFDIR: "a directory",
     stat.S_IFCHR: "a device",
@@ -45,9 +45,24 @@ def whole_file(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[An
             os.replace(name, target)  # before closing, which ends the lock
     except BaseException as error:
         Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
-            raise OSError(error.errno, error.strerror, str(target)) from None
+        if isinstance(error, OSError):
+            raise _with_name(error, target) from None
         raise
+
+
+@contextmanager
+def naming_full_disk(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Writing to a full disk fails without a name; here it is an error of `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise _with_name(error, path) from None
+
+
+def _with_name(error: OSError, path: str | os.PathLike[str]) -> OSError:
+    if error.errno not in FULL or error.filename is not None:
+        return error
+    return OSError(error.errno, error.strerror, str(path))
 
 
 def refuse_special(path: str | os.PathLike[str], option: str = "output") -> None:

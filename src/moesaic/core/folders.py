@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import time
 
+from moesaic.core.files import naming_full_disk
+
 _OLD = "old"
 _NEW_S = 60.0  # between its making and its lock a folder is nobody's
 
@@ -24,7 +26,8 @@ def cache_folder() -> Path:
 @contextmanager
 def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """An empty folder beside `path` to fill, which takes its place at the end: an error leaves
-    what was there before. What a killed process has left of the same folder is removed first."""
+    what was there before, and one of a full disk names `path`. What a killed process has left of
+    the same folder is removed first."""
     target = Path(path)
     for left in _left_over(target.parent, _prefix(target)):
         if (left / _OLD).exists() and not target.exists():  # killed between two renamings
@@ -33,7 +36,8 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     with temporary_folder(_prefix(target), target.parent) as place:
         fresh = place / "new"
         fresh.mkdir()
-        yield fresh
+        with naming_full_disk(target):
+            yield fresh
         _replace(target, fresh, place / _OLD)
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import IO
 
 from moesaic.core.errors import BadCheckpoint, ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
@@ -25,6 +27,7 @@ from moesaic.models.open_model import OpenModel
 from moesaic.models.packed_experts import PackedExperts
 
 Advance = Callable[[int], None]
+_AGAIN = "pack the model again"
 _PIECE = 1 << 24  # bytes read at a time
 _READERS = 8  # threads: the cache gives more bytes a second to several
 
@@ -85,18 +88,35 @@ def packed_store(
 
 
 def verify(experts: PackedExperts, advance: Advance) -> None:
-    """Read everything and compare it with the checksums; a layer that differs is BadCheckpoint."""
+    """Read everything and compare it with the checksums; a file or layer that differs is
+    BadCheckpoint. What was added to the folder since is nobody's."""
     header = experts.header
+    for name, expected in header.others.items():
+        path = experts.path.with_name(name)
+        if not path.is_file():
+            raise BadCheckpoint(path, "file", f"was packed and is missing: {_AGAIN}")
+        if file_checksum(path) != expected:
+            raise BadCheckpoint(path, "file", f"its bytes are not those that were packed: {_AGAIN}")
     with experts.path.open("rb", buffering=0) as file:
         for layer, expected in enumerate(header.checksums):
-            found, left = 0, header.layer_bytes
-            file.seek(experts.data_start + layer * left)
-            while left and (part := file.read(min(left, _PIECE))):
-                found, left = zlib.crc32(part, found), left - len(part)
-            if found != expected:
-                what = "its bytes are not those that were packed: pack the model again"
+            file.seek(experts.data_start + layer * header.layer_bytes)
+            if _checksum(file, header.layer_bytes) != expected:
+                what = f"its bytes are not those that were packed: {_AGAIN}"
                 raise BadCheckpoint(experts.path, f"layer {layer}", what)
             advance(1)
+
+
+def file_checksum(path: Path) -> int:
+    """CRC-32 of a whole file."""
+    with path.open("rb", buffering=0) as file:
+        return _checksum(file, path.stat().st_size)
+
+
+def _checksum(file: IO[bytes], left: int) -> int:
+    found = 0
+    while left and (part := file.read(min(left, _PIECE))):
+        found, left = zlib.crc32(part, found), left - len(part)
+    return found
 
 
 def _read(experts: PackedExperts, kernel: ExpertKernel, advance: Advance) -> ExpertStore:

@@ -25,6 +25,7 @@ from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.expert_kernel import expert_kernel
 from moesaic.engine.memory.sizes import Sizes
+from moesaic.engine.packed_store import file_checksum
 from moesaic.engine.packing_target import packing_target
 from moesaic.kernels.base import ALIGNMENT, ExpertKernel, ExpertWeights
 from moesaic.kernels.instruction_sets import REFERENCE
@@ -135,6 +136,11 @@ def _header(packing: Packing, folder: Path, checksums: tuple[int, ...]) -> Packe
         fingerprint=fingerprint(packing.folder),
         made_by=__version__,
         checksums=checksums,
+        others={
+            each.name: file_checksum(each)
+            for each in sorted(folder.iterdir())
+            if each.name != EXPERTS
+        },
     )
 
 

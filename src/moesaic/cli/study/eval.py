@@ -36,10 +36,11 @@ _SHOTS_ADVICE = "ask with fewer --shots"
 def eval(context: click.Context, /, model: str | None, as_json: bool, **options: Any) -> None:
     """Measure how good a model's answers are.
 
-    Tasks: `problems` (held-out problems of the package, exact match), `perplexity` (of a text),
-    `gsm8k` and `humaneval` (from files you give; generated programs run under limits). Answers are
-    greedy. MODEL is a directory in Hugging Face layout, an id there or a GGUF file; without it, the
-    bundled one is asked."""
+    Tasks: `problems` (held-out problems of the package, exact match), `questions` (with short
+    answers: 200 of the package, or your file), `perplexity` (of a text), `gsm8k` and `humaneval`
+    (from files you give; generated programs run under limits). Answers are greedy. MODEL is a
+    directory in Hugging Face layout, an id there or a GGUF file; without it, the bundled one is
+    asked."""
     asked, settings = what_is_asked(options), evaluation_settings(options)
     check_picture("--plot", options["plot"])
     folder = model_folder(model, settings)

@@ -14,6 +14,7 @@ from moesaic.lab.evaluation.humaneval_task import humaneval_items
 from moesaic.lab.evaluation.items import Item, Unusable
 from moesaic.lab.evaluation.problem_task import problem_items
 from moesaic.lab.evaluation.prompts import CHAT, PLAIN, choose_form
+from moesaic.lab.evaluation.question_task import bundled_questions, question_items
 from moesaic.lab.evaluation.sandbox import Limits
 from moesaic.lab.evaluation.text_task import WINDOW, text_items
 from moesaic.model_info.model_spec import ModelSpec
@@ -33,6 +34,7 @@ def make_items(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:
     """Of all tasks; `context` is the most tokens a sequence may have, 0 if unknown."""
     makers = {
         "problems": _problems,
+        "questions": _questions,
         "perplexity": _text,
         "gsm8k": _gsm8k,
         "humaneval": _humaneval,
@@ -59,6 +61,12 @@ def _problems(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:
     count = PROBLEMS if asked.limit is None else asked.limit
     max_tokens = _max_tokens("problems", asked)
     return list(problem_items(tokenizer, form, count, asked.splits, max_tokens))
+
+
+def _questions(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:
+    file, form = asked.files.get("questions"), choose_form(asked.form, CHAT, tokenizer)
+    max_tokens = _max_tokens("questions", asked)
+    return question_items(file or bundled_questions(), tokenizer, form, asked.limit, max_tokens)
 
 
 def _text(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:

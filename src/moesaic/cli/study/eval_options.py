@@ -24,18 +24,18 @@ from moesaic.core.errors import ImpossibleSetting, UnknownName
 if TYPE_CHECKING:
     from moesaic.engine.engine_settings import EngineSettings
 
-TASKS = ("problems", "perplexity", "gsm8k", "humaneval")
+TASKS = ("problems", "questions", "perplexity", "gsm8k", "humaneval")
 SPLITS = ("held_out_numbers", "held_out_templates")
 FORMS = ("chat", "plain")
 PROBLEMS, SEQUENCES, SHOTS, TIME_LIMIT_S, WINDOW = 250, 32, 8, 10.0, 1024
 MAX_PROBLEMS = 1000  # that the package has of each split
-MAX_TOKENS = {"problems": 160, "gsm8k": 256, "humaneval": 512}
+MAX_TOKENS = {"problems": 160, "questions": 160, "gsm8k": 256, "humaneval": 512}
 _NEEDS_FILE = ("gsm8k", "humaneval")
 # option -> the tasks it changes
 _BELONGS = {
     "split": ("problems",),
-    "form": ("problems", "gsm8k", "humaneval"),
-    "max_tokens": ("problems", "gsm8k", "humaneval"),
+    "form": ("problems", "questions", "gsm8k", "humaneval"),
+    "max_tokens": ("problems", "questions", "gsm8k", "humaneval"),
     "shots": ("gsm8k",),
     "shots_file": ("gsm8k",),
     "window": ("perplexity",),
@@ -58,7 +58,7 @@ _task_options = stack(
         multiple=True,
         metavar="[TASK=]PATH",
         help="What the task asks: text for perplexity, JSON lines for the others; also .gz or .xz. "
-        "May be repeated.  [perplexity: a sample of plain English]",
+        "May be repeated.  [questions: 200 of the package; perplexity: a sample of plain English]",
     ),
     click.option(
         "--limit",
@@ -71,8 +71,8 @@ _task_options = stack(
     click.option(
         "--form",
         metavar="FORM",
-        help="Ask in the model's chat template or as plain text: chat | plain  [problems: chat if "
-        "it has one; others: plain]",
+        help="Ask in the model's chat template or as plain text: chat | plain  [problems "
+        "and questions: chat if it has one; others: plain]",
     ),
     click.option("--shots", type=int, metavar="N", help=f"Of gsm8k: examples.  [{SHOTS}]"),
     click.option(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @model_argument
 @click.option("-o", "--output", metavar="DIR", help="The directory to write.")
 @click.option("--verify", is_flag=True, help="Instead: compare a packed MODEL with its checksums.")
+@click.option("--source", metavar="MODEL", help="With --verify: was it packed from this one?")
 @click.option(
     "--expert-dtype",
     default="auto",
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
     metavar="NAME",
     help=f"Whose layout: {' | '.join(KERNELS)}  [auto: the best this CPU has]",
 )
-def pack(model: str | None, output: str | None, verify: bool, **asked: Any) -> None:
+def pack(
+    model: str | None, output: str | None, verify: bool, source: str | None, **asked: Any
+) -> None:
     """Save a model packed for this machine: it then opens in seconds.
 
     MODEL is a directory in Hugging Face layout, or an id there. DIR gets its routed experts in the
@@ -47,6 +50,8 @@ def pack(model: str | None, output: str | None, verify: bool, **asked: Any) -> N
 
     if (output is None) != verify:
         raise ImpossibleSetting("give either -o DIR, the directory to write, or --verify")
+    if source is not None and not verify:
+        raise ImpossibleSetting("--source is what --verify compares with: give --verify, too")
     settings = EngineSettings(**asked)
     if output is not None:
         packing_target(Path(output))  # before anything is fetched
@@ -55,7 +60,7 @@ def pack(model: str | None, output: str | None, verify: bool, **asked: Any) -> N
     from moesaic.models.open_model import open_model
 
     if output is None:
-        _verify(open_model(folder), folder)
+        _verify(open_model(folder), folder, source)
     else:
         _write(open_model(folder), folder, Path(output), settings)
 
@@ -77,13 +82,23 @@ def _write(model: OpenModel, folder: Path, target: Path, settings: EngineSetting
     click.echo(f"{target}: written in {perf_counter() - started:.1f} s", err=True)
 
 
-def _verify(model: OpenModel, folder: Path) -> None:
+def _verify(model: OpenModel, folder: Path, source: str | None) -> None:
     from moesaic.cli.shared.output import progress
     from moesaic.engine.packed_store import verify
     from moesaic.models.packed_experts import PackedExperts
+    from moesaic.models.source_files import fingerprint
 
     if not isinstance(model.experts, PackedExperts):
         raise ImpossibleSetting(f"{str(folder)!r} is not packed: there is nothing to verify")
-    with progress("reading layers", model.experts.header.layers) as advance:
+    header = model.experts.header
+    if source is not None and fingerprint(model_folder(source)) != header.fingerprint:
+        raise ImpossibleSetting(
+            f"{str(folder)!r} was not packed from the files of {source!r}, or they have changed "
+            f"since (it was made from {header.source}): pack the model again"
+        )
+    with progress("reading layers", header.layers) as advance:
         verify(model.experts, advance)
-    click.echo(f"{folder}: all {model.experts.header.layers} layers are as they were packed")
+    click.echo(
+        f"{folder}: all {header.layers} layers and {len(header.others)} other files are as they "
+        "were packed"
+    )

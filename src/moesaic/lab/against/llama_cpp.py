@@ -16,6 +16,7 @@ from moesaic.lab.bench.cases import Case
 
 PROGRAM = "llama-bench"
 _LAST_LINES = 3  # of what a failing program said
+TIME_LIMIT_S = 1800.0  # of one test, loading included: far more than any that makes sense
 
 
 def find_program(path: str) -> Path:
@@ -70,8 +71,18 @@ def run_program(command: Sequence[str]) -> list[dict[str, Any]]:
     """The tests that it prints as JSON."""
     try:
         done = subprocess.run(
-            command, capture_output=True, encoding="utf-8", errors="replace", check=False
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=TIME_LIMIT_S,
         )
+    except subprocess.TimeoutExpired:  # it was ended
+        raise ImpossibleSetting(
+            f"{command[0]} had not ended after {TIME_LIMIT_S:g} s and was stopped: measure fewer "
+            "tokens (-p, -n) or a smaller model, or leave it out"
+        ) from None
     except OSError as error:
         raise ImpossibleSetting(f"{command[0]} cannot be run: {error.strerror}") from None
     if done.returncode:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.files import naming_full_disk
 from moesaic.core.units import GB
 from moesaic.models.architecture import Architecture
 
@@ -71,10 +72,11 @@ def write_random_gguf(architecture: Architecture, expert_dtype: str, path: Path)
     kind = TYPES[expert_dtype]
     _describe(writer, architecture)
     _Tensors(writer, kind, GGMLQuantizationType[kind]).add_all(architecture)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file(progress=False)
-    writer.close()
+    with naming_full_disk(path):
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file(progress=False)
+        writer.close()
 
 
 def _describe(writer: Any, architecture: Architecture) -> None:

@@ -26,7 +26,7 @@ from moesaic.core.parsing import parse_json, short
 
 EXPERTS = "experts.moepack"
 MAGIC = b"MOEPACK\n"
-VERSION = 1
+VERSION = 2
 DATA_START = 2 << 20  # a huge page: blocks begin at one, and the header fits before
 _NUMBERS = struct.Struct("<8sII")
 _DIGEST = 32
@@ -48,6 +48,7 @@ class PackedHeader:
     fingerprint: str  # of the model's files
     made_by: str  # version of the package
     checksums: tuple[int, ...]  # CRC-32 of every layer's blocks
+    others: dict[str, int]  # CRC-32 of every other file of the folder, by name
 
     @property
     def layer_bytes(self) -> int:
@@ -115,7 +116,14 @@ def _header(path: Path, content: Any) -> PackedHeader:
     right = isinstance(checksums, list) and all(type(each) is int for each in checksums)
     if not right or len(checksums) != content["layers"]:
         raise BadCheckpoint(path, "checksums", "expected one number for every layer")
+    others = content["others"]
+    if not isinstance(others, dict) or not all(_is_file_sum(*each) for each in others.items()):
+        raise BadCheckpoint(path, "others", "expected a number for every name of a file")
     return PackedHeader(**{**content, "checksums": tuple(checksums)})
+
+
+def _is_file_sum(name: str, value: Any) -> bool:
+    return Path(name).name == name and type(value) is int
 
 
 def _is_text(value: Any) -> bool:

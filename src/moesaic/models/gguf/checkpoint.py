@@ -18,7 +18,7 @@ from moesaic.core.errors import BadCheckpoint
 from moesaic.model_info.gguf.files import read_gguf
 from moesaic.model_info.gguf.header import TensorInfo, is_expert
 from moesaic.models.architecture import Architecture
-from moesaic.models.gguf.dequantize import FLOATS, dequantize
+from moesaic.models.gguf.dequantize import FLOATS, dequantize, has_nan_scale
 from moesaic.models.gguf.interleaved import FAMILIES, Piece, joined, pieces
 from moesaic.models.gguf.names import Location, locate
 from moesaic.models.read_bytes import read_bytes
@@ -101,6 +101,9 @@ class GgufCheckpoint:
             size //= info.shape[0]
             start += location.part * size
         raw = read_bytes(info.path, start, size, location.name)
+        if has_nan_scale(raw, info.type):
+            what = "a scale is 0xFF, which means that its block is no number"
+            raise BadCheckpoint(info.path, location.name, what)
         return dequantize(raw, info.type).view(tuple(shape))
 
     def _interleaved(self, name: str, shape: Sequence[int]) -> list[Piece] | None:

@@ -30,6 +30,11 @@ def dequantize(raw: torch.Tensor, kind: TensorType) -> torch.Tensor:
     return weights.view(-1)
 
 
+def has_nan_scale(raw: torch.Tensor, kind: TensorType) -> bool:
+    """The scale 0xFF of MXFP4 is NaN by the OCP Microscaling specification."""
+    return kind.name == "MXFP4" and bool((raw.view(-1, kind.bytes)[:, 0] == 0xFF).any())
+
+
 def _half(blocks: torch.Tensor, start: int) -> torch.Tensor:
     """The fp16 number that begins at byte `start` of every block, fp32 [blocks, 1]."""
     return blocks[:, start : start + 2].contiguous().view(torch.float16).float()

@@ -14,6 +14,7 @@ from moesaic.models.quantized.layout import Part, Parts, Unfit, multiple
 
 _WEIGHTS, _BYTES = 32, 16  # of a block
 _BIAS = 127
+NAN_SCALE = 0xFF  # of e8m0, by the OCP Microscaling specification
 _VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _AT_ONCE = 1 << 20  # bytes
 
@@ -39,6 +40,8 @@ class Mxfp4Layout:
     def dequantize(self, parts: Parts, shape: Sequence[int]) -> torch.Tensor:
         inputs, outputs = shape
         weights = _values(parts["blocks"].flatten()).view(outputs, -1, _WEIGHTS)
+        if bool((parts["scales"] == NAN_SCALE).any()):
+            raise Unfit(f"a scale is 0x{NAN_SCALE:X}, which means that its block is no number")
         exponents = parts["scales"].int() - _BIAS
         weights *= torch.ldexp(torch.ones(exponents.shape), exponents)[..., None]
         return weights.view(outputs, inputs).T
