@@ -16,6 +16,8 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.assemble import on_store
 from moesaic.engine.gated_reading import read
 from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.lab.against.rounds import Spread
+from moesaic.lab.bench import turns
 from moesaic.lab.bench.bench_configs import check_fallbacks, plan_configs
 from moesaic.lab.bench.bench_row import BenchRow
 from moesaic.lab.bench.cases import Case
@@ -89,6 +91,44 @@ def test_a_bench_sets_the_equation_beside_the_measured_speedup() -> None:
         assert gate_stats(full, rows).measured_speedup is None
         assert gate_stats(gated, rows[3:]).full_from == "big passes"
     assert gate_stats(rows[8], rows).measured_speedup is None, "a prompt has no gate"
+
+
+def test_configurations_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every round has every configuration once, and ratios are those of one round."""
+    case = Case("decode", 6, 1)
+    grid = [("gpu-only", "full"), ("gpu-only", "big-little"), ("hybrid", "full"),
+            ("hybrid", "big-little")]  # fmt: skip
+    how = settings(**EMULATED)
+    asked = [(f"{schedule} {gate}", with_options(how, {"schedule": schedule, "gate": gate}))
+             for schedule, gate in grid]  # fmt: skip
+    model, loaded = tiny()
+    planned = plan_configs(model.spec, asked, [case])
+    routing = choose_routing("synthetic", model.spec, [case], 3)
+    order: list[str] = []
+    once = turns.measure_once
+
+    def listening(runner: Runner, *given: Any) -> None:
+        order.append(runner.gate_name)
+        once(runner, *given)
+
+    monkeypatch.setattr(turns, "measure_once", listening)
+    rows = turns.run_in_turns(loaded, planned, [case], routing, 3, fallback_ratio=0.3)
+    assert order == ["full", "big-little"] * 2 + ["big-little", "full"] * 2 + order[:4]
+    assert [row.config for row in rows] == planned
+    taken = [[6.0, 4.0, 8.0], [3.0, 4.0, 4.0], [2.0, 1.0, 2.0], [1.0, 1.0, 2.0]]
+    for row, seconds in zip(rows, taken, strict=True):
+        assert len(row.runs.seconds) == 3
+        row.runs.seconds[:] = seconds
+    alone, policies, both = turns.paired(rows)
+    assert (alone.times, alone.over_product) == (Spread(2.0, 1.0, 2.0), None)
+    assert (policies.times, policies.over_product) == (Spread(4.0, 3.0, 4.0), None)
+    assert both.times == Spread(4.0, 4.0, 6.0)
+    assert both.over_product == Spread(1.0, 0.5, 1.0)
+
+
+def test_turns_need_several_configurations() -> None:
+    with pytest.raises(ImpossibleSetting, match="there is one"):
+        turns.check_turns(configs("full", Case("decode", 6, 1), **EMULATED))
 
 
 def test_a_bench_of_the_little_model_replays_half_of_the_routing() -> None:
