@@ -147,6 +147,21 @@ def test_contexts_of_a_bench_stay_those_of_its_tokens() -> None:
     assert all(new == 1 for step in each for new, _ in step)
 
 
+def test_drafts_of_a_bench_leave_no_entries_behind() -> None:
+    """Checks begin where the drafts did, and the next round behind what stood."""
+    row = measured("self-speculative:draft=2", Case("decode", 8, 1), 0.4)
+    falls_back, expected, at = script(0.4), [], 0
+    while at < 8:
+        drafts = min(2, 8 - at - 1)
+        expected += [(1, at + number) for number in range(drafts)] + [(drafts + 1, at)]
+        right = 0
+        while right < drafts and not falls_back(0, at + right):
+            right += 1
+        at += right + 1
+    found = [(s.new_tokens, s.context) for step in row.runs.steps for s in step.sequences]
+    assert found == expected * COUNT
+
+
 def test_a_bench_on_a_traces_routing_needs_a_ratio() -> None:
     case = Case("decode", 4, 1)
     model, _ = tiny()
