@@ -2,7 +2,11 @@
 
 Random weights of a real architecture, routing replayed from a trace. Prints tokens per second per
 system and cache ratio, where the time of a layer goes, and the floor: bytes that CPU, link and GPU
-have to read at the rates measured here, best split."""
+have to read at the rates measured here, best split.
+
+`--forecasts` says what prefetching sees of the next layers: what the brain has learned to predict,
+what a trace's next layers will choose (`true`: the most that forecasts can bring), or, with the
+model's own random routers instead of a trace, what their gates say in the graph (`gates`)."""
 
 from __future__ import annotations
 
@@ -25,7 +29,13 @@ from moesaic.kernels.gpu.experts import GpuExperts
 from moesaic.kernels.gpu.table import write_table
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, choose_routing
-from moesaic.machines.cuda.conductor import Conductor, Copying, ExpertMemory, LayerTimes
+from moesaic.machines.cuda.conductor import (
+    Conductor,
+    Copying,
+    ExpertMemory,
+    Foresight,
+    LayerTimes,
+)
 from moesaic.machines.cuda.cpu_runner import CpuRunner, LayerCall
 from moesaic.machines.cuda.decode_step import DecodeStep
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
@@ -175,8 +185,9 @@ class Run:
     """One system with one cache ratio."""
 
     def __init__(
-        self, machine: Machine, policies: PolicySet, ratio: float, steps: list[StepRouting]
-    ) -> None:
+        self, machine: Machine, policies: PolicySet, ratio: float, steps: list[StepRouting],
+        forecasts: str = "predicted", own_routers: bool = False, stamped: bool = True,
+    ) -> None:  # fmt: skip
         spec = machine.spec
         self.machine, self.steps = machine, steps
         slots = int(ratio * spec.num_moe_layers * spec.num_experts)
@@ -187,15 +198,20 @@ class Run:
             for layer in range(shape.layers):
                 counts[layer] += np.bincount(step.experts[layer].ravel(), minlength=shape.experts)
         ranks = steps[0].ranked.shape[2]
+        self.brain = composition.brain(machine.belief, counts=counts)
+        depth = 0 if forecasts == "predicted" else self.brain.forecasts_used
+        self.foresight = Foresight(depth, recorded=forecasts == "true")
         self.mailbox = Mailbox(
-            MailboxShape(1, spec.hidden_size, spec.top_k, spec.num_experts, ranks)
+            MailboxShape(
+                1, spec.hidden_size, spec.top_k, spec.num_experts, ranks, shape.layers, depth
+            )
         )
         slab = torch.zeros(max(slots, 1), machine.size, dtype=torch.uint8, device="cuda")
         memory = ExpertMemory(machine.pinned.address, slab.data_ptr(), slots, machine.size)
         self.copy_stream = torch.cuda.Stream()
         copying = Copying(current_context(), self.copy_stream.cuda_stream)
         self.conductor = Conductor(
-            native_brain(composition.brain(machine.belief, counts=counts), 1, ranks),
+            native_brain(self.brain, 1, ranks),
             self.mailbox,
             memory,
             machine.cpu.addresses(),
@@ -214,8 +230,12 @@ class Run:
         )
         now = Replayed(*(part[0].clone() for part in self.all))
         self.now = now
-        parts = StepParts(machine.decoder, machine.cache, self.mailbox, machine.dtype)
-        self.step = DecodeStep(parts, 1, now)
+        gates = machine.decoder.gate_bank() if forecasts == "gates" and depth else None
+        parts = StepParts(
+            machine.decoder, machine.cache, self.mailbox, machine.dtype, gates=gates,
+            stamped=stamped,
+        )  # fmt: skip
+        self.step = DecodeStep(parts, 1, None if own_routers else now)
         self.step.prepare()
         self.done = torch.cuda.Event(blocking=True)
         self.stream = torch.cuda.Stream()
@@ -230,11 +250,22 @@ class Run:
             part.copy_(whole[number], non_blocking=True)
         position = number % (self.machine.cache.max_length - 1)
         self.step.inputs.write([number % 1000], [0], [position])
-        self.conductor.begin(number, 1)
+        if self.foresight.recorded:
+            self._tell(number)
+        self.conductor.begin(number, 1, foresight=self.foresight)
         launch()  # type: ignore[operator]
         self.conductor.finish()
         self.done.record()
         self.done.synchronize()
+
+    def _tell(self, number: int) -> None:
+        """What the next layers of the trace's step will choose."""
+        step, top_k = self.steps[number], self.machine.spec.top_k
+        layers = len(step.ranked)
+        for d in range(self.foresight.layers):
+            for part, values in (("ids", step.ranked), ("scores", step.scores)):
+                there = self.mailbox[f"forecast_{part}"].numpy()
+                there[: layers - 1 - d, d, :1] = values[d + 1 :, :, :top_k]
 
     def measure(self) -> dict[str, Any]:
         seconds, layers = [], []
@@ -267,6 +298,8 @@ class Run:
                     : 20 * self.machine.spec.num_moe_layers
                 ]
             ),
+            "foreseen": self.conductor.foreseen,
+            "trust": [round(share, 2) for share in self.brain.forecast_accuracy],
             "finite": bool(torch.isfinite(self.step.logits).all()),
         }  # fmt: skip
 
@@ -281,6 +314,9 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=120)
     parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--contended", action="store_true", help="believe CPU costs beside copies")
+    parser.add_argument("--forecasts", default="predicted", help="predicted, true, gates")
+    parser.add_argument("--own-routers", action="store_true", help="replay no trace")
+    parser.add_argument("--no-stamps", action="store_true", help="kernels leave no times")
     arguments = parser.parse_args()
     torch.cuda.init()
     for dtype in arguments.dtypes.split(","):
@@ -298,11 +334,14 @@ def main() -> None:
             for name in arguments.systems.split(","):
                 schedule, cache, prefetch = SYSTEMS[name]
                 policies = PolicySet.of(schedule=schedule, cache=cache, prefetch=prefetch)
-                run = Run(machine, policies, ratio, steps)
-                row = {"dtype": dtype, "cache": ratio, "system": name, **run.measure()}
-                print(json.dumps(row), flush=True)
-                del run
-                torch.cuda.empty_cache()
+                for forecasts in arguments.forecasts.split(","):
+                    own = arguments.own_routers or forecasts == "gates"
+                    stamped = not arguments.no_stamps
+                    run = Run(machine, policies, ratio, steps, forecasts, own, stamped)
+                    row = {"dtype": dtype, "cache": ratio, "system": name, "sees": forecasts}
+                    print(json.dumps(row | run.measure()), flush=True)
+                    del run
+                    torch.cuda.empty_cache()
         machine.pinned.close()
 
 

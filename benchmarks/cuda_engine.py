@@ -3,7 +3,7 @@
 Random weights of a real architecture, routing replayed from a synthetic trace. Per precision, cache
 ratio and system: tokens per second of a prompt that is read in one step (three in turn) and of
 decoded tokens (median), with what the conductor saw of a layer; then a batch. `--timeline` prints
-two layers of a prompt. Needs CUDA."""
+two layers of a prompt and of a token, and what reading the spans costs. Needs CUDA."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ import numpy as np
 import torch
 
 from benchmarks.cuda_decode import random_decoder
-from moesaic.core.report import Timeline
+from moesaic.core.offloading import GPU
+from moesaic.core.report import ENGINE, Timeline, covered_ns
 from moesaic.core.routing import LayerRouting
 from moesaic.engine.assemble import on_store, synthetic_store
 from moesaic.engine.engine_settings import EngineSettings
@@ -140,19 +141,33 @@ def write(runner: Runner, steps: list[Layers]) -> dict[str, float]:
     }
 
 
-def show(timeline: Timeline, layers: tuple[int, ...]) -> None:
-    """Two layers of a prompt in milliseconds."""
-    spans = sorted((s for s in timeline.spans if s.layer in layers), key=lambda s: s.start_ns)
+def show(runner: Runner, timeline: Timeline, name: str) -> None:
+    """Two layers of the last step in microseconds, and how much of the step is accounted for."""
+    report, machine = runner.report, runner.machine
+    assert report is not None
+    assert isinstance(machine, CudaMachine)
+    assert machine._graphs is not None
+    middle = len(report.layers) // 2
+    inside = [s for s in timeline.spans if report.start_ns <= s.start_ns < report.end_ns]
+    lanes = [s for s in inside if s.lane in (GPU, ENGINE)]
+    told = covered_ns(lanes, report.start_ns, report.end_ns) / report.latency_ns
+    clock = machine._graphs._spans.uncertainty_ns
+    print(f"{name}: {report.latency_ns / 1e3:.0f} us, {told:.1%} of it told by GPU and "
+          f"engine; the GPU's clock is known within {clock} ns")  # fmt: skip
+    spans = sorted(
+        (s for s in inside if s.layer in (middle, middle + 1)),
+        key=lambda s: (s.start_ns, s.lane),
+    )
     for span in spans:
-        begin, end = ((t - spans[0].start_ns) / 1e6 for t in (span.start_ns, span.end_ns))
-        if span.lane != "pcie":
-            print(f"  {span.lane} {span.kind} {span.layer}: {begin:.2f} to {end:.2f}, "
-                  f"{len(span.computed)} experts, {span.tokens} pairs")  # fmt: skip
+        begin, end = ((t - spans[0].start_ns) / 1e3 for t in (span.start_ns, span.end_ns))
+        experts = f" {list(span.computed)[:12]}" if span.computed else ""
+        print(f"  {span.lane:6} layer {span.layer:2} {span.kind:10} {begin:9.1f} to {end:9.1f}"
+              f"{experts}")  # fmt: skip
 
 
 def measure(model: Model, dtype: str, ratio: float, arguments: argparse.Namespace) -> None:
     for system in arguments.systems.split(","):
-        timeline = Timeline(enabled=False)
+        timeline = Timeline(enabled=False, engine=True)
         with running(model, system, ratio, 1, arguments.prompt, timeline) as runner:
             row = {"dtype": dtype, "cache": ratio, "system": system}
             row["prompt_tok_s"] = [round(rate) for rate in read(runner, model.prompts)]
@@ -161,8 +176,10 @@ def measure(model: Model, dtype: str, ratio: float, arguments: argparse.Namespac
             if arguments.timeline:
                 timeline.enabled = True
                 read(runner, model.prompts[:1])
+                show(runner, timeline, "a prompt")
+                print(json.dumps(row | {"with_timeline": write(runner, model.single)}))
+                show(runner, timeline, "a token")
                 timeline.enabled = False
-                show(timeline, (10, 11))
         if arguments.batch > 1:
             with running(model, system, ratio, arguments.batch, 512, timeline) as runner:
                 row = {"dtype": dtype, "cache": ratio, "system": system, "batch": arguments.batch}

@@ -14,7 +14,7 @@ import numpy as np
 
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.report import LayerReport
-from moesaic.core.routing import LayerRouting
+from moesaic.core.routing import Forecast, LayerRouting
 from moesaic.core.view import Flight, View, offloading_view
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain import Brain
@@ -80,13 +80,17 @@ def assert_decided_again(
     decisions: Sequence[dict[str, Any]],
     shape: Shape,
     slots: int,
+    forecasts: Sequence[tuple[Forecast, ...]] = (),
 ) -> None:
-    """Every plan and every background move, from the views that were recorded."""
+    """Every plan and every background move, from the views that were recorded. `forecasts`: what
+    the body knew of later layers, by layer, where it could."""
     assert len(routings) == len(decisions) > 0
-    for routing, decision in zip(routings, decisions, strict=True):
+    for number, (routing, decision) in enumerate(zip(routings, decisions, strict=True)):
         plan = brain.decide(routing, _seen(decision, shape, slots))
         assert _plan_words(plan) == decision["plan"]
-        assert _words_of(brain.look_ahead()) == decision["background"]
+        known = forecasts[number] if forecasts else ()
+        wanted = brain.wants_forecasts() if known else 0
+        assert _words_of(brain.look_ahead(known[:wanted])) == decision["background"]
         active = sum(map(len, plan.queues.values()))
         times = (decision["report_start_ns"], decision["report_end_ns"])
         brain.learn(routing, LayerReport(routing.layer, *times, active, decision["hits"], 0, 0))

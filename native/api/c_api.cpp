@@ -40,8 +40,8 @@ void require(bool condition, const char* message) {
 const char* moesaic_last_error(void) { return last_error.c_str(); }
 
 int moesaic_best_isa(void) {
-  for (const Isa isa : {Isa::amx, Isa::avx512, Isa::avx2})
-    if (kernels_for(isa)) return int(isa);
+  for (const NamedIsa& each : kIsas)
+    if (each.isa != Isa::portable && kernels_for(each.isa)) return int(each.isa);
   return -1;
 }
 
@@ -100,6 +100,9 @@ int moesaic_submit(moesaic_runner* runner, const moesaic_layer* layer) {
     call.out = layer->out;
     call.out_type = checked_type(layer->out_type);
     call.add = layer->add != 0;
+    call.done_flag = layer->done_flag;
+    call.done_value = layer->done_value;
+    call.done_ns = layer->done_ns;
     runner->runner.submit(call);
     return 0;
   });

@@ -19,7 +19,7 @@ Enum checked_code(int value, int count, const char* what) {
 inline Dtype checked_dtype(int value) { return checked_code<Dtype>(value, 3, "precision"); }
 inline FloatType checked_type(int value) { return checked_code<FloatType>(value, 3, "floating-point type"); }
 inline Activation checked_activation(int value) { return checked_code<Activation>(value, 3, "activation"); }
-inline Isa checked_isa(int value) { return checked_code<Isa>(value, 5, "instruction set"); }
+inline Isa checked_isa(int value) { return checked_code<Isa>(value, kIsaCodes, "instruction set"); }
 
 // Nanoseconds; a day is as good as for ever.
 inline std::int64_t checked_spin_ns(double spin_us) {

@@ -36,7 +36,9 @@ BrainFields brain_fields(const nb::dict& given) {
   BrainFields f{};
   READ(s, f, layers), READ(s, f, experts), READ(s, f, step), READ(s, f, layer);
   READ(s, f, tokens), READ(s, f, used_ranks), READ(s, f, ranks);
-  READ(s, f, forecasts), READ(s, f, body_forecasts);
+  READ(s, f, forecasts), READ(s, f, body_forecasts), READ(s, f, entries), READ(s, f, lookahead);
+  READ(s, f, forecast_shapes), READ(s, f, forecast_steps), READ(s, f, forecast_trust);
+  READ(s, f, forecast_ids), READ(s, f, forecast_scores);
   READ(s, f, occupied), READ(s, f, num_flights), READ(s, f, gpu_busy_ns), READ(s, f, cpu_busy_ns);
   READ(s, f, link_busy_ns), READ(s, f, transfer_ns), READ(s, f, report_start_ns), READ(s, f, report_end_ns);
   READ(s, f, report_active), READ(s, f, report_hits), READ(s, f, expert_ids), READ(s, f, ranked_ids);
@@ -62,8 +64,11 @@ ConductorConfig configuration(const nb::dict& sizes, const nb::dict& brain, cons
   READ(s, c, watchdog_ns), READ(s, c, core), READ(s, c, records);
   READ(s, c, staging), READ(s, c, copy_from), READ(s, c, look_ahead_to), READ(s, c, stream_ahead);
   READ(b, c.brain, words), READ(b, c.brain, decide), READ(b, c.brain, look_ahead), READ(b, c.brain, learn);
+  READ(b, c.brain, begin_look_ahead), READ(b, c.brain, finish_look_ahead);
+  READ(s, c, forecast_depth), READ(s, c, forecast_rows);
   c.brain.at = brain_fields(fields);
-  READ(m, c.mailbox, routed), READ(m, c.mailbox, planned), READ(m, c.mailbox, summed);
+  READ(m, c.mailbox, routed), READ(m, c.mailbox, planned), READ(m, c.mailbox, summed), READ(m, c.mailbox, foreseen);
+  READ(m, c.mailbox, forecast_ids), READ(m, c.mailbox, forecast_scores);
   READ(m, c.mailbox, hidden), READ(m, c.mailbox, ids), READ(m, c.mailbox, weights);
   READ(m, c.mailbox, ranked), READ(m, c.mailbox, scores), READ(m, c.mailbox, table), READ(m, c.mailbox, sum);
   READ(e, c.cpu, runner), READ(e, c.cpu, submit), READ(e, c.cpu, wait), READ(e, c.cpu, error);
@@ -74,7 +79,21 @@ nb::list times_of(const Conductor& conductor) {
   nb::list found;
   for (const LayerTimes& t : conductor.times())
     found.append(nb::make_tuple(t.routed, t.planned, t.submitted, t.looked_ahead, t.summed, t.on_gpu, t.on_cpu,
-                                t.transfers, t.background, t.hits));
+                                t.transfers, t.background, t.hits, t.publishing, t.cpu_begun, t.cpu_ended, t.summing));
+  return found;
+}
+
+nb::list work_of(const Conductor& conductor) {
+  nb::list found;
+  for (const LayerWork& w : conductor.work())
+    found.append(nb::make_tuple(w.gpu, w.gpu_pairs, w.in_place, w.cpu, w.cpu_pairs, w.there));
+  return found;
+}
+
+nb::list copies_of(Conductor& conductor) {
+  nb::list found;
+  for (const CopyTimes& c : conductor.take_copies())
+    found.append(nb::make_tuple(c.index, bool(c.background), c.submitted, c.unseen, c.seen));
   return found;
 }
 
@@ -104,12 +123,16 @@ NB_MODULE(_conductor, m) {
       .def("slots", &Conductor::slots, nb::call_guard<nb::gil_scoped_release>())
       .def("load_slots", &Conductor::load_slots, nb::call_guard<nb::gil_scoped_release>())
       .def("begin",
-           [](Conductor& self, std::int64_t step, int tokens, const nb::dict& layout) {
-             self.begin(step, tokens, table_layout(layout));
+           [](Conductor& self, std::int64_t step, int tokens, const nb::dict& layout, int forecasts, bool recorded) {
+             self.begin(step, tokens, table_layout(layout), Foresight{forecasts, recorded});
            })
       .def("release", &Conductor::release)
       .def("finish", &Conductor::finish, nb::call_guard<nb::gil_scoped_release>())
       .def("times", &times_of)
+      .def("work", &work_of)
+      .def("take_copies", &copies_of)
       .def("decisions", &decisions_of)
+      .def_prop_ro("foreseen", &Conductor::foreseen)
+      .def_prop_ro("unforeseen", &Conductor::unforeseen)
       .def_prop_ro("bytes_moved", &Conductor::bytes_moved);
 }

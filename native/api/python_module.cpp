@@ -160,10 +160,8 @@ NB_MODULE(_native, m) {
 
   m.def("isas", [] {
     std::vector<std::string> names;
-    if (kernels_for(Isa::amx)) names.push_back("amx");
-    if (kernels_for(Isa::avx512)) names.push_back("avx512");
-    if (kernels_for(Isa::avx2)) names.push_back("avx2");
-    if (kernels_for(Isa::portable)) names.push_back("portable");
+    for (const NamedIsa& each : kIsas)
+      if (kernels_for(each.isa)) names.push_back(each.name);
     return names;
   });
   m.def("block_bytes", [](int dtype, int hidden, int intermediate) {

@@ -15,6 +15,8 @@ struct BrainFields {
   int occupied, num_flights;
   int gpu_busy_ns, cpu_busy_ns, link_busy_ns, transfer_ns;
   int report_start_ns, report_end_ns, report_active, report_hits;
+  int entries, lookahead;
+  int forecast_shapes, forecast_steps, forecast_trust, forecast_ids, forecast_scores;
   int expert_ids, ranked_ids, scores, resident, held, flights, plan, background;
   int plan_header, move_words, flight_capacity;
 };
@@ -23,6 +25,7 @@ struct Brain {
   Word* words = nullptr;
   BrainFields at{};
   BrainFunction decide = nullptr, look_ahead = nullptr, learn = nullptr;
+  BrainFunction begin_look_ahead = nullptr, finish_look_ahead = nullptr;  // the same in two stages, forecasts between
 
   Word& operator[](int field) { return words[field]; }
   Word* ints(int array) { return words + words[array]; }

@@ -8,26 +8,13 @@
 #include <utility>
 
 #include "conductor/clock.h"
+#include "conductor/flags.h"
 
 namespace moesaic {
 namespace {
 
-constexpr std::uint32_t kReleased = 0x7fffffff;  // above every layer's number: nobody waits any more
 constexpr std::size_t kUnderWay = 2;             // background copies
 constexpr int kSpinsBeforeSleep = 200'000;       // some milliseconds, between two tokens
-
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#else
-  std::this_thread::yield();
-#endif
-}
-
-std::uint32_t load(std::uint32_t* flag) { return std::atomic_ref(*flag).load(std::memory_order_acquire); }
-void store(std::uint32_t* flag, std::uint32_t value) {
-  std::atomic_ref(*flag).store(value, std::memory_order_release);
-}
 
 }  // namespace
 
@@ -91,10 +78,12 @@ void Conductor::load_slots(const std::vector<int>& slot_of) {
 void Conductor::settle() {
   for (const auto& [index, slot] : filled_) slots_.arrive(index, slot);
   filled_.clear();
-  slots_.settle(copies_->ended());
+  const std::uint32_t ended = copies_->ended();
+  log_.watch(ended);
+  slots_.settle(ended);
 }
 
-void Conductor::begin(std::int64_t step, int tokens, const TableLayout& layout) {
+void Conductor::begin(std::int64_t step, int tokens, const TableLayout& layout, const Foresight& foresight) {
   const Mailbox& box = config_.mailbox;
   {
     const std::lock_guard lock(mutex_);
@@ -102,8 +91,9 @@ void Conductor::begin(std::int64_t step, int tokens, const TableLayout& layout) 
     if (state_ != State::idle) throw std::runtime_error("a step is under way");
     // Not before: a GPU that still runs a step would wait for ever for flags that were raised already.
     for (std::uint32_t* flag : {box.routed, box.planned, box.summed}) store(flag, 0);
-    step_ = step, tokens_ = tokens, config_.table = layout;
-    times_.clear();
+    store(box.foreseen, foresight.recorded ? kReleased : 0);
+    step_ = step, tokens_ = tokens, config_.table = layout, foresight_ = foresight;
+    times_.clear(), work_.clear();
     state_ = State::running;
   }
   wake_.notify_one();
@@ -137,6 +127,8 @@ void Conductor::run() {
       conduct_step();
     } catch (const std::exception& failure) {
       error = failure.what();
+      // Workers that are not done yet would put the flag back that is raised for good here.
+      if (std::exchange(computing_, false)) config_.cpu.wait(config_.cpu.runner, 1);
       release_gpu();
       give_up_layer();
     }
@@ -168,6 +160,7 @@ bool Conductor::await_routing(std::uint32_t layer) {
   const std::int64_t deadline = now() + config_.watchdog_ns;
   for (unsigned spins = 0; load(config_.mailbox.routed) < layer; ++spins) {
     relax();
+    log_.watch(copies_->ended());
     if (!pending_.empty()) start_background();
     if (spins % 1024 != 1023) continue;
     if (state_ == State::stopping) {
@@ -194,19 +187,24 @@ void Conductor::conduct_layer(int layer) {
     const Word* plan = config_.brain.ints(config_.brain.at.plan);
     decisions_.back().plan.assign(plan, plan + length);
   }
+  work_.emplace_back();
   publish(layer, length, times);
-  store(config_.mailbox.planned, std::uint32_t(layer) + 1);
-  times.planned = now();
-  submit();
+  const std::uint32_t number = std::uint32_t(layer) + 1;
+  times.publishing = times.summing = now();
+  // With nothing on the CPU the GPU need not wait for what follows here.
+  if (cpu_experts_.empty()) store(config_.mailbox.summed, number);
+  store(config_.mailbox.planned, number);
+  times.planned = times.summed = now();
+  if (!cpu_experts_.empty()) times.cpu_begun = times.planned;
+  submit(number);
   start_demanded();
   times.submitted = now();
-  look_ahead(times);
+  look_ahead(layer, times);
   stream_ahead(layer + 1, times);
   times.looked_ahead = now();
-  if (!cpu_experts_.empty() && config_.cpu.wait(config_.cpu.runner, 1))
-    throw std::runtime_error(config_.cpu.error());
-  store(config_.mailbox.summed, std::uint32_t(layer) + 1);
-  times.summed = now();
+  log_.watch(copies_->ended());
+  if (!cpu_experts_.empty()) await_cpu(number, times);
+  log_.watch(copies_->ended());
   learn(times);
   times_.push_back(times);
 }
@@ -263,8 +261,10 @@ Decision Conductor::seen() {
   return found;
 }
 
-void Conductor::submit() {
+// The worker that ends the layer tells the GPU, even while this thread still looks ahead.
+void Conductor::submit(std::uint32_t number) {
   if (cpu_experts_.empty()) return;
+  cpu_ended_ns_ = 0;
   const Mailbox& box = config_.mailbox;
   moesaic_layer call{};
   call.hidden = box.hidden, call.hidden_type = config_.hidden_type;
@@ -274,20 +274,17 @@ void Conductor::submit() {
   call.count = std::int32_t(cpu_experts_.size());
   call.experts = cpu_experts_.data(), call.blocks = cpu_blocks_.data();
   call.out = box.sum, call.out_type = MOESAIC_FLOAT32, call.add = 0;
+  call.done_flag = box.summed, call.done_value = number, call.done_ns = &cpu_ended_ns_;
   if (config_.cpu.submit(config_.cpu.runner, &call)) throw std::runtime_error(config_.cpu.error());
+  computing_ = true;
 }
 
-void Conductor::look_ahead(LayerTimes& times) {
-  if (tokens_ > config_.look_ahead_to) return;
-  Brain& brain = config_.brain;
-  const Word space = brain.at.flight_capacity - Word(slots_.flights().size());  // the brain sees no more of them
-  const Word count = std::min(brain.look_ahead(brain.words), std::max<Word>(space, 0));
-  const Word* moves = brain.ints(brain.at.background);
-  for (Word i = 0; i < count; ++i)
-    pending_.push_back(*reinterpret_cast<const Move*>(moves + i * brain.at.move_words));
-  start_background();
-  times.background = std::int32_t(count);
-  if (config_.records) decisions_.back().background.assign(moves, moves + count * brain.at.move_words);
+// Helps until the CPU's experts are done. Who computes them in a test may leave the flag to us.
+void Conductor::await_cpu(std::uint32_t number, LayerTimes& times) {
+  computing_ = false;
+  if (config_.cpu.wait(config_.cpu.runner, 1)) throw std::runtime_error(config_.cpu.error());
+  times.summing = times.summed = times.cpu_ended = cpu_ended_ns_ ? cpu_ended_ns_ : now();
+  if (load(config_.mailbox.summed) < number) store(config_.mailbox.summed, number);
 }
 
 // As on the other machines, two copies at once: what has not begun when the next layer is routed is dropped, and does
@@ -298,8 +295,7 @@ void Conductor::start_background() {
     const Move move = pending_.front();
     pending_.pop_front();
     const int index = slots_.index(move.layer, move.expert), slot = slots_.take(move);
-    copies_->start(device(slot), host(index), config_.block_bytes, ++ticket_);
-    started_ = ticket_;
+    start_copy({device(slot), host(index), ++ticket_, index}, true);
     slots_.depart({index, slot, ticket_, now()});
     bytes_moved_ += std::int64_t(config_.block_bytes);
   }

@@ -3,7 +3,8 @@
 //
 // GPU and conductor meet through flags in pinned memory. Within a step, with layers counted from 1: the GPU sets
 // `routed` to the layer when hidden states and routing are in the mailbox; the conductor sets `planned` when the table
-// is written, and `summed` when the CPU's sum is in the mailbox. A new step begins with all of them 0.
+// is written, and `summed` when the CPU's sum is in the mailbox. A new step begins with all of them 0. Where the GPU
+// applies the gates of later layers, it sets `foreseen` when their choices are in the mailbox; nobody has to wait for it.
 #pragma once
 
 #include <atomic>
@@ -19,6 +20,7 @@
 
 #include "conductor/brain_buffer.h"
 #include "conductor/copies.h"
+#include "conductor/copy_log.h"
 #include "conductor/slots.h"
 #include "conductor/staging.h"
 #include "moesaic_native.h"
@@ -27,7 +29,7 @@ namespace moesaic {
 
 // Pinned memory that both sides read and write. Sizes are for the largest batch.
 struct Mailbox {
-  std::uint32_t *routed, *planned, *summed;  // flags, in different cache lines
+  std::uint32_t *routed, *planned, *summed, *foreseen;  // flags, in different cache lines
   const void* hidden;                        // [tokens, hidden], from the GPU
   const std::int64_t* ids;                   // [tokens, top_k], from the GPU
   const float* weights;                      // [tokens, top_k], from the GPU
@@ -35,6 +37,8 @@ struct Mailbox {
   const float* scores;                       // [tokens, ranks]: their probabilities
   std::int64_t* table;                       // kernels/gpu/table.py, to the GPU
   float* sum;                                // [tokens, hidden] of the CPU's experts, to the GPU
+  const std::int64_t* forecast_ids;          // [layers, depth, rows, top_k]: what later layers would choose
+  const float* forecast_scores;
 };
 
 // Where things are in the table, in words (kernels/gpu/table.py).
@@ -62,6 +66,7 @@ struct ConductorConfig {
   int copy_from = 1 << 30;      // steps of so many tokens demand experts by copies; shorter ones read them in place
   int look_ahead_to = 1 << 30;  // no longer step looks ahead
   int stream_ahead = 0;         // experts of the next layer that steps with copies bring to staging slots meanwhile
+  int forecast_depth = 0, forecast_rows = 0;  // of the mailbox: later layers, tokens
   Brain brain;
   Mailbox mailbox{};
   TableLayout table{};
@@ -72,6 +77,15 @@ struct ConductorConfig {
 struct LayerTimes {
   std::int64_t routed, planned, submitted, looked_ahead, summed;
   std::int32_t on_gpu, on_cpu, transfers, background, hits;
+  std::int64_t publishing, cpu_begun, cpu_ended, summing;  // right before `planned` and `summed`; 0: no CPU experts
+};
+
+// Which experts a layer's devices computed, with how many pairs each.
+struct LayerWork {
+  std::vector<std::int32_t> gpu, gpu_pairs;  // in the table's order
+  std::vector<std::int32_t> in_place;        // of those, what kernels read from host memory
+  std::vector<std::int32_t> cpu, cpu_pairs;
+  std::int32_t there = 0;                    // of the GPU's, those in front of the first that may have to arrive
 };
 
 // What the brain saw of a layer and what it answered, for deciding it again elsewhere. Words as in its buffer.
@@ -85,6 +99,13 @@ struct Decision {
 struct Demanded {
   std::uintptr_t to, from;
   std::uint32_t ticket;
+  int index;
+};
+
+// What a step's mailbox says of later layers: nothing, what the GPU computes on the way, or what stood there before.
+struct Foresight {
+  int depth = 0;  // layers; 0: nothing, and the brain predicts
+  bool recorded = false;
 };
 
 struct PlanWords;
@@ -103,15 +124,21 @@ class Conductor {
   // The same as somebody else has arranged them since.
   void load_slots(const std::vector<int>& slot_of);
   // Prepares a step of so many tokens, whose kernels read a table of this layout; launch the graph afterwards.
-  void begin(std::int64_t step, int tokens, const TableLayout& layout);
+  void begin(std::int64_t step, int tokens, const TableLayout& layout, const Foresight& foresight = {});
   // Between steps: kernels that are launched find no experts and wait for nobody, until a step begins.
   void release();
   // Until the conductor has done its part of the step; throws what went wrong in it.
   void finish();
   const std::vector<LayerTimes>& times() const { return times_; }
+  const std::vector<LayerWork>& work() const { return work_; }
+  // Copies that have ended since this was called last; between steps.
+  std::vector<CopyTimes> take_copies() { return log_.take(); }
   // Of all steps since the beginning, where the configuration asks for it.
   const std::vector<Decision>& decisions() const { return decisions_; }
   std::int64_t bytes_moved() const { return bytes_moved_; }
+  // Layers whose forecasts were handed to the brain, and those that had none in time, since the beginning.
+  std::int64_t foreseen() const { return foreseen_; }
+  std::int64_t unforeseen() const { return unforeseen_; }
 
  private:
   enum class State { idle, running, failed, stopping };
@@ -125,14 +152,19 @@ class Conductor {
   void add_resident(int layer, const PlanWords& plan, TableWriter& table, LayerTimes& times);
   void demand(const PlanWords& plan, TableWriter& table);
   void start_demanded();
+  void start_copy(const Demanded& copy, bool background);
   void stream_ahead(int layer, LayerTimes& times);
   const Flight* coming(int index) const;
   bool copies_demanded() const { return tokens_ >= config_.copy_from; }
   void give_up_layer();
   std::uintptr_t host(int index) const { return config_.store + std::size_t(index) * config_.block_bytes; }
   std::uintptr_t device(int slot) const { return config_.slab + std::size_t(slot) * config_.block_bytes; }
-  void submit();
-  void look_ahead(LayerTimes& times);
+  void submit(std::uint32_t number);
+  void await_cpu(std::uint32_t number, LayerTimes& times);
+  void look_ahead(int layer, LayerTimes& times);
+  Word find_moves(int layer);
+  bool await_forecasts(int layer);
+  void fill_forecasts(int layer, int depth);
   void start_background();
   void learn(const LayerTimes& times);
   Decision seen();
@@ -146,12 +178,17 @@ class Conductor {
   Staging staging_;
   std::vector<int> loads_;  // by layer * experts + expert: tokens in the last step with copies
   std::vector<LayerTimes> times_;
+  std::vector<LayerWork> work_;  // one more while a layer is under way
+  CopyLog log_;
   std::vector<Decision> decisions_;
   std::int64_t step_ = 0;
   int tokens_ = 0;
   std::uint32_t ticket_ = 0;   // of the last copy that was thought of
   std::uint32_t started_ = 0;  // of the last copy that was started
   std::int64_t bytes_moved_ = 0;
+  Foresight foresight_;
+  std::int64_t patience_ns_ = 50'000;  // with forecasts that are not there yet
+  std::int64_t foreseen_ = 0, unforeseen_ = 0;
 
   // Of the layer under way.
   std::vector<std::vector<int>> pairs_;  // by expert: token * top_k + rank
@@ -161,6 +198,8 @@ class Conductor {
   std::deque<Move> pending_;             // background moves that have not begun
   std::vector<Demanded> demanded_;       // copies to start
   std::vector<int> absent_;              // experts of the next layer that are not on the GPU
+  bool computing_ = false;               // the CPU's experts, and nobody waits for them yet
+  std::int64_t cpu_ended_ns_ = 0;        // noted by a worker
   std::vector<std::int32_t> cpu_experts_;
   std::vector<const std::uint8_t*> cpu_blocks_;
 

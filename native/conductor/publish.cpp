@@ -43,6 +43,7 @@ void Conductor::publish(int layer, Word length, LayerTimes& times) {
   staging_.end_plan();
   if (copies_demanded()) demand(plan, table);
   table.end(plan.on_cpu);
+  table.note(work_.back());
   bytes_moved_ += std::int64_t(config_.block_bytes) * plan.moved;
   cpu_experts_.clear(), cpu_blocks_.clear();
   for (int i = 0; i < plan.on_cpu; ++i) {
@@ -50,6 +51,8 @@ void Conductor::publish(int layer, Word length, LayerTimes& times) {
     cpu_experts_.push_back(std::int32_t(plan.cpu[i]));
     cpu_blocks_.push_back(reinterpret_cast<const std::uint8_t*>(host(index)));
     times.hits += slots_.slot_of(index) != kNoSlot;
+    work_.back().cpu.push_back(cpu_experts_.back());
+    work_.back().cpu_pairs.push_back(std::int32_t(pairs_[std::size_t(plan.cpu[i])].size()));
   }
   times.on_gpu = plan.on_gpu, times.on_cpu = plan.on_cpu, times.transfers = plan.moved;
 }
@@ -66,6 +69,7 @@ void Conductor::read_in_place(const PlanWords& plan, TableWriter& table) {
       fill = device(slot);
     }
     table.add(move.expert, host(index), fill, 0);
+    work_.back().in_place.push_back(std::int32_t(move.expert));
   }
 }
 
@@ -98,20 +102,24 @@ void Conductor::demand(const PlanWords& plan, TableWriter& table) {
     const int slot = move.keep ? slots_.take(move) : staging_.take();
     if (slot == kNoSlot) {
       table.add(move.expert, host(index), 0, 0);
+      work_.back().in_place.push_back(std::int32_t(move.expert));
       continue;
     }
-    demanded_.push_back({device(slot), host(index), ++ticket_});
+    demanded_.push_back({device(slot), host(index), ++ticket_, index});
     if (move.keep) slots_.depart({index, slot, ticket_, time});
     table.add(move.expert, device(slot), 0, ticket_);
   }
 }
 
 void Conductor::start_demanded() {
-  for (const Demanded& copy : demanded_) {
-    copies_->start(copy.to, copy.from, config_.block_bytes, copy.ticket);
-    started_ = copy.ticket;
-  }
+  for (const Demanded& copy : demanded_) start_copy(copy, false);
   demanded_.clear();
+}
+
+void Conductor::start_copy(const Demanded& copy, bool background) {
+  copies_->start(copy.to, copy.from, config_.block_bytes, copy.ticket);
+  started_ = copy.ticket;
+  log_.depart(copy.ticket, copy.index, background);
 }
 
 // The link would idle until the next layer's plan: it brings experts of that layer which are not there, those with most
@@ -133,8 +141,7 @@ void Conductor::stream_ahead(int layer, LayerTimes& times) {
   for (int i = 0; i < count; ++i) {
     const int slot = staging_.take_ahead();
     if (slot == kNoSlot) break;
-    copies_->start(device(slot), host(absent_[i]), config_.block_bytes, ++ticket_);
-    started_ = ticket_;
+    start_copy({device(slot), host(absent_[i]), ++ticket_, absent_[i]}, true);
     staging_.depart_ahead({absent_[i], slot, ticket_, times.submitted});
     bytes_moved_ += std::int64_t(config_.block_bytes);
     ++times.background;

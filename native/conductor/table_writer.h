@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "conductor/conductor.h"
@@ -30,6 +31,7 @@ class TableWriter {
       shares_[pair] = weights_[pair];
     }
     ++experts_;
+    order_.push_back(std::int32_t(expert));
   }
 
   // What is added from here on is not there yet.
@@ -41,12 +43,20 @@ class TableWriter {
     words_[0] = experts_;
   }
 
+  // Which experts are in the table.
+  void note(LayerWork& work) {
+    for (const std::int32_t expert : order_) work.gpu_pairs.push_back(std::int32_t(pairs_[std::size_t(expert)].size()));
+    work.gpu = std::move(order_);
+    work.there = std::int32_t(words_[3]);
+  }
+
  private:
   Word* words_;
   const float* weights_;
   float* shares_;
   const TableLayout& at_;
   const std::vector<std::vector<int>>& pairs_;
+  std::vector<std::int32_t> order_;
   int experts_ = 0, rows_ = 0;
 };
 

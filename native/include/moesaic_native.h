@@ -19,7 +19,15 @@ typedef struct moesaic_runner moesaic_runner;
 enum { MOESAIC_BF16 = 0, MOESAIC_INT8 = 1, MOESAIC_INT4 = 2 };           /* dtype of stored weights */
 enum { MOESAIC_FLOAT32 = 0, MOESAIC_BFLOAT16 = 1, MOESAIC_FLOAT16 = 2 }; /* type of hidden states */
 enum { MOESAIC_SILU = 0, MOESAIC_GELU = 1, MOESAIC_GELU_TANH = 2 };      /* activation */
-enum { MOESAIC_BEST = 0, MOESAIC_AMX = 1, MOESAIC_AVX512 = 2, MOESAIC_AVX2 = 3 }; /* isa */
+enum { /* isa */
+  MOESAIC_BEST = 0,
+  MOESAIC_AMX = 1,
+  MOESAIC_AVX512 = 2, /* with bf16 and byte dot products */
+  MOESAIC_AVX2 = 3,
+  MOESAIC_AVX512_VNNI = 5, /* without those of bf16 */
+  MOESAIC_AVX512_BASE = 6, /* without dot products */
+  MOESAIC_AVX2_VNNI = 7
+};
 
 /* Arguments of moesaic_submit: one layer. Memory must stay valid until the wait returns, except ids,
  * weights, experts and blocks, which are read by submit. */
@@ -36,6 +44,11 @@ typedef struct {
   void* out;                    /* [tokens, hidden], contiguous */
   int32_t out_type;
   int32_t add; /* 1: add to an fp32 out; 0: overwrite */
+  /* May be null. The worker that ends the layer notes the time in done_ns (of the steady clock), then sets
+   * done_flag to done_value: whoever watches the flag need not wait for the thread that waits. */
+  uint32_t* done_flag;
+  uint32_t done_value;
+  int64_t* done_ns;
 } moesaic_layer;
 
 MOESAIC_EXPORT const char* moesaic_last_error(void);

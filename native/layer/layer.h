@@ -27,6 +27,10 @@ struct LayerCall {
   void* out = nullptr;  // [tokens, hidden], contiguous; overwritten
   FloatType out_type = FloatType::f32;
   bool add = false;    // to what `out` holds (fp32 only)
+  // May be null: where the worker that ends the layer notes the time, then raises a flag.
+  std::uint32_t* done_flag = nullptr;
+  std::uint32_t done_value = 0;
+  std::int64_t* done_ns = nullptr;
   bool strict = true;  // reject routing weights that are not finite, rather than compute with them
 };
 

@@ -1,6 +1,7 @@
 #include "layer/layer_job.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 namespace moesaic {
@@ -65,6 +66,11 @@ LayerJob::LayerJob(const LayerConfig& config, const LayerCall& call, RoutedRows 
 
 void LayerJob::worker_done() {
   if (config_.kernels->release_tiles) config_.kernels->release_tiles();
+}
+
+void LayerJob::finished() {
+  if (call_.done_ns) *call_.done_ns = now_ns();
+  if (call_.done_flag) std::atomic_ref(*call_.done_flag).store(call_.done_value, std::memory_order_release);
 }
 
 std::uint8_t* LayerJob::allocate(Workspace& workspace, int count, std::size_t extra) {

@@ -39,6 +39,7 @@ struct PrefetchTarget {
 
 class LayerJob : public Job {
  public:
+  void finished() override;
   void worker_done() override;
 
  protected:

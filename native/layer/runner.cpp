@@ -26,10 +26,19 @@ const Kernels* kernels_for(Isa isa) {
 #if !defined(__x86_64__)
   return isa == Isa::best || isa == Isa::portable ? vector_kernels() : nullptr;
 #else
-  const CpuFeatures& features = cpu_features();
-  if ((isa == Isa::best || isa == Isa::amx) && features.amx) return amx_kernels();
-  if ((isa == Isa::best || isa == Isa::avx512) && features.avx512) return avx512_kernels();
-  if ((isa == Isa::best || isa == Isa::avx2) && features.avx2) return vector_kernels();
+  const CpuFeatures& cpu = cpu_features();
+  switch (isa) {
+    case Isa::amx: return cpu.amx ? amx_kernels() : nullptr;
+    case Isa::avx512: return cpu.avx512 ? avx512_kernels() : nullptr;
+    case Isa::avx512_vnni: return cpu.avx512_base && cpu.avx512_vnni ? avx512_vnni_kernels() : nullptr;
+    case Isa::avx512_base: return cpu.avx512_base ? avx512_base_kernels() : nullptr;
+    case Isa::avx2_vnni: return cpu.avx_vnni ? avx2_vnni_kernels() : nullptr;
+    case Isa::avx2: return cpu.avx2 ? vector_kernels() : nullptr;
+    case Isa::portable: return nullptr;
+    case Isa::best: break;
+  }
+  for (const NamedIsa& each : kIsas)
+    if (const Kernels* kernels = kernels_for(each.isa)) return kernels;
   return nullptr;
 #endif
 }

@@ -11,7 +11,31 @@
 
 namespace moesaic {
 
-enum class Isa : int { best = 0, amx = 1, avx512 = 2, avx2 = 3, portable = 4 };
+enum class Isa : int {
+  best = 0,
+  amx = 1,
+  avx512 = 2,
+  avx2 = 3,
+  portable = 4,
+  avx512_vnni = 5,
+  avx512_base = 6,
+  avx2_vnni = 7
+};
+constexpr int kIsaCodes = 8;
+
+struct NamedIsa {
+  const char* name;
+  Isa isa;
+};
+constexpr NamedIsa kIsas[] = {  // the best first
+    {"amx", Isa::amx},
+    {"avx512", Isa::avx512},
+    {"avx512-vnni", Isa::avx512_vnni},
+    {"avx512-base", Isa::avx512_base},
+    {"avx2-vnni", Isa::avx2_vnni},
+    {"avx2", Isa::avx2},
+    {"portable", Isa::portable},
+};
 
 struct InvalidCall : std::invalid_argument {
   using std::invalid_argument::invalid_argument;

@@ -65,7 +65,10 @@ std::uint64_t Pool::submit(std::shared_ptr<Job> job) {
   int first = 0;
   while (first < slot.phase_count && (slot.phases[first].total = slot.job->items(first)) == 0) ++first;
   slot.phase.store(first, std::memory_order_relaxed);
-  if (first == slot.phase_count) slot.finished.store(ticket, std::memory_order_release);
+  if (first == slot.phase_count) {
+    slot.job->finished();
+    slot.finished.store(ticket, std::memory_order_release);
+  }
   slot.ticket.store(ticket, std::memory_order_seq_cst);
   published_ticket_.store(ticket, std::memory_order_seq_cst);
   job_submitted_.notify_all();
@@ -134,6 +137,7 @@ void Pool::run_phases(Slot& slot, int worker) {
       if (following == slot.phase_count) {
         if (worked) slot.job->worker_done();
         worked = false;
+        slot.job->finished();
         slot.finished.store(slot.ticket.load(std::memory_order_relaxed), std::memory_order_release);
       }
       slot.phase.store(following, std::memory_order_release);

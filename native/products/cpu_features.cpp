@@ -44,11 +44,11 @@ CpuFeatures detect() {
   const bool ymm = (saved & 0x6) == 0x6, zmm = (saved & 0xe6) == 0xe6;
   const bool tiles = (saved & 0x60000) == 0x60000;
   found.avx2 = ymm && bit(one.c, 12) && bit(one.c, 29) && bit(seven.b, 5);
-  found.avx512 = found.avx2 && zmm && bit(seven.b, 16) && bit(seven.b, 17) && bit(seven.b, 30) &&
-                 bit(seven.b, 31) && bit(seven.c, 11) && bit(seven_one.a, 5);
   found.avx512f = found.avx2 && zmm && bit(seven.b, 16);
+  found.avx512_base = found.avx512f && bit(seven.b, 17) && bit(seven.b, 30) && bit(seven.b, 31);
   found.avx512_vnni = found.avx512f && bit(seven.c, 11);
   found.avx512_bf16 = found.avx512f && bit(seven_one.a, 5) && bit(seven.b, 30) && bit(seven.b, 31);
+  found.avx512 = found.avx512_base && found.avx512_vnni && found.avx512_bf16;
   found.avx_vnni = found.avx2 && bit(seven_one.a, 4);
   found.amx =
       found.avx512 && tiles && bit(seven.d, 22) && bit(seven.d, 24) && bit(seven.d, 25) && tiles_allowed();

@@ -4,11 +4,12 @@
 namespace moesaic {
 
 struct CpuFeatures {
-  bool avx2 = false;    // with FMA and F16C
-  bool avx512 = false;  // F, BW, VL, VNNI and BF16
-  bool amx = false;     // tiles, bf16 and int8, and permission from the operating system
+  bool avx2 = false;         // with FMA and F16C
+  bool avx512_base = false;  // F, DQ, BW and VL
+  bool avx512 = false;       // these, VNNI and BF16
+  bool amx = false;          // tiles, bf16 and int8, and permission from the operating system
 
-  // Single extensions, for measuring what each reaches.
+  // Single extensions.
   bool avx512f = false, avx512_bf16 = false, avx512_vnni = false, avx_vnni = false;
 };
 

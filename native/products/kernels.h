@@ -92,8 +92,11 @@ struct Kernels {
 constexpr int kMemoryBoundTokens = 2 * kTileTokens;
 constexpr std::size_t kScratchBytes = 32 * 1024;  // per worker, for unpacked weights
 
-const Kernels* vector_kernels();  // AVX2, or portable
-const Kernels* avx512_kernels();
+const Kernels* vector_kernels();       // AVX2, or portable
+const Kernels* avx2_vnni_kernels();    // AVX2 and AVX-VNNI
+const Kernels* avx512_base_kernels();  // AVX-512 without dot products
+const Kernels* avx512_vnni_kernels();  // with those of bytes
+const Kernels* avx512_kernels();       // and those of bf16
 const Kernels* amx_kernels();
 
 }  // namespace moesaic

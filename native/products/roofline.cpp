@@ -34,7 +34,7 @@ class StreamJob : public Job {
  private:
   void read(const std::uint8_t* from, std::size_t size) {
 #if defined(__x86_64__)
-    if (cpu_features().avx512) return read_memory_avx512(from, size, multi_stream_);
+    if (cpu_features().avx512_base) return read_memory_avx512(from, size, multi_stream_);
 #endif
     read_memory_vectors(from, size, multi_stream_);
   }

@@ -21,7 +21,7 @@ void bad_runners(moesaic_pool* pool) {
   };
   refused(!made(3, 8, 8, 0, 0), "no such precision");
   refused(!made(0, 8, 8, -1, 0), "no such activation: -1");
-  refused(!made(0, 8, 8, 0, 5), "no such instruction set: 5");
+  refused(!made(0, 8, 8, 0, 8), "no such instruction set: 8");
   refused(!made(0, 0, 8, 0, 0), "0 x 8 cannot be computed");
   refused(!made(0, 8, -1, 0, 0), "8 x -1 cannot be computed");
   refused(!made(0, 8, 1 << 21, 0, 0), "between 1 and");

@@ -24,7 +24,7 @@ struct Weights {  // as unpacked from a block
 // Precision in which a kernel keeps its operands.
 struct Rounding {
   Dtype dtype;
-  bool codes16;       // int4 in AVX-512 vectors: activations are 16-bit codes
+  bool codes16;       // int4 in vectors: activations are 16-bit codes
   bool bf16_weights;  // int4 in tiles: weights are rounded once more
 
   // Squared errors of one row of activations.

@@ -41,7 +41,7 @@ class Draws {
 
 std::vector<Isa> supported() {
   std::vector<Isa> found;
-  for (const Isa isa : {Isa::amx, Isa::avx512, Isa::avx2})
+  for (const auto& [name, isa] : moesaic::kIsas)
     if (moesaic::kernels_for(isa)) found.push_back(isa);
   return found;
 }

@@ -27,7 +27,7 @@ void test_product(LinearRunner& runner, Isa isa, Dtype dtype, int outputs, int i
   runner.run(matrix, {x.data(), FloatType::f32, std::size_t(inputs), tokens, bias.data(), out});
   const bool tiles = isa == Isa::amx && tokens >= kTiles[int(dtype)];
   const bool int4 = dtype == Dtype::int4;
-  const Rounding rounding{dtype, int4 && !tiles && isa != Isa::avx2 && isa != Isa::portable, int4 && tiles};
+  const Rounding rounding{dtype, int4 && !tiles, int4 && tiles};
   bool close = true;
   for (int t = 0; t < tokens; ++t) {
     const std::vector<double> row(x.begin() + t * inputs, x.begin() + (t + 1) * inputs);

@@ -1,4 +1,4 @@
-// The kernels and the pool without Python: native_tests [amx] [avx512] [avx2] [quick].
+// The kernels and the pool without Python: native_tests [instruction sets] [quick].
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -13,21 +13,9 @@ void test_non_finite(const std::vector<moesaic::Isa>& isas);
 void test_pools(int rounds);
 void test_work_stealing();
 void test_affinity_scheduler();
-void test_batch_rows(int rounds);
+void test_batch_rows(const std::vector<moesaic::Isa>& isas, int rounds);
 void test_bad_input();
 void test_linear(const std::vector<moesaic::Isa>& isas, int cases);
-
-namespace {
-
-struct Named {
-  const char* name;
-  moesaic::Isa isa;
-};
-constexpr Named kNamed[] = {
-    {"amx", moesaic::Isa::amx}, {"avx512", moesaic::Isa::avx512}, {"avx2", moesaic::Isa::avx2},
-    {"portable", moesaic::Isa::portable}};
-
-}  // namespace
 
 int main(int count, char** arguments) {
   const std::vector<std::string> names(arguments + 1, arguments + count);
@@ -38,7 +26,7 @@ int main(int count, char** arguments) {
   };
   const bool quick = is_named("quick"), all = int(names.size()) == int(quick);
   std::vector<moesaic::Isa> isas;
-  for (const Named& named : kNamed) {
+  for (const moesaic::NamedIsa& named : moesaic::kIsas) {
     if (!all && !is_named(named.name)) continue;
     if (moesaic::kernels_for(named.isa))
       isas.push_back(named.isa);
@@ -46,7 +34,7 @@ int main(int count, char** arguments) {
       std::printf("this CPU has no %s: skipped\n", named.name);
   }
   if (isas.empty()) {
-    std::printf("nothing to test: name amx, avx512 or avx2, one that this CPU has\n");
+    std::printf("nothing to test: name an instruction set that this CPU has\n");
     return 2;
   }
   test_arithmetic(isas, quick ? 240 : 1200);
@@ -56,7 +44,7 @@ int main(int count, char** arguments) {
   test_pools(quick ? 3 : 30);
   test_work_stealing();
   test_affinity_scheduler();
-  test_batch_rows(quick ? 20 : 200);
+  test_batch_rows(isas, quick ? 10 : 100);
   test_bad_input();
   test_linear(isas, quick ? 27 : 135);
   std::printf("%d checks, %d failed\n", checks.load(), failures.load());

@@ -1,4 +1,5 @@
 // Many jobs, threads and pools: every result equals that of a single thread.
+#include <atomic>
 #include <thread>
 
 #include "checks.h"
@@ -52,12 +53,19 @@ void compute(const Shared& shared, moesaic_pool* pool, int layers, bool help) {
   moesaic_runner* runner = Shared::new_runner(pool);
   for (int i = 0; i < layers; ++i) {
     std::vector<float> out(shared.expected.size(), -1.0f);
-    const moesaic_layer layer = shared.into(out);
+    moesaic_layer layer = shared.into(out);
+    std::uint32_t flag = 0;
+    std::int64_t ended_ns = 0;
+    layer.done_flag = &flag, layer.done_value = std::uint32_t(i) + 1, layer.done_ns = &ended_ns;
     check(moesaic_submit(runner, &layer) == 0, "submitting");
     if (i % 3 == 0)
       while (!moesaic_done(runner)) std::this_thread::yield();
+    if (i % 3 == 1)
+      while (!std::atomic_ref(flag).load(std::memory_order_acquire)) std::this_thread::yield();
+    if (i % 3 == 1) check(out == shared.expected && ended_ns, "a flag was raised before the layer's end");
     moesaic_wait(runner, help);
     check(out == shared.expected, "a layer differs from that of a single thread");
+    check(flag == std::uint32_t(i) + 1, "a layer's end raised no flag");
   }
   moesaic_runner_destroy(runner);
 }

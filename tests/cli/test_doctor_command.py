@@ -179,14 +179,18 @@ def test_a_profile_that_was_interrupted_says_what_is_missing(place: Place) -> No
 
 
 AVX512 = ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512_bf16", "avx512_vnni", "avx2")
+VNNI_BF16 = ["avx512_vnni", "avx512_bf16"]
 
 
 @pytest.mark.parametrize(
     ("kernel", "isa", "words", "missing"),
     [
         ("avx512", ("amx_tile", *AVX512), "amx needs amx_bf16, amx_int8", ["amx_bf16", "amx_int8"]),
-        ("avx2", AVX512[:4], "avx512 needs avx512_vnni, avx512_bf16", ["avx512_vnni", AVX512[4]]),
-        ("avx2", AVX512, "has what avx512 needs, but the system does not allow its use", []),
+        ("avx512-vnni", AVX512[:4], "avx512 needs avx512_vnni, avx512_bf16", VNNI_BF16),
+        ("avx512-base", AVX512[:5], "avx512-vnni needs avx512_vnni", ["avx512_vnni"]),
+        ("avx2-vnni", ("avx_vnni", *AVX512[1:]), "avx512-base needs avx512f", ["avx512f"]),
+        ("avx2", AVX512, "avx2-vnni needs avx_vnni", ["avx_vnni"]),
+        ("avx2-vnni", AVX512, "has what avx512-base needs, but the system does not allow", []),
     ],
 )
 def test_the_instructions_that_a_better_kernel_needs(

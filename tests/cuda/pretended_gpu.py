@@ -4,16 +4,25 @@ the conductor can be tested without one."""
 from __future__ import annotations
 
 import ctypes
-from time import monotonic
+from time import monotonic, perf_counter_ns
 from typing import Any
 
 import numpy as np
 import torch
 
-from moesaic.core.routing import LayerRouting
+from moesaic.core.routing import Forecast, LayerRouting
 from moesaic.kernels.gpu.table import ARRIVING, ON_CPU, TableShape
-from moesaic.machines.cuda.conductor import Conductor, Copying, CpuExperts, ExpertMemory, Limits
+from moesaic.machines.cuda.captured_step import CapturedStep
+from moesaic.machines.cuda.conductor import (
+    Conductor,
+    Copying,
+    CpuExperts,
+    ExpertMemory,
+    Foresight,
+    Limits,
+)
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
+from moesaic.machines.cuda.stamps import LayerStamps, StepStamps
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain.c_functions import native_brain
 from moesaic.policies.compose import Composition
@@ -23,6 +32,7 @@ from moesaic.policies.shape import Shape
 BLOCK = 256  # bytes of an expert
 LAYERS, EXPERTS, TOP_K = 3, 8, 2
 NO_LIMITS = Limits()
+GPU_CLOCK_NS = 7_000_000_000_123  # that the GPU's clock is behind the host's
 
 
 class Layer(ctypes.Structure):
@@ -35,6 +45,8 @@ class Layer(ctypes.Structure):
         ("count", ctypes.c_int32), ("experts", ctypes.POINTER(ctypes.c_int32)),
         ("blocks", ctypes.POINTER(ctypes.c_void_p)), ("out", ctypes.c_void_p),
         ("out_type", ctypes.c_int32), ("add", ctypes.c_int32),
+        ("done_flag", ctypes.c_void_p), ("done_value", ctypes.c_uint32),
+        ("done_ns", ctypes.c_void_p),
     )  # fmt: skip
 
 
@@ -44,6 +56,8 @@ class PretendedCpu:
     def __init__(self) -> None:
         self.layers: list[dict[int, bytes]] = []
         self.fails = False
+        self.ends_at: int | None = None  # noted with the flag, as a worker would
+        self.flags: list[int] = []
         submit = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Layer))
         wait = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int32)
         text = ctypes.CFUNCTYPE(ctypes.c_void_p)
@@ -57,11 +71,19 @@ class PretendedCpu:
         call = layer.contents
         given = {call.experts[i]: call.blocks[i] for i in range(call.count)}
         self.layers.append({e: ctypes.string_at(block, BLOCK) for e, block in given.items()})
+        if self.ends_at is not None:
+            self.flags.append(call.done_value)
+            ctypes.c_int64.from_address(call.done_ns).value = self.ends_at
+            ctypes.c_uint32.from_address(call.done_flag).value = call.done_value
         return int(self.fails)
 
     def addresses(self) -> CpuExperts:
         cast = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in self._functions]
         return CpuExperts(0, *cast)
+
+
+def gpu_time() -> int:
+    return perf_counter_ns() - GPU_CLOCK_NS
 
 
 class Scene:
@@ -70,14 +92,19 @@ class Scene:
     def __init__(
         self, policies: PolicySet, slots: int, tokens: int = 1, copy_ns: int = 0,
         watchdog_ns: int = 5_000_000_000, limits: Limits = NO_LIMITS, staging: int = 0,
+        forecasts: int = 0,
     ) -> None:  # fmt: skip
+        """`forecasts`: the GPU says of so many later layers what they will choose."""
         self.tokens, self.slots = tokens, slots
         shape = Shape(LAYERS, EXPERTS, TOP_K)
         belief = Belief.from_points({1: 10_000}, {1: 60_000}, 5_000, 100_000, max(tokens, 2))
         self.composition, self.belief = Composition(policies, shape, slots), belief
         self.brain = self.composition.brain(belief)
         self.routings: list[LayerRouting] = []
-        self.mailbox = Mailbox(MailboxShape(tokens, 8, TOP_K, EXPERTS, EXPERTS), pinned=False)
+        self.forecasts, self.foresees = forecasts, True
+        self.forecast: list[tuple[Forecast, ...]] = []  # by layer: what the mailbox said
+        box = MailboxShape(tokens, 8, TOP_K, EXPERTS, EXPERTS, LAYERS, forecasts)
+        self.mailbox = Mailbox(box, pinned=False)
         self.store = torch.randint(0, 255, (LAYERS * EXPERTS, BLOCK), dtype=torch.uint8)
         self.slab = torch.zeros(slots + staging, BLOCK, dtype=torch.uint8)
         self.cpu = PretendedCpu()
@@ -100,13 +127,36 @@ class Scene:
         table of their own size."""
         self._number, self.tokens = number, chosen.shape[1]
         self._table = TableShape.of(self.tokens, TOP_K, EXPERTS)
-        self.conductor.begin(number, self.tokens, self._table)
+        started, begun = perf_counter_ns(), gpu_time()
+        self.conductor.begin(number, self.tokens, self._table, Foresight(self.forecasts))
+        stamps = []
         for layer in range(LAYERS):
-            self._route(layer, chosen[layer])
-            self._await("planned", layer + 1)
-            self.on_gpu.append(self._compute())
-            self._await("summed", layer + 1)
+            self._foresee(layer, chosen)
+            stamps.append(self._layer(layer, chosen[layer]))
+        self.stamps = StepStamps(begun, stamps, gpu_time())
         self.conductor.finish()
+        self.started_ns, self.ended_ns = started, perf_counter_ns()
+
+    def _layer(self, layer: int, ids: np.ndarray) -> LayerStamps:
+        self._route(layer, ids)
+        routed = gpu_time()
+        self.mailbox["routed"][0] = layer + 1
+        shared = gpu_time()
+        self._await("planned", layer + 1)
+        planned = gpu_time()
+        self.on_gpu.append(self._compute())
+        computed = gpu_time()
+        self._await("summed", layer + 1)
+        return LayerStamps(routed, shared, planned, 0, computed, gpu_time())
+
+    def trace(self) -> CapturedStep:
+        """Of the last step."""
+        conductor = self.conductor
+        copies = conductor.take_copies()
+        return CapturedStep(
+            self.started_ns, self.ended_ns, self.tokens, self.stamps, conductor.times,
+            conductor.work, copies,
+        )  # fmt: skip
 
     def steps(self, chosen: list[np.ndarray]) -> None:
         for each in chosen:
@@ -131,7 +181,17 @@ class Scene:
                 step=self._number,
             )
         )
-        box["routed"][0] = layer + 1
+
+    def _foresee(self, layer: int, chosen: np.ndarray) -> None:
+        """What later layers will choose, or nothing, if this GPU is too slow."""
+        later = range(layer + 1, min(layer + 1 + self.forecasts, LAYERS))
+        scores = np.linspace(0.6, 0.3, TOP_K, dtype=np.float32)[None].repeat(self.tokens, 0)
+        self.forecast.append(tuple(Forecast(at, chosen[at], scores, self._number) for at in later))
+        for d, at in enumerate(later):
+            self.mailbox["forecast_ids"].numpy()[layer, d, : self.tokens] = chosen[at]
+            self.mailbox["forecast_scores"].numpy()[layer, d, : self.tokens] = scores
+        if self.foresees:
+            self.mailbox["foreseen"][0] = layer + 1
 
     def _await(self, flag: str, layer: int) -> None:
         deadline = monotonic() + 20

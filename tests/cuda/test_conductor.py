@@ -224,6 +224,26 @@ def test_a_failing_worker_is_an_error_and_releases_the_gpu() -> None:
     assert int(scene.mailbox["summed"][0]) > LAYERS
 
 
+def test_the_gpu_is_not_kept_waiting_for_a_sum_of_nothing() -> None:
+    """Looking ahead takes longer than the GPU's experts: with none on the CPU it need not wait."""
+    scene = Scene(PolicySet.of(schedule="static-experts", cache="pinned", prefetch="none"), slots=6)
+    held = np.full((LAYERS, 1, TOP_K), [[0, 1]], dtype=np.int64)
+    elsewhere = np.full((LAYERS, 1, TOP_K), [[5, 6]], dtype=np.int64)
+    scene.step(0, held)
+    assert all(t.on_cpu == 0 and t.summed == t.planned for t in scene.conductor.times)
+    scene.step(1, elsewhere)
+    assert all(t.on_cpu == TOP_K and t.summed >= t.looked_ahead for t in scene.conductor.times)
+
+
+def test_a_worker_tells_the_gpu_itself() -> None:
+    """The conductor's thread may be busy when the CPU's experts are done."""
+    scene = Scene(PolicySet.of(schedule="static-experts", cache="pinned", prefetch="none"), slots=6)
+    scene.cpu.ends_at = 1234
+    scene.step(0, np.full((LAYERS, 1, TOP_K), [[5, 6]], dtype=np.int64))
+    assert [t.summed for t in scene.conductor.times] == [1234] * LAYERS
+    assert scene.cpu.flags == [1, 2, 3]
+
+
 def test_scores_that_are_not_numbers_are_an_error() -> None:
     """A router's kernel that finds no best expert names one beyond the last."""
     scene = Scene(PolicySet.of(), slots=4)

@@ -56,7 +56,7 @@ def rounding_of(kernel: NativeKernel, tokens: int) -> Rounding:
     tiles = kernel.isa == "amx" and 0 < kernel.tiles_from <= tokens
     if kernel.dtype == "int8":
         return Rounding(256, 1 / 254, 0.0)
-    if kernel.dtype == "int4" and kernel.isa != "avx2" and not tiles:
+    if kernel.dtype == "int4" and not tiles:
         return Rounding(32, 1 / 65024, 0.0)
     return Rounding(1, BF16, BF16 if kernel.dtype == "int4" and tiles else 0.0)
 

@@ -74,18 +74,20 @@ def test_the_variable_is_named_where_it_asks_too_much(monkeypatch: pytest.Monkey
         choose()
 
 
-@pytest.mark.parametrize("best", ["amx", "avx512", "avx2"])
+X86 = ("amx", "avx512", "avx512-vnni", "avx512-base", "avx2-vnni", "avx2")
+
+
+@pytest.mark.parametrize("best", X86)
 def test_the_best_of_those_here_is_the_default(best: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ["amx", "avx512", "avx2"]
-    here = names[names.index(best) :]
+    here = X86[X86.index(best) :]
     monkeypatch.setattr(instruction_sets, "native", lambda: Pretended(*here))
     assert choose() == best
     assert choose(here[-1]) == here[-1]
-    for missing in names[: names.index(best)]:
+    for missing in X86[: X86.index(best)]:
         with pytest.raises(ImpossibleSetting, match=f"{missing}.* this CPU has not got them: use"):
             choose(missing)
     assert kernel_description("avx2").endswith(
-        "(this CPU cannot use avx512)" if best == "avx2" else f"could use {best})"
+        "(this CPU cannot use avx2-vnni)" if best == "avx2" else f"could use {best})"
     )
 
 

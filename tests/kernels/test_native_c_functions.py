@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_int32, c_size_t, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    byref,
+    c_char_p,
+    c_double,
+    c_int32,
+    c_size_t,
+    c_uint32,
+    c_void_p,
+)
+from time import monotonic_ns
 from typing import Any
 
 import numpy as np
@@ -39,6 +50,9 @@ class CLayer(Structure):
         ("out", c_void_p),
         ("out_type", c_int32),
         ("add", c_int32),
+        ("done_flag", c_void_p),
+        ("done_value", c_uint32),
+        ("done_ns", c_void_p),
     )
 
 
@@ -80,6 +94,7 @@ def test_the_same_bytes_and_the_same_results(library: Any, dtype: str, workers: 
     assert library.moesaic_pack(runner, *parts, 0, block.data_ptr()) == 0
     assert torch.equal(block, packed(kernel, weights)[:used])
 
+    flag, ended = np.zeros(1, dtype=np.uint32), np.zeros(1, dtype=np.int64)
     out, listed = torch.full((20, 50), -1.0), np.arange(3, dtype=np.int32)
     call = CLayer(
         hidden=layer.hidden.data_ptr(),
@@ -93,10 +108,16 @@ def test_the_same_bytes_and_the_same_results(library: Any, dtype: str, workers: 
         experts=listed.ctypes.data,
         blocks=layer.blocks.address,
         out=out.data_ptr(),
+        done_flag=flag.ctypes.data,
+        done_value=7,
+        done_ns=ended.ctypes.data,
     )
+    begun = monotonic_ns()
     assert library.moesaic_submit(runner, byref(call)) == 0
     assert library.moesaic_wait(runner, 1) == 0
     assert library.moesaic_done(runner) == 1
+    assert flag[0] == 7, "raised by the worker that ended the layer"
+    assert begun <= ended[0] <= monotonic_ns()
     library.moesaic_runner_destroy(runner)
     assert torch.equal(out, layer.computed(NativeExecutor(kernel, 1)))
 

@@ -9,12 +9,16 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class NativeBrain:
     """`fields` are the numbers of the buffer's fields by name. Functions take the buffer's
-    address; see `policies/brain/c_functions.py`. `kept` holds the memory they point to."""
+    address; see `policies/brain/c_functions.py`. `lookahead` is of how many later layers forecasts
+    are of use. `kept` holds the memory they point to."""
 
     words: int  # address of the buffer
     layers: int
     fields: Mapping[str, int]
     decide: int
     look_ahead: int
+    begin_look_ahead: int
+    finish_look_ahead: int
     learn: int
+    lookahead: int
     kept: object

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-ENGINE = "engine"  # the lane of a real engine's main thread
+ENGINE = "engine"  # the lane of a real engine's main thread, or of its native conductor
+AWAIT_PLAN, AWAIT_SUM = "await-plan", "await-sum"  # kinds: a captured step's GPU waits
 
 
 class Span(NamedTuple):
@@ -14,7 +16,8 @@ class Span(NamedTuple):
 
     lane: str  # "gpu", "cpu", "pcie", ...
     kind: str  # "dense" | "expert" | "transfer" | "prefetch" | "plan"; of a real engine's main
-    # thread also "hand-over" | "start" | "look-ahead" | "sum"
+    # thread also "hand-over" | "start" | "look-ahead" | "sum"; of a captured step also "launch"
+    # and "return" there, and "await-plan" | "await-sum" on the GPU
     start_ns: int
     end_ns: int
     layer: int  # -1 outside the MoE layers
@@ -79,6 +82,18 @@ class Timeline:
         return list(dict.fromkeys(span.lane for span in self.spans))
 
 
+def covered_ns(spans: Iterable[Span], start_ns: int, end_ns: int) -> int:
+    """How much of an interval lies in at least one of the spans."""
+    covered, free = 0, start_ns
+    for span in sorted(spans, key=lambda s: s.start_ns):
+        begin, end = max(span.start_ns, free), min(span.end_ns, end_ns)
+        if begin < end:
+            covered += end - begin
+            free = end
+    return covered
+
+
 def busy_ns(spans: list[Span], lane: str) -> int:
-    """Total time the lane worked (a lane never overlaps itself)."""
-    return sum(s.end_ns - s.start_ns for s in spans if s.lane == lane)
+    """Total time the lane worked (a lane never overlaps itself); waiting is not work."""
+    worked = (s for s in spans if s.lane == lane and s.kind not in (AWAIT_PLAN, AWAIT_SUM))
+    return sum(s.end_ns - s.start_ns for s in worked)

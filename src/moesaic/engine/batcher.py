@@ -141,6 +141,12 @@ class Batcher:
                 self._finish(request)
         return updates
 
+    def _takes_best(self, request: Request) -> bool:
+        """Whether nobody looks at its logits but to find the best token."""
+        if self._runner.gate.reruns or self._recording is not None:
+            return False
+        return self._sampler.takes_best([request.sampling])
+
     def _updates(
         self, scheduled: list[Scheduled], inputs: list[SequenceInput], logits: torch.Tensor
     ) -> list[Update]:
@@ -246,7 +252,10 @@ class Batcher:
         if self._runner.gate.draft and not request.prefilling:
             return drafting_input(self._runner, request, slot, self._draft)
         tokens = request.next_tokens(count)
-        return SequenceInput(slot, tokens, prompt=request.prefilling, attempt=request.attempt)
+        best = not self._runner.gate.draft and self._takes_best(request)
+        return SequenceInput(
+            slot, tokens, prompt=request.prefilling, attempt=request.attempt, best=best
+        )
 
     def _sample(self, logits: torch.Tensor, requests: Sequence[Request]) -> list[Update]:
         """A request with NaN or infinite logits, or with nothing to say in its grammar, fails

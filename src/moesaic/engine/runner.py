@@ -37,13 +37,15 @@ from moesaic.policies.schedule.base import Schedule
 class SequenceInput:
     """New tokens of the sequence in one slot of the KV cache. Logits are wanted for the last one,
     or for `all_logits` of them. `prompt`: whether they are a piece of a prompt, by default
-    true of several tokens; `attempt`: how often they were run and rejected."""
+    true of several tokens; `attempt`: how often they were run and rejected; `best`: nobody looks
+    at the logits but to find the best token."""
 
     slot: int
     tokens: Sequence[int]
     all_logits: bool = False
     prompt: bool | None = None
     attempt: int = 0
+    best: bool = False
 
     @property
     def of_prompt(self) -> bool:
@@ -74,8 +76,10 @@ class Runner:
         self.report: StepReport | None = None  # of the last step
 
     def step(self, inputs: Sequence[SequenceInput], replay: Replay | None = None) -> torch.Tensor:
-        """One pass; returns the wanted logits [rows, vocabulary], in the order of the inputs. A
-        step that fails or is interrupted leaves the sequences as they were."""
+        """One pass; returns the wanted logits [rows, vocabulary], in the order of the inputs; or,
+        where nobody asks for more and the machine has found them, the best tokens (see
+        `Sampler.sample`). A step that fails or is interrupted leaves the sequences as they
+        were."""
         described = self.describe(inputs)
         self.brain.schedule = self._schedules[described.phase]
         whole = isinstance(self.gate, Full)  # which is not asked: switched off, it costs nothing
@@ -87,7 +91,8 @@ class Runner:
                 decoded = self._decoded(inputs, lengths)
                 prompt = self._prompt(inputs, lengths)
                 replayed, counts = self._gated(replay), self._counts
-                work = ForwardPass(described, generator, replayed, decoded, prompt, counts)
+                greedy = all(each.best and not each.all_logits for each in inputs)
+                work = ForwardPass(described, generator, replayed, decoded, prompt, counts, greedy)
                 self.report = self.body.step(work, self._decider(inputs))
             return self.machine.output
         except BaseException:

@@ -19,7 +19,7 @@ ROOT = Path("/")
 ISA = (
     *("amx_tile", "amx_bf16", "amx_int8"),
     *("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512_bf16", "avx512_vnni"),
-    *("avx2", "f16c", "fma"),
+    *("avx_vnni", "avx2", "f16c", "fma"),
     *("sme2", "sme", "sve2", "sve", "bf16", "i8mm", "asimddp", "asimdhp", "asimd"),
 )
 

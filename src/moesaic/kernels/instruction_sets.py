@@ -15,18 +15,27 @@ PORTABLE = "portable"  # built on request only, see native/CMakeLists.txt
 DESCRIPTIONS = {
     "amx": "AMX matrix tiles for many tokens, AVX-512 vectors for few",
     "avx512": "AVX-512 with bf16 and VNNI dot products",
+    "avx512-vnni": "AVX-512 with VNNI dot products, bf16 widened to fp32",
+    "avx512-base": "AVX-512 without dot products",
+    "avx2-vnni": "AVX2 with AVX-VNNI dot products",
     "avx2": "AVX2 and FMA",
     PORTABLE: "the compiler's vectors, slow: to test on other processors what is around them",
     REFERENCE: "PyTorch",
 }
-# What each asks of the CPU (native/products/cpu_features.cpp), as Linux names it; all that those
-# after it ask for, too.
+# What each asks of the CPU besides AVX2 (native/products/cpu_features.cpp), as Linux names it.
+_AVX512 = ("avx512f", "avx512dq", "avx512bw", "avx512vl")
 NEEDS = {
-    "amx": ("amx_tile", "amx_bf16", "amx_int8"),
-    "avx512": ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16"),
+    "amx": (*_AVX512, "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"),
+    "avx512": (*_AVX512, "avx512_vnni", "avx512_bf16"),
+    "avx512-vnni": (*_AVX512, "avx512_vnni"),
+    "avx512-base": _AVX512,
+    "avx2-vnni": ("avx_vnni",),
     "avx2": ("avx2", "fma", "f16c"),
 }
-ISA_NUMBERS = {"amx": 1, "avx512": 2, "avx2": 3, PORTABLE: 4}
+ISA_NUMBERS = {
+    **{"amx": 1, "avx512": 2, "avx512-vnni": 5, "avx512-base": 6},
+    **{"avx2-vnni": 7, "avx2": 3, PORTABLE: 4},
+}
 KERNELS = ("auto", *DESCRIPTIONS)
 VARIABLE = "MOESAIC_KERNEL"
 

@@ -38,21 +38,38 @@ class GateBank:
         self, layer: int, depth: int, ranks: int, residual: torch.Tensor, step: int
     ) -> tuple[Forecast, ...]:
         """What the routers of the next `depth` layers of this step would say, nearest first."""
-        later = slice(layer + 1, layer + 1 + depth)
         wide = residual.float()
         scaled = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self._eps)
-        rows = slice(later.start * self._experts, later.stop * self._experts)
+        rows = slice((layer + 1) * self._experts, (layer + 1 + depth) * self._experts)
         added = None if self._logit_biases is None else self._logit_biases[rows]
-        product = linear(scaled.to(residual.dtype), self._gates[rows], added)
-        logits = product.unflatten(-1, (depth, -1))
-        bias = None if self._biases is None else self._biases[later]
-        choice = choose(self._rule, logits, bias)
-        ranked = torch.topk(choice.preference, ranks, dim=-1).indices
-        scores = choice.scores.gather(-1, ranked)
+        product = linear(scaled.to(residual.dtype), self.gates(layer, depth), added)
+        ranked, scores = self.ranked(layer, depth, ranks, product)
         numbers, values = ranked.cpu().numpy(), scores.cpu().numpy()
         return tuple(
-            Forecast(later.start + d, numbers[:, d], values[:, d], step) for d in range(depth)
+            Forecast(layer + 1 + d, numbers[:, d], values[:, d], step) for d in range(depth)
         )
+
+    def gates(self, layer: int, depth: int) -> torch.Tensor:
+        """Of the next `depth` layers, [depth * experts, hidden], for a stream that is normalised
+        without a weight."""
+        return self._gates[(layer + 1) * self._experts : (layer + 1 + depth) * self._experts]
+
+    def biases(self, layer: int, depth: int) -> torch.Tensor | None:
+        """For choosing, [depth, experts]."""
+        return None if self._biases is None else self._biases[layer + 1 : layer + 1 + depth]
+
+    @property
+    def adds_to_logits(self) -> bool:
+        return self._logit_biases is not None
+
+    def ranked(
+        self, layer: int, depth: int, ranks: int, product: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits [tokens, depth * experts] to experts and scores [tokens, depth, ranks]."""
+        logits = product.unflatten(-1, (depth, -1))
+        choice = choose(self._rule, logits, self.biases(layer, depth))
+        ranked = torch.topk(choice.preference, ranks, dim=-1).indices
+        return ranked, choice.scores.gather(-1, ranked)
 
 
 def _scaled(router: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:

@@ -46,16 +46,23 @@ def events(info: TimelineInfo, recording: Recording) -> list[dict[str, Any]]:
 
 def dense_names(spans: list[Span], heads: set[int]) -> dict[Span, str]:
     """What each dense span is. A layer's attention comes first and its shared experts next, a
-    step ends with the head; what else is of no MoE layer is a layer without experts."""
+    step ends with the head (`heads` are the ends of steps); what else is of no MoE layer is a
+    layer without experts."""
     names: dict[Span, str] = {}
     before = -1
-    for span in sorted((s for s in spans if s.kind == "dense"), key=lambda s: s.start_ns):
+    dense = sorted((s for s in spans if s.kind == "dense"), key=lambda s: s.start_ns)
+    last = {max((s for s in dense if s.end_ns <= end), key=_end, default=None) for end in heads}
+    for span in dense:
         if span.layer >= 0:
             names[span] = "shared experts" if span.layer == before else "attention"
         else:
-            names[span] = "head" if span.end_ns in heads else "dense layer"
+            names[span] = "head" if span in last else "dense layer"
         before = span.layer
     return names
+
+
+def _end(span: Span) -> int:
+    return span.end_ns
 
 
 def _step(step: RecordedStep, tokens: int, origin: int) -> dict[str, Any]:

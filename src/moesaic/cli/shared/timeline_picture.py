@@ -26,6 +26,10 @@ COLOURS = {
     "start": "#9fc79f",
     "look-ahead": "#d8cf9b",
     "sum": "#d99ab0",
+    "launch": "#8fb8b0",
+    "return": "#b9cbb0",
+    "await-plan": "#ece6f4",
+    "await-sum": "#f6e6ec",
 }
 MEANINGS = {
     "dense": "attention, shared experts, head",
@@ -37,6 +41,10 @@ MEANINGS = {
     "start": "experts are handed to the lanes",
     "look-ahead": "choosing what to prefetch",
     "sum": "collecting and adding results",
+    "launch": "the step is launched",
+    "return": "logits reach the caller",
+    "await-plan": "the GPU waits for the plan",
+    "await-sum": "the GPU waits for the CPU's sum",
 }
 _OF_EVERY_RUN = ("dense", "expert", "transfer", "prefetch", "plan")
 ZOOMED_LAYERS = 4

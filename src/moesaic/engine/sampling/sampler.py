@@ -32,8 +32,13 @@ class Sampler:
 
     def sample(self, logits: torch.Tensor, rows: Sequence[SamplingState]) -> list[Sampled]:
         """One token per row of `logits` [rows, vocabulary], which stay as they are. Advances the
-        generators of the rows that draw; the caller appends the tokens to the rows."""
+        generators of the rows that draw; the caller appends the tokens to the rows. Where the rows
+        need no more than that (`takes_best`), `logits` may be the best tokens themselves [rows],
+        -1 where logits were not finite."""
         assert len(logits) == len(rows), "every row of logits belongs to a request"
+        if logits.dim() == 1:
+            assert self.takes_best(rows), "a row needs its logits"
+            return [Sampled(token) for token in _checked(logits.tolist(), (logits >= 0).tolist())]
         _check_constraints(rows)
         with torch.inference_mode():
             tokens = _checked_argmax(logits)
@@ -43,6 +48,10 @@ class Sampler:
                 for index, token in zip(others, chosen, strict=True):
                     tokens[index] = token
             return with_logprobs(logits, tokens, [row.params for row in rows])
+
+    def takes_best(self, rows: Sequence[SamplingState]) -> bool:
+        """Whether no row needs more of its logits than which token is the best."""
+        return all(self._plain(row) and row.params.logprobs is None for row in rows)
 
     def _plain(self, row: SamplingState) -> bool:
         """Whether the row takes the argmax of the logits as they are."""
@@ -102,8 +111,10 @@ def _argmax(scores: torch.Tensor) -> _Best:
 
 def _checked_argmax(logits: torch.Tensor) -> list[int]:
     best = _argmax(logits)
-    fine = best.scores.isfinite().tolist()
+    return _checked(best.tokens.tolist(), best.scores.isfinite().tolist())
+
+
+def _checked(tokens: list[int], fine: list[bool]) -> list[int]:
     if not all(fine):
         raise BrokenModel([row for row, is_fine in enumerate(fine) if not is_fine], len(fine))
-    tokens: list[int] = best.tokens.tolist()
     return tokens

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
@@ -68,11 +69,14 @@ class GpuExperts:
         else:
             self._matrix(table, x, max_rows, _ALL)
 
-    def launch_in_turn(self, table: torch.Tensor, x: torch.Tensor) -> None:
+    def launch_in_turn(
+        self, table: torch.Tensor, x: torch.Tensor, between: Callable[[], None] = lambda: None
+    ) -> None:
         """The same for a table whose last experts arrive while the first are computed: those that
-        are there are done with when the others' turn comes."""
-        for part in (_THERE, _ARRIVING):
-            self._matrix(table, x, None, part)
+        are there are done with when the others' turn comes, and `between` is launched then."""
+        self._matrix(table, x, None, _THERE)
+        between()
+        self._matrix(table, x, None, _ARRIVING)
 
     def _defines(self) -> dict[str, int]:
         return {

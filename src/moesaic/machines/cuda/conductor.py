@@ -30,6 +30,31 @@ class LayerTimes(NamedTuple):
     transfers: int
     background: int
     hits: int
+    publishing: int  # right before the plan was
+    cpu_begun: int  # 0: no experts
+    cpu_ended: int
+    summing: int  # right before the GPU was told that the CPU's sum is ready
+
+
+class LayerWork(NamedTuple):
+    """Which experts a layer's devices computed, with how many pairs each."""
+
+    gpu: list[int]  # in the order of the table
+    gpu_pairs: list[int]
+    in_place: list[int]  # of those, what kernels read from host memory
+    cpu: list[int]
+    cpu_pairs: list[int]
+    there: int  # of the GPU's, those in front of the first that may have to arrive
+
+
+class CopyTimes(NamedTuple):
+    """A copy to the GPU, by the steady clock: it ended between `unseen` and `seen`."""
+
+    which: int  # layer * experts + expert
+    background: bool
+    submitted: int
+    unseen: int
+    seen: int
 
 
 class Decision(NamedTuple):
@@ -92,6 +117,17 @@ class Limits(NamedTuple):
 _NONE = Limits()
 
 
+class Foresight(NamedTuple):
+    """What the mailbox says of later layers in a step: of so many, by the GPU on the way, or by
+    whoever filled it in before (`recorded`). Of none: the brain predicts them."""
+
+    layers: int = 0
+    recorded: bool = False
+
+
+_BLIND = Foresight()
+
+
 class Conductor:
     """Conducts the decode steps of one brain."""
 
@@ -115,11 +151,14 @@ class Conductor:
             "ranks": shape.ranks, "hidden": shape.hidden, "hidden_type": 1, "slots": memory.slots,
             "block_bytes": memory.block_bytes, "store": memory.store, "slab": memory.slab,
             "watchdog_ns": watchdog_ns, "core": core, "records": int(records),
-            "staging": memory.staging, **limits._asdict(),
+            "staging": memory.staging, **limits._asdict(), "forecast_depth": shape.forecasts,
+            "forecast_rows": shape.forecast_rows,
         }  # fmt: skip
         functions = {
             "words": brain.words, "decide": brain.decide,
             "look_ahead": brain.look_ahead, "learn": brain.learn,
+            "begin_look_ahead": brain.begin_look_ahead,
+            "finish_look_ahead": brain.finish_look_ahead,
         }  # fmt: skip
         self._native = _conductor.Conductor(
             sizes, functions, dict(brain.fields),
@@ -141,11 +180,18 @@ class Conductor:
         """The same, as somebody else has arranged them since."""
         self._native.load_slots(slots)
 
-    def begin(self, step: int, tokens: int, table: TableShape | None = None) -> None:
+    def begin(
+        self,
+        step: int,
+        tokens: int,
+        table: TableShape | None = None,
+        foresight: Foresight = _BLIND,
+    ) -> None:
         """Expect a step; launch it afterwards. `table` is what its kernels read; the mailbox's,
         unless given."""
         shape = self._table if table is None else table
-        self._native.begin(step, tokens, {name: getattr(shape, name) for name in _PLACES})
+        places = {name: getattr(shape, name) for name in _PLACES}
+        self._native.begin(step, tokens, places, *foresight)
 
     def release(self) -> None:
         """Nobody is to be waited for until the next step begins: launches go through, and compute
@@ -162,9 +208,24 @@ class Conductor:
         return [LayerTimes(*each) for each in self._native.times()]
 
     @property
+    def work(self) -> list[LayerWork]:
+        """Of the last step."""
+        return [LayerWork(*each) for each in self._native.work()]
+
+    def take_copies(self) -> list[CopyTimes]:
+        """Those that have ended since the last call, in order; between steps."""
+        return [CopyTimes(*each) for each in self._native.take_copies()]
+
+    @property
     def decisions(self) -> list[Decision]:
         """Of all steps, where they are recorded."""
         return [Decision(*each) for each in self._native.decisions()]
+
+    @property
+    def foreseen(self) -> tuple[int, int]:
+        """Layers whose forecasts the brain was given since the beginning, and layers in which they
+        came too late."""
+        return self._native.foreseen, self._native.unforeseen
 
     @property
     def bytes_moved(self) -> int:

@@ -108,7 +108,8 @@ class CudaMachine(RealMachine):
                 self.store, self.slots.slab, self.slots.count, self._threads, self._tokens,
                 self._experts.buffers,
             )  # fmt: skip
-            self._graphs = GraphDecoding(decoder, cache, memory, self._packed.ranks, brain, native)
+            ranks, gates = self._packed.ranks, self._packed.gates
+            self._graphs = GraphDecoding(decoder, cache, memory, ranks, brain, native, gates)
 
     def step(self, work: ForwardPass, brain: Decider) -> StepReport:
         """After an error of the GPU itself, every further step ends with its reason."""
@@ -121,10 +122,9 @@ class CudaMachine(RealMachine):
         self.broken = reason
 
     def _step_on_gpu(self, work: ForwardPass, brain: Decider) -> StepReport:
-        """Steps as graphs where that is possible; with a timeline layer by layer, since a
-        graph leaves no marks."""
+        """Steps as graphs where that is possible, others layer by layer."""
         graphs = self._graphs
-        if graphs is None or self.timeline.enabled or not graphs.takes(work, brain):
+        if graphs is None or not graphs.takes(work, brain):
             self._take_slots_back()
             return super().step(work, brain)
         self.abandon()
@@ -132,12 +132,14 @@ class CudaMachine(RealMachine):
             graphs.take_slots(self.slots, self.transfers)
         self._steps += 1
         try:
-            report = graphs.step(self._steps, work)
+            report = graphs.step(self._steps, work, self.timeline.enabled)
         except BaseException:  # its conductor may be of no use any more
             self._take_slots_back()
             graphs.close()
             raise
         self.output = graphs.output
+        for span in graphs.spans(self.timeline.engine) if self.timeline.enabled else ():
+            self.timeline.add(span)
         experts = sum(layer.end_ns - layer.start_ns for layer in report.layers)
         self.times = StepTimes(report.latency_ns, report.latency_ns - experts, experts)
         return report

@@ -2,7 +2,8 @@
 
 Everything is at a fixed address and nothing depends on values Python sees, so the launches can be
 captured once and replayed. At every MoE layer the GPU leaves hidden states and routing in the
-mailbox, rings, and waits for the conductor's table and for the CPU's sum."""
+mailbox, rings, and waits for the conductor's table and for the CPU's sum. Meanwhile the gates of
+later layers are applied on a branch, where the prefetch policy asks for that."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from torch.nn import functional
 from moesaic.kernels.gpu.driver import wait_value, write_value
 from moesaic.kernels.reference import feed_forward
 from moesaic.machines.cuda.step_attention import GroupedStepAttention, LatentStepAttention
+from moesaic.machines.cuda.step_forecasts import StepForecasts
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
 from moesaic.machines.real.routing_adapter import ranked_experts
 from moesaic.models.decoder import Layer
@@ -72,7 +74,7 @@ class DecodeStep:
         wanted: int | None = None,
     ) -> None:  # fmt: skip
         self._parts, self._decoder, self._mailbox = parts, parts.decoder, parts.mailbox
-        self._kernels, self._replayed = parts.kernels, replayed
+        self._kernels, self._replayed, self._stamps = parts.kernels, replayed, parts.stamps
         spec = self._decoder.architecture.spec
         self.inputs = StepInputs.of(tokens)  # none active
         self._experts = parts.experts(tokens)
@@ -83,25 +85,36 @@ class DecodeStep:
         self._attention = self._make_attention()
         self._router_logits = torch.zeros(spec.num_experts, device="cuda")
         self._ended = torch.zeros(1, dtype=torch.int32, device="cuda")
+        self._forecasts: StepForecasts | None = None
+        if replayed is None:  # else gates see a stream that their layers do not
+            self._forecasts = parts.forecasts(tokens, self.inputs.active)
         self._pending: torch.Tensor | None = None
         self.logits = torch.zeros(0)
-        self.host_logits = torch.zeros(
-            wanted or tokens, spec.vocab_size, dtype=torch.bfloat16, pin_memory=True
-        )
+        rows = wanted or tokens
+        self.host_logits = torch.zeros(rows, spec.vocab_size, dtype=torch.bfloat16, pin_memory=True)
+        self.host_tokens = torch.zeros(rows, dtype=torch.int64, pin_memory=True)
 
     def _make_attention(self) -> GroupedStepAttention | LatentStepAttention:
         latent = self._decoder.architecture.spec.latent_attention is not None
         return (LatentStepAttention if latent else GroupedStepAttention)(self._parts, self.inputs)
 
+    @property
+    def forecasts(self) -> int:
+        """Of how many later layers."""
+        return 0 if self._forecasts is None else self._forecasts.depth
+
     def prepare(self) -> None:
         """Compile everything: once a step has begun, the conductor does not wait for compilers."""
         self._experts.prepare()
         self._attention.prepare()
+        if self._forecasts is not None:
+            self._forecasts.prepare()
         torch.cuda.synchronize()
 
-    def launch(self) -> None:
+    def launch(self, greedy: bool = False) -> None:
         """The whole step on the current stream; `logits` afterwards [tokens, vocabulary], and
-        `host_logits` in host memory."""
+        `host_logits` in host memory. `greedy`: `host_tokens` instead, the best of each row, the
+        first of equals, or -1 where its logits are not finite."""
         decoder = self._decoder
         self._fetch_inputs()
         torch.index_select(decoder.embedding, 0, self.inputs.numbers, out=self.stream)
@@ -113,16 +126,34 @@ class DecodeStep:
                 self.add(block.network(self.normed(block.norm.weight)))
             else:
                 self._routed(block)
-        self.logits = self._head()
-        self.host_logits.copy_(self.logits, non_blocking=True)
+        logits = self._head()
+        if greedy:
+            self._give_best(logits)
+        else:
+            self.logits = logits
+            self.host_logits.copy_(logits, non_blocking=True)
+        if self._forecasts is not None:
+            self._forecasts.join()
+        if self._stamps.on:
+            self._stamp(self._stamps.ended)
+            self.fetch(self._stamps.device, self._stamps.host)
+
+    def output(self, greedy: bool) -> torch.Tensor:
+        """Of the last launch, in host memory."""
+        return self.host_tokens if greedy else self.host_logits
+
+    def _give_best(self, logits: torch.Tensor) -> None:
+        best = logits.argmax(-1)  # NaN counts as the largest
+        finite = logits.gather(1, best[:, None])[:, 0].isfinite()
+        self.host_tokens.copy_(best.where(finite, -1), non_blocking=True)
 
     def _fetch_inputs(self) -> None:
-        self.fetch(self.inputs.host, self.inputs.device)
+        self.fetch(self.inputs.host, self.inputs.device, self._stamps.begun)
 
     def _head(self) -> torch.Tensor:
         return self.normed_product(self._decoder.norm.weight, self._decoder.head, None, each=4)
 
-    def _compute(self, x: torch.Tensor) -> None:
+    def _compute(self, x: torch.Tensor, layer: int) -> None:
         """The experts in the table."""
         self._experts.launch(self._table, x)
 
@@ -135,10 +166,16 @@ class DecodeStep:
             assert isinstance(attention, LatentAttention), "one kind of attention in a model"
             self._attention.launch(self, number, attention, norm)
 
-    def fetch(self, pinned: torch.Tensor, copy: torch.Tensor) -> None:
-        """64-bit words to the GPU, by a kernel: copies on a stream begin later."""
+    def fetch(self, pinned: torch.Tensor, copy: torch.Tensor, begun: int = 0) -> None:
+        """64-bit words to the GPU (or back), by a kernel: copies on a stream begin later. `begun`:
+        where it leaves its time."""
         blocks = -(-len(copy) // _THREADS)
-        self._kernels["fetch"]((blocks,), _THREADS, pinned, copy, len(copy))
+        self._kernels["fetch"]((blocks,), _THREADS, pinned, copy, len(copy), begun)
+
+    def _stamp(self, address: int) -> None:
+        """The time when everything so far has ended."""
+        if address:
+            self._kernels["stamp"]((1,), 1, address)
 
     def add(self, addend: torch.Tensor) -> None:
         """To the residual stream, together with the next norm."""
@@ -167,21 +204,28 @@ class DecodeStep:
         return out
 
     def _routed(self, block: MoeBlock) -> None:
-        box, inputs, x = self._mailbox, self.inputs, self._x
+        box, inputs, x, stamps = self._mailbox, self.inputs, self._x, self._stamps
         self._route(block)
         write_value(box["routed"].data_ptr(), block.layer + 1)
+        if self._forecasts is not None:
+            self._forecasts.launch(self.stream, block.layer)
         shared: torch.Tensor | int = 0
         if block.shared is not None:
             shared = feed_forward(block.shared.shape, block.shared.block, x)
             if block.shared_gate is not None:
                 shared = block.shared_gate(x).sigmoid() * shared
+            self._stamp(stamps.at(block.layer, "shared"))
         wait_value(box["planned"].data_ptr(), block.layer + 1)
-        self.fetch(box["table"], self._table)
-        self._compute(x)
+        self.fetch(box["table"], self._table, stamps.at(block.layer, "planned"))
+        self._compute(x, block.layer)
+        self._stamp(stamps.at(block.layer, "computed"))
+        if self._forecasts is not None:
+            self._forecasts.release()
         wait_value(box["summed"].data_ptr(), block.layer + 1)
         self._kernels["combine"](
             (-(-x.shape[1] // _THREADS), inputs.tokens), _THREADS, self._table,
             self.table_shape.shares_at, self._experts.parts, box["sum"], shared, self.stream,
+            stamps.at(block.layer, "summed"),
         )  # fmt: skip
 
     def _route(self, block: MoeBlock) -> None:
@@ -190,16 +234,18 @@ class DecodeStep:
         replay = (0, 0, 0) if self._replayed is None else [p[block.layer] for p in self._replayed]
         bias = 0 if router.bias is None else router.bias
         choice = [box[name] for name in ("hidden", "ids", "weights", "ranked", "scores")]
+        routed = self._stamps.at(block.layer, "routed")
         if inputs.tokens == 1 and self._pending is None and router.rule.groups == 1:
             grid = (-(-len(router.weight) // _WARPS),)
             self._kernels["route_one"](
                 grid, _THREADS, self.stream, block.norm.weight, router.weight, bias, self._x,
-                self._router_logits, self._ended, *replay, *choice, early=True,
+                self._router_logits, self._ended, *replay, *choice, routed, early=True,
             )  # fmt: skip
             return
         x = self.normed(block.norm.weight)
         if router.rule.groups > 1 and self._replayed is None:
             self._route_by_groups(block, x)
+            self._stamp(routed)
             return
         wide = router.rule.in_fp32
         weight = router.weight.float() if wide else router.weight
@@ -207,6 +253,7 @@ class DecodeStep:
         self._kernels["route"](
             (inputs.tokens,), 128, logits, bias, x, inputs.active, *replay, *choice
         )
+        self._stamp(routed)
 
     def _route_by_groups(self, block: MoeBlock, x: torch.Tensor) -> None:
         """Experts from the best groups only: PyTorch's operations, copied to the mailbox."""

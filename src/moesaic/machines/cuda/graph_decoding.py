@@ -12,13 +12,15 @@ import torch
 
 from moesaic.core.body import Decider
 from moesaic.core.native_brain import NativeBrain
-from moesaic.core.report import LayerReport, StepReport
+from moesaic.core.report import LayerReport, Span, StepReport
+from moesaic.machines.cuda.captured_spans import CapturedSpans
 from moesaic.machines.cuda.conductor import LayerTimes
 from moesaic.machines.cuda.graph_steps import GraphMemory, GraphSteps
 from moesaic.machines.cuda.slots import DeviceSlots
 from moesaic.machines.cuda.transfers import DeviceTransfers
 from moesaic.machines.real.real_machine import ForwardPass
 from moesaic.models.decoder import Decoder
+from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import ContiguousCache
 
 Native = Callable[[], NativeBrain | None]
@@ -26,18 +28,20 @@ Native = Callable[[], NativeBrain | None]
 
 class GraphDecoding:
     """`native` is the brain's buffer and functions, or None where those alone do not decide;
-    `brain` is its handle."""
+    `brain` is its handle. With `gates`, steps forecast later layers by them."""
 
     def __init__(
         self, decoder: Decoder, cache: ContiguousCache, memory: GraphMemory, ranks: int,
-        brain: Decider, native: Native,
+        brain: Decider, native: Native, gates: GateBank | None = None,
     ) -> None:  # fmt: skip
         self._decoder, self._cache, self._memory, self._ranks = decoder, cache, memory, ranks
-        self._brain, self._native = brain, native
+        self._brain, self._native, self._gates = brain, native, gates
         self._made: tuple[NativeBrain, GraphSteps] | None = None
         self._moved_before = 0  # bytes, by conductors that are gone
         self.has_slots = False
         self.output = torch.zeros(0)
+        self._spans, self._traced = CapturedSpans(memory.store.experts), False
+        self._report = StepReport(0, 0, 0, ())
 
     def takes(self, work: ForwardPass, brain: Decider) -> bool:
         if work.counts is not None or brain is not self._brain or self._native() is None:
@@ -65,22 +69,35 @@ class GraphDecoding:
         if self._made is None or self._made[0] is not native:
             assert not self.has_slots, "the brain's buffer has moved under a conductor"
             self.close()
-            steps = GraphSteps(self._decoder, self._cache, self._memory, native, self._ranks)
+            steps = GraphSteps(
+                self._decoder, self._cache, self._memory, native, self._ranks, self._gates
+            )
             self._made = native, steps
         return self._made[1]
 
-    def step(self, number: int, work: ForwardPass) -> StepReport:
+    def step(self, number: int, work: ForwardPass, traced: bool = False) -> StepReport:
+        """`traced`: somebody will ask for its spans."""
         steps = self._steps
+        if traced and not self._traced:
+            steps.forget_copies()
+        self._traced = traced
         if work.decoded is not None:
-            self.output = steps.run(number, work.decoded, work.replay)
+            self.output = steps.run(number, work.decoded, work.replay, work.greedy)
             grown = [(slot, 1) for slot in work.decoded.slots]
         else:
             assert work.prompt is not None, "tokens of some kind"
-            self.output = steps.read(number, work.prompt, work.replay)
+            self.output = steps.read(number, work.prompt, work.replay, work.greedy)
             grown = [(slot, tokens) for slot, _, tokens in work.prompt.segments]
         for slot, tokens in grown:
             self._cache.advance(slot, tokens)
-        return StepReport(steps.started_ns, perf_counter_ns(), work.step.tokens, self._reports())
+        ended = perf_counter_ns()
+        self._report = StepReport(steps.started_ns, ended, work.step.tokens, self._reports())
+        return self._report
+
+    def spans(self, engine: bool) -> list[Span]:
+        """Of the last step; `engine`: with the conductor's lane."""
+        report = self._report
+        return self._spans.of(self._steps.trace(report.end_ns, report.tokens), engine)
 
     @property
     def times(self) -> list[LayerTimes]:

@@ -4,7 +4,7 @@ and pieces of prompts."""
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Generic, NamedTuple, TypeVar
 
@@ -17,15 +17,25 @@ from moesaic.kernels.gpu.driver import current_context
 from moesaic.kernels.gpu.table import FLAG
 from moesaic.kernels.native import NativeKernel
 from moesaic.machines.accelerators import LARGEST_BATCH
-from moesaic.machines.cuda.conductor import Conductor, Copying, ExpertMemory, LayerTimes, Limits
+from moesaic.machines.cuda.captured_step import CapturedStep
+from moesaic.machines.cuda.conductor import (
+    Conductor,
+    Copying,
+    ExpertMemory,
+    Foresight,
+    LayerTimes,
+    Limits,
+)
 from moesaic.machines.cuda.cpu_runner import CpuRunner
 from moesaic.machines.cuda.decode_step import DecodeStep
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
 from moesaic.machines.cuda.prompt_step import PromptStep
+from moesaic.machines.cuda.recorded_forecasts import write_recorded
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.real_machine import DecodedTokens, PromptTokens, Replay
 from moesaic.models.decoder import Decoder
+from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import ContiguousCache
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, LARGEST_BATCH)  # with a graph
@@ -40,7 +50,7 @@ StepType = TypeVar("StepType", bound=DecodeStep)
 class Captured(Generic[StepType]):
     step: StepType
     replayed: Replayed | None
-    graph: torch.cuda.CUDAGraph
+    graphs: dict[bool, torch.cuda.CUDAGraph] = field(default_factory=dict)  # greedy, or not
 
 
 class GraphMemory(NamedTuple):
@@ -55,11 +65,12 @@ class GraphMemory(NamedTuple):
 
 
 class GraphSteps:
-    """`ranks` experts per token are reported to the brain. One thread uses it."""
+    """`ranks` experts per token are reported to the brain; with `gates` it is given what they say
+    of later layers. One thread uses it."""
 
     def __init__(
         self, decoder: Decoder, cache: ContiguousCache, memory: GraphMemory, brain: NativeBrain,
-        ranks: int,
+        ranks: int, gates: GateBank | None = None,
     ) -> None:  # fmt: skip
         spec, store = decoder.architecture.spec, memory.store
         kernel = store.kernel
@@ -67,11 +78,17 @@ class GraphSteps:
         self.batch = min(cache.slots, SIZES[-1])
         self.rows = min(max(memory.tokens, PROMPTS[0]), PROMPTS[-1])
         most = max(self.batch, self.rows)
-        shape = MailboxShape(most, spec.hidden_size, spec.top_k, spec.num_experts, ranks)
+        self._lookahead = brain.lookahead
+        shape = MailboxShape(
+            most, spec.hidden_size, spec.top_k, spec.num_experts, ranks, spec.num_moe_layers,
+            self._lookahead,
+        )  # fmt: skip
         self._mailbox = Mailbox(shape)
         self._arrived = torch.zeros(1, dtype=torch.int32, device="cuda")
         self._mailbox["table"][FLAG] = self._arrived.data_ptr()
-        self._parts = StepParts(decoder, cache, self._mailbox, kernel.dtype, memory.buffers)
+        self._parts = StepParts(
+            decoder, cache, self._mailbox, kernel.dtype, memory.buffers, gates=gates
+        )
         self._cpu = CpuRunner(kernel.shape, kernel.dtype, memory.threads, kernel.tiles_from)
         self._copies, self._stream = torch.cuda.Stream(), torch.cuda.Stream()
         self._conductor = Conductor(
@@ -91,55 +108,72 @@ class GraphSteps:
         self._rounds = decoder.architecture.router.round_weights
         self.started_ns = 0  # of the last step
 
-    def run(self, number: int, tokens: DecodedTokens, replay: Replay | None = None) -> torch.Tensor:
-        """One step of decoded tokens; their logits [tokens, vocabulary]."""
+    def run(
+        self, number: int, tokens: DecodedTokens, replay: Replay | None = None, greedy: bool = False
+    ) -> torch.Tensor:
+        """One step of decoded tokens; their logits [tokens, vocabulary], or, `greedy`, the best
+        next token of each, -1 where logits are not finite."""
         count = len(tokens.numbers)
         size = min(SIZES[bisect_left(SIZES, count)], self.batch)
         captured = self._of_batch(size, replay is not None)
-        self._load(captured, replay, count)
+        graph = self._graph(captured, greedy)
+        foresight = self._load(captured, replay, count)
         captured.step.inputs.write(*tokens)
-        self._launch(number, count, captured)
-        return captured.step.host_logits[:count].clone()
+        self._launch(number, count, captured.step, graph, foresight)
+        return captured.step.output(greedy)[:count].clone()
 
-    def read(self, number: int, tokens: PromptTokens, replay: Replay | None = None) -> torch.Tensor:
-        """One step with pieces of prompts; the wanted rows' logits [rows, vocabulary]."""
+    def read(
+        self, number: int, tokens: PromptTokens, replay: Replay | None = None, greedy: bool = False
+    ) -> torch.Tensor:
+        """One step with pieces of prompts; the same of the wanted rows."""
         count, wanted = len(tokens.numbers), len(tokens.wanted)
         rows = min(PROMPTS[bisect_left(PROMPTS, count)], self.rows)
         space = SIZES[bisect_left(SIZES, wanted)]
         captured = self._of_prompts(rows, space, replay is not None)
-        self._load(captured, replay, count)
+        graph = self._graph(captured, greedy)
+        foresight = self._load(captured, replay, count)
         captured.step.write(tokens)
-        self._launch(number, count, captured)
-        return captured.step.host_logits[:wanted].clone()
+        self._launch(number, count, captured.step, graph, foresight)
+        return captured.step.output(greedy)[:wanted].clone()
 
     def can_read(self, tokens: PromptTokens) -> bool:
         return len(tokens.numbers) <= self.rows and len(tokens.wanted) <= SIZES[-1]
 
-    def _launch(self, number: int, count: int, captured: Captured[StepType]) -> None:
+    def _launch(
+        self, number: int, count: int, step: DecodeStep, graph: torch.cuda.CUDAGraph,
+        foresight: Foresight,
+    ) -> None:  # fmt: skip
         self.started_ns = perf_counter_ns()  # what is replayed is there
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             try:
-                self._conductor.begin(number, count, captured.step.table_shape)
-                captured.graph.replay()
+                self._conductor.begin(number, count, step.table_shape, foresight)
+                graph.replay()
                 self._done.record()
             finally:
                 self._conduct()
             self._done.synchronize()
 
-    def _capture(self, step: DecodeStep) -> torch.cuda.CUDAGraph:
+    def _graph(self, captured: Captured[StepType], greedy: bool) -> torch.cuda.CUDAGraph:
+        """Before the step's inputs are written."""
+        if greedy not in captured.graphs:
+            captured.graphs[greedy] = self._capture(captured.step, greedy)
+        return captured.graphs[greedy]
+
+    def _capture(self, step: DecodeStep, greedy: bool) -> torch.cuda.CUDAGraph:
         """After a run without a conductor, over rows that are not active: libraries load kernels
         and take memory on first use, and wait for the GPU when they do. A GPU that waits for the
         conductor would wait for ever: the conductor's copies need the same lock."""
+        step.inputs.host.zero_()
         step.prepare()
         self._conductor.release()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            step.launch()
+            step.launch(greedy)
         self._stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-            step.launch()
+            step.launch(greedy)
         return graph
 
     def _conduct(self) -> None:
@@ -155,6 +189,18 @@ class GraphSteps:
     def times(self) -> list[LayerTimes]:
         return self._conductor.times
 
+    def trace(self, ended_ns: int, tokens: int) -> CapturedStep:
+        """The last step, and the copies that have ended since one was asked for."""
+        conductor, stamps = self._conductor, self._parts.stamps.read()
+        copies = conductor.take_copies()
+        return CapturedStep(
+            self.started_ns, ended_ns, tokens, stamps, conductor.times, conductor.work, copies
+        )
+
+    def forget_copies(self) -> None:
+        """Of steps that nobody asks for."""
+        self._conductor.take_copies()
+
     @property
     def bytes_moved(self) -> int:
         return self._conductor.bytes_moved
@@ -168,26 +214,25 @@ class GraphSteps:
     def _of_batch(self, size: int, replays: bool) -> Captured[DecodeStep]:
         if (size, replays) not in self._decoding:
             given = self._space(size, replays)
-            step = DecodeStep(self._parts, size, given)
-            self._decoding[size, replays] = Captured(step, given, self._capture(step))
+            self._decoding[size, replays] = Captured(DecodeStep(self._parts, size, given), given)
         return self._decoding[size, replays]
 
     def _of_prompts(self, rows: int, wanted: int, replays: bool) -> Captured[PromptStep]:
         key = rows, wanted, replays
         if key not in self._reading:
             given = self._space(rows, replays)
-            step = PromptStep(self._parts, rows, wanted, given)
-            self._reading[key] = Captured(step, given, self._capture(step))
+            self._reading[key] = Captured(PromptStep(self._parts, rows, wanted, given), given)
         return self._reading[key]
 
     def _space(self, rows: int, replays: bool) -> Replayed | None:
         shape = self._mailbox.shape
         return Replayed.space(self._layers, rows, shape.ranks, shape.top_k) if replays else None
 
-    def _load(self, captured: Captured[StepType], replay: Replay | None, count: int) -> None:
-        """Copy the routing of a whole step to the GPU."""
+    def _load(self, captured: Captured[StepType], replay: Replay | None, count: int) -> Foresight:
+        """Copy the routing of a whole step to the GPU. Returns what the step says of later
+        layers."""
         if replay is None:
-            return
+            return Foresight(captured.step.forecasts)
         target = captured.replayed
         assert target is not None, "a step that replays"
         routings = [replay(layer) for layer in range(self._layers)]
@@ -202,6 +247,8 @@ class GraphSteps:
             weights = weights.bfloat16().float()
         for part, values in zip(target, (ranked, scores, weights), strict=True):
             part[:, :count].copy_(values)
+        depth = self._lookahead if count <= self._mailbox.shape.forecast_rows else 0
+        return write_recorded(self._mailbox, routings, depth)
 
     def close(self) -> None:
         self._decoding.clear()

@@ -1,6 +1,6 @@
 """Memory that GPU and conductor share: flags, hidden states and routing one way, the table and the
-CPU's sum the other. Pinned, so that the GPU addresses it directly; every part in cache lines of its
-own."""
+CPU's sum the other; what later layers would choose has a place for every layer. Pinned, so that
+the GPU addresses it directly; every part in cache lines of its own."""
 
 from __future__ import annotations
 
@@ -11,18 +11,27 @@ import torch
 
 from moesaic.kernels.gpu.table import FLAG, TableShape
 
+FORECAST_TOKENS = 256  # longer steps do not look ahead
 _LINE = 256  # bytes: what belongs to different writers stays apart
+_FLAGS = ("routed", "planned", "summed", "foreseen", "arrived")
 
 
 @dataclass(frozen=True, slots=True)
 class MailboxShape:
-    """For the largest batch."""
+    """For the largest batch. `layers` and `forecasts`: of how many layers there are, how many
+    later ones are forecast."""
 
     tokens: int
     hidden: int
     top_k: int
     experts: int
     ranks: int
+    layers: int = 0
+    forecasts: int = 0
+
+    @property
+    def forecast_rows(self) -> int:
+        return min(self.tokens, FORECAST_TOKENS)
 
     @property
     def table(self) -> TableShape:
@@ -35,8 +44,9 @@ class Mailbox:
 
     def __init__(self, shape: MailboxShape, pinned: bool = True) -> None:
         self.shape = shape
+        ahead = (shape.layers, shape.forecasts, shape.forecast_rows, shape.top_k)
         parts: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
-            **dict.fromkeys(("routed", "planned", "summed", "arrived"), (torch.int32, (1,))),
+            **dict.fromkeys(_FLAGS, (torch.int32, (1,))),
             "hidden": (torch.bfloat16, (shape.tokens, shape.hidden)),
             "ids": (torch.int64, (shape.tokens, shape.top_k)),
             "weights": (torch.float32, (shape.tokens, shape.top_k)),
@@ -44,6 +54,8 @@ class Mailbox:
             "scores": (torch.float32, (shape.tokens, shape.ranks)),
             "table": (torch.int64, (shape.table.words,)),
             "sum": (torch.float32, (shape.tokens, shape.hidden)),
+            "forecast_ids": (torch.int64, ahead),
+            "forecast_scores": (torch.float32, ahead),
         }
         sizes = {name: _lines(prod(dims) * dtype.itemsize) for name, (dtype, dims) in parts.items()}
         self._memory = torch.zeros(sum(sizes.values()), dtype=torch.uint8, pin_memory=pinned)

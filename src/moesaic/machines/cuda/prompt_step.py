@@ -87,8 +87,9 @@ class PromptStep(DecodeStep):
         super()._fetch_inputs()
         self.fetch(self.pieces.host, self.pieces.device)
 
-    def _compute(self, x: torch.Tensor) -> None:
-        self._experts.launch_in_turn(self._table, x)
+    def _compute(self, x: torch.Tensor, layer: int) -> None:
+        there = self._stamps.at(layer, "there")
+        self._experts.launch_in_turn(self._table, x, lambda: self._stamp(there))
 
     def _head(self) -> torch.Tensor:
         rows = self.normed(self._decoder.norm.weight).index_select(0, self.pieces.wanted)

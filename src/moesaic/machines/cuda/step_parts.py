@@ -11,12 +11,16 @@ from moesaic.kernels.gpu.driver import Function
 from moesaic.kernels.gpu.experts import GpuExperts
 from moesaic.kernels.gpu.modules import load_module
 from moesaic.machines.cuda.mailbox import Mailbox
+from moesaic.machines.cuda.stamps import Stamps
+from moesaic.machines.cuda.step_forecasts import StepForecasts
 from moesaic.models.decoder import Decoder
+from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.rope import Rotation, rotation
 
 _KERNELS = (
     "fetch", "add_norm", "combine", "route", "normed_product", "route_one", "store_rows",
+    "stamp", "forecast",
 )  # fmt: skip
 _OF_HEADS = ("rotate_store", "add_product")  # of grouped-query attention
 
@@ -40,15 +44,20 @@ class Replayed(NamedTuple):
 
 class StepParts:
     """`decoder` and `cache` are on the GPU, in bf16. The mailbox is for the largest batch.
-    `buffers` of somebody who does not run at the same time are used where they are large enough."""
+    `buffers` of somebody who does not run at the same time are used where they are large enough.
+    With `gates`, steps forecast later layers."""
 
     def __init__(
         self, decoder: Decoder, cache: ContiguousCache, mailbox: Mailbox, expert_dtype: str,
-        buffers: tuple[torch.Tensor, torch.Tensor] | None = None,
+        buffers: tuple[torch.Tensor, torch.Tensor] | None = None, stamped: bool = True,
+        gates: GateBank | None = None,
     ) -> None:  # fmt: skip
+        """`stamped`: kernels leave their times."""
         architecture = decoder.architecture
         spec, shape = architecture.spec, mailbox.shape
         self.decoder, self.cache, self.mailbox, self.dtype = decoder, cache, mailbox, expert_dtype
+        self.stamps = Stamps(spec.num_moe_layers, on=stamped)
+        self._gates, self._side = gates, torch.cuda.Stream()
         positions = torch.arange(cache.max_length, device="cuda")
         self.turns = rotation(architecture.rope, decoder.frequencies, positions)
         self.turn_pairs = torch.cat((self.turns.cos, self.turns.sin), dim=1).contiguous()
@@ -65,6 +74,16 @@ class StepParts:
         if tokens == self.mailbox.shape.tokens:
             return whole
         return self._experts(tokens, (whole.inner, whole.parts))
+
+    def forecasts(self, tokens: int, active: torch.Tensor) -> StepForecasts | None:
+        """Where somebody asks for them, and the step is not too long to look ahead."""
+        shape = self.mailbox.shape
+        if self._gates is None or not shape.forecasts or tokens > shape.forecast_rows:
+            return None
+        return StepForecasts(
+            self._gates, self.decoder.architecture.router, self.mailbox, self.kernels, self._side,
+            tokens, shape.forecasts, active,
+        )  # fmt: skip
 
     def _experts(
         self, tokens: int, buffers: tuple[torch.Tensor, torch.Tensor] | None = None

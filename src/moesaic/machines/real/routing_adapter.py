@@ -21,6 +21,10 @@ class RoutingAdapter:
         self._ranks, self._gates = ranks, gates
 
     @property
+    def gates(self) -> GateBank | None:
+        return self._gates
+
+    @property
     def ranks(self) -> int:
         return self._ranks
 

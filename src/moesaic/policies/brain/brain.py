@@ -255,8 +255,14 @@ class Brain:
         if self._decided is None:
             return 0
         room = self._begin_look_ahead(body_forecasts=True)
+        return self.forecasts_used if room > 0 else 0
+
+    @property
+    def forecasts_used(self) -> int:
+        """Of how many later layers the prefetch policy uses a body's forecasts, if it can move
+        something by them."""
         asks = self.prefetch.rule != NOTHING and not self.prefetch.needs_future
-        return self.prefetch.lookahead if room > 0 and asks else 0
+        return self.prefetch.lookahead if asks else 0
 
     def _begin_look_ahead(self, body_forecasts: bool) -> int:
         self._begun = True

@@ -73,7 +73,7 @@ def native_brain(brain: Brain, tokens: int, ranks: int) -> NativeBrain:
     numbers = {name.lower(): value for name, value in vars(at).items() if name.isupper()}
     return NativeBrain(
         words.ctypes.data, int(words[at.LAYERS]), numbers, entry.decide, entry.look_ahead,
-        entry.learn, brain,
+        entry.begin_look_ahead, entry.finish_look_ahead, entry.learn, brain.forecasts_used, brain,
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@
 typedef unsigned int u32;
 typedef unsigned short u16;
 typedef long long i64;
+typedef unsigned long long u64;
 
 #define INFINITY __int_as_float(0x7f800000)
 
@@ -15,6 +16,16 @@ __device__ __forceinline__ u16 to_bf16(float value) {
   return u16((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 __device__ __forceinline__ float rounded(float value) { return wide(to_bf16(value)); }
+
+// The GPU's own clock, in nanoseconds.
+__device__ __forceinline__ u64 gpu_time() {
+  u64 time;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
+  return time;
+}
+
+// When everything in front of it has ended. One thread.
+extern "C" __global__ void stamp(u64* ended) { *ended = gpu_time(); }
 
 // Of all threads of a block (at most 1024).
 __device__ float block_sum(float value) {
@@ -42,10 +53,11 @@ __device__ void norm_into(const float (&values)[PER_THREAD], const u16* weight, 
 }
 
 // Words from pinned memory to the GPU's: later kernels read them faster. A word per thread: reads over the link are
-// many at a time or slow.
-extern "C" __global__ void fetch(const i64* from, i64* to, i64 words) {
+// many at a time or slow. `begun`, where it is given: when this began.
+extern "C" __global__ void fetch(const i64* from, i64* to, i64 words, u64* begun) {
   asm volatile("griddepcontrol.launch_dependents;");
   const i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (begun && i == 0) *begun = gpu_time();
   if (i < words) to[i] = from[i];
 }
 
@@ -66,12 +78,13 @@ extern "C" __global__ void add_norm(u16* stream, const u16* addend, const u16* w
 
 // stream += the experts' sum, of the GPU's parts and the CPU's, and shared experts where there are any. A thread per
 // value: grid [HIDDEN / 256, tokens]. `table` is the GPU's copy, in which weights begin at word `shares_at`; `cpu_sum` is
-// pinned memory.
+// pinned memory. `begun`, where it is given: when this began.
 extern "C" __global__ void combine(const i64* table, i64 shares_at, const float* parts, const float* cpu_sum,
-                                   const u16* shared, u16* stream) {
+                                   const u16* shared, u16* stream, u64* begun) {
   const i64 token = blockIdx.y;
   const int at = blockIdx.x * 256 + threadIdx.x;
   asm volatile("griddepcontrol.launch_dependents;");
+  if (begun && token == 0 && at == 0) *begun = gpu_time();
   if (at >= HIDDEN) return;
   const float* shares = reinterpret_cast<const float*>(table + shares_at) + token * TOP_K;
   float total = table[2] != 0 ? cpu_sum[token * HIDDEN + at] : 0.0f;
@@ -174,29 +187,51 @@ __device__ void softmax_or_sigmoid(float (&scores)[PER_LANE]) {
 #endif
 }
 
-// One warp chooses for one token: lane l has the logits of experts l, l + 32, ... (-infinity beyond the last).
+struct Best {
+  int expert;  // EXPERTS: there is none
+  float score;
+};
+
+// The best that is left, the lower number among equals; takes it out. One warp.
+__device__ __forceinline__ Best take_best(float (&preference)[PER_LANE], const float (&scores)[PER_LANE]) {
+  const int lane = threadIdx.x % 32;
+  float best = -INFINITY, score = 0;
+  int expert = EXPERTS;
+  for (int i = 0; i < PER_LANE; ++i)
+    if (preference[i] > best) best = preference[i], expert = lane + 32 * i, score = scores[i];
+  for (int step = 16; step; step /= 2) {
+    const float other = __shfl_xor_sync(~0u, best, step), other_score = __shfl_xor_sync(~0u, score, step);
+    const int other_expert = __shfl_xor_sync(~0u, expert, step);
+    if (other > best || (other == best && other_expert < expert))
+      best = other, expert = other_expert, score = other_score;
+  }
+  for (int i = 0; i < PER_LANE; ++i)
+    if (lane + 32 * i == expert) preference[i] = -INFINITY;
+  return {expert, score};
+}
+
+// What experts are chosen by: scores, with a bias where there is one.
+__device__ __forceinline__ void prefer(const float (&scores)[PER_LANE], const float* bias, float (&preference)[PER_LANE]) {
+  for (int i = 0; i < PER_LANE; ++i) {
+    const int expert = threadIdx.x % 32 + 32 * i;
+    preference[i] = expert < EXPERTS ? scores[i] + (bias ? bias[expert] : 0.0f) : -INFINITY;
+  }
+}
+
+// One warp chooses for one token: lane l has the logits of experts l, l + 32, ... (-infinity beyond the last). A token
+// none of whose scores is a number gets some experts with weights that are none, so that its result is none, and goes
+// on beside the others of its batch.
 __device__ void choose(float (&scores)[PER_LANE], const float* bias, const Choice& to) {
   const int lane = threadIdx.x % 32;
   float preference[PER_LANE];
   softmax_or_sigmoid(scores);
-  for (int i = 0; i < PER_LANE; ++i) {
-    const int expert = lane + 32 * i;
-    preference[i] = expert < EXPERTS ? scores[i] + (bias ? bias[expert] : 0.0f) : -INFINITY;
-  }
+  prefer(scores, bias, preference);
+  bool broken = false;
   float mine = 0, total = 0;  // lane r keeps the score of rank r, as far as it is among the top k
   for (int rank = 0; rank < RANKS; ++rank) {
-    float best = -INFINITY, score = 0;
-    int expert = EXPERTS;
-    for (int i = 0; i < PER_LANE; ++i)
-      if (preference[i] > best) best = preference[i], expert = lane + 32 * i, score = scores[i];
-    for (int step = 16; step; step /= 2) {
-      const float other = __shfl_xor_sync(~0u, best, step), other_score = __shfl_xor_sync(~0u, score, step);
-      const int other_expert = __shfl_xor_sync(~0u, expert, step);
-      if (other > best || (other == best && other_expert < expert))
-        best = other, expert = other_expert, score = other_score;
-    }
-    for (int i = 0; i < PER_LANE; ++i)
-      if (lane + 32 * i == expert) preference[i] = -INFINITY;
+    auto [expert, score] = take_best(preference, scores);
+    broken |= rank == 0 && expert == EXPERTS;
+    if (broken) expert = rank;
     if (rank < TOP_K) {
       total += score;
       if (lane == rank) mine = score;
@@ -214,7 +249,7 @@ __device__ void choose(float (&scores)[PER_LANE], const float* bias, const Choic
 #if ROUND_WEIGHTS
     mine = rounded(mine);
 #endif
-    to.weights[lane] = mine;
+    to.weights[lane] = broken ? __int_as_float(0x7fffffff) : mine;
   }
 }
 
@@ -258,6 +293,24 @@ extern "C" __global__ void route(const void* logits, const float* bias, const u1
 #endif
   }
   choose(scores, bias, to);
+}
+
+// What the gates of later layers say: logits [tokens, layers, EXPERTS] to the best experts and their scores
+// [layers, rows, TOP_K], in pinned memory. A warp per token and layer: grid [tokens, layers]. `biases` [layers, EXPERTS].
+extern "C" __global__ void forecast(const u16* logits, const float* biases, const i64* active, i64* ids, float* to_scores,
+                                    i64 rows) {
+  const int lane = threadIdx.x;
+  const i64 token = blockIdx.x, layer = blockIdx.y, to = (layer * rows + token) * TOP_K;
+  if (token >= *active) return;
+  const u16* from = logits + (token * gridDim.y + layer) * EXPERTS;
+  float scores[PER_LANE], preference[PER_LANE];
+  for (int i = 0; i < PER_LANE; ++i) scores[i] = lane + 32 * i < EXPERTS ? wide(from[lane + 32 * i]) : -INFINITY;
+  softmax_or_sigmoid(scores);
+  prefer(scores, biases ? biases + layer * EXPERTS : nullptr, preference);
+  for (int rank = 0; rank < TOP_K; ++rank) {
+    const Best best = take_best(preference, scores);
+    if (lane == rank) ids[to + rank] = best.expert, to_scores[to + rank] = best.score;
+  }
 }
 
 // ---- Products with one token: weights [outputs, inputs] are read at memory speed ----
@@ -355,10 +408,11 @@ extern "C" __global__ void __launch_bounds__(256) add_product(const u16* attende
 
 // The router of one token, from the residual stream to the mailbox: x = norm(stream), logits, choice. An expert per
 // warp; the block that ends last chooses. `logits` [EXPERTS] and `ended` are scratch; `ended` is 0 before and after.
+// `routed`, where it is given: when the choice was made.
 extern "C" __global__ void __launch_bounds__(256)
     route_one(const u16* stream, const u16* norm, const u16* router, const float* bias, u16* x, float* logits, int* ended,
               const i64* replay, const float* replay_scores, const float* replay_weights, u16* hidden, i64* ids,
-              float* weights, i64* ranked, float* ranked_scores) {
+              float* weights, i64* ranked, float* ranked_scores, u64* routed) {
   __shared__ __align__(16) float inputs[HIDDEN];
   __shared__ bool last;
   const int expert = blockIdx.x * 8 + threadIdx.x / 32;
@@ -382,12 +436,16 @@ extern "C" __global__ void __launch_bounds__(256)
   if (!last || threadIdx.x >= 32) return;
   if (threadIdx.x == 0) *ended = 0;
   const Choice to = of_token(0, ids, weights, ranked, ranked_scores);
-  if (replay) return repeat_choice(0, replay, replay_scores, replay_weights, to);
-  __threadfence();
-  float scores[PER_LANE];
-  for (int i = 0; i < PER_LANE; ++i) {
-    const int at = threadIdx.x + 32 * i;
-    scores[i] = at < EXPERTS ? static_cast<const volatile float*>(logits)[at] : -INFINITY;
+  if (replay) {
+    repeat_choice(0, replay, replay_scores, replay_weights, to);
+  } else {
+    __threadfence();
+    float scores[PER_LANE];
+    for (int i = 0; i < PER_LANE; ++i) {
+      const int at = threadIdx.x + 32 * i;
+      scores[i] = at < EXPERTS ? static_cast<const volatile float*>(logits)[at] : -INFINITY;
+    }
+    choose(scores, bias, to);
   }
-  choose(scores, bias, to);
+  if (routed && threadIdx.x == 0) *routed = gpu_time();
 }

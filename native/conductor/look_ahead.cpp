@@ -1,0 +1,84 @@
+// The conductor's part of a layer after its experts were submitted: what to move in idle link time, with what the gates
+// of later layers said.
+#include <algorithm>
+
+#include "conductor/clock.h"
+#include "conductor/conductor.h"
+#include "conductor/flags.h"
+
+namespace moesaic {
+namespace {
+
+constexpr std::int64_t kPatienceNs = 50'000;  // at most: CPU workers miss a thread meanwhile
+constexpr std::int64_t kLeastPatienceNs = 1'000;
+
+}  // namespace
+
+void Conductor::look_ahead(int layer, LayerTimes& times) {
+  if (tokens_ > config_.look_ahead_to) return;
+  Brain& brain = config_.brain;
+  const Word space = brain.at.flight_capacity - Word(slots_.flights().size());  // the brain sees no more of them
+  const Word count = std::min(find_moves(layer), std::max<Word>(space, 0));
+  const Word* moves = brain.ints(brain.at.background);
+  for (Word i = 0; i < count; ++i)
+    pending_.push_back(*reinterpret_cast<const Move*>(moves + i * brain.at.move_words));
+  start_background();
+  times.background = std::int32_t(count);
+  if (config_.records) decisions_.back().background.assign(moves, moves + count * brain.at.move_words);
+}
+
+// How many moves the brain has found. It is given forecasts where there is time for moves; where they do not come in
+// time it is not asked: it has learned no predictions that could stand in for them.
+Word Conductor::find_moves(int layer) {
+  Brain& brain = config_.brain;
+  const int depth = std::min({foresight_.depth, config_.layers - layer - 1, int(brain[brain.at.lookahead])});
+  if (depth <= 0) return brain.look_ahead(brain.words);
+  brain[brain.at.body_forecasts] = 1;
+  const Word most = brain.begin_look_ahead(brain.words);
+  if (most < 0) return 0;
+  if (most > 0) {
+    if (!await_forecasts(layer)) return 0;
+    fill_forecasts(layer, depth);
+  }
+  return brain.finish_look_ahead(brain.words);
+}
+
+// The GPU computes them beside its experts. If they come late again and again, little time is lost on waiting.
+bool Conductor::await_forecasts(int layer) {
+  const std::uint32_t wanted = std::uint32_t(layer) + 1;
+  const std::int64_t deadline = now() + patience_ns_;
+  while (load(config_.mailbox.foreseen) < wanted) {
+    relax();
+    if (now() < deadline) continue;
+    patience_ns_ = std::max(patience_ns_ / 2, kLeastPatienceNs);
+    ++unforeseen_;
+    return false;
+  }
+  patience_ns_ = std::min(patience_ns_ * 2, kPatienceNs);
+  ++foreseen_;
+  return true;
+}
+
+void Conductor::fill_forecasts(int layer, int depth) {
+  Brain& brain = config_.brain;
+  const BrainFields& at = brain.at;
+  const Mailbox& box = config_.mailbox;
+  const int count = tokens_ * config_.top_k;
+  for (int d = 0; d < depth; ++d) {
+    const std::size_t from =
+        (std::size_t(layer) * config_.forecast_depth + d) * config_.forecast_rows * std::size_t(config_.top_k);
+    Word* shape = brain.ints(at.forecast_shapes) + 3 * d;
+    shape[0] = layer + 1 + d, shape[1] = tokens_, shape[2] = config_.top_k;
+    brain.ints(at.forecast_steps)[d] = step_;
+    brain.floats(at.forecast_trust)[d] = 0;  // not known: the brain judges them
+    Word* ids = brain.ints(at.forecast_ids) + d * brain[at.entries];
+    for (int i = 0; i < count; ++i) {
+      const Word id = box.forecast_ids[from + i];
+      ids[i] = id >= 0 && id < config_.experts ? id : -1;  // scores that are not numbers say nothing
+    }
+    std::copy_n(box.forecast_scores + from, count, brain.floats(at.forecast_scores) + d * brain[at.entries]);
+  }
+  brain[at.forecasts] = depth;
+}
+
+}  // namespace moesaic

@@ -1,0 +1,60 @@
+"""Times that a captured step's kernels leave in GPU memory, by the GPU's own clock; the step's last
+kernel copies them to the host. Per layer six words and one to four launches of one thread, per
+step two words and two launches: so little that they are always there."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+
+class LayerStamps(NamedTuple):
+    """Of one layer, in nanoseconds of the GPU's clock: routing left, shared experts ended, plan
+    seen, resident experts ended (0: not told from the others, or none), all experts ended, the
+    CPU's sum seen."""
+
+    routed: int
+    shared: int
+    planned: int
+    there: int
+    computed: int
+    summed: int
+
+
+class StepStamps(NamedTuple):
+    begun: int
+    layers: list[LayerStamps]
+    ended: int
+
+
+_MARKS = len(LayerStamps._fields)
+
+
+class Stamps:
+    """Without `on`, every address is 0, which kernels take for "nobody asks"."""
+
+    def __init__(self, layers: int, device: str = "cuda", on: bool = True) -> None:
+        self.on = on
+        self.device = torch.zeros(2 + _MARKS * layers, dtype=torch.int64, device=device)
+        self.host = torch.zeros_like(self.device, device="cpu", pin_memory=device != "cpu")
+
+    @property
+    def begun(self) -> int:
+        return self._address(0)
+
+    @property
+    def ended(self) -> int:
+        return self._address(1)
+
+    def at(self, layer: int, mark: str) -> int:
+        return self._address(2 + _MARKS * layer + LayerStamps._fields.index(mark))
+
+    def _address(self, word: int) -> int:
+        return self.device.data_ptr() + word * self.device.itemsize if self.on else 0
+
+    def read(self) -> StepStamps:
+        """Of the last step, which has ended."""
+        begun, ended, *rest = self.host.tolist()
+        layers = [LayerStamps(*rest[i : i + _MARKS]) for i in range(0, len(rest), _MARKS)]
+        return StepStamps(begun, layers, ended)
