@@ -20,6 +20,7 @@ from moesaic.lab.against.rounds import Spread
 from moesaic.lab.bench import turns
 from moesaic.lab.bench.bench_configs import check_fallbacks, plan_configs
 from moesaic.lab.bench.bench_row import BenchRow
+from moesaic.lab.bench.bench_steps import measure_once
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.gate_gain import gate_stats
 from moesaic.lab.bench.grid import run_bench
@@ -105,7 +106,7 @@ def test_configurations_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     planned = plan_configs(model.spec, asked, [case])
     routing = choose_routing("synthetic", model.spec, [case], 3)
     order: list[str] = []
-    once = turns.measure_once
+    once = measure_once
 
     def listening(runner: Runner, *given: Any) -> None:
         order.append(runner.gate_name)
