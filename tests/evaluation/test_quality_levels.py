@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from moesaic.core.errors import ImpossibleSetting, UnknownName
+from moesaic.lab.gating import calibrate as calibration
 from moesaic.lab.gating.bound import Bound, read_bound
 from moesaic.lab.gating.calibrate import GAMMAS, candidates
 from moesaic.lab.gating.outcome import Outcome
@@ -62,6 +64,30 @@ def test_a_bound_is_of_the_measured_loss_or_of_its_interval() -> None:
     assert Bound(kl=0.1).kept(ours, full)
     assert not Bound(kl=0.29, sure=True).kept(ours, full)
     assert Bound(kl=0.30, sure=True).kept(ours, full)
+
+
+def test_tokens_that_run_again_count_as_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small model that nearly always falls back reads more than a larger one, and one that reads
+    more than the full model is never chosen."""
+    again = {Rule(2, 0.9): 60, Rule(3, 0.9): 10, Rule(3, 0.99): 30}  # of 100 tokens
+
+    class Study:
+        def __init__(self, *given: object, **options: object) -> None: ...
+
+        def run(self, *given: object) -> list[Outcome]:
+            found = [Outcome("1", "", full_rule(4), True, "", (), 100, 0, 0.0)]
+            kl = {Rule(3, 0.99): 0.1}
+            return found + [Outcome("1", "", rule, True, "", (), 100, n, kl.get(rule, 1.0))
+                            for rule, n in again.items()]  # fmt: skip
+
+    monkeypatch.setattr(calibration, "ForkedDecoding", Study)
+    spec = SimpleNamespace(top_k=4, name="m")
+    model: Any = SimpleNamespace(spec=spec)
+    chosen = calibration.calibrate(model, [], Bound(kl=0.01), ("top-probability",)).chosen
+    assert chosen.rule == Rule(3, 0.9)
+    assert chosen.reads == pytest.approx(0.85)
+    with pytest.raises(ImpossibleSetting, match="reads fewer experts than the full model"):
+        calibration.calibrate(model, [], Bound(kl=0.005), ("top-probability",))
 
 
 def test_candidates_are_quarters_of_top_k() -> None:

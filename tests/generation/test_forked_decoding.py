@@ -68,6 +68,18 @@ def test_following_reads_the_full_models_text_and_adds_up_divergence() -> None:
     assert mine.divergence == pytest.approx(by_engine(prompts()[1], whole[item]), rel=1e-3)
 
 
+def test_a_forked_branch_keeps_the_divergence_of_what_it_shared() -> None:
+    """Alone, a rule's sequence is never divided."""
+    together = studied(follow=True)
+    room: dict[str, Any] = {"max_sequences": 2, "max_step_tokens": 20, "max_model_len": 64}
+    with llm(stock.saved(NAME).folder, dtype="fp32", **room) as model:
+        for rule in (Rule(2, 0.08), Rule(2, 0.1)):
+            alone = list(ForkedDecoding(model.model, [rule], True).run(questions()))
+            for one in (each for each in alone if each.rule == rule):
+                other = next(o for o in together if (o.item, o.rule) == (one.item, rule))
+                assert other.divergence == pytest.approx(one.divergence, rel=1e-3, abs=1e-9)
+
+
 def by_engine(prompt: list[int], answer: tuple[int, ...]) -> float:
     """KL(full || little) over the answer but its first token, read token by token."""
     from moesaic.engine.runner import SequenceInput

@@ -16,8 +16,11 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.assemble import on_store
 from moesaic.engine.gated_reading import read
 from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.lab.against.rounds import Spread
+from moesaic.lab.bench import turns
 from moesaic.lab.bench.bench_configs import check_fallbacks, plan_configs
 from moesaic.lab.bench.bench_row import BenchRow
+from moesaic.lab.bench.bench_steps import measure_once
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.gate_gain import gate_stats
 from moesaic.lab.bench.grid import run_bench
@@ -91,6 +94,44 @@ def test_a_bench_sets_the_equation_beside_the_measured_speedup() -> None:
     assert gate_stats(rows[8], rows).measured_speedup is None, "a prompt has no gate"
 
 
+def test_configurations_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every round has every configuration once, and ratios are those of one round."""
+    case = Case("decode", 6, 1)
+    grid = [("gpu-only", "full"), ("gpu-only", "big-little"), ("hybrid", "full"),
+            ("hybrid", "big-little")]  # fmt: skip
+    how = settings(**EMULATED)
+    asked = [(f"{schedule} {gate}", with_options(how, {"schedule": schedule, "gate": gate}))
+             for schedule, gate in grid]  # fmt: skip
+    model, loaded = tiny()
+    planned = plan_configs(model.spec, asked, [case])
+    routing = choose_routing("synthetic", model.spec, [case], 3)
+    order: list[str] = []
+    once = measure_once
+
+    def listening(runner: Runner, *given: Any) -> None:
+        order.append(runner.gate_name)
+        once(runner, *given)
+
+    monkeypatch.setattr(turns, "measure_once", listening)
+    rows = turns.run_in_turns(loaded, planned, [case], routing, 3, fallback_ratio=0.3)
+    assert order == ["full", "big-little"] * 2 + ["big-little", "full"] * 2 + order[:4]
+    assert [row.config for row in rows] == planned
+    taken = [[6.0, 4.0, 8.0], [3.0, 4.0, 4.0], [2.0, 1.0, 2.0], [1.0, 1.0, 2.0]]
+    for row, seconds in zip(rows, taken, strict=True):
+        assert len(row.runs.seconds) == 3
+        row.runs.seconds[:] = seconds
+    alone, policies, both = turns.paired(rows)
+    assert (alone.times, alone.over_product) == (Spread(2.0, 1.0, 2.0), None)
+    assert (policies.times, policies.over_product) == (Spread(4.0, 3.0, 4.0), None)
+    assert both.times == Spread(4.0, 4.0, 6.0)
+    assert both.over_product == Spread(1.0, 0.5, 1.0)
+
+
+def test_turns_need_several_configurations() -> None:
+    with pytest.raises(ImpossibleSetting, match="there is one"):
+        turns.check_turns(configs("full", Case("decode", 6, 1), **EMULATED))
+
+
 def test_a_bench_of_the_little_model_replays_half_of_the_routing() -> None:
     case = Case("decode", 8, 1)
     for gate, experts in (("full", 2), ("little", 1)):
@@ -105,6 +146,21 @@ def test_contexts_of_a_bench_stay_those_of_its_tokens() -> None:
     each = [[(s.new_tokens, s.context) for s in step.sequences] for step in row.runs.steps]
     assert max(context for step in each for _, context in step) == 5
     assert all(new == 1 for step in each for new, _ in step)
+
+
+def test_drafts_of_a_bench_leave_no_entries_behind() -> None:
+    """Checks begin where the drafts did, and the next round behind what stood."""
+    row = measured("self-speculative:draft=2", Case("decode", 8, 1), 0.4)
+    falls_back, expected, at = script(0.4), [], 0
+    while at < 8:
+        drafts = min(2, 8 - at - 1)
+        expected += [(1, at + number) for number in range(drafts)] + [(drafts + 1, at)]
+        right = 0
+        while right < drafts and not falls_back(0, at + right):
+            right += 1
+        at += right + 1
+    found = [(s.new_tokens, s.context) for step in row.runs.steps for s in step.sequences]
+    assert found == expected * COUNT
 
 
 def test_a_bench_on_a_traces_routing_needs_a_ratio() -> None:

@@ -89,7 +89,7 @@ def test_passes_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
         "max_step_tokens": 32,
         "dtype": "fp32",
     }  # for all drafts of all sequences
-    with llm(stock.saved(NAME).folder, gate="self-speculative:draft=3", **room) as model:
+    with llm(stock.saved(NAME).folder, gate="self-speculative:draft=3,k=1", **room) as model:
         passes = watched(model.model.runner, monkeypatch)
         (text,) = model.generate([prompt], greedy(TOKENS))
         stats = model.stats().gate
