@@ -103,6 +103,7 @@ int moesaic_submit(moesaic_runner* runner, const moesaic_layer* layer) {
     call.done_flag = layer->done_flag;
     call.done_value = layer->done_value;
     call.done_ns = layer->done_ns;
+    call.strict = !layer->any_weights;
     runner->runner.submit(call);
     return 0;
   });

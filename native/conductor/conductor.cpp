@@ -275,6 +275,7 @@ void Conductor::submit(std::uint32_t number) {
   call.experts = cpu_experts_.data(), call.blocks = cpu_blocks_.data();
   call.out = box.sum, call.out_type = MOESAIC_FLOAT32, call.add = 0;
   call.done_flag = box.summed, call.done_value = number, call.done_ns = &cpu_ended_ns_;
+  call.any_weights = 1;  // a sequence whose routers see no numbers ends, alone, by its logits
   if (config_.cpu.submit(config_.cpu.runner, &call)) throw std::runtime_error(config_.cpu.error());
   computing_ = true;
 }

@@ -49,6 +49,7 @@ typedef struct {
   uint32_t* done_flag;
   uint32_t done_value;
   int64_t* done_ns;
+  int32_t any_weights; /* 1: compute with routing weights that are not finite, too; 0: refuse them */
 } moesaic_layer;
 
 MOESAIC_EXPORT const char* moesaic_last_error(void);

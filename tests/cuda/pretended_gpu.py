@@ -46,7 +46,7 @@ class Layer(ctypes.Structure):
         ("blocks", ctypes.POINTER(ctypes.c_void_p)), ("out", ctypes.c_void_p),
         ("out_type", ctypes.c_int32), ("add", ctypes.c_int32),
         ("done_flag", ctypes.c_void_p), ("done_value", ctypes.c_uint32),
-        ("done_ns", ctypes.c_void_p),
+        ("done_ns", ctypes.c_void_p), ("any_weights", ctypes.c_int32),
     )  # fmt: skip
 
 

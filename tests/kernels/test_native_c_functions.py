@@ -53,6 +53,7 @@ class CLayer(Structure):
         ("done_flag", c_void_p),
         ("done_value", c_uint32),
         ("done_ns", c_void_p),
+        ("any_weights", c_int32),
     )
 
 

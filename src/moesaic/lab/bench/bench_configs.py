@@ -34,7 +34,8 @@ def plan_configs(
         )
     found = []
     for system, asked in settings:
-        sized = _sized_for(asked, cases)
+        draft = check_gate(asked.policies, spec.top_k).draft
+        sized = _sized_for(asked, cases, 1 + draft)
         where = f"{system}: " if len(settings) > 1 else ""
         found.append(BenchConfig(spec, system, sized, _planned(spec, sized, where)))
     return found
@@ -76,8 +77,9 @@ def check_fallbacks(
         )
 
 
-def _sized_for(settings: EngineSettings, cases: Sequence[Case]) -> EngineSettings:
-    """For just these tests, or for longer sequences where they were asked for."""
+def _sized_for(settings: EngineSettings, cases: Sequence[Case], tokens: int) -> EngineSettings:
+    """For just these tests, or for longer sequences where they were asked for. `tokens`: that one
+    sequence may decode in a step."""
     batch, length = largest_batch(cases), longest(cases)
     if settings.max_model_len is not None and settings.max_model_len < length:
         raise ImpossibleSetting(
@@ -89,7 +91,7 @@ def _sized_for(settings: EngineSettings, cases: Sequence[Case]) -> EngineSetting
         settings,
         max_sequences=batch,
         max_model_len=settings.max_model_len or length,
-        max_step_tokens=max(min(settings.step_tokens, prompt), batch),
+        max_step_tokens=max(min(settings.step_tokens, prompt), batch * tokens),
     )
 
 

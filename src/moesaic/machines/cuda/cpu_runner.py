@@ -20,6 +20,7 @@ class LayerCall(ctypes.Structure):
         ("ids", c_void_p), ("weights", c_void_p), ("count", c_int32), ("experts", c_void_p),
         ("blocks", c_void_p), ("out", c_void_p), ("out_type", c_int32), ("add", c_int32),
         ("done_flag", c_void_p), ("done_value", ctypes.c_uint32), ("done_ns", c_void_p),
+        ("any_weights", c_int32),
     )  # fmt: skip
 
 

@@ -46,8 +46,6 @@ class GraphDecoding:
     def takes(self, work: ForwardPass, brain: Decider) -> bool:
         if work.counts is not None or brain is not self._brain or self._native() is None:
             return False
-        if work.replay is not None and work.replay(0).ranked.shape[1] < self._ranks:
-            return False
         if work.decoded is not None:
             longest = max(work.decoded.positions) + 1
             fits = len(work.decoded.numbers) <= self._steps.batch

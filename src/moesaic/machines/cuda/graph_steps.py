@@ -31,6 +31,7 @@ from moesaic.machines.cuda.decode_step import DecodeStep
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
 from moesaic.machines.cuda.prompt_step import PromptStep
 from moesaic.machines.cuda.recorded_forecasts import write_recorded
+from moesaic.machines.cuda.replayed_ranks import ranked_to
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.real_machine import DecodedTokens, PromptTokens, Replay
@@ -237,9 +238,10 @@ class GraphSteps:
         assert target is not None, "a step that replays"
         routings = [replay(layer) for layer in range(self._layers)]
         ranks = target.ranked.shape[2]
+        found = [ranked_to(ranks, self._mailbox.shape.experts, each) for each in routings]
         arrays = (
-            np.stack([each.ranked[:, :ranks] for each in routings]),
-            np.stack([each.scores[:, :ranks] for each in routings]),
+            np.stack([ranked for ranked, _ in found]),
+            np.stack([scores for _, scores in found]),
             np.stack([each.weights for each in routings]),
         )
         ranked, scores, weights = (torch.from_numpy(values) for values in arrays)
