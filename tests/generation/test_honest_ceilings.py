@@ -103,10 +103,25 @@ def test_the_ceiling_is_the_best_unit_for_these_precisions(
 
 def test_a_librarys_rate_says_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compute_peak, "native", lambda: None)
-    monkeypatch.setattr(compute_peak, "_PRODUCT", (8, 64, 64))
+    monkeypatch.setattr(compute_peak, "_WIDTH", 64)
     tflops, unit = compute_peak.compute_peak(InlineLane(), 1, "bf16", "bf16")
     assert tflops > 0
     assert unit == "PyTorch's product, not the processor's peak"
+
+
+def test_a_slow_library_is_not_asked_for_large_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's fp16 product of 512 rows takes half a minute where it has no instructions."""
+    asked: list[int] = []
+
+    def product_ns(lane: InlineLane, rows: int, dtype: str) -> int:
+        asked.append(rows)
+        return 10_000_000 * rows
+
+    monkeypatch.setattr(compute_peak, "native", lambda: None)
+    monkeypatch.setattr(compute_peak, "_product_ns", product_ns)
+    tflops, _ = compute_peak.compute_peak(InlineLane(), 1, "fp16", "fp16")
+    assert asked == [8]
+    assert tflops == pytest.approx(2 * 2048 * 2048 / 10_000_000 / 1e3)
 
 
 def test_the_unit_goes_with_the_rate() -> None:
