@@ -224,6 +224,12 @@ def test_text_without_a_template_is_no_conversation(tmp_path: Path, refusal: Ref
     assert "has no chat template" in refusal(tmp_path, "--chat", "-p", "Hello")
 
 
+def test_a_file_that_is_not_text_is_named_with_the_place(tmp_path: Path, refusal: Refusal) -> None:
+    (tmp_path / "menu.txt").write_bytes(b"tea\ncaf\xe9 and more")
+    said = refusal(talking().folder, "-f", tmp_path / "menu.txt")
+    assert "menu.txt' is not valid UTF-8: byte 0xe9 in line 2 (offset 7)" in said
+
+
 @pytest.mark.parametrize(
     ("piped", "message"),
     [(b"", "is empty"), (b"caf\xe9 and more", "not valid UTF-8: byte 0xe9 after 'caf'")],

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from resource import RUSAGE_CHILDREN, getrusage
 
 import pytest
@@ -51,3 +54,26 @@ def test_a_full_disk_without_a_name_is_that_of_the_cache() -> None:
     """Compiled code is saved by its compiler, whose errors name no file."""
     said = command_line._in_words(OSError(errno.ENOSPC, "No space left on device"))
     assert said == f"No space left on device: make room on the disk of the cache, {cache_folder()}"
+
+
+def test_a_worker_that_was_killed_is_said_in_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def killed(**options: object) -> None:
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            pool.submit(os._exit, 9).result()
+
+    monkeypatch.setattr(command_line.app, "main", killed)
+    with pytest.raises(SystemExit) as ended:
+        command_line.run(lambda: None)
+    assert ended.value.code == 2
+    assert "for lack of memory" in capsys.readouterr().err
+
+
+def test_other_failures_of_ours_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(**options: object) -> None:
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(command_line.app, "main", failing)
+    with pytest.raises(RuntimeError, match="ours"):
+        command_line.run(lambda: None)

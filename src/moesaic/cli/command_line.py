@@ -78,6 +78,9 @@ def app() -> None:
     """Mixture-of-Experts models larger than the GPU: run them, or study how."""
 
 
+_WORKER_DIED = "BrokenProcessPool"  # by name: importing it would take longer than `--help`
+
+
 class _Ended(SystemExit):
     """By a signal. Unlike Ctrl-C it ends a conversation too, not only an answer."""
 
@@ -101,6 +104,15 @@ def run(imported: Callable[[], object]) -> None:
         sys.exit(2)
     except (MoesaicError, OSError, click.ClickException) as error:
         click.echo(f"error: {_in_words(error)}", err=True)
+        sys.exit(2)
+    except RuntimeError as error:
+        if type(error).__name__ != _WORKER_DIED:
+            raise
+        click.echo(
+            "error: a process that computed a part of this was ended from outside, most likely for "
+            "lack of memory: close other programs, or let fewer compute at once (--jobs 1)",
+            err=True,
+        )
         sys.exit(2)
 
 

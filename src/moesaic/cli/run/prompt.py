@@ -79,9 +79,16 @@ def _from_option(text: str) -> str:
 def _from_file(name: str) -> str:
     """Without the line end that editors put at the end of a file."""
     try:
-        text = as_text(Path(name).read_bytes()).removesuffix("\n")
+        content = Path(name).read_bytes()
+        text = content.decode().removesuffix("\n")
     except OSError as error:
         raise ImpossibleSetting(f"--file {name!r}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ImpossibleSetting(
+            f"--file {name!r} is not valid UTF-8: byte 0x{content[error.start]:02x} in line {line} "
+            f"(offset {error.start}); convert it, for example with `iconv -f LATIN1 -t UTF-8`"
+        ) from None
     if not text:
         raise ImpossibleSetting(f"the prompt in --file {name!r} is empty: write some text to it")
     return text
