@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-import torch
+from no_network import VOCABULARY, NoNetwork
 from small_llms import llm
 
 import stock
@@ -18,28 +17,6 @@ from moesaic.engine.batcher import Batcher, Scheduled
 from moesaic.engine.completion import Completion
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.request import Request
-
-VOCABULARY = 97
-
-
-class NoNetwork:
-    """Every step's best token follows from its last one."""
-
-    def __init__(self) -> None:
-        self.gate, self.gate_name = SimpleNamespace(draft=0, reruns=False), "full"
-        self.bytes_moved, self.reads_of_a_token = 0, 1
-        self.cache = SimpleNamespace(
-            length=lambda slot: 0, least_length=lambda slot: 0, truncate=lambda slot, length: None
-        )
-
-    def step(self, inputs: Any) -> torch.Tensor:
-        logits = torch.zeros(len(inputs), VOCABULARY)
-        for row, each in enumerate(inputs):
-            logits[row, (each.tokens[-1] + 1) % VOCABULARY] = 1.0
-        return logits
-
-    def free_slot(self, slot: int) -> None:
-        pass
 
 
 class Watched(Batcher):
