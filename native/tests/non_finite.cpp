@@ -12,12 +12,13 @@ namespace {
 constexpr int kHidden = 70, kInner = 300, kTokens = 35, kBad = 18;
 
 std::vector<float> computed(moesaic_runner* runner, const Experts& experts,
-                            const std::vector<float>& hidden) {
+                            const std::vector<float>& hidden, float weight = 1.0f) {
   const std::vector<std::int64_t> ids(kTokens, 0);
-  const std::vector<float> weights(kTokens, 1.0f);
+  std::vector<float> weights(kTokens, 1.0f);
+  weights[kBad] = weight;
   const std::int32_t listed = 0;
   std::vector<float> out(kTokens * kHidden, -1.0f);
-  const moesaic_layer layer{.hidden = hidden.data(),
+  moesaic_layer layer{.hidden = hidden.data(),
                             .hidden_type = MOESAIC_FLOAT32,
                             .hidden_stride = kHidden,
                             .tokens = kTokens,
@@ -31,6 +32,10 @@ std::vector<float> computed(moesaic_runner* runner, const Experts& experts,
                             .out = out.data(),
                             .out_type = MOESAIC_FLOAT32,
                             .add = 0};
+  if (!std::isfinite(weight)) {
+    check(moesaic_submit(runner, &layer) != 0, "non-finite: a weight that is not a number is not refused");
+    layer.any_weights = 1;
+  }
   check(moesaic_submit(runner, &layer) == 0 && moesaic_wait(runner, 1) == 0, "non-finite: computing");
   return out;
 }
@@ -63,6 +68,10 @@ void test_non_finite(const std::vector<moesaic::Isa>& isas) {
           check(shows, "hidden states vanish," + where);
           check(others, "other tokens changed," + where);
         }
+        const std::vector<float> weighted = computed(runner, experts, hidden, NAN);
+        for (int i = 0; i < kTokens * kHidden; ++i)
+          check(i / kHidden == kBad ? std::isnan(weighted[i]) : weighted[i] == good[i],
+                "a weight that is not a number is seen in its own token, and nowhere else");
         moesaic_runner_destroy(runner);
       }
   moesaic_pool_destroy(pool);
