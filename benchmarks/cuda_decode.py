@@ -33,7 +33,7 @@ from moesaic.machines.cuda.conductor import (
     Conductor,
     Copying,
     ExpertMemory,
-    Foresight,
+    ForecastSource,
     LayerTimes,
 )
 from moesaic.machines.cuda.cpu_runner import CpuRunner, LayerCall
@@ -200,7 +200,7 @@ class Run:
         ranks = steps[0].ranked.shape[2]
         self.brain = composition.brain(machine.belief, counts=counts)
         depth = 0 if forecasts == "predicted" else self.brain.forecasts_used
-        self.foresight = Foresight(depth, recorded=forecasts == "true")
+        self.forecast_source = ForecastSource(depth, recorded=forecasts == "true")
         self.mailbox = Mailbox(
             MailboxShape(
                 1, spec.hidden_size, spec.top_k, spec.num_experts, ranks, shape.layers, depth
@@ -250,9 +250,9 @@ class Run:
             part.copy_(whole[number], non_blocking=True)
         position = number % (self.machine.cache.max_length - 1)
         self.step.inputs.write([number % 1000], [0], [position])
-        if self.foresight.recorded:
+        if self.forecast_source.recorded:
             self._tell(number)
-        self.conductor.begin(number, 1, foresight=self.foresight)
+        self.conductor.begin(number, 1, forecast_source=self.forecast_source)
         launch()  # type: ignore[operator]
         self.conductor.finish()
         self.done.record()
@@ -262,7 +262,7 @@ class Run:
         """What the next layers of the trace's step will choose."""
         step, top_k = self.steps[number], self.machine.spec.top_k
         layers = len(step.ranked)
-        for d in range(self.foresight.layers):
+        for d in range(self.forecast_source.layers):
             for part, values in (("ids", step.ranked), ("scores", step.scores)):
                 there = self.mailbox[f"forecast_{part}"].numpy()
                 there[: layers - 1 - d, d, :1] = values[d + 1 :, :, :top_k]
@@ -298,7 +298,7 @@ class Run:
                     : 20 * self.machine.spec.num_moe_layers
                 ]
             ),
-            "foreseen": self.conductor.foreseen,
+            "forecast_counts": self.conductor.forecast_counts,
             "trust": [round(share, 2) for share in self.brain.forecast_accuracy],
             "finite": bool(torch.isfinite(self.step.logits).all()),
         }  # fmt: skip

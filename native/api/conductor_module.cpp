@@ -67,7 +67,7 @@ ConductorConfig configuration(const nb::dict& sizes, const nb::dict& brain, cons
   READ(b, c.brain, begin_look_ahead), READ(b, c.brain, finish_look_ahead);
   READ(s, c, forecast_depth), READ(s, c, forecast_rows);
   c.brain.at = brain_fields(fields);
-  READ(m, c.mailbox, routed), READ(m, c.mailbox, planned), READ(m, c.mailbox, summed), READ(m, c.mailbox, foreseen);
+  READ(m, c.mailbox, routed), READ(m, c.mailbox, planned), READ(m, c.mailbox, summed), READ(m, c.mailbox, forecast_ready);
   READ(m, c.mailbox, forecast_ids), READ(m, c.mailbox, forecast_scores);
   READ(m, c.mailbox, hidden), READ(m, c.mailbox, ids), READ(m, c.mailbox, weights);
   READ(m, c.mailbox, ranked), READ(m, c.mailbox, scores), READ(m, c.mailbox, table), READ(m, c.mailbox, sum);
@@ -124,7 +124,7 @@ NB_MODULE(_conductor, m) {
       .def("load_slots", &Conductor::load_slots, nb::call_guard<nb::gil_scoped_release>())
       .def("begin",
            [](Conductor& self, std::int64_t step, int tokens, const nb::dict& layout, int forecasts, bool recorded) {
-             self.begin(step, tokens, table_layout(layout), Foresight{forecasts, recorded});
+             self.begin(step, tokens, table_layout(layout), ForecastSource{forecasts, recorded});
            })
       .def("release", &Conductor::release)
       .def("finish", &Conductor::finish, nb::call_guard<nb::gil_scoped_release>())
@@ -132,7 +132,7 @@ NB_MODULE(_conductor, m) {
       .def("work", &work_of)
       .def("take_copies", &copies_of)
       .def("decisions", &decisions_of)
-      .def_prop_ro("foreseen", &Conductor::foreseen)
-      .def_prop_ro("unforeseen", &Conductor::unforeseen)
+      .def_prop_ro("forecasts_in_time", &Conductor::forecasts_in_time)
+      .def_prop_ro("forecasts_late", &Conductor::forecasts_late)
       .def_prop_ro("bytes_moved", &Conductor::bytes_moved);
 }

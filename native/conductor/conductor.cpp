@@ -83,7 +83,7 @@ void Conductor::settle() {
   slots_.settle(ended);
 }
 
-void Conductor::begin(std::int64_t step, int tokens, const TableLayout& layout, const Foresight& foresight) {
+void Conductor::begin(std::int64_t step, int tokens, const TableLayout& layout, const ForecastSource& forecast_source) {
   const Mailbox& box = config_.mailbox;
   {
     const std::lock_guard lock(mutex_);
@@ -91,8 +91,8 @@ void Conductor::begin(std::int64_t step, int tokens, const TableLayout& layout, 
     if (state_ != State::idle) throw std::runtime_error("a step is under way");
     // Not before: a GPU that still runs a step would wait for ever for flags that were raised already.
     for (std::uint32_t* flag : {box.routed, box.planned, box.summed}) store(flag, 0);
-    store(box.foreseen, foresight.recorded ? kReleased : 0);
-    step_ = step, tokens_ = tokens, config_.table = layout, foresight_ = foresight;
+    store(box.forecast_ready, forecast_source.recorded ? kReleased : 0);
+    step_ = step, tokens_ = tokens, config_.table = layout, forecast_source_ = forecast_source;
     times_.clear(), work_.clear();
     state_ = State::running;
   }

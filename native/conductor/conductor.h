@@ -4,7 +4,7 @@
 // GPU and conductor meet through flags in pinned memory. Within a step, with layers counted from 1: the GPU sets
 // `routed` to the layer when hidden states and routing are in the mailbox; the conductor sets `planned` when the table
 // is written, and `summed` when the CPU's sum is in the mailbox. A new step begins with all of them 0. Where the GPU
-// applies the gates of later layers, it sets `foreseen` when their choices are in the mailbox; nobody has to wait for it.
+// applies the gates of later layers, it sets `forecast_ready` when their choices are in the mailbox; nobody has to wait for it.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ namespace moesaic {
 
 // Pinned memory that both sides read and write. Sizes are for the largest batch.
 struct Mailbox {
-  std::uint32_t *routed, *planned, *summed, *foreseen;  // flags, in different cache lines
+  std::uint32_t *routed, *planned, *summed, *forecast_ready;  // flags, in different cache lines
   const void* hidden;                        // [tokens, hidden], from the GPU
   const std::int64_t* ids;                   // [tokens, top_k], from the GPU
   const float* weights;                      // [tokens, top_k], from the GPU
@@ -103,7 +103,7 @@ struct Demanded {
 };
 
 // What a step's mailbox says of later layers: nothing, what the GPU computes on the way, or what stood there before.
-struct Foresight {
+struct ForecastSource {
   int depth = 0;  // layers; 0: nothing, and the brain predicts
   bool recorded = false;
 };
@@ -124,7 +124,7 @@ class Conductor {
   // The same as somebody else has arranged them since.
   void load_slots(const std::vector<int>& slot_of);
   // Prepares a step of so many tokens, whose kernels read a table of this layout; launch the graph afterwards.
-  void begin(std::int64_t step, int tokens, const TableLayout& layout, const Foresight& foresight = {});
+  void begin(std::int64_t step, int tokens, const TableLayout& layout, const ForecastSource& forecast_source = {});
   // Between steps: kernels that are launched find no experts and wait for nobody, until a step begins.
   void release();
   // Until the conductor has done its part of the step; throws what went wrong in it.
@@ -137,8 +137,8 @@ class Conductor {
   const std::vector<Decision>& decisions() const { return decisions_; }
   std::int64_t bytes_moved() const { return bytes_moved_; }
   // Layers whose forecasts were handed to the brain, and those that had none in time, since the beginning.
-  std::int64_t foreseen() const { return foreseen_; }
-  std::int64_t unforeseen() const { return unforeseen_; }
+  std::int64_t forecasts_in_time() const { return forecasts_in_time_; }
+  std::int64_t forecasts_late() const { return forecasts_late_; }
 
  private:
   enum class State { idle, running, failed, stopping };
@@ -186,9 +186,9 @@ class Conductor {
   std::uint32_t ticket_ = 0;   // of the last copy that was thought of
   std::uint32_t started_ = 0;  // of the last copy that was started
   std::int64_t bytes_moved_ = 0;
-  Foresight foresight_;
+  ForecastSource forecast_source_;
   std::int64_t patience_ns_ = 50'000;  // with forecasts that are not there yet
-  std::int64_t foreseen_ = 0, unforeseen_ = 0;
+  std::int64_t forecasts_in_time_ = 0, forecasts_late_ = 0;
 
   // Of the layer under way.
   std::vector<std::vector<int>> pairs_;  // by expert: token * top_k + rank

@@ -31,7 +31,7 @@ void Conductor::look_ahead(int layer, LayerTimes& times) {
 // time it is not asked: it has learned no predictions that could stand in for them.
 Word Conductor::find_moves(int layer) {
   Brain& brain = config_.brain;
-  const int depth = std::min({foresight_.depth, config_.layers - layer - 1, int(brain[brain.at.lookahead])});
+  const int depth = std::min({forecast_source_.depth, config_.layers - layer - 1, int(brain[brain.at.lookahead])});
   if (depth <= 0) return brain.look_ahead(brain.words);
   brain[brain.at.body_forecasts] = 1;
   const Word most = brain.begin_look_ahead(brain.words);
@@ -47,15 +47,15 @@ Word Conductor::find_moves(int layer) {
 bool Conductor::await_forecasts(int layer) {
   const std::uint32_t wanted = std::uint32_t(layer) + 1;
   const std::int64_t deadline = now() + patience_ns_;
-  while (load(config_.mailbox.foreseen) < wanted) {
+  while (load(config_.mailbox.forecast_ready) < wanted) {
     relax();
     if (now() < deadline) continue;
     patience_ns_ = std::max(patience_ns_ / 2, kLeastPatienceNs);
-    ++unforeseen_;
+    ++forecasts_late_;
     return false;
   }
   patience_ns_ = std::min(patience_ns_ * 2, kPatienceNs);
-  ++foreseen_;
+  ++forecasts_in_time_;
   return true;
 }
 

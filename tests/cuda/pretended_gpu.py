@@ -18,7 +18,7 @@ from moesaic.machines.cuda.conductor import (
     Copying,
     CpuExperts,
     ExpertMemory,
-    Foresight,
+    ForecastSource,
     Limits,
 )
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
@@ -101,7 +101,7 @@ class Scene:
         self.composition, self.belief = Composition(policies, shape, slots), belief
         self.brain = self.composition.brain(belief)
         self.routings: list[LayerRouting] = []
-        self.forecasts, self.foresees = forecasts, True
+        self.forecasts, self.forecasts_come = forecasts, True
         self.forecast: list[tuple[Forecast, ...]] = []  # by layer: what the mailbox said
         box = MailboxShape(tokens, 8, TOP_K, EXPERTS, EXPERTS, LAYERS, forecasts)
         self.mailbox = Mailbox(box, pinned=False)
@@ -128,10 +128,10 @@ class Scene:
         self._number, self.tokens = number, chosen.shape[1]
         self._table = TableShape.of(self.tokens, TOP_K, EXPERTS)
         started, begun = perf_counter_ns(), gpu_time()
-        self.conductor.begin(number, self.tokens, self._table, Foresight(self.forecasts))
+        self.conductor.begin(number, self.tokens, self._table, ForecastSource(self.forecasts))
         stamps = []
         for layer in range(LAYERS):
-            self._foresee(layer, chosen)
+            self._forecast_later(layer, chosen)
             stamps.append(self._layer(layer, chosen[layer]))
         self.stamps = StepStamps(begun, stamps, gpu_time())
         self.conductor.finish()
@@ -182,7 +182,7 @@ class Scene:
             )
         )
 
-    def _foresee(self, layer: int, chosen: np.ndarray) -> None:
+    def _forecast_later(self, layer: int, chosen: np.ndarray) -> None:
         """What later layers will choose, or nothing, if this GPU is too slow."""
         later = range(layer + 1, min(layer + 1 + self.forecasts, LAYERS))
         scores = np.linspace(0.6, 0.3, TOP_K, dtype=np.float32)[None].repeat(self.tokens, 0)
@@ -190,8 +190,8 @@ class Scene:
         for d, at in enumerate(later):
             self.mailbox["forecast_ids"].numpy()[layer, d, : self.tokens] = chosen[at]
             self.mailbox["forecast_scores"].numpy()[layer, d, : self.tokens] = scores
-        if self.foresees:
-            self.mailbox["foreseen"][0] = layer + 1
+        if self.forecasts_come:
+            self.mailbox["forecast_ready"][0] = layer + 1
 
     def _await(self, flag: str, layer: int) -> None:
         deadline = monotonic() + 20

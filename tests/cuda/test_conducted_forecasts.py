@@ -12,7 +12,7 @@ from pretended_gpu import EXPERTS, LAYERS, TOP_K, Scene
 
 from conducted_run import assert_decided_again
 from moesaic.core.routing import Forecast, LayerRouting
-from moesaic.machines.cuda.conductor import Foresight
+from moesaic.machines.cuda.conductor import ForecastSource
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
 from moesaic.machines.cuda.recorded_forecasts import write_recorded
 from moesaic.policies.policy_set import PolicySet
@@ -50,8 +50,8 @@ def test_every_decision_is_made_again_with_the_same_forecasts(
     random_steps(scene, 40, tokens)
     brain, shape = scene.composition.brain(scene.belief), Shape(LAYERS, EXPERTS, TOP_K)
     decisions = [decision._asdict() for decision in scene.conductor.decisions]
-    foreseen, late = scene.conductor.foreseen
-    assert bool(foreseen) == (names[2] != "none")
+    in_time, late = scene.conductor.forecast_counts
+    assert bool(in_time) == (names[2] != "none")
     if not late:  # else the brain was not asked, on a machine that was too busy
         assert_decided_again(brain, scene.routings, decisions, shape, scene.slots, scene.forecast)
         assert brain.trust == scene.brain.trust
@@ -59,7 +59,7 @@ def test_every_decision_is_made_again_with_the_same_forecasts(
         assert scene.brain.trust[0] > 0.99  # and the brain has judged them
 
 
-def test_what_is_foreseen_is_there_when_it_is_routed() -> None:
+def test_what_is_forecast_is_there_when_it_is_routed() -> None:
     """Uniform choices, of which nothing can be learned: only who is told brings the right ones."""
     told, untold = (conducted(("hybrid", "lru", "next-layer"), copy_ns=1_000) for _ in range(2))
     untold.forecasts = 0
@@ -80,10 +80,10 @@ def test_what_is_foreseen_is_there_when_it_is_routed() -> None:
 
 def test_forecasts_that_do_not_come_move_nothing_and_hold_nobody_up() -> None:
     scene = conducted(("hybrid", "mrs", "impact"))
-    scene.foresees = False
+    scene.forecasts_come = False
     random_steps(scene, 40)
-    foreseen, late = scene.conductor.foreseen
-    assert foreseen == 0
+    in_time, late = scene.conductor.forecast_counts
+    assert in_time == 0
     assert late > 0
     for number, decision in enumerate(scene.conductor.decisions):
         if number % LAYERS < LAYERS - 1:
@@ -93,12 +93,12 @@ def test_forecasts_that_do_not_come_move_nothing_and_hold_nobody_up() -> None:
 def test_a_forecast_that_is_no_expert_says_nothing() -> None:
     """Gates whose scores are not numbers."""
     scene = conducted(("hybrid", "mrs", "impact"))
-    before = scene._foresee
+    before = scene._forecast_later
 
     def broken(layer: int, chosen: np.ndarray) -> None:
         before(layer, np.full_like(chosen, EXPERTS))
 
-    scene._foresee = broken  # type: ignore[method-assign]
+    scene._forecast_later = broken  # type: ignore[method-assign]
     random_steps(scene, 20)
     assert all(
         0 <= d.background[i + 1] < EXPERTS
@@ -128,9 +128,9 @@ def test_recorded_forecasts_are_written_for_the_whole_step(ranks: int) -> None:
         )
         for at in range(LAYERS)
     ]
-    assert write_recorded(box, routings, 0) == Foresight()
-    assert write_recorded(box, routings[-1:], 2) == Foresight()
-    assert write_recorded(box, routings, 2) == Foresight(2, recorded=True)
+    assert write_recorded(box, routings, 0) == ForecastSource()
+    assert write_recorded(box, routings[-1:], 2) == ForecastSource()
+    assert write_recorded(box, routings, 2) == ForecastSource(2, recorded=True)
     used = min(ranks, TOP_K)
     for routing in routings:
         for d, each in enumerate(routing.forecasts):

@@ -58,8 +58,8 @@ def captured_forecasts(runner: Runner) -> tuple[Said, torch.Tensor]:
 
     graphs.step = step  # type: ignore[method-assign]
     logits = decoded(runner)
-    foreseen, late = graphs._steps._conductor.foreseen
-    assert foreseen > late, (foreseen, late)
+    in_time, late = graphs._steps._conductor.forecast_counts
+    assert in_time > late, (in_time, late)
     runner.close()
     return said, logits
 

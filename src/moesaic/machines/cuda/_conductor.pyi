@@ -2,8 +2,8 @@ from typing import Any
 
 class Conductor:
     bytes_moved: int
-    foreseen: int
-    unforeseen: int
+    forecasts_in_time: int
+    forecasts_late: int
     def __init__(
         self,
         sizes: dict[str, int],

@@ -117,7 +117,7 @@ class Limits(NamedTuple):
 _NONE = Limits()
 
 
-class Foresight(NamedTuple):
+class ForecastSource(NamedTuple):
     """What the mailbox says of later layers in a step: of so many, by the GPU on the way, or by
     whoever filled it in before (`recorded`). Of none: the brain predicts them."""
 
@@ -125,7 +125,7 @@ class Foresight(NamedTuple):
     recorded: bool = False
 
 
-_BLIND = Foresight()
+_NO_FORECASTS = ForecastSource()
 
 
 class Conductor:
@@ -185,13 +185,13 @@ class Conductor:
         step: int,
         tokens: int,
         table: TableShape | None = None,
-        foresight: Foresight = _BLIND,
+        forecast_source: ForecastSource = _NO_FORECASTS,
     ) -> None:
         """Expect a step; launch it afterwards. `table` is what its kernels read; the mailbox's,
         unless given."""
         shape = self._table if table is None else table
         places = {name: getattr(shape, name) for name in _PLACES}
-        self._native.begin(step, tokens, places, *foresight)
+        self._native.begin(step, tokens, places, *forecast_source)
 
     def release(self) -> None:
         """Nobody is to be waited for until the next step begins: launches go through, and compute
@@ -222,10 +222,10 @@ class Conductor:
         return [Decision(*each) for each in self._native.decisions()]
 
     @property
-    def foreseen(self) -> tuple[int, int]:
+    def forecast_counts(self) -> tuple[int, int]:
         """Layers whose forecasts the brain was given since the beginning, and layers in which they
         came too late."""
-        return self._native.foreseen, self._native.unforeseen
+        return self._native.forecasts_in_time, self._native.forecasts_late
 
     @property
     def bytes_moved(self) -> int:

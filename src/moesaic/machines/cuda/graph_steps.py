@@ -22,7 +22,7 @@ from moesaic.machines.cuda.conductor import (
     Conductor,
     Copying,
     ExpertMemory,
-    Foresight,
+    ForecastSource,
     LayerTimes,
     Limits,
 )
@@ -118,9 +118,9 @@ class GraphSteps:
         size = min(SIZES[bisect_left(SIZES, count)], self.batch)
         captured = self._of_batch(size, replay is not None)
         graph = self._graph(captured, greedy)
-        foresight = self._load(captured, replay, count)
+        forecast_source = self._load(captured, replay, count)
         captured.step.inputs.write(*tokens)
-        self._launch(number, count, captured.step, graph, foresight)
+        self._launch(number, count, captured.step, graph, forecast_source)
         return captured.step.output(greedy)[:count].clone()
 
     def read(
@@ -132,9 +132,9 @@ class GraphSteps:
         space = SIZES[bisect_left(SIZES, wanted)]
         captured = self._of_prompts(rows, space, replay is not None)
         graph = self._graph(captured, greedy)
-        foresight = self._load(captured, replay, count)
+        forecast_source = self._load(captured, replay, count)
         captured.step.write(tokens)
-        self._launch(number, count, captured.step, graph, foresight)
+        self._launch(number, count, captured.step, graph, forecast_source)
         return captured.step.output(greedy)[:wanted].clone()
 
     def can_read(self, tokens: PromptTokens) -> bool:
@@ -142,13 +142,13 @@ class GraphSteps:
 
     def _launch(
         self, number: int, count: int, step: DecodeStep, graph: torch.cuda.CUDAGraph,
-        foresight: Foresight,
+        forecast_source: ForecastSource,
     ) -> None:  # fmt: skip
         self.started_ns = perf_counter_ns()  # what is replayed is there
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             try:
-                self._conductor.begin(number, count, step.table_shape, foresight)
+                self._conductor.begin(number, count, step.table_shape, forecast_source)
                 graph.replay()
                 self._done.record()
             finally:
@@ -229,11 +229,13 @@ class GraphSteps:
         shape = self._mailbox.shape
         return Replayed.space(self._layers, rows, shape.ranks, shape.top_k) if replays else None
 
-    def _load(self, captured: Captured[StepType], replay: Replay | None, count: int) -> Foresight:
+    def _load(
+        self, captured: Captured[StepType], replay: Replay | None, count: int
+    ) -> ForecastSource:
         """Copy the routing of a whole step to the GPU. Returns what the step says of later
         layers."""
         if replay is None:
-            return Foresight(captured.step.forecasts)
+            return ForecastSource(captured.step.forecasts)
         target = captured.replayed
         assert target is not None, "a step that replays"
         routings = [replay(layer) for layer in range(self._layers)]

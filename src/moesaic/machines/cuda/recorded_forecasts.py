@@ -7,15 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from moesaic.core.routing import UNUSED, LayerRouting
-from moesaic.machines.cuda.conductor import Foresight
+from moesaic.machines.cuda.conductor import ForecastSource
 from moesaic.machines.cuda.mailbox import Mailbox
 
 
-def write_recorded(mailbox: Mailbox, routings: Sequence[LayerRouting], depth: int) -> Foresight:
+def write_recorded(
+    mailbox: Mailbox, routings: Sequence[LayerRouting], depth: int
+) -> ForecastSource:
     """Of up to `depth` layers after each; nothing, where the trace has none."""
     depth = min(depth, len(routings[0].forecasts))
     if not depth:
-        return Foresight()
+        return ForecastSource()
     ids, scores = (mailbox[f"forecast_{part}"].numpy() for part in ("ids", "scores"))
     for layer, routing in enumerate(routings):
         for d, forecast in enumerate(routing.forecasts[:depth]):
@@ -24,4 +26,4 @@ def write_recorded(mailbox: Mailbox, routings: Sequence[LayerRouting], depth: in
             ids[layer, d, :tokens] = UNUSED
             ids[layer, d, :tokens, :ranks] = forecast.ranked[:, :ranks]
             scores[layer, d, :tokens, :ranks] = np.asarray(forecast.scores)[:, :ranks]
-    return Foresight(depth, recorded=True)
+    return ForecastSource(depth, recorded=True)

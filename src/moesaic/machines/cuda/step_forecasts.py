@@ -55,7 +55,7 @@ class StepForecasts:
         with torch.cuda.stream(self._side):
             logits = self._product(stream, layer, depth)
             self._rank(logits, layer, depth)
-            write_value(self._mailbox["foreseen"].data_ptr(), layer + 1)
+            write_value(self._mailbox["forecast_ready"].data_ptr(), layer + 1)
 
     def release(self) -> None:
         """From here on the current stream may change what was given to `launch`."""
