@@ -49,16 +49,12 @@ class GraphDecoding:
         if work.decoded is not None:
             longest = max(work.decoded.positions) + 1
             fits = len(work.decoded.numbers) <= self._steps.batch
-        elif work.prompt is not None and self._reads_prompts:
+        elif work.prompt is not None:
             longest = max(first + tokens for _, first, tokens in work.prompt.segments)
             fits = self._steps.can_read(work.prompt)
         else:
             return False
         return fits and longest <= self._cache.max_length
-
-    @property
-    def _reads_prompts(self) -> bool:
-        return self._decoder.architecture.spec.latent_attention is None
 
     @property
     def _steps(self) -> GraphSteps:
