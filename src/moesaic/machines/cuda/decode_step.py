@@ -23,6 +23,7 @@ from moesaic.models.decoder import Layer
 from moesaic.models.feed_forward import DenseBlock, MoeBlock
 from moesaic.models.grouped_attention import GroupedAttention
 from moesaic.models.latent_attention import LatentAttention
+from moesaic.models.linear import Linear
 
 _THREADS = 256  # of most kernels' blocks
 _WARPS = _THREADS // 32
@@ -185,6 +186,17 @@ class DecodeStep:
         """To the residual stream, together with the next norm."""
         assert self._pending is None, "a norm comes between two additions"
         self._pending = addend
+
+    def add_product(self, linear: Linear, attended: torch.Tensor) -> None:
+        """The same with an output projection."""
+        weight, bias = linear.weight, 0 if linear.bias is None else linear.bias
+        if self.inputs.tokens > 1 or "add_product" not in self._kernels:
+            self.add(linear(attended))
+            return
+        grid = (-(-len(weight) // _WARPS),)
+        self._kernels["add_product"](
+            grid, _THREADS, attended, weight, bias, self.stream, early=True
+        )  # fmt: skip
 
     def normed(self, weight: torch.Tensor) -> torch.Tensor:
         addend: torch.Tensor | int = 0 if self._pending is None else self._pending

@@ -16,8 +16,6 @@ from moesaic.models.latent_attention import LatentAttention
 if TYPE_CHECKING:
     from moesaic.machines.cuda.decode_step import DecodeStep, StepInputs
 
-_WARPS = 8  # of a block of `add_product`
-
 
 class GroupedStepAttention:
     """Norm, projections, rotation, cache and attention of grouped-query layers."""
@@ -64,14 +62,7 @@ class GroupedStepAttention:
             cache.max_length, early=True,
         )  # fmt: skip
         mixed = self._attend(keys, values)
-        if inputs.tokens > 1:
-            step.add(attention.output(mixed))
-            return
-        weight, bias = attention.output.weight, attention.output.bias
-        kernels["add_product"](
-            (-(-spec.hidden_size // _WARPS),), 32 * _WARPS, mixed, weight,
-            0 if bias is None else bias, step.stream, early=True,
-        )  # fmt: skip
+        step.add_product(attention.output, mixed)
 
     def _projected(
         self, step: DecodeStep, attention: GroupedAttention, norm: torch.Tensor
@@ -121,7 +112,8 @@ class LatentStepAttention:
         mixed = self._attention.launch(
             queries, turning.contiguous(), latents, keys, inputs.slots, inputs.positions
         )
-        step.add(attention.output(torch.einsum("thr,hdr->thd", mixed, value_part).flatten(1)))
+        values = torch.einsum("thr,hdr->thd", mixed, value_part).flatten(1)
+        step.add_product(attention.output, values.contiguous())
 
     def _store(self, rows: torch.Tensor, cache: torch.Tensor) -> None:
         inputs, rows = self._inputs, rows.contiguous()
