@@ -22,6 +22,7 @@ from moesaic.machines.cuda.prompt_step import LatentPromptStepAttention
 from moesaic.models.architecture import Architecture
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.latent_attention import LatentAttention
+from moesaic.models.linear import Linear
 from moesaic.models.rope import Rotation, rotation
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.models.token_batch import Segment, make_batch
@@ -85,8 +86,8 @@ class OneLayer:
     def normed(self, _: torch.Tensor) -> torch.Tensor:
         return self.x
 
-    def add(self, addend: torch.Tensor) -> None:
-        self.added = addend
+    def add_product(self, linear: Linear, x: torch.Tensor) -> None:
+        self.added = linear(x)
 
     def _turn(self, positions: torch.Tensor) -> Rotation:
         inverse, rope = self.decoder.frequencies, self.decoder.architecture.rope

@@ -105,7 +105,7 @@ class GraphSteps:
         self._decoding: dict[tuple[int, bool], Captured[DecodeStep]] = {}
         self._reading: dict[tuple[int, int, bool], Captured[PromptStep]] = {}
         self._pool: object = torch.cuda.graph_pool_handle()  # one step runs at a time
-        self._layers, self._done = spec.num_moe_layers, torch.cuda.Event(blocking=True)
+        self._layers, self._done = spec.num_moe_layers, torch.cuda.Event()
         self._rounds = decoder.architecture.router.round_weights
         self.started_ns = 0  # of the last step
 
@@ -153,7 +153,7 @@ class GraphSteps:
                 self._done.record()
             finally:
                 self._conduct()
-            self._done.synchronize()
+            self._done.synchronize()  # only the head is left: not worth sleeping
 
     def _graph(self, captured: Captured[StepType], greedy: bool) -> torch.cuda.CUDAGraph:
         """Before the step's inputs are written."""

@@ -16,8 +16,6 @@ from moesaic.models.latent_attention import LatentAttention
 if TYPE_CHECKING:
     from moesaic.machines.cuda.decode_step import DecodeStep, StepInputs
 
-_WARPS = 8  # of a block of `add_product`
-
 
 class GroupedStepAttention:
     """Norm, projections, rotation, cache and attention of grouped-query layers."""
@@ -64,14 +62,7 @@ class GroupedStepAttention:
             cache.max_length, early=True,
         )  # fmt: skip
         mixed = self._attend(keys, values)
-        if inputs.tokens > 1:
-            step.add(attention.output(mixed))
-            return
-        weight, bias = attention.output.weight, attention.output.bias
-        kernels["add_product"](
-            (-(-spec.hidden_size // _WARPS),), 32 * _WARPS, mixed, weight,
-            0 if bias is None else bias, step.stream, early=True,
-        )  # fmt: skip
+        step.add_product(attention.output, mixed)
 
     def _projected(
         self, step: DecodeStep, attention: GroupedAttention, norm: torch.Tensor
@@ -128,7 +119,7 @@ class LatentStepAttention:
         self._store(latent, latents)
         self._store(key, keys)
         mixed = self._attend(attention, plain, turning.contiguous(), latents, keys)
-        step.add(attention.output(mixed.flatten(1)))
+        step.add_product(attention.output, mixed.flatten(1).contiguous())
 
     def _attend(
         self, attention: LatentAttention, plain: torch.Tensor, turning: torch.Tensor,
