@@ -28,10 +28,10 @@ def expert_weights(architecture: Architecture) -> Iterator[tuple[ExpertId, Exper
             )  # fmt: skip
 
 
-def filled_store(architecture: Architecture, dtype: str) -> ExpertStore:
+def filled_store(architecture: Architecture, dtype: str, kernel: str = "auto") -> ExpertStore:
     spec = architecture.spec
-    kernel = expert_kernel(architecture.expert_shape, dtype, "auto")
-    store = ExpertStore(kernel, spec.num_moe_layers, spec.num_experts)
+    packing = expert_kernel(architecture.expert_shape, dtype, kernel)
+    store = ExpertStore(packing, spec.num_moe_layers, spec.num_experts)
     for which, weights in expert_weights(architecture):
         store.put(which, weights)
     return store

@@ -22,7 +22,7 @@ BELIEF = Belief.from_points({1: 5000}, {1: 60000}, 5000, 90000, 64)
 def test_the_same_experts_give_nearly_the_same_logits(name: str) -> None:
     architecture = shrunk(name)
     decoder = synthetic_decoder(architecture, "bf16", "reference")
-    store = filled_store(architecture, "int4")
+    store = filled_store(architecture, "int4", "reference")  # which a CPU reads in a GPU's place
     truth = TrueNetwork(decoder, store, 3, 64)
     policies = PolicySet.of(schedule="gpu-only", cache="lru", prefetch="none")
     settings = EngineSettings(policies=policies, accelerator="cuda", max_sequences=3, threads=1)
