@@ -9,8 +9,8 @@ Absorbed or expanded? Per head, with a rank of 512, 64 rotary values and heads 1
 positions takes 2 x (512 + 64 + 512) = 2176 operations absorbed and 2 x (128 + 64 + 128) = 640 with
 keys and values expanded from the latents. On both sides 2 x 512 x 256 = 262,144 come on top:
 absorbed per new token (its query, its result), expanded per token that is seen, cached ones
-included. Alone, a prompt of 1024 tokens takes 22 or 10 GFLOP in a layer with 16 heads: 12 of
-difference, some 60 us at a third of an H200's peak, where the layer's experts take milliseconds.
+included. Alone, a prompt of 1024 tokens takes 22.6 or 9.7 GFLOP in a layer with 16 heads: 13 of
+difference, 40 us at a third of an H200's peak, where experts that are moved take milliseconds.
 Absorbed was chosen for what it does not need. Expanded keys and values are 8 KB a position with 16
 heads and 64 KB with 128 (4 GB at 64 K positions), which a captured step must hold at a fixed place;
 a decoded token beside a prompt would expand its whole sequence for one row. Absorbed, a layer reads
