@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from contextlib import ExitStack
 from statistics import median
 from time import perf_counter
 
@@ -34,17 +35,18 @@ def measure(options: argparse.Namespace, precision: str) -> dict[str, object]:
     settings = EngineSettings(
         threads=options.threads, max_sequences=1, max_step_tokens=options.tokens
     )
-    capacity = Capacity(0, 1, options.tokens + 1)
     taken: dict[str, list[float]] = {name: [] for name in decoders}
-    for round_number in range(options.rounds + 1):
+    with ExitStack() as stack:
+        runners = {}
         for name, decoder in decoders.items():
-            runner = on_store(decoder, store, settings, capacity)
-            try:
+            runner = on_store(decoder, store, settings, Capacity(0, 1, options.tokens + 1))
+            stack.callback(runner.close)
+            runners[name] = runner
+        for round_number in range(options.rounds + 1):
+            for name, runner in runners.items():
                 seconds = prompt_seconds(runner, options.tokens, architecture.spec.vocab_size)
-            finally:
-                runner.close()
-            if round_number:  # the first of each warms up
-                taken[name].append(seconds)
+                if round_number:  # the first of each warms up
+                    taken[name].append(seconds)
     times = [slow / fast for slow, fast in zip(taken["pytorch"], taken["packed"], strict=True)]
     rates = {name: options.tokens / median(seconds) for name, seconds in taken.items()}
     return {
@@ -57,7 +59,9 @@ def measure(options: argparse.Namespace, precision: str) -> dict[str, object]:
 def prompt_seconds(runner: Runner, tokens: int, vocabulary: int) -> float:
     began = perf_counter()
     runner.step([SequenceInput(0, [number * 131 % vocabulary for number in range(tokens)])])
-    return perf_counter() - began
+    seconds = perf_counter() - began
+    runner.free_slot(0)
+    return seconds
 
 
 def main() -> None:
