@@ -1,7 +1,7 @@
 """docs/performance.md, measured and written by one script.
 
     python -m benchmarks.performance run --out RESULTS.json [--only SECTION,...] [--seconds LIMIT]
-    python -m benchmarks.performance write RESULTS.json...
+    python -m benchmarks.performance write [RESULTS.json...]
 
 `run` runs every section's commands one after the other; `write` puts their figures into the page,
 a later file's row in the place of an earlier one's. Sections: performance_rows.py.
@@ -15,9 +15,10 @@ import os
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from benchmarks.performance_options import SMALL, add_options, asked_for
-from benchmarks.performance_page import PAGE, rendered
+from benchmarks.performance_page import PAGE, RESULTS, rendered
 from benchmarks.performance_results import merged
 from benchmarks.performance_rows import all_rows
 from benchmarks.performance_run import chosen, listed, run
@@ -37,9 +38,10 @@ def measure(options: argparse.Namespace) -> int:
             print("\n".join(listed(asked, options.only)))
             return 0
         rows = chosen(all_rows(asked), options.only)
-        say = _say
-        say(f"{len(rows)} rows, about {sum(row.seconds for row in rows)} s where they are made for")
-        result = run(rows, asked, out, options.seconds, options.commit, say)
+        _say(
+            f"{len(rows)} rows, about {sum(row.seconds for row in rows)} s where they are made for"
+        )
+        result = run(rows, asked, out, options.seconds, options.commit, _say)
     return int(any("failed" in row for row in result["rows"]))
 
 
@@ -48,15 +50,16 @@ def _say(words: str) -> None:
 
 
 def write(options: argparse.Namespace) -> int:
-    page = rendered(PAGE.read_text(encoding="utf-8"), merged([_read(p) for p in options.results]))
+    found = [read(path) for path in options.results or sorted(RESULTS.glob("*.json"))]
+    page = rendered(PAGE.read_text(encoding="utf-8"), merged(found))
     with whole_file(PAGE, "w") as file:
         file.write(page)
     return 0
 
 
-def _read(path: Path) -> dict[str, object]:
+def read(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ImpossibleSetting(f"{path} cannot be read: {error.strerror}") from None
     except ValueError:
@@ -74,7 +77,9 @@ def parser() -> argparse.ArgumentParser:
     modes = made.add_subparsers(dest="mode", required=True)
     add_options(modes.add_parser("run", help="measure"))
     writing = modes.add_parser("write", help="put results into docs/performance.md")
-    writing.add_argument("results", nargs="+", type=Path)
+    writing.add_argument(
+        "results", nargs="*", type=Path, help="[all in benchmarks/results, by their names]"
+    )
     return made
 
 

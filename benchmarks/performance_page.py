@@ -12,6 +12,7 @@ from benchmarks.performance_cuda_tables import cuda, fidelity, gates
 from benchmarks.performance_results import Results
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+RESULTS = Path(__file__).with_name("results")  # of runs, which the page shows
 RUNS = "runs"  # mark of the table of machines
 RENDERED: Mapping[str, Callable[[Results], Iterator[str]]] = {
     "cpu": cpu, "cpu-floor": cpu_floor, "cpu-olmoe": cpu_olmoe, "kernels": kernels, "cuda": cuda,

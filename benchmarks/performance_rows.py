@@ -158,13 +158,14 @@ def _cuda_gates(asked: Asked) -> Iterator[Row]:
 
 
 def _fidelity(asked: Asked) -> Iterator[Row]:
-    kind = asked.sizes.accelerator
-    yield Row(
-        "fidelity", "profile", (MOESAIC, "profile", "--accelerator", kind, "--json"), 120, "profile"
-    )
-    small = () if kind == "cuda" else ("--synthetic", asked.sizes.olmoe, "--layers", "2")
-    words = (MOESAIC, "fidelity", "--accelerator", kind, "--tokens", "32", "--json", *small)
-    yield Row("fidelity", "fidelity", words, 150, "fidelity")
+    kind, olmoe = asked.sizes.accelerator, asked.sizes.olmoe
+    profile, words = [MOESAIC, "profile", "--accelerator", kind, "--json"], []
+    if kind != "cuda":  # tried with small models: this machine's own description stays as it is
+        profile += ["--output", str(Path(olmoe).with_name("tried.toml"))]
+        words = ["--synthetic", olmoe, "--layers", "2"]
+    yield Row("fidelity", "profile", tuple(profile), 120, "profile")
+    command = (MOESAIC, "fidelity", "--accelerator", kind, "--tokens", "32", "--json", *words)
+    yield Row("fidelity", "fidelity", command, 150, "fidelity")
 
 
 def shown(command: tuple[str, ...], asked: Asked) -> tuple[str, ...]:

@@ -46,7 +46,20 @@ MIXTRAL = {
     "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 1e6, "tie_word_embeddings": False,
     "torch_dtype": "bfloat16", "sliding_window": None,
 }  # fmt: skip
-CONFIGS: dict[str, dict[str, Any]] = {"qwen3_moe": QWEN, "olmoe": TINY, "mixtral": MIXTRAL}
+LITE = {
+    "model_type": "deepseek_v2", "vocab_size": 128, "hidden_size": 64, "intermediate_size": 96,
+    "moe_intermediate_size": 32, "num_hidden_layers": 27, "num_attention_heads": 4,
+    "num_key_value_heads": 4, "n_routed_experts": 4, "n_shared_experts": 2,
+    "num_experts_per_tok": 2, "first_k_dense_replace": 1, "kv_lora_rank": 32, "q_lora_rank": None,
+    "qk_rope_head_dim": 32, "qk_nope_head_dim": 64, "v_head_dim": 64, "n_group": 1,
+    "topk_group": 1, "topk_method": "greedy", "routed_scaling_factor": 1.0,
+    "scoring_func": "softmax", "norm_topk_prob": False, "max_position_embeddings": 256,
+    "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 1e4, "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}  # fmt: skip
+CONFIGS: dict[str, dict[str, Any]] = {
+    "qwen3_moe": QWEN, "olmoe": TINY, "mixtral": MIXTRAL, "deepseek_v2": LITE,
+}  # fmt: skip
 # One test of llama-bench -o json, shortened to what tells tests apart and what was measured.
 FAKE = """#!{python}
 import json, sys
@@ -296,11 +309,26 @@ def test_a_written_model_has_the_shape(tmp_path: Path, family: str, dtype: str) 
     gate = tensors["blk.1.ffn_gate_exps.weight"]
     assert gate.tensor_type.name == {"bf16": "BF16", "int8": "Q8_0", "int4": "Q4_0"}[dtype]
     assert gate.shape.tolist() == [spec.hidden_size, spec.expert_intermediate, spec.num_experts]
-    assert ("blk.0.attn_q_norm.weight" in tensors) == (family != "mixtral")
+    assert ("blk.0.attn_q_norm.weight" in tensors) == (family in ("qwen3_moe", "olmoe"))
     weights = gguf.quants.dequantize(gate.data, gate.tensor_type)
     assert np.isfinite(weights).all()
     assert 0.0 < np.abs(weights).mean() < 0.1
     assert abs(path.stat().st_size / file_bytes(architecture, dtype) - 1) < 0.3
+
+
+def test_latent_attention_is_written_as_llama_cpp_reads_it(tmp_path: Path) -> None:
+    """And as our own reader does, which knows these files, too."""
+    from moesaic.lab.bench.bench_model import from_folder
+
+    architecture = synthetic_architecture(config(tmp_path, "deepseek_v2"))
+    path = tmp_path / "m.gguf"
+    write_random_gguf(architecture, "bf16", path)
+    spec, again = architecture.spec, from_folder(path).spec
+    assert again.latent_attention == spec.latent_attention
+    assert (again.moe_layers, again.shared_intermediate) == (spec.moe_layers, 64)
+    cut = synthetic_architecture(config(tmp_path, "deepseek_v2"), 3)
+    with pytest.raises(ImpossibleSetting, match=r"26 or 27 layers .*leave out --layers"):
+        check_writable(cut, "bf16", tmp_path)
 
 
 def test_models_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +337,7 @@ def test_models_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(ImpossibleSetting, match="blocks of 32 weights"):
         check_writable(wide, "int4", tmp_path)
     with pytest.raises(ImpossibleSetting, match="models can be written of the families"):
-        check_writable(synthetic_architecture("deepseek-v2-lite"), "bf16", tmp_path)
+        check_writable(synthetic_architecture("qwen2-57b-a14b", 1), "bf16", tmp_path)
     shared = synthetic_architecture(config(tmp_path, "olmoe", num_key_value_heads=1))
     with pytest.raises(ImpossibleSetting, match="shares keys between heads"):
         check_writable(shared, "bf16", tmp_path)
@@ -343,9 +371,7 @@ def test_ratios_are_taken_within_rounds() -> None:
 def test_several_sequences_need_a_program_of_their_own(tmp_path: Path) -> None:
     one = program(tmp_path, "#!/bin/sh\n")
     check_cases([Case("decode", 4)], one)
-    with pytest.raises(
-        ImpossibleSetting, match=r"tg4@2 .*, which is not beside"
-    ):
+    with pytest.raises(ImpossibleSetting, match=r"tg4@2 .*, which is not beside"):
         check_cases([Case("decode", 4, 2)], one)
     fake(tmp_path)
     check_cases([Case("decode", 4, 2)], one)

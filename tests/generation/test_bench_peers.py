@@ -193,7 +193,7 @@ def test_a_peer_that_cannot_take_part_costs_no_measurements(
     monkeypatch.setattr(stock_peer, "find_spec", lambda name: object())
     assert run_peers(model, [config(model)], CASES, 1, [f"llama.cpp={program}"]) == []
     said = capsys.readouterr().err
-    assert "not compared: deepseek-v2-lite is a deepseek_v2; for llama.cpp" in said
+    assert "not compared: deepseek-v2-lite has 2 layers; llama.cpp takes" in said
     assert "not compared: accelerate" in said
 
 
