@@ -13,28 +13,28 @@ from statistics import median
 from time import perf_counter
 
 from moesaic.engine.assemble import on_store, synthetic_store
+from moesaic.engine.dense_weights import dense_runner
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.hardware.host import usable_cores
 from moesaic.kernels.instruction_sets import REFERENCE, choose
-from moesaic.kernels.native_linear import DenseRunner
-from moesaic.model_info.dense_bytes import DensePrecision
 from moesaic.models.synthetic_model import synthetic_architecture, synthetic_decoder
 
 
 def measure(options: argparse.Namespace, precision: str) -> dict[str, object]:
     """Tokens per second of both; how many times as fast packed weights are, within rounds."""
     architecture = synthetic_architecture(options.model, options.layers)
-    packing = DenseRunner(DensePrecision.of(precision), choose(options.kernel))
+    settings = EngineSettings(
+        threads=options.threads, max_sequences=1, max_step_tokens=options.tokens,
+        dense_dtype=precision, kernel=options.kernel,
+    )  # fmt: skip
+    packing = dense_runner(settings, "bf16")
     decoders = {
         "packed": synthetic_decoder(architecture, "bf16", dense=packing),
         "pytorch": synthetic_decoder(architecture, "bf16"),
     }
     store = synthetic_store(decoders["packed"], precision, kernel_name=options.kernel)
-    settings = EngineSettings(
-        threads=options.threads, max_sequences=1, max_step_tokens=options.tokens
-    )
     taken: dict[str, list[float]] = {name: [] for name in decoders}
     with ExitStack() as stack:
         runners = {}
