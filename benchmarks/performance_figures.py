@@ -8,6 +8,7 @@ from typing import Any
 
 Figure = dict[str, Any]
 _DIGITS = 4  # significant ones
+_NEVER = "(static-layers)"
 
 
 def figures(reader: str, printed: str) -> list[Figure]:
@@ -19,8 +20,10 @@ def figures(reader: str, printed: str) -> list[Figure]:
 
 
 def notes(said: str) -> list[str]:
-    """Of what a command said beside its result: what it could not compare."""
-    return [line for line in said.splitlines() if line.startswith("not compared")]
+    """Of what a command said beside its result: what it could not compare, but for strategies that
+    no machine of its kind can run."""
+    lines = (line.strip() for line in said.splitlines())
+    return [line for line in lines if line.startswith("not compared") and _NEVER not in line]
 
 
 def _document(printed: str) -> dict[str, Any]:

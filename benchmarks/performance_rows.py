@@ -129,8 +129,7 @@ def _cuda(asked: Asked) -> Iterator[Row]:
     for dtype, seconds in (("int4", 60), ("bf16", 90)):
         words = [*shape, *many, "--cache-ratio", "0.5", *compared]
         yield _on_device(asked, f"batches-{dtype}", dtype, words, seconds)
-    driven = ["--systems", "ktransformers", "--layerwise"] if sizes.accelerator == "cuda" else [
-        "--systems", "ktransformers"]  # fmt: skip
+    driven = ["--systems", "ktransformers", "--layerwise"]
     for dtype, seconds in (("int4", 40), ("bf16", 70)):
         words = [*shape, *both, *ratios, *driven]
         yield _on_device(asked, f"layerwise-{dtype}", dtype, words, seconds)

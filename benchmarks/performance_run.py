@@ -25,7 +25,7 @@ Say = Callable[[str], None]
 
 
 def chosen(rows: Sequence[Row], only: str | None) -> list[Row]:
-    """Sections, or single rows as SECTION:ROW."""
+    """Sections, or single rows as SECTION:ROW, in the order in which they are named."""
     if only is None:
         return list(rows)
     names = [name.strip() for name in only.split(",")]
@@ -33,7 +33,8 @@ def chosen(rows: Sequence[Row], only: str | None) -> list[Row]:
     for name in names:
         if name not in known:
             raise UnknownName("section", name, known)
-    return [row for row in rows if row.section in names or row.key in names]
+    found = {row.key: row for name in names for row in rows if name in (row.section, row.key)}
+    return list(found.values())
 
 
 def run(

@@ -135,8 +135,8 @@ def test_every_section_has_rows_and_a_region() -> None:
     assert {row.key for row in without if row.missing} >= {"cpu:int4", "cpu-olmoe:bf16"}
     with pytest.raises(UnknownName, match="gpu"):
         performance_run.chosen(rows, "gpu")
-    only = performance_run.chosen(rows, "cuda:qwen-int4,cuda-gates")
-    assert [row.key for row in only] == ["cuda:qwen-int4", "cuda-gates:gates"]
+    only = performance_run.chosen(rows, "cuda-gates,cuda:qwen-int4")
+    assert [row.key for row in only] == ["cuda-gates:gates", "cuda:qwen-int4"]
 
 
 def test_commands_are_shown_without_this_machines_paths() -> None:

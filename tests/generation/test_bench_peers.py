@@ -193,6 +193,8 @@ def test_a_peer_that_cannot_take_part_costs_no_measurements(
     monkeypatch.setattr(stock_peer, "find_spec", lambda name: object())
     assert run_peers(model, [config(model)], CASES, 1, [f"llama.cpp={program}"]) == []
     said = capsys.readouterr().err
+    assert run_peers(model, [config(model)], CASES, 1, stock=False) == []
+    assert "accelerate" not in capsys.readouterr().err
     assert "not compared: deepseek-v2-lite has 2 layers; llama.cpp takes" in said
     assert "not compared: accelerate" in said
 

@@ -40,10 +40,10 @@ def run_peers(
     give_memory_back()
     ratios = list({config.plan.cache_ratio: config for config in configs}.values())
     measuring: dict[str, list[Callable[[], list[PeerRow]]]] = {}
-    problem = why_not_stock(configs[0]) if stock else "left out by --no-stock"
-    if problem is None:
+    problem = why_not_stock(configs[0])
+    if stock and problem is None:
         measuring[NAME] = [partial(measure_stock, model, one, cases, repetitions) for one in ratios]
-    else:
+    elif stock:
         click.echo(f"not compared: {NAME}: {problem}", err=True)
     rows: list[PeerRow] = []
     with ExitStack() as stack:
