@@ -3,7 +3,11 @@
 A decider around a brain (core/body.py). It remembers the ranking of every layer of a pass, all of
 top-k, whatever the tokens used of it. In the next pass, tokens that run again have known wants in
 every layer from the beginning: they are handed to the brain as forecasts of the next layers,
-instead of what the body or the brain would predict. Other tokens are forecast as ever."""
+instead of what the body or the brain would predict. Other tokens are forecast as ever.
+
+A machine that asks the brain without Python takes what is known of a pass before it begins, does
+the same (native/conductor/look_ahead.cpp) and leaves what that pass wanted (core/rerun_decider.py).
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ from numpy.typing import NDArray
 
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.report import LayerReport
+from moesaic.core.rerun_decider import KnownWants, PassWants, RerunDecider
 from moesaic.core.routing import UNUSED, Forecast, LayerRouting
 from moesaic.core.view import View
 from moesaic.policies.brain import Brain
@@ -30,12 +35,13 @@ class Wanted(NamedTuple):
     scores: NDArray[np.float32]
 
 
-class FallbackPrefetch:
+class FallbackPrefetch(RerunDecider):
     """`begin` comes before every pass; `accuracy` is the share of experts used by tokens that ran
     again which the rejected pass had wanted, None before the first."""
 
     def __init__(self, brain: Brain, gate: Gate) -> None:
-        self._brain, self._gate = brain, gate
+        self.brain = self._brain = brain
+        self._gate = gate
         # By layer: the pass that runs, and those before it, the latest first.
         self._now: dict[int, Wanted] = {}
         self._before: deque[dict[int, Wanted]] = deque(maxlen=max(gate.draft, 1))
@@ -58,6 +64,24 @@ class FallbackPrefetch:
         if self._rows is not None:
             transfer_ns = self._brain.belief.transfer_ns
             self._distance = self._gate.prefetch_distance(self._brain.layer_ns, transfer_ns)
+
+    def known(self) -> KnownWants | None:
+        rows = self._rows
+        if rows is None:
+            return None
+        again = rows >= 0
+        layers = [self._known(layer, rows) for layer in range(len(self._before[0]))]
+        shape = (len(layers), len(rows), layers[0].ranked.shape[1])
+        ranked = np.full(shape, UNUSED, dtype=np.int64)
+        scores = np.zeros(shape, dtype=np.float32)
+        ranked[:, again] = np.stack([each.ranked for each in layers])
+        scores[:, again] = np.stack([each.scores for each in layers])
+        trusted = self._gate.draft > 0
+        return KnownWants(PassWants(ranked, scores), self._distance, bool(again.all()), trusted)
+
+    def note_pass(self, wants: PassWants, right: int, judged: int) -> None:
+        self._now = dict(enumerate(map(Wanted, wants.ranked, wants.scores)))
+        self.right, self.judged = right, judged
 
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
         self._routing = routing
