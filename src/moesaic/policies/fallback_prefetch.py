@@ -45,6 +45,7 @@ class FallbackPrefetch(RerunDecider):
         # By layer: the pass that runs, and those before it, the latest first.
         self._now: dict[int, Wanted] = {}
         self._before: deque[dict[int, Wanted]] = deque(maxlen=max(gate.draft, 1))
+        self._num_layers = 0  # of a pass that was not given up
         self._rows: NDArray[np.int64] | None = None
         self.right = self.judged = 0
 
@@ -54,23 +55,29 @@ class FallbackPrefetch(RerunDecider):
 
     def begin(self, rows: Sequence[int], ages: Sequence[int] | None = None) -> None:
         """`rows[t]`: which row token t had in a pass that is run again, -1: it is new. That was
-        `ages[t]` passes ago, or in the last one."""
+        `ages[t]` passes ago, or in the last one. Of passes that were given up, or that are longer
+        ago than any gate needs, nothing is known."""
         self._before.appendleft(self._now)
-        self._now = {}
-        known = np.asarray(rows, dtype=np.int64)
-        self._ages = None if ages is None or max(ages, default=1) <= 1 else np.asarray(ages)
-        self._rows = known if self._before[0] and (known >= 0).any() else None
+        self._num_layers, self._now = max(self._num_layers, len(self._now)), {}
+        when = np.ones(len(rows), dtype=np.int64) if ages is None else np.asarray(ages)
+        kept = [age <= len(self._before) and self._whole(self._before[age - 1]) for age in when]
+        known = np.where(kept, np.asarray(rows, dtype=np.int64), -1)
+        self._ages = None if max(when, default=1) <= 1 else when
+        self._rows = known if (known >= 0).any() else None
         self._distance = 0
         if self._rows is not None:
             transfer_ns = self._brain.belief.transfer_ns
             self._distance = self._gate.prefetch_distance(self._brain.layer_ns, transfer_ns)
+
+    def _whole(self, wanted: dict[int, Wanted]) -> bool:
+        return 0 < len(wanted) == self._num_layers
 
     def known(self) -> KnownWants | None:
         rows = self._rows
         if rows is None:
             return None
         again = rows >= 0
-        layers = [self._known(layer, rows) for layer in range(len(self._before[0]))]
+        layers = [self._known(layer, rows) for layer in range(self._num_layers)]
         shape = (len(layers), len(rows), layers[0].ranked.shape[1])
         ranked = np.full(shape, UNUSED, dtype=np.int64)
         scores = np.zeros(shape, dtype=np.float32)
@@ -111,7 +118,7 @@ class FallbackPrefetch(RerunDecider):
 
     def _layers(self, forecasts: Sequence[Forecast]) -> list[int]:
         """The next ones that something is known of, nearest first."""
-        first, last = self._routing.layer + 1, len(self._before[0])
+        first, last = self._routing.layer + 1, self._num_layers
         known = range(first, min(first + self._distance, last))
         return sorted({*known, *(each.layer for each in forecasts)})
 

@@ -174,9 +174,9 @@ class GraphSteps:
         self, number: int, count: int, step: DecodeStep, graph: torch.cuda.CUDAGraph,
         forecast_source: ForecastSource, decider: RerunDecider | None,
     ) -> None:  # fmt: skip
+        self.started_ns = perf_counter_ns()  # what is replayed is there
         top_k = self._mailbox.shape.top_k
         wants = None if decider is None else StepWants(decider, self._layers, count, top_k)
-        self.started_ns = perf_counter_ns()  # what is replayed is there
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             try:
