@@ -33,23 +33,31 @@ NO_FLAG: Flag = 0, 0
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
-    """Of every token in turn: its number, its slot and its position; then how many tokens there
-    are. `host` is pinned and written before a launch, `device` is its copy."""
+    """Of every token in turn: its number, its slot, its position and how many experts it uses;
+    then how many tokens there are. `host` is pinned and written before a launch, `device` is its
+    copy."""
 
     host: torch.Tensor
     device: torch.Tensor
     tokens: int
+    top_k: int
 
     @classmethod
-    def of(cls, tokens: int) -> StepInputs:
-        host = torch.zeros(3 * tokens + 1, dtype=torch.int64, pin_memory=True)
-        return cls(host, torch.zeros_like(host, device="cuda"), tokens)
+    def of(cls, tokens: int, top_k: int) -> StepInputs:
+        host = torch.zeros(4 * tokens + 1, dtype=torch.int64, pin_memory=True)
+        return cls(host, torch.zeros_like(host, device="cuda"), tokens, top_k)
 
-    def write(self, numbers: Sequence[int], slots: Sequence[int], positions: Sequence[int]) -> None:
-        """What the next launch computes; rows beyond the given ones are not active."""
+    def write(
+        self, numbers: Sequence[int], slots: Sequence[int], positions: Sequence[int],
+        counts: Sequence[int] | None = None,
+    ) -> None:  # fmt: skip
+        """What the next launch computes; rows beyond the given ones are not active. Without
+        `counts` every token uses all of top-k."""
+        used = [self.top_k] * len(numbers) if counts is None else counts
         padding = [0] * (self.tokens - len(numbers))
-        values = [*numbers, *padding, *slots, *padding, *positions, *padding, len(numbers)]
-        self.host.copy_(torch.tensor(values))
+        parts = (numbers, slots, positions, used)
+        values = [value for part in parts for value in (*part, *padding)]
+        self.host.copy_(torch.tensor([*values, len(numbers)]))
 
     @property
     def numbers(self) -> torch.Tensor:
@@ -64,22 +72,28 @@ class StepInputs:
         return self.device[2 * self.tokens : 3 * self.tokens]
 
     @property
+    def counts(self) -> torch.Tensor:
+        return self.device[3 * self.tokens : 4 * self.tokens]
+
+    @property
     def active(self) -> torch.Tensor:
-        return self.device[3 * self.tokens :]
+        return self.device[4 * self.tokens :]
 
 
 class DecodeStep:
     """`tokens` is the batch size; a smaller batch leaves rows unused. `wanted` rows have logits,
-    all of them unless given."""
+    all of them unless given. A step that is not `gated` need not look at counts where that takes
+    longer."""
 
     def __init__(
         self, parts: StepParts, tokens: int, replayed: Replayed | None = None,
-        wanted: int | None = None,
+        wanted: int | None = None, gated: bool = True,
     ) -> None:  # fmt: skip
         self._parts, self._decoder, self._mailbox = parts, parts.decoder, parts.mailbox
         self._kernels, self._replayed, self._stamps = parts.kernels, replayed, parts.stamps
+        self._gated = gated
         spec = self._decoder.architecture.spec
-        self.inputs = StepInputs.of(tokens)  # none active
+        self.inputs = StepInputs.of(tokens, spec.top_k)  # none active
         self._experts = parts.experts(tokens)
         self.table_shape = self._experts.table_shape
         self._table = torch.zeros(self.table_shape.words, dtype=torch.int64, device="cuda")
@@ -272,7 +286,8 @@ class DecodeStep:
             grid = (-(-len(router.weight) // _WARPS),)
             self._kernels["route_one"](
                 grid, _THREADS, self.stream, block.norm.weight, router.weight, bias, self._x,
-                self._router_logits, self._ended, *replay, *choice, routed, flag, block.layer + 1,
+                self._router_logits, self._ended, inputs.counts, *replay, *choice, routed, flag,
+                block.layer + 1,
                 early=True,
             )  # fmt: skip
             return
@@ -284,15 +299,16 @@ class DecodeStep:
             weight = router.weight.float() if wide else router.weight
             logits = functional.linear(x.float() if wide else x, weight)
             self._kernels["route"](
-                (inputs.tokens,), 128, logits, bias, x, inputs.active, *replay, *choice
-            )
+                (inputs.tokens,), 128, logits, bias, x, inputs.active, inputs.counts, *replay,
+                *choice,
+            )  # fmt: skip
         self._stamp(routed)
         write_value(flag, block.layer + 1)
 
     def _route_by_groups(self, block: MoeBlock, x: torch.Tensor) -> None:
         """Experts from the best groups only: PyTorch's operations, copied to the mailbox."""
         box, tokens = self._mailbox, self.inputs.tokens
-        choice = block.router(x)
+        choice = block.router(x, self.inputs.counts if self._gated else None)
         ranked, scores = ranked_experts(choice, box.shape.ranks)
         rows = torch.arange(tokens, device="cuda")[:, None]
         active = rows < self.inputs.active

@@ -4,6 +4,7 @@ logits."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -90,17 +91,18 @@ class PromptStep(DecodeStep):
     others arrive."""
 
     def __init__(
-        self, parts: StepParts, rows: int, wanted: int, replayed: Replayed | None = None
-    ) -> None:
+        self, parts: StepParts, rows: int, wanted: int, replayed: Replayed | None = None,
+        gated: bool = True,
+    ) -> None:  # fmt: skip
         assert rows > 1, "a single row is decoded"
         self.pieces = Pieces.of(rows, parts.cache.slots, wanted)
-        super().__init__(parts, rows, replayed, wanted)
+        super().__init__(parts, rows, replayed, wanted, gated)
 
-    def write(self, tokens: PromptTokens) -> None:
+    def write(self, tokens: PromptTokens, counts: Sequence[int] | None = None) -> None:
         """What the next launch computes."""
         slots = [slot for slot, _, count in tokens.segments for _ in range(count)]
         positions = [first + i for _, first, count in tokens.segments for i in range(count)]
-        self.inputs.write(tokens.numbers, slots, positions)
+        self.inputs.write(tokens.numbers, slots, positions, counts)
         self.pieces.write(tokens)
 
     def _make_attention(self) -> GroupedStepAttention | LatentStepAttention:

@@ -251,25 +251,26 @@ __device__ __forceinline__ void prefer(const float (&scores)[PER_LANE], const fl
 
 // One warp chooses for one token: lane l has the logits of experts l, l + 32, ... (-infinity beyond the last). A token
 // none of whose scores is a number gets some experts with weights that are none, so that its result is none, and goes
-// on beside the others of its batch.
-__device__ void choose(float (&scores)[PER_LANE], const float* bias, const Choice& to) {
+// on beside the others of its batch. It uses the `count` best experts, with weights as if there were no others; all are
+// ranked.
+__device__ void choose(float (&scores)[PER_LANE], const float* bias, int count, const Choice& to) {
   const int lane = threadIdx.x % 32;
   float preference[PER_LANE];
   softmax_or_sigmoid(scores);
   prefer(scores, bias, preference);
   bool broken = false;
-  float mine = 0, total = 0;  // lane r keeps the score of rank r, as far as it is among the top k
+  float mine = 0, total = 0;  // lane r keeps the score of rank r, as far as it is used
   for (int rank = 0; rank < RANKS; ++rank) {
     auto [expert, score] = take_best(preference, scores);
     broken |= rank == 0 && expert == EXPERTS;
     if (broken) expert = rank;
-    if (rank < TOP_K) {
+    if (rank < count) {
       total += score;
       if (lane == rank) mine = score;
     }
     if (lane == rank % 32) {
       to.ranked[rank] = expert, to.scores[rank] = score;
-      if (rank < TOP_K) to.ids[rank] = expert;
+      if (rank < TOP_K) to.ids[rank] = rank < count ? expert : -1;
     }
   }
   if (lane < TOP_K) {
@@ -280,23 +281,28 @@ __device__ void choose(float (&scores)[PER_LANE], const float* bias, const Choic
 #if ROUND_WEIGHTS
     mine = rounded(mine);
 #endif
-    to.weights[lane] = broken ? __int_as_float(0x7fffffff) : mine;
+    if (broken) mine = __int_as_float(0x7fffffff);
+    to.weights[lane] = lane < count ? mine : 0.0f;
   }
 }
 
-// Somebody else's choice: his experts in order, with their weights and scores. One warp.
-__device__ void repeat_choice(i64 token, const i64* ranked, const float* scores, const float* weights, const Choice& to) {
+// Somebody else's choice: his experts in order, with their weights and scores; `count` of them are used. One warp.
+__device__ void repeat_choice(i64 token, const i64* ranked, const float* scores, const float* weights, int count,
+                              const Choice& to) {
   for (int i = threadIdx.x % 32; i < RANKS; i += 32) {
     to.ranked[i] = ranked[token * RANKS + i], to.scores[i] = scores[token * RANKS + i];
-    if (i < TOP_K) to.ids[i] = ranked[token * RANKS + i], to.weights[i] = weights[token * TOP_K + i];
+    if (i >= TOP_K) continue;
+    to.ids[i] = i < count ? ranked[token * RANKS + i] : -1;
+    to.weights[i] = i < count ? weights[token * TOP_K + i] : 0.0f;
   }
 }
 
 // Experts and weights for a batch, written to pinned memory with the hidden states. A block of 128 threads per token:
-// one warp chooses, the others copy. Tokens beyond `active` choose nobody.
+// one warp chooses, the others copy. Tokens beyond `active` choose nobody, others as many as `counts` has for them.
 extern "C" __global__ void route(const void* logits, const float* bias, const u16* x, const i64* active,
-                                 const i64* replay, const float* replay_scores, const float* replay_weights, u16* hidden,
-                                 i64* ids, float* weights, i64* ranked, float* ranked_scores) {
+                                 const i64* counts, const i64* replay, const float* replay_scores,
+                                 const float* replay_weights, u16* hidden, i64* ids, float* weights, i64* ranked,
+                                 float* ranked_scores) {
   const i64 token = blockIdx.x;
   if (threadIdx.x >= 32) {
     const uint4* from = reinterpret_cast<const uint4*>(x + token * HIDDEN);
@@ -311,7 +317,8 @@ extern "C" __global__ void route(const void* logits, const float* bias, const u1
     for (int i = lane; i < RANKS; i += 32) to.ranked[i] = -1, to.scores[i] = 0;
     return;
   }
-  if (replay) return repeat_choice(token, replay, replay_scores, replay_weights, to);
+  const int count = int(counts[token]);
+  if (replay) return repeat_choice(token, replay, replay_scores, replay_weights, count, to);
   float scores[PER_LANE];
   for (int i = 0; i < PER_LANE; ++i) {
     const int expert = lane + 32 * i;
@@ -323,7 +330,7 @@ extern "C" __global__ void route(const void* logits, const float* bias, const u1
       scores[i] = wide(static_cast<const u16*>(logits)[token * EXPERTS + expert]);
 #endif
   }
-  choose(scores, bias, to);
+  choose(scores, bias, count, to);
 }
 
 // What the gates of later layers say: logits [tokens, layers, EXPERTS] to the best experts and their scores
@@ -443,12 +450,12 @@ extern "C" __global__ void __launch_bounds__(256) add_product(const u16* attende
 #endif
 
 // The router of one token, from the residual stream to the mailbox: x = norm(stream), logits, choice. An expert per
-// warp; the block that ends last chooses and raises `flag`. `logits` [EXPERTS] and `ended` are scratch; `ended` is 0
-// before and after. `routed`, where it is given: when the choice was made.
+// warp; the block that ends last chooses, as many as `counts` says, and raises `flag`. `logits` [EXPERTS] and `ended` are
+// scratch; `ended` is 0 before and after. `routed`, where it is given: when the choice was made.
 extern "C" __global__ void __launch_bounds__(256)
     route_one(const u16* stream, const u16* norm, const u16* router, const float* bias, u16* x, float* logits, int* ended,
-              const i64* replay, const float* replay_scores, const float* replay_weights, u16* hidden, i64* ids,
-              float* weights, i64* ranked, float* ranked_scores, u64* routed, u32* flag, i64 number) {
+              const i64* counts, const i64* replay, const float* replay_scores, const float* replay_weights, u16* hidden,
+              i64* ids, float* weights, i64* ranked, float* ranked_scores, u64* routed, u32* flag, i64 number) {
   __shared__ __align__(16) float inputs[HIDDEN];
   __shared__ bool last;
   const int expert = blockIdx.x * 8 + threadIdx.x / 32;
@@ -470,7 +477,7 @@ extern "C" __global__ void __launch_bounds__(256)
   const Choice to = of_token(0, ids, weights, ranked, ranked_scores);
   if (threadIdx.x < 32) {
     if (replay) {
-      repeat_choice(0, replay, replay_scores, replay_weights, to);
+      repeat_choice(0, replay, replay_scores, replay_weights, int(counts[0]), to);
     } else {
       __threadfence();
       float scores[PER_LANE];
@@ -478,7 +485,7 @@ extern "C" __global__ void __launch_bounds__(256)
         const int at = threadIdx.x + 32 * i;
         scores[i] = at < EXPERTS ? static_cast<const volatile float*>(logits)[at] : -INFINITY;
       }
-      choose(scores, bias, to);
+      choose(scores, bias, int(counts[0]), to);
     }
   }
   store_pairs(inputs, hidden);  // by the block that raises the flag: it need not wait for another's writes
