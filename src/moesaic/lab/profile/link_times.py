@@ -7,14 +7,16 @@ expert comes from memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from moesaic.core.units import slowed_by
+from moesaic.core.units import NS_PER_US, slowed_by
 from moesaic.machines.cuda.captured_step import CapturedStep
+from moesaic.machines.cuda.conductor import LayerTimes, LayerWork
 
 _NARROW_NS = 10_000  # between two looks of the conductor: when a copy ended is known
 _MOSTLY = 0.8  # of the CPU's time in a layer
@@ -35,30 +37,46 @@ class Copy(NamedTuple):
         return max(min(self.ended_ns, ended_ns) - max(self.begun_ns, begun_ns), 0)
 
 
+@dataclass(frozen=True, slots=True)
+class LinkCosts:
+    """Medians of `LinkTimes`; nothing, or a factor of 1, where too little was seen."""
+
+    cached_factor: float = 1.0  # of a copy from the CPU's caches
+    cpu_cached: int = 0  # thousandths that the CPU takes longer beside one
+    busy_handover_us: float = 0.0  # more between a layer's sum and the next routing, beside copies
+    cached_handover_us: float = 0.0
+
+
+NO_LINK_COSTS = LinkCosts()
+
+
 @dataclass(slots=True)
 class LinkTimes:
     """Nanoseconds, one entry per copy or layer. `cached` and `plain`: of copies while no kernel
     reads over the link; `cpu_cached` and `cpu_plain`: thousandths that the CPU took longer beside
-    such copies; `between_busy` and `between_idle`: from the CPU's sum to the next layer's routing,
-    which the conductor saw while the link copied, or did not."""
+    such copies; `between_cached`, `between_plain`, `between_idle`: from the CPU's sum to the next
+    layer's routing, which the conductor saw beside such a copy, or beside none."""
 
     cached: list[int] = field(default_factory=list)
     plain: list[int] = field(default_factory=list)
     cpu_cached: list[float] = field(default_factory=list)
     cpu_plain: list[float] = field(default_factory=list)
-    between_busy: list[int] = field(default_factory=list)
+    between_cached: list[int] = field(default_factory=list)
+    between_plain: list[int] = field(default_factory=list)
     between_idle: list[int] = field(default_factory=list)
 
-    @property
-    def cached_factor(self) -> float:
-        """How many times as long a copy from the CPU's caches takes."""
-        known = usual(self.cached), usual(self.plain)
-        return max(known[0] / known[1], 1.0) if known[0] and known[1] else 1.0
+    def costs(self) -> LinkCosts:
+        cached, plain = usual(self.cached), usual(self.plain)
+        return LinkCosts(
+            max(cached / plain, 1.0) if cached and plain else 1.0,
+            max(round(usual(self.cpu_cached)), 0),
+            self._longer_us(self.between_plain),
+            self._longer_us(self.between_cached),
+        )
 
-    @property
-    def busy_handover_us(self) -> float:
-        busy, idle = usual(self.between_busy), usual(self.between_idle)
-        return max(busy - idle, 0.0) / 1000 if busy and idle else 0.0
+    def _longer_us(self, busy: Sequence[int]) -> float:
+        taken, idle = usual(busy), usual(self.between_idle)
+        return max(taken - idle, 0.0) / NS_PER_US if taken and idle else 0.0
 
 
 def usual(values: Sequence[float]) -> float:
@@ -73,9 +91,14 @@ def link_times(
     layer and `each_ns` for each of its experts."""
     found = LinkTimes()
     for steps in runs:
-        copies = copies_of(steps)
-        _note_layers(found, steps, copies, experts, first_ns, each_ns)
-        _note_copies(found, steps, copies, experts)
+        layers, copies = _layers_of(steps, experts), copies_of(steps)
+        for layer in layers:
+            if layer.own and not layer.work.in_place:
+                _note_cpu(found, layer, copies, round(first_ns + each_ns * len(layer.own)))
+        for layer, following in pairwise(layers):
+            if len(layer.own) >= _CPU_LAST and not layer.work.in_place and not layer.last:
+                _note_between(found, layer, following, copies)
+        _note_copies(found, layers, copies)
     return found
 
 
@@ -97,69 +120,63 @@ def copies_of(steps: Sequence[CapturedStep]) -> list[Copy]:
     return found
 
 
-def _computed(steps: Sequence[CapturedStep], experts: int) -> Iterator[frozenset[int]]:
-    """By layer, what the CPU computed in it and in the layer before."""
+class _Layer(NamedTuple):
+    """`own`: experts that the CPU computes in it; `held`: those, and those of the layer before."""
+
+    times: LayerTimes
+    work: LayerWork
+    own: frozenset[int]
+    held: frozenset[int]
+    last: bool  # of its step
+
+
+def _layers_of(steps: Sequence[CapturedStep], experts: int) -> list[_Layer]:
+    found: list[_Layer] = []
     before: frozenset[int] = frozenset()
     for step in steps:
-        for layer, work in enumerate(step.work):
-            now = frozenset(layer * experts + expert for expert in work.cpu)
-            yield now | before
-            before = now
+        for layer, (times, work) in enumerate(zip(step.times, step.work, strict=True)):
+            own = frozenset(layer * experts + expert for expert in work.cpu)
+            found.append(_Layer(times, work, own, own | before, layer + 1 == len(step.work)))
+            before = own
+    return found
 
 
-def _note_layers(
-    found: LinkTimes,
-    steps: Sequence[CapturedStep],
-    copies: Sequence[Copy],
-    experts: int,
-    first_ns: float,
-    each_ns: float,
+def _note_cpu(found: LinkTimes, layer: _Layer, copies: Sequence[Copy], alone_ns: int) -> None:
+    """Of a layer in which the CPU computes and no kernel reads over the link."""
+    begun, ended = layer.times.cpu_begun, layer.times.cpu_ended
+    from_caches = sum(c.beside(begun, ended) for c in copies if c.which in layer.held)
+    from_memory = sum(c.beside(begun, ended) for c in copies if c.which not in layer.held)
+    slowed, mostly = slowed_by(alone_ns, ended - begun), _MOSTLY * (ended - begun)
+    if from_caches > mostly:
+        found.cpu_cached.append(slowed)
+    elif from_memory > mostly:
+        found.cpu_plain.append(slowed)
+
+
+def _note_between(
+    found: LinkTimes, layer: _Layer, following: _Layer, copies: Sequence[Copy]
 ) -> None:
-    cached = _computed(steps, experts)
-    for step in steps:
-        for times, work, held in zip(step.times, step.work, cached, strict=False):
-            if not work.cpu or work.in_place:
-                continue
-            taken = times.cpu_ended - times.cpu_begun
-            beside = [(c, c.beside(times.cpu_begun, times.cpu_ended)) for c in copies]
-            from_cache = sum(ns for copy, ns in beside if copy.which in held)
-            from_memory = sum(ns for _, ns in beside) - from_cache
-            slowed = slowed_by(round(first_ns + each_ns * len(work.cpu)), taken)
-            if from_cache > _MOSTLY * taken:
-                found.cpu_cached.append(slowed)
-            elif from_memory > _MOSTLY * taken:
-                found.cpu_plain.append(slowed)
-        for one, following in pairwise(step.times):
-            if one.on_cpu >= _CPU_LAST and not one.transfers:
-                between = following.routed - one.summed
-                busy = any(c.begun_ns < following.routed < c.ended_ns for c in copies)
-                (found.between_busy if busy else found.between_idle).append(between)
+    """Of two layers, in the first of which the CPU ended last."""
+    routed = following.times.routed
+    between = routed - layer.times.summed
+    copied = [c.which for c in copies if c.begun_ns < routed < c.ended_ns]
+    if not copied:
+        found.between_idle.append(between)
+    elif copied[0] in layer.held:
+        found.between_cached.append(between)
+    else:
+        found.between_plain.append(between)
 
 
-def _note_copies(
-    found: LinkTimes, steps: Sequence[CapturedStep], copies: Sequence[Copy], experts: int
-) -> None:
-    """Those that no kernel reads beside; by the layer in which they begin."""
-    layers = [
-        (times, work, held)
-        for (times, work), held in zip(
-            ((t, w) for step in steps for t, w in zip(step.times, step.work, strict=True)),
-            _computed(steps, experts),
-            strict=True,
-        )
-    ]
-    reads = [(times.planned, work) for times, work, _ in layers]
+def _note_copies(found: LinkTimes, layers: Sequence[_Layer], copies: Sequence[Copy]) -> None:
+    """Those whose end is known, and beside which no kernel reads; by the layer they begin in."""
+    starts = [layer.times.planned for layer in layers]
     for copy in copies:
-        at = sum(times.planned <= copy.begun_ns for times, _, _ in layers) - 1
-        if at < 0 or not copy.watched:
+        first, after = bisect_right(starts, copy.begun_ns) - 1, bisect_right(starts, copy.ended_ns)
+        if first < 0 or not copy.watched or any(each.work.in_place for each in layers[first:after]):
             continue
-        during = [work for planned, work in reads[at:] if planned < copy.ended_ns]
-        if any(work.in_place for work in during):
-            continue
-        own = copy.which in {
-            (at % len(steps[0].work)) * experts + expert for expert in layers[at][1].cpu
-        }
-        if own:
-            found.cached.append(copy.ended_ns - copy.begun_ns)
-        elif copy.which not in layers[at][2]:
-            found.plain.append(copy.ended_ns - copy.begun_ns)
+        taken, layer = copy.ended_ns - copy.begun_ns, layers[first]
+        if copy.which in layer.own:
+            found.cached.append(taken)
+        elif copy.which not in layer.held:
+            found.plain.append(taken)

@@ -24,8 +24,8 @@ class Task:
     of resources that depend on the task (see resources.py), in addition to the lane's own."""
 
     __slots__ = (
-        "cached", "done", "draws", "duration", "end_ns", "expert", "kind", "lane", "layer", "on_end",
-        "on_start", "tokens", "unblocks", "waits",
+        "cached", "done", "draws", "duration", "end_ns", "expert", "kind", "lane", "layer",
+        "on_end", "on_start", "tokens", "unblocks", "waits",
     )  # fmt: skip
 
     def __init__(

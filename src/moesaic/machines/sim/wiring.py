@@ -3,7 +3,7 @@ they take from each other."""
 
 from __future__ import annotations
 
-from moesaic.core.offloading import CPU, PCIE
+from moesaic.core.offloading import PCIE
 from moesaic.core.report import Timeline
 from moesaic.core.topology import Topology
 from moesaic.core.view import PLANNER
