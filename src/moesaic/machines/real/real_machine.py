@@ -180,6 +180,11 @@ class RealMachine(LayerwiseBody, Probed):
         """Of the last step's layers, by a native conductor; none where it did not run."""
         return ()
 
+    @property
+    def captured_step(self) -> Any:
+        """What the last step left behind, where it was captured; asked for after every step."""
+        return None
+
     def place(self, experts: Sequence[ExpertId]) -> None:
         """The initial placement."""
         assert not experts, "nowhere to place an expert"
