@@ -85,8 +85,8 @@ def _attend_piece(
         place = (token * HEADS + number).to(tl.int64) * pieces
         tl.store(tops + place + piece, top, mask=real)
         tl.store(sums + place + piece, total, mask=real)
-        at = (place + piece)[:, None] * WIDTH + column[None, :]
-        tl.store(mixed + at, result, mask=real[:, None])
+        part_at = (place + piece)[:, None] * WIDTH + column[None, :]
+        tl.store(mixed + part_at, result, mask=real[:, None])
         tl.debug_barrier()  # all of this program's parts are written
         counter = ended + token * KV_HEADS + kv_head
         if tl.atomic_add(counter, 1, sem="acq_rel") == used - 1:
