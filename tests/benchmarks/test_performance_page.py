@@ -211,6 +211,11 @@ def test_what_cannot_be_asked_for(
     (tmp_path / "r.json").write_text("[]")
     with pytest.raises(ImpossibleSetting, match="holds no results"):
         performance.read(tmp_path / "r.json")
+    tried = run_of({"section": "cpu", "name": "bf16", "command": "--synthetic /tmp/"
+                    f"{performance.SMALL_FOLDER}x/qwen.json"})  # fmt: skip
+    (tmp_path / "r.json").write_text(json.dumps(tried))
+    with pytest.raises(ImpossibleSetting, match="tried with --small"):
+        performance.read(tmp_path / "r.json")
 
 
 def test_small_models_can_be_listed(
