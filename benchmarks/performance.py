@@ -26,13 +26,15 @@ from benchmarks.performance_small import small_models
 from moesaic.core.errors import ImpossibleSetting, MoesaicError
 from moesaic.core.files import whole_file
 
+SMALL_FOLDER = "moesaic-performance-small-"  # of tiny models
+
 
 def measure(options: argparse.Namespace) -> int:
     """0 where every row has figures, else 1."""
     out: Path = options.out
     if out.is_dir() or not os.access(out.parent, os.W_OK):
         raise ImpossibleSetting(f"--out {out}: no file can be written there")
-    with TemporaryDirectory(prefix="moesaic-performance-") as folder:
+    with TemporaryDirectory(prefix=SMALL_FOLDER) as folder:
         asked = asked_for(options, small_models(Path(folder)) if options.small else SMALL)
         if options.list:
             print("\n".join(listed(asked, options.only)))
@@ -66,6 +68,8 @@ def read(path: Path) -> dict[str, Any]:
         raise ImpossibleSetting(f"{path} holds no results: it is not JSON") from None
     if not isinstance(found, dict) or not isinstance(found.get("rows"), list):
         raise ImpossibleSetting(f"{path} holds no results of `run`")
+    if any(SMALL_FOLDER in row["command"] for row in found["rows"]):
+        raise ImpossibleSetting(f"{path} was tried with --small: the page shows real sizes only")
     return found
 
 

@@ -81,7 +81,7 @@ def _figures(row: Row, ended: Ended) -> dict[str, Any]:
     """Of a command that was stopped, what it had printed by then."""
     found: dict[str, Any] = {}
     if ended.problem is not None:
-        found["failed"] = ended.problem
+        found["failed"] = ended.problem.replace(f"{_ROOT}/", "")
     try:
         found["figures"] = figures(row.reader, ended.printed)
     except ValueError as error:

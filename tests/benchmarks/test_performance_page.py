@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -179,17 +180,21 @@ def test_a_run_goes_on_and_keeps_what_it_has(
 
 
 def test_a_command_that_is_stopped_leaves_its_lines_and_no_process(tmp_path: Path) -> None:
-    child = tmp_path / "child"
+    alive = tmp_path / "alive"
+    beat = (
+        f"import time\nwhile True:\n    open({str(alive)!r}, 'a').write('.')\n    time.sleep(0.02)"
+    )
     code = (
         "import subprocess, sys, time; print('{\"ms\": 1}', flush=True);"
-        f"p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
-        f"open({str(child)!r}, 'w').write(str(p.pid)); time.sleep(60)"
+        f"subprocess.Popen([sys.executable, '-c', {beat!r}]); time.sleep(60)"
     )
     ended = performance_process.run_command((PYTHON, "-c", code), 3.0)
     assert (ended.problem or "").startswith("stopped after 3 s")
     assert figures("lines", ended.printed) == [{"ms": 1}]
-    state = Path(f"/proc/{child.read_text()}/stat")
-    assert not state.exists() or state.read_text().split()[2] == "Z"
+    last = alive.stat().st_size
+    assert last > 0
+    sleep(0.2)
+    assert alive.stat().st_size == last
 
 
 def test_what_cannot_be_asked_for(
@@ -205,6 +210,11 @@ def test_what_cannot_be_asked_for(
         assert said in capsys.readouterr().err
     (tmp_path / "r.json").write_text("[]")
     with pytest.raises(ImpossibleSetting, match="holds no results"):
+        performance.read(tmp_path / "r.json")
+    tried = run_of({"section": "cpu", "name": "bf16", "command": "--synthetic /tmp/"
+                    f"{performance.SMALL_FOLDER}x/qwen.json"})  # fmt: skip
+    (tmp_path / "r.json").write_text(json.dumps(tried))
+    with pytest.raises(ImpossibleSetting, match="tried with --small"):
         performance.read(tmp_path / "r.json")
 
 

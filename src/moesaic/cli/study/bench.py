@@ -132,6 +132,8 @@ def bench(context: click.Context, /, model: str | None, as_json: bool, **asked: 
     if find_spec("torch") is None:
         raise MissingExtra("bench", "engine")
     form = _format(asked, as_json)
+    if asked["in_turns"] and asked["layerwise"]:
+        raise ImpossibleSetting("both --in-turns and --layerwise were given: give one of them")
     cases, settings = _cases(asked), _grid(asked)
     recorded = _recorded(asked, cases)
     if asked["against"]:
@@ -162,7 +164,7 @@ def bench(context: click.Context, /, model: str | None, as_json: bool, **asked: 
     click.echo(f"routing: {routing.words}", err=True)
     check_fallbacks(configs, routing, ratio)
     if asked["in_turns"]:
-        _check_turns(configs, recorded, asked["layerwise"])
+        _check_turns(configs, recorded)
     warn_if_busy()
     done = run_with_progress(
         found, configs, cases, routing, asked["repetitions"], recorded, ratio, asked["in_turns"],
@@ -182,11 +184,9 @@ def bench(context: click.Context, /, model: str | None, as_json: bool, **asked: 
         write_pictures(asked["timeline"], asked["perfetto"], done, routing, result["command"])
 
 
-def _check_turns(configs: list[BenchConfig], recorded: bool, layerwise: bool) -> None:
+def _check_turns(configs: list[BenchConfig], recorded: bool) -> None:
     from moesaic.lab.bench.turns import check_turns
 
-    if layerwise:
-        raise ImpossibleSetting("--in-turns and --layerwise were given: give one of them")
     if recorded:
         raise ImpossibleSetting("--in-turns draws nothing: leave out --timeline and --perfetto")
     check_turns(configs)
