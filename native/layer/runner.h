@@ -43,7 +43,8 @@ struct InvalidCall : std::invalid_argument {
 
 const Kernels* kernels_for(Isa isa);  // null where this CPU does not support them
 
-// Those that this CPU supports, the best first: of avx512 and avx512-vnni the one that multiplies bf16 faster.
+// Those that this CPU supports, the best first: of avx512 and avx512-vnni the one that multiplies bf16
+// faster.
 const std::vector<NamedIsa>& supported_isas();
 
 ExpertLayout checked_layout(Dtype dtype, int hidden, int intermediate);  // throws InvalidCall

@@ -49,7 +49,8 @@ constexpr float kTruncated = 1.0f + 0.00276213586f;  // 1 + 2^-8.5
 
 inline void unpack_scaled(const std::uint8_t* codes, __m512 scale, __m512i table, std::uint8_t* to) {
   const __m512i high = _mm512_set1_epi32(int(0xffff0000u));
-  const __m512i down = _mm512_broadcast_i32x4(_mm_setr_epi8(2, 3, 0, 0, 6, 7, 0, 0, 10, 11, 0, 0, 14, 15, 0, 0));
+  const __m128i down_in_lane = _mm_setr_epi8(2, 3, 0, 0, 6, 7, 0, 0, 10, 11, 0, 0, 14, 15, 0, 0);
+  const __m512i down = _mm512_broadcast_i32x4(down_in_lane);
 #pragma GCC unroll 4
   for (int r = 0; r < 4; ++r) {
     const __m512i eight = _mm512_loadu_si512(codes + r * 64);
@@ -165,11 +166,15 @@ void scale_sums(const std::uint8_t* const* strips, int count, const MatrixLayout
 
 void int4_tiles_product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
                         const Panel& panel, float* c, std::uint8_t* scratch) {
-  if (panel.tokens <= kTileTokens) return scale_sums(strips, count, matrix, panel, c, scratch);
-  const bool rounded = weights_override.load(std::memory_order_relaxed) == Int4Weights::rounded;
-  (rounded ? scale_weights_rounded : scale_weights)(strips, count, matrix, panel, c, scratch);
+  const Int4Weights weights = weights_override.load(std::memory_order_relaxed);
+  if (panel.tokens <= kTileTokens && weights != Int4Weights::always_scaled)
+    return scale_sums(strips, count, matrix, panel, c, scratch);
+  (weights == Int4Weights::rounded ? scale_weights_rounded : scale_weights)(strips, count, matrix, panel, c,
+                                                                            scratch);
 }
 
-void override_int4_weights(Int4Weights weights) { weights_override.store(weights, std::memory_order_relaxed); }
+void override_int4_weights(Int4Weights weights) {
+  weights_override.store(weights, std::memory_order_relaxed);
+}
 
 }  // namespace moesaic

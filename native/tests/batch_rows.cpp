@@ -1,6 +1,6 @@
 // A token's result beside others and alone. The products in vectors sum in one order for every number of
-// tokens, so that the bits are the same as long as the layer is memory bound; in tiles they may differ, which is
-// what the engine's batch-invariant mode is for.
+// tokens, so that the bits are the same as long as the layer is memory bound; in tiles they may differ, which
+// is what the engine's batch-invariant mode is for.
 #include <cstring>
 #include <string>
 

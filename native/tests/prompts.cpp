@@ -89,7 +89,8 @@ class Prompt {
     ids_ = routing(tokens, random);
     weights_.assign(ids_.size(), 1.0f / kTopK);
     hidden_.resize(std::size_t(tokens) * kHidden);
-    for (std::uint16_t& value : hidden_) value = std::uint16_t(0x3e00 + random() % 0x1ff + (random() & 0x8000));
+    for (std::uint16_t& value : hidden_)
+      value = std::uint16_t(0x3e00 + random() % 0x1ff + (random() & 0x8000));
     out_.resize(hidden_.size());
     experts_.resize(kExperts);
     std::iota(experts_.begin(), experts_.end(), 0);
@@ -131,12 +132,13 @@ class Prompt {
 
 struct Variant {
   LayerKind kind;
-  bool previous_int4, cached;
+  int int4;  // Int4Weights
+  bool cached;
 
   void use() const {
     override_layer_kind(kind);
 #if defined(__x86_64__)
-    if (cpu_features().amx) override_int4_weights(previous_int4 ? Int4Weights::rounded : Int4Weights::scaled);
+    if (cpu_features().amx) override_int4_weights(Int4Weights(int4));
 #endif
   }
 };
@@ -154,13 +156,14 @@ void measure(Pool& pool, const LayerConfig& config, std::uint8_t* memory, const 
   for (const int per_expert : {8, 16, 32, 64}) {
     const int tokens = per_expert * kExperts / kTopK;
     Prompt prompt(pool, config, memory, tokens);
-    const Variant variants[] = {{previous_kind(tokens), true, false},
-                                {LayerKind::automatic, true, false},
-                                {LayerKind::automatic, false, false},
-                                {LayerKind::automatic, false, true}};
-    Times times[4];
+    const Variant variants[] = {{previous_kind(tokens), 1, false},
+                                {LayerKind::automatic, 1, false},
+                                {LayerKind::automatic, 0, false},
+                                {LayerKind::automatic, 0, true},
+                                {LayerKind::automatic, 2, false}};
+    Times times[5];
     for (int round = -1; round < kRounds; ++round)
-      for (int v = 0; v < 4; ++v) {
+      for (int v = 0; v < 5; ++v) {
         variants[v].use();
         Times warm_up;
         prompt.run(round < 0 ? warm_up : times[v], variants[v].cached);
@@ -170,12 +173,14 @@ void measure(Pool& pool, const LayerConfig& config, std::uint8_t* memory, const 
     const double multiplying =
         operations / (config.layout.dtype == Dtype::int8 ? limits.int8_per_ms : limits.bf16_per_ms);
     const double now = median(times[2].all);
-    std::printf("%s %2d tokens per expert: previous %6.2f ms, its int4 product in the present layer %6.2f, "
-                "present %6.2f (up %.2f down %.2f sum %.2f), from a cache %6.2f; reading %5.2f, multiplying "
-                "%5.2f: %.2f times the larger\n",
-                kDtypes[int(config.layout.dtype)], per_expert, median(times[0].all), median(times[1].all), now,
+    std::printf("%s %2d tokens per expert: previous %6.2f ms, present %6.2f (up %.2f down %.2f sum %.2f), "
+                "from a cache %6.2f; reading %5.2f, multiplying %5.2f: %.2f times the larger",
+                kDtypes[int(config.layout.dtype)], per_expert, median(times[0].all), now,
                 median(times[2].phases[0]), median(times[2].phases[1]), median(times[2].phases[2]),
                 median(times[3].all), reading, multiplying, now / std::max(reading, multiplying));
+    if (config.layout.dtype == Dtype::int4)
+      std::printf("; weights rounded %.2f, always scaled %.2f", median(times[1].all), median(times[4].all));
+    std::printf("\n");
     std::fflush(stdout);
   }
 }
@@ -220,7 +225,8 @@ int main(int count, char** arguments) {
     Runner runner(pool, dtype, kHidden, kInner, Activation::silu, Isa::best, kTiles[int(dtype)]);
     std::vector<float> weights(std::size_t(kHidden) * kInner);
     for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = float(i * 37 % 1009) / 6000 - 0.08f;
-    const MatrixView up{weights.data(), FloatType::f32, kHidden}, down{weights.data(), FloatType::f32, kInner};
+    const MatrixView up{weights.data(), FloatType::f32, kHidden};
+    const MatrixView down{weights.data(), FloatType::f32, kInner};
     runner.pack({up, up, down}, memory);
     const std::size_t bytes = runner.config().layout.bytes;
     for (std::size_t at = bytes; at + bytes <= kMemory; at += bytes) std::memcpy(memory + at, memory, bytes);

@@ -101,11 +101,16 @@ def kernel_description(name: str, isa: Collection[str] | None = None) -> str:
     best = available()[0]
     if name != best:
         return f"{text} (this CPU could use {best})"
+    return f"{text} ({_why_not(name, better, isa)})"
+
+
+def _why_not(name: str, better: str, isa: Collection[str] | None) -> str:
+    """Why the best kernels here are not the next better ones."""
     if better in available():
-        return f"{text} (faster here than {better}: measured by loops on registers)"
+        return f"faster here than {better}: measured by loops on registers"
     if isa is None:
-        return f"{text} (this CPU cannot use {better})"
+        return f"this CPU cannot use {better}"
     missing = missing_for_better(name, isa)
     if missing:
-        return f"{text} ({better} needs {', '.join(missing)}, which this CPU has not got)"
-    return f"{text} (this CPU has what {better} needs, but the system does not allow its use)"
+        return f"{better} needs {', '.join(missing)}, which this CPU has not got"
+    return f"this CPU has what {better} needs, but the system does not allow its use"
