@@ -68,10 +68,9 @@ class PromptTokens(NamedTuple):
 class ForwardPass(NamedTuple):
     """The work of one step: its tokens, the network's generator, and the routing to replay instead
     of the network's own (None: its own). The same for a machine that does not need the generator:
-    `decoded` where every sequence brings one token, else `prompt` where every token uses all of
-    top-k. `counts` [tokens]: how many experts each token uses; None: all of top-k. `greedy`: the
-    best next token of each wanted row will do instead of its logits, where the machine finds it
-    sooner than its caller."""
+    `decoded` where every sequence brings one token, else `prompt`. `counts` [tokens]: how many
+    experts each token uses; None: all of top-k. `greedy`: the best next token of each wanted row
+    will do instead of its logits, where the machine finds it sooner than its caller."""
 
     step: Step
     generator: ForwardGenerator
@@ -180,6 +179,11 @@ class RealMachine(LayerwiseBody, Probed):
     def layer_times(self) -> Sequence[Any]:
         """Of the last step's layers, by a native conductor; none where it did not run."""
         return ()
+
+    @property
+    def captured_step(self) -> Any:
+        """What the last step left behind, where it was captured; asked for after every step."""
+        return None
 
     def place(self, experts: Sequence[ExpertId]) -> None:
         """The initial placement."""
