@@ -60,6 +60,8 @@ def facts(
         "device": summary["device"],
         "problems": str(check["problems"]),
         "scores": "\n".join(_score_rows(check)),
+        "least_lost": f"{min(_points_lost(check)):.1f}",
+        "most_lost": f"{max(_points_lost(check)):.1f}",
         "kinds": "\n".join(_kind_rows(check)),
         "own_scores": "\n".join(_own_rows(own)),
         "questions": "\n".join(_question_rows(fresh)),
@@ -83,6 +85,12 @@ def _active(parameters: int, shape: Mapping[str, Any]) -> int:
 def _prose_read(summary: Mapping[str, Any], data: Mapping[str, Any]) -> int:
     """Tokens of prose that training saw, every reading counted."""
     return int(summary["tokens"] * round(data["rows"] * data["prose_share"]) / data["rows"])
+
+
+def _points_lost(check: Mapping[str, Any]) -> list[float]:
+    """By half of the experts, of every form and split."""
+    every = [each for splits in check["exact_match"].values() for each in splits.values()]
+    return [100 * (each["full"] - each["half"]) for each in every]
 
 
 def _score_rows(check: Mapping[str, Any]) -> Iterator[str]:

@@ -79,7 +79,7 @@ def test_the_picture_is_drawn(tmp_path: Path) -> None:
 def test_a_card_is_filled_from_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cards, "read_tokens", lambda path: range(1_000_000))
     solved = {"full": 0.75, "half": 0.5, "by_kind": {"word": "3 of 4"}}
-    splits = {"held_out_numbers": solved, "held_out_templates": solved}
+    splits = {"held_out_numbers": solved, "held_out_templates": solved | {"half": 0.4}}
     summary = {
         "recipe": Recipe().as_dict(),
         "parameters": Recipe().shape.parameters,
@@ -105,6 +105,7 @@ def test_a_card_is_filled_from_what_was_measured(monkeypatch: pytest.MonkeyPatch
     assert "`moesaic eval --task questions`, on" in written
     assert "1,234 steps of 128 rows" in written
     assert "1.5 minutes on one some GPU" in written
-    assert "| unseen templates, plain | 75.0% (30.1 to 95.4) | 50.0% | 25.0 |" in written
+    assert "| unseen numbers, plain | 75.0% (30.1 to 95.4) | 50.0% | 25.0 |" in written
+    assert "half of its experts costs this model 25.0 to 35.0 points" in written
     assert "5.0% to 25.0%, where 12.5% is even" in written
     assert "![expert load](loads.png)" in written
