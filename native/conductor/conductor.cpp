@@ -115,7 +115,10 @@ void Conductor::finish() {
 void Conductor::run() {
   bool attached = false;
   while (true) {
-    for (int i = 0; i < kSpinsBeforeSleep && state_ == State::idle; ++i) relax();
+    for (int i = 0; i < kSpinsBeforeSleep && state_ == State::idle; ++i) {
+      relax();
+      if (i % 64 == 0) std::this_thread::yield();  // who has waited for the step may want this core
+    }
     {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [this] { return state_ == State::running || state_ == State::stopping; });

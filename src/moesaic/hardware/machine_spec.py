@@ -15,6 +15,7 @@ from moesaic.core.topology import Topology
 from moesaic.core.view import PLANNER
 from moesaic.hardware.dimm_parts import expanded, on_channels
 from moesaic.hardware.dimms import DimmLinkSpec, DimmsSpec, NdpSpec
+from moesaic.hardware.link_use import LinkUseSpec
 from moesaic.hardware.machine_topology import BadReference, check_names, topology_of
 from moesaic.hardware.numbers import Checked, NotNegative, Share, numbers
 from moesaic.hardware.parts import (
@@ -38,6 +39,7 @@ __all__ = [
     "GpuSpec",
     "HostSpec",
     "LinkSpec",
+    "LinkUseSpec",
     "MachineSpec",
     "MemorySpec",
     "PlacementSpec",
@@ -99,6 +101,7 @@ class MachineSpec:
     planner: PlannerSpec
     sources: Mapping[str, str] = field(hash=False, repr=False)
     host: HostSpec | None = None  # None: nothing is shared
+    pcie_use: LinkUseSpec | None = None  # None: nothing was measured beyond `pcie`
     devices: Mapping[str, DeviceSpec] = field(default_factory=dict, hash=False)
     memories: Mapping[str, MemorySpec] = field(default_factory=dict, hash=False)
     links: Mapping[str, RouteSpec] = field(default_factory=dict, hash=False)
@@ -184,6 +187,7 @@ SECTIONS: dict[str, type[Any]] = {
     "pcie": LinkSpec,
     "planner": PlannerSpec,
     "host": HostSpec,
+    "pcie_use": LinkUseSpec,
     "dimms": DimmsSpec,
     "ndp": NdpSpec,
     "dimm_link": DimmLinkSpec,
@@ -200,6 +204,7 @@ TABLES: dict[str, type[Any]] = {
 OPTIONAL = frozenset(
     {
         "host",
+        "pcie_use",
         "dimms",
         "ndp",
         "dimm_link",
@@ -210,5 +215,6 @@ OPTIONAL = frozenset(
         "reads_gb_s",
         "split",
         "integer_tflops",
+        "cached_cpu_factor",
     }
 )

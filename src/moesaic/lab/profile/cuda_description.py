@@ -3,8 +3,9 @@ simulator, the planner of memory and a brain's belief are made of."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from statistics import median
 
 from moesaic.core.dtypes import weight_bytes
 from moesaic.core.offloading import CPU, PCIE
@@ -16,6 +17,7 @@ from moesaic.hardware.machine_spec import (
     CpuSpec,
     GpuSpec,
     LinkSpec,
+    LinkUseSpec,
     MachineSpec,
     PlannerSpec,
     ResourceSpec,
@@ -25,6 +27,7 @@ from moesaic.hardware.parts import PRIORITY
 from moesaic.lab.profile.cuda_times import BATCH, CudaTimes, ExpertCosts
 from moesaic.lab.profile.machine_profile import COMMAND
 from moesaic.lab.profile.timing import line_through
+from moesaic.machines.cuda.transfers import AHEAD
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.synthetic_model import synthetic_architecture
 
@@ -74,6 +77,7 @@ def describe_cuda(
         planner=_planner(times),
         sources={},
         resources=_shared_memory(cpu.gb_s[COMMON], link, common.cpu_slowed),
+        pcie_use=_link_use(times),
     )
     return replace(spec, sources=dict.fromkeys(spec.values(), f"measured by `{COMMAND}`"))
 
@@ -155,6 +159,29 @@ def _shared_memory(cpu_gb_s: float, link: LinkSpec, slowed: int) -> dict[str, Re
     copying = link.bandwidth_gb_s
     whole = copying + cpu_gb_s / (1 + slowed / 1000)
     return {"dram": ResourceSpec(PRIORITY, whole, {CPU: cpu_gb_s, PCIE: copying}, (PCIE,))}
+
+
+def _link_use(times: CudaTimes) -> LinkUseSpec:
+    """What does not depend on the precision is the median of those that it was seen with."""
+    costs = times.experts
+    links = [each.link for each in costs.values()]
+    return LinkUseSpec(
+        demand_us=median(each.first_demanded_us for each in costs.values()),
+        submitted_copies=AHEAD,
+        busy_handover_us=_seen_us(each.busy_handover_us for each in links),
+        cached_handover_us=_seen_us(each.cached_handover_us for each in links),
+        cached_factor=median(each.cached_factor for each in links),
+        cached_cpu_factor={
+            dtype: 1 + each.link.cpu_cached / 1000
+            for dtype, each in costs.items()
+            if each.link.cpu_cached
+        },
+    )
+
+
+def _seen_us(values: Iterable[float]) -> float:
+    seen = [us for us in values if us > 0]
+    return median(seen) if seen else 0.0
 
 
 def _notes(times: CudaTimes) -> tuple[str, ...]:

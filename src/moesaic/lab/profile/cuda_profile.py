@@ -7,6 +7,7 @@ from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.gpu_memory import accelerator_free
 from moesaic.engine.make_machine import GPU_DEVICE
+from moesaic.hardware.host import memory
 from moesaic.hardware.nvidia import nvidia_driver
 from moesaic.lab.bench.device_rates import DeviceRates
 from moesaic.lab.profile import cuda_times
@@ -17,6 +18,7 @@ from moesaic.machines.real.lane import ThreadLane
 from moesaic.models.synthetic_model import synthetic_architecture
 
 _MORE_BYTES = 3 * GB  # than experts: dense weights, workspaces, what rates are measured with
+_LEAST_LAYERS = 4
 
 
 def profile_cuda(
@@ -28,7 +30,7 @@ def profile_cuda(
     layerwise: bool = False,
 ) -> CudaProfile:
     """`scale` divides the sizes that rates are measured with, for tests without a GPU."""
-    check_memory(settings)
+    layers = check_memory(settings)
     progress("what memories reach at best")
     rates = DeviceRates.measured("bf16", device, scale)
     lane = ThreadLane("cpu", threads)
@@ -36,19 +38,28 @@ def profile_cuda(
         reading = stream_gb_s(lane)
     finally:
         lane.close()
-    times = measure_cuda(settings, threads, progress, device, layerwise)
+    times = measure_cuda(settings, threads, progress, device, layerwise, layers)
     gpus = nvidia_driver().gpus
     size = gpus[0].memory_bytes if gpus else round(8 * GB)
     return CudaProfile(times, rates.read_gb_s, reading, size)
 
 
-def check_memory(settings: EngineSettings) -> None:
-    """Refuse what the GPU has no memory left for."""
-    free = accelerator_free(settings)
+def check_memory(settings: EngineSettings) -> int:
+    """How many layers of the measured model there is memory for, here and on the GPU; refuses to
+    measure with too few."""
+    free, (_, available) = accelerator_free(settings), memory()
     spec = synthetic_architecture(cuda_times.MODEL, cuda_times.LAYERS).spec
-    needed = spec.num_expert_blocks * spec.expert_bytes("bf16") + _MORE_BYTES
-    if free is not None and free < needed:
+    layer = spec.num_experts * spec.expert_bytes("bf16")
+    most = spec.num_moe_layers
+    if available is not None:
+        most = min(most, max(available // 2 // layer, 1))
+    if free is not None:
+        most = min(most, int(free - _MORE_BYTES) // layer)
+    least = min(_LEAST_LAYERS, spec.num_moe_layers)
+    if free is not None and most < least:
+        needed = least * layer + _MORE_BYTES
         raise ImpossibleSetting(
             f"measuring the GPU needs {needed / GB:.1f} GB of its memory, and {free / GB:.1f} GB "
             "are free: end other programs that use it, or measure without it (--accelerator none)"
         )
+    return max(most, least)

@@ -4,7 +4,8 @@ thing the bottleneck each, and experts of many tokens by themselves.
 - every expert in GPU memory: what a layer takes beyond attention is the GPU's experts;
 - static experts, half of them there: the CPU ends last, and what it takes grows with its experts;
 - every missing expert brought to the GPU: what a layer takes grows with the copies;
-- Moesaic's own system: how long it decides."""
+- Moesaic's own system: how long it decides, and what background copies cost the CPU;
+- promotions only: the same of copies that read what the CPU has just computed."""
 
 from __future__ import annotations
 
@@ -25,6 +26,8 @@ from moesaic.engine.make_machine import GPU_DEVICE
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import Runner
 from moesaic.lab.profile.decode_samples import DecodeRun, line_by_count, measure_decode
+from moesaic.lab.profile.link_times import NO_LINK_COSTS, LinkCosts, link_times, usual
+from moesaic.lab.profile.profile_routing import ProfileRouting
 from moesaic.machines.cuda.cuda_machine import CudaMachine
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.models.decoder import Decoder
@@ -32,12 +35,13 @@ from moesaic.models.synthetic_model import synthetic_architecture, synthetic_dec
 from moesaic.policies.belief import Belief
 from moesaic.policies.policy_set import PolicySet
 
-MODEL, LAYERS = "olmoe-1b-7b", 4
+MODEL, LAYERS = "olmoe-1b-7b", 16  # all of its layers: one token's experts fill no cache
 DTYPES = ("bf16", "int8", "int4")
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 STILL = PolicySet.of(schedule="static-experts", cache="pinned", prefetch="none")
 ON_DEMAND = PolicySet.of(schedule="gpu-only", cache="lru", prefetch="none", promote=False)
 MOVING = PolicySet()
+PROMOTING = PolicySet.of(schedule="hybrid", cache="mrs", prefetch="none")
 BATCH, _LENGTH = 8, 64
 _MANY = 5  # experts of a call of the CPU, from which one more is told
 _CALLS = 9
@@ -51,7 +55,8 @@ Progress = Callable[[str], None]
 class ExpertCosts:
     """Microseconds of one precision's experts. `gpu_us` and `cpu_us`: one expert more in a call, by
     tokens; `launch_us` and `cpu_first_us`: what a layer's first expert adds; `demanded_us`: one
-    expert that the layer waits for over the link; `copy_us`: one copy in a row of several."""
+    expert that the layer waits for over the link, and `first_demanded_us` what the first of them
+    adds; `copy_us`: one copy in a row of several. `link`: what link and CPU cost each other."""
 
     block_bytes: int
     gpu_us: dict[int, float]
@@ -61,6 +66,8 @@ class ExpertCosts:
     demanded_us: float
     copy_us: float
     cpu_slowed: int  # thousandths, beside copies
+    first_demanded_us: float = 0.0
+    link: LinkCosts = NO_LINK_COSTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +103,11 @@ def measure_cuda(
     progress: Progress = lambda words: None,
     device: str = GPU_DEVICE,
     layerwise: bool = False,
+    layers: int | None = None,
 ) -> CudaTimes:
-    """`layerwise`: drive decode steps from Python, also where they could be captured."""
-    architecture = synthetic_architecture(MODEL, LAYERS)
+    """`layerwise`: drive decode steps from Python, also where they could be captured; `layers`: so
+    many of the model's, where there is no memory for all."""
+    architecture = synthetic_architecture(MODEL, layers or LAYERS)
     decoder = placed_for(synthetic_decoder(architecture, "bf16"), settings, device)
     bench = _Bench(decoder, settings, threads, device, layerwise)
     experts, layer = {}, None
@@ -120,6 +129,8 @@ class _Bench:
         self, decoder: Decoder, settings: EngineSettings, threads: int, device: str, layerwise: bool
     ) -> None:
         self._decoder, self._device, self._layerwise = decoder, device, layerwise
+        self._routing = ProfileRouting(decoder.architecture.spec)
+        self._counts = self._routing.counts()
         self._settings = replace(settings, threads=threads, belief="measured")
         self.layerwise_because: str | None = None
         self._known: ExpertStore | None = None  # what the belief is about: probed once
@@ -135,7 +146,7 @@ class _Bench:
     ) -> DecodeRun:
         runner = self._runner(store, policies, ratio, BATCH)
         try:
-            return measure_decode(runner, batch)
+            return measure_decode(runner, self._routing, batch)
         finally:
             runner.close()
 
@@ -149,7 +160,7 @@ class _Bench:
         resident = self.decode(store, STILL, 1.0)
         on_gpu = median(sample.whole_ns for sample in resident.layers) - between
         demanded = self.decode(store, ON_DEMAND, 0.5)
-        _, moved = line_by_count(
+        waiting, moved = line_by_count(
             (sample.transfers, sample.whole_ns - between)
             for sample in demanded.layers
             if sample.transfers
@@ -165,6 +176,9 @@ class _Bench:
         finally:
             runner.close()
         inside = each / NS_PER_US / cpu[1]  # an expert inside a step over one by itself
+        runs = (still.captured, moving.captured, self.decode(store, PROMOTING, 0.5).captured)
+        link = link_times(runs, store.experts, first, each)
+        slowed = round(usual(link.cpu_plain)) or max(_slowed(moving, first, each), beside)
         return ExpertCosts(
             block_bytes=store.kernel.block_bytes,
             gpu_us=gpu,
@@ -173,7 +187,9 @@ class _Bench:
             cpu_first_us=first / NS_PER_US,
             demanded_us=moved / NS_PER_US,
             copy_us=copy / NS_PER_US,
-            cpu_slowed=max(_slowed(moving, first, each), beside),
+            cpu_slowed=slowed,
+            first_demanded_us=max(waiting / NS_PER_US - gpu[1], 0.0),
+            link=link.costs(),
         )
 
     def _runner(self, store: ExpertStore, policies: PolicySet, ratio: float, tokens: int) -> Runner:
@@ -184,8 +200,9 @@ class _Bench:
         capacity = Capacity(slots, BATCH, _LENGTH)
         known = self._belief if self._known is store else None
         runner = on_store(
-            self._decoder, store, settings, capacity, device=self._device, belief=known
-        )
+            self._decoder, store, settings, capacity, self._counts, device=self._device,
+            belief=known,
+        )  # fmt: skip
         self._known, self._belief = store, runner.brain.belief
         if self._layerwise:
             runner.machine.drive_layerwise("asked for")
@@ -202,7 +219,8 @@ def _between_ns(still: DecodeRun) -> float:
 def _slowed(moving: DecodeRun, first: float, each: float) -> int:
     """Thousandths that the CPU took longer in layers that experts were brought for meanwhile. They
     need not have come all the time, and what is brought in the background is not seen: the figure
-    is a lower bound, and so is that of copies in a row (`contention.py`)."""
+    is a lower bound, and so is that of copies in a row (`contention.py`). For steps that are not
+    captured, and leave no times of copies behind (`link_times.py`)."""
     found = [
         slowed_by(first + sample.on_cpu * each, sample.experts_ns)
         for sample in moving.layers

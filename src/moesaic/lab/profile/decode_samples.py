@@ -6,18 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import mean, median
 from time import perf_counter_ns
 from typing import Any
 
-import numpy as np
-
 from moesaic.core.report import StepReport
-from moesaic.core.routing import LayerRouting
 from moesaic.engine.runner import Runner, SequenceInput
-from moesaic.model_info.model_spec import ModelSpec
+from moesaic.lab.profile.profile_routing import ProfileRouting
+from moesaic.machines.cuda.captured_step import CapturedStep
 
 STEPS, WARMUP = 24, 6
 
@@ -44,22 +42,21 @@ class DecodeRun:
     plan_ns: float  # deciding one layer
     ahead_ns: float  # deciding what to move in the background, per layer
     active: float  # experts per layer
+    captured: list[CapturedStep] = field(default_factory=list)  # where steps are
 
 
-def measure_decode(runner: Runner, batch: int = 1, steps: int = STEPS) -> DecodeRun:
-    """Routing is random and uniform, so that every expert is read from memory: random routers
-    choose the same few again and again, which then stay in a cache."""
-    spec, machine = runner.decoder.architecture.spec, runner.machine
-    random, planning = np.random.default_rng(0), _Planning(runner)
+def measure_decode(runner: Runner, routing: ProfileRouting, batch: int = 1) -> DecodeRun:
+    spec, machine, planning = runner.decoder.architecture.spec, runner.machine, _Planning(runner)
     reports: list[StepReport] = []
+    captured: list[CapturedStep | None] = []
     layers: list[LayerSample] = []
     with planning.timed():
-        for step in range(WARMUP + steps):
+        for step, routed in enumerate(routing.steps(batch, WARMUP + STEPS)):
             inputs = [SequenceInput(slot, [step % spec.vocab_size]) for slot in range(batch)]
-            routing = _uniform(random, spec, batch)
             planning.begin()
-            runner.step(inputs, routing.__getitem__)
+            runner.step(inputs, routed.layer)
             assert runner.report is not None, "a step was just done"
+            captured.append(machine.captured_step)
             if step >= WARMUP:
                 reports.append(runner.report)
                 size = machine.store.kernel.block_bytes
@@ -74,19 +71,8 @@ def measure_decode(runner: Runner, batch: int = 1, steps: int = STEPS) -> Decode
         median(planning.decided),
         median(planning.looked) if planning.looked else 0.0,
         mean(layer.active for report in reports for layer in report.layers),
+        [step for step in captured[WARMUP:] if step is not None],
     )
-
-
-def _uniform(random: np.random.Generator, spec: ModelSpec, batch: int) -> list[LayerRouting]:
-    """One step: every layer's routing."""
-    k, experts = spec.top_k, spec.num_experts
-    weights = np.full((batch, k), 1 / k, dtype=np.float32)
-    scores = np.full((batch, experts), 1 / experts, dtype=np.float32)
-    routings = []
-    for layer in range(spec.num_moe_layers):
-        ranked = np.stack([random.permutation(experts) for _ in range(batch)]).astype(np.int64)
-        routings.append(LayerRouting(layer, ranked[:, :k].copy(), weights, ranked, scores))
-    return routings
 
 
 def _samples(report: StepReport, size: int, times: Sequence[Any]) -> Iterator[LayerSample]:

@@ -45,6 +45,7 @@ from moesaic.models.expert_service import RoutedTokens
 from moesaic.models.kv_cache import ContiguousCache
 
 if TYPE_CHECKING:
+    from moesaic.machines.cuda.captured_step import CapturedStep
     from moesaic.machines.cuda.conductor import LayerTimes
     from moesaic.machines.cuda.graph_decoding import GraphDecoding
 
@@ -156,6 +157,11 @@ class CudaMachine(RealMachine):
         """Of the last step's layers, by the conductor; none where it did not run."""
         graphs = self._graphs
         return graphs.times if graphs is not None and graphs.has_slots else ()
+
+    @property
+    def captured_step(self) -> CapturedStep | None:
+        graphs = self._graphs
+        return graphs.captured if graphs is not None and graphs.has_slots else None
 
     def _take_slots_back(self) -> None:
         if self._graphs is not None and self._graphs.has_slots:

@@ -15,6 +15,7 @@ from moesaic.core.native_brain import NativeBrain
 from moesaic.core.report import LayerReport, Span, StepReport
 from moesaic.core.rerun_decider import RerunDecider
 from moesaic.machines.cuda.captured_spans import CapturedSpans
+from moesaic.machines.cuda.captured_step import CapturedStep
 from moesaic.machines.cuda.conductor import LayerTimes
 from moesaic.machines.cuda.graph_steps import GraphMemory, GraphSteps
 from moesaic.machines.cuda.slots import DeviceSlots
@@ -51,16 +52,12 @@ class GraphDecoding:
         if work.decoded is not None:
             longest = max(work.decoded.positions) + 1
             fits = len(work.decoded.numbers) <= self._steps.batch
-        elif work.prompt is not None and self._reads_prompts:
+        elif work.prompt is not None:
             longest = max(first + tokens for _, first, tokens in work.prompt.segments)
             fits = self._steps.can_read(work.prompt)
         else:
             return False
         return fits and longest <= self._cache.max_length
-
-    @property
-    def _reads_prompts(self) -> bool:
-        return self._decoder.architecture.spec.latent_attention is None
 
     @property
     def _steps(self) -> GraphSteps:
@@ -99,8 +96,12 @@ class GraphDecoding:
 
     def spans(self, engine: bool) -> list[Span]:
         """Of the last step; `engine`: with the conductor's lane."""
-        report = self._report
-        return self._spans.of(self._steps.trace(report.end_ns, report.tokens), engine)
+        return self._spans.of(self.captured, engine)
+
+    @property
+    def captured(self) -> CapturedStep:
+        """The last step, with the copies that have ended since this was asked for."""
+        return self._steps.trace(self._report.end_ns, self._report.tokens)
 
     @property
     def times(self) -> list[LayerTimes]:

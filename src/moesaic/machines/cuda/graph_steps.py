@@ -18,7 +18,7 @@ from moesaic.core.rerun_decider import RerunDecider
 from moesaic.kernels.gpu.driver import current_context
 from moesaic.kernels.gpu.table import FLAG
 from moesaic.kernels.native import NativeKernel
-from moesaic.machines.accelerators import LARGEST_BATCH
+from moesaic.machines.accelerators import LARGEST_BATCH, LARGEST_PROMPT
 from moesaic.machines.cuda.captured_step import CapturedStep
 from moesaic.machines.cuda.conductor import (
     Conductor,
@@ -43,7 +43,7 @@ from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import ContiguousCache
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, LARGEST_BATCH)  # with a graph
-PROMPTS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)  # rows of prompts
+PROMPTS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, LARGEST_PROMPT)  # rows
 _LIMITS = Limits(copy_from=64, look_ahead_to=256, stream_ahead=12)
 
 
@@ -124,7 +124,7 @@ class GraphSteps:
         self._decoding: dict[tuple[int, StepKind], Captured[DecodeStep]] = {}
         self._reading: dict[tuple[int, int, StepKind], Captured[PromptStep]] = {}
         self._pool: object = torch.cuda.graph_pool_handle()  # one step runs at a time
-        self._layers, self._done = spec.num_moe_layers, torch.cuda.Event(blocking=True)
+        self._layers, self._done = spec.num_moe_layers, torch.cuda.Event()
         self._rounds = decoder.architecture.router.round_weights
         self._grouped = decoder.architecture.router.groups > 1
         self.started_ns = 0  # of the last step
@@ -185,7 +185,7 @@ class GraphSteps:
                 self._done.record()
             finally:
                 self._conduct()
-            self._done.synchronize()
+            self._done.synchronize()  # only the head is left: not worth sleeping
 
     def _graph(self, captured: Captured[StepType], greedy: bool) -> torch.cuda.CUDAGraph:
         """Before the step's inputs are written."""

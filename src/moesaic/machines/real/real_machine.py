@@ -85,7 +85,8 @@ class RealMachine(LayerwiseBody, Probed):
     """Implements `core.body.Body`, driven layer by layer; what happens between `route` and `finish`
     is up to each machine. After a step, `output` is what the generator returned; where `greedy` was
     asked, maybe the best token of every row [rows] instead, -1 where its logits are not finite.
-    Call it in torch's inference mode."""
+    No later step overwrites it: whoever reads a text keeps the logits of many passes. Call it in
+    torch's inference mode."""
 
     capabilities: ClassVar[Capabilities]
     dense_on = GPU  # the device of everything but the routed experts
@@ -178,6 +179,11 @@ class RealMachine(LayerwiseBody, Probed):
     def layer_times(self) -> Sequence[Any]:
         """Of the last step's layers, by a native conductor; none where it did not run."""
         return ()
+
+    @property
+    def captured_step(self) -> Any:
+        """What the last step left behind, where it was captured; asked for after every step."""
+        return None
 
     def place(self, experts: Sequence[ExpertId]) -> None:
         """The initial placement."""

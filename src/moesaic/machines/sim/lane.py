@@ -24,8 +24,8 @@ class Task:
     of resources that depend on the task (see resources.py), in addition to the lane's own."""
 
     __slots__ = (
-        "done", "draws", "duration", "end_ns", "expert", "kind", "lane", "layer", "on_end",
-        "on_start", "tokens", "unblocks", "waits",
+        "cached", "done", "draws", "duration", "end_ns", "expert", "kind", "lane", "layer",
+        "on_end", "on_start", "tokens", "unblocks", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -41,6 +41,7 @@ class Task:
         self.done = False
         self.end_ns = 0
         self.draws: Draws = ()
+        self.cached = False  # it reads what the CPU's caches hold
 
     def after(self, other: Task) -> None:
         """Do not start before `other` has ended."""

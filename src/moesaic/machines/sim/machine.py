@@ -12,14 +12,15 @@ import numpy as np
 from moesaic.core.body import Decider
 from moesaic.core.capabilities import Capabilities
 from moesaic.core.layer_plan import PARTS, LayerPlan, Move
-from moesaic.core.offloading import CPU, GPU, IN_DRAM, VRAM
+from moesaic.core.offloading import CPU, GPU, IN_DRAM, PCIE, VRAM
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId, Forecast, LayerRouting
 from moesaic.core.step import Step
 from moesaic.core.topology import Topology
-from moesaic.core.units import slowed_by
+from moesaic.core.units import ns_from_us, slowed_by
 from moesaic.core.view import PLANNER, View
+from moesaic.hardware.link_use import USUAL_USE
 from moesaic.machines.loop import run_layers
 from moesaic.machines.sim.clock import Clock
 from moesaic.machines.sim.lane import Draws, Task
@@ -27,7 +28,7 @@ from moesaic.machines.sim.moving import Moves, Moving
 from moesaic.machines.sim.ndp.draws import DimmDraws
 from moesaic.machines.sim.physics import Physics
 from moesaic.machines.sim.planning_cost import FREE, PlanningCost
-from moesaic.machines.sim.wiring import lanes_of, time_beside_copies
+from moesaic.machines.sim.wiring import caches_of, lanes_of, time_beside_copies
 
 STAGING = 2  # experts used once are double-buffered: one computes while the next arrives
 
@@ -75,7 +76,8 @@ class SimMachine:
         self.capabilities = replace(SIMULATED, devices=devices)
         self.timeline = timeline if timeline is not None else Timeline(enabled=False)
         self.clock = Clock()
-        self.lanes = lanes_of(physics.machine, self.topology, self.clock, self.timeline)
+        caches = caches_of(physics.machine, physics.expert_dtype)
+        self.lanes = lanes_of(physics.machine, self.topology, self.clock, self.timeline, caches)
         self.memory = Residency(
             self.topology,
             model.num_moe_layers,
@@ -83,7 +85,8 @@ class SimMachine:
             _memory_slots(self.topology, slots, physics.expert_bytes),
         )
         self._dimms = DimmDraws(physics) if physics.machine.dimms is not None else None
-        self.moves = Moves(physics, self.memory, self.lanes, self.clock, self._dimms)
+        self._use = physics.machine.pcie_use or USUAL_USE
+        self.moves = Moves(physics, self.memory, self.lanes, self.clock, self._dimms, caches)
         self.planning_ns = 0
         self._dense_device = self.topology.devices[0].name
         self._dense_on = dense_on or [self._dense_device] * model.num_moe_layers
@@ -123,10 +126,19 @@ class SimMachine:
         self._shared = Task("dense", shared, layer, tokens=self._step.tokens) if shared else None
         if self._shared is not None:
             self.lanes[device].submit(self._shared)
+        self._hand_over()
         self._routed += 1
         self.moves.cancel_background()  # from here on the view must stay true
         self._routing = self._route(layer).at_step(self._steps)
         return self._routing
+
+    def _hand_over(self) -> None:
+        """Flags between GPU and CPU travel over the same link as copies."""
+        copying = self.lanes[PCIE].running
+        if copying is not None:
+            use = self._use
+            taken = use.cached_handover_us if copying.cached else use.busy_handover_us
+            self.clock.advance(ns_from_us(taken))
 
     def view(self, layer: int) -> View:
         self.clock.settle()  # for what has just begun
@@ -249,7 +261,10 @@ class SimMachine:
 
     def _submit(self, plan: LayerPlan) -> list[Task]:
         """Queue everything in the plan; returns the tasks the layer must wait for."""
+        self.moves.on_cpu = {(plan.layer, expert) for expert in plan.queues.get(CPU, ())}
         moves = [self.moves.prepare("transfer", move) for move in plan.transfers]
+        if moves:
+            moves[0].tasks[0][1].duration += ns_from_us(self._use.demand_us)
         coming = [m for m in self.moves.under_way if m.move.layer == plan.layer]
         arrivals = {(m.move.expert, m.move.destination): m for m in (*moves, *coming)}
         loads = self._routing.loads(self.physics.model.num_experts).tolist()

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from moesaic.core.layer_plan import Move
 from moesaic.core.residency import Residency
 from moesaic.core.topology import Hop
 from moesaic.core.view import Flight
+from moesaic.hardware.link_use import USUAL_USE
 from moesaic.machines.sim.clock import Clock
 from moesaic.machines.sim.lane import Draws, Lane, Task
 from moesaic.machines.sim.ndp.draws import DimmDraws
 from moesaic.machines.sim.physics import Physics
-from moesaic.machines.sim.resources import Resource
+from moesaic.machines.sim.resources import CpuCaches, Resource
 
 
 class Leg(NamedTuple):
@@ -42,7 +44,8 @@ class Moving:
 
 
 class Moves:
-    """All links of a machine. `under_way` are the moves that have started, oldest first."""
+    """All links of a machine. `under_way` are the moves that have started, oldest first; `on_cpu`
+    are experts (layer, expert) that the CPU has computed last, and that `caches` hold."""
 
     def __init__(
         self,
@@ -51,11 +54,16 @@ class Moves:
         lanes: Mapping[str, Lane],
         clock: Clock,
         dimms: DimmDraws | None = None,
+        caches: CpuCaches | None = None,
     ) -> None:
         self.under_way: list[Moving] = []
         self.bytes_moved = 0
         self._physics, self._memory, self._clock, self._dimms = physics, memory, clock, dimms
+        self.on_cpu: Collection[tuple[int, int]] = ()
+        self._caches = caches
+        self._use = physics.machine.pcie_use or USUAL_USE
         self._offered: list[Lane] = []  # links with something in the background
+        self._waiting: list[Moving] = []  # what was offered, in order
         self._links = [lanes[link.name] for link in memory.topology.links]
         self._routes: dict[tuple[int, int], tuple[list[Leg], int]] = {}
 
@@ -65,6 +73,8 @@ class Moves:
         tasks = [(leg.lane, Task(kind, leg.ns, move.layer, move.expert)) for leg in legs]
         for (_, task), leg in zip(tasks, legs, strict=True):
             task.draws = leg.draws
+            if self._caches is not None and (move.layer, move.expert) in self.on_cpu:
+                self._caches.slow_down(task)
         moving = Moving(kind, move, tasks, size)
         started, ended = partial(self._started, moving), partial(self._ended, moving)
         for _, task in tasks:
@@ -74,21 +84,29 @@ class Moves:
     def offer(self, moves: Iterable[Move]) -> None:
         """What may start while its links are idle, instead of what was offered before."""
         offered: dict[Lane, list[Task]] = {}
-        for move in moves:
-            for lane, task in self.prepare("prefetch", move).tasks:
+        waiting = [self.prepare("prefetch", move) for move in moves]
+        for moving in waiting:
+            for lane, task in moving.tasks:
                 offered.setdefault(lane, []).append(task)
         self.cancel_background()
-        self._offered = list(offered)
+        self._offered, self._waiting = list(offered), waiting
         for lane, tasks in offered.items():
             lane.replace_background(tasks)
         for lane in self._offered:
             lane.wake()
 
     def cancel_background(self) -> None:
-        """Drop what was offered and has not started."""
+        """Drop what was offered and has neither started nor been submitted behind what has."""
+        room = self._use.submitted_copies - len(self.under_way)
+        waiting = (moving for moving in self._waiting if not moving.begun)
+        for moving in islice(waiting, max(room, 0)):
+            if self.under_way:
+                self._started(moving)
+                for lane, task in moving.tasks:
+                    lane.promote(task)
         for lane in self._offered:
             lane.replace_background(())
-        self._offered = []
+        self._offered, self._waiting = [], []
 
     def in_flight(self) -> tuple[Flight, ...]:
         return tuple(

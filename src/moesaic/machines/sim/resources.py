@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from moesaic.core.offloading import CPU, PCIE
 from moesaic.core.report import Timeline
 from moesaic.machines.sim.clock import Clock
 from moesaic.machines.sim.lane import Draws, Lane, Task
@@ -67,6 +68,21 @@ class PriorityResource(Resource):
         self.speed = (left, others) if others > left else FULL
         self.slows = self.speed is not FULL or self.first_speed is not FULL
         return self.speed != known or self.first_speed != first_known
+
+
+class CpuCaches(PriorityResource):
+    """The CPU's caches, which answer a link that reads what the CPU has just computed: that takes
+    the link `slower` times as long, and the CPU `cpu_slower` times meanwhile."""
+
+    def __init__(self, slower: float, cpu_slower: float) -> None:
+        super().__init__({CPU: WHOLE}, (PCIE,))
+        self._slower, self._share = slower, WHOLE - round(WHOLE / cpu_slower)
+
+    def slow_down(self, copying: Task) -> None:
+        copying.cached = True
+        copying.duration = round(copying.duration * self._slower)
+        if self._share:
+            copying.draws = (*copying.draws, (self, self._share))
 
 
 class SharingLane(Lane):

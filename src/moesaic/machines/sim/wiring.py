@@ -3,6 +3,7 @@ they take from each other."""
 
 from __future__ import annotations
 
+from moesaic.core.offloading import PCIE
 from moesaic.core.report import Timeline
 from moesaic.core.topology import Topology
 from moesaic.core.view import PLANNER
@@ -10,23 +11,36 @@ from moesaic.hardware.machine_spec import MachineSpec, SharedResource
 from moesaic.hardware.parts import PRIORITY
 from moesaic.machines.sim.clock import Clock
 from moesaic.machines.sim.lane import Lane, Task
-from moesaic.machines.sim.resources import WHOLE, PriorityResource, Resource, SharingLane
+from moesaic.machines.sim.resources import (
+    WHOLE,
+    CpuCaches,
+    PriorityResource,
+    Resource,
+    SharingLane,
+)
 
 _LONG = 1000  # a copy that outlasts any work beside it
 
 
 def lanes_of(
-    machine: MachineSpec, topology: Topology, clock: Clock, timeline: Timeline
+    machine: MachineSpec,
+    topology: Topology,
+    clock: Clock,
+    timeline: Timeline,
+    caches: CpuCaches | None = None,
 ) -> dict[str, Lane]:
     """One per device and link. Where they share something, they feel each other; the planner has
     a lane where it takes a share, too."""
     resources = [_resource(shared) for shared in machine.shared()]
+    if caches is not None:
+        resources.append(caches)
     drawing = {name for resource in resources for name in resource.shares}
     names = (*topology.lanes, *((PLANNER,) if PLANNER in drawing else ()))
     lanes: dict[str, Lane] = {}
     for name in names:
         mine = [resource for resource in resources if name in resource.shares]
-        shares = mine or machine.dimms is not None  # else its tasks draw on nothing
+        draws = machine.dimms is not None or (name == PCIE and caches is not None)
+        shares = mine or draws  # else its tasks draw on nothing
         lane = SharingLane(name, clock, timeline, mine) if shares else Lane(name, clock, timeline)
         lanes[name] = lane
     return lanes
@@ -42,6 +56,15 @@ def time_beside_copies(machine: MachineSpec, device: str, work_ns: int) -> int:
     while not work.done:
         clock.step()
     return work.end_ns
+
+
+def caches_of(machine: MachineSpec, dtype: str) -> CpuCaches | None:
+    """What copies of experts that the CPU has just computed cost it, in weights of `dtype`; None
+    where that was not measured."""
+    use = machine.pcie_use
+    if use is None:
+        return None
+    return CpuCaches(use.cached_factor, max(use.cached_cpu_factor.get(dtype, 1.0), 1.0))
 
 
 def _resource(shared: SharedResource) -> Resource:
