@@ -13,8 +13,8 @@ if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
 from gated_passes import passes
-from gpu_decoding import filled_store
 from graph_models import shrunk
+from random_experts import filled_store
 from test_conducted_gates import Again
 from test_graph_decoding import CAPACITY, agreement
 
