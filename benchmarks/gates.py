@@ -1,9 +1,9 @@
 """What gates gain on this machine's accelerator, `python -m benchmarks.gates --accelerator cuda`.
 
 Random weights of a real architecture, routing of a synthetic trace, a scripted share of fallbacks.
-All gates take turns on one runner per system; ratios are taken within rounds. On a GPU, tokens of
-gate `full` run as captured steps and those of the other gates layer by layer, so `full` is measured
-both ways: a gate's own gain is that over `full`, driven layer by layer like itself."""
+All gates take turns on one runner per system; ratios are taken within rounds. On a GPU passes run
+as captured steps where the model allows it, with any gate; `captured` is the share that did. With
+`--layerwise` everything is measured a second time without captured steps."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
+from typing import NamedTuple
 
 from moesaic.engine.assemble import on_store
 from moesaic.engine.engine_settings import EngineSettings
@@ -37,6 +38,11 @@ GATES: tuple[tuple[str, float | None], ...] = (
 )  # fmt: skip
 
 
+class Speed(NamedTuple):
+    tokens_per_s: float
+    captured: float  # share of its passes
+
+
 class System:
     """One set of policies on loaded experts."""
 
@@ -45,37 +51,39 @@ class System:
         counts, capacity = routing.counts(), config.plan.capacity
         self.runner = on_store(loaded.decoder, loaded.store, config.settings, capacity, counts)
 
-    def tokens_per_s(self, gate: str, ratio: float | None, case: Case) -> float:
+    def measure(self, gate: str, ratio: float | None, case: Case) -> Speed:
         use(self.runner, gate)
         work = repetitions_of(self.runner, case, self.routing, self.config.settings)
         run = run_of(self.runner, case, ratio)
         runs = warmed_up(self.runner, work, run)
         measure_once(self.runner, next(work), runs, lambda steps: None, run)
-        return case.all_tokens / runs.seconds[0]
+        # A captured step finds the replayed routing in the GPU's memory.
+        captured = [times.replay_ns == 0 for times in runs.measured.times]
+        return Speed(case.all_tokens / runs.seconds[0], sum(captured) / len(captured))
 
     def rounds(self, case: Case, rounds: int) -> Iterator[dict[str, object]]:
-        """The captured steps first: a machine is driven layer by layer for good."""
-        captured = None
-        if self.runner.machine.layerwise_because is None:
-            speeds = [self.tokens_per_s(FULL, None, case) for _ in range(rounds)]
-            captured = median(speeds)
-            self.runner.machine.drive_layerwise("gates are compared")
-        found: dict[tuple[str, float | None], list[float]] = {each: [] for each in GATES}
+        found: dict[tuple[str, float | None], list[Speed]] = {each: [] for each in GATES}
         for _ in range(rounds):
             for each in GATES:
-                found[each].append(self.tokens_per_s(*each, case))
+                found[each].append(self.measure(*each, case))
         full = found[FULL, None]
         for (gate, ratio), speeds in found.items():
-            over = sorted(a / b for a, b in zip(speeds, full, strict=True))
+            pairs = zip(speeds, full, strict=True)
+            over = sorted(a.tokens_per_s / b.tokens_per_s for a, b in pairs)
             yield {
                 "system": self.config.system, "batch": case.batch, "gate": gate, "ratio": ratio,
-                "tokens_per_s": median(speeds), "over_full": median(over),
-                "range": [over[0], over[-1]],
-                "over_captured_full": None if captured is None else median(speeds) / captured,
+                "tokens_per_s": median(each.tokens_per_s for each in speeds),
+                "over_full": median(over), "range": [over[0], over[-1]],
+                "captured": median(each.captured for each in speeds),
             }  # fmt: skip
-        if captured is not None:
-            yield {"system": self.config.system, "batch": case.batch, "gate": "full, captured",
-                   "tokens_per_s": captured, "over_full": captured / median(full)}  # fmt: skip
+
+    def drive_layerwise(self) -> bool:
+        """For good; False: nothing was captured before."""
+        machine = self.runner.machine
+        if machine.layerwise_because is not None:
+            return False
+        machine.drive_layerwise("gates are compared")
+        return True
 
 
 def use(runner: Runner, gate: str) -> None:
@@ -96,6 +104,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--batches", default="1,8")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--layerwise", action="store_true", help="and without captured steps")
     return parser.parse_args()
 
 
@@ -125,6 +134,9 @@ def main() -> None:
             try:
                 for row in system.rounds(case, asked.rounds):
                     print(json.dumps(row), flush=True)
+                if asked.layerwise and system.drive_layerwise():
+                    for row in system.rounds(case, asked.rounds):
+                        print(json.dumps(row), flush=True)
             finally:
                 system.runner.close()
 

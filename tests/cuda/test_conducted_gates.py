@@ -143,7 +143,7 @@ def test_what_fell_back_is_prefetched_as_layer_by_layer(
     names: tuple[str, str, str], tokens: int, forecasts: int
 ) -> None:
     scene = scene_of(names, tokens, "big-little", forecasts)
-    passes = fallbacks(np.random.default_rng(tokens), tokens, 60)
+    passes = fallbacks(np.random.default_rng(tokens), tokens, 40)
     again = conduct(scene, BigLittle(TOP_K, k=1), passes)
     assert again.fallback.judged > 0
     moved = any(each.background for each in scene.conductor.decisions)
@@ -158,7 +158,7 @@ def test_drafts_are_checked_as_layer_by_layer(names: tuple[str, str, str], forec
     scene, rng = scene_of(names, 8, "self-speculative", forecasts), np.random.default_rng(6)
     drafted: list[list[tuple[int, int]]] = [[], []]
     passes: list[tuple[Pass, np.ndarray]] = []
-    for number in range(60):
+    for number in range(40):
         rows, ages, counts = [], [], []
         for mine in drafted:
             if len(mine) == 3 or (mine and rng.random() < 0.3):

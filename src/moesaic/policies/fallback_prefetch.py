@@ -60,7 +60,8 @@ class FallbackPrefetch(RerunDecider):
         self._before.appendleft(self._now)
         self._num_layers, self._now = max(self._num_layers, len(self._now)), {}
         when = np.ones(len(rows), dtype=np.int64) if ages is None else np.asarray(ages)
-        kept = [age <= len(self._before) and self._whole(self._before[age - 1]) for age in when]
+        whole = [self._whole(each) for each in self._before]
+        kept = np.array([age <= len(whole) and whole[age - 1] for age in when.tolist()])
         known = np.where(kept, np.asarray(rows, dtype=np.int64), -1)
         self._ages = None if max(when, default=1) <= 1 else when
         self._rows = known if (known >= 0).any() else None
