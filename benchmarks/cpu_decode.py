@@ -7,8 +7,11 @@ over the rate at which the same workers stream memory), with random weights of a
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Iterator
 from statistics import median
 from time import perf_counter_ns
+from typing import Any
 
 import numpy as np
 import torch
@@ -135,7 +138,8 @@ def layerwise_ms(
     return median(taken[2:])
 
 
-def measure(options: argparse.Namespace, precision: str) -> list[str]:
+def measure(options: argparse.Namespace, precision: str) -> Iterator[dict[str, object]]:
+    """What is found, as it is found."""
     architecture = synthetic_architecture(options.model, options.layers)
     experts, dense = precision.split("/") if "/" in precision else (precision, precision)
     decoder = synthetic_decoder(
@@ -146,29 +150,37 @@ def measure(options: argparse.Namespace, precision: str) -> list[str]:
     assert isinstance(executor, NativeExecutor), "native kernels"
     pool = executor.pool
     rate = stream_gb_s(pool, stream_bytes())
-    lines = []
     for batch in options.batches:
         steps = Steps(decoder, store, pool, batch, options.context)
         steps.run(3)
         taken, phases = steps.run(options.steps)
-        floor = token_bytes(decoder, store, options.context) / rate / 1e6
-        extra = (taken - floor) * 1e3 / len(decoder.layers)
-        line = f"{precision:10} batch {batch:2}: {taken:7.2f} ms a step, "
-        line += f"{batch * 1e3 / taken:6.1f} tokens/s"
+        found: dict[str, object] = {
+            "layers": len(decoder.layers), "precision": precision, "batch": batch,
+            "threads": options.threads, "ms": taken, "tokens_per_s": batch * 1e3 / taken,
+            "stream_gb_s": rate, "phases": phase_lines(phases),
+        }  # fmt: skip
         if batch == 1:
-            line += f"; floor {floor:.2f} ms at {rate:.0f} GB/s, {taken / floor:.2f} times it, "
-            line += f"{extra:.0f} us a layer above"
-        lines.append(line)
-        lines += phase_lines(phases)
+            floor = token_bytes(decoder, store, options.context) / rate / 1e6
+            above = (taken - floor) * 1e3 / len(decoder.layers)
+            found |= {"floor_ms": floor, "floor_ratio": taken / floor, "us_above": above}
+        yield found
     if options.layerwise and precision == "bf16":
         for plain, words in ((True, "PyTorch"), (False, "packed")):
             taken = layerwise_ms(architecture, store, options.threads, options.steps, plain)
-            lines.append(f"layer by layer, dense products by {words}: {1e3 / taken:.1f} tokens/s")
-    return lines
+            yield {"precision": precision, "layerwise": words, "tokens_per_s": 1e3 / taken}
 
 
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
+def lines(found: dict[str, Any]) -> list[str]:
+    """For a reader."""
+    if "layerwise" in found:
+        words = f"layer by layer, dense products by {found['layerwise']}"
+        return [f"{words}: {found['tokens_per_s']:.1f} tokens/s"]
+    line = f"{found['precision']:10} batch {found['batch']:2}: {found['ms']:7.2f} ms a step, "
+    line += f"{found['tokens_per_s']:6.1f} tokens/s"
+    if "floor_ms" in found:
+        line += f"; floor {found['floor_ms']:.2f} ms at {found['stream_gb_s']:.0f} GB/s, "
+        line += f"{found['floor_ratio']:.2f} times it, {found['us_above']:.0f} us a layer above"
+    return [line, *found["phases"]]
 
 
 def main() -> None:
@@ -184,10 +196,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--kernel", default="auto")
     parser.add_argument("--layerwise", action="store_true")
+    parser.add_argument("--json", action="store_true", help="a line for each result")
     options = parser.parse_args()
     with torch.inference_mode():
         for precision in options.precisions.split(","):
-            print("\n".join(measure(options, precision)), flush=True)
+            for found in measure(options, precision):
+                said = [json.dumps(found)] if options.json else lines(found)
+                print("\n".join(said), flush=True)
 
 
 if __name__ == "__main__":

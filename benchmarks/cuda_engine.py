@@ -170,17 +170,21 @@ def measure(model: Model, dtype: str, ratio: float, arguments: argparse.Namespac
         timeline = Timeline(enabled=False, engine=True)
         with running(model, system, ratio, 1, arguments.prompt, timeline) as runner:
             row = {"dtype": dtype, "cache": ratio, "system": system}
+            if arguments.layerwise:
+                runner.machine.drive_layerwise("asked for")
             row["prompt_tok_s"] = [round(rate) for rate in read(runner, model.prompts)]
             row["prompt_us"] = layer_parts(runner)
-            print(json.dumps(row | write(runner, model.single)), flush=True)
-            if arguments.timeline:
+            decodes = arguments.tokens > 0 and not arguments.layerwise
+            decoded = write(runner, model.single) if decodes else {}
+            print(json.dumps(row | decoded), flush=True)
+            if arguments.timeline and decodes:
                 timeline.enabled = True
                 read(runner, model.prompts[:1])
                 show(runner, timeline, "a prompt")
                 print(json.dumps(row | {"with_timeline": write(runner, model.single)}))
                 show(runner, timeline, "a token")
                 timeline.enabled = False
-        if arguments.batch > 1:
+        if arguments.batch > 1 and decodes:
             with running(model, system, ratio, arguments.batch, 512, timeline) as runner:
                 row = {"dtype": dtype, "cache": ratio, "system": system, "batch": arguments.batch}
                 print(json.dumps(row | write(runner, model.batched)), flush=True)
@@ -194,9 +198,10 @@ def main() -> None:
     parser.add_argument("--caches", default="0.25,0.5,0.75")
     parser.add_argument("--systems", default=",".join(SYSTEMS))
     parser.add_argument("--prompt", type=int, default=1024)
-    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--tokens", type=int, default=48, help="0: only prompts")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--timeline", action="store_true", help="print two layers of a prompt")
+    parser.add_argument("--layerwise", action="store_true", help="only prompts, driven from Python")
     arguments = parser.parse_args()
     for dtype in arguments.dtypes.split(","):
         sizes = arguments.prompt, arguments.tokens, max(arguments.batch, 1)

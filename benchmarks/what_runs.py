@@ -6,9 +6,10 @@ A family that is added, or a format, is in them after the next call; a test hold
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
+from benchmarks.markdown_table import table
 from benchmarks.marked_page import put
 from moesaic.core.files import whole_file
 from moesaic.model_info.gguf.families import GGUF_FAMILIES
@@ -42,7 +43,7 @@ def architectures() -> str:
         ]
         for family in sorted(FAMILIES, key=lambda family: (family not in RUNNABLE, family))
     ]
-    return _table(["`model_type`", "runs", "in GGUF as", "known by name"], rows)
+    return table(["`model_type`", "runs", "in GGUF as", "known by name"], rows)
 
 
 def weight_formats() -> str:
@@ -51,7 +52,7 @@ def weight_formats() -> str:
         *([f"safetensors, `{name}`", method.stored_as] for name, method in METHODS.items()),
         ["GGUF, one file or split", ", ".join(kind.name for kind in TYPES.values())],
     ]
-    return _table(["weights in", "stored as"], rows)
+    return table(["weights in", "stored as"], rows)
 
 
 def _in_gguf(family: str) -> list[str]:
@@ -63,11 +64,6 @@ def _in_gguf(family: str) -> list[str]:
 
 def _listed(words: Iterable[str]) -> str:
     return ", ".join(words) or "–"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def main() -> int:

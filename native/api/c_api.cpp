@@ -40,8 +40,8 @@ void require(bool condition, const char* message) {
 const char* moesaic_last_error(void) { return last_error.c_str(); }
 
 int moesaic_best_isa(void) {
-  for (const NamedIsa& each : kIsas)
-    if (each.isa != Isa::portable && kernels_for(each.isa)) return int(each.isa);
+  for (const NamedIsa& each : supported_isas())
+    if (each.isa != Isa::portable) return int(each.isa);
   return -1;
 }
 

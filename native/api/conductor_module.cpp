@@ -55,6 +55,16 @@ TableLayout table_layout(const nb::dict& given) {
   return t;
 }
 
+// Empty: nobody runs a token again.
+Wants wants_of(const nb::dict& given) {
+  Wants w;
+  if (!given.size()) return w;
+  const Settings s(given);
+  READ(s, w, ids), READ(s, w, scores), READ(s, w, seen_ids), READ(s, w, seen_scores), READ(s, w, distance);
+  READ(s, w, whole), READ(s, w, trusted), READ(s, w, right), READ(s, w, judged);
+  return w;
+}
+
 ConductorConfig configuration(const nb::dict& sizes, const nb::dict& brain, const nb::dict& fields,
                               const nb::dict& mailbox, const nb::dict& cpu) {
   ConductorConfig c;
@@ -123,8 +133,9 @@ NB_MODULE(_conductor, m) {
       .def("slots", &Conductor::slots, nb::call_guard<nb::gil_scoped_release>())
       .def("load_slots", &Conductor::load_slots, nb::call_guard<nb::gil_scoped_release>())
       .def("begin",
-           [](Conductor& self, std::int64_t step, int tokens, const nb::dict& layout, int forecasts, bool recorded) {
-             self.begin(step, tokens, table_layout(layout), ForecastSource{forecasts, recorded});
+           [](Conductor& self, std::int64_t step, int tokens, const nb::dict& layout, int forecasts, bool recorded,
+              const nb::dict& wants) {
+             self.begin(step, tokens, table_layout(layout), ForecastSource{forecasts, recorded}, wants_of(wants));
            })
       .def("release", &Conductor::release)
       .def("finish", &Conductor::finish, nb::call_guard<nb::gil_scoped_release>())
@@ -132,6 +143,8 @@ NB_MODULE(_conductor, m) {
       .def("work", &work_of)
       .def("take_copies", &copies_of)
       .def("decisions", &decisions_of)
+      .def_prop_ro("right_wants", [](const Conductor& self) { return self.wants().right; })
+      .def_prop_ro("judged_wants", [](const Conductor& self) { return self.wants().judged; })
       .def_prop_ro("forecasts_in_time", &Conductor::forecasts_in_time)
       .def_prop_ro("forecasts_late", &Conductor::forecasts_late)
       .def_prop_ro("bytes_moved", &Conductor::bytes_moved);

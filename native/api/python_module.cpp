@@ -160,8 +160,7 @@ NB_MODULE(_native, m) {
 
   m.def("isas", [] {
     std::vector<std::string> names;
-    for (const NamedIsa& each : kIsas)
-      if (kernels_for(each.isa)) names.push_back(each.name);
+    for (const NamedIsa& each : supported_isas()) names.push_back(each.name);
     return names;
   });
   m.def("block_bytes", [](int dtype, int hidden, int intermediate) {

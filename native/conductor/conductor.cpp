@@ -83,7 +83,8 @@ void Conductor::settle() {
   slots_.settle(ended);
 }
 
-void Conductor::begin(std::int64_t step, int tokens, const TableLayout& layout, const ForecastSource& forecast_source) {
+void Conductor::begin(std::int64_t step, int tokens, const TableLayout& layout, const ForecastSource& forecast_source,
+                      const Wants& wants) {
   const Mailbox& box = config_.mailbox;
   {
     const std::lock_guard lock(mutex_);
@@ -92,7 +93,7 @@ void Conductor::begin(std::int64_t step, int tokens, const TableLayout& layout, 
     // Not before: a GPU that still runs a step would wait for ever for flags that were raised already.
     for (std::uint32_t* flag : {box.routed, box.planned, box.summed}) store(flag, 0);
     store(box.forecast_ready, forecast_source.recorded ? kReleased : 0);
-    step_ = step, tokens_ = tokens, config_.table = layout, forecast_source_ = forecast_source;
+    step_ = step, tokens_ = tokens, config_.table = layout, forecast_source_ = forecast_source, wants_ = wants;
     times_.clear(), work_.clear();
     state_ = State::running;
   }
@@ -184,6 +185,7 @@ void Conductor::conduct_layer(int layer) {
   settle();  // the kernels of the layer before ended before this one was routed
   staging_.begin_layer();
   fill_brain(layer);
+  note_wants(layer);
   if (config_.records) decisions_.push_back(seen());
   const Word length = config_.brain.decide(config_.brain.words);
   if (config_.records) {
@@ -274,6 +276,13 @@ void Conductor::submit(std::uint32_t number) {
   call.hidden_stride = std::size_t(config_.hidden);
   call.tokens = tokens_, call.top_k = config_.top_k, call.experts_total = config_.experts;
   call.ids = box.ids, call.weights = box.weights;
+  const std::size_t pairs = std::size_t(tokens_) * config_.top_k;
+  if (std::find(box.ids, box.ids + pairs, -1) != box.ids + pairs) {
+    // The kernels leave out experts that are not listed: padding becomes one expert more than there are.
+    cpu_ids_.assign(box.ids, box.ids + pairs);
+    std::replace(cpu_ids_.begin(), cpu_ids_.end(), std::int64_t(-1), std::int64_t(config_.experts));
+    call.ids = cpu_ids_.data(), call.experts_total = config_.experts + 1;
+  }
   call.count = std::int32_t(cpu_experts_.size());
   call.experts = cpu_experts_.data(), call.blocks = cpu_blocks_.data();
   call.out = box.sum, call.out_type = MOESAIC_FLOAT32, call.add = 0;

@@ -23,6 +23,7 @@
 #include "conductor/copy_log.h"
 #include "conductor/slots.h"
 #include "conductor/staging.h"
+#include "conductor/wants.h"
 #include "moesaic_native.h"
 
 namespace moesaic {
@@ -123,8 +124,10 @@ class Conductor {
   std::vector<int> slots();
   // The same as somebody else has arranged them since.
   void load_slots(const std::vector<int>& slot_of);
-  // Prepares a step of so many tokens, whose kernels read a table of this layout; launch the graph afterwards.
-  void begin(std::int64_t step, int tokens, const TableLayout& layout, const ForecastSource& forecast_source = {});
+  // Prepares a step of so many tokens, whose kernels read a table of this layout; launch the graph afterwards. The
+  // arrays of `wants` stay until the next step begins.
+  void begin(std::int64_t step, int tokens, const TableLayout& layout, const ForecastSource& forecast_source = {},
+             const Wants& wants = {});
   // Between steps: kernels that are launched find no experts and wait for nobody, until a step begins.
   void release();
   // Until the conductor has done its part of the step; throws what went wrong in it.
@@ -136,6 +139,8 @@ class Conductor {
   // Of all steps since the beginning, where the configuration asks for it.
   const std::vector<Decision>& decisions() const { return decisions_; }
   std::int64_t bytes_moved() const { return bytes_moved_; }
+  // Of the last step: how right its wants were.
+  const Wants& wants() const { return wants_; }
   // Layers whose forecasts were handed to the brain, and those that had none in time, since the beginning.
   std::int64_t forecasts_in_time() const { return forecasts_in_time_; }
   std::int64_t forecasts_late() const { return forecasts_late_; }
@@ -165,6 +170,8 @@ class Conductor {
   Word find_moves(int layer);
   bool await_forecasts(int layer);
   void fill_forecasts(int layer, int depth);
+  void fill_forecast(int layer, int distance, bool from_gpu, bool wanted);
+  void note_wants(int layer);
   void start_background();
   void learn(const LayerTimes& times);
   Decision seen();
@@ -187,6 +194,7 @@ class Conductor {
   std::uint32_t started_ = 0;  // of the last copy that was started
   std::int64_t bytes_moved_ = 0;
   ForecastSource forecast_source_;
+  Wants wants_;
   std::int64_t patience_ns_ = 50'000;  // with forecasts that are not there yet
   std::int64_t forecasts_in_time_ = 0, forecasts_late_ = 0;
 
@@ -202,6 +210,7 @@ class Conductor {
   std::int64_t cpu_ended_ns_ = 0;        // noted by a worker
   std::vector<std::int32_t> cpu_experts_;
   std::vector<const std::uint8_t*> cpu_blocks_;
+  std::vector<std::int64_t> cpu_ids_;    // where tokens use fewer experts than top-k
 
   std::mutex mutex_;
   std::condition_variable wake_, done_;

@@ -28,17 +28,19 @@ void Conductor::look_ahead(int layer, LayerTimes& times) {
 }
 
 // How many moves the brain has found. It is given forecasts where there is time for moves; where they do not come in
-// time it is not asked: it has learned no predictions that could stand in for them.
+// time it is not asked: it has learned no predictions that could stand in for them. Nobody waits for them where every
+// token runs again.
 Word Conductor::find_moves(int layer) {
   Brain& brain = config_.brain;
   const int depth = std::min({forecast_source_.depth, config_.layers - layer - 1, int(brain[brain.at.lookahead])});
-  if (depth <= 0) return brain.look_ahead(brain.words);
-  brain[brain.at.body_forecasts] = 1;
+  if (depth <= 0 && !wants_.ids) return brain.look_ahead(brain.words);
+  brain[brain.at.body_forecasts] = depth > 0;
   const Word most = brain.begin_look_ahead(brain.words);
   if (most < 0) return 0;
   if (most > 0) {
-    if (!await_forecasts(layer)) return 0;
-    fill_forecasts(layer, depth);
+    const bool from_gpu = depth > 0 && !wants_.whole;
+    if (from_gpu && !await_forecasts(layer)) return 0;
+    fill_forecasts(layer, from_gpu ? depth : 0);
   }
   return brain.finish_look_ahead(brain.words);
 }
@@ -59,26 +61,44 @@ bool Conductor::await_forecasts(int layer) {
   return true;
 }
 
+// The GPU's of `depth` later layers, and over them what tokens that run again wanted of the nearest ones.
 void Conductor::fill_forecasts(int layer, int depth) {
+  Brain& brain = config_.brain;
+  const int left = std::min(config_.layers - layer - 1, int(brain[brain.at.lookahead]));
+  const int wanted = wants_.ids ? std::min(wants_.distance, left) : 0;
+  for (int d = 0; d < std::max(depth, wanted); ++d) fill_forecast(layer, d, d < depth, d < wanted);
+  brain[brain.at.forecasts] = std::max(depth, wanted);
+}
+
+void Conductor::fill_forecast(int layer, int distance, bool from_gpu, bool wanted) {
   Brain& brain = config_.brain;
   const BrainFields& at = brain.at;
   const Mailbox& box = config_.mailbox;
-  const int count = tokens_ * config_.top_k;
-  for (int d = 0; d < depth; ++d) {
+  const int count = tokens_ * config_.top_k, later = layer + 1 + distance;
+  Word* shape = brain.ints(at.forecast_shapes) + 3 * distance;
+  shape[0] = later, shape[1] = tokens_, shape[2] = config_.top_k;
+  brain.ints(at.forecast_steps)[distance] = step_;
+  Word* ids = brain.ints(at.forecast_ids) + distance * brain[at.entries];
+  double* scores = brain.floats(at.forecast_scores) + distance * brain[at.entries];
+  std::fill_n(ids, count, -1);
+  std::fill_n(scores, count, 0.0);
+  if (from_gpu) {
     const std::size_t from =
-        (std::size_t(layer) * config_.forecast_depth + d) * config_.forecast_rows * std::size_t(config_.top_k);
-    Word* shape = brain.ints(at.forecast_shapes) + 3 * d;
-    shape[0] = layer + 1 + d, shape[1] = tokens_, shape[2] = config_.top_k;
-    brain.ints(at.forecast_steps)[d] = step_;
-    brain.floats(at.forecast_trust)[d] = 0;  // not known: the brain judges them
-    Word* ids = brain.ints(at.forecast_ids) + d * brain[at.entries];
+        (std::size_t(layer) * config_.forecast_depth + distance) * config_.forecast_rows * std::size_t(config_.top_k);
     for (int i = 0; i < count; ++i) {
       const Word id = box.forecast_ids[from + i];
-      ids[i] = id >= 0 && id < config_.experts ? id : -1;  // scores that are not numbers say nothing
+      if (id >= 0 && id < config_.experts) ids[i] = id;  // scores that are not numbers say nothing
     }
-    std::copy_n(box.forecast_scores + from, count, brain.floats(at.forecast_scores) + d * brain[at.entries]);
+    std::copy_n(box.forecast_scores + from, count, scores);
   }
-  brain[at.forecasts] = depth;
+  if (wanted) {
+    const std::size_t from = std::size_t(later) * count;
+    for (int i = 0; i < count; ++i)
+      if (wants_.ids[from + i] >= 0) ids[i] = wants_.ids[from + i], scores[i] = wants_.scores[from + i];
+  }
+  // 0: not known, and the brain judges them.
+  const bool known = wanted && (wants_.whole || (wants_.trusted && !from_gpu));
+  brain.floats(at.forecast_trust)[distance] = known ? wants_.trust() : 0;
 }
 
 }  // namespace moesaic

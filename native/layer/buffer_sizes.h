@@ -11,7 +11,10 @@ namespace moesaic {
 
 constexpr int kChunkTokens = 256;       // of one expert, computed together: their inputs fit into L2
 constexpr int kWaveRows = 8192;         // rows computed between two phases: bounds the workspace
-constexpr int kMemoryBoundRows = 1024;  // limit of the memory-bound layer, which keeps partial sums per row
+constexpr int kMemoryBoundRows = 1024;  // of a decode step; a layer's limit is `partial_sum_rows`
+constexpr int kMeanTokens = 64;         // per expert, up to which a layer is memory bound
+constexpr int kSumPhaseRows = 256;      // of a memory-bound layer, from which on all workers add them up
+constexpr std::size_t kPartialSumsBytes = 128u << 20;  // limit of the memory-bound layer
 constexpr int kMaxStrips = 32;          // of one product, where inputs are wide: fewer passes over them
 constexpr int kCachedSumStrips = 8;     // of one product, otherwise: their sums stay in a cache
 constexpr int kWideTiles = 64;          // of inputs: 256 tokens of them are half of the L2 cache
@@ -33,6 +36,11 @@ struct RowBytes {  // input and input_scales: buffers of a chunk; the others: of
 // Of the memory-bound layer: each row's contribution to the result.
 inline std::size_t partial_sums_bytes(const ExpertLayout& layout, int rows) {
   return std::size_t(rows) * layout.down.strips * kStripOutputs * sizeof(float);
+}
+
+// Rows of the memory-bound layer, at most.
+inline int partial_sum_rows(const ExpertLayout& layout) {
+  return std::max(kMemoryBoundRows, int(kPartialSumsBytes / partial_sums_bytes(layout, 1)));
 }
 
 // Strips of one product, at most.

@@ -1,20 +1,36 @@
 #include "layer/layer.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "layer/layer_job.h"
 
 namespace moesaic {
+namespace {
+
+std::atomic<LayerKind> kind_override{LayerKind::automatic};
+
+// Memory bound: up to 64 tokens per expert on average, as long as every row's partial sums have room.
+bool is_memory_bound(const LayerConfig& config, const RoutedRows& rows) {
+  if (!rows.count() || rows.count() > partial_sum_rows(config.layout)) return false;
+  const LayerKind kind = kind_override.load(std::memory_order_relaxed);
+  if (kind != LayerKind::automatic) return kind == LayerKind::memory_bound;
+  return rows.count() <= kMeanTokens * int(rows.chunks.size());
+}
+
+}  // namespace
+
+void override_layer_kind(LayerKind kind) { kind_override.store(kind, std::memory_order_relaxed); }
 
 std::size_t workspace_bytes(const LayerConfig& config, int tokens, int top_k, int worker_slots) {
   const RowBytes row(config.layout);
   const auto bytes_of = [&](int rows, int chunk) {
     return rows * row.wave_total() + worker_slots * WorkerBuffers(config.layout, std::min(rows, chunk)).total;
   };
-  const int all = tokens * top_k, memory_bound = std::min(all, kMemoryBoundRows);
+  const int all = tokens * top_k, memory_bound = std::min(all, partial_sum_rows(config.layout));
   const std::size_t sums = std::size_t(tokens) * config.layout.down.strips * kStripOutputs * 4;
   const std::size_t bytes = sums + std::max(bytes_of(max_wave_rows(all), kChunkTokens),
-                                            bytes_of(memory_bound, kMemoryBoundTokens) +
+                                            bytes_of(memory_bound, kChunkTokens) +
                                                 partial_sums_bytes(config.layout, memory_bound));
   return bytes + bytes / 4 + 32 * kAlignment;
 }
@@ -22,10 +38,10 @@ std::size_t workspace_bytes(const LayerConfig& config, int tokens, int top_k, in
 std::shared_ptr<Job> layer_job(const LayerConfig& config, const LayerCall& call, Workspace& workspace,
                                int worker_slots) {
   RoutedRows rows(call);
-  const bool memory_bound =
-      rows.count() > 0 && rows.count() <= kMemoryBoundRows && rows.max_chunk_tokens() <= kMemoryBoundTokens;
-  return (memory_bound ? memory_bound_layer : compute_bound_layer)(config, call, std::move(rows), workspace,
-                                                                   worker_slots);
+  if (!is_memory_bound(config, rows))
+    return compute_bound_layer(config, call, std::move(rows), workspace, worker_slots);
+  const bool sum_phase = rows.count() > kSumPhaseRows || rows.max_chunk_tokens() > kMemoryBoundTokens;
+  return memory_bound_layer(config, call, std::move(rows), workspace, worker_slots, sum_phase);
 }
 
 }  // namespace moesaic

@@ -66,6 +66,10 @@ std::string validate(const LayerConfig& config, const LayerCall& call);
 // Upper bound for a call with so many tokens.
 std::size_t workspace_bytes(const LayerConfig& config, int tokens, int top_k, int worker_slots);
 
+// Which implementation computes layers, for tests and benchmarks, which compare them.
+enum class LayerKind : int { automatic, memory_bound, compute_bound };
+void override_layer_kind(LayerKind kind);
+
 std::shared_ptr<Job> layer_job(const LayerConfig& config, const LayerCall& call, Workspace& workspace,
                                int worker_slots);
 

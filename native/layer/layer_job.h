@@ -100,8 +100,9 @@ class LayerJob : public Job {
   float *intermediate_f32_ = nullptr, *sums_ = nullptr;
 };
 
+// Two phases or, with `sum_phase`, three.
 std::shared_ptr<Job> memory_bound_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,
-                                        Workspace& workspace, int worker_slots);
+                                        Workspace& workspace, int worker_slots, bool sum_phase);
 std::shared_ptr<Job> compute_bound_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,
                                          Workspace& workspace, int worker_slots);
 

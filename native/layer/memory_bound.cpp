@@ -1,6 +1,7 @@
 // A layer with few tokens per expert, limited by memory bandwidth. Workers read contiguous ranges of strips
 // (with work stealing), prefetch what they read next, and never wait for each other within a phase: the
-// worker that finishes the last input of a dependent step does that step.
+// worker that finishes the last input of a dependent step does that step. With many rows, adding their
+// contributions to the result is a phase of its own, which all workers share.
 #include <algorithm>
 #include <atomic>
 
@@ -12,12 +13,14 @@ namespace {
 
 constexpr std::size_t kItemBytes = 48 * 1024;  // of weights: amortises the cost of taking an item
 constexpr int kItemsPerWorker = 6;             // at least, where there are enough strips
+constexpr int kFixedTokens = 64;               // reading a strip takes as long as multiplying so many
 
 class MemoryBoundLayer : public LayerJob {
  public:
   MemoryBoundLayer(const LayerConfig& config, const LayerCall& call, RoutedRows rows, Workspace& workspace,
-                   int worker_slots)
+                   int worker_slots, bool sum_phase)
       : LayerJob(config, call, std::move(rows), worker_slots),
+        sum_phase_(sum_phase),
         up_(config.layout.up.strips, 2 * config.layout.up.strip_bytes, 1, *this),
         down_(config.layout.down.strips, config.layout.down.strip_bytes, 2, *this),
         unfinished_up_items_(rows_.chunks.size()),
@@ -32,11 +35,13 @@ class MemoryBoundLayer : public LayerJob {
     partial_sums_ = reinterpret_cast<float*>(allocate(workspace, rows_.count(), bytes));
   }
 
-  int phases() const override { return 2; }
-  // The pool's items only wake the workers: each then takes items from `ranges` until none is left.
-  int items(int) override { return worker_slots_; }
+  int phases() const override { return sum_phase_ ? 3 : 2; }
+  // The first phases' items only wake the workers: each then takes items from `ranges` until none is left.
+  int items(int phase) override { return phase < 2 ? worker_slots_ : divide_up(down_.strips, sum_strips()); }
 
-  void run(int phase, int, int worker) override {
+  void run(int phase, int item, int worker) override {
+    if (phase == 2)
+      return add_chunks(item * sum_strips(), std::min(sum_strips(), down_.strips - item * sum_strips()));
     MatrixItems& matrix = phase == 0 ? up_ : down_;
     for (int number; (number = matrix.ranges.take(worker)) >= 0;) {
       const Item item = matrix.item(number);
@@ -60,7 +65,26 @@ class MemoryBoundLayer : public LayerJob {
         : strips(strips),
           strips_per_item(choose(strips, bytes, granularity, layer)),
           items_per_chunk(divide_up(strips, strips_per_item)),
-          ranges(items_per_chunk * int(layer.rows_.chunks.size()), layer.worker_slots_) {}
+          ranges(items_per_chunk * int(layer.rows_.chunks.size()), layer.worker_slots_) {
+      if (layer.sum_phase_) ranges.reset(equal_work(layer));
+    }
+
+    // Where each worker's range begins, so that all have the same work.
+    std::vector<int> equal_work(const MemoryBoundLayer& layer) const {
+      const auto work_of = [](const Chunk& chunk) { return double(chunk.tokens + kFixedTokens); };
+      double all = 0, done = 0;
+      for (const Chunk& chunk : layer.rows_.chunks) all += work_of(chunk);
+      std::vector<int> bounds{0};
+      for (int c = 0; c < int(layer.rows_.chunks.size()); ++c) {
+        const double work = work_of(layer.rows_.chunks[c]);
+        for (double due; int(bounds.size()) < layer.worker_slots_ &&
+                         (due = all * double(bounds.size()) / layer.worker_slots_) <= done + work;)
+          bounds.push_back(c * items_per_chunk + int(items_per_chunk * (due - done) / work));
+        done += work;
+      }
+      bounds.resize(layer.worker_slots_ + 1, items_per_chunk * int(layer.rows_.chunks.size()));
+      return bounds;
+    }
 
     static int choose(int strips, std::size_t bytes, int granularity, const MemoryBoundLayer& layer) {
       const int all = strips * int(layer.rows_.chunks.size());
@@ -86,15 +110,29 @@ class MemoryBoundLayer : public LayerJob {
     const Chunk& chunk = rows_.chunks[item.chunk];
     const PrefetchTarget next = next_down(worker, down_strips(chunk, item.strip));
     down_product(chunk, item.strip, item.strips, partial_sum(chunk, item.strip), worker, next);
-    if (unfinished_chunks_[item.index].fetch_sub(1, std::memory_order_acq_rel) > 1) return;
-    // In the order of the experts' numbers: the same whatever other tokens are in the call.
-    init_sums(item.strip, item.strips);
-    for (const int index : sum_order_) {
-      const Chunk& each = rows_.chunks[index];
-      add_to_sums(each, item.strip, item.strips, partial_sum(each, item.strip));
-    }
-    write_result(item.strip, item.strips);
+    if (sum_phase_ || unfinished_chunks_[item.index].fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+    add_chunks(item.strip, item.strips);
   }
+
+  // The result's strips [strip, strip + strips). Chunks are added in the order of the experts' numbers: the
+  // same whatever other tokens are in the call.
+  void add_chunks(int strip, int strips) {
+    init_sums(strip, strips);
+    for (std::size_t i = 0; i < sum_order_.size(); ++i) {
+      if (i + 1 < sum_order_.size()) prefetch_partial_sum(rows_.chunks[sum_order_[i + 1]], strip, strips);
+      const Chunk& chunk = rows_.chunks[sum_order_[i]];
+      add_to_sums(chunk, strip, strips, partial_sum(chunk, strip));
+    }
+    write_result(strip, strips);
+  }
+
+  void prefetch_partial_sum(const Chunk& chunk, int strip, int strips) {
+    const float* from = partial_sum(chunk, strip);
+    for (int row = 0; row < strips * chunk.tokens; ++row) __builtin_prefetch(from + row * kStripOutputs);
+  }
+
+  // Strips of the result that one item of the sum phase adds up: an even number fills lines of bf16.
+  int sum_strips() const { return std::clamp(down_.strips / (8 * worker_slots_) * 2, 2, 8); }
 
   // What this worker reads next, as far as is known; otherwise `fallback`, which is in a cache already.
   PrefetchTarget next_up(int worker, const PrefetchTarget& fallback) const {
@@ -117,6 +155,7 @@ class MemoryBoundLayer : public LayerJob {
            (std::size_t(chunk.first_row) * down_.strips + std::size_t(strip) * chunk.tokens) * 16;
   }
 
+  const bool sum_phase_;
   MatrixItems up_, down_;
   std::vector<std::atomic<int>> unfinished_up_items_;  // of each chunk
   std::vector<std::atomic<int>> unfinished_chunks_;    // of each item index of down
@@ -127,8 +166,9 @@ class MemoryBoundLayer : public LayerJob {
 }  // namespace
 
 std::shared_ptr<Job> memory_bound_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,
-                                        Workspace& workspace, int worker_slots) {
-  return std::make_shared<MemoryBoundLayer>(config, call, std::move(rows), workspace, worker_slots);
+                                        Workspace& workspace, int worker_slots, bool sum_phase) {
+  return std::make_shared<MemoryBoundLayer>(config, call, std::move(rows), workspace, worker_slots,
+                                            sum_phase);
 }
 
 }  // namespace moesaic

@@ -1,6 +1,9 @@
 #include "layer/runner.h"
 
+#include <utility>
+
 #include "products/cpu_features.h"
+#include "products/roofline.h"
 
 namespace moesaic {
 
@@ -37,10 +40,21 @@ const Kernels* kernels_for(Isa isa) {
     case Isa::portable: return nullptr;
     case Isa::best: break;
   }
-  for (const NamedIsa& each : kIsas)
-    if (const Kernels* kernels = kernels_for(each.isa)) return kernels;
-  return nullptr;
+  return supported_isas().empty() ? nullptr : kernels_for(supported_isas().front().isa);
 #endif
+}
+
+const std::vector<NamedIsa>& supported_isas() {
+  static const std::vector<NamedIsa> found = [] {
+    std::vector<NamedIsa> isas;
+    for (const NamedIsa& each : kIsas)
+      if (kernels_for(each.isa)) isas.push_back(each);
+    for (std::size_t i = 1; i < isas.size(); ++i)
+      if (isas[i].isa == Isa::avx512_vnni && isas[i - 1].isa == Isa::avx512 && !bf16_dots_are_faster())
+        std::swap(isas[i - 1], isas[i]);
+    return isas;
+  }();
+  return found;
 }
 
 Runner::Runner(std::shared_ptr<Pool> pool, Dtype dtype, int hidden, int intermediate, Activation activation,

@@ -27,7 +27,7 @@ struct NamedIsa {
   const char* name;
   Isa isa;
 };
-constexpr NamedIsa kIsas[] = {  // the best first
+constexpr NamedIsa kIsas[] = {  // the best first, as a rule
     {"amx", Isa::amx},
     {"avx512", Isa::avx512},
     {"avx512-vnni", Isa::avx512_vnni},
@@ -42,6 +42,9 @@ struct InvalidCall : std::invalid_argument {
 };
 
 const Kernels* kernels_for(Isa isa);  // null where this CPU does not support them
+
+// Those that this CPU supports, the best first: of avx512 and avx512-vnni the one that multiplies bf16 faster.
+const std::vector<NamedIsa>& supported_isas();
 
 ExpertLayout checked_layout(Dtype dtype, int hidden, int intermediate);  // throws InvalidCall
 

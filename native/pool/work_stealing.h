@@ -21,6 +21,12 @@ class WorkStealingRanges {
                               std::memory_order_relaxed);
   }
 
+  // Items [bounds[w], bounds[w + 1]) for worker w, while no worker takes any.
+  void reset(const std::vector<int>& bounds) {
+    for (std::size_t w = 0; w < ranges_.size(); ++w)
+      ranges_[w].bounds.store(packed(bounds[w], bounds[w + 1]), std::memory_order_relaxed);
+  }
+
   // The first item that a worker starts with where there are so many; -1: none.
   static int first_of(int items, int worker, int workers) {
     const int first = split(items, worker, workers);

@@ -1,12 +1,10 @@
 // The table of kernels for CPUs with AVX-512 and its bf16 and byte dot products.
-#include "products/avx512_elementwise.h"
-#include "products/avx512_products.h"
-#include "products/step_elementwise.h"
+#include "products/avx512_vectors_table.h"
 
 namespace moesaic {
 namespace {
 
-inline void prefetch(const std::uint8_t* at) { _mm_prefetch((const char*)at + kPrefetchBytes, _MM_HINT_T0); }
+inline void prefetch(const std::uint8_t* at) { _mm_prefetch((const char*)at + kAheadBytes, _MM_HINT_T0); }
 inline __m512i line(const std::uint8_t* at) { return _mm512_loadu_si512(at); }
 
 // Row by row in memory order: one read stream, which the hardware prefetcher follows.
@@ -31,22 +29,11 @@ void router_scores_fast(const void* x, const void* matrix, FloatType type, int r
   }
 }
 
-const Kernels table = {
-    "avx512",
-    {product<Dtype::bf16>, product<Dtype::int8>, product<Dtype::int4>},
-    {nullptr, nullptr, nullptr},
-    fill_bf16_fast,
-    fill_int8_fast,
-    fill_int16_fast,
-    activate_fast,
-    activate_bf16_fast,
-    scatter_add,
-    narrow,
-    rms_norm,
-    router_scores_fast,
-    &step_kernels,
-    nullptr,
-};
+constinit const Kernels table = [] {
+  Kernels kernels = avx512_vectors_table("avx512");
+  kernels.router_scores = router_scores_fast;
+  return kernels;
+}();
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// The table of kernels for CPUs with AVX-512 and without its bf16 dot products: bf16 is widened to fp32.
+// The table of kernels for CPUs with AVX-512, with the dot products that the source file's flags allow.
 // Internal linkage, as in elementwise.h.
 #pragma once
 

@@ -91,6 +91,19 @@ inline Ints pair_products(Words a, Words b) {
 #endif
 }
 
+// Of every word: the products of two bf16 numbers each, added to `sum`.
+#if defined(__AVX512BF16__)
+constexpr bool kBf16Dots = true;
+inline Floats bf16_dots(Floats sum, Words a, Words b) {
+  return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+}
+#else
+constexpr bool kBf16Dots = false;
+[[maybe_unused]] inline Floats bf16_dots(Floats sum, Words a, Words b) {
+  return multiply_add(high_bf16(a), high_bf16(b), multiply_add(low_bf16(a), low_bf16(b), sum));
+}
+#endif
+
 // Of every word: the products of four unsigned bytes of `a` with four signed ones of `b`, added to `sum`.
 #if defined(__AVX512VNNI__)
 constexpr bool kByteDots = true;

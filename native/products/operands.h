@@ -9,7 +9,14 @@
 namespace moesaic {
 namespace {
 
-struct Bf16Parts {  // even inputs, odd inputs; widened to fp32
+struct Bf16Dots {
+  using Sums = Floats;
+  static constexpr int kParts = 1;
+  static Words weights(int, Words line) { return line; }
+  static Sums add(Sums sums, Words w, Words x) { return bf16_dots(sums, w, x); }
+};
+
+struct Bf16Pairs {  // even inputs, odd inputs; widened to fp32
   using Sums = Floats;
   static constexpr int kParts = 2;
   static Words weights(int part, Words line) { return (Words)(part ? high_bf16(line) : low_bf16(line)); }
@@ -46,6 +53,7 @@ struct Int4Pairs {  // 16-bit sums hold a tile: 16 products of 15 and -128 are 3
   static Ints total(Sums sums) { return pair_products((Words)sums, Words{} + 0x00010001u); }
 };
 
+using Bf16Parts = std::conditional_t<kBf16Dots, Bf16Dots, Bf16Pairs>;
 using Int8Parts = std::conditional_t<kByteDots, Int8Dots, Int8Pairs>;
 using Int4Parts = std::conditional_t<kByteDots, Int4Dots, Int4Pairs>;
 

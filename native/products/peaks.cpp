@@ -4,6 +4,10 @@
 #include <immintrin.h>
 #endif
 
+#include <algorithm>
+#include <chrono>
+#include <string>
+
 #include "products/cpu_features.h"
 #include "products/roofline.h"
 
@@ -91,7 +95,25 @@ std::vector<Peak> detect() {
 std::vector<Peak> detect() { return {}; }
 #endif
 
+// Operations per second of one thread; 0 where the processor has no such unit.
+double rate(const std::string& unit) {
+  double best = 0;
+  for (const Peak& peak : peaks())
+    for (int i = 0; i < 5 && unit == peak.name; ++i) {
+      const auto before = std::chrono::steady_clock::now();
+      peak.run();
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - before;
+      best = std::max(best, peak.item_ops / took.count());
+    }
+  return best;
+}
+
 }  // namespace
+
+bool bf16_dots_are_faster() {
+  static const bool faster = rate("bf16-avx512") >= rate("fp32-avx512");
+  return faster;
+}
 
 const std::vector<Peak>& peaks() {
   static const std::vector<Peak> found = detect();

@@ -90,7 +90,8 @@ void StepJob::begin_routed(const StepLayer& layer) {
   call.blocks = blocks.data();
   call.out = buffers_.routed_sum;
   experts_job_ =
-      memory_bound_layer(context_.experts, call, RoutedRows(call), context_.expert_memory, worker_slots_);
+      memory_bound_layer(context_.experts, call, RoutedRows(call), context_.expert_memory, worker_slots_,
+                         false);
 }
 
 // Shared experts or a dense layer: one expert that every token uses.
@@ -114,7 +115,7 @@ void StepJob::begin_network(const StepLayer& layer) {
   call.blocks = &layer.network;
   call.out = layer.routed() ? buffers_.shared_sum : buffers_.routed_sum;
   network_job_ = memory_bound_layer(layer.routed() ? context_.shared : context_.dense, call, RoutedRows(call),
-                                    context_.network_memory, worker_slots_);
+                                    context_.network_memory, worker_slots_, false);
   if (!layer.shared_gate) return;
   for (int t = 0; t < call_.tokens; ++t) {
     float logit;

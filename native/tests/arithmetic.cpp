@@ -47,6 +47,7 @@ struct Case {
   Activation activation;
   int hidden, inner, tokens, top_k, experts, listed, workers, tiles_from;
   int hidden_type, out_type, stride, add;
+  moesaic::LayerKind kind;
 
   std::string description() const {
     return "isa " + std::to_string(int(isa)) + " dtype " + std::to_string(int(dtype)) + " act " +
@@ -54,7 +55,7 @@ struct Case {
            " tokens " + std::to_string(tokens) + " top " + std::to_string(top_k) + " of " +
            std::to_string(experts) + " tiles from " + std::to_string(tiles_from) + " workers " +
            std::to_string(workers) + " types " + std::to_string(hidden_type) + std::to_string(out_type) +
-           " add " + std::to_string(add);
+           " add " + std::to_string(add) + " kind " + std::to_string(int(kind));
   }
 };
 
@@ -81,6 +82,7 @@ Case draw(std::mt19937& random, moesaic::Isa isa, int number) {
   c.out_type = uniform(0, 2);
   c.add = c.out_type == MOESAIC_FLOAT32 && uniform(0, 1);
   c.stride = c.hidden + (uniform(0, 1) ? uniform(0, 9) : 0);
+  c.kind = moesaic::LayerKind(uniform(0, 2));
   return c;
 }
 
@@ -127,8 +129,10 @@ void run(const Case& c, moesaic_runner* runner, std::mt19937& random) {
                             .out = out.as<void>(),
                             .out_type = c.out_type,
                             .add = c.add};
+  moesaic::override_layer_kind(c.kind);
   check(moesaic_submit(runner, &layer) == 0, c.description() + ": " + moesaic_last_error());
   check(moesaic_wait(runner, 1) == 0, c.description() + ": waiting");
+  moesaic::override_layer_kind(moesaic::LayerKind::automatic);
   check(hidden.untouched_around() && out.untouched_around() && experts.untouched_around(),
         c.description() + ": memory around the buffers was written");
 

@@ -44,10 +44,18 @@ void test_order() {
   check(ranges.take(1) == -1, "until nothing is left");
 }
 
+void test_bounds() {
+  WorkStealingRanges ranges(10, 3);
+  ranges.reset(std::vector<int>{0, 7, 7, 10});
+  check(ranges.peek(0) == 0 && ranges.peek(1) == -1 && ranges.peek(2) == 7, "ranges as they are given");
+  check(ranges.take(1) == 3 && ranges.take(2) == 7 && ranges.take(0) == 0, "one without any steals");
+}
+
 }  // namespace
 
 void test_work_stealing() {
   test_order();
+  test_bounds();
   for (const int items : {0, 1, 7, 100, 5000})
     for (const int workers : {1, 3, 8}) {
       test_taken_once(items, workers, workers);

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
@@ -19,8 +20,9 @@ from small_measurements import TINY
 
 from moesaic.cli.study.bench_against import stock_source
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.lab.against import llama_cpp, ours, random_gguf, stock_transformers
-from moesaic.lab.against.llama_cpp import LlamaCpp, check_cases, find_program
+from moesaic.lab.against import llama_cpp, ours, program_runs, random_gguf, stock_transformers
+from moesaic.lab.against.llama_batched import check_cases
+from moesaic.lab.against.llama_cpp import LlamaCpp, find_program
 from moesaic.lab.against.ours import Measured
 from moesaic.lab.against.own_process import in_own_process
 from moesaic.lab.against.random_gguf import check_writable, file_bytes, write_random_gguf
@@ -44,7 +46,20 @@ MIXTRAL = {
     "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 1e6, "tie_word_embeddings": False,
     "torch_dtype": "bfloat16", "sliding_window": None,
 }  # fmt: skip
-CONFIGS: dict[str, dict[str, Any]] = {"qwen3_moe": QWEN, "olmoe": TINY, "mixtral": MIXTRAL}
+LITE = {
+    "model_type": "deepseek_v2", "vocab_size": 128, "hidden_size": 64, "intermediate_size": 96,
+    "moe_intermediate_size": 32, "num_hidden_layers": 27, "num_attention_heads": 4,
+    "num_key_value_heads": 4, "n_routed_experts": 4, "n_shared_experts": 2,
+    "num_experts_per_tok": 2, "first_k_dense_replace": 1, "kv_lora_rank": 32, "q_lora_rank": None,
+    "qk_rope_head_dim": 32, "qk_nope_head_dim": 64, "v_head_dim": 64, "n_group": 1,
+    "topk_group": 1, "topk_method": "greedy", "routed_scaling_factor": 1.0,
+    "scoring_func": "softmax", "norm_topk_prob": False, "max_position_embeddings": 256,
+    "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 1e4, "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}  # fmt: skip
+CONFIGS: dict[str, dict[str, Any]] = {
+    "qwen3_moe": QWEN, "olmoe": TINY, "mixtral": MIXTRAL, "deepseek_v2": LITE,
+}  # fmt: skip
 # One test of llama-bench -o json, shortened to what tells tests apart and what was measured.
 FAKE = """#!{python}
 import json, sys
@@ -53,13 +68,25 @@ assert given["-o"] == "json" and given["-r"] == "1", given
 with open({log!r}, "a") as log:
     log.write(json.dumps(given) + "\\n")
 open(given["-m"], "rb").read(4) == b"GGUF" or sys.exit("not a model")
+prompts, answers = ([int(n) for n in given[key].split(",") if n != "0"] for key in ("-p", "-n"))
 print(json.dumps([{{
     "build_commit": "unknown", "build_number": 0, "cpu_info": "CPU", "backends": "CPU",
     "model_type": "qwen3moe ?B (guessed) BF16", "n_threads": int(given["-t"]), "n_gpu_layers": 0,
-    "n_prompt": int(given["-p"]), "n_gen": int(given["-n"]), "n_depth": 0,
+    "n_prompt": prompt, "n_gen": answer, "n_depth": 0,
     "avg_ns": 22000000, "stddev_ns": 0, "avg_ts": 50.5, "stddev_ts": 0.0,
     "samples_ns": [22000000], "samples_ts": [50.5],
-}}]))
+}} for prompt, answer in [*((n, 0) for n in prompts), *((0, n) for n in answers)]]))
+"""
+# What llama-batched-bench prints, between other lines.
+FAKE_BATCHED = """#!{python}
+import json, sys
+given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+assert given["--output-format"] == "jsonl", given
+batch, answer = int(given["-npl"]), int(given["-ntg"])
+assert int(given["-c"]) >= batch * (int(given["-npp"]) + answer), given
+print("{{not JSON")
+print(json.dumps({{"pp": 1, "tg": answer, "pl": batch, "speed_pp": 1.0, "speed_tg": 404.0}}))
+print()
 """
 
 
@@ -78,6 +105,8 @@ def program(folder: Path, text: str, name: str = "llama-bench") -> Path:
 
 def fake(folder: Path) -> Path:
     """As llama-bench prints it; notes what it was called with."""
+    batched = FAKE_BATCHED.format(python=sys.executable)
+    program(folder, batched, "llama-batched-bench")
     return program(folder, FAKE.format(python=sys.executable, log=str(folder / "calls")))
 
 
@@ -112,12 +141,26 @@ def test_llama_cpp_takes_turns_with_ours(tmp_path: Path, monkeypatch: pytest.Mon
     assert theirs["times"]["low"] == pytest.approx(own["tokens_per_s"]["low"] / 50.5)
     assert own["times"] is None
     calls = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
-    assert [(one["-p"], one["-n"], one["-t"]) for one in calls] == [
-        ("8", "0", "1"),
-        ("0", "4", "1"),
-    ] * 2
+    assert [(one["-p"], one["-n"], one["-t"]) for one in calls] == [("8", "4", "1")] * 2
     assert Path(calls[0]["-m"]).is_relative_to(temporary)
     assert os.listdir(temporary) == [], "nothing is left behind, nor what a killed process left"
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_its_fork_and_several_sequences_take_turns(tmp_path: Path) -> None:
+    """Both read one file; the fork is given its own flags."""
+    fake(tmp_path)
+    against = [f"--against={name}={tmp_path}" for name in ("llama.cpp", "ik_llama.cpp")]
+    asked = words_of(tmp_path, "-p", "0", "--batch", "1,2", "--repetitions", "1", *against)
+    result = run_json(*asked)
+    rates = {(row["test"], row["name"]): row["tokens_per_s"]["median"] for row in result["rows"]}
+    assert {name for _, name in rates} == {"moesaic", "llama.cpp", "ik_llama.cpp"}
+    assert rates["tg4", "ik_llama.cpp"] == 50.5
+    assert rates["tg4@2", "llama.cpp"] == 404.0
+    plain, fork = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
+    assert plain["-m"] == fork["-m"]
+    assert (fork["-fmoe"], fork["-rtr"], fork["-ngl"]) == ("1", "1", "0")
+    assert "-fmoe" not in plain
 
 
 def test_a_contender_has_a_process_of_its_own() -> None:
@@ -185,7 +228,6 @@ def test_who_is_not_there_or_not_known(
     [
         (("--systems", "moesaic,hybrimoe"), "leave out --systems"),
         (("--accelerator", "emulated"), "on the CPU"),
-        (("--batch", "2"), "one sequence at a time"),
         (("--against", "llama.cpp=again"), "there is no llama-bench at again"),
     ],
 )  # fmt: skip
@@ -227,10 +269,10 @@ def test_programs_that_fail(tmp_path: Path, text: str, words: str) -> None:
 def test_a_program_that_does_not_end_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(llama_cpp, "TIME_LIMIT_S", 0.2)
+    monkeypatch.setattr(program_runs, "TIME_LIMIT_S", 0.2)
     slow = program(tmp_path, "#!/bin/sh\nexec sleep 30\n")
     with pytest.raises(ImpossibleSetting, match=r"had not ended after 0\.2 s and was stopped"):
-        llama_cpp.run_program([str(slow)])
+        llama_cpp.run_program([str(slow)], gpu=False)
 
 
 def test_the_program_is_found_in_a_build_folder(tmp_path: Path) -> None:
@@ -267,11 +309,26 @@ def test_a_written_model_has_the_shape(tmp_path: Path, family: str, dtype: str) 
     gate = tensors["blk.1.ffn_gate_exps.weight"]
     assert gate.tensor_type.name == {"bf16": "BF16", "int8": "Q8_0", "int4": "Q4_0"}[dtype]
     assert gate.shape.tolist() == [spec.hidden_size, spec.expert_intermediate, spec.num_experts]
-    assert ("blk.0.attn_q_norm.weight" in tensors) == (family != "mixtral")
+    assert ("blk.0.attn_q_norm.weight" in tensors) == (family in ("qwen3_moe", "olmoe"))
     weights = gguf.quants.dequantize(gate.data, gate.tensor_type)
     assert np.isfinite(weights).all()
     assert 0.0 < np.abs(weights).mean() < 0.1
     assert abs(path.stat().st_size / file_bytes(architecture, dtype) - 1) < 0.3
+
+
+def test_latent_attention_is_written_as_llama_cpp_reads_it(tmp_path: Path) -> None:
+    """And as our own reader does, which knows these files, too."""
+    from moesaic.lab.bench.bench_model import from_folder
+
+    architecture = synthetic_architecture(config(tmp_path, "deepseek_v2"))
+    path = tmp_path / "m.gguf"
+    write_random_gguf(architecture, "bf16", path)
+    spec, again = architecture.spec, from_folder(path).spec
+    assert again.latent_attention == spec.latent_attention
+    assert (again.moe_layers, again.shared_intermediate) == (spec.moe_layers, 64)
+    cut = synthetic_architecture(config(tmp_path, "deepseek_v2"), 3)
+    with pytest.raises(ImpossibleSetting, match=r"26 or 27 layers .*leave out --layers"):
+        check_writable(cut, "bf16", tmp_path)
 
 
 def test_models_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +337,7 @@ def test_models_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(ImpossibleSetting, match="blocks of 32 weights"):
         check_writable(wide, "int4", tmp_path)
     with pytest.raises(ImpossibleSetting, match="models can be written of the families"):
-        check_writable(synthetic_architecture("deepseek-v2-lite"), "bf16", tmp_path)
+        check_writable(synthetic_architecture("qwen2-57b-a14b", 1), "bf16", tmp_path)
     shared = synthetic_architecture(config(tmp_path, "olmoe", num_key_value_heads=1))
     with pytest.raises(ImpossibleSetting, match="shares keys between heads"):
         check_writable(shared, "bf16", tmp_path)
@@ -311,21 +368,35 @@ def test_ratios_are_taken_within_rounds() -> None:
     ]
 
 
-def test_one_sequence_at_a_time() -> None:
-    check_cases([Case("decode", 4)])
-    with pytest.raises(ImpossibleSetting, match="tg4@2"):
-        check_cases([Case("decode", 4, 2)])
+def test_several_sequences_need_a_program_of_their_own(tmp_path: Path) -> None:
+    one = program(tmp_path, "#!/bin/sh\n")
+    check_cases([Case("decode", 4)], one)
+    with pytest.raises(ImpossibleSetting, match=r"tg4@2 .*, which is not beside"):
+        check_cases([Case("decode", 4, 2)], one)
+    fake(tmp_path)
+    check_cases([Case("decode", 4, 2)], one)
 
 
-def test_a_shape_alone_is_no_model_for_transformers() -> None:
-    with pytest.raises(ImpossibleSetting, match=r"needs a checkpoint or its config\.json"):
-        stock_source(Measured(None, "qwen3-30b-a3b", 1, "none", (Case("decode", 4),)))
-    with pytest.raises(ImpossibleSetting, match=r"model\.gguf is a file"):
-        stock_source(Measured("model.gguf", None, None, "none", (Case("decode", 4),)))
+def test_a_shape_alone_becomes_a_config_for_transformers() -> None:
+    spec = synthetic_architecture("qwen3-30b-a3b", 2).spec
+    with ExitStack() as stack:
+        of_shape = Measured(None, "qwen3-30b-a3b", 2, "none", (Case("decode", 4),))
+        path = Path(stock_source(of_shape, spec, stack))
+        written = json.loads(path.read_text())
+        file = Measured("model.gguf", None, None, "none", (Case("decode", 4),))
+        with pytest.raises(ImpossibleSetting, match=r"model\.gguf is a file"):
+            stock_source(file, spec, stack)
+    assert (written["model_type"], written["num_hidden_layers"]) == ("qwen3_moe", 2)
+    assert not path.exists()
 
 
 def test_a_packed_model_is_none_for_transformers(tmp_path: Path) -> None:
     """It would make up the experts, which are in a file of ours."""
     (tmp_path / "experts.moepack").touch()
-    with pytest.raises(ImpossibleSetting, match="is packed: give the model it was made from"):
-        stock_source(Measured(str(tmp_path), None, None, "none", (Case("decode", 4),)))
+    spec = synthetic_architecture("qwen3-30b-a3b", 2).spec
+    packed = Measured(str(tmp_path), None, None, "none", (Case("decode", 4),))
+    with (
+        ExitStack() as stack,
+        pytest.raises(ImpossibleSetting, match="is packed: give the model it was made from"),
+    ):
+        stock_source(packed, spec, stack)

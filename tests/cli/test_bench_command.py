@@ -15,6 +15,7 @@ from command import refused, run, run_json
 
 import stock
 from moesaic.lab.bench import bench_configs
+from moesaic.machines.real.real_machine import RealMachine
 from moesaic.models.bundled_model import NAME
 
 TINY: dict[str, Any] = {
@@ -197,12 +198,27 @@ def mistakes(config: Path, folder: Path) -> list[tuple[tuple[object, ...], str]]
             (*synthetic, "--accelerator", "emulated", "--systems", "moesaic,llama.cpp"),
             "schedule 'static-layers' (llama.cpp) puts whole layers",
         ),
+        ((*synthetic, "--in-turns", "--layerwise"), "give one of them"),
         ((*synthetic, "--timeline", "step.txt"), "the name must end in .png"),
         ((*synthetic, "--timeline", "step.png", "-n", 0), "give --generate some tokens"),
     ]
 
 
-@pytest.mark.parametrize("number", range(20))
+def test_steps_are_driven_layer_by_layer_where_that_is_asked(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reasons: list[str] = []
+    monkeypatch.setattr(
+        RealMachine, "drive_layerwise", lambda machine, because: reasons.append(because)
+    )
+    words = ("bench", "--synthetic", config, "--accelerator", "emulated", *SHORT, "-p", 0)
+    run_json(*words)
+    assert reasons == []
+    run_json(*words, "--layerwise")
+    assert reasons == ["asked for"]
+
+
+@pytest.mark.parametrize("number", range(21))
 def test_a_mistake_is_one_line(
     number: int,
     config: Path,
@@ -210,7 +226,7 @@ def test_a_mistake_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     every = mistakes(config, stock.saved("olmoe").folder)
-    assert len(every) == 20
+    assert len(every) == 21
     words, message = every[number]
     assert message in refused(monkeypatch, capsys, "bench", *SHORT, *words)
 

@@ -112,6 +112,12 @@ def test_fewer_experts_are_asked_for(folder: Path) -> None:
     assert [score["asked"] for score in output["scores"]] == [1, 1]
 
 
+def test_a_gates_fallbacks_are_said(folder: Path) -> None:
+    asked = ("eval", folder, "--limit", 1, "--split", "held_out_numbers", *SHORT)
+    assert "100.0% of tokens ran again" in run(*asked, "--gate", "big-little:gamma=1").err
+    assert "ran again" not in run(*asked).err
+
+
 def test_the_table_and_the_picture(folder: Path, tmp_path: Path) -> None:
     plot = tmp_path / "eval.png"
     words = ("--task", "problems,perplexity", "--limit", 2, "--plot", plot)

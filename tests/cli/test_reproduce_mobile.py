@@ -154,7 +154,10 @@ def test_mistakes_are_refused(
     for words, expected in (
         (("--only", "fig6"), "accuracy or measured"),
         (("--machines", "rtx4080-i5-12400"), "--machines is of --together"),
-        (("--together", "--batches", "3"), "batch 3 is not simulated"),
+        (("--together", "--batches", "3"), "batch 3 is not simulated: choose among 1, 8, 64"),
+        (("--together", "--quick"), "--quick has no meaning with --together"),
+        (("--together", "--only", "fig5"), "--only has no meaning with --together"),
+        (("--only", "fig5", "--plots", "."), "--only fig5 measures none"),
         (("--together", "--batches", "many"), "whole numbers"),
         (("--only", "fig5", "--plots", "nowhere"), "no directory"),
     ):

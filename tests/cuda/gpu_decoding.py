@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from random_experts import expert_weights, filled_store
 
-from moesaic.core.routing import ExpertId
-from moesaic.engine.expert_kernel import expert_kernel
 from moesaic.kernels.gpu.driver import current_context
 from moesaic.machines.cuda.conductor import Conductor, Copying, ExpertMemory
 from moesaic.machines.cuda.cpu_runner import CpuRunner
@@ -15,12 +14,11 @@ from moesaic.machines.cuda.decode_step import DecodeStep
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
 from moesaic.machines.cuda.pinned import Pinned
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
-from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.models.architecture import Architecture
 from moesaic.models.expert_service import ResidentExperts, RoutedTokens
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.placed import placed_decoder
-from moesaic.models.synthetic_model import random_expert, synthetic_architecture, synthetic_decoder
+from moesaic.models.synthetic_model import synthetic_architecture, synthetic_decoder
 from moesaic.models.token_batch import Segment
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain.c_functions import native_brain
@@ -126,7 +124,7 @@ class Recording:
         spec = scene.architecture.spec
         self._ranks = scene.mailbox.shape.ranks
         self._experts = ResidentExperts(scene.store.kernel, spec.num_moe_layers, spec.num_experts)
-        for which, weights in _weights(scene.architecture):
+        for which, weights in expert_weights(scene.architecture):
             self._experts.put(which, weights)
         self.chosen: Chosen = []
 
@@ -150,25 +148,3 @@ def cpu_logits(scene: DecodingScene, tokens: list[int]) -> tuple[torch.Tensor, l
         rows.append(scene.decoder.logits(hidden)[0])
         choices.append(service.chosen)
     return torch.stack(rows), choices
-
-
-def _weights(architecture: Architecture):  # type: ignore[no-untyped-def]
-    spec = architecture.spec
-    for layer in range(spec.num_moe_layers):
-        for expert in range(spec.num_experts):
-            torch.manual_seed(layer * 100 + expert)
-            weights = random_expert(architecture.expert_shape)
-            scale = 1 + 0.1 * torch.randn(1)
-            yield ExpertId(layer, expert), replace(
-                weights, gate=weights.gate * torch.randn_like(weights.gate),
-                down=weights.down * scale * torch.randn_like(weights.down),
-            )  # fmt: skip
-
-
-def filled_store(architecture: Architecture, dtype: str) -> ExpertStore:
-    spec = architecture.spec
-    kernel = expert_kernel(architecture.expert_shape, dtype, "auto")
-    store = ExpertStore(kernel, spec.num_moe_layers, spec.num_experts)
-    for which, weights in _weights(architecture):
-        store.put(which, weights)
-    return store

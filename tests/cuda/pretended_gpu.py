@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from moesaic.core.routing import Forecast, LayerRouting
+from moesaic.core.routing import Forecast, LayerRouting, cut_columns
 from moesaic.kernels.gpu.table import ARRIVING, ON_CPU, TableShape
 from moesaic.machines.cuda.captured_step import CapturedStep
 from moesaic.machines.cuda.conductor import (
@@ -23,6 +23,7 @@ from moesaic.machines.cuda.conductor import (
 )
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
 from moesaic.machines.cuda.stamps import LayerStamps, StepStamps
+from moesaic.machines.cuda.step_wants import StepWants
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain.c_functions import native_brain
 from moesaic.policies.compose import Composition
@@ -55,6 +56,7 @@ class PretendedCpu:
 
     def __init__(self) -> None:
         self.layers: list[dict[int, bytes]] = []
+        self.numbers: list[tuple[list[int], int]] = []  # of experts as given, and how many exist
         self.fails = False
         self.ends_at: int | None = None  # noted with the flag, as a worker would
         self.flags: list[int] = []
@@ -71,6 +73,8 @@ class PretendedCpu:
         call = layer.contents
         given = {call.experts[i]: call.blocks[i] for i in range(call.count)}
         self.layers.append({e: ctypes.string_at(block, BLOCK) for e, block in given.items()})
+        pairs = (ctypes.c_int64 * (call.tokens * call.top_k)).from_address(call.ids)
+        self.numbers.append((list(pairs), call.experts_total))
         if self.ends_at is not None:
             self.flags.append(call.done_value)
             ctypes.c_int64.from_address(call.done_ns).value = self.ends_at
@@ -122,13 +126,17 @@ class Scene:
         self.waits: list[list[int]] = []  # by layer: tickets, in the table's order
         self.there: list[int] = []  # by layer: experts in front of the first that arrives
 
-    def step(self, number: int, chosen: np.ndarray) -> None:
+    def step(
+        self, number: int, chosen: np.ndarray, counts: np.ndarray | None = None,
+        wants: StepWants | None = None,
+    ) -> None:  # fmt: skip
         """chosen [layers, tokens, top_k]; fewer tokens than the mailbox has space for have a
-        table of their own size."""
-        self._number, self.tokens = number, chosen.shape[1]
+        table of their own size. Of what a token chooses it uses as many as `counts` says."""
+        self._number, self.tokens, self._counts = number, chosen.shape[1], counts
         self._table = TableShape.of(self.tokens, TOP_K, EXPERTS)
         started, begun = perf_counter_ns(), gpu_time()
-        self.conductor.begin(number, self.tokens, self._table, ForecastSource(self.forecasts))
+        source = ForecastSource(self.forecasts)
+        self.conductor.begin(number, self.tokens, self._table, source, wants)
         stamps = []
         for layer in range(LAYERS):
             self._forecast_later(layer, chosen)
@@ -167,17 +175,21 @@ class Scene:
         scores = np.full((self.tokens, EXPERTS), 0.01, dtype=np.float32)
         np.put_along_axis(scores, ids, 0.4, axis=1)
         order = np.argsort(-scores, axis=1, kind="stable")
+        weights = np.full(ids.shape, 0.5, dtype=np.float32)
+        if self._counts is not None:
+            ids, weights = cut_columns(ids, weights, self._counts)
         box["ids"].numpy()[: self.tokens] = ids
-        box["weights"].numpy()[: self.tokens] = 0.5
+        box["weights"].numpy()[: self.tokens] = weights
         box["ranked"].numpy()[: self.tokens] = order
         box["scores"].numpy()[: self.tokens] = np.take_along_axis(scores, order, axis=1)
         self.routings.append(
             LayerRouting(
                 layer,
                 ids,
-                box["weights"].numpy()[: self.tokens].copy(),
+                weights,
                 order,
                 box["scores"].numpy()[: self.tokens].copy(),
+                counts=self._counts,
                 step=self._number,
             )
         )

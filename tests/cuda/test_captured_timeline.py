@@ -11,8 +11,8 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
-from gpu_decoding import filled_store
 from graph_models import shrunk
+from random_experts import filled_store
 
 from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.report import AWAIT_PLAN, ENGINE, Span, StepReport, Timeline, covered_ns

@@ -8,8 +8,8 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
-from gpu_decoding import filled_store
 from graph_models import FAMILIES, shrunk
+from random_experts import filled_store
 
 from moesaic.engine.assemble import on_store
 from moesaic.engine.engine_settings import EngineSettings
@@ -114,36 +114,3 @@ def test_a_copied_prefix_decodes_as_the_one_it_was_copied_from() -> None:
     runner.close()
     for copied in rows:
         assert agreement(copied.double(), whole.double()) == 1.0
-
-
-def reading(runner: Runner, captured: bool) -> torch.Tensor:
-    """Logits after long prompts, in pieces and beside a sequence that decodes."""
-    machine = runner.machine
-    assert isinstance(machine, CudaMachine)
-    graphs = machine._graphs
-    if not captured:
-        machine._graphs = None
-    text = torch.randint(1, 900, (400,), generator=torch.Generator().manual_seed(1)).tolist()
-    rows = []
-    for _ in range(2):  # the second time as a graph
-        rows.append(runner.step([SequenceInput(0, text[:140]), SequenceInput(1, text[:9])]))
-        rows.append(runner.step([SequenceInput(1, [7]), SequenceInput(0, text[140:270])]))
-        rows.append(runner.step([SequenceInput(0, [3]), SequenceInput(1, [4])]))
-        rows.append(runner.step([SequenceInput(2, text[:40], all_logits=True)])[-3:])
-        if captured:
-            assert graphs is not None
-            assert graphs.has_slots, "prompts were read by captured steps, too"
-        for slot in range(3):
-            runner.free_slot(slot)
-    runner.close()
-    return torch.cat(rows).double()
-
-
-@pytest.mark.parametrize("dtype", ["bf16", "int4"])
-@pytest.mark.parametrize(
-    "names", [("best-split", "two-speed", "impact"), ("gpu-only", "pinned", "none")]
-)
-def test_prompts_are_read_as_layer_by_layer(dtype: str, names: tuple[str, str, str]) -> None:
-    got = reading(runner_of("qwen3-30b-a3b", dtype, names), captured=True)
-    want = reading(runner_of("qwen3-30b-a3b", dtype, names), captured=False)
-    assert agreement(got, want) > 0.85

@@ -15,6 +15,7 @@ if not torch.cuda.is_available():
 from graph_models import FAMILIES, shrunk
 from test_graph_decoding import agreement, conversation, runner_of
 
+from moesaic.core.body import Decider
 from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.report import StepReport
 from moesaic.engine.runner import Runner, SequenceInput
@@ -44,10 +45,10 @@ def captured_forecasts(runner: Runner) -> tuple[Said, torch.Tensor]:
     machine, said = machine_of(runner), []
     graphs = machine._graphs
     assert graphs is not None
-    run: Callable[[int, ForwardPass, bool], StepReport] = graphs.step
+    run: Callable[[int, ForwardPass, Decider, bool], StepReport] = graphs.step
 
-    def step(number: int, work: ForwardPass, traced: bool = False) -> StepReport:
-        report = run(number, work, traced)
+    def step(number: int, work: ForwardPass, brain: Decider, traced: bool = False) -> StepReport:
+        report = run(number, work, brain, traced)
         box, tokens = graphs._steps._mailbox, work.step.tokens
         for layer in range(box.shape.layers - 1):
             depth = min(box.shape.forecasts, box.shape.layers - 1 - layer)

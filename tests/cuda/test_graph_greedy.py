@@ -32,6 +32,8 @@ def steps(runner: Runner, best: bool, broken: bool = False) -> list[torch.Tensor
             runner.step([SequenceInput(i, [token], best=best) for i, token in enumerate(tokens)])
         )
         found.append(runner.step([SequenceInput(0, [40 + number], best=best)]))
+    if best:  # what is not captured gives logits
+        found = [each if each.ndim == 1 else each.argmax(-1) for each in found]
     return found
 
 

@@ -27,9 +27,10 @@ def tally(right: int, fallback_ratio: float) -> Tally:
 
 
 def chosen(
-    monkeypatch: pytest.MonkeyPatch, measured: dict[Rule, Tally], points: float
+    monkeypatch: pytest.MonkeyPatch, measured: dict[Rule, Tally], points: float, full: int = ASKED
 ) -> Calibration:
-    found = {full_rule(TOP_K): tally(20, 0.0), **measured}
+    """`full`: how many the full model has right."""
+    found = {full_rule(TOP_K): tally(full, 0.0), **measured}
     study: Any = SimpleNamespace(run=lambda questions, advance: ())
     monkeypatch.setattr(calibrating, "ForkedDecoding", lambda *a, **b: study)
     monkeypatch.setattr(calibrating, "tallies", lambda outcomes: dict(found))
@@ -59,3 +60,14 @@ def test_what_reads_as_much_as_the_full_model_is_never_taken(
 ) -> None:
     with pytest.raises(ImpossibleSetting, match="no threshold that reads fewer experts"):
         chosen(monkeypatch, {Rule(4, 0.9): tally(20, 0.5)}, 5.0)
+
+
+def test_the_cost_says_of_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = chosen(monkeypatch, {Rule(4, 0.9): tally(15, 0.2)}, 5.0, full=16)
+    assert found.cost().startswith("5.0 of 80.0 points of exact match lost (95 % interval ")
+
+
+def test_prompts_that_show_no_loss_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the full model has nothing right, every gate would keep every bound."""
+    with pytest.raises(ImpossibleSetting, match="none of these 20 prompts right"):
+        chosen(monkeypatch, {Rule(4, 0.9): tally(0, 0.2)}, 5.0, full=0)

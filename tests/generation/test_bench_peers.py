@@ -144,14 +144,19 @@ FAKE = """#!{python}
 import json, sys
 given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 open({log!r}, "a").write(json.dumps(given) + "\\n")
-print(json.dumps([{{"n_prompt": int(given["-p"]), "n_gen": int(given["-n"]), "avg_ts": 50.0}}]))
+print(json.dumps([
+    {{"n_prompt": prompt, "n_gen": answer, "avg_ts": 1.0, "n_cpu_moe": int(layers),
+      "samples_ts": [50.0 + int(layers)] * int(given["-r"])}}
+    for layers in given["-ncmoe"].split(",")
+    for prompt, answer in ((int(given["-p"]), 0), (0, int(given["-n"])))
+]))
 """
 
 
 def test_llama_bench_runs_with_as_many_layers_experts_on_the_gpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A quarter of eight layers: experts of the first six on the CPU."""
+    """A quarter of eight layers: experts of the first six on the CPU; all of them: of none."""
     from moesaic.cli.study.bench_peers import run_peers
 
     (tmp_path / "config.json").write_text(json.dumps(QWEN))
@@ -164,10 +169,10 @@ def test_llama_bench_runs_with_as_many_layers_experts_on_the_gpu(
     rows = run_peers(model, configs, cases, 1, [f"llama.cpp={program}"])
     found = [row for row in rows if row["program"] == "llama.cpp"]
     assert [(row["test"], row["cache_ratio"], row["tokens_per_s"]) for row in found] == [
-        ("pp64", 0.25, 50.0), ("tg4", 0.25, 50.0), ("pp64", 1.0, 50.0), ("tg4", 1.0, 50.0),
+        ("pp64", 0.25, 56.0), ("tg4", 0.25, 56.0), ("pp64", 1.0, 50.0), ("tg4", 1.0, 50.0),
     ]  # fmt: skip
     calls = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
-    assert [call["-ncmoe"] for call in calls] == ["6", "6", "0", "0"]
+    assert [call["-ncmoe"] for call in calls] == ["6,0"], "all in one process"
     assert {(call["-ngl"], call["-ub"], call["-t"]) for call in calls} == {("99", "64", "1")}
     emulated = [config(model, threads=1, accelerator="emulated")]
     assert run_peers(model, emulated, cases, 1, [f"llama.cpp={program}"]) == []
@@ -188,7 +193,9 @@ def test_a_peer_that_cannot_take_part_costs_no_measurements(
     monkeypatch.setattr(stock_peer, "find_spec", lambda name: object())
     assert run_peers(model, [config(model)], CASES, 1, [f"llama.cpp={program}"]) == []
     said = capsys.readouterr().err
-    assert "not compared: deepseek-v2-lite is a deepseek_v2; for llama.cpp" in said
+    assert run_peers(model, [config(model)], CASES, 1, stock=False) == []
+    assert "accelerate" not in capsys.readouterr().err
+    assert "not compared: deepseek-v2-lite has 2 layers; llama.cpp takes" in said
     assert "not compared: accelerate" in said
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from bench_runs import settings, tiny
@@ -13,20 +15,24 @@ from small_llms import llm, prompts
 
 import stock
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.routing import LayerRouting
 from moesaic.engine.assemble import on_store
 from moesaic.engine.gated_reading import read
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.lab.against.rounds import Spread
-from moesaic.lab.bench import turns
+from moesaic.lab.bench import drafted_decode, gated_decode, turns
 from moesaic.lab.bench.bench_configs import check_fallbacks, plan_configs
 from moesaic.lab.bench.bench_row import BenchRow
-from moesaic.lab.bench.bench_steps import measure_once
+from moesaic.lab.bench.bench_steps import BenchStep, CaseRuns, measure_once
 from moesaic.lab.bench.cases import Case
+from moesaic.lab.bench.drafted_decode import run_drafted
 from moesaic.lab.bench.gate_gain import gate_stats
+from moesaic.lab.bench.gated_decode import joined_replay, run_gated
 from moesaic.lab.bench.grid import run_bench
 from moesaic.lab.bench.replayed_routing import BenchRouting, choose_routing
 from moesaic.lab.fallback_script import script
 from moesaic.lab.quality.text_logits import text_logits
+from moesaic.machines.real.real_machine import Replay
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.policies.policy_set import with_options
 
@@ -67,6 +73,56 @@ def test_a_bench_runs_the_scripted_tokens_again(batch: int, trace: str) -> None:
     assert stats.fallback_ratio == again / (batch * 12)
     if trace == "synthetic":
         assert stats.prefetch_accuracy == 1.0, "a trace has one routing for both passes"
+
+
+def replay_of(number: int) -> Replay:
+    """Routing of step `number`: expert 10 * step + sequence first."""
+    first = np.arange(3)[:, None] + 10 * number  # [sequences, 1]
+    ranks = np.hstack([first, first + 100])
+    weights, scores = (first / 100).astype(np.float32), (ranks / 100).astype(np.float32)
+    return lambda layer: LayerRouting(layer, first, weights, ranks, scores)
+
+
+def test_rows_of_several_steps_keep_their_own_routing() -> None:
+    joined = joined_replay([(replay_of(4), 2), (replay_of(1), 0), (replay_of(4), 1)])
+    assert joined is not None
+    found = joined(7)
+    assert found.layer == 7
+    assert found.experts.tolist() == [[42], [10], [41]]
+    assert found.ranked.tolist() == [[42, 142], [10, 110], [41, 141]]
+    assert np.array_equal(found.weights, (found.experts / 100).astype(np.float32))
+    assert np.array_equal(found.scores, (found.ranked / 100).astype(np.float32))
+    assert joined_replay([(None, 0), (None, 1)]) is None, "the model's own routers"
+
+
+@pytest.mark.parametrize("run", [run_gated, run_drafted])
+def test_every_token_of_a_bench_has_its_own_routing(run: Any, monkeypatch: Any) -> None:
+    """Sequences are at tokens of their own, since some run again and others do not."""
+    seen: list[tuple[int, int]] = []  # token as (step, sequence), expert
+
+    def step(inputs: list[SequenceInput], replay: Replay) -> torch.Tensor:
+        tokens = [token for each in inputs for token in each.tokens]
+        seen.extend(zip(tokens, replay(0).experts[:, 0].tolist(), strict=True))
+        return torch.zeros(len(tokens), 5)
+
+    def again(inputs: list[SequenceInput], rows: list[int]) -> list[int]:
+        return [row for row in rows if not inputs[row].attempt]
+
+    runner: Any = SimpleNamespace(
+        step=step, describe=list, take_back=again, gate=SimpleNamespace(draft=2),
+        cache=SimpleNamespace(truncate=lambda slot, length: None),
+    )  # fmt: skip
+    for module in (gated_decode, drafted_decode):
+        monkeypatch.setattr(module, "note_step", lambda *given: None)
+    tokens = [[10 * at + slot for slot in range(3)] for at in range(5)]
+    steps = [
+        BenchStep([SequenceInput(slot, [token]) for slot, token in enumerate(row)], replay_of(at))
+        for at, row in enumerate(tokens)
+    ]
+    run(runner, steps, CaseRuns(), lambda sequence, at: (sequence + at) % 3 == 0)
+    assert {token for token, _ in seen} == {token for row in tokens for token in row}
+    assert all(token == expert for token, expert in seen)
+    assert len(seen) > len(tokens) * 3, "some ran again"
 
 
 def test_a_bench_sets_the_equation_beside_the_measured_speedup() -> None:

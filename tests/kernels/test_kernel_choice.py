@@ -91,6 +91,17 @@ def test_the_best_of_those_here_is_the_default(best: str, monkeypatch: pytest.Mo
     )
 
 
+def test_the_faster_of_two_sets_is_chosen_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extension lists first what it measured to be faster."""
+    here = ("avx512-vnni", "avx512", "avx512-base")
+    monkeypatch.setattr(instruction_sets, "native", lambda: Pretended(*here))
+    assert choose() == "avx512-vnni"
+    assert choose("avx512") == "avx512"
+    words = kernel_description("avx512-vnni", isa=instruction_sets.NEEDS["avx512"])
+    assert words.endswith("(faster here than avx512: measured by loops on registers)")
+    assert kernel_description("avx512").endswith("(this CPU could use avx512-vnni)")
+
+
 def test_an_unknown_name_is_refused_with_a_hint() -> None:
     with pytest.raises(UnknownName, match="Did you mean 'avx512'"):
         make_kernel(SHAPE, "bf16", "avx51")

@@ -11,6 +11,7 @@ import pytest
 
 from made_up import exact_belief, make_brain, small_model, stated_physics
 from moesaic.core.layer_plan import Move
+from moesaic.core.rerun_decider import PassWants
 from moesaic.core.routing import UNUSED, Forecast, LayerRouting, cut
 from moesaic.core.view import offloading_view
 from moesaic.policies.fallback_prefetch import FallbackPrefetch
@@ -273,3 +274,55 @@ def test_a_policy_that_prefetches_nothing_brings_what_runs_again_wants() -> None
     }
     assert {move.layer for move in moves} == {1, 2}
     assert {move.expert for move in moves} >= {7, 9}, "ranks that the little pass did not use"
+
+
+@pytest.mark.parametrize("ages", [[2], [5]])
+def test_of_a_pass_that_is_long_past_nothing_is_known(ages: list[int]) -> None:
+    """Sequences that take turns: others ran between a token and its second attempt."""
+    brain = Listening()
+    prefetch = FallbackPrefetch(brain, BigLittle(K, distance=1))  # type: ignore[arg-type]
+    for step in range(2):
+        play(prefetch, drawn(1 + step), step, [-1])
+    prefetch.begin([0], ages)
+    assert prefetch.known() is None
+    prefetch.decide(routing(0, drawn(3)[0][:1], 2), None)  # type: ignore[arg-type]
+    assert (prefetch.judged, prefetch.accuracy) == (0, None)
+
+
+def test_of_a_pass_that_was_given_up_nothing_is_known() -> None:
+    brain = Listening()
+    prefetch = FallbackPrefetch(brain, BigLittle(K, distance=1))  # type: ignore[arg-type]
+    play(prefetch, drawn(1), 0, [-1])
+    play(prefetch, drawn(2)[:2], 1, [-1])
+    prefetch.begin([0])
+    for layer, tokens in enumerate(drawn(3)):
+        prefetch.decide(routing(layer, tokens[:1], 2), None)  # type: ignore[arg-type]
+    assert prefetch.judged == 0
+
+
+@pytest.mark.parametrize("rows", [[2, -1, 0], [1], [0, 1, 2]])
+def test_a_pass_in_one_go_knows_and_leaves_what_it_would_layer_by_layer(rows: list[int]) -> None:
+    layerwise, at_once = (
+        FallbackPrefetch(Listening(), BigLittle(K, distance=2))  # type: ignore[arg-type]
+        for _ in range(2)
+    )
+    before, after = drawn(5), drawn(6)
+    play(layerwise, before, 0, [-1, -1, -1])
+    at_once.begin([-1, -1, -1])
+    ranked = np.array(before)[:, :, :K]
+    scores = np.linspace(0.5, 0.1, EXPERTS, dtype=np.float32)[:K]
+    at_once.note_pass(PassWants(ranked, np.broadcast_to(scores, ranked.shape)), 0, 0)
+    at_once.begin(rows)
+    known = at_once.known()
+    assert known is not None
+    assert (known.distance, known.whole, known.trusted) == (2, -1 not in rows, False)
+    for token, row in enumerate(rows):
+        wanted = [[UNUSED] * K] * LAYERS if row < 0 else ranked[:, row].tolist()
+        assert known.wants.ranked[:, token].tolist() == wanted
+    for prefetch in (layerwise, at_once):
+        if prefetch is layerwise:
+            prefetch.begin(rows)
+        for layer, tokens in enumerate(after):
+            prefetch.decide(routing(layer, tokens[: len(rows)], 1), None)  # type: ignore[arg-type]
+    assert (layerwise.right, layerwise.judged) == (at_once.right, at_once.judged)
+    assert at_once.judged == K * LAYERS * sum(row >= 0 for row in rows)

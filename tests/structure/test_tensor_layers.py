@@ -25,6 +25,7 @@ NATIVE_MODULES = (
 TRITON_MODULES = (
     "moesaic.kernels.gpu.attention",
     "moesaic.kernels.gpu.latent_attention",
+    "moesaic.kernels.gpu.latent_prompt_attention",
     "moesaic.kernels.gpu.prompt_attention",
     "moesaic.machines.cuda.decode_step",
     "moesaic.machines.cuda.prompt_step",

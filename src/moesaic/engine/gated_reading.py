@@ -17,7 +17,5 @@ def read(runner: Runner, slot: int, tokens: Sequence[int]) -> torch.Tensor:
     each run again where the gate rejects it."""
     if runner.gate_name == FULL or runner.gate.draft:
         return runner.step([SequenceInput(slot, tokens, all_logits=True)])
-    logits = [
-        runner.settled_step(SequenceInput(slot, [token], prompt=False)).clone() for token in tokens
-    ]
+    logits = [runner.settled_step(SequenceInput(slot, [token], prompt=False)) for token in tokens]
     return torch.cat(logits)

@@ -116,7 +116,7 @@ class Runner:
     def _prompt(
         self, inputs: Sequence[SequenceInput], lengths: Sequence[int]
     ) -> PromptTokens | None:
-        if self._counts is not None or all(len(sequence.tokens) == 1 for sequence in inputs):
+        if all(len(sequence.tokens) == 1 for sequence in inputs):
             return None
         numbers = tuple(token for sequence in inputs for token in sequence.tokens)
         starts = zip(inputs, lengths, strict=True)

@@ -50,7 +50,8 @@ def native() -> ModuleType | None:
 
 
 def available() -> tuple[str, ...]:
-    """Supported on this machine, the best first."""
+    """Supported on this machine, the best first. Of `avx512` and `avx512-vnni` that is the one
+    whose bf16 products are faster in a loop on registers, which takes less than a millisecond."""
     module = native()
     found = tuple(module.isas()) if module is not None else ()
     return (*found, REFERENCE)
@@ -85,7 +86,7 @@ def next_better(name: str) -> str | None:
 
 def missing_for_better(name: str, isa: Collection[str]) -> list[str]:
     """Instructions that the next better kernels need and this CPU, which has `isa`, has not."""
-    better = next_better(name)
+    better = next_better(name)  # nothing is missing where it is supported, but slower
     return [] if better is None else [each for each in NEEDS[better] if each not in isa]
 
 
@@ -100,6 +101,8 @@ def kernel_description(name: str, isa: Collection[str] | None = None) -> str:
     best = available()[0]
     if name != best:
         return f"{text} (this CPU could use {best})"
+    if better in available():
+        return f"{text} (faster here than {better}: measured by loops on registers)"
     if isa is None:
         return f"{text} (this CPU cannot use {better})"
     missing = missing_for_better(name, isa)

@@ -5,7 +5,7 @@ very nearly the share that was asked for, and equal runs have equal fallbacks.""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import sqrt
 
 from moesaic.core.errors import ImpossibleSetting
@@ -25,7 +25,8 @@ def script(ratio: float, seed: int = 0) -> Script:
     return falls_back
 
 
-def check_ratio(ratio: float | None, gate: str, reruns: bool) -> None:
+def check_ratio(ratio: float | None, gates: Iterable[str], reruns: bool) -> None:
+    """`reruns`: whether any of these gates runs tokens again."""
     if ratio is None:
         return
     if not 0.0 <= ratio <= 1.0:
@@ -34,7 +35,8 @@ def check_ratio(ratio: float | None, gate: str, reruns: bool) -> None:
             "lie between 0 and 1"
         )
     if not reruns:
+        names = " or ".join(map(repr, dict.fromkeys(gates)))
         raise ImpossibleSetting(
-            f"a fallback ratio of {ratio:g} was given, but gate {gate!r} runs no token again: "
+            f"a fallback ratio of {ratio:g} was given, but gate {names} runs no token again: "
             "leave it out, or use a gate that does, such as --gate big-little or self-speculative"
         )

@@ -8,7 +8,7 @@ from moesaic.model_info.expert_block import FORMATS, STRIP, TILES, aligned
 
 _WAVE_ROWS, _CHUNK_TOKENS = 8192, 256
 _MAX_STRIPS, _SCRATCH = 32, 32 * 1024
-_FEW_ROWS, _FEW_TOKENS = 1024, 32
+_FEW_ROWS, _PARTIAL_SUMS = 1024, 128 << 20
 _ROW_BYTES = 64  # one token's share of a tile
 
 
@@ -29,10 +29,11 @@ def native_workspace(
         return rows * row + threads * own
 
     pairs = tokens * top_k
-    few = min(pairs, _FEW_ROWS)  # what each adds to the result waits until it can be added
+    # What each row adds to the result waits until it can be added.
+    few = min(pairs, max(_FEW_ROWS, _PARTIAL_SUMS // result))
     needed = tokens * result + max(
         in_rows(min(pairs, _WAVE_ROWS + _CHUNK_TOKENS), _CHUNK_TOKENS),
-        in_rows(few, _FEW_TOKENS) + few * result,
+        in_rows(few, _CHUNK_TOKENS) + few * result,
     )
     return needed + needed // 4 + 32 * 64
 

@@ -3,7 +3,11 @@
 A decider around a brain (core/body.py). It remembers the ranking of every layer of a pass, all of
 top-k, whatever the tokens used of it. In the next pass, tokens that run again have known wants in
 every layer from the beginning: they are handed to the brain as forecasts of the next layers,
-instead of what the body or the brain would predict. Other tokens are forecast as ever."""
+instead of what the body or the brain would predict. Other tokens are forecast as ever.
+
+A machine that asks the brain without Python takes what is known of a pass before it begins, does
+the same (native/conductor/look_ahead.cpp) and leaves what that pass wanted (core/rerun_decider.py).
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ from numpy.typing import NDArray
 
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.report import LayerReport
+from moesaic.core.rerun_decider import KnownWants, PassWants, RerunDecider
 from moesaic.core.routing import UNUSED, Forecast, LayerRouting
 from moesaic.core.view import View
 from moesaic.policies.brain import Brain
@@ -30,15 +35,17 @@ class Wanted(NamedTuple):
     scores: NDArray[np.float32]
 
 
-class FallbackPrefetch:
+class FallbackPrefetch(RerunDecider):
     """`begin` comes before every pass; `accuracy` is the share of experts used by tokens that ran
     again which the rejected pass had wanted, None before the first."""
 
     def __init__(self, brain: Brain, gate: Gate) -> None:
-        self._brain, self._gate = brain, gate
+        self.brain = self._brain = brain
+        self._gate = gate
         # By layer: the pass that runs, and those before it, the latest first.
         self._now: dict[int, Wanted] = {}
         self._before: deque[dict[int, Wanted]] = deque(maxlen=max(gate.draft, 1))
+        self._num_layers = 0  # of a pass that was not given up
         self._rows: NDArray[np.int64] | None = None
         self.right = self.judged = 0
 
@@ -48,16 +55,40 @@ class FallbackPrefetch:
 
     def begin(self, rows: Sequence[int], ages: Sequence[int] | None = None) -> None:
         """`rows[t]`: which row token t had in a pass that is run again, -1: it is new. That was
-        `ages[t]` passes ago, or in the last one."""
+        `ages[t]` passes ago, or in the last one. Of passes that were given up, or that are longer
+        ago than any gate needs, nothing is known."""
         self._before.appendleft(self._now)
-        self._now = {}
-        known = np.asarray(rows, dtype=np.int64)
-        self._ages = None if ages is None or max(ages, default=1) <= 1 else np.asarray(ages)
-        self._rows = known if self._before[0] and (known >= 0).any() else None
+        self._num_layers, self._now = max(self._num_layers, len(self._now)), {}
+        when = np.ones(len(rows), dtype=np.int64) if ages is None else np.asarray(ages)
+        kept = [age <= len(self._before) and self._whole(self._before[age - 1]) for age in when]
+        known = np.where(kept, np.asarray(rows, dtype=np.int64), -1)
+        self._ages = None if max(when, default=1) <= 1 else when
+        self._rows = known if (known >= 0).any() else None
         self._distance = 0
         if self._rows is not None:
             transfer_ns = self._brain.belief.transfer_ns
             self._distance = self._gate.prefetch_distance(self._brain.layer_ns, transfer_ns)
+
+    def _whole(self, wanted: dict[int, Wanted]) -> bool:
+        return 0 < len(wanted) == self._num_layers
+
+    def known(self) -> KnownWants | None:
+        rows = self._rows
+        if rows is None:
+            return None
+        again = rows >= 0
+        layers = [self._known(layer, rows) for layer in range(self._num_layers)]
+        shape = (len(layers), len(rows), layers[0].ranked.shape[1])
+        ranked = np.full(shape, UNUSED, dtype=np.int64)
+        scores = np.zeros(shape, dtype=np.float32)
+        ranked[:, again] = np.stack([each.ranked for each in layers])
+        scores[:, again] = np.stack([each.scores for each in layers])
+        trusted = self._gate.draft > 0
+        return KnownWants(PassWants(ranked, scores), self._distance, bool(again.all()), trusted)
+
+    def note_pass(self, wants: PassWants, right: int, judged: int) -> None:
+        self._now = dict(enumerate(map(Wanted, wants.ranked, wants.scores)))
+        self.right, self.judged = right, judged
 
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
         self._routing = routing
@@ -87,7 +118,7 @@ class FallbackPrefetch:
 
     def _layers(self, forecasts: Sequence[Forecast]) -> list[int]:
         """The next ones that something is known of, nearest first."""
-        first, last = self._routing.layer + 1, len(self._before[0])
+        first, last = self._routing.layer + 1, self._num_layers
         known = range(first, min(first + self._distance, last))
         return sorted({*known, *(each.layer for each in forecasts)})
 

@@ -45,7 +45,8 @@ class MissingItem(NamedTuple):
 def doctor(as_json: bool) -> None:
     """Say what this machine has, what will be used of it, and what is missing.
 
-    Measures nothing and changes nothing; things that are missing are no error."""
+    Measures no more than which of two instruction sets is faster (a millisecond) and changes nothing;
+    things that are missing are no error."""
     host, environment = this_host(), inspect_environment()
     driver, problem = nvidia_driver(), cuda_problem()
     used = what_is_used(host, environment, problem)

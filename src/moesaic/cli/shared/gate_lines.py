@@ -37,8 +37,9 @@ def _draft_lines(gate: dict[str, Any]) -> list[tuple[str, str]]:
         ("passes", times),
     ]
     if gate["reads_per_token"] is not None:
-        less = "" if saved is None else f", {saved:.1%} fewer than top-k in every layer"
-        lines.append(("reads", f"{gate['reads_per_token']:.1f} experts per token{less}"))
+        word = "fewer" if saved is None or saved >= 0 else "more"
+        than = "" if saved is None else f", {abs(saved):.1%} {word} than top-k in every layer"
+        lines.append(("reads", f"{gate['reads_per_token']:.1f} experts per token{than}"))
     if gate["measured_speedup"] is not None:
         lines.append(("speedup", f"{gate['measured_speedup']:.2f} x over all experts"))
     return lines

@@ -88,6 +88,14 @@ FORMATS = ("table", "json", "csv", "md")
     help="Also the strategies of other programs on the same weights and memory, and stock "
     "transformers with accelerate's offloading where it is installed.",
 )
+@click.option(
+    "--stock/--no-stock",
+    default=True,
+    help="With --compare: measure transformers with accelerate, too, which takes minutes.  [stock]",
+)
+@click.option(
+    "--layerwise", is_flag=True, help="Drive every step layer by layer from Python, capture none."
+)
 @click.option("--cache-ratios", help="Several at once, a comma list of shares.")
 @click.option("--gates", help="Several at once, a comma list of gates.")
 @fallback_ratio_option
@@ -109,8 +117,9 @@ FORMATS = ("table", "json", "csv", "md")
     "--against",
     multiple=True,
     metavar="PROGRAM",
-    help="Let others measure the same model in turns with this: llama.cpp=PATH (of llama-bench "
-    "or its folder; random weights in the model's shape) or transformers; may be repeated.",
+    help="Let others measure the same model in turns with this: llama.cpp=PATH, ik_llama.cpp=PATH "
+    "(of llama-bench or its folder; random weights in the model's shape) or transformers; may be "
+    "repeated.",
 )
 @json_option
 @click.pass_context
@@ -153,14 +162,17 @@ def bench(context: click.Context, /, model: str | None, as_json: bool, **asked: 
     click.echo(f"routing: {routing.words}", err=True)
     check_fallbacks(configs, routing, ratio)
     if asked["in_turns"]:
-        _check_turns(configs, recorded)
+        _check_turns(configs, recorded, asked["layerwise"])
     warn_if_busy()
     done = run_with_progress(
-        found, configs, cases, routing, asked["repetitions"], recorded, ratio, asked["in_turns"]
-    )
+        found, configs, cases, routing, asked["repetitions"], recorded, ratio, asked["in_turns"],
+        asked["layerwise"],
+    )  # fmt: skip
     result = described(done, routing, command_line(context))
     if asked["compare"]:
-        result["peers"] = run_peers(found, configs, cases, asked["repetitions"], asked["against"])
+        result["peers"] = run_peers(
+            found, configs, cases, asked["repetitions"], asked["against"], asked["stock"]
+        )
     print_as(form, result)
     if asked["compare"] and form == "table":
         print_comparison(result)
@@ -170,9 +182,11 @@ def bench(context: click.Context, /, model: str | None, as_json: bool, **asked: 
         write_pictures(asked["timeline"], asked["perfetto"], done, routing, result["command"])
 
 
-def _check_turns(configs: list[BenchConfig], recorded: bool) -> None:
+def _check_turns(configs: list[BenchConfig], recorded: bool, layerwise: bool) -> None:
     from moesaic.lab.bench.turns import check_turns
 
+    if layerwise:
+        raise ImpossibleSetting("--in-turns and --layerwise were given: give one of them")
     if recorded:
         raise ImpossibleSetting("--in-turns draws nothing: leave out --timeline and --perfetto")
     check_turns(configs)
@@ -197,10 +211,10 @@ def _check_against(
 ) -> None:
     from moesaic.cli.study.bench_against import check_against
 
-    if not asked["compare"] and (len(settings) > 1 or recorded):
+    if not asked["compare"] and (len(settings) > 1 or recorded or asked["layerwise"]):
         raise ImpossibleSetting(
             "--against compares programs: leave out --systems, --cache-ratios, --gates, "
-            "--batch-invariant, --timeline and --perfetto"
+            "--batch-invariant, --layerwise, --timeline and --perfetto"
         )
     check_against(asked["against"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -22,15 +23,19 @@ if TYPE_CHECKING:
     from moesaic.lab.against.rounds import AgainstRow, Contender, Spread
     from moesaic.lab.bench.bench_model import BenchModel
     from moesaic.lab.bench.bench_row import BenchConfig
+    from moesaic.model_info.model_spec import ModelSpec
 
-LLAMA_CPP, TRANSFORMERS = "llama.cpp", "transformers"
-_EXPECTED = f"--against is {LLAMA_CPP}=PATH, of llama-bench or its folder, or {TRANSFORMERS}"
+LLAMA_CPP, IK_LLAMA_CPP, TRANSFORMERS = "llama.cpp", "ik_llama.cpp", "transformers"
+_EXPECTED = (
+    f"--against is {LLAMA_CPP}=PATH or {IK_LLAMA_CPP}=PATH, of llama-bench or its folder, or "
+    f"{TRANSFORMERS}"
+)
 
 
 def check_against(asked: Sequence[str]) -> None:
     for one in asked:
         name, equals, path = one.partition("=")
-        if name == LLAMA_CPP and path:
+        if name in (LLAMA_CPP, IK_LLAMA_CPP) and path:
             from moesaic.lab.against.llama_cpp import find_program
 
             find_program(path)
@@ -67,8 +72,8 @@ def run_against(
     kernel = kernel_for(shape, plan.expert_dtype, dtype, settings)
     with ExitStack() as stack:
         contenders: list[Contender] = [Ours(measured, config, kernel)]
-        for one in asked:
-            contenders.append(_contender(one, found, config, measured, stack))
+        others = _Others(found, config, measured, stack)
+        contenders += [others.contender(one) for one in asked]
         for each in contenders:
             click.echo(f"{each.name}: {each.words}", err=True)
         warn_if_busy()
@@ -77,27 +82,49 @@ def run_against(
     return rows_of(done, OURS)
 
 
-def _contender(
-    asked: str, found: BenchModel, config: BenchConfig, measured: Measured, stack: ExitStack
-) -> Contender:
-    name, _, path = asked.partition("=")
-    threads = _threads(config)
-    if name == TRANSFORMERS:
+class _Others:
+    """Makes the other programs' turns; all builds of llama.cpp read one file."""
+
+    def __init__(
+        self, found: BenchModel, config: BenchConfig, measured: Measured, stack: ExitStack
+    ) -> None:
+        self._found, self._config, self._measured = found, config, measured
+        self._stack, self._threads = stack, _threads(config)
+        self._gguf: Path | None = None
+
+    def contender(self, asked: str) -> Contender:
+        name, _, path = asked.partition("=")
+        return self._stock() if name == TRANSFORMERS else self._llama(name, path)
+
+    def _stock(self) -> Contender:
         from moesaic.lab.against.stock_transformers import Transformers
 
-        source = stock_source(measured)
-        return Transformers(source, measured.layers, config.plan.dtype, threads, measured.cases)
-    from moesaic.lab.against.llama_cpp import LlamaCpp, check_cases, find_program
-    from moesaic.lab.against.random_gguf import TYPES, check_writable, write_random_gguf
+        measured, dtype = self._measured, self._config.plan.dtype
+        source = stock_source(measured, self._found.spec, self._stack)
+        return Transformers(source, measured.layers, dtype, self._threads, measured.cases)
 
-    check_cases(measured.cases)
-    program, expert_dtype = find_program(path), config.plan.expert_dtype
-    check_writable(found.architecture, expert_dtype, Path(gettempdir()))
-    folder = stack.enter_context(temporary_folder("moesaic-gguf-"))
-    model = folder / "random.gguf"
-    click.echo(f"writing random weights in {found.spec.name}'s shape for llama.cpp", err=True)
-    write_random_gguf(found.architecture, expert_dtype, model)
-    return LlamaCpp(program, model, TYPES[expert_dtype], threads, measured.cases)
+    def _llama(self, name: str, path: str) -> Contender:
+        from moesaic.lab.against.llama_batched import check_cases
+        from moesaic.lab.against.llama_cpp import CPU_ONLY, IK_OPTIONS, LlamaCpp, find_program
+        from moesaic.lab.against.random_gguf import TYPES
+
+        program, cases = find_program(path), self._measured.cases
+        check_cases(cases, program)
+        self._gguf = self._gguf or self._written()
+        kind = TYPES[self._config.plan.expert_dtype]
+        options = IK_OPTIONS if name == IK_LLAMA_CPP else CPU_ONLY
+        return LlamaCpp(program, self._gguf, kind, self._threads, cases, options, name)
+
+    def _written(self) -> Path:
+        from moesaic.lab.against.random_gguf import check_writable, write_random_gguf
+
+        architecture, dtype = self._found.architecture, self._config.plan.expert_dtype
+        check_writable(architecture, dtype, Path(gettempdir()))
+        path = self._stack.enter_context(temporary_folder("moesaic-gguf-")) / "random.gguf"
+        name = self._found.spec.name
+        click.echo(f"writing random weights in {name}'s shape for llama.cpp", err=True)
+        write_random_gguf(architecture, dtype, path)
+        return path
 
 
 def _threads(config: BenchConfig) -> int:
@@ -106,7 +133,8 @@ def _threads(config: BenchConfig) -> int:
     return config.settings.threads or usable_cores()
 
 
-def stock_source(measured: Measured) -> str:
+def stock_source(measured: Measured, spec: ModelSpec, stack: ExitStack) -> str:
+    """A checkpoint's folder or a config.json, which is written where only a shape is known."""
     if measured.folder is not None:
         if not Path(measured.folder).is_dir():
             raise ImpossibleSetting(
@@ -120,12 +148,13 @@ def stock_source(measured: Measured) -> str:
             )
         return measured.folder
     assert measured.synthetic is not None, "a folder or a shape"
-    if not Path(measured.synthetic).is_file():
-        raise ImpossibleSetting(
-            f"--against transformers needs a checkpoint or its config.json, but --synthetic "
-            f"{measured.synthetic} is a shape only: give the path of a config.json"
-        )
-    return measured.synthetic
+    if Path(measured.synthetic).is_file():
+        return measured.synthetic
+    from moesaic.lab.bench.stock_config import stock_config
+
+    path = stack.enter_context(temporary_folder("moesaic-config-")) / "config.json"
+    path.write_text(json.dumps(stock_config(spec)), encoding="utf-8")
+    return str(path)
 
 
 def against_result(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moesaic.cli.shared.output import print_table
+from moesaic.cli.study.bench_against import LLAMA_CPP
 from moesaic.core.folders import temporary_folder
 
 if TYPE_CHECKING:
@@ -27,32 +29,34 @@ def run_peers(
     cases: Sequence[Case],
     repetitions: int,
     against: Sequence[str] = (),
+    stock: bool = True,
 ) -> list[dict[str, Any]]:
     """Once for every cache ratio, with as much GPU memory as ours had there; what cannot be
-    measured is said. `against`: other programs and where they are, as --against has them."""
+    measured is said. `against`: other programs and where they are, as --against has them;
+    `stock`: transformers with accelerate, too."""
     from moesaic.core.errors import MoesaicError
     from moesaic.lab.bench.stock_peer import NAME, give_memory_back, measure_stock, why_not_stock
 
     give_memory_back()
     ratios = list({config.plan.cache_ratio: config for config in configs}.values())
-    measuring: dict[str, Callable[[BenchConfig], list[PeerRow]]] = {}
+    measuring: dict[str, list[Callable[[], list[PeerRow]]]] = {}
     problem = why_not_stock(configs[0])
-    if problem is None:
-        measuring[NAME] = lambda config: measure_stock(model, config, cases, repetitions)
-    else:
+    if stock and problem is None:
+        measuring[NAME] = [partial(measure_stock, model, one, cases, repetitions) for one in ratios]
+    elif stock:
         click.echo(f"not compared: {NAME}: {problem}", err=True)
     rows: list[PeerRow] = []
     with ExitStack() as stack:
         for path in _llama_paths(against, configs[0]):
             try:
-                measuring["llama.cpp"] = _llama(path, model, configs[0], cases, repetitions, stack)
+                measuring[LLAMA_CPP] = [_llama(path, model, ratios, cases, repetitions, stack)]
             except (MoesaicError, OSError) as error:
                 click.echo(f"not compared: {error}", err=True)
-        for name, measure in measuring.items():
-            for config in ratios:
-                click.echo(f"measuring {name} at {config.plan.cache_ratio:.0%}", err=True)
+        for name, measured in measuring.items():
+            click.echo(f"measuring {name}", err=True)
+            for measure in measured:
                 try:
-                    rows += measure(config)
+                    rows += measure()
                 except MoesaicError as error:
                     click.echo(f"not compared: {error}", err=True)
     return [asdict(row) for row in rows]
@@ -60,7 +64,7 @@ def run_peers(
 
 def _llama_paths(against: Sequence[str], config: BenchConfig) -> list[str]:
     """Of llama-bench, where one was given; with a GPU it is run as ours is."""
-    paths = [one.partition("=")[2] for one in against if one.startswith("llama.cpp=")]
+    paths = [one.partition("=")[2] for one in against if one.startswith(f"{LLAMA_CPP}=")]
     if paths and not config.settings.capabilities.own_memory:
         click.echo("not compared: llama.cpp: there is no GPU in this run", err=True)
         return []
@@ -70,23 +74,23 @@ def _llama_paths(against: Sequence[str], config: BenchConfig) -> list[str]:
 def _llama(
     path: str,
     model: BenchModel,
-    first: BenchConfig,
+    ratios: Sequence[BenchConfig],
     cases: Sequence[Case],
     repetitions: int,
     stack: ExitStack,
-) -> Callable[[BenchConfig], list[PeerRow]]:
+) -> Callable[[], list[PeerRow]]:
     """llama-bench on random weights in the model's shape, which are written once."""
     from moesaic.lab.against.llama_cpp import find_program
     from moesaic.lab.against.llama_gpu import measure_llama
     from moesaic.lab.against.random_gguf import TYPES, check_writable, write_random_gguf
 
-    program, dtype = find_program(path), first.plan.expert_dtype
+    program, dtype = find_program(path), ratios[0].plan.expert_dtype
     check_writable(model.architecture, dtype, Path(gettempdir()))
     folder = stack.enter_context(temporary_folder("moesaic-gguf-"))
     gguf = folder / "random.gguf"
     click.echo(f"writing random weights in {model.spec.name}'s shape for llama.cpp", err=True)
     write_random_gguf(model.architecture, dtype, gguf)
-    return lambda config: measure_llama(program, gguf, TYPES[dtype], config, cases, repetitions)
+    return partial(measure_llama, program, gguf, TYPES[dtype], ratios, cases, repetitions)
 
 
 def print_comparison(result: dict[str, Any]) -> None:

@@ -41,6 +41,7 @@ def run_with_progress(
     recorded: bool,
     fallback_ratio: float | None = None,
     in_turns: bool = False,
+    layerwise: bool = False,
 ) -> Done:
     """Configurations differ in policies and slots only: threads, dtypes and link are the same."""
     from moesaic.engine.dense_weights import dense_runner
@@ -77,7 +78,7 @@ def run_with_progress(
         if in_turns:
             rows = run_in_turns(*what, fallback_ratio)
         else:
-            rows = list(run_bench(*what, recorders, fallback_ratio))
+            rows = list(run_bench(*what, recorders, fallback_ratio, layerwise))
     rates = before.or_better(measure_rates(settings, plan.dtype, plan.expert_dtype))
     return Done(model, loaded, rates, rows, recorders, in_turns)
 

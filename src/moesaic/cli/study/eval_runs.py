@@ -6,11 +6,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict
 from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
 
+from moesaic.cli.shared.gate_lines import gate_lines
 from moesaic.lab.evaluation.items import Item, Question, Unusable, answer_tokens_left
 from moesaic.lab.evaluation.journal import Journal
 from moesaic.lab.evaluation.results import ItemResult
@@ -86,6 +88,9 @@ def _new_results(
         for result in evaluate(model, items, done):
             yield result
             advance()
+        gate = asdict(model.batcher.stats().gate)
+    for title, words in gate_lines(gate):
+        click.echo(f"{title:10}{words}", err=True)
 
 
 @contextmanager

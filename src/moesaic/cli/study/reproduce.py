@@ -63,6 +63,7 @@ def mobile(only: str, jobs: int | None, as_json: bool, **asked: Any) -> None:
 
     cores = jobs or os.cpu_count() or 1
     if asked["together"]:
+        _check_together(only, asked)
         found = _together(asked, cores)
         rows, show = [each.row() for each in found], partial(_print_together, found)
     else:
@@ -85,6 +86,11 @@ def _mobile_rows(only: str, asked: dict[str, Any], cores: int) -> list[Row]:
     pictures = asked["plots"]
     check_pictures_folder("--plots", pictures)
     reproduction = Reproduction(only, asked["quick"])
+    if pictures is not None and not reproduction.drawable:
+        raise ImpossibleSetting(
+            f"--plots draws accuracies, and --only {only} measures none: use --only accuracy, or "
+            "leave --only out, which measures speeds, too"
+        )
     with progress("simulating and measuring", reproduction.total(cores)) as advance:
         rows = reproduction.rows(cores, advance)
     if pictures is not None:
@@ -93,6 +99,16 @@ def _mobile_rows(only: str, asked: dict[str, Any], cores: int) -> list[Row]:
         for name in draw_all(pictures, reproduction.found):
             click.echo(f"wrote {name}", err=True)
     return rows
+
+
+def _check_together(only: str, asked: dict[str, Any]) -> None:
+    given = [name for name, has in (("only", only), *asked.items()) if has]
+    for name in ("only", "quick", "plots"):
+        if name in given:
+            raise ImpossibleSetting(
+                f"--{name} has no meaning with --together, which simulates a grid of its own: "
+                "leave one of them out; --machines and --batches make the grid smaller"
+            )
 
 
 def _together(asked: dict[str, Any], cores: int) -> list[Gains]:

@@ -1,8 +1,9 @@
 """Attention of one new token per sequence over a static KV cache, in Triton.
 
-The cache is cut into pieces of PIECE positions, each a program that keeps its own maximum and sum;
-a second kernel joins them. Pieces beyond a sequence's length end at once, so one captured launch
-serves every length."""
+The cache is cut into pieces of PIECE positions, each a program that keeps its own maximum and sum.
+The program that ends last joins them; a sequence of one piece needs no joining. Pieces beyond a
+sequence's length end at once, so one captured launch serves every length. Where a piece is long
+(latent attention), a second kernel joins."""
 
 from __future__ import annotations
 
@@ -15,8 +16,30 @@ _BLOCK = 64
 
 
 @triton.jit
+def _joined(mixed, tops, sums, place, real, used, WIDTH: tl.constexpr):
+    """The first `used` pieces at `place` [16], of `real` heads."""
+    column = tl.arange(0, WIDTH)
+    top = tl.full((16,), float("-inf"), dtype=tl.float32)
+    total = tl.zeros((16,), dtype=tl.float32)
+    result = tl.zeros((16, WIDTH), dtype=tl.float32)
+    piece = 0
+    while piece < used:
+        other = tl.load(tops + place + piece, mask=real, other=0.0)
+        higher = tl.maximum(top, other)
+        shrink, weight = tl.exp(top - higher), tl.exp(other - higher)
+        at = (place + piece)[:, None] * WIDTH + column[None, :]
+        part = tl.load(mixed + at, mask=real[:, None], other=0.0)
+        result = result * shrink[:, None] + part * weight[:, None]
+        total = total * shrink + tl.load(sums + place + piece, mask=real, other=1.0) * weight
+        top = higher
+        piece += 1
+    return (result / total[:, None]).to(tl.bfloat16)
+
+
+@triton.jit
 def _attend_piece(
-    queries, keys, values, slots, positions, mixed, tops, sums, max_length, scale, pieces,
+    queries, keys, values, slots, positions, mixed, tops, sums, ended, out, max_length, scale,
+    pieces,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr,
     PIECE: tl.constexpr, BLOCK: tl.constexpr, DOT: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
@@ -54,10 +77,22 @@ def _attend_piece(
             result = result * shrink[:, None] + part
             total = total * shrink + tl.sum(weight, axis=1)
             top = higher
-    place = (token * HEADS + number).to(tl.int64) * pieces + piece
-    tl.store(tops + place, top, mask=real)
-    tl.store(sums + place, total, mask=real)
-    tl.store(mixed + place[:, None] * WIDTH + column[None, :], result, mask=real[:, None])
+    to = out + (token * HEADS + number)[:, None] * WIDTH + column[None, :]
+    used = (length - 1) // PIECE + 1
+    if used == 1:
+        tl.store(to, (result / total[:, None]).to(tl.bfloat16), mask=real[:, None])
+    else:
+        place = (token * HEADS + number).to(tl.int64) * pieces
+        tl.store(tops + place + piece, top, mask=real)
+        tl.store(sums + place + piece, total, mask=real)
+        at = (place + piece)[:, None] * WIDTH + column[None, :]
+        tl.store(mixed + at, result, mask=real[:, None])
+        tl.debug_barrier()  # all of this program's parts are written
+        counter = ended + token * KV_HEADS + kv_head
+        if tl.atomic_add(counter, 1, sem="acq_rel") == used - 1:
+            tl.store(counter, 0)
+            joined = _joined(mixed, tops, sums, place, real, used, WIDTH)
+            tl.store(to, joined, mask=real[:, None])
 
 
 @triton.jit
@@ -120,6 +155,7 @@ class DecodeAttention:
         self._mixed = torch.zeros(*each, width, dtype=torch.float32, device=device)
         self._tops = torch.zeros(each, dtype=torch.float32, device=device)
         self._sums = torch.zeros(each, dtype=torch.float32, device=device)
+        self._ended = torch.zeros(tokens, kv_heads, dtype=torch.int32, device=device)
         self.out = torch.zeros(tokens, heads * width, dtype=torch.bfloat16, device=device)
 
     def launch(
@@ -132,10 +168,9 @@ class DecodeAttention:
         grid = (self._pieces, kv_heads, self._tokens)
         _attend_piece[grid](
             queries, keys, values, slots, positions, self._mixed, self._tops, self._sums,
-            self._max_length, self._scale, self._pieces,
+            self._ended, self.out, self._max_length, self._scale, self._pieces,
             HEADS=heads, KV_HEADS=kv_heads, WIDTH=width, GROUP=heads // kv_heads,
             PIECE=PIECE, BLOCK=_BLOCK,
             DOT=tl.bfloat16 if queries.is_cuda else tl.float32, **early_launch(queries),
         )  # fmt: skip
-        join_pieces(self._mixed, self._tops, self._sums, positions, self.out, heads, width)
         return self.out

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.lab.against.llama_batched import batched_rate, beside
+from moesaic.lab.against.program_runs import checked_rate, output_of
 from moesaic.lab.against.rounds import Rates
 from moesaic.lab.bench.cases import Case
 
-PROGRAM = "llama-bench"
-_LAST_LINES = 3  # of what a failing program said
-TIME_LIMIT_S = 1800.0  # of one test, loading included: far more than any that makes sense
+PROGRAM, NAME = "llama-bench", "llama.cpp"
+CPU_ONLY = ("-ngl", "0")  # nothing is on a GPU
+# A fork with its own CPU kernels: fused expert layers, weights rearranged while it loads.
+IK_OPTIONS = (*CPU_ONLY, "-fmoe", "1", "-rtr", "1")
 
 
 def find_program(path: str) -> Path:
@@ -35,61 +38,76 @@ def find_program(path: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class LlamaCpp:
+    """`llama-bench`, and `llama-batched-bench` for several sequences at once."""
+
     program: Path
     model: Path
     kind: str  # of all matrices
     threads: int
     cases: tuple[Case, ...]
-    offloading: tuple[str, ...] = ("-ngl", "0")  # what is on the GPU: nothing
-
-    name = "llama.cpp"
+    options: tuple[str, ...] = CPU_ONLY
+    name: str = NAME
 
     @property
     def words(self) -> str:
-        return f"everything in {self.kind}"
+        return f"everything in {self.kind}, {' '.join(self.options)} -t {self.threads}"
 
     def turn(self) -> Rates:
-        return {case.name: self._test(case) for case in self.cases}
+        """All tests of one sequence in one process: the model is loaded once."""
+        single = [case for case in self.cases if case.batch == 1]
+        tests = self._tests(single) if single else []
+        return {
+            case.name: (
+                self._batched(case) if case.batch > 1 else mean(rates_of(tests, case, self.program))
+            )
+            for case in self.cases
+        }
 
-    def _test(self, case: Case) -> float:
-        reading = case.phase == "prefill"
-        prompt, answer = (case.tokens, 0) if reading else (0, case.tokens)
-        tests = run_program(
-            [
-                *(str(self.program), "-m", str(self.model), "-t", str(self.threads)),
-                *("-p", str(prompt), "-n", str(answer), "-r", "1", *self.offloading, "-fa", "1"),
-                *("-o", "json"),
-            ]
-        )
-        for test in tests:
-            if (test.get("n_prompt"), test.get("n_gen")) == (prompt, answer):
-                return _rate(test, self.program)
-        raise ImpossibleSetting(f"{self.program} did not report its test {case.name}")
+    def _tests(self, cases: Sequence[Case]) -> list[dict[str, Any]]:
+        asked = command(self.program, self.model, self.threads, cases, self.options)
+        return run_program(asked, gpu=False)
+
+    def _batched(self, case: Case) -> float:
+        return batched_rate(beside(self.program), self.model, self.threads, case)
 
 
-def run_program(command: Sequence[str]) -> list[dict[str, Any]]:
+def command(
+    program: Path,
+    model: Path,
+    threads: int,
+    cases: Sequence[Case],
+    options: Sequence[str],
+    repetitions: int = 1,
+) -> list[str]:
+    """Every prompt and every answer are a test of their own."""
+    lengths = [
+        ",".join(str(case.tokens) for case in cases if case.phase == phase) or "0"
+        for phase in ("prefill", "decode")
+    ]
+    return [
+        *(str(program), "-m", str(model), "-t", str(threads), "-p", lengths[0], "-n", lengths[1]),
+        *("-r", str(repetitions), *options, "-fa", "1", "-o", "json"),
+    ]
+
+
+def rates_of(
+    tests: Sequence[dict[str, Any]], case: Case, program: Path, layers_on_cpu: int | None = None
+) -> list[float]:
+    """Tokens per second of every repetition. `layers_on_cpu`: of a process that had several."""
+    asked = (case.tokens, 0) if case.phase == "prefill" else (0, case.tokens)
+    for test in tests:
+        same = layers_on_cpu is None or test.get("n_cpu_moe") == layers_on_cpu
+        if same and (test.get("n_prompt"), test.get("n_gen")) == asked:
+            samples = test.get("samples_ts")
+            found = samples if isinstance(samples, list) and samples else [test.get("avg_ts")]
+            return [checked_rate(rate, program) for rate in found]
+    raise ImpossibleSetting(f"{program} did not report its test {case.name}")
+
+
+def run_program(command: Sequence[str], gpu: bool) -> list[dict[str, Any]]:
     """The tests that it prints as JSON."""
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-            timeout=TIME_LIMIT_S,
-        )
-    except subprocess.TimeoutExpired:  # it was ended
-        raise ImpossibleSetting(
-            f"{command[0]} had not ended after {TIME_LIMIT_S:g} s and was stopped: measure fewer "
-            "tokens (-p, -n) or a smaller model, or leave it out"
-        ) from None
-    except OSError as error:
-        raise ImpossibleSetting(f"{command[0]} cannot be run: {error.strerror}") from None
-    if done.returncode:
-        said = " | ".join(done.stderr.strip().splitlines()[-_LAST_LINES:]) or "it said nothing"
-        raise ImpossibleSetting(f"{command[0]} failed with code {done.returncode}: {said}")
-    try:
-        found = json.loads(done.stdout)
+        found = json.loads(output_of(command, gpu))
     except ValueError:
         found = None
     if not isinstance(found, list) or not all(isinstance(test, dict) for test in found):
@@ -97,19 +115,3 @@ def run_program(command: Sequence[str]) -> list[dict[str, Any]]:
             f"{command[0]} printed no JSON with -o json: is it llama.cpp's {PROGRAM}?"
         )
     return found
-
-
-def _rate(test: dict[str, Any], program: Path) -> float:
-    rate = test.get("avg_ts")
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0:
-        raise ImpossibleSetting(f"{program} reported a rate of {rate!r} tokens/s")
-    return float(rate)
-
-
-def check_cases(cases: Sequence[Case]) -> None:
-    batched = [case.name for case in cases if case.batch > 1]
-    if batched:
-        raise ImpossibleSetting(
-            f"{batched[0]} was asked for, but {PROGRAM} measures one sequence at a time: leave out "
-            "--batch, or --against llama.cpp"
-        )

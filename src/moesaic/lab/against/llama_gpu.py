@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from moesaic.hardware.host import usable_cores
-from moesaic.lab.against.llama_cpp import LlamaCpp
+from moesaic.lab.against.llama_cpp import NAME, command, rates_of, run_program
 from moesaic.lab.bench.bench_row import BenchConfig
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.stock_peer import PeerRow
@@ -16,12 +16,13 @@ from moesaic.lab.bench.stock_peer import PeerRow
 _EVERY_LAYER = "99"
 
 
-def gpu_arguments(config: BenchConfig, cases: Sequence[Case]) -> tuple[str, ...]:
+def gpu_arguments(configs: Sequence[BenchConfig], cases: Sequence[Case]) -> tuple[str, ...]:
     """Prompts are read in one piece, as ours are: it brings every expert once per piece."""
     longest = max((case.tokens for case in cases if case.phase == "prefill"), default=0)
-    piece = str(min(max(longest, 1), config.settings.step_tokens))
+    piece = str(min(max(longest, 1), configs[0].settings.step_tokens))
     batches = ("-b", piece, "-ub", piece) if longest else ()
-    return ("-ngl", _EVERY_LAYER, "-ncmoe", str(layers_on_cpu(config)), *batches)
+    layers = ",".join(str(layers_on_cpu(config)) for config in configs)
+    return ("-ngl", _EVERY_LAYER, "-ncmoe", layers, *batches)
 
 
 def layers_on_cpu(config: BenchConfig) -> int:
@@ -37,22 +38,26 @@ def measure_llama(
     program: Path,
     gguf: Path,
     kind: str,
-    config: BenchConfig,
+    configs: Sequence[BenchConfig],
     cases: Sequence[Case],
     repetitions: int,
 ) -> list[PeerRow]:
-    """Tests of several sequences are left out. One thread less than there are cores: its threads
-    spin, and one core drives the GPU."""
+    """All cache ratios in one process; tests of several sequences are left out. One thread less
+    than there are cores: its threads spin, and one core drives the GPU."""
     single = tuple(case for case in cases if case.batch == 1)
-    threads = max((config.settings.threads or usable_cores()) - 1, 1)
-    arguments = gpu_arguments(config, single)
-    program_on_gpu = LlamaCpp(program, gguf, kind, threads, single, arguments)
-    turns = [program_on_gpu.turn() for _ in range(repetitions)]
-    words = f"{kind}, {' '.join(arguments)} -t {threads}"
+    if not single:
+        return []
+    threads = max((configs[0].settings.threads or usable_cores()) - 1, 1)
+    arguments = gpu_arguments(configs, single)
+    asked = command(program, gguf, threads, single, arguments, repetitions)
+    tests = run_program(asked, gpu=True)
     rows = []
-    for case in single:
-        rates = [turn[case.name] for turn in turns]
-        spread = stdev(rates) if len(rates) > 1 else None
-        share = config.plan.cache_ratio
-        rows.append(PeerRow(LlamaCpp.name, case.name, share, mean(rates), spread, words))
+    for config in configs:
+        layers = layers_on_cpu(config)
+        words = f"{kind}, {layers} layers' experts on the CPU, {' '.join(arguments)} -t {threads}"
+        for case in single:
+            rates = rates_of(tests, case, program, layers)
+            spread = stdev(rates) if len(rates) > 1 else None
+            share = config.plan.cache_ratio
+            rows.append(PeerRow(NAME, case.name, share, mean(rates), spread, words))
     return rows

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +18,7 @@ from moesaic.kernels.dtypes import torch_dtype
 from moesaic.lab.against.own_process import in_own_process
 from moesaic.lab.against.rounds import Rates
 from moesaic.lab.bench.cases import Case
+from moesaic.lab.bench.stock_child import filled
 
 _WARMUP = 4  # tokens that do not count
 
@@ -71,8 +74,35 @@ def _load(source: str, layers: int | None, dtype: torch.dtype) -> Any:
         config = transformers.AutoConfig.from_pretrained(source)
         if layers is not None:
             config.num_hidden_layers = layers
-        model = transformers.AutoModelForCausalLM.from_config(config).to(dtype)
+        model = _random(transformers, config, dtype)
     return model.eval()
+
+
+def _random(transformers: Any, config: Any, dtype: torch.dtype) -> Any:
+    """Drawing every number of a large model takes minutes, and speed does not depend on them: all
+    parameters are filled with the same few."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with _nothing_drawn():
+            model = transformers.AutoModelForCausalLM.from_config(config)
+    finally:
+        torch.set_default_dtype(before)
+    return filled(model.to(dtype))
+
+
+@contextmanager
+def _nothing_drawn() -> Iterator[None]:
+    """Parameters keep whatever their memory held."""
+    drawing = ("normal_", "uniform_")
+    kept = {name: getattr(torch.Tensor, name) for name in drawing}
+    for name in drawing:
+        setattr(torch.Tensor, name, lambda self, *given, **named: self)
+    try:
+        yield
+    finally:
+        for name, method in kept.items():
+            setattr(torch.Tensor, name, method)
 
 
 def _rate(model: Any, case: Case, vocabulary: int, random: torch.Generator) -> float:

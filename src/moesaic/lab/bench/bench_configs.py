@@ -68,7 +68,7 @@ def check_fallbacks(
     top_k = configs[0].spec.top_k
     made = [(each.gate.name, check_gate(each, top_k)) for each in chosen]
     reruns = [name for name, gate in made if gate.reruns or gate.draft]
-    check_ratio(fallback_ratio, chosen[0].gate.name, bool(reruns))
+    check_ratio(fallback_ratio, [name for name, _ in made], bool(reruns))
     if reruns and fallback_ratio is None and routing.sources:
         raise ImpossibleSetting(
             f"gate {reruns[0]!r} judges by the model's logits, and with the routing of a trace "

@@ -28,11 +28,12 @@ def run_bench(
     advance: Callable[[int], None] = lambda steps: None,
     recorders: Sequence[StepRecorder] = (),
     fallback_ratio: float | None = None,
+    layerwise: bool = False,
 ) -> Iterator[BenchRow]:
     """Every configuration in every test, `count` times; each row when it is there. `advance(1)` is
     called after every step that counts; `recorders`, none or one for each configuration, record
     its last decode test. A gate runs a share of `fallback_ratio` again, None: those that it
-    rejects."""
+    rejects. `layerwise`: steps are driven from Python, also where they could be captured."""
     counts = routing.counts()
     assert not recorders or len(recorders) == len(configs), "none, or one for each"
     recordings: Sequence[StepRecorder | None] = recorders or [None] * len(configs)
@@ -40,6 +41,8 @@ def run_bench(
         timeline = None if recording is None else recording.timeline
         settings, capacity = config.settings, config.plan.capacity
         runner = on_store(loaded.decoder, loaded.store, settings, capacity, counts, timeline)
+        if layerwise:
+            runner.machine.drive_layerwise("asked for")
         try:
             for case in cases:
                 work = repetitions_of(runner, case, routing, settings)

@@ -41,11 +41,11 @@ def _loaded(asked: dict[str, Any]) -> Any:
     config = transformers.AutoConfig.for_model(fields.pop("model_type"), **fields)
     if limits is None:  # a test without a GPU
         made = transformers.AutoModelForCausalLM.from_config(config)
-        return _filled(made.to(dtype)).eval()
+        return filled(made.to(dtype)).eval()
     accelerate: Any = import_module("accelerate")
     with accelerate.init_empty_weights(include_buffers=False):
         empty = transformers.AutoModelForCausalLM.from_config(config)
-    model = _filled(_in_main_memory(empty.to(dtype))).eval()
+    model = filled(_in_main_memory(empty.to(dtype))).eval()
     whole = list(model._no_split_modules or [])
     placed = accelerate.infer_auto_device_map(
         model, limits, no_split_module_classes=whole, dtype=dtype
@@ -70,7 +70,7 @@ def _in_main_memory(model: torch.nn.Module) -> torch.nn.Module:
     return model
 
 
-def _filled(model: torch.nn.Module) -> torch.nn.Module:
+def filled(model: torch.nn.Module) -> torch.nn.Module:
     chunk = torch.randn(_CHUNK) * 0.02
     for value in model.parameters():
         flat, piece = value.data.view(-1), chunk.to(value.dtype)

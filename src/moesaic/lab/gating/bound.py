@@ -37,7 +37,8 @@ class Bound:
     def words(self) -> str:
         end = ", at the upper end of the 95 % interval" if self.sure else ", as measured"
         if self.points is not None:
-            return f"at most {self.points:g} points of exact match{end}"
+            unit = "point" if self.points == 1 else "points"
+            return f"at most {self.points:g} {unit} of exact match{end}"
         return f"a KL divergence of at most {self.kl:g} nats per token{end}"
 
 

@@ -67,8 +67,8 @@ class Calibration:
             return f"KL {tally.divergence:.4g} nats per token, {again}"
         mean, low, high = tally.loss_interval(self.full)
         return (
-            f"{100 * mean:.1f} points of exact match lost (95 % interval {100 * low:.1f} to "
-            f"{100 * high:.1f}), {again}"
+            f"{100 * mean:.1f} of {100 * self.full.accuracy:.1f} points of exact match lost "
+            f"(95 % interval {100 * low:.1f} to {100 * high:.1f}), {again}"
         )
 
 
@@ -79,7 +79,8 @@ def calibrate(
     measures: Sequence[str],
     advance: Callable[[int], None] = lambda done: None,
 ) -> Calibration:
-    """Raises ImpossibleSetting where nothing cheaper than the full model keeps the bound."""
+    """Raises ImpossibleSetting where nothing cheaper than the full model keeps the bound, or where
+    no loss could be seen."""
     top_k = model.spec.top_k
     rules = candidates(top_k, measures)
     if not rules:
@@ -89,6 +90,11 @@ def calibrate(
     study = ForkedDecoding(model, rules, follow=bound.kl is not None)
     found = tallies(study.run(questions, advance))
     full = found.pop(full_rule(top_k))
+    if bound.points is not None and not full.accuracy:
+        raise ImpossibleSetting(
+            f"the full model answers none of these {full.asked} prompts right, so that nothing "
+            "can be lost: give prompts that it can answer, or bound the divergence with --max-kl"
+        )
     several = [_candidate(rule, tally, full, bound, top_k) for rule, tally in found.items()]
     several.sort(key=lambda each: (each.reads, each.loss))
     cheaper = [each for each in several if each.kept and each.reads < 1.0]

@@ -73,7 +73,7 @@ class Settings:
         self._check_belief_error()
         check_together(self.policies)
         gate = check_gate(self.policies, self.model.top_k)
-        check_ratio(self.fallback_ratio, self.policies.gate.name, gate.reruns or gate.draft > 0)
+        check_ratio(self.fallback_ratio, [self.policies.gate.name], gate.reruns or gate.draft > 0)
         if not 0.0 < self.prefetch_accuracy <= 1.0:
             raise ImpossibleSetting(
                 f"prefetch accuracy is {self.prefetch_accuracy:g}; it is a share and must be above "

@@ -4,6 +4,8 @@ class Conductor:
     bytes_moved: int
     forecasts_in_time: int
     forecasts_late: int
+    right_wants: int
+    judged_wants: int
     def __init__(
         self,
         sizes: dict[str, int],
@@ -21,7 +23,13 @@ class Conductor:
     def slots(self) -> list[int]: ...
     def load_slots(self, slot_of: list[int]) -> None: ...
     def begin(
-        self, step: int, tokens: int, layout: dict[str, int], forecasts: int, recorded: bool
+        self,
+        step: int,
+        tokens: int,
+        layout: dict[str, int],
+        forecasts: int,
+        recorded: bool,
+        wants: dict[str, int],
     ) -> None: ...
     def release(self) -> None: ...
     def finish(self) -> None: ...

@@ -9,6 +9,7 @@ from moesaic.core.native_brain import NativeBrain
 from moesaic.kernels.gpu.table import TableShape
 from moesaic.machines.cuda import _conductor
 from moesaic.machines.cuda.mailbox import Mailbox
+from moesaic.machines.cuda.step_wants import StepWants
 
 WATCHDOG_NS = 10_000_000_000
 _PLACES = (
@@ -146,6 +147,7 @@ class Conductor:
         """`records`: keep every decision, for deciding it again elsewhere."""
         shape = mailbox.shape
         self._kept, self._table = (brain, mailbox, cpu), shape.table
+        self._wants: StepWants | None = None
         sizes = {
             "layers": brain.layers, "experts": shape.experts, "top_k": shape.top_k,
             "ranks": shape.ranks, "hidden": shape.hidden, "hidden_type": 1, "slots": memory.slots,
@@ -186,12 +188,15 @@ class Conductor:
         tokens: int,
         table: TableShape | None = None,
         forecast_source: ForecastSource = _NO_FORECASTS,
+        wants: StepWants | None = None,
     ) -> None:
         """Expect a step; launch it afterwards. `table` is what its kernels read; the mailbox's,
-        unless given."""
+        unless given. `wants`: tokens may run again."""
         shape = self._table if table is None else table
         places = {name: getattr(shape, name) for name in _PLACES}
-        self._native.begin(step, tokens, places, *forecast_source)
+        settings = {} if wants is None else wants.settings()
+        self._native.begin(step, tokens, places, *forecast_source, settings)
+        self._wants = wants  # its arrays are needed until the next step begins
 
     def release(self) -> None:
         """Nobody is to be waited for until the next step begins: launches go through, and compute
@@ -201,6 +206,8 @@ class Conductor:
     def finish(self) -> None:
         """Wait until all layers are conducted; raises what went wrong."""
         self._native.finish()
+        if self._wants is not None:
+            self._wants.hand_over(self._native.right_wants, self._native.judged_wants)
 
     @property
     def times(self) -> list[LayerTimes]:

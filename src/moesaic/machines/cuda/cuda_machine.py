@@ -133,7 +133,7 @@ class CudaMachine(RealMachine):
             graphs.take_slots(self.slots, self.transfers)
         self._steps += 1
         try:
-            report = graphs.step(self._steps, work, self.timeline.enabled)
+            report = graphs.step(self._steps, work, brain, self.timeline.enabled)
         except BaseException:  # its conductor may be of no use any more
             self._take_slots_back()
             graphs.close()

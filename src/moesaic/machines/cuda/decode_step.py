@@ -23,30 +23,41 @@ from moesaic.models.decoder import Layer
 from moesaic.models.feed_forward import DenseBlock, MoeBlock
 from moesaic.models.grouped_attention import GroupedAttention
 from moesaic.models.latent_attention import LatentAttention
+from moesaic.models.linear import Linear
 
 _THREADS = 256  # of most kernels' blocks
 _WARPS = _THREADS // 32
+Flag = tuple[int, int]  # its address, and the number to wait for
+NO_FLAG: Flag = 0, 0
 
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
-    """Of every token in turn: its number, its slot and its position; then how many tokens there
-    are. `host` is pinned and written before a launch, `device` is its copy."""
+    """Of every token in turn: its number, its slot, its position and how many experts it uses;
+    then how many tokens there are. `host` is pinned and written before a launch, `device` is its
+    copy."""
 
     host: torch.Tensor
     device: torch.Tensor
     tokens: int
+    top_k: int
 
     @classmethod
-    def of(cls, tokens: int) -> StepInputs:
-        host = torch.zeros(3 * tokens + 1, dtype=torch.int64, pin_memory=True)
-        return cls(host, torch.zeros_like(host, device="cuda"), tokens)
+    def of(cls, tokens: int, top_k: int) -> StepInputs:
+        host = torch.zeros(4 * tokens + 1, dtype=torch.int64, pin_memory=True)
+        return cls(host, torch.zeros_like(host, device="cuda"), tokens, top_k)
 
-    def write(self, numbers: Sequence[int], slots: Sequence[int], positions: Sequence[int]) -> None:
-        """What the next launch computes; rows beyond the given ones are not active."""
+    def write(
+        self, numbers: Sequence[int], slots: Sequence[int], positions: Sequence[int],
+        counts: Sequence[int] | None = None,
+    ) -> None:  # fmt: skip
+        """What the next launch computes; rows beyond the given ones are not active. Without
+        `counts` every token uses all of top-k."""
+        used = [self.top_k] * len(numbers) if counts is None else counts
         padding = [0] * (self.tokens - len(numbers))
-        values = [*numbers, *padding, *slots, *padding, *positions, *padding, len(numbers)]
-        self.host.copy_(torch.tensor(values))
+        parts = (numbers, slots, positions, used)
+        values = [value for part in parts for value in (*part, *padding)]
+        self.host.copy_(torch.tensor([*values, len(numbers)]))
 
     @property
     def numbers(self) -> torch.Tensor:
@@ -61,22 +72,28 @@ class StepInputs:
         return self.device[2 * self.tokens : 3 * self.tokens]
 
     @property
+    def counts(self) -> torch.Tensor:
+        return self.device[3 * self.tokens : 4 * self.tokens]
+
+    @property
     def active(self) -> torch.Tensor:
-        return self.device[3 * self.tokens :]
+        return self.device[4 * self.tokens :]
 
 
 class DecodeStep:
     """`tokens` is the batch size; a smaller batch leaves rows unused. `wanted` rows have logits,
-    all of them unless given."""
+    all of them unless given. A step that is not `gated` need not look at counts where that takes
+    longer."""
 
     def __init__(
         self, parts: StepParts, tokens: int, replayed: Replayed | None = None,
-        wanted: int | None = None,
+        wanted: int | None = None, gated: bool = True,
     ) -> None:  # fmt: skip
         self._parts, self._decoder, self._mailbox = parts, parts.decoder, parts.mailbox
         self._kernels, self._replayed, self._stamps = parts.kernels, replayed, parts.stamps
+        self._gated = gated
         spec = self._decoder.architecture.spec
-        self.inputs = StepInputs.of(tokens)  # none active
+        self.inputs = StepInputs.of(tokens, spec.top_k)  # none active
         self._experts = parts.experts(tokens)
         self.table_shape = self._experts.table_shape
         self._table = torch.zeros(self.table_shape.words, dtype=torch.int64, device="cuda")
@@ -166,11 +183,13 @@ class DecodeStep:
             assert isinstance(attention, LatentAttention), "one kind of attention in a model"
             self._attention.launch(self, number, attention, norm)
 
-    def fetch(self, pinned: torch.Tensor, copy: torch.Tensor, begun: int = 0) -> None:
+    def fetch(
+        self, pinned: torch.Tensor, copy: torch.Tensor, begun: int = 0, flag: Flag = NO_FLAG
+    ) -> None:
         """64-bit words to the GPU (or back), by a kernel: copies on a stream begin later. `begun`:
-        where it leaves its time."""
+        where it leaves its time; `flag`: what it waits for."""
         blocks = -(-len(copy) // _THREADS)
-        self._kernels["fetch"]((blocks,), _THREADS, pinned, copy, len(copy), begun)
+        self._kernels["fetch"]((blocks,), _THREADS, pinned, copy, len(copy), begun, *flag)
 
     def _stamp(self, address: int) -> None:
         """The time when everything so far has ended."""
@@ -181,6 +200,17 @@ class DecodeStep:
         """To the residual stream, together with the next norm."""
         assert self._pending is None, "a norm comes between two additions"
         self._pending = addend
+
+    def add_product(self, linear: Linear, attended: torch.Tensor) -> None:
+        """The same with an output projection."""
+        weight, bias = linear.weight, 0 if linear.bias is None else linear.bias
+        if self.inputs.tokens > 1 or "add_product" not in self._kernels:
+            self.add(linear(attended))
+            return
+        grid = (-(-len(weight) // _WARPS),)
+        self._kernels["add_product"](
+            grid, _THREADS, attended, weight, bias, self.stream, early=True
+        )  # fmt: skip
 
     def normed(self, weight: torch.Tensor) -> torch.Tensor:
         addend: torch.Tensor | int = 0 if self._pending is None else self._pending
@@ -206,7 +236,6 @@ class DecodeStep:
     def _routed(self, block: MoeBlock) -> None:
         box, inputs, x, stamps = self._mailbox, self.inputs, self._x, self._stamps
         self._route(block)
-        write_value(box["routed"].data_ptr(), block.layer + 1)
         if self._forecasts is not None:
             self._forecasts.launch(self.stream, block.layer)
         shared: torch.Tensor | int = 0
@@ -215,50 +244,71 @@ class DecodeStep:
             if block.shared_gate is not None:
                 shared = block.shared_gate(x).sigmoid() * shared
             self._stamp(stamps.at(block.layer, "shared"))
-        wait_value(box["planned"].data_ptr(), block.layer + 1)
-        self.fetch(box["table"], self._table, stamps.at(block.layer, "planned"))
+        planned = self._awaited("planned", block.layer)
+        self.fetch(box["table"], self._table, stamps.at(block.layer, "planned"), planned)
         self._compute(x, block.layer)
-        self._stamp(stamps.at(block.layer, "computed"))
+        computed = stamps.at(block.layer, "computed")
+        if not self._sees_flags:
+            self._stamp(computed)
         if self._forecasts is not None:
             self._forecasts.release()
-        wait_value(box["summed"].data_ptr(), block.layer + 1)
+        summed = self._awaited("summed", block.layer)
         self._kernels["combine"](
             (-(-x.shape[1] // _THREADS), inputs.tokens), _THREADS, self._table,
             self.table_shape.shares_at, self._experts.parts, box["sum"], shared, self.stream,
-            stamps.at(block.layer, "summed"),
+            stamps.at(block.layer, "summed"), *summed, computed if self._sees_flags else 0,
+            early=self._sees_flags and self._forecasts is None,
         )  # fmt: skip
 
+    @property
+    def _sees_flags(self) -> bool:
+        """Kernels of one token look at flags themselves, which takes a third of the time that the
+        stream's own waiting takes. With more tokens so many blocks would look over the link that
+        they would be in the way of weights."""
+        return self.inputs.tokens == 1
+
+    def _awaited(self, name: str, layer: int) -> Flag:
+        """What the next kernel has to wait for, unless the stream does."""
+        flag = self._mailbox[name].data_ptr()
+        if self._sees_flags:
+            return flag, layer + 1
+        wait_value(flag, layer + 1)
+        return NO_FLAG
+
     def _route(self, block: MoeBlock) -> None:
-        """From the residual stream to the mailbox; hidden states into `_x`, too."""
+        """From the residual stream to the mailbox, and ring; hidden states into `_x`, too."""
         box, inputs, router = self._mailbox, self.inputs, block.router
         replay = (0, 0, 0) if self._replayed is None else [p[block.layer] for p in self._replayed]
         bias = 0 if router.bias is None else router.bias
         choice = [box[name] for name in ("hidden", "ids", "weights", "ranked", "scores")]
-        routed = self._stamps.at(block.layer, "routed")
+        routed, flag = self._stamps.at(block.layer, "routed"), box["routed"].data_ptr()
         if inputs.tokens == 1 and self._pending is None and router.rule.groups == 1:
             grid = (-(-len(router.weight) // _WARPS),)
             self._kernels["route_one"](
                 grid, _THREADS, self.stream, block.norm.weight, router.weight, bias, self._x,
-                self._router_logits, self._ended, *replay, *choice, routed, early=True,
+                self._router_logits, self._ended, inputs.counts, *replay, *choice, routed, flag,
+                block.layer + 1,
+                early=True,
             )  # fmt: skip
             return
         x = self.normed(block.norm.weight)
         if router.rule.groups > 1 and self._replayed is None:
             self._route_by_groups(block, x)
-            self._stamp(routed)
-            return
-        wide = router.rule.in_fp32
-        weight = router.weight.float() if wide else router.weight
-        logits = functional.linear(x.float() if wide else x, weight)
-        self._kernels["route"](
-            (inputs.tokens,), 128, logits, bias, x, inputs.active, *replay, *choice
-        )
+        else:
+            wide = router.rule.in_fp32
+            weight = router.weight.float() if wide else router.weight
+            logits = functional.linear(x.float() if wide else x, weight)
+            self._kernels["route"](
+                (inputs.tokens,), 128, logits, bias, x, inputs.active, inputs.counts, *replay,
+                *choice,
+            )  # fmt: skip
         self._stamp(routed)
+        write_value(flag, block.layer + 1)
 
     def _route_by_groups(self, block: MoeBlock, x: torch.Tensor) -> None:
         """Experts from the best groups only: PyTorch's operations, copied to the mailbox."""
         box, tokens = self._mailbox, self.inputs.tokens
-        choice = block.router(x)
+        choice = block.router(x, self.inputs.counts if self._gated else None)
         ranked, scores = ranked_experts(choice, box.shape.ranks)
         rows = torch.arange(tokens, device="cuda")[:, None]
         active = rows < self.inputs.active

@@ -13,6 +13,7 @@ import torch
 from moesaic.core.body import Decider
 from moesaic.core.native_brain import NativeBrain
 from moesaic.core.report import LayerReport, Span, StepReport
+from moesaic.core.rerun_decider import RerunDecider
 from moesaic.machines.cuda.captured_spans import CapturedSpans
 from moesaic.machines.cuda.captured_step import CapturedStep
 from moesaic.machines.cuda.conductor import LayerTimes
@@ -45,21 +46,18 @@ class GraphDecoding:
         self._report = StepReport(0, 0, 0, ())
 
     def takes(self, work: ForwardPass, brain: Decider) -> bool:
-        if work.counts is not None or brain is not self._brain or self._native() is None:
+        decides = brain.brain if isinstance(brain, RerunDecider) else brain
+        if decides is not self._brain or self._native() is None:
             return False
         if work.decoded is not None:
             longest = max(work.decoded.positions) + 1
             fits = len(work.decoded.numbers) <= self._steps.batch
-        elif work.prompt is not None and self._reads_prompts:
+        elif work.prompt is not None:
             longest = max(first + tokens for _, first, tokens in work.prompt.segments)
             fits = self._steps.can_read(work.prompt)
         else:
             return False
         return fits and longest <= self._cache.max_length
-
-    @property
-    def _reads_prompts(self) -> bool:
-        return self._decoder.architecture.spec.latent_attention is None
 
     @property
     def _steps(self) -> GraphSteps:
@@ -74,18 +72,21 @@ class GraphDecoding:
             self._made = native, steps
         return self._made[1]
 
-    def step(self, number: int, work: ForwardPass, traced: bool = False) -> StepReport:
+    def step(
+        self, number: int, work: ForwardPass, brain: Decider, traced: bool = False
+    ) -> StepReport:
         """`traced`: somebody will ask for its spans."""
+        decider = brain if isinstance(brain, RerunDecider) else None
         steps = self._steps
         if traced and not self._traced:
             steps.forget_copies()
         self._traced = traced
         if work.decoded is not None:
-            self.output = steps.run(number, work.decoded, work.replay, work.greedy)
+            self.output = steps.run(number, work, decider)
             grown = [(slot, 1) for slot in work.decoded.slots]
         else:
             assert work.prompt is not None, "tokens of some kind"
-            self.output = steps.read(number, work.prompt, work.replay, work.greedy)
+            self.output = steps.read(number, work, decider)
             grown = [(slot, tokens) for slot, _, tokens in work.prompt.segments]
         for slot, tokens in grown:
             self._cache.advance(slot, tokens)

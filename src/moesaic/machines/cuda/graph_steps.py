@@ -1,5 +1,5 @@
 """Steps as CUDA graphs, one for every size that comes, met by the native conductor: decoded tokens,
-and pieces of prompts."""
+and several tokens of a sequence at once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.native_brain import NativeBrain
+from moesaic.core.rerun_decider import RerunDecider
 from moesaic.kernels.gpu.driver import current_context
 from moesaic.kernels.gpu.table import FLAG
 from moesaic.kernels.native import NativeKernel
-from moesaic.machines.accelerators import LARGEST_BATCH
+from moesaic.machines.accelerators import LARGEST_BATCH, LARGEST_PROMPT
 from moesaic.machines.cuda.captured_step import CapturedStep
 from moesaic.machines.cuda.conductor import (
     Conductor,
@@ -33,14 +35,15 @@ from moesaic.machines.cuda.prompt_step import PromptStep
 from moesaic.machines.cuda.recorded_forecasts import write_recorded
 from moesaic.machines.cuda.replayed_ranks import ranked_to
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
+from moesaic.machines.cuda.step_wants import StepWants
 from moesaic.machines.real.expert_store import ExpertStore
-from moesaic.machines.real.real_machine import DecodedTokens, PromptTokens, Replay
+from moesaic.machines.real.real_machine import ForwardPass, PromptTokens, Replay
 from moesaic.models.decoder import Decoder
 from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import ContiguousCache
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, LARGEST_BATCH)  # with a graph
-PROMPTS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)  # rows of prompts
+PROMPTS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, LARGEST_PROMPT)  # rows
 _LIMITS = Limits(copy_from=64, look_ahead_to=256, stream_ahead=12)
 
 
@@ -52,6 +55,22 @@ class Captured(Generic[StepType]):
     step: StepType
     replayed: Replayed | None
     graphs: dict[bool, torch.cuda.CUDAGraph] = field(default_factory=dict)  # greedy, or not
+
+
+class StepKind(NamedTuple):
+    """Steps that are captured apart: those that replay routing, and, where looking at them takes
+    launches of their own, steps in which tokens use fewer experts (`gated`)."""
+
+    replays: bool
+    gated: bool
+
+
+class LoadedRouting(NamedTuple):
+    """What a step says of later layers; and, where routing is replayed, how many experts each
+    token uses, None: all of top-k."""
+
+    source: ForecastSource
+    counts: NDArray[np.int64] | None = None
 
 
 class GraphMemory(NamedTuple):
@@ -102,58 +121,71 @@ class GraphSteps:
             Copying(current_context(), self._copies.cuda_stream, self._arrived.data_ptr()),
             limits=_LIMITS,
         )  # fmt: skip
-        self._decoding: dict[tuple[int, bool], Captured[DecodeStep]] = {}
-        self._reading: dict[tuple[int, int, bool], Captured[PromptStep]] = {}
+        self._decoding: dict[tuple[int, StepKind], Captured[DecodeStep]] = {}
+        self._reading: dict[tuple[int, int, StepKind], Captured[PromptStep]] = {}
         self._pool: object = torch.cuda.graph_pool_handle()  # one step runs at a time
-        self._layers, self._done = spec.num_moe_layers, torch.cuda.Event(blocking=True)
+        self._layers, self._done = spec.num_moe_layers, torch.cuda.Event()
         self._rounds = decoder.architecture.router.round_weights
+        self._grouped = decoder.architecture.router.groups > 1
         self.started_ns = 0  # of the last step
 
     def run(
-        self, number: int, tokens: DecodedTokens, replay: Replay | None = None, greedy: bool = False
+        self, number: int, work: ForwardPass, decider: RerunDecider | None = None
     ) -> torch.Tensor:
-        """One step of decoded tokens; their logits [tokens, vocabulary], or, `greedy`, the best
-        next token of each, -1 where logits are not finite."""
+        """One step of decoded tokens; their logits [tokens, vocabulary], or, where greedy ones
+        will do, the best next token of each, -1 where logits are not finite. `decider`: tokens may
+        run again."""
+        tokens, greedy = work.decoded, work.greedy
+        assert tokens is not None, "one token of every sequence"
         count = len(tokens.numbers)
         size = min(SIZES[bisect_left(SIZES, count)], self.batch)
-        captured = self._of_batch(size, replay is not None)
+        captured = self._of_batch(size, self._kind(work))
         graph = self._graph(captured, greedy)
-        forecast_source = self._load(captured, replay, count)
-        captured.step.inputs.write(*tokens)
-        self._launch(number, count, captured.step, graph, forecast_source)
+        routing = self._load(captured, work.replay, count)
+        captured.step.inputs.write(*tokens, _counts(work, routing))
+        self._launch(number, count, captured.step, graph, routing.source, decider)
         return captured.step.output(greedy)[:count].clone()
 
     def read(
-        self, number: int, tokens: PromptTokens, replay: Replay | None = None, greedy: bool = False
+        self, number: int, work: ForwardPass, decider: RerunDecider | None = None
     ) -> torch.Tensor:
-        """One step with pieces of prompts; the same of the wanted rows."""
+        """One step in which sequences bring several tokens: pieces of prompts, drafts to be
+        checked. The same of the wanted rows."""
+        tokens, greedy = work.prompt, work.greedy
+        assert tokens is not None, "pieces of sequences"
         count, wanted = len(tokens.numbers), len(tokens.wanted)
         rows = min(PROMPTS[bisect_left(PROMPTS, count)], self.rows)
         space = SIZES[bisect_left(SIZES, wanted)]
-        captured = self._of_prompts(rows, space, replay is not None)
+        captured = self._of_prompts(rows, space, self._kind(work))
         graph = self._graph(captured, greedy)
-        forecast_source = self._load(captured, replay, count)
-        captured.step.write(tokens)
-        self._launch(number, count, captured.step, graph, forecast_source)
+        routing = self._load(captured, work.replay, count)
+        captured.step.write(tokens, _counts(work, routing))
+        self._launch(number, count, captured.step, graph, routing.source, decider)
         return captured.step.output(greedy)[:wanted].clone()
+
+    def _kind(self, work: ForwardPass) -> StepKind:
+        replays = work.replay is not None
+        return StepKind(replays, work.counts is not None and self._grouped and not replays)
 
     def can_read(self, tokens: PromptTokens) -> bool:
         return len(tokens.numbers) <= self.rows and len(tokens.wanted) <= SIZES[-1]
 
     def _launch(
         self, number: int, count: int, step: DecodeStep, graph: torch.cuda.CUDAGraph,
-        forecast_source: ForecastSource,
+        forecast_source: ForecastSource, decider: RerunDecider | None,
     ) -> None:  # fmt: skip
         self.started_ns = perf_counter_ns()  # what is replayed is there
+        top_k = self._mailbox.shape.top_k
+        wants = None if decider is None else StepWants(decider, self._layers, count, top_k)
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             try:
-                self._conductor.begin(number, count, step.table_shape, forecast_source)
+                self._conductor.begin(number, count, step.table_shape, forecast_source, wants)
                 graph.replay()
                 self._done.record()
             finally:
                 self._conduct()
-            self._done.synchronize()
+            self._done.synchronize()  # only the head is left: not worth sleeping
 
     def _graph(self, captured: Captured[StepType], greedy: bool) -> torch.cuda.CUDAGraph:
         """Before the step's inputs are written."""
@@ -212,17 +244,19 @@ class GraphSteps:
     def load_slots(self, slots: list[int]) -> None:
         self._conductor.load_slots(slots)
 
-    def _of_batch(self, size: int, replays: bool) -> Captured[DecodeStep]:
-        if (size, replays) not in self._decoding:
-            given = self._space(size, replays)
-            self._decoding[size, replays] = Captured(DecodeStep(self._parts, size, given), given)
-        return self._decoding[size, replays]
+    def _of_batch(self, size: int, kind: StepKind) -> Captured[DecodeStep]:
+        if (size, kind) not in self._decoding:
+            given = self._space(size, kind.replays)
+            step = DecodeStep(self._parts, size, given, gated=kind.gated)
+            self._decoding[size, kind] = Captured(step, given)
+        return self._decoding[size, kind]
 
-    def _of_prompts(self, rows: int, wanted: int, replays: bool) -> Captured[PromptStep]:
-        key = rows, wanted, replays
+    def _of_prompts(self, rows: int, wanted: int, kind: StepKind) -> Captured[PromptStep]:
+        key = rows, wanted, kind
         if key not in self._reading:
-            given = self._space(rows, replays)
-            self._reading[key] = Captured(PromptStep(self._parts, rows, wanted, given), given)
+            given = self._space(rows, kind.replays)
+            step = PromptStep(self._parts, rows, wanted, given, kind.gated)
+            self._reading[key] = Captured(step, given)
         return self._reading[key]
 
     def _space(self, rows: int, replays: bool) -> Replayed | None:
@@ -231,11 +265,10 @@ class GraphSteps:
 
     def _load(
         self, captured: Captured[StepType], replay: Replay | None, count: int
-    ) -> ForecastSource:
-        """Copy the routing of a whole step to the GPU. Returns what the step says of later
-        layers."""
+    ) -> LoadedRouting:
+        """Copy the routing of a whole step to the GPU."""
         if replay is None:
-            return ForecastSource(captured.step.forecasts)
+            return LoadedRouting(ForecastSource(captured.step.forecasts))
         target = captured.replayed
         assert target is not None, "a step that replays"
         routings = [replay(layer) for layer in range(self._layers)]
@@ -252,10 +285,15 @@ class GraphSteps:
         for part, values in zip(target, (ranked, scores, weights), strict=True):
             part[:, :count].copy_(values)
         depth = self._lookahead if count <= self._mailbox.shape.forecast_rows else 0
-        return write_recorded(self._mailbox, routings, depth)
+        return LoadedRouting(write_recorded(self._mailbox, routings, depth), routings[0].counts)
 
     def close(self) -> None:
         self._decoding.clear()
         self._reading.clear()
         del self._conductor
         self._cpu.close()
+
+
+def _counts(work: ForwardPass, routing: LoadedRouting) -> list[int] | None:
+    counts = routing.counts if work.counts is None else work.counts
+    return None if counts is None else counts.tolist()

@@ -4,16 +4,19 @@ logits."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
 
+from moesaic.kernels.gpu.latent_prompt_attention import LatentPromptAttention
 from moesaic.kernels.gpu.prompt_attention import PromptAttention, most_tiles, tiles_of
 from moesaic.machines.cuda.decode_step import DecodeStep, StepInputs
-from moesaic.machines.cuda.step_attention import GroupedStepAttention
+from moesaic.machines.cuda.step_attention import GroupedStepAttention, LatentStepAttention
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
 from moesaic.machines.real.real_machine import PromptTokens
+from moesaic.models.latent_attention import LatentAttention
 
 _TILE = 4  # words
 
@@ -49,7 +52,7 @@ class Pieces:
         return self.device[_TILE * self.most :]
 
 
-class PromptStepAttention(GroupedStepAttention):
+class GroupedPromptStepAttention(GroupedStepAttention):
     def __init__(self, parts: StepParts, inputs: StepInputs, pieces: Pieces) -> None:
         self._pieces = pieces
         super().__init__(parts, inputs)
@@ -62,26 +65,50 @@ class PromptStepAttention(GroupedStepAttention):
         return self._attention.launch(self._queries, keys, values, self._pieces.tiles)
 
 
+class LatentPromptStepAttention(LatentStepAttention):
+    """Queries and results lie head by head: as the products around attention, one for every head,
+    make and read them."""
+
+    def __init__(self, parts: StepParts, inputs: StepInputs, pieces: Pieces) -> None:
+        self._pieces = pieces
+        super().__init__(parts, inputs)
+
+    def _make_kernel(self) -> None:
+        self._prompt_attention = LatentPromptAttention(*self._sizes)
+
+    def _attend(
+        self, attention: LatentAttention, plain: torch.Tensor, turning: torch.Tensor,
+        latents: torch.Tensor, keys: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
+        key_part, value_part = attention.expansions()
+        queries = torch.bmm(plain.transpose(0, 1), key_part)
+        mixed = self._prompt_attention.launch(queries, turning, latents, keys, self._pieces.tiles)
+        return torch.bmm(mixed, value_part.transpose(1, 2)).transpose(0, 1)
+
+
 class PromptStep(DecodeStep):
     """`rows` tokens, of which up to `wanted` have logits. Experts that are there are computed while
     others arrive."""
 
     def __init__(
-        self, parts: StepParts, rows: int, wanted: int, replayed: Replayed | None = None
-    ) -> None:
+        self, parts: StepParts, rows: int, wanted: int, replayed: Replayed | None = None,
+        gated: bool = True,
+    ) -> None:  # fmt: skip
         assert rows > 1, "a single row is decoded"
         self.pieces = Pieces.of(rows, parts.cache.slots, wanted)
-        super().__init__(parts, rows, replayed, wanted)
+        super().__init__(parts, rows, replayed, wanted, gated)
 
-    def write(self, tokens: PromptTokens) -> None:
+    def write(self, tokens: PromptTokens, counts: Sequence[int] | None = None) -> None:
         """What the next launch computes."""
         slots = [slot for slot, _, count in tokens.segments for _ in range(count)]
         positions = [first + i for _, first, count in tokens.segments for i in range(count)]
-        self.inputs.write(tokens.numbers, slots, positions)
+        self.inputs.write(tokens.numbers, slots, positions, counts)
         self.pieces.write(tokens)
 
-    def _make_attention(self) -> PromptStepAttention:
-        return PromptStepAttention(self._parts, self.inputs, self.pieces)
+    def _make_attention(self) -> GroupedStepAttention | LatentStepAttention:
+        latent = self._decoder.architecture.spec.latent_attention is not None
+        kind = LatentPromptStepAttention if latent else GroupedPromptStepAttention
+        return kind(self._parts, self.inputs, self.pieces)
 
     def _fetch_inputs(self) -> None:
         super()._fetch_inputs()

@@ -16,8 +16,6 @@ from moesaic.models.latent_attention import LatentAttention
 if TYPE_CHECKING:
     from moesaic.machines.cuda.decode_step import DecodeStep, StepInputs
 
-_WARPS = 8  # of a block of `add_product`
-
 
 class GroupedStepAttention:
     """Norm, projections, rotation, cache and attention of grouped-query layers."""
@@ -64,14 +62,7 @@ class GroupedStepAttention:
             cache.max_length, early=True,
         )  # fmt: skip
         mixed = self._attend(keys, values)
-        if inputs.tokens > 1:
-            step.add(attention.output(mixed))
-            return
-        weight, bias = attention.output.weight, attention.output.bias
-        kernels["add_product"](
-            (-(-spec.hidden_size // _WARPS),), 32 * _WARPS, mixed, weight,
-            0 if bias is None else bias, step.stream, early=True,
-        )  # fmt: skip
+        step.add_product(attention.output, mixed)
 
     def _projected(
         self, step: DecodeStep, attention: GroupedAttention, norm: torch.Tensor
@@ -90,22 +81,33 @@ class LatentStepAttention:
     """The same of latent layers; small products are PyTorch's."""
 
     def __init__(self, parts: StepParts, inputs: StepInputs) -> None:
-        architecture = parts.decoder.architecture
-        spec, shape = architecture.spec, architecture.spec.latent_attention
-        assert shape is not None, "a model with latent attention"
         self._parts, self._inputs = parts, inputs
-        self._attention = LatentDecodeAttention(
-            inputs.tokens, spec.num_heads, shape.kv_lora_rank, shape.qk_rope_head_dim,
-            parts.cache.max_length, architecture.attention.scale,
-        )  # fmt: skip
+        spec = parts.decoder.architecture.spec
+        assert spec.latent_attention is not None, "a model with latent attention"
+        self._heads, self._shape = spec.num_heads, spec.latent_attention
+        self._make_kernel()
+
+    def _make_kernel(self) -> None:
+        self._attention = LatentDecodeAttention(self._inputs.tokens, *self._sizes)
+
+    @property
+    def _sizes(self) -> tuple[int, int, int, int, float]:
+        shape, scale = self._shape, self._parts.decoder.architecture.attention.scale
+        length = self._parts.cache.max_length
+        return self._heads, shape.kv_lora_rank, shape.qk_rope_head_dim, length, scale
 
     def prepare(self) -> None:
-        cache, inputs = self._parts.cache, self._inputs
-        out = self._attention.out
-        turned = torch.zeros(*out.shape[:2], cache.second.shape[-1], dtype=out.dtype, device="cuda")
-        latents, keys = cache.first[0], cache.second[0]
-        queries = torch.zeros_like(out)
-        self._attention.launch(queries, turned, latents, keys, inputs.slots, inputs.positions)
+        """Compile the kernels: over the first positions, to buffers that are written anew."""
+        first = self._parts.decoder.layers[0].attention
+        assert isinstance(first, LatentAttention), "one kind of attention in a model"
+        plain, turning = (
+            torch.zeros(
+                self._inputs.tokens, self._heads, width, dtype=torch.bfloat16, device="cuda"
+            )
+            for width in (self._shape.qk_nope_head_dim, self._shape.qk_rope_head_dim)
+        )
+        cache = self._parts.cache
+        self._attend(first, plain, turning, cache.first[0], cache.second[0])
 
     def launch(
         self, step: DecodeStep, number: int, attention: LatentAttention, norm: torch.Tensor
@@ -116,12 +118,19 @@ class LatentStepAttention:
         latents, keys = cache.first[number], cache.second[number]
         self._store(latent, latents)
         self._store(key, keys)
+        mixed = self._attend(attention, plain, turning.contiguous(), latents, keys)
+        step.add_product(attention.output, mixed.flatten(1).contiguous())
+
+    def _attend(
+        self, attention: LatentAttention, plain: torch.Tensor, turning: torch.Tensor,
+        latents: torch.Tensor, keys: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
+        """What every head mixes, [tokens, heads, value width]."""
         key_part, value_part = attention.expansions()
         queries = torch.einsum("thd,hdr->thr", plain, key_part).contiguous()
-        mixed = self._attention.launch(
-            queries, turning.contiguous(), latents, keys, inputs.slots, inputs.positions
-        )
-        step.add(attention.output(torch.einsum("thr,hdr->thd", mixed, value_part).flatten(1)))
+        slots, positions = self._inputs.slots, self._inputs.positions
+        mixed = self._attention.launch(queries, turning, latents, keys, slots, positions)
+        return torch.einsum("thr,hdr->thd", mixed, value_part)
 
     def _store(self, rows: torch.Tensor, cache: torch.Tensor) -> None:
         inputs, rows = self._inputs, rows.contiguous()

@@ -22,7 +22,7 @@ _KERNELS = (
     "fetch", "add_norm", "combine", "route", "normed_product", "route_one", "store_rows",
     "stamp", "forecast",
 )  # fmt: skip
-_OF_HEADS = ("rotate_store", "add_product")  # of grouped-query attention
+_MOST_ATTENDED = 12288  # values that a block of `add_product` keeps
 
 
 class Replayed(NamedTuple):
@@ -65,7 +65,9 @@ class StepParts:
             buffers = None
         self._whole = self._experts(shape.tokens, buffers)
         module = load_module("network", self._defines())
-        names = _KERNELS if spec.latent_attention else (*_KERNELS, *_OF_HEADS)
+        names = list(_KERNELS)
+        names += ["rotate_store"] * (spec.latent_attention is None)
+        names += ["add_product"] * ("ATTENDED" in self._defines())
         self.kernels: dict[str, Function] = {name: module.function(name) for name in names}
 
     def experts(self, tokens: int) -> GpuExperts:
@@ -107,7 +109,11 @@ class StepParts:
             "NORMALIZED": int(rule.normalized), "FACTOR": rule.factor,
             "ROUND_WEIGHTS": int(rule.round_weights),
         }  # fmt: skip
-        if spec.latent_attention is None:
+        latent = spec.latent_attention
+        attended = spec.num_heads * (spec.head_dim if latent is None else latent.v_head_dim)
+        if attended <= _MOST_ATTENDED:
+            defines["ATTENDED"] = attended
+        if latent is None:
             defines |= {
                 "HEADS": spec.num_heads, "KV_HEADS": spec.num_kv_heads, "HEAD_DIM": spec.head_dim,
                 "ROPE_DIM": architecture.rope.dim,

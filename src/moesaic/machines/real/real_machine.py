@@ -68,10 +68,9 @@ class PromptTokens(NamedTuple):
 class ForwardPass(NamedTuple):
     """The work of one step: its tokens, the network's generator, and the routing to replay instead
     of the network's own (None: its own). The same for a machine that does not need the generator:
-    `decoded` where every sequence brings one token, else `prompt` where every token uses all of
-    top-k. `counts` [tokens]: how many experts each token uses; None: all of top-k. `greedy`: the
-    best next token of each wanted row will do instead of its logits, where the machine finds it
-    sooner than its caller."""
+    `decoded` where every sequence brings one token, else `prompt`. `counts` [tokens]: how many
+    experts each token uses; None: all of top-k. `greedy`: the best next token of each wanted row
+    will do instead of its logits, where the machine finds it sooner than its caller."""
 
     step: Step
     generator: ForwardGenerator
@@ -86,7 +85,8 @@ class RealMachine(LayerwiseBody, Probed):
     """Implements `core.body.Body`, driven layer by layer; what happens between `route` and `finish`
     is up to each machine. After a step, `output` is what the generator returned; where `greedy` was
     asked, maybe the best token of every row [rows] instead, -1 where its logits are not finite.
-    Call it in torch's inference mode."""
+    No later step overwrites it: whoever reads a text keeps the logits of many passes. Call it in
+    torch's inference mode."""
 
     capabilities: ClassVar[Capabilities]
     dense_on = GPU  # the device of everything but the routed experts

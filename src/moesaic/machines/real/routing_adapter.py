@@ -79,12 +79,14 @@ def ranked_experts(choice: Choice, ranks: int) -> tuple[torch.Tensor, torch.Tens
 def _without_padding(
     experts: torch.Tensor, counts: torch.Tensor, preference: torch.Tensor
 ) -> torch.Tensor:
-    """[tokens, k] without `UNUSED`: from `counts` on the next best of each token stand there."""
+    """[tokens, k] without `UNUSED`: from `counts` on the next best of each token stand there. No
+    shape depends on values, so that a GPU need not be waited for."""
     top_k = experts.shape[1]
     ranks = torch.arange(top_k, device=counts.device)
     used = ranks < counts[:, None]
-    taken = torch.zeros_like(preference, dtype=torch.bool)
-    taken[used.nonzero()[:, 0], experts[used]] = True
-    following = torch.topk(preference.masked_fill(taken, float("-inf")), top_k).indices
+    taken = torch.zeros_like(preference).scatter_add(
+        1, experts.clamp(min=0), used.to(preference.dtype)
+    )
+    following = torch.topk(preference.masked_fill(taken > 0, float("-inf")), top_k).indices
     at = (ranks - counts[:, None]).clamp(min=0)
     return torch.where(used, experts, following.gather(1, at))

@@ -80,6 +80,11 @@ class Reproduction:
                 "table2, table3, table4, fig5, accuracy or measured"
             )
 
+    @property
+    def drawable(self) -> bool:
+        """Whether there will be anything for a picture."""
+        return self._quality
+
     def total(self, jobs: int = 1) -> int:
         """How many pieces of work there are: runs, parts of the problems, repetitions."""
         speed = len(MACHINES) * (self._repetitions + 1) if self._speed else 0

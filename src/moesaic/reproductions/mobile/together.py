@@ -81,7 +81,8 @@ def grid(machines: Sequence[str] | None, batches: Sequence[int] | None) -> list[
     for machine in machines or known_machines():
         for batch in batches or BATCHES:
             if batch not in BATCHES:
-                raise ImpossibleSetting(f"batch {batch} is not simulated: {list(BATCHES)} are")
+                known = ", ".join(map(str, BATCHES))
+                raise ImpossibleSetting(f"batch {batch} is not simulated: choose among {known}")
             first = Together(machine, batch, BASE, False)
             try:
                 first.settings()

@@ -224,6 +224,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
   const bool there = !e.ticket;  // else its bytes have arrived only when `up_vector` has seen them
   if (there) batch.read(e.block + at, first_base());
   await_previous();
+  release_next();
   if (!there) batch.read(e.block + at, first_base());
   stage_inputs<INTERMEDIATE>(inner + e.pair * INTERMEDIATE, INTERMEDIATE, inputs, corrections);
   float total[DOWN_COUNT][4] = {};

@@ -24,6 +24,31 @@ __device__ __forceinline__ u64 gpu_time() {
   return time;
 }
 
+// Kernels that follow may be launched while this one runs; `await_previous` is where they need its results.
+__device__ __forceinline__ void release_next() { asm volatile("griddepcontrol.launch_dependents;"); }
+__device__ __forceinline__ void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+// ---- Flags in pinned memory, raised by the conductor or for it ----
+
+__device__ __forceinline__ u32 read_flag(const u32* flag) {
+  u32 value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+  return value;
+}
+
+// Until `flag`, seen to be `seen` before, is at least `number`. All threads of a block call it: one looks.
+__device__ __forceinline__ void await_flag(const u32* flag, u32 number, u32 seen) {
+  if (threadIdx.x == 0)
+    while (int(seen - number) < 0) seen = read_flag(flag);
+  __syncthreads();
+}
+
+// After everything that this thread has written, or has seen written before a barrier of its block.
+__device__ __forceinline__ void raise_flag(u32* flag, u32 number) {
+  __threadfence_system();
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(number) : "memory");
+}
+
 // When everything in front of it has ended. One thread.
 extern "C" __global__ void stamp(u64* ended) { *ended = gpu_time(); }
 
@@ -53,12 +78,14 @@ __device__ void norm_into(const float (&values)[PER_THREAD], const u16* weight, 
 }
 
 // Words from pinned memory to the GPU's: later kernels read them faster. A word per thread: reads over the link are
-// many at a time or slow. `begun`, where it is given: when this began.
-extern "C" __global__ void fetch(const i64* from, i64* to, i64 words, u64* begun) {
-  asm volatile("griddepcontrol.launch_dependents;");
+// many at a time or slow. Where a flag is given, they are there when it is `number`; kernels that follow leave the GPU to
+// others until then. `begun`, where it is given: when the words were there.
+extern "C" __global__ void fetch(const i64* from, i64* to, i64 words, u64* begun, const u32* flag, i64 number) {
+  if (flag) await_flag(flag, u32(number), u32(number) - 1);
+  release_next();
   const i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x;
   if (begun && i == 0) *begun = gpu_time();
-  if (i < words) to[i] = from[i];
+  if (i < words) to[i] = static_cast<const volatile i64*>(from)[i];
 }
 
 // stream += addend (where there is one); out = norm(stream). One block of 256 threads per token.
@@ -78,16 +105,24 @@ extern "C" __global__ void add_norm(u16* stream, const u16* addend, const u16* w
 
 // stream += the experts' sum, of the GPU's parts and the CPU's, and shared experts where there are any. A thread per
 // value: grid [HIDDEN / 256, tokens]. `table` is the GPU's copy, in which weights begin at word `shares_at`; `cpu_sum` is
-// pinned memory. `begun`, where it is given: when this began.
+// pinned memory, and where a flag is given, it is there when that is `number`. `computed` and `begun`, where they are
+// given: when the GPU's parts and when both were there.
 extern "C" __global__ void combine(const i64* table, i64 shares_at, const float* parts, const float* cpu_sum,
-                                   const u16* shared, u16* stream, u64* begun) {
+                                   const u16* shared, u16* stream, u64* begun, const u32* flag, i64 number,
+                                   u64* computed) {
   const i64 token = blockIdx.y;
   const int at = blockIdx.x * 256 + threadIdx.x;
-  asm volatile("griddepcontrol.launch_dependents;");
-  if (begun && token == 0 && at == 0) *begun = gpu_time();
+  release_next();
+  const u32 seen = flag && threadIdx.x == 0 ? read_flag(flag) : 0;  // a look over the link while the experts end
+  await_previous();
+  const bool first = token == 0 && at == 0;
+  if (computed && first) *computed = gpu_time();
+  const bool on_cpu = table[2] != 0;
+  if (flag && on_cpu) await_flag(flag, u32(number), seen);
+  if (begun && first) *begun = gpu_time();
   if (at >= HIDDEN) return;
   const float* shares = reinterpret_cast<const float*>(table + shares_at) + token * TOP_K;
-  float total = table[2] != 0 ? cpu_sum[token * HIDDEN + at] : 0.0f;
+  float total = on_cpu ? static_cast<const volatile float*>(cpu_sum)[token * HIDDEN + at] : 0.0f;
   float values[TOP_K];
 #pragma unroll
   for (int k = 0; k < TOP_K; ++k) values[k] = parts[(token * TOP_K + k) * HIDDEN + at];
@@ -107,8 +142,8 @@ extern "C" __global__ void combine(const i64* table, i64 shares_at, const float*
 extern "C" __global__ void rotate_store(const u16* qkv, const u16* query_norm, const u16* key_norm, const float* turns,
                                         const i64* slots, const i64* positions, const i64* active, u16* queries,
                                         u16* keys, u16* values, i64 max_length) {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;");
+  await_previous();
+  release_next();
   const i64 token = blockIdx.y;
   const int head = blockIdx.x, at = threadIdx.x;
   if (head >= HEADS && token >= *active) return;
@@ -152,10 +187,6 @@ extern "C" __global__ void store_rows(const u16* from, const i64* slots, const i
   u16* to = cache + (slots[token] * max_length + positions[token]) * width;
   for (i64 i = threadIdx.x; i < width; i += blockDim.x) to[i] = from[token * width + i];
 }
-
-// Kernels that follow may be launched while this one runs; `await_previous` is where they need its results.
-__device__ __forceinline__ void release_next() { asm volatile("griddepcontrol.launch_dependents;"); }
-__device__ __forceinline__ void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // ---- A router's logits to experts and weights ----
 
@@ -220,25 +251,26 @@ __device__ __forceinline__ void prefer(const float (&scores)[PER_LANE], const fl
 
 // One warp chooses for one token: lane l has the logits of experts l, l + 32, ... (-infinity beyond the last). A token
 // none of whose scores is a number gets some experts with weights that are none, so that its result is none, and goes
-// on beside the others of its batch.
-__device__ void choose(float (&scores)[PER_LANE], const float* bias, const Choice& to) {
+// on beside the others of its batch. It uses the `count` best experts, with weights as if there were no others; all are
+// ranked.
+__device__ void choose(float (&scores)[PER_LANE], const float* bias, int count, const Choice& to) {
   const int lane = threadIdx.x % 32;
   float preference[PER_LANE];
   softmax_or_sigmoid(scores);
   prefer(scores, bias, preference);
   bool broken = false;
-  float mine = 0, total = 0;  // lane r keeps the score of rank r, as far as it is among the top k
+  float mine = 0, total = 0;  // lane r keeps the score of rank r, as far as it is used
   for (int rank = 0; rank < RANKS; ++rank) {
     auto [expert, score] = take_best(preference, scores);
     broken |= rank == 0 && expert == EXPERTS;
     if (broken) expert = rank;
-    if (rank < TOP_K) {
+    if (rank < count) {
       total += score;
       if (lane == rank) mine = score;
     }
     if (lane == rank % 32) {
       to.ranked[rank] = expert, to.scores[rank] = score;
-      if (rank < TOP_K) to.ids[rank] = expert;
+      if (rank < TOP_K) to.ids[rank] = rank < count ? expert : -1;
     }
   }
   if (lane < TOP_K) {
@@ -249,23 +281,28 @@ __device__ void choose(float (&scores)[PER_LANE], const float* bias, const Choic
 #if ROUND_WEIGHTS
     mine = rounded(mine);
 #endif
-    to.weights[lane] = broken ? __int_as_float(0x7fffffff) : mine;
+    if (broken) mine = __int_as_float(0x7fffffff);
+    to.weights[lane] = lane < count ? mine : 0.0f;
   }
 }
 
-// Somebody else's choice: his experts in order, with their weights and scores. One warp.
-__device__ void repeat_choice(i64 token, const i64* ranked, const float* scores, const float* weights, const Choice& to) {
+// Somebody else's choice: his experts in order, with their weights and scores; `count` of them are used. One warp.
+__device__ void repeat_choice(i64 token, const i64* ranked, const float* scores, const float* weights, int count,
+                              const Choice& to) {
   for (int i = threadIdx.x % 32; i < RANKS; i += 32) {
     to.ranked[i] = ranked[token * RANKS + i], to.scores[i] = scores[token * RANKS + i];
-    if (i < TOP_K) to.ids[i] = ranked[token * RANKS + i], to.weights[i] = weights[token * TOP_K + i];
+    if (i >= TOP_K) continue;
+    to.ids[i] = i < count ? ranked[token * RANKS + i] : -1;
+    to.weights[i] = i < count ? weights[token * TOP_K + i] : 0.0f;
   }
 }
 
 // Experts and weights for a batch, written to pinned memory with the hidden states. A block of 128 threads per token:
-// one warp chooses, the others copy. Tokens beyond `active` choose nobody.
+// one warp chooses, the others copy. Tokens beyond `active` choose nobody, others as many as `counts` has for them.
 extern "C" __global__ void route(const void* logits, const float* bias, const u16* x, const i64* active,
-                                 const i64* replay, const float* replay_scores, const float* replay_weights, u16* hidden,
-                                 i64* ids, float* weights, i64* ranked, float* ranked_scores) {
+                                 const i64* counts, const i64* replay, const float* replay_scores,
+                                 const float* replay_weights, u16* hidden, i64* ids, float* weights, i64* ranked,
+                                 float* ranked_scores) {
   const i64 token = blockIdx.x;
   if (threadIdx.x >= 32) {
     const uint4* from = reinterpret_cast<const uint4*>(x + token * HIDDEN);
@@ -280,7 +317,8 @@ extern "C" __global__ void route(const void* logits, const float* bias, const u1
     for (int i = lane; i < RANKS; i += 32) to.ranked[i] = -1, to.scores[i] = 0;
     return;
   }
-  if (replay) return repeat_choice(token, replay, replay_scores, replay_weights, to);
+  const int count = int(counts[token]);
+  if (replay) return repeat_choice(token, replay, replay_scores, replay_weights, count, to);
   float scores[PER_LANE];
   for (int i = 0; i < PER_LANE; ++i) {
     const int expert = lane + 32 * i;
@@ -292,7 +330,7 @@ extern "C" __global__ void route(const void* logits, const float* bias, const u1
       scores[i] = wide(static_cast<const u16*>(logits)[token * EXPERTS + expert]);
 #endif
   }
-  choose(scores, bias, to);
+  choose(scores, bias, count, to);
 }
 
 // What the gates of later layers say: logits [tokens, layers, EXPERTS] to the best experts and their scores
@@ -368,6 +406,12 @@ __device__ void stage_normed(const u16* stream, const u16* weight, float* inputs
   __syncthreads();
 }
 
+// HIDDEN values as bf16, by a block.
+__device__ void store_pairs(const float* values, u16* to) {
+  for (int i = threadIdx.x; i < HIDDEN / 2; i += 256)
+    reinterpret_cast<u32*>(to)[i] = to_bf16(values[2 * i]) | u32(to_bf16(values[2 * i + 1])) << 16;
+}
+
 // out = norm(stream) @ weights.T + bias. 256 threads; a warp computes `each` outputs that stand side by side.
 extern "C" __global__ void __launch_bounds__(256, 3) normed_product(const u16* stream, const u16* norm, const u16* weights,
                                                                  const u16* bias, u16* out, i64 outputs, i64 each) {
@@ -386,33 +430,32 @@ extern "C" __global__ void __launch_bounds__(256, 3) normed_product(const u16* s
   }
 }
 
-#ifdef HEADS
-// stream += attended @ weights.T + bias: attention's output projection. 256 threads, an output per warp.
+#ifdef ATTENDED
+// stream += attended @ weights.T + bias: attention's output projection of one token, ATTENDED wide. 256 threads, an output per warp.
 extern "C" __global__ void __launch_bounds__(256) add_product(const u16* attended, const u16* weights, const u16* bias,
                                                               u16* stream) {
-  constexpr int width = HEADS * HEAD_DIM;
-  __shared__ __align__(16) float inputs[width];
+  __shared__ __align__(16) float inputs[ATTENDED];
   const int output = blockIdx.x * 8 + threadIdx.x / 32;
-  RowReads<width> reads;
-  if (output < HIDDEN) reads.read(weights + i64(output) * width);
+  RowReads<ATTENDED> reads;
+  if (output < HIDDEN) reads.read(weights + i64(output) * ATTENDED);
   await_previous();
   release_next();
-  for (int i = threadIdx.x; i < width; i += 256) inputs[i] = wide(attended[i]);
+  for (int i = threadIdx.x; i < ATTENDED; i += 256) inputs[i] = wide(attended[i]);
   __syncthreads();
   if (output >= HIDDEN) return;
-  float sum = reads.dot(weights + i64(output) * width, inputs);
+  float sum = reads.dot(weights + i64(output) * ATTENDED, inputs);
   if (bias) sum += wide(bias[output]);
   if (threadIdx.x % 32 == 0) stream[output] = to_bf16(wide(stream[output]) + rounded(sum));
 }
 #endif
 
 // The router of one token, from the residual stream to the mailbox: x = norm(stream), logits, choice. An expert per
-// warp; the block that ends last chooses. `logits` [EXPERTS] and `ended` are scratch; `ended` is 0 before and after.
-// `routed`, where it is given: when the choice was made.
+// warp; the block that ends last chooses, as many as `counts` says, and raises `flag`. `logits` [EXPERTS] and `ended` are
+// scratch; `ended` is 0 before and after. `routed`, where it is given: when the choice was made.
 extern "C" __global__ void __launch_bounds__(256)
     route_one(const u16* stream, const u16* norm, const u16* router, const float* bias, u16* x, float* logits, int* ended,
-              const i64* replay, const float* replay_scores, const float* replay_weights, u16* hidden, i64* ids,
-              float* weights, i64* ranked, float* ranked_scores, u64* routed) {
+              const i64* counts, const i64* replay, const float* replay_scores, const float* replay_weights, u16* hidden,
+              i64* ids, float* weights, i64* ranked, float* ranked_scores, u64* routed, u32* flag, i64 number) {
   __shared__ __align__(16) float inputs[HIDDEN];
   __shared__ bool last;
   const int expert = blockIdx.x * 8 + threadIdx.x / 32;
@@ -420,11 +463,7 @@ extern "C" __global__ void __launch_bounds__(256)
   if (expert < EXPERTS) reads.read(router + i64(expert) * HIDDEN);
   await_previous();
   stage_normed(stream, norm, inputs);
-  if (blockIdx.x == 0)
-    for (int i = threadIdx.x; i < HIDDEN / 2; i += 256) {
-      const u32 pair = to_bf16(inputs[2 * i]) | u32(to_bf16(inputs[2 * i + 1])) << 16;
-      reinterpret_cast<u32*>(x)[i] = pair, reinterpret_cast<u32*>(hidden)[i] = pair;
-    }
+  if (blockIdx.x == 0) store_pairs(inputs, x);
   if (expert < EXPERTS) {
     const float sum = reads.dot(router + i64(expert) * HIDDEN, inputs);
     if (threadIdx.x % 32 == 0) logits[expert] = LOGITS_FP32 ? sum : rounded(sum);
@@ -433,19 +472,26 @@ extern "C" __global__ void __launch_bounds__(256)
   __syncthreads();
   if (threadIdx.x == 0) last = atomicAdd(ended, 1) == gridDim.x - 1;
   __syncthreads();
-  if (!last || threadIdx.x >= 32) return;
+  if (!last) return;
   if (threadIdx.x == 0) *ended = 0;
   const Choice to = of_token(0, ids, weights, ranked, ranked_scores);
-  if (replay) {
-    repeat_choice(0, replay, replay_scores, replay_weights, to);
-  } else {
-    __threadfence();
-    float scores[PER_LANE];
-    for (int i = 0; i < PER_LANE; ++i) {
-      const int at = threadIdx.x + 32 * i;
-      scores[i] = at < EXPERTS ? static_cast<const volatile float*>(logits)[at] : -INFINITY;
+  if (threadIdx.x < 32) {
+    if (replay) {
+      repeat_choice(0, replay, replay_scores, replay_weights, int(counts[0]), to);
+    } else {
+      __threadfence();
+      float scores[PER_LANE];
+      for (int i = 0; i < PER_LANE; ++i) {
+        const int at = threadIdx.x + 32 * i;
+        scores[i] = at < EXPERTS ? static_cast<const volatile float*>(logits)[at] : -INFINITY;
+      }
+      choose(scores, bias, int(counts[0]), to);
     }
-    choose(scores, bias, to);
   }
-  if (routed && threadIdx.x == 0) *routed = gpu_time();
+  store_pairs(inputs, hidden);  // by the block that raises the flag: it need not wait for another's writes
+  __threadfence_system();
+  __syncthreads();
+  if (threadIdx.x) return;
+  if (routed) *routed = gpu_time();
+  raise_flag(flag, u32(number));
 }

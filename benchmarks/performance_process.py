@@ -1,0 +1,85 @@
+"""One measuring command as a process with a time limit, which leaves nothing running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+from benchmarks.performance_rows import MOESAIC, PYTHON, RESULT
+
+_LAST_LINES = 4
+_MOESAIC = (sys.executable, "-c", "from moesaic.cli.main import main; main()")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    printed: str
+    said: str  # on standard error
+    seconds: float
+    problem: str | None  # None: it ended well
+
+
+def run_command(command: Sequence[str], limit_s: float, kt: Path | None = None) -> Ended:
+    """`command` begins with a word of performance_rows.py; `kt`: a folder with kt_kernel."""
+    began = perf_counter()
+    with TemporaryDirectory(prefix="moesaic-performance-") as folder:
+        out, errors, result = (Path(folder) / name for name in ("out", "errors", RESULT))
+        words = [str(result) if word == RESULT else word for word in _whole(command)]
+        with out.open("w") as printed, errors.open("w") as said:
+            problem = _wait(words, printed.fileno(), said.fileno(), limit_s, kt)
+        texts = [path.read_text(errors="replace") for path in (out, errors)]
+        if result.exists():
+            texts[0] = result.read_text()
+    if problem is not None:
+        problem = " | ".join([problem, *_last(texts[1])])
+    return Ended(texts[0], texts[1], perf_counter() - began, problem)
+
+
+def _whole(command: Sequence[str]) -> list[str]:
+    first = {MOESAIC: _MOESAIC, PYTHON: (sys.executable,)}[command[0]]
+    return [*first, *command[1:]]
+
+
+def _wait(words: list[str], out: int, errors: int, limit_s: float, kt: Path | None) -> str | None:
+    """What went wrong. The command has a session of its own, so that whatever it started ends with
+    it, also when this process is asked to end."""
+    process = subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, start_new_session=True,
+        env=_environment(kt),
+    )  # fmt: skip
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        status = process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        return f"stopped after {limit_s:.0f} s"
+    finally:
+        _end(process)
+        signal.signal(signal.SIGTERM, before)
+    return None if status == 0 else f"ended with status {status}"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # all of it has ended
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _environment(kt: Path | None) -> dict[str, str]:
+    found = dict(os.environ)
+    if kt is not None:
+        for name, folder in (("PYTHONPATH", kt), ("LD_LIBRARY_PATH", kt / "kt_kernel.libs")):
+            found[name] = os.pathsep.join(part for part in (found.get(name), str(folder)) if part)
+    return found
+
+
+def _last(said: str) -> list[str]:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return lines[-_LAST_LINES:] or ["it said nothing"]

@@ -1,0 +1,123 @@
+"""Does latent attention of a captured prompt step, its launches made one by one in Triton's
+interpreter, say what the network says layer by layer?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+pytest.importorskip("moesaic.machines.cuda._conductor")
+if torch.cuda.is_available():
+    pytest.skip("test_graph_decoding.py reads whole prompts on a GPU", allow_module_level=True)
+
+from graph_models import shrunk
+
+from moesaic.kernels.gpu.prompt_attention import most_tiles, tiles_of
+from moesaic.machines.cuda.prompt_step import LatentPromptStepAttention
+from moesaic.models.architecture import Architecture
+from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.latent_attention import LatentAttention
+from moesaic.models.linear import Linear
+from moesaic.models.rope import Rotation, rotation
+from moesaic.models.synthetic_model import synthetic_decoder
+from moesaic.models.token_batch import Segment, make_batch
+
+EARLIER = (Segment(0, 40), Segment(2, 3))
+PIECES = (Segment(0, 1), Segment(1, 70), Segment(2, 5))  # decoding, a whole prompt, a piece
+ROWS, UNUSED = 80, 4
+
+
+def with_yarn(architecture: Architecture) -> Architecture:
+    """As DeepSeek's configurations state it."""
+    rope = replace(
+        architecture.rope, kind="yarn", factor=40.0, original_context=64, magnitude=1.2
+    )  # fmt: skip
+    return replace(architecture, rope=rope)
+
+
+def in_halves(architecture: Architecture) -> Architecture:
+    return replace(architecture, rope=replace(architecture.rope, interleaved=False))
+
+
+class OneLayer:
+    """What a step's attention asks of the step it is in, on the CPU."""
+
+    def __init__(self, architecture: Architecture, x: torch.Tensor, earlier: torch.Tensor) -> None:
+        self.decoder = synthetic_decoder(architecture, "bf16", "reference")
+        attention = self.decoder.layers[0].attention
+        assert isinstance(attention, LatentAttention)
+        self.attention, self.x = attention, x
+        self.cache = ContiguousCache(architecture.spec, 4, 96, torch.bfloat16)
+        self.layerwise(earlier, EARLIER)
+        for slot, tokens in EARLIER:
+            self.cache.advance(slot, tokens)
+        self.added = torch.zeros(0)
+
+    def layerwise(self, x: torch.Tensor, segments: tuple[Segment, ...]) -> torch.Tensor:
+        rope, inverse = self.decoder.architecture.rope, self.decoder.frequencies
+        return self.attention(x, make_batch(rope, inverse, segments, self.cache))
+
+    def captured(self) -> torch.Tensor:
+        before = [(slot, self.cache.length(slot), tokens) for slot, tokens in PIECES]
+        tiles = torch.zeros(most_tiles(ROWS, 4), 4, dtype=torch.int64)
+        found = tiles_of(before)
+        tiles[: len(found)] = torch.tensor(found)
+        padding = [0] * UNUSED
+        slots = [slot for slot, _, tokens in before for _ in range(tokens)] + padding
+        positions = [first + i for _, first, tokens in before for i in range(tokens)] + padding
+        inputs: Any = SimpleNamespace(
+            tokens=ROWS, slots=torch.tensor(slots), positions=torch.tensor(positions),
+            active=torch.tensor([ROWS - UNUSED]),
+        )  # fmt: skip
+        parts: Any = SimpleNamespace(
+            decoder=self.decoder, cache=self.cache, turn=self._turn, kernels={"store_rows": store}
+        )
+        pieces: Any = SimpleNamespace(tiles=tiles)
+        step: Any = self
+        launched = LatentPromptStepAttention(parts, inputs, pieces)
+        launched.launch(step, 0, self.attention, torch.zeros(0))
+        return self.added
+
+    def normed(self, _: torch.Tensor) -> torch.Tensor:
+        return self.x
+
+    def add_product(self, linear: Linear, x: torch.Tensor) -> None:
+        self.added = linear(x)
+
+    def _turn(self, positions: torch.Tensor) -> Rotation:
+        inverse, rope = self.decoder.frequencies, self.decoder.architecture.rope
+        return rotation(rope, inverse, positions)
+
+
+def store(
+    grid: tuple[int], _: int, rows: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor,
+    active: torch.Tensor, cache: torch.Tensor, max_length: int, width: int,
+) -> None:  # fmt: skip
+    """As the kernel of this name."""
+    assert cache.shape[1:] == (max_length, width)
+    for row in range(int(active)):
+        cache[slots[row], positions[row]] = rows[row]
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [("deepseek-v2-lite", with_yarn), ("deepseek-v3", in_halves), ("deepseek-v3", with_yarn)],
+)
+def test_pieces_are_attended_to_as_layer_by_layer(name: str, change: Any) -> None:
+    torch.manual_seed(1)
+    architecture = change(shrunk(name))
+    hidden = architecture.spec.hidden_size
+    x, earlier = (torch.randn(rows, hidden).bfloat16() for rows in (ROWS, 43))
+    layer = OneLayer(architecture, x, earlier)
+    got = layer.captured()[: ROWS - UNUSED].double()
+    filled = layer.cache.first.clone(), layer.cache.second.clone()
+    want = layer.layerwise(x[: ROWS - UNUSED], PIECES).double()
+    for captured, layerwise in zip(filled, (layer.cache.first, layer.cache.second), strict=True):
+        assert torch.equal(captured, layerwise), "unused rows are not remembered"
+    error = (got - want).norm(dim=1) / want.norm(dim=1)
+    assert error.max() < 0.02
