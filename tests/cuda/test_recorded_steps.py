@@ -42,7 +42,7 @@ def error(row: dict[str, Any], machine: MachineSpec = MACHINE) -> float:
         SPEC, machine, source(), row["system"], row["cache_ratio"], RECORDED["steps"],
         row["expert_dtype"], "described",
     )  # fmt: skip
-    return median(result.latencies_s) * 1e3 / row["measured_ms"] - 1
+    return float(median(result.latencies_s) * 1e3 / row["measured_ms"] - 1)
 
 
 def rows(system: str, dtype: str) -> list[dict[str, Any]]:

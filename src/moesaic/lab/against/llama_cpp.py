@@ -17,7 +17,7 @@ from moesaic.lab.against.rounds import Rates
 from moesaic.lab.bench.cases import Case
 
 PROGRAM, NAME = "llama-bench", "llama.cpp"
-CPU_ONLY = ("-ngl", "0")  # nothing is on a GPU
+CPU_ONLY = ("-ngl", "0", "-fa", "1")  # nothing is on a GPU; there it chooses for itself
 # A fork with its own CPU kernels: fused expert layers, weights rearranged while it loads.
 IK_OPTIONS = (*CPU_ONLY, "-fmoe", "1", "-rtr", "1")
 
@@ -86,7 +86,7 @@ def command(
     ]
     return [
         *(str(program), "-m", str(model), "-t", str(threads), "-p", lengths[0], "-n", lengths[1]),
-        *("-r", str(repetitions), *options, "-fa", "1", "-o", "json"),
+        *("-r", str(repetitions), *options, "-o", "json"),
     ]
 
 
