@@ -150,13 +150,13 @@ def gates(results: Results) -> Iterator[str]:
     lines = [
         [
             each["system"], each["gate"], number(each.get("ratio")), number(each["tokens_per_s"]),
-            number(each.get("over_full")), number(each.get("over_captured_full")),
+            number(each.get("over_full")), number(each.get("captured")),
         ]
         for each in (row.figures if row is not None else ())
     ]  # fmt: skip
     if lines:
         head = ("system", "gate", "share run again, or of wrong drafts", "tokens/s",
-                "over full, driven alike", "over captured full")  # fmt: skip
+                "over full", "share of passes captured")  # fmt: skip
         yield table(head, lines)
 
 

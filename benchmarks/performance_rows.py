@@ -31,7 +31,7 @@ class Row:
 
     @property
     def limit_s(self) -> float:
-        """Never longer than a machine may be held for one command."""
+        """Three times what is expected, and less than ten minutes."""
         return min(60 + 3.0 * self.seconds, 590.0)
 
 

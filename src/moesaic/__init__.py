@@ -10,7 +10,9 @@ __version__ = "0.1.0"
 # Threads that spin at a barrier while another program holds a core wait for the scheduler, again
 # and again: one busy neighbour made a decode step on two cores ten times slower. Sleeping ones
 # cost next to nothing. Read once, when torch is loaded; whoever has set it is not overruled.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Other programs that are measured beside ours do not inherit it: the mark tells that it is ours.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.update(OMP_WAIT_POLICY="passive", MOESAIC_WAIT_POLICY="own")
 
 _MODULES = {
     "LLM": "engine.llm",

@@ -400,3 +400,20 @@ def test_a_packed_model_is_none_for_transformers(tmp_path: Path) -> None:
         pytest.raises(ImpossibleSetting, match="is packed: give the model it was made from"),
     ):
         stock_source(packed, spec, stack)
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_others_threads_wait_as_their_user_wants(
+    monkeypatch: pytest.MonkeyPatch, ours: bool
+) -> None:
+    """Ours sleep at barriers; a policy that was there before is the user's."""
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    monkeypatch.delenv("MOESAIC_WAIT_POLICY", raising=False)
+    if ours:
+        monkeypatch.setenv("MOESAIC_WAIT_POLICY", "own")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for gpu in (True, False):
+        found = program_runs.environment_of(gpu)
+        assert ("OMP_WAIT_POLICY" in found) != ours
+        assert "MOESAIC_WAIT_POLICY" not in found
+        assert ("CUDA_VISIBLE_DEVICES" in found) != gpu

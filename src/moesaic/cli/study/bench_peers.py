@@ -45,6 +45,10 @@ def run_peers(
         measuring[NAME] = [partial(measure_stock, model, one, cases, repetitions) for one in ratios]
     elif stock:
         click.echo(f"not compared: {NAME}: {problem}", err=True)
+    for name in (one.partition("=")[0] for one in against):
+        if name != LLAMA_CPP:
+            only = f"with --compare, --against takes {LLAMA_CPP} only"
+            click.echo(f"not compared: {name}: {only}", err=True)
     rows: list[PeerRow] = []
     with ExitStack() as stack:
         for path in _llama_paths(against, configs[0]):

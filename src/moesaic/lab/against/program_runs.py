@@ -16,7 +16,6 @@ TIME_LIMIT_S = 1800.0  # of one process, loading included: far more than any tha
 def output_of(command: Sequence[str], gpu: bool) -> str:
     """What it prints. Without `gpu` it sees none: llama.cpp would use one for large products, even
     if no layer is there."""
-    hidden = {} if gpu else {"CUDA_VISIBLE_DEVICES": ""}
     try:
         done = subprocess.run(
             command,
@@ -25,7 +24,7 @@ def output_of(command: Sequence[str], gpu: bool) -> str:
             errors="replace",
             check=False,
             timeout=TIME_LIMIT_S,
-            env={**os.environ, **hidden},
+            env=environment_of(gpu),
         )
     except subprocess.TimeoutExpired:  # it was ended
         raise ImpossibleSetting(
@@ -38,6 +37,15 @@ def output_of(command: Sequence[str], gpu: bool) -> str:
         said = " | ".join(done.stderr.strip().splitlines()[-_LAST_LINES:]) or "it said nothing"
         raise ImpossibleSetting(f"{command[0]} failed with code {done.returncode}: {said}")
     return done.stdout
+
+
+def environment_of(gpu: bool) -> dict[str, str]:
+    """The user's own: OpenMP threads that sleep at every barrier, as ours do
+    (`moesaic/__init__.py`), halve the speed at which llama.cpp decodes."""
+    found = dict(os.environ)
+    if found.pop("MOESAIC_WAIT_POLICY", None) is not None:
+        found.pop("OMP_WAIT_POLICY", None)
+    return found if gpu else {**found, "CUDA_VISIBLE_DEVICES": ""}
 
 
 def checked_rate(rate: object, program: Path) -> float:

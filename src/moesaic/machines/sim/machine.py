@@ -138,7 +138,8 @@ class SimMachine:
         if copying is not None:
             use = self._use
             taken = use.cached_handover_us if copying.cached else use.busy_handover_us
-            self.clock.advance(ns_from_us(taken))
+            if taken:  # what ends just now ends after background copies are cancelled
+                self.clock.advance(ns_from_us(taken))
 
     def view(self, layer: int) -> View:
         self.clock.settle()  # for what has just begun
