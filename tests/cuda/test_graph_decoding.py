@@ -52,12 +52,17 @@ def conversation(runner: Runner, captured: bool) -> torch.Tensor:
     if captured:
         assert graphs is not None
         assert graphs.has_slots, "the last steps were captured ones"
+    check_slots(machine)
+    runner.close()
+    return torch.cat(rows).double()
+
+
+def check_slots(machine: CudaMachine) -> None:
+    """Every resident expert is in its slot, byte for byte."""
     machine._take_slots_back()
     for layer, expert in zip(*machine.residency.resident.nonzero(), strict=True):
         there = machine.slots.block(int(layer), int(expert))
         assert torch.equal(there.cpu(), machine.store.block(int(layer), int(expert)))
-    runner.close()
-    return torch.cat(rows).double()
 
 
 def agreement(got: torch.Tensor, want: torch.Tensor) -> float:

@@ -16,7 +16,7 @@ from gated_passes import passes
 from graph_models import shrunk
 from random_experts import filled_store
 from test_conducted_gates import Again
-from test_graph_decoding import CAPACITY, agreement
+from test_graph_decoding import CAPACITY, agreement, check_slots
 
 from conducted_run import assert_decided_again
 from moesaic.core.routing import LayerRouting, cut
@@ -71,10 +71,7 @@ def spoken(runner: Runner, captured: bool) -> torch.Tensor:
         rows.append(logits)
         if captured:
             assert graphs.has_slots, "a pass of a gate was not captured"
-    machine._take_slots_back()
-    for layer, expert in zip(*machine.residency.resident.nonzero(), strict=True):
-        there = machine.slots.block(int(layer), int(expert))
-        assert torch.equal(there.cpu(), machine.store.block(int(layer), int(expert)))
+    check_slots(machine)
     runner.close()
     return torch.cat(rows).double()
 

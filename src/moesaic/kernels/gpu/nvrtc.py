@@ -41,7 +41,7 @@ def _package_folders() -> list[Path]:
     return [p for root in nvidia.__path__ for p in Path(root).glob("*/lib")]
 
 
-HEADERS = ("packed.h",)  # that sources may include
+HEADERS = ("device.h", "flags.h", "packed.h", "router.h")  # that sources may include
 
 
 def _source(file: str) -> str:

@@ -2,10 +2,8 @@
 // constant in capitals is a macro. Rounding follows the PyTorch modules in models/: norms and sums in fp32, rounded to
 // bf16 where those round.
 
-typedef unsigned int u32;
-typedef unsigned short u16;
-typedef long long i64;
-typedef unsigned long long u64;
+#include "device.h"
+#include "flags.h"
 
 #define INFINITY __int_as_float(0x7f800000)
 
@@ -22,31 +20,6 @@ __device__ __forceinline__ u64 gpu_time() {
   u64 time;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
   return time;
-}
-
-// Kernels that follow may be launched while this one runs; `await_previous` is where they need its results.
-__device__ __forceinline__ void release_next() { asm volatile("griddepcontrol.launch_dependents;"); }
-__device__ __forceinline__ void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-
-// ---- Flags in pinned memory, raised by the conductor or for it ----
-
-__device__ __forceinline__ u32 read_flag(const u32* flag) {
-  u32 value;
-  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
-  return value;
-}
-
-// Until `flag`, seen to be `seen` before, is at least `number`. All threads of a block call it: one looks.
-__device__ __forceinline__ void await_flag(const u32* flag, u32 number, u32 seen) {
-  if (threadIdx.x == 0)
-    while (int(seen - number) < 0) seen = read_flag(flag);
-  __syncthreads();
-}
-
-// After everything that this thread has written, or has seen written before a barrier of its block.
-__device__ __forceinline__ void raise_flag(u32* flag, u32 number) {
-  __threadfence_system();
-  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(number) : "memory");
 }
 
 // When everything in front of it has ended. One thread.
@@ -188,114 +161,7 @@ extern "C" __global__ void store_rows(const u16* from, const i64* slots, const i
   for (i64 i = threadIdx.x; i < width; i += blockDim.x) to[i] = from[token * width + i];
 }
 
-// ---- A router's logits to experts and weights ----
-
-constexpr int PER_LANE = (EXPERTS + 31) / 32;
-
-// What a token's choice is written to: pinned memory.
-struct Choice {
-  i64* ids;         // [TOP_K]
-  float* weights;   // [TOP_K]
-  i64* ranked;      // [RANKS]
-  float* scores;    // [RANKS]
-};
-
-__device__ __forceinline__ Choice of_token(i64 token, i64* ids, float* weights, i64* ranked, float* scores) {
-  return {ids + token * TOP_K, weights + token * TOP_K, ranked + token * RANKS, scores + token * RANKS};
-}
-
-__device__ void softmax_or_sigmoid(float (&scores)[PER_LANE]) {
-  const int lane = threadIdx.x % 32;
-#if SIGMOID
-  for (int i = 0; i < PER_LANE; ++i) scores[i] = 1 / (1 + expf(-scores[i]));
-#else
-  float top = -INFINITY, sum = 0;
-  for (int i = 0; i < PER_LANE; ++i) top = fmaxf(top, scores[i]);
-  for (int step = 16; step; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
-  for (int i = 0; i < PER_LANE; ++i) sum += scores[i] = lane + 32 * i < EXPERTS ? expf(scores[i] - top) : 0.0f;
-  for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-  for (int i = 0; i < PER_LANE; ++i) scores[i] /= sum;
-#endif
-}
-
-struct Best {
-  int expert;  // EXPERTS: there is none
-  float score;
-};
-
-// The best that is left, the lower number among equals; takes it out. One warp.
-__device__ __forceinline__ Best take_best(float (&preference)[PER_LANE], const float (&scores)[PER_LANE]) {
-  const int lane = threadIdx.x % 32;
-  float best = -INFINITY, score = 0;
-  int expert = EXPERTS;
-  for (int i = 0; i < PER_LANE; ++i)
-    if (preference[i] > best) best = preference[i], expert = lane + 32 * i, score = scores[i];
-  for (int step = 16; step; step /= 2) {
-    const float other = __shfl_xor_sync(~0u, best, step), other_score = __shfl_xor_sync(~0u, score, step);
-    const int other_expert = __shfl_xor_sync(~0u, expert, step);
-    if (other > best || (other == best && other_expert < expert))
-      best = other, expert = other_expert, score = other_score;
-  }
-  for (int i = 0; i < PER_LANE; ++i)
-    if (lane + 32 * i == expert) preference[i] = -INFINITY;
-  return {expert, score};
-}
-
-// What experts are chosen by: scores, with a bias where there is one.
-__device__ __forceinline__ void prefer(const float (&scores)[PER_LANE], const float* bias, float (&preference)[PER_LANE]) {
-  for (int i = 0; i < PER_LANE; ++i) {
-    const int expert = threadIdx.x % 32 + 32 * i;
-    preference[i] = expert < EXPERTS ? scores[i] + (bias ? bias[expert] : 0.0f) : -INFINITY;
-  }
-}
-
-// One warp chooses for one token: lane l has the logits of experts l, l + 32, ... (-infinity beyond the last). A token
-// none of whose scores is a number gets some experts with weights that are none, so that its result is none, and goes
-// on beside the others of its batch. It uses the `count` best experts, with weights as if there were no others; all are
-// ranked.
-__device__ void choose(float (&scores)[PER_LANE], const float* bias, int count, const Choice& to) {
-  const int lane = threadIdx.x % 32;
-  float preference[PER_LANE];
-  softmax_or_sigmoid(scores);
-  prefer(scores, bias, preference);
-  bool broken = false;
-  float mine = 0, total = 0;  // lane r keeps the score of rank r, as far as it is used
-  for (int rank = 0; rank < RANKS; ++rank) {
-    auto [expert, score] = take_best(preference, scores);
-    broken |= rank == 0 && expert == EXPERTS;
-    if (broken) expert = rank;
-    if (rank < count) {
-      total += score;
-      if (lane == rank) mine = score;
-    }
-    if (lane == rank % 32) {
-      to.ranked[rank] = expert, to.scores[rank] = score;
-      if (rank < TOP_K) to.ids[rank] = rank < count ? expert : -1;
-    }
-  }
-  if (lane < TOP_K) {
-#if NORMALIZED
-    mine /= total + (SIGMOID ? 1e-20f : 0.0f);
-#endif
-    mine *= FACTOR;
-#if ROUND_WEIGHTS
-    mine = rounded(mine);
-#endif
-    if (broken) mine = __int_as_float(0x7fffffff);
-    to.weights[lane] = lane < count ? mine : 0.0f;
-  }
-}
-
-// Somebody else's choice: his experts in order, with their weights and scores; `count` of them are used. One warp.
-__device__ void repeat_choice(i64 token, const i64* ranked, const float* scores, const float* weights, int count,
-                              const Choice& to) {
-  for (int i = threadIdx.x % 32; i < RANKS; i += 32) {
-    to.ranked[i] = ranked[token * RANKS + i], to.scores[i] = scores[token * RANKS + i];
-    if (i >= TOP_K) continue;
-    to.ids[i] = i < count ? ranked[token * RANKS + i] : -1;
-    to.weights[i] = i < count ? weights[token * TOP_K + i] : 0.0f;
-  }
-}
+#include "router.h"
 
 // Experts and weights for a batch, written to pinned memory with the hidden states. A block of 128 threads per token:
 // one warp chooses, the others copy. Tokens beyond `active` choose nobody, others as many as `counts` has for them.

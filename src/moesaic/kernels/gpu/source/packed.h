@@ -7,9 +7,7 @@
 // with bf16 scales [groups, 16].
 #pragma once
 
-typedef unsigned int u32;
-typedef unsigned short u16;
-typedef long long i64;
+#include "device.h"
 
 constexpr int PER_WORD = 32 / BITS;
 constexpr int TILE_INPUTS = BITS == 8 ? 64 : 32;
@@ -54,10 +52,6 @@ __device__ __forceinline__ float activate(float x) {
   return 0.5f * x * (1 + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
 #endif
 }
-
-// Kernels that follow may be launched while this one runs; `await_previous` is where they need its results.
-__device__ __forceinline__ void release_next() { asm volatile("griddepcontrol.launch_dependents;"); }
-__device__ __forceinline__ void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // Until the copy that brings the block has ended: its ticket is written behind the block's bytes.
 __device__ __forceinline__ void await_copy(const i64* table, u32 ticket) {
