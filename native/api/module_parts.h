@@ -11,7 +11,8 @@
 namespace nb = nanobind;
 using namespace moesaic;
 
-void define_step(nb::module_& m);  // step_module.cpp
+void define_linear(nb::module_& m);  // linear_module.cpp
+void define_step(nb::module_& m);    // step_module.cpp
 
 template <class T>
 T* at(std::uintptr_t address) {

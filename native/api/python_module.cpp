@@ -237,6 +237,7 @@ NB_MODULE(_native, m) {
 
   nb::class_<Router>(m, "Router").def(nb::init<int, const RouterConfig&>()).def("route", &Router::route);
 
+  define_linear(m);
   define_step(m);
 
   // Addresses of the C functions, for callers that hold no Python interpreter.

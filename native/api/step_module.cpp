@@ -1,7 +1,5 @@
-// Python's view of packed matrices and decode steps; see moesaic/kernels/native_linear.py and
-// moesaic/machines/real/native_step.py, which check tensors and shapes.
+// Python's view of decode steps; see moesaic/machines/real/native_step.py, which checks tensors and shapes.
 #include "api/module_parts.h"
-#include "linear/linear.h"
 #include "step/decode_step.h"
 
 namespace {
@@ -10,49 +8,6 @@ namespace {
 struct PythonNetwork : StepNetwork {
   void add_layer(const StepLayer& layer) { layers.push_back(layer); }
 };
-
-void define_matrices(nb::module_& m) {
-  nb::class_<PackedMatrix>(m, "PackedMatrix")
-      .def(nb::init<>())
-      .def("__init__",
-           [](PackedMatrix* matrix, int dtype, int outputs, int inputs, std::uintptr_t data) {
-             if (outputs < 1 || inputs < 1) throw InvalidCall("a matrix has outputs and inputs");
-             new (matrix) PackedMatrix(checked_dtype(dtype), outputs, inputs, at<const std::uint8_t>(data));
-           })
-      .def_prop_ro("bytes", &PackedMatrix::bytes);
-  m.def("matrix_bytes", [](int dtype, int outputs, int inputs) {
-    return PackedMatrix(checked_dtype(dtype), outputs, inputs, nullptr).bytes();
-  });
-  m.def("unpack_rows", [](const PackedMatrix& matrix, int first, int count, std::uintptr_t to) {
-    if (!matrix.data || first < 0 || count < 0 || first + count > matrix.layout.outputs)
-      throw InvalidCall("a matrix has no such rows");
-    unpack_rows(matrix.dtype, matrix.layout, matrix.data, first, count, at<float>(to));
-  });
-  Fields<LinearCall>(m, "LinearCall")
-      .address("x", &LinearCall::x)
-      .type("type", &LinearCall::type)
-      .value("stride", &LinearCall::stride)
-      .value("tokens", &LinearCall::tokens)
-      .address("bias", &LinearCall::bias)
-      .address("out", &LinearCall::out);
-  nb::class_<LinearRunner>(m, "LinearRunner")
-      .def("__init__",
-           [](LinearRunner* runner, std::shared_ptr<Pool> pool, int isa, const std::vector<int>& tiles_from) {
-             if (tiles_from.size() != 3) throw InvalidCall("there are three precisions");
-             new (runner)
-                 LinearRunner(std::move(pool), checked_isa(isa), tiles_from[0], tiles_from[1], tiles_from[2]);
-           })
-      .def("pack",
-           [](LinearRunner& runner, std::uintptr_t data, int type, std::size_t stride,
-              const PackedMatrix& to) {
-             const nb::gil_scoped_release released;
-             runner.pack({at<const void>(data), checked_type(type), stride}, to);
-           })
-      .def("run", [](LinearRunner& runner, const PackedMatrix& matrix, const LinearCall& call) {
-        const nb::gil_scoped_release released;
-        runner.run(matrix, call);
-      });
-}
 
 void define_sizes(nb::module_& m) {
   Fields<StepSizes>(m, "StepSizes")
@@ -144,7 +99,6 @@ void define_calls(nb::module_& m) {
 }  // namespace
 
 void define_step(nb::module_& m) {
-  define_matrices(m);
   define_sizes(m);
   define_network(m);
   define_calls(m);

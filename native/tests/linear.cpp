@@ -1,4 +1,4 @@
-// Products with one packed matrix: every instruction set, precision and number of tokens, and callers that do
+// Products with packed matrices: every instruction set, precision and number of tokens, and callers that do
 // not wait for each other.
 #include <thread>
 
@@ -24,7 +24,7 @@ void test_product(LinearRunner& runner, Isa isa, Dtype dtype, int outputs, int i
   std::vector<float> stored(weights.size());
   unpack_rows(dtype, matrix.layout, matrix.data, 0, outputs, stored.data());
   float* out = result.as<float>();
-  runner.run(matrix, {x.data(), FloatType::f32, std::size_t(inputs), tokens, bias.data(), out});
+  runner.run({x.data(), FloatType::f32, std::size_t(inputs), tokens}, {{matrix, bias.data(), out}});
   const bool tiles = isa == Isa::amx && tokens >= kTiles[int(dtype)];
   const bool int4 = dtype == Dtype::int4;
   const Rounding rounding{dtype, int4 && !tiles, int4 && tiles};
@@ -52,7 +52,7 @@ void test_concurrent_callers(const std::shared_ptr<Pool>& pool, Isa isa) {
   runner.pack({weights.data(), FloatType::f32, 96}, matrix);
   const auto run = [&](int tokens) {
     std::vector<float> out(std::size_t(tokens) * 40);
-    runner.run(matrix, {x.data(), FloatType::f32, 96, tokens, nullptr, out.data()});
+    runner.run({x.data(), FloatType::f32, 96, tokens}, {{matrix, nullptr, out.data()}});
     return out;
   };
   std::vector<std::thread> callers;
@@ -62,6 +62,54 @@ void test_concurrent_callers(const std::shared_ptr<Pool>& pool, Isa isa) {
       for (int round = 0; round < 20; ++round) check(run(tokens) == expected, "concurrent callers");
     });
   for (std::thread& caller : callers) caller.join();
+}
+
+// Three matrices in one call give the bits of three calls, however the tokens are cut into chunks.
+void test_together(const std::shared_ptr<Pool>& pool, Isa isa, Dtype dtype, int tokens, std::mt19937& random) {
+  constexpr int kInputs = 352, kOutputs[3] = {120, 17, 64};
+  LinearRunner runner(pool, isa, kTiles[0], kTiles[1], kTiles[2]);
+  LinearRunner small(pool, isa, kTiles[0], kTiles[1], kTiles[2], {64 * kInputs * 2, 2});
+  const auto x = normal(random, std::size_t(tokens) * kInputs, 1.0f);
+  const LinearCall call{x.data(), FloatType::f32, kInputs, tokens};
+  std::vector<std::unique_ptr<GuardedMemory>> packed;
+  std::vector<std::vector<float>> alone, together, cut;
+  std::vector<LinearProduct> products, in_small_chunks;
+  for (const int outputs : kOutputs) {
+    packed.push_back(std::make_unique<GuardedMemory>(PackedMatrix(dtype, outputs, kInputs, nullptr).bytes(), 64));
+    const PackedMatrix matrix(dtype, outputs, kInputs, packed.back()->as<std::uint8_t>());
+    const auto weights = normal(random, std::size_t(outputs) * kInputs, 0.3f);
+    runner.pack({weights.data(), FloatType::f32, kInputs}, matrix);
+    for (auto* results : {&alone, &together, &cut}) results->emplace_back(std::size_t(tokens) * outputs);
+    runner.run(call, {{matrix, nullptr, alone.back().data()}});
+    products.push_back({matrix, nullptr, together.back().data()});
+    in_small_chunks.push_back({matrix, nullptr, cut.back().data()});
+  }
+  runner.run(call, products);
+  check(together == alone, "three matrices in one call");
+  small.run(call, in_small_chunks);
+  check(cut == alone, "a row's bits depend on its chunk");
+}
+
+void test_bad_products(LinearRunner& runner) {
+  alignas(64) static std::uint8_t memory[1 << 16] = {};
+  float x[64] = {}, out[64] = {};
+  const LinearCall call{x, FloatType::f32, 32, 1};
+  const auto refused = [&](const LinearCall& bad, const std::vector<LinearProduct>& products) {
+    try {
+      runner.run(bad, products);
+    } catch (const InvalidCall&) {
+      return true;
+    }
+    return false;
+  };
+  const LinearProduct good{PackedMatrix(Dtype::bf16, 16, 32, memory), nullptr, out};
+  const LinearProduct wider{PackedMatrix(Dtype::bf16, 16, 64, memory), nullptr, out};
+  const LinearProduct other{PackedMatrix(Dtype::int4, 16, 32, memory), nullptr, out};
+  const LinearProduct missing{PackedMatrix(Dtype::bf16, 16, 32, memory), nullptr, nullptr};
+  check(!refused(call, {good}), "a product");
+  check(refused(call, {}) && refused(call, {good, wider}) && refused(call, {good, other}) &&
+            refused(call, {good, missing}) && refused({nullptr, FloatType::f32, 32, 1}, {good}),
+        "products that cannot be computed together");
 }
 
 }  // namespace
@@ -76,6 +124,9 @@ void test_linear(const std::vector<Isa>& isas, int cases) {
       const auto draw = [&](int most) { return int(1 + random() % most); };
       test_product(runner, isa, Dtype(i % 3), draw(120), draw(600), tokens[i / 3 % 9], random);
     }
+    for (int i = 0; i < cases / 9; ++i)
+      for (const int tokens : {1, 33, 150, 530}) test_together(pool, isa, Dtype(i % 3), tokens, random);
     test_concurrent_callers(pool, isa);
+    test_bad_products(runner);
   }
 }

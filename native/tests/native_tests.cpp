@@ -16,6 +16,7 @@ void test_affinity_scheduler();
 void test_batch_rows(const std::vector<moesaic::Isa>& isas, int rounds);
 void test_bad_input();
 void test_linear(const std::vector<moesaic::Isa>& isas, int cases);
+void test_rows(const std::vector<moesaic::Isa>& isas);
 
 int main(int count, char** arguments) {
   const std::vector<std::string> names(arguments + 1, arguments + count);
@@ -47,6 +48,7 @@ int main(int count, char** arguments) {
   test_batch_rows(isas, quick ? 10 : 100);
   test_bad_input();
   test_linear(isas, quick ? 27 : 135);
+  test_rows(isas);
   std::printf("%d checks, %d failed\n", checks.load(), failures.load());
   return failures ? 1 : 0;
 }

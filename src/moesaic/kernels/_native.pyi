@@ -118,20 +118,74 @@ class PackedMatrix:
 def matrix_bytes(dtype: int, outputs: int, inputs: int) -> int: ...
 def unpack_rows(matrix: PackedMatrix, first: int, count: int, to: int) -> None: ...
 
+class LinearProduct:
+    matrix: PackedMatrix
+    bias: int
+    out: int
+
+    def __init__(self) -> None: ...
+
 class LinearCall:
     x: int
     type: int
     stride: int
     tokens: int
-    bias: int
-    out: int
 
     def __init__(self) -> None: ...
 
 class LinearRunner:
     def __init__(self, pool: Pool, isa: int, tiles_from: list[int]) -> None: ...
     def pack(self, data: int, type: int, stride: int, to: PackedMatrix) -> None: ...
-    def run(self, matrix: PackedMatrix, call: LinearCall) -> None: ...
+    def run(self, call: LinearCall, products: list[LinearProduct]) -> None: ...
+
+class NormCall:
+    x: int
+    added: int
+    weight: int
+    type: int
+    stride: int
+    rows: int
+    width: int
+    eps: float
+    sum: int
+    out: int
+
+    def __init__(self) -> None: ...
+
+class Heads:
+    x: int
+    heads: int
+    width: int
+    norm: int
+    whole: bool
+    sums: int
+
+    def __init__(self) -> None: ...
+
+class HeadsCall:
+    queries: Heads
+    keys: Heads
+    tokens: int
+    eps: float
+    cos: int
+    sin: int
+    rope_dim: int
+    interleaved: bool
+
+    def __init__(self) -> None: ...
+
+class ManyTokens:
+    counts: int
+    added: int
+    sum: int
+
+    def __init__(self) -> None: ...
+
+class RowRunner:
+    def __init__(self, pool: Pool, isa: int) -> None: ...
+    def norm(self, call: NormCall) -> None: ...
+    def heads(self, call: HeadsCall) -> None: ...
+    def route(self, config: RouterConfig, call: RouterCall, more: ManyTokens) -> None: ...
 
 class StepSizes:
     hidden: int

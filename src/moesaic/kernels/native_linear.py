@@ -7,6 +7,7 @@ activations as quantised experts do (see `native.py`).
 from __future__ import annotations
 
 import mmap
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from moesaic.kernels.crossover import DEFAULT
 from moesaic.kernels.instruction_sets import ISA_NUMBERS
 from moesaic.kernels.native import DTYPES, FLOAT_TYPES, NativeKernel, packing_pool
 from moesaic.kernels.native_executor import NativeExecutor
+from moesaic.kernels.native_rows import NativeRows
 from moesaic.model_info.dense_bytes import DensePrecision
 
 _HUGE_PAGE = 2 << 20
@@ -26,7 +28,7 @@ _HUGE_PAGE = 2 << 20
 
 class DenseRunner:
     """Packs a network's dense matrices and multiplies with them. They share it:
-    `use` says on which workers, for all of them."""
+    `use` says on which workers, for all of them; `rows` computes on these, too."""
 
     def __init__(self, precision: DensePrecision, isa: str) -> None:
         self.precision, self.isa = precision, isa
@@ -37,6 +39,7 @@ class DenseRunner:
         tiles_from = [self.tiles_from[name] for name in DTYPES]
         self.pool = pool
         self.linear = _native.LinearRunner(pool, ISA_NUMBERS[self.isa], tiles_from)
+        self.rows = NativeRows(pool, ISA_NUMBERS[self.isa])
         self._executors: dict[ExpertShape, NativeExecutor] = {}
 
     def pack(self, weight: torch.Tensor, dtype: str) -> PackedWeight:
@@ -61,6 +64,27 @@ class DenseRunner:
         kernel.pack(weights, block)
         return PackedNetwork(shape, block, self)
 
+    def products(
+        self,
+        x: torch.Tensor,
+        weights: Sequence[PackedWeight],
+        biases: Sequence[torch.Tensor | None],
+    ) -> list[torch.Tensor]:
+        """x @ weight.T + bias of every weight, in the dtype of x: one call, which prepares the
+        inputs once. The weights have one precision."""
+        inputs = weights[0].inputs
+        if x.dtype not in FLOAT_TYPES or x.shape[-1] != inputs:
+            raise ValueError(f"{tuple(x.shape)} {x.dtype} cannot be multiplied with this matrix")
+        rows = x.reshape(-1, inputs)
+        if rows.stride(-1) != 1:
+            rows = rows.contiguous()
+        call = _native.LinearCall()
+        call.x, call.type, call.stride = rows.data_ptr(), FLOAT_TYPES[x.dtype], rows.stride(0)
+        call.tokens = len(rows)
+        results = [torch.empty((len(rows), each.outputs), dtype=x.dtype) for each in weights]
+        self.linear.run(call, list(map(_product, weights, biases, results)))
+        return [each.view(*x.shape[:-1], each.shape[1]) for each in results]
+
     def executor(self, shape: ExpertShape) -> NativeExecutor:
         found = self._executors.get(shape)
         if found is None:
@@ -80,20 +104,7 @@ class PackedWeight:
 
     def __call__(self, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """x @ weight.T + bias, in the dtype of x."""
-        if x.dtype not in FLOAT_TYPES or x.shape[-1] != self.inputs:
-            raise ValueError(f"{tuple(x.shape)} {x.dtype} cannot be multiplied with this matrix")
-        if bias is not None and (bias.dtype != x.dtype or bias.shape != (self.outputs,)):
-            raise ValueError("a bias has the dtype of the inputs and one value for every output")
-        rows = x.reshape(-1, self.inputs)
-        if rows.stride(-1) != 1:
-            rows = rows.contiguous()
-        out = torch.empty((len(rows), self.outputs), dtype=x.dtype)
-        call = _native.LinearCall()
-        call.x, call.type, call.stride = rows.data_ptr(), FLOAT_TYPES[x.dtype], rows.stride(0)
-        call.tokens, call.out = len(rows), out.data_ptr()
-        call.bias = 0 if bias is None else bias.data_ptr()
-        self.runner.linear.run(self.matrix, call)
-        return out.view(*x.shape[:-1], self.outputs)
+        return self.runner.products(x, [self], [bias])[0]
 
     def unpacked(self) -> torch.Tensor:
         """The weights as they are multiplied, in fp32."""
@@ -112,6 +123,17 @@ class PackedNetwork:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return self.runner.executor(self.shape).whole(self.block, x)
+
+
+def _product(
+    weight: PackedWeight, bias: torch.Tensor | None, out: torch.Tensor
+) -> _native.LinearProduct:
+    if bias is not None and (bias.dtype != out.dtype or bias.shape != (weight.outputs,)):
+        raise ValueError("a bias has the dtype of the inputs and one value for every output")
+    product = _native.LinearProduct()
+    product.matrix, product.out = weight.matrix, out.data_ptr()
+    product.bias = 0 if bias is None else bias.data_ptr()
+    return product
 
 
 def byte_buffer(size: int) -> torch.Tensor:

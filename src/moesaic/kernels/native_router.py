@@ -1,12 +1,12 @@
-"""RMSNorm and router of a few tokens in one native call: as separate operations they take longer to
-dispatch than to compute. For a single token even allocating tensors does, so its results are
-preallocated, in a ring buffer.
+"""RMSNorm and router in one native call. Of a few tokens: as separate operations they take longer
+to dispatch than to compute. For a single token even allocating tensors does, so its results are
+preallocated, in a ring buffer. Of many tokens: on the workers that multiply packed dense weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from moesaic.core.routing import UNUSED, LayerRouting
 from moesaic.kernels import _native
 from moesaic.kernels.native import FLOAT_TYPES
+
+if TYPE_CHECKING:
+    from moesaic.kernels.native_linear import DenseRunner
 
 MAX_TOKENS = 4  # with more, matrix products are faster
 RING_SLOTS = 4  # calls after which a single token's result is overwritten
@@ -39,16 +42,15 @@ class RoutingResult(Generic[ChoiceT]):
         experts: int,
         top_k: int,
         make_choice: MakeChoice[ChoiceT],
-        used: int | None = None,
+        counts: torch.Tensor | None = None,
     ) -> None:
-        """`used`: a single token's router writes so many experts, the first columns; the others
-        stay padding."""
+        """`counts` [tokens]: experts that each token uses, the first columns; the others are
+        padding."""
         tokens = len(residual)
         self.hidden = torch.empty_like(residual)  # normalised
         ids = torch.full((tokens, top_k), UNUSED, dtype=torch.int64)
         weights = torch.zeros((tokens, top_k), dtype=torch.float32)
         scores, selection = torch.empty((2, tokens, experts), dtype=torch.float32)
-        counts = None if used is None else torch.tensor([used])
         self.choice = make_choice(ids, weights, scores, selection, counts)
         self.call = call = _native.RouterCall()
         call.tokens, call.hidden = residual.shape
@@ -78,15 +80,20 @@ class NativeRouter(Generic[ChoiceT]):
         eps: float,
         gate: torch.Tensor,
         bias: torch.Tensor | None,
-        router: Callable[[int], _native.Router],
+        isa: int,
+        config: Callable[[int], _native.RouterConfig],
         top_k: int,
         make_choice: MakeChoice[ChoiceT],
+        dense: DenseRunner | None = None,
     ) -> None:
-        """`router(k)` makes the native router with so many experts per token."""
+        """`config(k)` is the rule with so many experts per token. `dense`: whose workers route many
+        tokens; None: nobody does."""
         self._kept = (norm, gate, bias)  # referenced: calls have their addresses
         self._dtype, self._type = gate.dtype, FLOAT_TYPES[gate.dtype]
-        self._router, self._eps = router, eps
-        routes: dict[int | None, Callable[[_native.RouterCall], None]] = {None: router(top_k).route}
+        self._isa, self._config, self._eps, self._dense = isa, config, eps, dense
+        self._rule = config(top_k)
+        routes: dict[int | None, Callable[[_native.RouterCall], None]] = {}
+        routes[None] = _native.Router(isa, self._rule).route
         self._routes = routes  # by the number of experts used
         self._experts, self._width = gate.shape
         self._make = (layer, self._experts, top_k, make_choice)
@@ -114,15 +121,46 @@ class NativeRouter(Generic[ChoiceT]):
     def _next(self, used: int | None) -> RoutingResult[ChoiceT]:
         if used not in self._rings:
             if used is not None:
-                self._routes[used] = self._router(used).route
+                self._routes[used] = _native.Router(self._isa, self._config(used)).route
             one = torch.empty((1, self._width), dtype=self._dtype)
-            self._rings[used] = [self._new(one, used) for _ in range(RING_SLOTS)]
+            counts = None if used is None else torch.tensor([used])
+            self._rings[used] = [self._new(one, counts) for _ in range(RING_SLOTS)]
         self._slot = (self._slot + 1) % RING_SLOTS
         return self._rings[used][self._slot]
 
-    def _new(self, residual: torch.Tensor, used: int | None = None) -> RoutingResult[ChoiceT]:
+    def takes_many(self, residual: torch.Tensor, added: torch.Tensor | None) -> bool:
+        if self._dense is None or not residual.is_contiguous():
+            return False
+        rows, norm = self._dense.rows, self._kept[0]
+        if added is None:
+            return rows.takes(residual, norm)
+        return rows.takes_sum(residual, added, norm)
+
+    def many(
+        self, residual: torch.Tensor, counts: torch.Tensor | None, added: torch.Tensor | None
+    ) -> tuple[torch.Tensor, RoutingResult[ChoiceT]]:
+        """Of residual + added, which is returned, too. Tokens may use fewer than top-k experts."""
+        assert self._dense is not None, "only what it takes"
+        more = _native.ManyTokens()
+        if counts is not None:
+            counts = counts.to(torch.int64).contiguous()
+            if len(counts) != len(residual):
+                raise ValueError("every token has a number of experts")
+            more.counts = counts.data_ptr()
+        total = residual
+        if added is not None:
+            total = torch.empty_like(residual)
+            more.added, more.sum = added.data_ptr(), total.data_ptr()
+        result = self._new(residual, counts)
+        result.call.residual = residual.data_ptr()
+        self._dense.rows.runner.route(self._rule, result.call, more)
+        return total, result
+
+    def _new(
+        self, residual: torch.Tensor, counts: torch.Tensor | None = None
+    ) -> RoutingResult[ChoiceT]:
         layer, experts, top_k, make_choice = self._make
-        result = RoutingResult(layer, residual, experts, top_k, make_choice, used)
+        result = RoutingResult(layer, residual, experts, top_k, make_choice, counts)
         call = result.call
         call.norm, call.gate, call.bias = self._weights_at
         call.type, call.eps = self._type, self._eps

@@ -90,21 +90,24 @@ class Decoder:
         step = make_batch(self.architecture.rope, self.frequencies, segments, cache)
         scale = self.architecture.multipliers
         residual = _scaled(functional.embedding(tokens, self.embedding), scale.embedding)
+        added: torch.Tensor | None = None  # to the residual stream, before the next norm
         for layer in self.layers:
-            mixed = layer.attention(layer.attention_norm(residual), step)
-            residual = residual + _scaled(mixed, scale.residual)
+            residual, normed = layer.attention_norm.after_adding(residual, added)
+            added = _scaled(layer.attention(normed, step), scale.residual)
             block = layer.feed_forward
             if isinstance(block, DenseBlock):
-                residual = residual + _scaled(block(residual), scale.residual)
+                residual, normed = block.norm.after_adding(residual, added)
+                added = _scaled(block.network(normed), scale.residual)
                 continue
-            routed = block.route(residual, counts)
+            routed = block.route(residual, counts, added)
+            residual = routed.residual
             total = yield routed
             if routed.shared_experts is not None:
                 total = total + routed.shared_experts.result()
-            residual = residual + _scaled(total, scale.residual)
+            added = _scaled(total, scale.residual)
         for slot, count in segments:
             cache.advance(slot, count)
-        return step.marked(self.norm(residual))
+        return step.marked(self.norm.after_adding(residual, added)[1])
 
     def forward(
         self,

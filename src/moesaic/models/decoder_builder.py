@@ -214,4 +214,4 @@ class DecoderBuilder:
         if self._architecture.centred_norms:
             centred = self._source.tensor(f"{name}.weight", width, dtype=torch.float32)
             return RmsNorm(1 + centred, eps)
-        return RmsNorm(self._source.tensor(f"{name}.weight", width), eps)
+        return RmsNorm(self._source.tensor(f"{name}.weight", width), eps, self._dense)

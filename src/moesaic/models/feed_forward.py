@@ -40,9 +40,6 @@ class DenseBlock:
     norm: RmsNorm
     network: GatedMlp
 
-    def __call__(self, residual: torch.Tensor) -> torch.Tensor:
-        return self.network(self.norm(residual))
-
 
 @dataclass(frozen=True, slots=True)
 class MoeBlock:
@@ -55,11 +52,22 @@ class MoeBlock:
     shared_gate: Linear | None = None
     fused: NativeRouter[Choice] | None = None  # norm and router of a few tokens at once
 
-    def route(self, residual: torch.Tensor, counts: torch.Tensor | None = None) -> RoutedTokens:
-        """`counts` [tokens]: how many experts each token uses; None: all of top-k."""
+    def route(
+        self,
+        residual: torch.Tensor,
+        counts: torch.Tensor | None = None,
+        added: torch.Tensor | None = None,
+    ) -> RoutedTokens:
+        """`counts` [tokens]: how many experts each token uses; None: all of top-k. `added` comes
+        to the residual stream before."""
         began, native = perf_counter_ns(), None
-        if self.fused is not None and self.fused.takes(residual, counts):
-            native = self.fused(residual, None if counts is None else int(counts[0]))
+        if self.fused is not None and self.fused.takes_many(residual, added):
+            residual, native = self.fused.many(residual, counts, added)
+        else:
+            residual = residual if added is None else residual + added
+            if self.fused is not None and self.fused.takes(residual, counts):
+                native = self.fused(residual, None if counts is None else int(counts[0]))
+        if native is not None:
             hidden, choice = native.hidden, native.choice
         else:
             hidden = self.norm(residual)

@@ -22,16 +22,16 @@ def fused_router(
     isa = choose(kernel)
     if isa == REFERENCE or not _plain(norm, router):
         return None
-    from moesaic.kernels import _native
     from moesaic.kernels.native_router import NativeRouter
 
-    def native(top_k: int) -> _native.Router:
-        config = router_config(router.rule, len(router.weight))
-        config.top_k = top_k
-        return _native.Router(ISA_NUMBERS[isa], config)
+    def config(top_k: int) -> _native.RouterConfig:
+        rule = router_config(router.rule, len(router.weight))
+        rule.top_k = top_k
+        return rule
 
     weights = (norm.weight, norm.eps, router.weight, router.bias)
-    return NativeRouter(layer, *weights, native, router.rule.top_k, Choice)
+    rule = (ISA_NUMBERS[isa], config, router.rule.top_k)
+    return NativeRouter(layer, *weights, *rule, Choice, norm.dense)
 
 
 def router_config(rule: RouterRule, experts: int) -> _native.RouterConfig:

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 import torch
 
+from moesaic.kernels.rotated_heads import Angles, HeadNorms
 from moesaic.models.architecture import Architecture
 from moesaic.models.attention import attend, attend_with_sinks
-from moesaic.models.linear import Linear
+from moesaic.models.linear import Linear, together
 from moesaic.models.norm import RmsNorm
 from moesaic.models.rope import rotate
 from moesaic.models.token_batch import RowSpan, TokenBatch
+
+NATIVE_ROWS = 16  # new tokens from which on packed weights' workers turn them, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +33,10 @@ class GroupedAttention:
     window: int = 0  # tokens that a token sees, itself included; 0: everything before it
 
     def __call__(self, x: torch.Tensor, step: TokenBatch) -> torch.Tensor:
-        rope = self.architecture.rope
-        query, key, value = self.projected(x)
-        query, key = rotate(rope, query, step.turn), rotate(rope, key, step.turn)
+        query, key, value = self._turned(x, step)
         step.watch_last(query)
-        step.watch(key)
-        mixed = torch.cat([self._of_sequence(query, key, value, step, span) for span in step.spans])
+        pieces = [self._of_sequence(query, key, value, step, span) for span in step.spans]
+        mixed = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
         mixed = mixed.flatten(1)
         if self.gate is not None:
             gate = self.gate(x)
@@ -43,10 +44,53 @@ class GroupedAttention:
             mixed = mixed * gate.sigmoid()
         return self.output(mixed)
 
+    def _turned(
+        self, x: torch.Tensor, step: TokenBatch
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """`projected`, with queries and keys turned; the step watches the keys."""
+        rope = self.architecture.rope
+        if self._turns_natively(x):
+            return self._turned_natively(x, step)
+        query, key, value = self.projected(x)
+        query, key = rotate(rope, query, step.turn), rotate(rope, key, step.turn)
+        step.watch(key)
+        return query, key, value
+
+    def _turns_natively(self, x: torch.Tensor) -> bool:
+        """Many rows in bf16, all weights packed, and nothing but norms before the rotation."""
+        rule, rope = self.architecture.attention, self.architecture.rope
+        linears = (self.query, self.key, self.value)
+        norms = (self.query_norm, self.key_norm)
+        return (
+            all(each.packed is not None for each in linears)
+            and x.dtype == torch.bfloat16
+            and len(x) >= NATIVE_ROWS
+            and rule.clip is None
+            and not (rope.interleaved and rope.dim < self.architecture.spec.head_dim)
+            and all(norm is None or norm.weight.dtype == x.dtype for norm in norms)
+        )
+
+    def _turned_natively(
+        self, x: torch.Tensor, step: TokenBatch
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        assert self.query.packed is not None, "only packed weights are multiplied natively"
+        rope, head = self.architecture.rope, self.architecture.spec.head_dim
+        parts = together((self.query, self.key, self.value), x)
+        query, key, value = (part.unflatten(-1, (-1, head)) for part in parts)
+        norms = None
+        if self.query_norm is not None and self.key_norm is not None:
+            whole = self.architecture.attention.qk_norm == "projection"
+            weights = (self.query_norm.weight, self.key_norm.weight)
+            norms = HeadNorms(*weights, self.query_norm.eps, whole)
+        angles = Angles(*step.turn, rope.dim, rope.interleaved)
+        sums = self.query.packed.runner.rows.heads(query, key, norms, angles)
+        step.watch_sums(sums.to(key.dtype))
+        return query, key, value
+
     def projected(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries, keys, values [tokens, heads, head], normed and clipped, not yet turned."""
         spec, rule = self.architecture.spec, self.architecture.attention
-        parts = [self.query(x), self.key(x), self.value(x)]
+        parts = together((self.query, self.key, self.value), x)
         if rule.qk_norm == "projection":
             parts[:2] = self._normed(parts[0], parts[1])
         if rule.clip is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
@@ -37,3 +38,11 @@ class Linear(NamedTuple):
         if dense is None:
             return cls(weight, bias)
         return cls(weight.to("meta"), bias, dense.pack(weight, getattr(dense.precision, part)))
+
+
+def together(linears: Sequence[Linear], x: torch.Tensor) -> list[torch.Tensor]:
+    """Projections of the same inputs: packed ones in one native call."""
+    packed = [each.packed for each in linears if each.packed is not None]
+    if len(packed) < len(linears):
+        return [each(x) for each in linears]
+    return packed[0].runner.products(x, packed, [each.bias for each in linears])

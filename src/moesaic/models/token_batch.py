@@ -42,6 +42,10 @@ class TokenBatch:
         """rows [tokens, ...]: sums are not finite where one of the values is not."""
         self.watched.append(finite_sums(rows))
 
+    def watch_sums(self, sums: torch.Tensor) -> None:
+        """The same, added up already: [tokens]."""
+        self.watched.append(sums)
+
     def watch_last(self, rows: torch.Tensor) -> None:
         """The same of each sequence's last token: queries, of which only the last one's answer is
         asked for, and which are wider than keys."""
