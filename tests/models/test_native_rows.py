@@ -1,4 +1,4 @@
-"""Do prompts mean the same where norms, rotation and routers of many tokens are computed natively?"""
+"""Do prompts mean the same where norms, rotation and routers of many tokens are native?"""
 
 from __future__ import annotations
 

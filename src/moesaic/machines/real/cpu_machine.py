@@ -19,6 +19,7 @@ from moesaic.core.offloading import CPU, HOST_ONLY
 from moesaic.core.report import LayerReport, StepReport, Timeline, experts_span
 from moesaic.core.residency import Residency
 from moesaic.core.view import View
+from moesaic.kernels.freed_memory import keep_freed_memory
 from moesaic.machines.accelerators import NONE
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.lane import InlineLane
@@ -78,6 +79,7 @@ class CpuMachine(RealMachine):
 
         if decoder.dense is not None:
             decoder.dense.use(pool)
+            keep_freed_memory()
         self.layerwise_because = why_not(decoder, self.store)
         if self.layerwise_because is None:
             step = NativeStep(decoder, self.store, cache, pool)
