@@ -2,13 +2,18 @@
 experts: packing for decoded tokens must not make prompts slower. Prompts take turns.
 
     python -m benchmarks.cpu_prompt [--layers 12] [--threads 16] [--tokens 512] [--precisions bf16]
+
+With --parts also packed weights with norms, rotation and routers by PyTorch (`pytorch_rows`), and
+of both a layer's milliseconds, those of its experts, and its page faults.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from contextlib import ExitStack
+import resource
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from statistics import median
 from time import perf_counter
 
@@ -19,6 +24,7 @@ from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.hardware.host import usable_cores
 from moesaic.kernels.instruction_sets import REFERENCE, choose
+from moesaic.models import grouped_attention
 from moesaic.models.synthetic_model import synthetic_architecture, synthetic_decoder
 
 
@@ -47,13 +53,51 @@ def measure(options: argparse.Namespace, precision: str) -> dict[str, object]:
                 seconds = prompt_seconds(runner, options.tokens, architecture.spec.vocab_size)
                 if round_number:  # the first of each warms up
                     taken[name].append(seconds)
+        parts = layer_parts(runners["packed"], options) if options.parts else {}
     times = [slow / fast for slow, fast in zip(taken["pytorch"], taken["packed"], strict=True)]
     rates = {name: options.tokens / median(seconds) for name, seconds in taken.items()}
     return {
         "precision": precision, "layers": architecture.spec.num_layers, "tokens": options.tokens,
         **{f"{name}_tokens_per_s": rate for name, rate in rates.items()},
-        "times": median(times), "times_low": min(times), "times_high": max(times),
+        "times": median(times), "times_low": min(times), "times_high": max(times), **parts,
     }  # fmt: skip
+
+
+@contextmanager
+def pytorch_rows() -> Iterator[None]:
+    """What is between the products of packed weights, by PyTorch."""
+    from moesaic.kernels import native_rows
+
+    kept = native_rows.MIN_ROWS, grouped_attention.NATIVE_ROWS
+    native_rows.MIN_ROWS = grouped_attention.NATIVE_ROWS = 1 << 30
+    try:
+        yield
+    finally:
+        native_rows.MIN_ROWS, grouped_attention.NATIVE_ROWS = kept
+
+
+def layer_parts(runner: Runner, options: argparse.Namespace) -> dict[str, object]:
+    """Medians of a layer, with native rows and without, in turns."""
+    spec = runner.decoder.architecture.spec
+    layers, vocabulary = spec.num_layers, spec.vocab_size
+    found: dict[str, list[float]] = {}
+
+    def prompt(name: str) -> None:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        seconds = prompt_seconds(runner, options.tokens, vocabulary)
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        times = runner.machine.times
+        for part, value in (
+            ("ms", seconds * 1e3), ("experts_ms", times.experts_ns * 1e-6),
+            ("router_ms", times.router_ns * 1e-6), ("faults", float(faults)),
+        ):  # fmt: skip
+            found.setdefault(f"{name}_layer_{part}", []).append(value / layers)
+
+    for _ in range(options.rounds):
+        prompt("native_rows")
+        with pytorch_rows():
+            prompt("pytorch_rows")
+    return {name: median(values) for name, values in found.items()}
 
 
 def prompt_seconds(runner: Runner, tokens: int, vocabulary: int) -> float:
@@ -73,6 +117,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kernel", default="auto")
+    parser.add_argument("--parts", action="store_true")
     options = parser.parse_args()
     if choose(options.kernel) == REFERENCE:
         parser.error("dense weights are packed for native kernels, which are not here")

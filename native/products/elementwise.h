@@ -304,6 +304,12 @@ inline F16 rounded(F16 v, FloatType type) {
 
 inline void store_values(F16 v, FloatType type, int from, int count, void* to) {
   const int there = count - from < 16 ? count - from : 16;
+  if (there == 16 && type == FloatType::f32) return store_f32(static_cast<float*>(to) + from, v);
+  if (there == 16 && type == FloatType::bf16) {  // of a known length: no call
+    const H16 h = to_bf16(v);
+    std::memcpy(static_cast<std::uint16_t*>(to) + from, &h, sizeof h);
+    return;
+  }
   if (type == FloatType::f32) {
     std::memcpy(static_cast<float*>(to) + from, &v, there * sizeof(float));
   } else if (type == FloatType::bf16) {
@@ -317,7 +323,8 @@ inline void store_values(F16 v, FloatType type, int from, int count, void* to) {
   }
 }
 
-void rms_norm(const void* x, const void* weight, FloatType type, int count, float eps, void* out) {
+template <FloatType type>
+inline void rms_norm_of(const void* x, const void* weight, int count, float eps, void* out) {
   F16 squares[4] = {};
   for (int i = 0; i < count; i += 16) {
     const F16 v = load_values(x, type, i, count);
@@ -328,6 +335,14 @@ void rms_norm(const void* x, const void* weight, FloatType type, int count, floa
   for (int i = 0; i < count; i += 16) {
     const F16 v = rounded(load_values(x, type, i, count) * scale, type);
     store_values(load_values(weight, type, i, count) * v, type, i, count, out);
+  }
+}
+
+void rms_norm(const void* x, const void* weight, FloatType type, int count, float eps, void* out) {
+  switch (type) {
+    case FloatType::bf16: return rms_norm_of<FloatType::bf16>(x, weight, count, eps, out);
+    case FloatType::f16: return rms_norm_of<FloatType::f16>(x, weight, count, eps, out);
+    default: return rms_norm_of<FloatType::f32>(x, weight, count, eps, out);
   }
 }
 

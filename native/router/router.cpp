@@ -23,6 +23,21 @@ float rounded_to(const Kernels& kernels, FloatType type, float x) {
   return float(back);
 }
 
+// Many at once: `rounded_to` of each.
+void round_all(const Kernels& kernels, FloatType type, float* values, int count) {
+  constexpr int kPiece = 256;
+  std::uint16_t halves[kPiece];
+  if (type != FloatType::bf16) {
+    for (int i = 0; i < count; ++i) values[i] = rounded_to(kernels, type, values[i]);
+    return;
+  }
+  for (int done = 0; done < count; done += kPiece) {
+    const int some = std::min(kPiece, count - done);
+    kernels.narrow(values + done, some, type, halves);
+    kernels.step->widen(halves, some, values + done);
+  }
+}
+
 void softmax(float* scores, int count) {
   const float top = *std::max_element(scores, scores + count);
   float sum = 0;
@@ -88,7 +103,7 @@ void choose_experts(const Kernels& kernels, const RouterConfig& config, FloatTyp
                     const RouterChoice& to) {
   const auto [scores, selection, ids, weights] = to;
   if (!config.in_fp32)
-    for (int i = 0; i < config.experts; ++i) scores[i] = rounded_to(kernels, type, scores[i]);
+    round_all(kernels, type, scores, config.experts);
   float sum_of_logits = 0;
   for (int i = 0; i < config.experts; ++i) sum_of_logits += scores[i] + (bias ? bias[i] : 0.0f);
   const float broken = 0.0f * sum_of_logits;  // NaN where a logit is not finite, which scores may hide

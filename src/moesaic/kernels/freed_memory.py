@@ -27,4 +27,4 @@ def keep_freed_memory() -> bool:
     except (OSError, AttributeError):
         return False
     settings = ((_MMAP_THRESHOLD, LARGEST_BYTES), (_TRIM_THRESHOLD, KEPT_BYTES))
-    return all([bool(mallopt(*each)) for each in settings])
+    return all(bool(mallopt(*each)) for each in settings)
