@@ -42,14 +42,14 @@ inline U16 widen(const void* from) {
 }
 inline F16 load_bf16(const void* from) { return bits_to_f32(widen(from) << 16); }
 
-// Round to nearest, ties to even; NaN stays NaN.
-inline H16 to_bf16(F16 v) {
+// Round to nearest, ties to even; NaN stays NaN. The upper halves are the result.
+inline U16 rounded_bits(F16 v) {
   const U16 bits = f32_to_bits(v);
   const U16 rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
   const I16 ordered = v == v;
-  const U16 kept = (rounded & (U16)ordered) | ((bits | 0x400000u) & ~(U16)ordered);
-  return __builtin_convertvector(kept >> 16, H16);
+  return (rounded & (U16)ordered) | ((bits | 0x400000u) & ~(U16)ordered);
 }
+inline H16 to_bf16(F16 v) { return __builtin_convertvector(rounded_bits(v) >> 16, H16); }
 
 inline F16 select(I16 mask, F16 yes, F16 no) {
   const U16 m = (U16)mask;
@@ -297,7 +297,7 @@ inline float total(F16 v) {
 
 inline F16 rounded(F16 v, FloatType type) {
   if (type == FloatType::f32) return v;
-  if (type == FloatType::bf16) return bits_to_f32(__builtin_convertvector(to_bf16(v), U16) << 16);
+  if (type == FloatType::bf16) return bits_to_f32(rounded_bits(v) & 0xffff0000u);
   for (int i = 0; i < 16; ++i) v[i] = float(_Float16(v[i]));
   return v;
 }
