@@ -15,7 +15,7 @@ from moesaic.kernels.products import linear
 from moesaic.model_info.model_spec import LatentAttentionSpec
 from moesaic.models.architecture import Architecture
 from moesaic.models.attention import attend, attend_shared
-from moesaic.models.linear import Linear
+from moesaic.models.linear import Linear, together
 from moesaic.models.norm import RmsNorm
 from moesaic.models.rope import Rotation, rotate
 from moesaic.models.token_batch import RowSpan, TokenBatch
@@ -29,10 +29,12 @@ class QueryProjection:
     down: Linear | None = None
     norm: RmsNorm | None = None
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def beside(self, other: Linear, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Queries, and another projection of the same inputs."""
+        first, second = together((self.up if self.down is None else self.down, other), x)
         if self.down is None or self.norm is None:
-            return self.up(x)
-        return self.up(self.norm(self.down(x)))
+            return first, second
+        return self.up(self.norm(first)), second
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class LatentAttention:
         for rows in (latent, key):
             step.watch(rows)
         mixed = [self._of_sequence(plain, turning, latent, key, step, span) for span in step.spans]
-        return self.output(torch.cat(mixed).flatten(1))
+        return self.output((mixed[0] if len(mixed) == 1 else torch.cat(mixed)).flatten(1))
 
     def projected(
         self, x: torch.Tensor, turn: Rotation
@@ -61,10 +63,11 @@ class LatentAttention:
         """Queries [tokens, heads, width], their plain and their rotary parts; latents and rotary
         keys [tokens, width]."""
         rope, shape = self.architecture.rope, self.shape
-        query = self.query(x).unflatten(-1, (self.architecture.spec.num_heads, -1))
+        query, compressed = self.query.beside(self.compress, x)
+        query = query.unflatten(-1, (self.architecture.spec.num_heads, -1))
         plain, turning = query.split((shape.qk_nope_head_dim, shape.qk_rope_head_dim), dim=-1)
         turning = rotate(rope, turning, turn)
-        latent, key = self.compress(x).split((shape.kv_lora_rank, shape.qk_rope_head_dim), dim=-1)
+        latent, key = compressed.split((shape.kv_lora_rank, shape.qk_rope_head_dim), dim=-1)
         latent = self.latent_norm(latent)
         return plain, turning, latent, rotate(rope, key[:, None], turn)[:, 0]
 
