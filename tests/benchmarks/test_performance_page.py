@@ -14,7 +14,8 @@ from benchmarks.performance_goals import Goal, cpu_prompt
 from benchmarks.performance_options import Asked, Programs, Sizes
 from benchmarks.performance_page import PAGE, RENDERED, RESULTS, rendered
 from benchmarks.performance_results import merged
-from benchmarks.performance_rows import PYTHON, SECTIONS, Row, all_rows, shown
+from benchmarks.performance_row import PYTHON, Row
+from benchmarks.performance_rows import SECTIONS, all_rows, shown
 
 from benchmarks import performance, performance_process, performance_run
 from moesaic.core.errors import ImpossibleSetting, UnknownName
@@ -141,7 +142,7 @@ def test_every_section_has_rows_and_a_region() -> None:
 
 
 def test_commands_are_shown_without_this_machines_paths() -> None:
-    text = [word for row in all_rows(ASKED) for word in shown(row.command, ASKED)]
+    text = [word for row in all_rows(ASKED) for word in shown(row, ASKED)]
     for path in (ASKED.programs.llama, ASKED.programs.cuda, ASKED.programs.ik):
         assert not any(str(path) in word for word in text)
     assert {"llama.cpp=$LLAMA_BENCH", "llama.cpp=$LLAMA_BENCH_CUDA"} <= set(text)
