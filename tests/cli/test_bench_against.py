@@ -81,7 +81,8 @@ print(json.dumps([{{
 FAKE_BATCHED = """#!{python}
 import json, sys
 given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-assert given["--output-format"] == "jsonl", given
+assert given["--output-format"] == "jsonl" and "-fmoe" not in given, given
+assert (given["-ngl"], given["-fa"]) == ("0", "on"), given
 batch, answer = int(given["-npl"]), int(given["-ntg"])
 assert int(given["-c"]) >= batch * (int(given["-npp"]) + answer), given
 print("{{not JSON")
@@ -152,7 +153,11 @@ def test_its_fork_and_several_sequences_take_turns(tmp_path: Path) -> None:
     fake(tmp_path)
     against = [f"--against={name}={tmp_path}" for name in ("llama.cpp", "ik_llama.cpp")]
     asked = words_of(tmp_path, "-p", "0", "--batch", "1,2", "--repetitions", "1", *against)
-    result = run_json(*asked)
+    streams = run(*asked, "--json")
+    batched = "tg4@2 by llama-batched-bench -ngl 0 -fa on -t 1"
+    for options in ("-ngl 0 -fa 1", "-ngl 0 -fa 1 -fmoe 1 -rtr 1"):
+        assert f"BF16; tg4 by llama-bench {options} -t 1; {batched}\n" in streams.err
+    result = json.loads(streams.out)
     rates = {(row["test"], row["name"]): row["tokens_per_s"]["median"] for row in result["rows"]}
     assert {name for _, name in rates} == {"moesaic", "llama.cpp", "ik_llama.cpp"}
     assert rates["tg4", "ik_llama.cpp"] == 50.5
