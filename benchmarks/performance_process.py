@@ -30,10 +30,9 @@ class Ended:
 def run_command(
     command: Sequence[str],
     limit_s: float,
-    kt: Path | None = None,
     conditions: Conditions = ANY,
 ) -> Ended:
-    """`command` begins with a word of performance_row.py; `kt`: a folder with kt_kernel."""
+    """`command` begins with a word of performance_row.py."""
     began = perf_counter()
     with TemporaryDirectory(prefix="moesaic-performance-") as folder:
         out, errors, result = (Path(folder) / name for name in ("out", "errors", RESULT))
@@ -42,7 +41,7 @@ def run_command(
             with _pinned(conditions.cores):  # whatever it starts is, too
                 process = subprocess.Popen(
                     words, stdin=subprocess.DEVNULL, stdout=printed, stderr=said,
-                    start_new_session=True, env={**_environment(kt), **conditions.variables},
+                    start_new_session=True, env=_environment(conditions),
                 )  # fmt: skip
             problem = _wait(process, limit_s)
         texts = [path.read_text(errors="replace") for path in (out, errors)]
@@ -92,8 +91,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _environment(kt: Path | None) -> dict[str, str]:
-    found = dict(os.environ)
+def _environment(conditions: Conditions) -> dict[str, str]:
+    found, kt = {**os.environ, **conditions.variables}, conditions.kt
     if kt is not None:
         for name, folder in (("PYTHONPATH", kt), ("LD_LIBRARY_PATH", kt / "kt_kernel.libs")):
             found[name] = os.pathsep.join(part for part in (found.get(name), str(folder)) if part)

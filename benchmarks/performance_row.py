@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from benchmarks.performance_options import Asked
 
@@ -17,6 +18,7 @@ class Conditions:
 
     cores: tuple[int, ...] = ()  # it is pinned to; none: to no cores
     variables: Mapping[str, str] = field(default_factory=dict)  # of the environment, added
+    kt: Path | None = None  # a folder with kt_kernel that it may import
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks import performance_two_cores
 from benchmarks.performance_options import RATIOS, Asked
-from benchmarks.performance_row import MOESAIC, PYTHON, RESULT, Row, against
+from benchmarks.performance_row import MOESAIC, PYTHON, RESULT, Conditions, Row, against
 
 # Where other programs are, in commands as they are shown.
 PROGRAM_WORDS = {"llama": "$LLAMA_BENCH", "cuda": "$LLAMA_BENCH_CUDA", "ik": "$IK_LLAMA_BENCH"}
@@ -79,7 +79,8 @@ def _kernels(asked: Asked) -> Iterator[Row]:
     words = (PYTHON, "-m", "benchmarks.kernels", "--shapes", "qwen3-30b-a3b", "--tokens", "1,32",
              "--threads", str(asked.threads), "--kt-threads", str(max(asked.threads - 1, 1)),
              "--seconds", f"{asked.sizes.kernel_seconds:g}", "--json", RESULT)  # fmt: skip
-    yield Row("kernels", "layer", words, 45, "kernels")
+    conditions = Conditions(kt=asked.programs.kt)
+    yield Row("kernels", "layer", words, 45, "kernels", conditions=conditions)
 
 
 def _cuda(asked: Asked) -> Iterator[Row]:

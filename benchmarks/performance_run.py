@@ -73,7 +73,7 @@ def _measured(row: Row, asked: Asked, left_s: float) -> dict[str, Any]:
         return found | {"failed": row.missing}
     if left_s < _LEAST_S:
         return found | {"failed": "there was no time left"}
-    ended = run_command(row.command, min(row.limit_s, left_s), asked.programs.kt, row.conditions)
+    ended = run_command(row.command, min(row.limit_s, left_s), row.conditions)
     found["seconds"] = round(ended.seconds, 1)
     return found | _figures(row, ended)
 

@@ -61,9 +61,21 @@ def test_a_command_and_what_it_starts_have_its_conditions() -> None:
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {asks!r}])"
     before = os.sched_getaffinity(0)
     conditions = Conditions((core,), {"SOME": "value"})
-    ended = performance_process.run_command((PYTHON, "-c", code), 20.0, None, conditions)
+    ended = performance_process.run_command((PYTHON, "-c", code), 20.0, conditions)
     assert ended.printed.split() == [f"[{core}]", "value"]
     assert os.sched_getaffinity(0) == before, "it was for that command only"
+
+
+def test_only_kernels_see_the_folder_of_kt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "before")
+    asked = replace(ASKED, programs=Programs(kt=Path("/kt")))
+    rows = all_rows(asked)
+    assert {row.section for row in rows if row.conditions.kt is not None} == {"kernels"}
+    code = "import os; print(os.environ['PYTHONPATH'], os.environ.get('LD_LIBRARY_PATH'))"
+    for kt, found in ((None, "before"), (Path("/kt"), f"before{os.pathsep}/kt")):
+        ended = performance_process.run_command((PYTHON, "-c", code), 20.0, Conditions(kt=kt))
+        assert ended.printed.split()[0] == found
+        assert ("kt_kernel.libs" in ended.printed) == (kt is not None)
 
 
 def two_row(name: str, *figures: Any) -> dict[str, Any]:
