@@ -18,7 +18,7 @@ from moesaic.core.rerun_decider import RerunDecider
 from moesaic.kernels.gpu.driver import current_context
 from moesaic.kernels.gpu.table import FLAG
 from moesaic.kernels.native import NativeKernel
-from moesaic.machines.accelerators import LARGEST_BATCH, LARGEST_PROMPT
+from moesaic.machines.accelerators import LARGEST_BATCH, LARGEST_PROMPT, SMALLEST_PROMPT
 from moesaic.machines.cuda.captured_step import CapturedStep
 from moesaic.machines.cuda.conductor import (
     Conductor,
@@ -43,7 +43,9 @@ from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import ContiguousCache
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, LARGEST_BATCH)  # with a graph
-PROMPTS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, LARGEST_PROMPT)  # rows
+PROMPTS = (  # rows
+    *(SMALLEST_PROMPT, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, LARGEST_PROMPT),
+)
 _LIMITS = Limits(copy_from=64, look_ahead_to=256, stream_ahead=12)
 
 

@@ -10,6 +10,7 @@ import torch
 from moesaic.kernels.gpu.driver import Function
 from moesaic.kernels.gpu.experts import GpuExperts
 from moesaic.kernels.gpu.modules import load_module
+from moesaic.machines.cuda.latent_buffers import LatentBuffers
 from moesaic.machines.cuda.mailbox import Mailbox
 from moesaic.machines.cuda.stamps import Stamps
 from moesaic.machines.cuda.step_forecasts import StepForecasts
@@ -64,6 +65,7 @@ class StepParts:
         if buffers is not None and len(buffers[0]) < shape.tokens * shape.top_k:
             buffers = None
         self._whole = self._experts(shape.tokens, buffers)
+        self._latent: LatentBuffers | None = None  # until a prompt comes
         module = load_module("network", self._defines())
         names = list(_KERNELS)
         names += ["rotate_store"] * (spec.latent_attention is None)
@@ -76,6 +78,15 @@ class StepParts:
         if tokens == self.mailbox.shape.tokens:
             return whole
         return self._experts(tokens, (whole.inner, whole.parts))
+
+    def latent_prompts(self, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Queries and results of a prompt's latent attention; all steps share them."""
+        if self._latent is None:
+            spec = self.decoder.architecture.spec
+            assert spec.latent_attention is not None, "a model with latent attention"
+            rank = spec.latent_attention.kv_lora_rank
+            self._latent = LatentBuffers(self.mailbox.shape.tokens, spec.num_heads, rank)
+        return self._latent.of(tokens)
 
     def forecasts(self, tokens: int, active: torch.Tensor) -> StepForecasts | None:
         """Where somebody asks for them, and the step is not too long to look ahead."""
