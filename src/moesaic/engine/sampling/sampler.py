@@ -41,12 +41,15 @@ class Sampler:
             return [Sampled(token) for token in _checked(logits.tolist(), (logits >= 0).tolist())]
         _check_constraints(rows)
         with torch.inference_mode():
-            tokens = _checked_argmax(logits)
-            others = [index for index, row in enumerate(rows) if not self._plain(row)]
-            if others:
-                chosen = self._choose(logits[others].float(), [rows[index] for index in others])
-                for index, token in zip(others, chosen, strict=True):
-                    tokens[index] = token
+            scores = logits.float()
+            tokens = _checked_argmax(scores)
+            changed = [index for index, row in enumerate(rows) if self._changed(row)]
+            if changed:
+                mine = scores[changed]  # a copy
+                best = self._change(mine, [rows[index] for index in changed])
+                _put(tokens, changed, best)
+                scores = scores.index_copy(0, torch.tensor(changed), mine)
+            _put(tokens, *_drawn(scores, rows))
             return with_logprobs(logits, tokens, [row.params for row in rows])
 
     def takes_best(self, rows: Sequence[SamplingState]) -> bool:
@@ -55,12 +58,14 @@ class Sampler:
 
     def _plain(self, row: SamplingState) -> bool:
         """Whether the row takes the argmax of the logits as they are."""
-        params = row.params
-        changed = params.changes_logits or row.too_short or row.constraint is not None
-        return params.greedy and not changed
+        return row.params.greedy and not self._changed(row)
 
-    def _choose(self, scores: torch.Tensor, rows: Sequence[SamplingState]) -> list[int]:
-        """May change the scores."""
+    def _changed(self, row: SamplingState) -> bool:
+        """Whether the row's scores are not the logits as they are."""
+        return row.params.changes_logits or row.too_short or row.constraint is not None
+
+    def _change(self, scores: torch.Tensor, rows: Sequence[SamplingState]) -> list[int]:
+        """Change the scores, and find the best of each row."""
         apply_repetition_penalty(scores, rows)
         apply_output_penalties(scores, rows)
         apply_logit_bias(scores, rows)
@@ -72,15 +77,22 @@ class Sampler:
         best = _argmax(scores)
         assert best.scores.isfinite().all(), "a token must be left that does not end the sequence"
         tokens: list[int] = best.tokens.tolist()
-        draws = [index for index, row in enumerate(rows) if not row.params.greedy]
-        if draws:
-            drawing = scores if len(draws) == len(rows) else scores[draws]
-            for group in candidates(drawing, [rows[index].params for index in draws]):
-                indices = [draws[i] for i in group.rows]
-                uniform = [rows[index].random.random() for index in indices]
-                for index, token in zip(indices, group.draw(uniform), strict=True):
-                    tokens[index] = token
         return tokens
+
+
+def _drawn(scores: torch.Tensor, rows: Sequence[SamplingState]) -> tuple[list[int], list[int]]:
+    """The rows that draw, and their tokens."""
+    draws = [index for index, row in enumerate(rows) if not row.params.greedy]
+    drawing = scores if len(draws) == len(rows) else scores[draws]
+    tokens: list[int] = []
+    for group in candidates(drawing, [rows[index].params for index in draws]):
+        tokens += group.draw([rows[draws[i]].random.random() for i in group.rows])
+    return draws, tokens
+
+
+def _put(tokens: list[int], rows: Sequence[int], new: Sequence[int]) -> None:
+    for row, token in zip(rows, new, strict=True):
+        tokens[row] = token
 
 
 def _check_constraints(rows: Sequence[SamplingState]) -> None:
