@@ -83,6 +83,8 @@ class Sampler:
 def _drawn(scores: torch.Tensor, rows: Sequence[SamplingState]) -> tuple[list[int], list[int]]:
     """The rows that draw, and their tokens."""
     draws = [index for index, row in enumerate(rows) if not row.params.greedy]
+    if not draws:
+        return [], []
     drawing = scores if len(draws) == len(rows) else scores[draws]
     tokens: list[int] = []
     for group in candidates(drawing, [rows[index].params for index in draws]):
