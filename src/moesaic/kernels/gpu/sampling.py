@@ -1,5 +1,5 @@
-"""Tokens sampled from bf16 logits, in Triton, by the rules of the engine's own sampler: temperature,
-top-k, top-p, min-p, and one given random number per row. Nothing is sorted.
+"""Tokens sampled from bf16 logits, in Triton, by the rules of the engine's own sampler:
+temperature, top-k, top-p, min-p, and one given random number per row. Nothing is sorted.
 
 A logit of 16 bits has one of 65 536 values, and equal logits weigh the same. So tokens are counted
 by value first, the highest value at rank 0; what filters keep, and which value a number leads to,
@@ -7,9 +7,9 @@ is then found by walking the counts from the best rank down, in fp64; and at las
 looked for that is the n-th, by id, with that value. A row without filters draws by id, over all
 tokens, as on the host.
 
-A row's six numbers (fp64): the random number, the temperature (0: the row is not used), top-k, top-p
-(infinity: all), min-p, and whether there are filters at all. The greedy choice is top-k 1 and the
-number 0."""
+A row's six numbers (fp64): the random number, the temperature (0: the row is not used), top-k,
+top-p (infinity: all), min-p, and whether there are filters at all. The greedy choice is top-k 1 and
+the number 0."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 
 WORDS = 6  # numbers of a row
-_ROWS = 32  # counted at a time
+_ROWS = 32  # counted at a time, at most
 _RANKS = tl.constexpr(65536)
 _STRIDE = tl.constexpr(65536 + 64)  # of a row's counts, with the best rank behind them
 _POSITIVE_INFINITY = tl.constexpr(0x7F)  # ranks; lower ones are no numbers
@@ -44,7 +44,7 @@ def _value(rank):
 
 @triton.jit
 def _weight(value, best, temperature):
-    return tl.exp(tl.minimum(tl.div_rn(value - best, temperature), 0.0))
+    return tl.exp(tl.div_rn(value - best, temperature))
 
 
 @triton.jit
@@ -73,7 +73,8 @@ def _ranks(counts, start, seen, best, temperature, top_k, BLOCK: tl.constexpr):
     and what one of them weighs. `seen`: tokens of the ranks in front."""
     rank = start + tl.arange(0, BLOCK)
     count = tl.load(counts + rank, mask=rank < _RANKS, other=0)
-    weight = tl.where(count > 0, _weight(_value(rank), best, temperature), 0.0)
+    value = _value(tl.minimum(rank, _NEGATIVE_INFINITY))  # no number has a rank below that
+    weight = tl.where(count > 0, _weight(value, best, temperature), 0.0)
     before = seen + tl.cumsum(count, 0) - count
     return tl.where(before < top_k, count, 0), weight
 
@@ -140,9 +141,7 @@ def _mass(counts, first, best, temperature, top_k, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _drawn_rank(
-    counts, first, best, number, temperature, top_k, limit, min_p, BLOCK: tl.constexpr
-):
+def _drawn_rank(counts, first, best, number, temperature, top_k, limit, min_p, BLOCK: tl.constexpr):
     """The rank that a number leads to among kept tokens, and which of its tokens: first what is
     kept is weighed, then walked again up to the number's share of it."""
     start, seen = first, 0
@@ -194,7 +193,7 @@ def _draw(
     counts += row * _STRIDE
     logits += row * VOCABULARY
     first = _RANKS - tl.load(counts + _RANKS)
-    token = -1
+    token = tl.full((), -1, tl.int32)
     if (first > _POSITIVE_INFINITY) & (first < _NEGATIVE_INFINITY):
         number, share, filters = tl.load(rows), tl.load(rows + 3), tl.load(rows + 5)
         top_k, min_p = tl.load(rows + 2).to(tl.int32), tl.load(rows + 4).to(tl.float32)
@@ -214,15 +213,15 @@ def _draw(
                 counts, first, best, number, temperature, top_k, limit, min_p, WALKED
             )
             token = _nth_of_rank(logits, rank, nth, VOCABULARY, LOADED)
-    tl.store(tokens + row, token.to(tl.int64))
+    tl.store(tokens + row, token)
 
 
 class TokenSampling:
-    """For up to so many rows; its buffers stay where they are."""
+    """For up to `rows` rows, `usual` or fewer in most calls; its buffers stay where they are."""
 
-    def __init__(self, rows: int, vocabulary: int, device: str = "cuda") -> None:
+    def __init__(self, rows: int, usual: int, vocabulary: int, device: str = "cuda") -> None:
         self._vocabulary = vocabulary
-        shape = min(rows, _ROWS), _STRIDE.value
+        shape = min(usual, _ROWS), _STRIDE.value
         self._counts = torch.zeros(shape, dtype=torch.int32, device=device)
         self.tokens = torch.zeros(rows, dtype=torch.int64, device=device)
 
@@ -234,8 +233,9 @@ class TokenSampling:
         # The interpreter takes as long for a few numbers as for many.
         counted, walked = (_COUNTED, _WALKED) if logits.is_cuda else (_LOADED, _RANKS.value)
         blocks = triton.cdiv(self._vocabulary, counted)
-        for start in range(0, len(logits), _ROWS):
-            part, mine = bits[start : start + _ROWS], rows[start : start + _ROWS]
+        most = len(self._counts)
+        for start in range(0, len(logits), most):
+            part, mine = bits[start : start + most], rows[start : start + most]
             self._counts.zero_()
             _count[(len(part), blocks)](
                 part, mine, self._counts, VOCABULARY=self._vocabulary, BLOCK=counted
