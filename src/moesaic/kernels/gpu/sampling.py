@@ -231,7 +231,7 @@ class TokenSampling:
         assert logits.dtype == torch.bfloat16, "values are counted by their 16 bits"
         bits = logits.contiguous().view(torch.int16)
         # The interpreter takes as long for a few numbers as for many.
-        counted, walked = (_COUNTED, _WALKED) if logits.is_cuda else (_LOADED, _RANKS.value)
+        counted, walked = (_COUNTED, _WALKED) if logits.is_cuda else (_LOADED, 8 * _WALKED)
         blocks = triton.cdiv(self._vocabulary, counted)
         most = len(self._counts)
         for start in range(0, len(logits), most):
