@@ -20,6 +20,8 @@ from moesaic.engine.sampling.candidates import candidates
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.engine.sampling.sampling_state import SamplingState
+from moesaic.machines.cuda.step_ending import Ending
+from moesaic.machines.real.row_sampling import GREEDY as GREEDY_ROW
 from moesaic.machines.real.row_sampling import RowSampling
 
 GREEDY = SamplingParams(max_tokens=6, temperature=0.0)
@@ -132,6 +134,13 @@ def test_a_row_that_meets_nan_takes_no_number_from_the_others() -> None:
     assert rows[0].next_number == number
     assert [each.token for each in Sampler().sample(torch.tensor([3]), rows[:1])] == [3]
     assert rows[0].next_number != number
+
+
+def test_a_step_ends_with_what_its_rows_need() -> None:
+    drawing = RowSampling(0.5, 0.7, 0, 0.9)
+    assert Ending.of(None) is Ending.LOGITS
+    assert Ending.of([GREEDY_ROW, GREEDY_ROW]) is Ending.GREEDY
+    assert Ending.of([GREEDY_ROW, drawing]) is Ending.SAMPLED
 
 
 def test_tokens_are_refused_to_a_row_that_needs_logits() -> None:

@@ -25,7 +25,7 @@ _POSITIVE_INFINITY = tl.constexpr(0x7F)  # ranks; lower ones are no numbers
 _NEGATIVE_INFINITY = tl.constexpr(0xFF80)
 _COUNTED = 2048  # logits of a program
 _LOADED = 8192  # logits at a time
-_WALKED = 2048  # ranks at a time
+_WALKED = 4096  # ranks at a time
 
 
 @triton.jit
@@ -231,7 +231,7 @@ class TokenSampling:
         assert logits.dtype == torch.bfloat16, "values are counted by their 16 bits"
         bits = logits.contiguous().view(torch.int16)
         # The interpreter takes as long for a few numbers as for many.
-        counted, walked = (_COUNTED, _WALKED) if logits.is_cuda else (_LOADED, 8 * _WALKED)
+        counted, walked = (_COUNTED, _WALKED) if logits.is_cuda else (_LOADED, 4 * _WALKED)
         blocks = triton.cdiv(self._vocabulary, counted)
         most = len(self._counts)
         for start in range(0, len(logits), most):

@@ -128,7 +128,7 @@ class DecodeStep:
         """Compile everything: once a step has begun, the conductor does not wait for compilers."""
         if ending is Ending.SAMPLED and self._sampling is None:
             self._sampling = self._parts.sampling(len(self.host_tokens))
-            self._sampling.launch(torch.zeros_like(self.host_logits, device="cuda"))
+            self._sampling.launch(torch.zeros_like(self.host_logits[:1], device="cuda"))
         self._experts.prepare()
         self._attention.prepare()
         if self._forecasts is not None:
