@@ -48,7 +48,8 @@ class Sampler:
                 mine = scores[changed]  # a copy
                 best = self._change(mine, [rows[index] for index in changed])
                 _put(tokens, changed, best)
-                scores = scores.index_copy(0, torch.tensor(changed), mine)
+                whole = len(changed) == len(rows)
+                scores = mine if whole else scores.index_copy(0, torch.tensor(changed), mine)
             _put(tokens, *_drawn(scores, rows))
             return with_logprobs(logits, tokens, [row.params for row in rows])
 
