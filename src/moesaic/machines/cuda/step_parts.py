@@ -3,6 +3,7 @@ buffers that stay where they are."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -10,10 +11,13 @@ import torch
 from moesaic.kernels.gpu.driver import Function
 from moesaic.kernels.gpu.experts import GpuExperts
 from moesaic.kernels.gpu.modules import load_module
+from moesaic.kernels.gpu.sampling import TokenSampling
+from moesaic.machines.accelerators import LARGEST_BATCH
 from moesaic.machines.cuda.latent_buffers import LatentBuffers
 from moesaic.machines.cuda.mailbox import Mailbox
 from moesaic.machines.cuda.stamps import Stamps
 from moesaic.machines.cuda.step_forecasts import StepForecasts
+from moesaic.machines.cuda.step_sampling import StepSampling
 from moesaic.models.decoder import Decoder
 from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import ContiguousCache
@@ -97,6 +101,16 @@ class StepParts:
             self._gates, self.decoder.architecture.router, self.mailbox, self.kernels, self._side,
             tokens, shape.forecasts, active,
         )  # fmt: skip
+
+    def sampling(self, rows: int) -> StepSampling:
+        """For a step that samples so many rows."""
+        return StepSampling.of(rows, self.decoder.architecture.spec.vocab_size, self._sampling)
+
+    @cached_property
+    def _sampling(self) -> TokenSampling:
+        """Made when the first such step is: it has counts of 256 KiB per sequence, up to 8 MiB."""
+        vocabulary = self.decoder.architecture.spec.vocab_size
+        return TokenSampling(LARGEST_BATCH, self.cache.slots, vocabulary)
 
     def _experts(
         self, tokens: int, buffers: tuple[torch.Tensor, torch.Tensor] | None = None
