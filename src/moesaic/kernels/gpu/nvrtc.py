@@ -41,7 +41,14 @@ def _package_folders() -> list[Path]:
     return [p for root in nvidia.__path__ for p in Path(root).glob("*/lib")]
 
 
-HEADERS = ("device.h", "flags.h", "packed.h", "router.h")  # that sources may include
+HEADERS = (
+    "codes.h",
+    "device.h",
+    "flags.h",
+    "numbers.h",
+    "packed.h",
+    "router.h",
+)  # that sources may include
 
 
 def _source(file: str) -> str:
