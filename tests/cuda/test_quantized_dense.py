@@ -11,7 +11,8 @@ import torch
 from cuda_runs import DEVICES
 
 import stock
-from moesaic.models.linear import Linear
+from moesaic.kernels.quantized_linear import QuantizedWeight
+from moesaic.models.grouped_attention import GroupedAttention
 from moesaic.models.placed import placed_decoder
 from quantized_networks import plain, quantized
 from real_runs import Loaded, Said, running, say, settings
@@ -66,5 +67,7 @@ def test_placed_projections_are_one_matrix() -> None:
     for one, other in pairwise(parts):
         assert one.codes.data_ptr() + one.codes.nbytes == other.codes.data_ptr()
         assert one.scales.data_ptr() + one.scales.nbytes == other.scales.data_ptr()
-    before: Linear = model.decoder.layers[0].attention.key
-    assert torch.equal(parts[1].widened(), before.packed.widened())  # type: ignore[union-attr]
+    before = model.decoder.layers[0].attention
+    assert isinstance(before, GroupedAttention)
+    assert isinstance(before.key.packed, QuantizedWeight)
+    assert torch.equal(parts[1].widened(), before.key.packed.widened())

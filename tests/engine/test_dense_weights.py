@@ -10,14 +10,17 @@ import torch
 from planned_models import GROUPED, LATENT, architecture
 
 from moesaic.core.errors import ImpossibleSetting, UnknownName
+from moesaic.core.units import GB
 from moesaic.engine.dense_weights import dense_packer, packed_dtype
 from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
 from moesaic.engine.memory.sizes import Sizes
 from moesaic.kernels.instruction_sets import REFERENCE, available, choose
 from moesaic.kernels.quantized_linear import DenseQuantizer, QuantizedNetwork, QuantizedWeight
 from moesaic.model_info.dense_bytes import DensePrecision, packed_dense_bytes
-from moesaic.model_info.dense_rows import quantized_dense_bytes
+from moesaic.model_info.dense_rows import SCRATCH, quantized_dense_bytes
 from moesaic.model_info.model_spec import ModelSpec
+from moesaic.model_info.model_zoo import load_model
 from moesaic.models.decoder import Decoder
 from moesaic.models.feed_forward import GatedMlp
 from moesaic.models.linear import Linear
@@ -99,8 +102,31 @@ def test_so_it_is_for_an_accelerator(spec: ModelSpec, dense: str) -> None:
     assert decoder.dense is None, "nothing computes natively"
 
 
+def test_what_is_saved_is_left_for_slots() -> None:
+    """The plan of a GPU: dense weights as counted, what is widened at once, and more experts."""
+    spec, plans = load_model("qwen3-30b-a3b"), {}
+    for dense in ("auto", "int8", "int4"):
+        settings = EngineSettings(
+            accelerator="cuda", gpu_memory_gb=16.0, max_model_len=1024, dense_dtype=dense
+        )
+        plans[dense] = plan_memory(spec, settings, 200 * GB, 100 * GB)
+    slots = [plan.capacity.slots for plan in plans.values()]
+    assert slots == sorted(slots)
+    part = {name: bytes_of(plan, "dense weights") for name, plan in plans.items()}
+    block = Sizes.of(spec, EngineSettings()).block
+    scratch = 2 * SCRATCH
+    assert bytes_of(plans["int4"], "workspace") - bytes_of(plans["auto"], "workspace") == scratch
+    saved = part["auto"] - part["int4"] - scratch
+    assert abs((slots[2] - slots[0]) * block - saved) <= 2 * block * spec.num_moe_layers
+    assert [plan.dense_dtype for plan in plans.values()] == ["bf16", "int8", "int4"]
+
+
+def bytes_of(plan: MemoryPlan, part: str) -> int:
+    return next(each.bytes for each in plan.parts if each.name == part)
+
+
 def kept_bytes(decoder: Decoder) -> int:
-    kept = decoder.embedding.nbytes
+    kept = int(decoder.embedding.nbytes)
     if decoder.head is not decoder.embedding:
         kept += packed_bytes(decoder.output)
     for layer in decoder.layers:

@@ -203,6 +203,7 @@ ADVICE = {
     "--cache-ratio": ("cache_ratio", float),
     "--expert-dtype": ("expert_dtype", str),
     "--gpu-memory": ("gpu_memory_gb", float),
+    "--dense-dtype": ("dense_dtype", str),
     "--dtype": ("dtype", str),
     "--schedule": ("schedule", str),
 }
