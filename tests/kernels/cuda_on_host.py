@@ -29,6 +29,7 @@ def compiled(
         text = (source / file).read_text()
         text = _READ_ONCE.sub("uint4 v = *at;", text)
         (folder / file).write_text(_LAUNCHES.sub("", text))
+    shutil.copy(_HERE / "tensor_cores_on_host.h", folder / "tensor_cores.h")
     entries = [
         f'extern "C" void run_{kernel}(unsigned x, unsigned y, unsigned n, const std::int64_t* a) '
         f"{{ run<{kernel}>(x, y, n, a); }}"

@@ -20,8 +20,8 @@ KERNELS = ("normed_product", "normed_head", "add_product", "product", "widen")
 
 
 class Source:
-    def __init__(self, dtype: str, library: ctypes.CDLL) -> None:
-        self.dtype, self.library = dtype, library
+    def __init__(self, dtype: str, library: ctypes.CDLL, matrix: ctypes.CDLL) -> None:
+        self.dtype, self.library, self.matrix = dtype, library, matrix
 
     def weight(self, outputs: int, inputs: int) -> QuantizedWeight:
         torch.manual_seed(outputs + inputs)
@@ -37,7 +37,9 @@ def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     sizes = {"HIDDEN": HIDDEN, "ATTENDED": ATTENDED, "NORM_EPS": 1e-6}
     defines = {**sizes, "BITS": FORMATS[dtype].bits}
     folder = tmp_path_factory.mktemp(dtype)
-    return Source(dtype, compiled("dense", defines, KERNELS, folder))
+    library = compiled("dense", defines, KERNELS, folder)
+    matrix = compiled("dense_rows", {"BITS": FORMATS[dtype].bits}, ["rows_product"], folder)
+    return Source(dtype, library, matrix)
 
 
 def assert_near(got: torch.Tensor, wanted: torch.Tensor) -> None:
@@ -88,6 +90,20 @@ def test_a_product_of_any_shape_and_a_few_tokens(source: Source, inputs: int) ->
         weight.scales, bias, out, outputs, inputs,
     )  # fmt: skip
     assert_near(out, x.double() @ weight.widened().double().T + bias.double())
+
+
+@pytest.mark.parametrize(("rows", "inputs"), [(3, 72), (16, 320), (21, 4168)])
+def test_a_product_with_some_rows(source: Source, rows: int, inputs: int) -> None:
+    outputs = 37
+    weight, x = source.weight(outputs, inputs), torch.randn(rows, inputs).bfloat16()
+    bias, out = torch.randn(outputs).bfloat16(), torch.full((rows + 1, outputs), 7.0).bfloat16()
+    launch(
+        source.matrix, "rows_product", (-(-outputs // 16), -(-rows // 16)), THREADS, x,
+        weight.codes, weight.scales, bias, out, rows, outputs, inputs,
+    )  # fmt: skip
+    wanted = x.double() @ weight.widened(torch.bfloat16).double().T + bias.double()
+    assert_near(out[:rows], wanted)
+    assert (out[rows:] == 7).all()
 
 
 @pytest.mark.parametrize("inputs", [70, 320])
