@@ -16,12 +16,13 @@ from moesaic.model_info.dense_bytes import DensePrecision
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 # No multiple of a group; rows take several batches of reads, the last one not whole.
 HIDDEN, ATTENDED, THREADS = 2088, 8232, 256
+TILES = (2, 4)
 KERNELS = ("normed_product", "normed_head", "add_product", "product", "widen")
 
 
 class Source:
-    def __init__(self, dtype: str, library: ctypes.CDLL, matrix: ctypes.CDLL) -> None:
-        self.dtype, self.library, self.matrix = dtype, library, matrix
+    def __init__(self, dtype: str, library: ctypes.CDLL, by_tiles: dict[int, ctypes.CDLL]) -> None:
+        self.dtype, self.library, self.by_tiles = dtype, library, by_tiles
 
     def weight(self, outputs: int, inputs: int) -> QuantizedWeight:
         torch.manual_seed(outputs + inputs)
@@ -38,8 +39,12 @@ def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     defines = {**sizes, "BITS": FORMATS[dtype].bits}
     folder = tmp_path_factory.mktemp(dtype)
     library = compiled("dense", defines, KERNELS, folder)
-    matrix = compiled("dense_rows", {"BITS": FORMATS[dtype].bits}, ["rows_product"], folder)
-    return Source(dtype, library, matrix)
+    by_tiles = {}
+    for tiles in TILES:
+        macros = {"BITS": FORMATS[dtype].bits, "TILES": tiles}
+        folder = tmp_path_factory.mktemp(f"{dtype}-{tiles}")
+        by_tiles[tiles] = compiled("dense_rows", macros, ["rows_product"], folder)
+    return Source(dtype, library, by_tiles)
 
 
 def assert_near(got: torch.Tensor, wanted: torch.Tensor) -> None:
@@ -92,14 +97,15 @@ def test_a_product_of_any_shape_and_a_few_tokens(source: Source, inputs: int) ->
     assert_near(out, x.double() @ weight.widened().double().T + bias.double())
 
 
+@pytest.mark.parametrize("tiles", TILES)
 @pytest.mark.parametrize(("rows", "inputs"), [(3, 72), (16, 320), (21, 4168)])
-def test_a_product_with_some_rows(source: Source, rows: int, inputs: int) -> None:
+def test_a_product_with_some_rows(source: Source, rows: int, inputs: int, tiles: int) -> None:
     outputs = 37
     weight, x = source.weight(outputs, inputs), torch.randn(rows, inputs).bfloat16()
     bias, out = torch.randn(outputs).bfloat16(), torch.full((rows + 1, outputs), 7.0).bfloat16()
     launch(
-        source.matrix, "rows_product", (-(-outputs // 16), -(-rows // 16)), THREADS, x,
-        weight.codes, weight.scales, bias, out, rows, outputs, inputs,
+        source.by_tiles[tiles], "rows_product", (-(-outputs // (8 * tiles)), -(-rows // 16)),
+        THREADS, x, weight.codes, weight.scales, bias, out, rows, outputs, inputs,
     )  # fmt: skip
     wanted = x.double() @ weight.widened(torch.bfloat16).double().T + bias.double()
     assert_near(out[:rows], wanted)

@@ -11,8 +11,9 @@ from moesaic.kernels.gpu import dense
 from moesaic.kernels.gpu.driver import Function
 from moesaic.kernels.gpu.modules import load_module
 from moesaic.kernels.quantize import FORMATS
-from moesaic.kernels.quantized_linear import QuantizedWeight
+from moesaic.kernels.quantized_linear import QuantizedNetwork, QuantizedWeight
 from moesaic.models.decoder import Decoder
+from moesaic.models.feed_forward import DenseBlock
 from moesaic.models.grouped_attention import GroupedAttention
 from moesaic.models.latent_attention import LatentAttention
 from moesaic.models.linear import Linear
@@ -37,6 +38,7 @@ class DenseProducts:
                 defines["ATTENDED"] = attended
             module = load_module("dense", {**defines, "BITS": FORMATS[dtype].bits})
             self._kernels[dtype] = {name: module.function(name) for name in names}
+        for dtype in sorted(self._kernels.keys() | _network_dtypes(decoder)):
             dense.prepare(dtype)
 
     def normed(
@@ -72,9 +74,9 @@ def quantized(linear: Linear) -> QuantizedWeight:
 
 
 def _dtypes(decoder: Decoder) -> set[str]:
-    return {
-        each.packed.dtype for each in _linears(decoder) if isinstance(each.packed, QuantizedWeight)
-    }
+    """Of projections and head."""
+    packed = (each.packed for each in _linears(decoder))
+    return {each.dtype for each in packed if isinstance(each, QuantizedWeight)}
 
 
 def _linears(decoder: Decoder) -> Iterator[Linear]:
@@ -83,6 +85,14 @@ def _linears(decoder: Decoder) -> Iterator[Linear]:
         attention = layer.attention
         assert isinstance(attention, GroupedAttention | LatentAttention), "what graphs compute"
         yield attention.output
+
+
+def _network_dtypes(decoder: Decoder) -> set[str]:
+    """Of dense layers and shared experts."""
+    blocks = (layer.feed_forward for layer in decoder.layers)
+    networks = (b.network if isinstance(b, DenseBlock) else b.shared for b in blocks)
+    packed = (each.packed for each in networks if each is not None)
+    return {each.down.dtype for each in packed if isinstance(each, QuantizedNetwork)}
 
 
 def _staged(dtype: str, inputs: int) -> int:

@@ -1,15 +1,15 @@
-// Dense matrices in int8 or int4 (kernels/quantized_rows.py) times some rows, by the tensor cores. The macro BITS is
-// given by the caller. Weights are code times scale, rounded to bf16, as dense.cu widens them, but in registers.
+// Dense matrices in int8 or int4 (kernels/quantized_rows.py) times some rows, by the tensor cores. The macros BITS and
+// TILES are given by the caller. Weights are code times scale, rounded to bf16, as dense.cu widens them, but in registers.
 //
-// A block computes 16 outputs of 16 rows; its warps share the inputs, in chunks of four 16-byte reads per output. Lane l
-// (g = l / 4, t = l % 4) reads number t of outputs g and g + 8, and the same inputs of rows g and g + 8. Which input is
-// which k of a product is free: both operands take the order of the codes.
+// A block computes TILES times 8 outputs of 16 rows; its warps share the inputs, in chunks of four 16-byte reads per
+// output. Lane l (g = l / 4, t = l % 4) reads number t of output g of every tile, and the same inputs of rows g and
+// g + 8. Which input is which k of a product is free: both operands take the order of the codes.
 #include "device.h"
 #include "numbers.h"
 #include "scaled_codes.h"
 
 constexpr int WARPS = 8;
-constexpr int TILES = 2;  // of 8 outputs
+constexpr int OUTPUTS = 8 * TILES;  // of a block
 constexpr int PER_READ = 128 / BITS;
 constexpr int PAIRS = PER_READ / 2;
 constexpr int GROUP = BITS == 8 ? 256 : 32;  // inputs per scale
@@ -39,13 +39,13 @@ __device__ __forceinline__ void read_inputs(const u16* row, i64 at, i64 inputs, 
   }
 }
 
-// out = x @ weights.T + bias. Grid [outputs / 16, rows / 16], 256 threads; `inputs` is a multiple of 8.
+// out = x @ weights.T + bias. Grid [outputs / OUTPUTS, rows / 16], 256 threads; `inputs` is a multiple of 8.
 extern "C" __global__ void __launch_bounds__(256)
     rows_product(const u16* x, const uint4* codes, const u16* scales, const u16* bias, u16* out, i64 rows, i64 outputs,
                  i64 inputs) {
-  __shared__ float sums[WARPS][16][16 + 1];
+  __shared__ float sums[WARPS][16][OUTPUTS + 1];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-  const i64 first = i64(blockIdx.x) * 16, top = i64(blockIdx.y) * 16;
+  const i64 first = i64(blockIdx.x) * OUTPUTS, top = i64(blockIdx.y) * 16;
   const i64 reads = (inputs + PER_READ - 1) / PER_READ, groups = (inputs + GROUP - 1) / GROUP;
   // Beyond the last output or row: something that is not stored.
   i64 output[TILES];
@@ -76,9 +76,11 @@ extern "C" __global__ void __launch_bounds__(256)
   for (int s = 0; s < TILES; ++s)
     for (int i = 0; i < 4; ++i) sums[warp][g + i / 2 * 8][s * 8 + 2 * t + i % 2] = c[s][i];
   __syncthreads();
-  const int row = threadIdx.x / 16, column = threadIdx.x % 16;
-  if (top + row >= rows || first + column >= outputs) return;
-  float sum = bias ? wide(bias[first + column]) : 0.0f;
-  for (int w = 0; w < WARPS; ++w) sum += sums[w][row][column];
-  out[(top + row) * outputs + first + column] = to_bf16(sum);
+  for (int i = threadIdx.x; i < 16 * OUTPUTS; i += 32 * WARPS) {
+    const int row = i / OUTPUTS, column = i % OUTPUTS;
+    if (top + row >= rows || first + column >= outputs) continue;
+    float sum = bias ? wide(bias[first + column]) : 0.0f;
+    for (int w = 0; w < WARPS; ++w) sum += sums[w][row][column];
+    out[(top + row) * outputs + first + column] = to_bf16(sum);
+  }
 }
