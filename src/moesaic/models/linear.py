@@ -10,6 +10,7 @@ from moesaic.kernels.products import linear
 
 if TYPE_CHECKING:
     from moesaic.kernels.native_linear import DenseRunner, PackedWeight
+    from moesaic.kernels.quantized_linear import DenseQuantizer, QuantizedWeight
 
 
 class Linear(NamedTuple):
@@ -17,7 +18,7 @@ class Linear(NamedTuple):
 
     weight: torch.Tensor  # [out, in]
     bias: torch.Tensor | None = None
-    packed: PackedWeight | None = None
+    packed: PackedWeight | QuantizedWeight | None = None
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if self.packed is not None:
@@ -29,11 +30,10 @@ class Linear(NamedTuple):
         cls,
         weight: torch.Tensor,
         bias: torch.Tensor | None,
-        dense: DenseRunner | None,
+        dense: DenseRunner | DenseQuantizer | None,
         part: Literal["attention", "head"] = "attention",
     ) -> Linear:
         """Packed, if something packs, in the precision of that part of the network; the given
         weight is not kept then."""
-        if dense is None:
-            return cls(weight, bias)
-        return cls(weight.to("meta"), bias, dense.pack(weight, getattr(dense.precision, part)))
+        packed = None if dense is None else dense.pack(weight, getattr(dense.precision, part))
+        return cls(weight if packed is None else weight.to("meta"), bias, packed)

@@ -14,7 +14,6 @@ import torch
 from torch.nn import functional
 
 from moesaic.kernels.gpu.driver import wait_value, write_value
-from moesaic.kernels.reference import feed_forward
 from moesaic.machines.cuda.step_attention import GroupedStepAttention, LatentStepAttention
 from moesaic.machines.cuda.step_ending import Ending
 from moesaic.machines.cuda.step_forecasts import StepForecasts
@@ -187,7 +186,8 @@ class DecodeStep:
         self.fetch(self.inputs.host, self.inputs.device, self._stamps.begun)
 
     def _head(self) -> torch.Tensor:
-        return self.normed_product(self._decoder.norm.weight, self._decoder.head, None, each=4)
+        decoder = self._decoder
+        return self.normed_product(decoder.norm.weight, decoder.output, each=4, head=True)
 
     def _compute(self, x: torch.Tensor, layer: int) -> None:
         """The experts in the table."""
@@ -222,14 +222,22 @@ class DecodeStep:
 
     def add_product(self, linear: Linear, attended: torch.Tensor) -> None:
         """The same with an output projection."""
-        weight, bias = linear.weight, 0 if linear.bias is None else linear.bias
-        if self.inputs.tokens > 1 or "add_product" not in self._kernels:
+        if self.inputs.tokens > 1 or not self._adds(linear):
             self.add(linear(attended))
-            return
-        grid = (-(-len(weight) // _WARPS),)
-        self._kernels["add_product"](
-            grid, _THREADS, attended, weight, bias, self.stream, early=True
-        )  # fmt: skip
+        elif linear.packed is not None:
+            self._parts.dense.add(self.stream, attended, linear)
+        else:
+            weight, bias = linear.weight, 0 if linear.bias is None else linear.bias
+            grid = (-(-len(weight) // _WARPS),)
+            self._kernels["add_product"](
+                grid, _THREADS, attended, weight, bias, self.stream, early=True
+            )  # fmt: skip
+
+    def _adds(self, linear: Linear) -> bool:
+        """Whether one kernel multiplies and adds."""
+        if linear.packed is not None:
+            return self._parts.dense.adds(linear)
+        return "add_product" in self._kernels
 
     def normed(self, weight: torch.Tensor) -> torch.Tensor:
         addend: torch.Tensor | int = 0 if self._pending is None else self._pending
@@ -239,16 +247,19 @@ class DecodeStep:
         return self._x
 
     def normed_product(
-        self, norm: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, each: int = 1
+        self, norm: torch.Tensor, linear: Linear, each: int = 1, head: bool = False
     ) -> torch.Tensor:
-        """norm(stream) @ weight.T + bias; of one token, `each` outputs are computed by a warp."""
+        """norm(stream) @ weight.T + bias; of one token, `each` outputs are computed by a warp,
+        where they are not packed."""
         if self.inputs.tokens > 1 or self._pending is not None:
-            return functional.linear(self.normed(norm), weight, bias)
+            return linear(self.normed(norm))
+        if linear.packed is not None:
+            return self._parts.dense.normed(self.stream, norm, linear, head)
+        weight, bias = linear.weight, 0 if linear.bias is None else linear.bias
         out = torch.empty(1, len(weight), dtype=weight.dtype, device="cuda")
         grid = (-(-len(weight) // (_WARPS * each)),)
         self._kernels["normed_product"](
-            grid, _THREADS, self.stream, norm, weight, 0 if bias is None else bias, out,
-            len(weight), each, early=True,
+            grid, _THREADS, self.stream, norm, weight, bias, out, len(weight), each, early=True
         )  # fmt: skip
         return out
 
@@ -259,7 +270,7 @@ class DecodeStep:
             self._forecasts.launch(self.stream, block.layer)
         shared: torch.Tensor | int = 0
         if block.shared is not None:
-            shared = feed_forward(block.shared.shape, block.shared.block, x)
+            shared = block.shared(x)
             if block.shared_gate is not None:
                 shared = block.shared_gate(x).sigmoid() * shared
             self._stamp(stamps.at(block.layer, "shared"))

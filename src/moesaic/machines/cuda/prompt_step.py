@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch.nn import functional
 
 from moesaic.kernels.gpu.latent_prompt_attention import LatentPromptAttention
 from moesaic.kernels.gpu.prompt_attention import PromptAttention, most_tiles, tiles_of
@@ -122,4 +121,4 @@ class PromptStep(DecodeStep):
 
     def _head(self) -> torch.Tensor:
         rows = self.normed(self._decoder.norm.weight).index_select(0, self.pieces.wanted)
-        return functional.linear(rows, self._decoder.head)
+        return self._decoder.output(rows)

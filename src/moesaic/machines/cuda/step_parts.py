@@ -13,6 +13,7 @@ from moesaic.kernels.gpu.experts import GpuExperts
 from moesaic.kernels.gpu.modules import load_module
 from moesaic.kernels.gpu.sampling import TokenSampling
 from moesaic.machines.accelerators import LARGEST_BATCH
+from moesaic.machines.cuda.dense_products import DenseProducts
 from moesaic.machines.cuda.latent_buffers import LatentBuffers
 from moesaic.machines.cuda.mailbox import Mailbox
 from moesaic.machines.cuda.stamps import Stamps
@@ -75,6 +76,7 @@ class StepParts:
         names += ["rotate_store"] * (spec.latent_attention is None)
         names += ["add_product"] * ("ATTENDED" in self._defines())
         self.kernels: dict[str, Function] = {name: module.function(name) for name in names}
+        self.dense = DenseProducts(decoder, self._attended)
 
     def experts(self, tokens: int) -> GpuExperts:
         """Expert kernels for a batch; all batches share buffers."""
@@ -134,13 +136,18 @@ class StepParts:
             "NORMALIZED": int(rule.normalized), "FACTOR": rule.factor,
             "ROUND_WEIGHTS": int(rule.round_weights),
         }  # fmt: skip
-        latent = spec.latent_attention
-        attended = spec.num_heads * (spec.head_dim if latent is None else latent.v_head_dim)
-        if attended <= _MOST_ATTENDED:
-            defines["ATTENDED"] = attended
-        if latent is None:
+        if self._attended <= _MOST_ATTENDED:
+            defines["ATTENDED"] = self._attended
+        if spec.latent_attention is None:
             defines |= {
                 "HEADS": spec.num_heads, "KV_HEADS": spec.num_kv_heads, "HEAD_DIM": spec.head_dim,
                 "ROPE_DIM": architecture.rope.dim,
             }  # fmt: skip
         return defines
+
+    @property
+    def _attended(self) -> int:
+        """Values that attention's output projection multiplies."""
+        spec = self.decoder.architecture.spec
+        latent = spec.latent_attention
+        return spec.num_heads * (spec.head_dim if latent is None else latent.v_head_dim)
