@@ -29,7 +29,7 @@ def promote(s: Ints, found: int) -> int:
     moves = at.ints(s, at.BACKGROUND).reshape(MAX_PROPOSED, at.MOVE_WORDS)
     cheap = _cheap_moves(s, found)
     missed = at.ints(s, at.SCRATCH)[: s[at.EXPERTS] + 2]
-    _candidates(s, missed)
+    _candidates(s, missed, found)
     layer, count = missed[_LAYER], missed[_COUNT]
     base, missed = layer * s[at.EXPERTS], missed[_FIRST:]
     values = at.floats(s, at.VALUES)[base : base + s[at.EXPERTS]]
@@ -63,9 +63,9 @@ def _cheap_moves(s: Ints, found: int) -> int:
 
 
 @compiled
-def _candidates(s: Ints, missed: Ints) -> None:
+def _candidates(s: Ints, missed: Ints, found: int) -> None:
     """Experts in the CPU's queue, now or where contention counts some layers ago, that are neither
-    resident nor under way."""
+    resident nor under way, nor moved by this plan and the `found` moves in the background."""
     assigned = at.ints(s, at.ASSIGNED).reshape(SCRATCH_ROWS, s[at.EXPERTS] + 4)
     missed[_LAYER], missed[_COUNT] = s[at.LAYER], assigned[3, 1]
     missed[_FIRST : _FIRST + assigned[3, 1]] = assigned[1, : assigned[3, 1]]
@@ -80,10 +80,23 @@ def _candidates(s: Ints, missed: Ints) -> None:
         for j in range(s[at.NUM_FLIGHTS]):
             if flights[3 * j] == layer and flights[3 * j + 1] == expert:
                 missing = False
-        if missing:
+        if missing and not _planned(s, layer, expert, found):
             missed[_FIRST + count] = expert
             count += 1
     missed[_COUNT] = count
+
+
+@compiled
+def _planned(s: Ints, layer: int, expert: int, found: int) -> bool:
+    """In a model of few layers the one of some layers ago may be this one, or a forecast one."""
+    assigned = at.ints(s, at.ASSIGNED).reshape(SCRATCH_ROWS, s[at.EXPERTS] + 4)
+    moves = at.ints(s, at.BACKGROUND).reshape(MAX_PROPOSED, at.MOVE_WORDS)
+    planned = False
+    for i in range(s[at.NUM_TRANSFERS]):
+        planned |= layer == s[at.LAYER] and assigned[2, i] == expert
+    for i in range(found):
+        planned |= moves[i, 0] == layer and moves[i, 1] == expert
+    return planned
 
 
 @compiled
