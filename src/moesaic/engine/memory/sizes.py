@@ -11,7 +11,7 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.dense_weights import packed_dtype
 from moesaic.engine.engine_settings import DTYPES, EngineSettings
 from moesaic.hardware.host import usable_cores
-from moesaic.machines.accelerators import LARGEST_BATCH, LARGEST_PROMPT
+from moesaic.machines.accelerators import LARGEST_BATCH, LARGEST_PROMPT, SMALLEST_PROMPT
 from moesaic.model_info.dense_bytes import DensePrecision, packed_dense_bytes
 from moesaic.model_info.dense_rows import (
     PIECE,
@@ -154,7 +154,7 @@ class Sizes:
     def graphs(self, length: int) -> int:
         """What captured steps keep: pieces of attention and logits for batches of every size, some
         three times what the largest needs; a prompt's activations, which all sizes share, and its
-        queries, streams and results, which they do not. Latent queries and results are shared."""
+        queries, streams and results, which they do not."""
         if not self.pair_buffers:
             return 0
         spec, batch = self.spec, min(self.sequences, LARGEST_BATCH)
@@ -162,10 +162,18 @@ class Sizes:
         decoding = 3 * batch * 4 * (pieces + spec.vocab_size)
         width = spec.num_heads * spec.head_dim + 3 * spec.hidden_size
         reading = self.step_tokens * 2 * (3 * width + 3 * spec.head_dim * spec.num_heads)
-        if spec.latent_attention is not None:
-            latents = spec.num_heads * spec.latent_attention.kv_lora_rank
-            reading += min(self.step_tokens, LARGEST_PROMPT) * 2 * 2 * latents
-        return decoding + reading
+        return decoding + reading + self.latent_buffers
+
+    @property
+    def latent_buffers(self) -> int:
+        """Queries and results of prompts with latent attention, in bf16: one memory for steps of
+        all sizes (`machines/cuda/latent_buffers.py`)."""
+        latent = self.spec.latent_attention
+        if latent is None or not self.pair_buffers:
+            return 0
+        prompt = min(max(self.step_tokens, SMALLEST_PROMPT), LARGEST_PROMPT)
+        rows = max(prompt, min(self.sequences, LARGEST_BATCH))
+        return 2 * 2 * rows * self.spec.num_heads * latent.kv_lora_rank
 
     @property
     def pair_buffers(self) -> int:

@@ -1,4 +1,4 @@
-"""One decode step's launches, for a fixed number of tokens: tokens in, logits out.
+"""One decode step's launches, for a fixed number of tokens: tokens in, logits or next tokens out.
 
 Everything is at a fixed address and nothing depends on values Python sees, so the launches can be
 captured once and replayed. At every MoE layer the GPU leaves hidden states and routing in the
@@ -15,9 +15,12 @@ from torch.nn import functional
 
 from moesaic.kernels.gpu.driver import wait_value, write_value
 from moesaic.machines.cuda.step_attention import GroupedStepAttention, LatentStepAttention
+from moesaic.machines.cuda.step_ending import Ending
 from moesaic.machines.cuda.step_forecasts import StepForecasts
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
+from moesaic.machines.cuda.step_sampling import StepSampling
 from moesaic.machines.real.routing_adapter import ranked_experts
+from moesaic.machines.real.row_sampling import RowSampling
 from moesaic.models.decoder import Layer
 from moesaic.models.feed_forward import DenseBlock, MoeBlock
 from moesaic.models.grouped_attention import GroupedAttention
@@ -109,6 +112,7 @@ class DecodeStep:
         rows = wanted or tokens
         self.host_logits = torch.zeros(rows, spec.vocab_size, dtype=torch.bfloat16, pin_memory=True)
         self.host_tokens = torch.zeros(rows, dtype=torch.int64, pin_memory=True)
+        self._sampling: StepSampling | None = None  # made when a step is to sample
 
     def _make_attention(self) -> GroupedStepAttention | LatentStepAttention:
         latent = self._decoder.architecture.spec.latent_attention is not None
@@ -119,18 +123,26 @@ class DecodeStep:
         """Of how many later layers."""
         return 0 if self._forecasts is None else self._forecasts.depth
 
-    def prepare(self) -> None:
+    def prepare(self, ending: Ending = Ending.LOGITS) -> None:
         """Compile everything: once a step has begun, the conductor does not wait for compilers."""
+        if ending is Ending.SAMPLED and self._sampling is None:
+            self._sampling = self._parts.sampling(len(self.host_tokens))
+            self._sampling.launch(torch.zeros_like(self.host_logits[:1], device="cuda"))
         self._experts.prepare()
         self._attention.prepare()
         if self._forecasts is not None:
             self._forecasts.prepare()
         torch.cuda.synchronize()
 
-    def launch(self, greedy: bool = False) -> None:
+    def write_sampling(self, sampling: Sequence[RowSampling]) -> None:
+        """Of the next launch's wanted rows."""
+        assert self._sampling is not None, "prepared for sampling"
+        self._sampling.write(sampling)
+
+    def launch(self, ending: Ending = Ending.LOGITS) -> None:
         """The whole step on the current stream; `logits` afterwards [tokens, vocabulary], and
-        `host_logits` in host memory. `greedy`: `host_tokens` instead, the best of each row, the
-        first of equals, or -1 where its logits are not finite."""
+        `host_logits` in host memory. Greedy or sampled: `host_tokens` instead, the best of each
+        row, the first of equals, or the one drawn; -1 where its logits are not finite."""
         decoder = self._decoder
         self._fetch_inputs()
         torch.index_select(decoder.embedding, 0, self.inputs.numbers, out=self.stream)
@@ -143,8 +155,10 @@ class DecodeStep:
             else:
                 self._routed(block)
         logits = self._head()
-        if greedy:
+        if ending is Ending.GREEDY:
             self._give_best(logits)
+        elif ending is Ending.SAMPLED:
+            self._give_sampled(logits)
         else:
             self.logits = logits
             self.host_logits.copy_(logits, non_blocking=True)
@@ -154,14 +168,19 @@ class DecodeStep:
             self._stamp(self._stamps.ended)
             self.fetch(self._stamps.device, self._stamps.host)
 
-    def output(self, greedy: bool) -> torch.Tensor:
+    def output(self, ending: Ending) -> torch.Tensor:
         """Of the last launch, in host memory."""
-        return self.host_tokens if greedy else self.host_logits
+        return self.host_logits if ending is Ending.LOGITS else self.host_tokens
 
     def _give_best(self, logits: torch.Tensor) -> None:
         best = logits.argmax(-1)  # NaN counts as the largest
         finite = logits.gather(1, best[:, None])[:, 0].isfinite()
         self.host_tokens.copy_(best.where(finite, -1), non_blocking=True)
+
+    def _give_sampled(self, logits: torch.Tensor) -> None:
+        assert self._sampling is not None, "prepared for sampling"
+        self.fetch(self._sampling.host, self._sampling.device)
+        self.host_tokens.copy_(self._sampling.launch(logits), non_blocking=True)
 
     def _fetch_inputs(self) -> None:
         self.fetch(self.inputs.host, self.inputs.device, self._stamps.begun)

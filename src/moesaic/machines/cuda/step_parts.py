@@ -3,6 +3,7 @@ buffers that stay where they are."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -10,10 +11,14 @@ import torch
 from moesaic.kernels.gpu.driver import Function
 from moesaic.kernels.gpu.experts import GpuExperts
 from moesaic.kernels.gpu.modules import load_module
+from moesaic.kernels.gpu.sampling import TokenSampling
+from moesaic.machines.accelerators import LARGEST_BATCH
 from moesaic.machines.cuda.dense_products import DenseProducts
+from moesaic.machines.cuda.latent_buffers import LatentBuffers
 from moesaic.machines.cuda.mailbox import Mailbox
 from moesaic.machines.cuda.stamps import Stamps
 from moesaic.machines.cuda.step_forecasts import StepForecasts
+from moesaic.machines.cuda.step_sampling import StepSampling
 from moesaic.models.decoder import Decoder
 from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import ContiguousCache
@@ -65,6 +70,7 @@ class StepParts:
         if buffers is not None and len(buffers[0]) < shape.tokens * shape.top_k:
             buffers = None
         self._whole = self._experts(shape.tokens, buffers)
+        self._latent: LatentBuffers | None = None  # until a prompt comes
         module = load_module("network", self._defines())
         names = list(_KERNELS)
         names += ["rotate_store"] * (spec.latent_attention is None)
@@ -79,6 +85,15 @@ class StepParts:
             return whole
         return self._experts(tokens, (whole.inner, whole.parts))
 
+    def latent_prompts(self, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Queries and results of a prompt's latent attention; all steps share them."""
+        if self._latent is None:
+            spec = self.decoder.architecture.spec
+            assert spec.latent_attention is not None, "a model with latent attention"
+            rank = spec.latent_attention.kv_lora_rank
+            self._latent = LatentBuffers(self.mailbox.shape.tokens, spec.num_heads, rank)
+        return self._latent.of(tokens)
+
     def forecasts(self, tokens: int, active: torch.Tensor) -> StepForecasts | None:
         """Where somebody asks for them, and the step is not too long to look ahead."""
         shape = self.mailbox.shape
@@ -88,6 +103,16 @@ class StepParts:
             self._gates, self.decoder.architecture.router, self.mailbox, self.kernels, self._side,
             tokens, shape.forecasts, active,
         )  # fmt: skip
+
+    def sampling(self, rows: int) -> StepSampling:
+        """For a step that samples so many rows."""
+        return StepSampling.of(rows, self.decoder.architecture.spec.vocab_size, self._sampling)
+
+    @cached_property
+    def _sampling(self) -> TokenSampling:
+        """Made when the first such step is: it has counts of 256 KiB per sequence, up to 8 MiB."""
+        vocabulary = self.decoder.architecture.spec.vocab_size
+        return TokenSampling(LARGEST_BATCH, self.cache.slots, vocabulary)
 
     def _experts(
         self, tokens: int, buffers: tuple[torch.Tensor, torch.Tensor] | None = None
