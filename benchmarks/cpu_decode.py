@@ -25,7 +25,7 @@ from moesaic.hardware.host import usable_cores
 from moesaic.kernels import _native
 from moesaic.kernels.instruction_sets import choose
 from moesaic.kernels.native_executor import NativeExecutor
-from moesaic.kernels.native_linear import DenseRunner, byte_buffer
+from moesaic.kernels.native_linear import DenseRunner, PackedWeight, byte_buffer
 from moesaic.machines.real.cpu_machine import CpuMachine
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.native_step import Forced, NativeStep
@@ -52,7 +52,8 @@ def stream_gb_s(pool: _native.Pool, size: int) -> float:
 def token_bytes(decoder: Decoder, store: ExpertStore, context: int) -> int:
     """That one token reads."""
     spec = decoder.architecture.spec
-    read = decoder.output.packed.memory.numel() if decoder.output.packed else 0
+    head = decoder.output.packed
+    read = head.memory.numel() if isinstance(head, PackedWeight) else 0
     for layer in decoder.layers:
         attention = layer.attention
         for name in ("query", "key", "value", "output", "compress"):

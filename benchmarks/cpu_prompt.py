@@ -18,7 +18,7 @@ from statistics import median
 from time import perf_counter
 
 from moesaic.engine.assemble import on_store, synthetic_store
-from moesaic.engine.dense_weights import dense_runner
+from moesaic.engine.dense_weights import dense_packer
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import Runner, SequenceInput
@@ -35,7 +35,7 @@ def measure(options: argparse.Namespace, precision: str) -> dict[str, object]:
         threads=options.threads, max_sequences=1, max_step_tokens=options.tokens,
         dense_dtype=precision, kernel=options.kernel,
     )  # fmt: skip
-    packing = dense_runner(settings, "bf16")
+    packing = dense_packer(settings, "bf16")
     decoders = {
         "packed": synthetic_decoder(architecture, "bf16", dense=packing),
         "pytorch": synthetic_decoder(architecture, "bf16"),

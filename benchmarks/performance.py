@@ -10,13 +10,12 @@ a later file's row in the place of an earlier one's. Sections: performance_rows.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
+from benchmarks.performance_file import SMALL_FOLDER, read
 from benchmarks.performance_options import SMALL, add_options, asked_for
 from benchmarks.performance_page import PAGE, RESULTS, rendered
 from benchmarks.performance_results import merged
@@ -25,8 +24,6 @@ from benchmarks.performance_run import chosen, listed, run
 from benchmarks.performance_small import small_models
 from moesaic.core.errors import ImpossibleSetting, MoesaicError
 from moesaic.core.files import whole_file
-
-SMALL_FOLDER = "moesaic-performance-small-"  # of tiny models
 
 
 def measure(options: argparse.Namespace) -> int:
@@ -57,20 +54,6 @@ def write(options: argparse.Namespace) -> int:
     with whole_file(PAGE, "w") as file:
         file.write(page)
     return 0
-
-
-def read(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ImpossibleSetting(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise ImpossibleSetting(f"{path} holds no results: it is not JSON") from None
-    if not isinstance(found, dict) or not isinstance(found.get("rows"), list):
-        raise ImpossibleSetting(f"{path} holds no results of `run`")
-    if any(SMALL_FOLDER in row["command"] for row in found["rows"]):
-        raise ImpossibleSetting(f"{path} was tried with --small: the page shows real sizes only")
-    return found
 
 
 def parser() -> argparse.ArgumentParser:

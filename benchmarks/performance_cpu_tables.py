@@ -47,14 +47,14 @@ def _beside_others(row: Measured, dtype: str, alone: Measured | None) -> Iterato
         over_stock = None if stock is None else stock["times"]
         floor = None if alone is None else alone.of(test=test)
         yield [
-            f"{_words(test)}, {dtype}", _spread(ours), *map(_spread, others), _spread(stock),
-            goal.cell(_least(others)), goal.words,
+            f"{test_words(test)}, {dtype}", spread(ours), *map(spread, others), spread(stock),
+            goal.cell(least(others)), goal.words,
             STOCK_DECODE.cell(over_stock) if decoding else number(over_stock),
             _floor(floor, CPU_FLOOR if decoding else None),
         ]  # fmt: skip
 
 
-def _least(others: list[Figure | None]) -> float | None:
+def least(others: list[Figure | None]) -> float | None:
     """Against the better program, within rounds."""
     times = [each["times"] for each in others if each is not None]
     return min(times, default=None)
@@ -65,13 +65,13 @@ def _floor(figure: Figure | None, goal: Goal | None) -> str:
     return number(value) if goal is None else goal.cell(value)
 
 
-def _spread(figure: Figure | None) -> str:
+def spread(figure: Figure | None) -> str:
     if figure is None:
         return "–"
     return f"{number(rate(figure))} ({number(figure['low'])} to {number(figure['high'])})"
 
 
-def _words(test: str) -> str:
+def test_words(test: str) -> str:
     """pp512, tg48@16 in words."""
     count, _, batch = test[2:].partition("@")
     if test.startswith("pp"):
@@ -125,7 +125,7 @@ def cpu_olmoe(results: Results) -> Iterator[str]:
             theirs = row.of(name=LLAMA[0], test=ours["test"])
             times = None if theirs is None else theirs["times"]
             lines.append(
-                [words, _words(ours["test"]), _spread(ours), _spread(theirs), OLMOE.cell(times)]
+                [words, test_words(ours["test"]), spread(ours), spread(theirs), OLMOE.cell(times)]
             )
     if lines:
         head = ("model", "test", "Moesaic, tokens/s", LLAMA[0], f"times ({OLMOE.words})")

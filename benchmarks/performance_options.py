@@ -6,6 +6,7 @@ import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.performance_trace import check_trace
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.hardware.host import usable_cores
 
@@ -21,6 +22,8 @@ class Sizes:
     deepseek: str = "deepseek-v2-lite"
     layers: int = 12  # on the CPU alone
     deep: int = 48  # all of them
+    two_layers: int = 4  # on two cores
+    two_prompt: int = 128
     device_layers: int = 24  # beside a GPU
     deepseek_layers: int = 27  # all: llama.cpp knows this model by them
     prompt: int = 512
@@ -52,11 +55,13 @@ class Asked:
     programs: Programs
     threads: int
     repetitions: int = 2
+    deepseek_trace: Path | None = None  # routing to replay; None: synthetic
 
 
 SMALL = Sizes(
-    layers=2, deep=3, device_layers=2, deepseek_layers=2, prompt=16, decode=8, device_prompt=16,
-    device_decode=8, batches=(2, 4), accelerator="emulated", kernel_seconds=0.2,
+    layers=2, deep=3, two_layers=2, two_prompt=16, device_layers=2, deepseek_layers=2, prompt=16,
+    decode=8, device_prompt=16, device_decode=8, batches=(2, 4), accelerator="emulated",
+    kernel_seconds=0.2,
 )  # fmt: skip
 
 
@@ -77,6 +82,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--ik-llama-bench", type=Path, metavar="PATH", help="ik_llama.cpp's")
     parser.add_argument("--kt", type=Path, metavar="PATH", help="folder with kt_kernel")
+    parser.add_argument(
+        "--deepseek-trace", type=Path, metavar="PATH",
+        help="routing of DeepSeek-V2-Lite to replay, as `moesaic bench --trace`  [synthetic]",
+    )  # fmt: skip
     parser.add_argument("--commit", help="where there is no git  [what git says]")
     parser.add_argument("--small", action="store_true", help="try everything: tiny models, no GPU")
     parser.add_argument("--list", action="store_true", help="rows, seconds, commands; runs nothing")
@@ -90,7 +99,10 @@ def asked_for(options: argparse.Namespace, small: Sizes = SMALL) -> Asked:
     changes = {"layers": options.layers, "device_layers": options.device_layers}
     given = {name: value for name, value in changes.items() if value is not None}
     sizes = replace(sizes, **given)
-    return Asked(sizes, _programs(options), options.threads, options.repetitions)
+    trace: Path | None = options.deepseek_trace
+    if trace is not None:
+        check_trace(trace, sizes.deepseek, sizes.deepseek_layers)
+    return Asked(sizes, _programs(options), options.threads, options.repetitions, trace)
 
 
 def _programs(options: argparse.Namespace) -> Programs:

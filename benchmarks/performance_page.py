@@ -10,13 +10,14 @@ from benchmarks.marked_page import put
 from benchmarks.performance_cpu_tables import cpu, cpu_floor, cpu_olmoe, kernels
 from benchmarks.performance_cuda_tables import cuda, fidelity, gates
 from benchmarks.performance_results import Results
+from benchmarks.performance_two_cores import cpu_two
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 RESULTS = Path(__file__).with_name("results")  # of runs, which the page shows
 RUNS = "runs"  # mark of the table of machines
 RENDERED: Mapping[str, Callable[[Results], Iterator[str]]] = {
-    "cpu": cpu, "cpu-floor": cpu_floor, "cpu-olmoe": cpu_olmoe, "kernels": kernels, "cuda": cuda,
-    "cuda-gates": gates, "fidelity": fidelity,
+    "cpu": cpu, "cpu-two": cpu_two, "cpu-floor": cpu_floor, "cpu-olmoe": cpu_olmoe,
+    "kernels": kernels, "cuda": cuda, "cuda-gates": gates, "fidelity": fidelity,
 }  # fmt: skip
 NOTHING = "Not measured yet: `python -m benchmarks.performance run --only {}` does."
 

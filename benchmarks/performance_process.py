@@ -6,14 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
-from benchmarks.performance_rows import MOESAIC, PYTHON, RESULT
+from benchmarks.performance_row import ANY, MOESAIC, PYTHON, RESULT, Conditions
 
 _LAST_LINES = 4
 _MOESAIC = (sys.executable, "-c", "from moesaic.cli.main import main; main()")
@@ -27,14 +27,23 @@ class Ended:
     problem: str | None  # None: it ended well
 
 
-def run_command(command: Sequence[str], limit_s: float, kt: Path | None = None) -> Ended:
-    """`command` begins with a word of performance_rows.py; `kt`: a folder with kt_kernel."""
+def run_command(
+    command: Sequence[str],
+    limit_s: float,
+    conditions: Conditions = ANY,
+) -> Ended:
+    """`command` begins with a word of performance_row.py."""
     began = perf_counter()
     with TemporaryDirectory(prefix="moesaic-performance-") as folder:
         out, errors, result = (Path(folder) / name for name in ("out", "errors", RESULT))
         words = [str(result) if word == RESULT else word for word in _whole(command)]
         with out.open("w") as printed, errors.open("w") as said:
-            problem = _wait(words, printed.fileno(), said.fileno(), limit_s, kt)
+            with _pinned(conditions.cores):  # whatever it starts is, too
+                process = subprocess.Popen(
+                    words, stdin=subprocess.DEVNULL, stdout=printed, stderr=said,
+                    start_new_session=True, env=_environment(conditions),
+                )  # fmt: skip
+            problem = _wait(process, limit_s)
         texts = [path.read_text(errors="replace") for path in (out, errors)]
         if result.exists():
             texts[0] = result.read_text()
@@ -48,13 +57,23 @@ def _whole(command: Sequence[str]) -> list[str]:
     return [*first, *command[1:]]
 
 
-def _wait(words: list[str], out: int, errors: int, limit_s: float, kt: Path | None) -> str | None:
+@contextmanager
+def _pinned(cores: tuple[int, ...]) -> Iterator[None]:
+    """Processes that are begun meanwhile inherit it."""
+    if not cores:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _wait(process: subprocess.Popen[bytes], limit_s: float) -> str | None:
     """What went wrong. The command has a session of its own, so that whatever it started ends with
     it, also when this process is asked to end."""
-    process = subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, start_new_session=True,
-        env=_environment(kt),
-    )  # fmt: skip
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         status = process.wait(limit_s)
@@ -72,8 +91,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _environment(kt: Path | None) -> dict[str, str]:
-    found = dict(os.environ)
+def _environment(conditions: Conditions) -> dict[str, str]:
+    found, kt = {**os.environ, **conditions.variables}, conditions.kt
     if kt is not None:
         for name, folder in (("PYTHONPATH", kt), ("LD_LIBRARY_PATH", kt / "kt_kernel.libs")):
             found[name] = os.pathsep.join(part for part in (found.get(name), str(folder)) if part)

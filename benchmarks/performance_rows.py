@@ -4,53 +4,26 @@ reference machine (16 cores, one H200)."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import performance_two_cores
 from benchmarks.performance_options import RATIOS, Asked
+from benchmarks.performance_row import MOESAIC, PYTHON, RESULT, Conditions, Row, against
 
-MOESAIC, PYTHON = "moesaic", "python"  # first words of commands
 # Where other programs are, in commands as they are shown.
 PROGRAM_WORDS = {"llama": "$LLAMA_BENCH", "cuda": "$LLAMA_BENCH_CUDA", "ik": "$IK_LLAMA_BENCH"}
-SECTIONS = ("cpu", "cpu-floor", "cpu-olmoe", "kernels", "cuda", "cuda-gates", "fidelity")
-RESULT = "RESULT.json"  # in a command: a file that it writes, instead of printing
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    section: str
-    name: str
-    command: tuple[str, ...]
-    seconds: int  # expected
-    reader: str  # of what it prints, in performance_figures.py
-    missing: str | None = None  # why it cannot be measured here
-
-    @property
-    def key(self) -> str:
-        return f"{self.section}:{self.name}"
-
-    @property
-    def limit_s(self) -> float:
-        """Three times what is expected, and less than ten minutes."""
-        return min(60 + 3.0 * self.seconds, 590.0)
+TRACE_WORD = "$DEEPSEEK_TRACE"
+SECTIONS = (
+    *("cpu", performance_two_cores.SECTION, "cpu-floor", "cpu-olmoe", "kernels"),
+    *("cuda", "cuda-gates", "fidelity"),
+)
 
 
 def all_rows(asked: Asked) -> list[Row]:
     """In the order in which they are run."""
-    made = (_cpu, _cpu_floor, _cpu_olmoe, _kernels, _cuda, _cuda_gates, _fidelity)
+    two = performance_two_cores.rows
+    made = (_cpu, two, _cpu_floor, _cpu_olmoe, _kernels, _cuda, _cuda_gates, _fidelity)
     return [row for make in made for row in make(asked)]
-
-
-def _against(asked: Asked, *programs: str) -> list[str]:
-    paths = {"llama.cpp": asked.programs.llama, "ik_llama.cpp": asked.programs.ik}
-    words = []
-    for name in programs:
-        path = paths.get(name)
-        if name == "transformers":
-            words += ["--against", name]
-        elif path is not None:
-            words += ["--against", f"{name}={path}"]
-    return words
 
 
 def _cpu(asked: Asked) -> Iterator[Row]:
@@ -61,9 +34,9 @@ def _cpu(asked: Asked) -> Iterator[Row]:
     common = (MOESAIC, "bench", *shape, *tests, *threads, "--dtype", "bf16", "--json")
     four = ("--expert-dtype", "int4", "--dense-dtype", "int4")
     others = ("llama.cpp", "ik_llama.cpp")
-    stock = _against(asked, *others, "transformers")
+    stock = against(asked, *others, "transformers")
     yield Row("cpu", "bf16", (*common, *stock), 150, "against")
-    peers = _against(asked, *others)
+    peers = against(asked, *others)
     none = None if peers else "neither --llama-bench nor --ik-llama-bench was given"
     yield Row("cpu", "int4", (*common, *four, *peers), 60, "against", none)
     yield Row("cpu", "bf16-alone", common, 35, "bench")
@@ -89,7 +62,7 @@ def _cpu_floor(asked: Asked) -> Iterator[Row]:
 
 
 def _cpu_olmoe(asked: Asked) -> Iterator[Row]:
-    sizes, llama = asked.sizes, _against(asked, "llama.cpp")
+    sizes, llama = asked.sizes, against(asked, "llama.cpp")
     missing = None if llama else "--llama-bench was not given"
     tests = ["-p", "0", "--threads", str(asked.threads), "--repetitions", str(asked.repetitions),
              "--dtype", "bf16", "--json", *llama]  # fmt: skip
@@ -106,7 +79,8 @@ def _kernels(asked: Asked) -> Iterator[Row]:
     words = (PYTHON, "-m", "benchmarks.kernels", "--shapes", "qwen3-30b-a3b", "--tokens", "1,32",
              "--threads", str(asked.threads), "--kt-threads", str(max(asked.threads - 1, 1)),
              "--seconds", f"{asked.sizes.kernel_seconds:g}", "--json", RESULT)  # fmt: skip
-    yield Row("kernels", "layer", words, 45, "kernels")
+    conditions = Conditions(kt=asked.programs.kt)
+    yield Row("kernels", "layer", words, 45, "kernels", conditions=conditions)
 
 
 def _cuda(asked: Asked) -> Iterator[Row]:
@@ -122,8 +96,9 @@ def _cuda(asked: Asked) -> Iterator[Row]:
     for dtype, seconds in (("int4", 150), ("bf16", 270)):
         words = [*shape, *both, *ratios, *compared, *peer]
         yield _on_device(asked, f"qwen-{dtype}", dtype, words, seconds)
+    trace = [] if asked.deepseek_trace is None else ["--trace", str(asked.deepseek_trace)]
     for dtype, seconds in (("int4", 90), ("bf16", 170)):
-        words = [*latent, *decode, *ratios, *compared, *peer]
+        words = [*latent, *trace, *decode, *ratios, *compared, *peer]
         yield _on_device(asked, f"deepseek-{dtype}", dtype, words, seconds)
     many = ["-p", "0", "-n", "16", "--batch", ",".join(map(str, sizes.batches))]
     for dtype, seconds in (("int4", 60), ("bf16", 90)):
@@ -167,8 +142,8 @@ def _fidelity(asked: Asked) -> Iterator[Row]:
     yield Row("fidelity", "fidelity", command, 150, "fidelity")
 
 
-def shown(command: tuple[str, ...], asked: Asked) -> tuple[str, ...]:
-    """The command as a reader would type it: other programs by variables of the shell."""
+def shown(row: Row, asked: Asked) -> tuple[str, ...]:
+    """The command as a reader would type it: other programs and files by variables of the shell."""
     programs = asked.programs
     paths: dict[str, Path | None] = {
         "ik": programs.ik, "llama": programs.llama, "cuda": programs.cuda,
@@ -176,8 +151,11 @@ def shown(command: tuple[str, ...], asked: Asked) -> tuple[str, ...]:
     if paths["cuda"] == paths["llama"]:
         paths["cuda"] = None
     replaced = {str(path): PROGRAM_WORDS[name] for name, path in paths.items() if path}
-    words = []
-    for word in command:
+    if asked.deepseek_trace is not None:
+        replaced[str(asked.deepseek_trace)] = TRACE_WORD
+    words = [*row.conditions.words]
+    for word in row.command:
         name, equals, path = word.partition("=")
-        words.append(f"{name}={replaced[path]}" if equals and path in replaced else word)
+        of_program = f"{name}={replaced[path]}" if equals and path in replaced else word
+        words.append(replaced.get(word, of_program))
     return tuple(words)

@@ -14,7 +14,8 @@ from typing import Any
 from benchmarks.performance_figures import figures, notes
 from benchmarks.performance_options import Asked
 from benchmarks.performance_process import Ended, run_command
-from benchmarks.performance_rows import PYTHON, SECTIONS, Row, all_rows, shown
+from benchmarks.performance_row import PYTHON, Row
+from benchmarks.performance_rows import SECTIONS, all_rows, shown
 from moesaic.core.errors import UnknownName
 from moesaic.core.files import whole_file
 
@@ -66,13 +67,13 @@ def _measured(row: Row, asked: Asked, left_s: float) -> dict[str, Any]:
     found: dict[str, Any] = {
         "section": row.section,
         "name": row.name,
-        "command": shlex.join(shown(row.command, asked)).replace("'", ""),
+        "command": shlex.join(shown(row, asked)).replace("'", ""),
     }
     if row.missing is not None:
         return found | {"failed": row.missing}
     if left_s < _LEAST_S:
         return found | {"failed": "there was no time left"}
-    ended = run_command(row.command, min(row.limit_s, left_s), asked.programs.kt)
+    ended = run_command(row.command, min(row.limit_s, left_s), row.conditions)
     found["seconds"] = round(ended.seconds, 1)
     return found | _figures(row, ended)
 
@@ -127,12 +128,13 @@ def _write(out: Path, result: dict[str, Any]) -> None:
         file.write(json.dumps(result, indent=1) + "\n")
 
 
+def _whole(row: Row) -> str:
+    return shlex.join((*row.conditions.words, *row.command))
+
+
 def listed(asked: Asked, only: str | None) -> list[str]:
     """What would be run, for a reader."""
     rows = chosen(all_rows(asked), only)
-    lines = [
-        f"{row.key} (about {row.seconds} s): {row.missing or shlex.join(row.command)}"
-        for row in rows
-    ]
+    lines = [f"{row.key} (about {row.seconds} s): {row.missing or _whole(row)}" for row in rows]
     total = sum(row.seconds for row in rows if row.missing is None)
     return [*lines, f"about {total} s on the reference machine"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 # Triton's kernels run in its interpreter where there is no GPU. Triton reads this when it is
@@ -13,6 +15,7 @@ if not Path("/dev/nvidiactl").exists():
 # No test asks the real hub; those with one of their own allow it (`hub_server.py`).
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -23,3 +26,16 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("moesaic")
+
+_LOCKING = "moesaic.machines.cuda.pinned"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_locked() -> Iterator[None]:
+    """A test that fails between opening and closing a CUDA machine leaves its store locked for the
+    GPU, and the tests after it fail for that. What fixtures of a module hold was there before."""
+    locking = sys.modules.get(_LOCKING)
+    before = () if locking is None else locking.held()
+    yield
+    if _LOCKING in sys.modules:
+        sys.modules[_LOCKING].close_others(before)

@@ -14,6 +14,7 @@ namespace moesaic {
 namespace {
 
 constexpr std::size_t kUnderWay = 2;             // background copies
+constexpr int kPlanEstimate = 3;                 // in a plan's header (policies/brain/fields.py)
 constexpr int kSpinsBeforeSleep = 200'000;       // some milliseconds, between two tokens
 
 }  // namespace
@@ -317,12 +318,14 @@ void Conductor::start_background() {
 void Conductor::learn(const LayerTimes& times) {
   Brain& brain = config_.brain;
   const BrainFields& at = brain.at;
-  brain[at.report_start_ns] = times.planned, brain[at.report_end_ns] = times.summed;
+  // Where the CPU had nothing to do nobody here sees the layer's end, and the plan's own estimate stands for it.
+  const std::int64_t end = cpu_experts_.empty() ? times.planned + brain.ints(at.plan)[kPlanEstimate] : times.summed;
+  brain[at.report_start_ns] = times.planned, brain[at.report_end_ns] = end;
   brain[at.report_active] = times.on_gpu + times.on_cpu, brain[at.report_hits] = times.hits;
   brain.learn(brain.words);
   if (!config_.records) return;
   Decision& decision = decisions_.back();
-  decision.report_start_ns = times.planned, decision.report_end_ns = times.summed, decision.hits = times.hits;
+  decision.report_start_ns = times.planned, decision.report_end_ns = end, decision.hits = times.hits;
 }
 
 }  // namespace moesaic

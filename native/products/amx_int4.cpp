@@ -1,15 +1,35 @@
 // Products of int4 weights in AMX tiles: codes are converted to bf16 first. With more than one token tile the
 // scales are multiplied into the weights, once for all tokens; with one that would take longer than
 // everything else, and the scales are applied to the sums (a tile's inputs are one group).
-#include <atomic>
+#include <cstring>
 
-#include "products/amx_int4.h"
-#include "products/amx_int4_rounded.h"
+#include "products/amx_bf16.h"
+#include "products/amx_quantized.h"
 
 namespace moesaic {
 namespace {
 
-std::atomic<Int4Weights> weights_override{Int4Weights::scaled};
+static_assert(format_of(Dtype::int4).group == 32);  // inputs of a tile of bf16
+
+constexpr std::size_t kInt4TileBytes = format_of(Dtype::int4).tile_bytes;
+constexpr int kPrefetchBytes = 4096;  // of codes, ahead of the read position
+
+inline __m512 scale_at(const std::uint8_t* scales, int tile) {
+  const __m256i half = _mm256_loadu_si256((const __m256i*)(scales + std::size_t(tile) * 32));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+// The values of codes, as bf16; twice, because a lookup uses five bits.
+inline __m512i int4_table() {
+  alignas(64) std::uint16_t table[32];
+  for (int i = 0; i < 32; ++i) {
+    const float value = float(i % 16 - 8);
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    table[i] = std::uint16_t(bits >> 16);
+  }
+  return _mm512_load_si512(table);
+}
 
 // The tiles that are read after a K block of two strips: prefetched into L2 while that block is unpacked.
 struct NextTiles {
@@ -166,15 +186,7 @@ void scale_sums(const std::uint8_t* const* strips, int count, const MatrixLayout
 
 void int4_tiles_product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix,
                         const Panel& panel, float* c, std::uint8_t* scratch) {
-  const Int4Weights weights = weights_override.load(std::memory_order_relaxed);
-  if (panel.tokens <= kTileTokens && weights != Int4Weights::always_scaled)
-    return scale_sums(strips, count, matrix, panel, c, scratch);
-  (weights == Int4Weights::rounded ? scale_weights_rounded : scale_weights)(strips, count, matrix, panel, c,
-                                                                            scratch);
-}
-
-void override_int4_weights(Int4Weights weights) {
-  weights_override.store(weights, std::memory_order_relaxed);
+  (panel.tokens <= kTileTokens ? scale_sums : scale_weights)(strips, count, matrix, panel, c, scratch);
 }
 
 }  // namespace moesaic

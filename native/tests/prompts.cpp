@@ -1,7 +1,7 @@
 // How long a layer of 128 experts takes with 8 to 64 tokens per expert, as prompts have them:
-// native_prompts [threads]. Beside each other: the previous implementation, the present one, the present one
-// with weights that are in a cache, its phases, and the times that reading the weights and multiplying at the
-// peak would take. Rounds take turns; the median counts.
+// native_prompts [threads]. Beside each other: the layer and its phases, the same with weights that are in a
+// cache, and the times that reading the weights and multiplying at the peak would take. Rounds take turns;
+// the median counts.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -16,11 +16,7 @@
 
 #include "layer/layer_job.h"
 #include "layer/runner.h"
-#include "products/cpu_features.h"
 #include "products/roofline.h"
-#if defined(__x86_64__)
-#include "products/amx_quantized.h"
-#endif
 
 using namespace moesaic;
 
@@ -36,6 +32,7 @@ double ms_between(Clock::time_point a, Clock::time_point b) {
 }
 
 double median(std::vector<double> values) {
+  if (values.empty()) return 0;  // a phase that this kind of layer has not got
   std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
   return values[values.size() / 2];
 }
@@ -130,24 +127,6 @@ class Prompt {
   int next_ = 0;
 };
 
-struct Variant {
-  LayerKind kind;
-  int int4;  // Int4Weights
-  bool cached;
-
-  void use() const {
-    override_layer_kind(kind);
-#if defined(__x86_64__)
-    if (cpu_features().amx) override_int4_weights(Int4Weights(int4));
-#endif
-  }
-};
-
-// The largest number of tokens of an expert decided, and 1024 rows.
-LayerKind previous_kind(int tokens) {
-  return tokens * kTopK <= kMemoryBoundRows ? LayerKind::memory_bound : LayerKind::compute_bound;
-}
-
 struct Limits {
   double bytes_per_ms, bf16_per_ms, int8_per_ms;
 };
@@ -156,31 +135,23 @@ void measure(Pool& pool, const LayerConfig& config, std::uint8_t* memory, const 
   for (const int per_expert : {8, 16, 32, 64}) {
     const int tokens = per_expert * kExperts / kTopK;
     Prompt prompt(pool, config, memory, tokens);
-    const Variant variants[] = {{previous_kind(tokens), 1, false},
-                                {LayerKind::automatic, 1, false},
-                                {LayerKind::automatic, 0, false},
-                                {LayerKind::automatic, 0, true},
-                                {LayerKind::automatic, 2, false}};
-    Times times[5];
+    Times from_memory, from_cache;
     for (int round = -1; round < kRounds; ++round)
-      for (int v = 0; v < 5; ++v) {
-        variants[v].use();
+      for (const bool cached : {false, true}) {
         Times warm_up;
-        prompt.run(round < 0 ? warm_up : times[v], variants[v].cached);
+        prompt.run(round < 0 ? warm_up : cached ? from_cache : from_memory, cached);
       }
     const double reading = double(kExperts) * double(config.layout.bytes) / limits.bytes_per_ms;
     const double operations = 6.0 * kHidden * kInner * tokens * kTopK;
     const double multiplying =
         operations / (config.layout.dtype == Dtype::int8 ? limits.int8_per_ms : limits.bf16_per_ms);
-    const double now = median(times[2].all);
-    std::printf("%s %2d tokens per expert: previous %6.2f ms, present %6.2f (up %.2f down %.2f sum %.2f), "
-                "from a cache %6.2f; reading %5.2f, multiplying %5.2f: %.2f times the larger",
-                kDtypes[int(config.layout.dtype)], per_expert, median(times[0].all), now,
-                median(times[2].phases[0]), median(times[2].phases[1]), median(times[2].phases[2]),
-                median(times[3].all), reading, multiplying, now / std::max(reading, multiplying));
-    if (config.layout.dtype == Dtype::int4)
-      std::printf("; weights rounded %.2f, always scaled %.2f", median(times[1].all), median(times[4].all));
-    std::printf("\n");
+    const double now = median(from_memory.all);
+    const auto& phases = from_memory.phases;
+    std::printf("%s %2d tokens per expert: %6.2f ms (up %.2f down %.2f sum %.2f), from a cache %6.2f; "
+                "reading %5.2f, multiplying %5.2f: %.2f times the larger\n",
+                kDtypes[int(config.layout.dtype)], per_expert, now, median(phases[0]), median(phases[1]),
+                median(phases[2]), median(from_cache.all), reading, multiplying,
+                now / std::max(reading, multiplying));
     std::fflush(stdout);
   }
 }

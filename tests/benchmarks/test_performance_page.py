@@ -14,9 +14,10 @@ from benchmarks.performance_goals import Goal, cpu_prompt
 from benchmarks.performance_options import Asked, Programs, Sizes
 from benchmarks.performance_page import PAGE, RENDERED, RESULTS, rendered
 from benchmarks.performance_results import merged
-from benchmarks.performance_rows import PYTHON, SECTIONS, Row, all_rows, shown
+from benchmarks.performance_row import PYTHON, Row
+from benchmarks.performance_rows import SECTIONS, all_rows, shown
 
-from benchmarks import performance, performance_process, performance_run
+from benchmarks import performance, performance_file, performance_process, performance_run
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 
 LLAMA = Path("/somewhere/llama-bench")
@@ -51,7 +52,7 @@ def page_of(*runs: dict[str, Any]) -> str:
 
 
 def test_the_page_is_what_the_committed_results_render_to() -> None:
-    committed = [performance.read(path) for path in sorted(RESULTS.glob("*.json"))]
+    committed = [performance_file.read(path) for path in sorted(RESULTS.glob("*.json"))]
     page = PAGE.read_text(encoding="utf-8")
     assert rendered(page, merged(committed)) == page, "python -m benchmarks.performance write"
 
@@ -141,7 +142,7 @@ def test_every_section_has_rows_and_a_region() -> None:
 
 
 def test_commands_are_shown_without_this_machines_paths() -> None:
-    text = [word for row in all_rows(ASKED) for word in shown(row.command, ASKED)]
+    text = [word for row in all_rows(ASKED) for word in shown(row, ASKED)]
     for path in (ASKED.programs.llama, ASKED.programs.cuda, ASKED.programs.ik):
         assert not any(str(path) in word for word in text)
     assert {"llama.cpp=$LLAMA_BENCH", "llama.cpp=$LLAMA_BENCH_CUDA"} <= set(text)
@@ -210,12 +211,50 @@ def test_what_cannot_be_asked_for(
         assert said in capsys.readouterr().err
     (tmp_path / "r.json").write_text("[]")
     with pytest.raises(ImpossibleSetting, match="holds no results"):
-        performance.read(tmp_path / "r.json")
+        performance_file.read(tmp_path / "r.json")
     tried = run_of({"section": "cpu", "name": "bf16", "command": "--synthetic /tmp/"
-                    f"{performance.SMALL_FOLDER}x/qwen.json"})  # fmt: skip
+                    f"{performance_file.SMALL_FOLDER}x/qwen.json"})  # fmt: skip
     (tmp_path / "r.json").write_text(json.dumps(tried))
     with pytest.raises(ImpossibleSetting, match="tried with --small"):
-        performance.read(tmp_path / "r.json")
+        performance_file.read(tmp_path / "r.json")
+
+
+@pytest.mark.parametrize(
+    ("results", "said"),
+    [
+        ({"rows": []}, "has no 'date'"),
+        (run_of(isa="amx"), "'machine' is not described"),
+        ({"date": "today", "machine": [1], "rows": []}, "'machine' is not described"),
+        (run_of([]), "row 1 is not an object"),  # type: ignore[arg-type]
+        (run_of(made("cpu", "bf16"), {"section": "cpu"}), "row 2 has no 'name'"),
+        (run_of(made("cpu", "bf16") | {"figures": {}}), "'figures' of row 1 is not a list"),
+        (run_of(made("gpu", "bf16")), "section 'gpu', which is none of cpu, cpu-two,"),
+        (run_of(made("cpu", "bf16", 3)), "a figure of row 1 is not an object"),
+        (
+            run_of(made("cpu", "bf16", {"test": "tg48", "name": "moesaic"})),
+            "a figure of row cpu:bf16 has no 'tokens_per_s'",
+        ),
+        (
+            run_of(made("cpu", "bf16", of_test("tg48", "moesaic", "fast"))),  # type: ignore[arg-type]
+            "the figures of row cpu:bf16 cannot be used",
+        ),
+        (
+            run_of(
+                made("cuda", "qwen-int4", on_gpu("tg64", "moesaic", 0.25, 1.0)),
+                made("cuda", "layerwise-int4", on_gpu("tg64", "ktransformers", 0.25, 0.0)),
+            ),
+            "the rows of section cuda together cannot be used",
+        ),
+    ],
+)  # fmt: skip
+def test_results_that_are_damaged_are_said_by_file_and_row(
+    tmp_path: Path, results: Any, said: str
+) -> None:
+    path = tmp_path / "damaged.json"
+    path.write_text(json.dumps(results))
+    with pytest.raises(ImpossibleSetting, match=r"damaged\.json: ") as found:
+        performance_file.read(path)
+    assert said in str(found.value)
 
 
 def test_small_models_can_be_listed(

@@ -28,6 +28,7 @@ from moesaic.lab.against.own_process import in_own_process
 from moesaic.lab.against.random_gguf import check_writable, file_bytes, write_random_gguf
 from moesaic.lab.against.rounds import AgainstRow, Rates, Spread, rows_of, take_turns
 from moesaic.lab.bench.cases import Case
+from moesaic.lab.user_environment import of_stock_process
 from moesaic.models.checkpoint import Checkpoint
 from moesaic.models.synthetic_model import synthetic_architecture
 
@@ -81,7 +82,8 @@ print(json.dumps([{{
 FAKE_BATCHED = """#!{python}
 import json, sys
 given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-assert given["--output-format"] == "jsonl", given
+assert given["--output-format"] == "jsonl" and "-fmoe" not in given, given
+assert (given["-ngl"], given["-fa"]) == ("0", "on"), given
 batch, answer = int(given["-npl"]), int(given["-ntg"])
 assert int(given["-c"]) >= batch * (int(given["-npp"]) + answer), given
 print("{{not JSON")
@@ -119,7 +121,7 @@ def words_of(folder: Path, *options: str) -> list[str]:
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Contenders need not start another one each time."""
     for module in (ours, stock_transformers):
-        monkeypatch.setattr(module, "in_own_process", lambda name, work, *given: work(*given))
+        monkeypatch.setattr(module, "in_own_process", lambda name, work, *given, **_: work(*given))
 
 
 @pytest.mark.usefixtures("in_this_process")
@@ -152,7 +154,11 @@ def test_its_fork_and_several_sequences_take_turns(tmp_path: Path) -> None:
     fake(tmp_path)
     against = [f"--against={name}={tmp_path}" for name in ("llama.cpp", "ik_llama.cpp")]
     asked = words_of(tmp_path, "-p", "0", "--batch", "1,2", "--repetitions", "1", *against)
-    result = run_json(*asked)
+    streams = run(*asked, "--json")
+    batched = "tg4@2 by llama-batched-bench -ngl 0 -fa on -t 1"
+    for options in ("-ngl 0 -fa 1", "-ngl 0 -fa 1 -fmoe 1 -rtr 1"):
+        assert f"BF16; tg4 by llama-bench {options} -t 1; {batched}\n" in streams.err
+    result = json.loads(streams.out)
     rates = {(row["test"], row["name"]): row["tokens_per_s"]["median"] for row in result["rows"]}
     assert {name for _, name in rates} == {"moesaic", "llama.cpp", "ik_llama.cpp"}
     assert rates["tg4", "ik_llama.cpp"] == 50.5
@@ -417,3 +423,32 @@ def test_others_threads_wait_as_their_user_wants(
         assert ("OMP_WAIT_POLICY" in found) != ours
         assert "MOESAIC_WAIT_POLICY" not in found
         assert ("CUDA_VISIBLE_DEVICES" in found) != gpu
+
+
+@pytest.mark.parametrize("set_by_user", ["active", None])
+def test_stock_processes_have_their_users_policy(
+    monkeypatch: pytest.MonkeyPatch, set_by_user: str | None
+) -> None:
+    """They load this package, which then sets nothing; processes of ours keep it."""
+    monkeypatch.setenv("OMP_WAIT_POLICY", set_by_user or "passive")
+    monkeypatch.delenv("MOESAIC_WAIT_POLICY", raising=False)
+    if set_by_user is None:
+        monkeypatch.setenv("MOESAIC_WAIT_POLICY", "own")
+    before = dict(os.environ)
+    found = in_own_process("stock", policy_here, environment=of_stock_process())
+    assert found == set_by_user
+    assert os.environ == before
+    assert in_own_process("ours", policy_here) == (set_by_user or "passive")
+
+
+def policy_here() -> str | None:
+    return os.environ.get("OMP_WAIT_POLICY")
+
+
+def test_transformers_is_such_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(
+        stock_transformers, "in_own_process", lambda *_, **named: given.update(named) or {}
+    )
+    stock_transformers.Transformers("folder", None, "bf16", 1, ()).turn()
+    assert given["environment"] == of_stock_process()

@@ -43,7 +43,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
         patched.setattr(demo_stock, "CASES", ((8,), (4,)))
         patched.setattr(demo_stock, "ROUNDS", 1)
         for module in (ours, stock_transformers):  # starting other processes takes long
-            patched.setattr(module, "in_own_process", lambda name, work, *given: work(*given))
+            patched.setattr(module, "in_own_process", lambda name, work, *given, **_: work(*given))
         patched.setattr(demo_simulations, "RATIOS", (0.25,))
         return Shown(run("demo", "--out", out, "--tokens", 8).out, out)
 

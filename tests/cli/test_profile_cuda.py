@@ -19,7 +19,7 @@ from moesaic.engine.memory.capacity import Capacity
 from moesaic.hardware.machine_reader import load_machine, machine_file
 from moesaic.hardware.machine_writer import save_machine
 from moesaic.hardware.nvidia import NvidiaDriver, NvidiaGpu, nvidia_driver
-from moesaic.lab.profile import choose_system, cuda_profile
+from moesaic.lab.profile import choose_system, cuda_profile, cuda_times
 from moesaic.machines import accelerators
 from moesaic.machines.accelerators import ACCELERATORS
 from moesaic.machines.sim.physics import Physics
@@ -115,8 +115,25 @@ def test_a_full_gpu_is_said_in_words(
     """Another process has it: less is free than measuring needs."""
     monkeypatch.setattr(cuda_profile, "accelerator_free", lambda settings: 10**9)
     said = refused(monkeypatch, capsys, "profile", "--accelerator", "cuda", "--threads", 1)
-    assert "1.0 GB are free" in said
-    assert "end other programs" in said
+    assert "GB of GPU memory, and 1.0 GB are free" in said
+    assert "end other programs there" in said
+
+
+def test_a_full_host_is_not_said_to_be_the_gpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cuda_times, "MODEL", "olmoe-1b-7b")
+    monkeypatch.setattr(cuda_times, "LAYERS", 16)
+    monkeypatch.setattr(cuda_profile, "accelerator_free", lambda settings: 10**12)
+    monkeypatch.setattr(cuda_profile, "memory", lambda: (10**12, 5 * 10**9))
+    said = refused(monkeypatch, capsys, "profile", "--accelerator", "cuda", "--threads", 1)
+    assert "needs 6.4 GB of main memory, and 5.0 GB are free" in said
+    assert "GPU memory" not in said
+    monkeypatch.setattr(cuda_profile, "memory", lambda: (10**12, 10 * 10**9))
+    settings = EngineSettings(accelerator="cuda")
+    assert cuda_profile.check_memory(settings) == 6, "half of main memory"
+    monkeypatch.setattr(cuda_profile, "accelerator_free", lambda settings: 7 * 10**9)
+    assert cuda_profile.check_memory(settings) == 4, "what the GPU has room for"
 
 
 def test_without_a_gpu_it_is_said_in_words(

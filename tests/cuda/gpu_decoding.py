@@ -8,12 +8,14 @@ import torch
 from random_experts import expert_weights, filled_store
 
 from moesaic.kernels.gpu.driver import current_context
+from moesaic.kernels.quantized_linear import DenseQuantizer
 from moesaic.machines.cuda.conductor import Conductor, Copying, ExpertMemory
 from moesaic.machines.cuda.cpu_runner import CpuRunner
 from moesaic.machines.cuda.decode_step import DecodeStep
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
 from moesaic.machines.cuda.pinned import Pinned
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
+from moesaic.model_info.dense_bytes import DensePrecision
 from moesaic.models.architecture import Architecture
 from moesaic.models.expert_service import ResidentExperts, RoutedTokens
 from moesaic.models.kv_cache import ContiguousCache
@@ -52,11 +54,12 @@ class DecodingScene:
     def __init__(
         self, architecture: Architecture, policies: PolicySet, dtype: str, slots: int,
         batch: int = 1, own_routers: bool = False, records: bool = False,
-        belief: Belief | None = None,
+        belief: Belief | None = None, dense: str = "bf16",
     ) -> None:  # fmt: skip
         self.architecture, self.policies = architecture, policies
         spec = architecture.spec
-        self.decoder = synthetic_decoder(architecture, "bf16", "reference")
+        packer = DenseQuantizer(DensePrecision.of(dense))
+        self.decoder = synthetic_decoder(architecture, "bf16", "reference", packer)
         self.store = filled_store(architecture, dtype)
         size = self.store.kernel.block_bytes
         self.pinned = Pinned(self.store.block(0, 0).data_ptr(), self.store.bytes)

@@ -11,6 +11,7 @@ if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
 from gpu_decoding import DecodingScene, cpu_logits, small_architecture
+from graph_models import shrunk
 
 from moesaic.policies.policy_set import PolicySet
 
@@ -30,6 +31,20 @@ def test_a_token_is_the_same_wherever_its_experts_are(
     policies = PolicySet.of(schedule=names[0], cache=names[1], prefetch=names[2])
     scene = DecodingScene(small_architecture(), policies, dtype, slots=20)
     tokens = [3, 77, 500, 12, 9, 801, 4, 4, 65, 300]
+    want, choices = cpu_logits(scene, tokens)
+    for position, token in enumerate(tokens):
+        got = scene.decode([token], [position], [choices[position]])[0]
+        assert relative(got, want[position]) < 0.03, position
+    scene.close()
+
+
+@pytest.mark.parametrize("dense", ["int8", "int4", "head=int4+attention=int8"])
+@pytest.mark.parametrize("name", ["qwen3-30b-a3b", "qwen1.5-moe-a2.7b", "deepseek-v2-lite"])
+def test_dense_weights_in_integers(name: str, dense: str) -> None:
+    """One token's fused products, with biases and shared experts, and latent attention's."""
+    policies = PolicySet.of(schedule="hybrid", cache="mrs", prefetch="impact")
+    scene = DecodingScene(shrunk(name), policies, "bf16", slots=20, dense=dense)
+    tokens = [3, 77, 500, 12, 9, 801]
     want, choices = cpu_logits(scene, tokens)
     for position, token in enumerate(tokens):
         got = scene.decode([token], [position], [choices[position]])[0]

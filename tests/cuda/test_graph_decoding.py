@@ -15,7 +15,9 @@ from moesaic.engine.assemble import on_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.kernels.quantized_linear import DenseQuantizer
 from moesaic.machines.cuda.cuda_machine import CudaMachine
+from moesaic.model_info.dense_bytes import DensePrecision
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.policies.policy_set import PolicySet
 
@@ -23,14 +25,15 @@ PROMPTS = ([5, 6, 7, 8, 900, 11, 3], [100, 200, 300], [9])
 CAPACITY = Capacity(slots=20, sequences=4, length=300)
 
 
-def runner_of(name: str, dtype: str, names: tuple[str, str, str]) -> Runner:
+def runner_of(name: str, dtype: str, names: tuple[str, str, str], dense: str = "bf16") -> Runner:
     torch.manual_seed(0)
     architecture = shrunk(name)
     policies = PolicySet.of(schedule=names[0], cache=names[1], prefetch=names[2])
     settings = EngineSettings(
         policies=policies, accelerator="cuda", max_step_tokens=160, max_sequences=4, threads=4
     )
-    decoder = synthetic_decoder(architecture, "bf16", "reference")
+    packer = DenseQuantizer(DensePrecision.of(dense))
+    decoder = synthetic_decoder(architecture, "bf16", "reference", packer)
     return on_store(decoder, filled_store(architecture, dtype), settings, CAPACITY)
 
 
@@ -95,6 +98,15 @@ def test_every_system_and_precision_decodes_as_layer_by_layer(
 ) -> None:
     got = conversation(runner_of("qwen3-30b-a3b", dtype, names), captured=True)
     want = conversation(runner_of("qwen3-30b-a3b", dtype, names), captured=False)
+    assert agreement(got, want) > 0.85
+
+
+@pytest.mark.parametrize("dense", ["int8", "int4"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_dense_weights_in_integers_decode_as_layer_by_layer(name: str, dense: str) -> None:
+    names = ("hybrid", "mrs", "impact")
+    got = conversation(runner_of(name, "int4", names, dense), captured=True)
+    want = conversation(runner_of(name, "int4", names, dense), captured=False)
     assert agreement(got, want) > 0.85
 
 

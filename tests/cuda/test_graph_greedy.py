@@ -12,6 +12,7 @@ if not torch.cuda.is_available():
 from test_graph_decoding import runner_of
 
 from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.machines.real.row_sampling import GREEDY
 
 SYSTEMS = [
     ("hybrid", "mrs", "impact"),
@@ -23,15 +24,17 @@ BROKEN = 999
 
 
 def steps(runner: Runner, best: bool, broken: bool = False) -> list[torch.Tensor]:
-    found = [runner.step([SequenceInput(i, [5 + i, 6, 7, 8 * i + 1], best=best) for i in range(3)])]
+    how = GREEDY if best else None
+    prompts = [SequenceInput(i, [5 + i, 6, 7, 8 * i + 1], sampling=how) for i in range(3)]
+    found = [runner.step(prompts)]
     for number in range(5):
         tokens = [17 * number + i for i in range(3)]
         if broken and number >= 2:
             tokens[1] = BROKEN
         found.append(
-            runner.step([SequenceInput(i, [token], best=best) for i, token in enumerate(tokens)])
+            runner.step([SequenceInput(i, [token], sampling=how) for i, token in enumerate(tokens)])
         )
-        found.append(runner.step([SequenceInput(0, [40 + number], best=best)]))
+        found.append(runner.step([SequenceInput(0, [40 + number], sampling=how)]))
     if best:  # what is not captured gives logits
         found = [each if each.ndim == 1 else each.argmax(-1) for each in found]
     return found

@@ -18,6 +18,7 @@ if torch.cuda.is_available():
 from graph_models import shrunk
 
 from moesaic.kernels.gpu.prompt_attention import most_tiles, tiles_of
+from moesaic.machines.cuda.latent_buffers import LatentBuffers
 from moesaic.machines.cuda.prompt_step import LatentPromptStepAttention
 from moesaic.models.architecture import Architecture
 from moesaic.models.kv_cache import ContiguousCache
@@ -74,9 +75,16 @@ class OneLayer:
             tokens=ROWS, slots=torch.tensor(slots), positions=torch.tensor(positions),
             active=torch.tensor([ROWS - UNUSED]),
         )  # fmt: skip
+        spec = self.decoder.architecture.spec
+        assert spec.latent_attention is not None
+        rank = spec.latent_attention.kv_lora_rank
+        shared = LatentBuffers(2 * ROWS, spec.num_heads, rank, "cpu")
+        for part in shared.of(2 * ROWS):
+            part.fill_(float("nan"))  # what another step has left
         parts: Any = SimpleNamespace(
-            decoder=self.decoder, cache=self.cache, turn=self._turn, kernels={"store_rows": store}
-        )
+            decoder=self.decoder, cache=self.cache, turn=self._turn, latent_prompts=shared.of,
+            kernels={"store_rows": store},
+        )  # fmt: skip
         pieces: Any = SimpleNamespace(tiles=tiles)
         step: Any = self
         launched = LatentPromptStepAttention(parts, inputs, pieces)

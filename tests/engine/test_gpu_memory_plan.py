@@ -18,6 +18,7 @@ from moesaic.engine.memory.plan_parts import CONTEXT
 from moesaic.engine.memory.sizes import PIECE_LENGTH, Sizes
 from moesaic.machines.accelerators import CUDA
 from moesaic.machines.cuda.cuda_machine import CudaMachine
+from moesaic.machines.cuda.latent_buffers import LatentBuffers
 from moesaic.model_info.model_zoo import load_model
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.policies.policy_set import with_options
@@ -138,6 +139,27 @@ def test_what_is_planned_is_what_is_allocated(dtype: str) -> None:
         assert part_bytes(found)["KV cache"] == cache.nbytes
     finally:
         runner.close()
+
+
+@pytest.mark.parametrize(("step_tokens", "rows"), [(8, 16), (300, 300), (4096, 2048)])
+def test_the_plan_counts_what_latent_prompts_share(step_tokens: int, rows: int) -> None:
+    """Every size of a captured step has its queries and results in one memory, and so does a run
+    that warms up: nothing is taken a second time."""
+    changes = {"max_sequences": 4, "max_step_tokens": step_tokens, "max_model_len": 8192}
+    sizes = Sizes.of(LATENT, with_options(EngineSettings(accelerator="cuda"), changes))
+    latent = LATENT.latent_attention
+    assert latent is not None
+    shared = LatentBuffers(rows, LATENT.num_heads, latent.kv_lora_rank, "meta")
+    assert sizes.latent_buffers == shared.nbytes
+    assert sizes.graphs(8192) > shared.nbytes
+    of_cpu = LatentBuffers(rows, 2, 4, "cpu")
+    places = {part.data_ptr() for size in (1, 5, rows) for part in of_cpu.of(size)}
+    assert len(places) == 2
+    assert all(part.is_contiguous() for size in (1, 5, rows) for part in of_cpu.of(size))
+    with pytest.raises(AssertionError, match="but buffers for"):
+        of_cpu.of(rows + 1)
+    grouped = Sizes.of(GROUPED, with_options(EngineSettings(accelerator="cuda"), changes))
+    assert grouped.latent_buffers == 0
 
 
 def test_pieces_of_attention_are_as_long_as_the_kernels() -> None:

@@ -203,6 +203,7 @@ ADVICE = {
     "--cache-ratio": ("cache_ratio", float),
     "--expert-dtype": ("expert_dtype", str),
     "--gpu-memory": ("gpu_memory_gb", float),
+    "--dense-dtype": ("dense_dtype", str),
     "--dtype": ("dtype", str),
     "--schedule": ("schedule", str),
 }
@@ -237,7 +238,13 @@ REFUSALS: list[tuple[Any, float, dict[str, Any], set[str]]] = [
     (OLMOE, 22.4, {"max_model_len": 4096, "max_sequences": 200}, {"--max-model-len"}),
     (OLMOE, 22.4, {**EMULATED, "cache_ratio": 0.9}, {"--cache-ratio", "--expert-dtype"}),
     (OLMOE, 64, {**EMULATED, "gpu_memory_gb": 0.5}, {"--gpu-memory"}),
-    (OLMOE, 64, {**EMULATED, "gpu_memory_gb": 1.2}, {"--gpu-memory", "--max-sequences"}),
+    (OLMOE, 64, {**EMULATED, "gpu_memory_gb": 1.2}, {"--gpu-memory", "--dense-dtype"}),
+    (
+        OLMOE,
+        64,
+        {**EMULATED, "gpu_memory_gb": 1.2, "dense_dtype": "bf16"},
+        {"--gpu-memory", "--max-sequences"},
+    ),
     (OLMOE, 64, {**EMULATED, "gpu_memory_gb": 3, "cache_ratio": 0.5}, {"--cache-ratio"}),
     (LATENT, 0.002, {**EMULATED, "gpu_memory_gb": 1.2}, set()),
 ]

@@ -177,6 +177,12 @@ def test_llama_bench_runs_with_as_many_layers_experts_on_the_gpu(
     emulated = [config(model, threads=1, accelerator="emulated")]
     assert run_peers(model, emulated, cases, 1, [f"llama.cpp={program}"]) == []
     assert "there is no GPU in this run" in capsys.readouterr().err
+    batches = make_cases([], [4], [2])
+    named = [f"llama.cpp={program}"]
+    assert run_peers(model, configs, batches, 1, named, stock=False) == []
+    said = capsys.readouterr().err
+    assert "not compared: llama.cpp: beside a GPU it is measured with one sequence only" in said
+    assert "writing random weights" not in said, "nobody would read them"
 
 
 def test_a_peer_that_cannot_take_part_costs_no_measurements(

@@ -15,7 +15,7 @@ from moesaic.core.routing import ExpertId, Forecast
 from moesaic.core.view import Flight, View, offloading_view
 from moesaic.policies.brain import Brain
 from moesaic.policies.brain import fields as at
-from moesaic.policies.brain.lookahead import promote
+from moesaic.policies.brain.promotions import promote
 from moesaic.policies.compose import Composition
 from moesaic.policies.future import Future
 from moesaic.policies.policy_set import PolicySet

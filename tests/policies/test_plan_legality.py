@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -81,9 +82,25 @@ def situations(draw: st.DrawFn) -> Situation:
 def test_every_plan_is_legal(
     situation: Situation, policies: tuple[str, str, str], per_layer: bool, promote: bool
 ) -> None:
-    model, belief, slots, steps, views = situation
-    if slots == 0 and schedules.load(policies[0]).needs_slots:
+    if situation.slots == 0 and schedules.load(policies[0]).needs_slots:
         return
+    _check_plans(situation, policies, per_layer, promote)
+
+
+@given(situations(), st.sampled_from(["lru", "two-speed"]), st.booleans())
+def test_every_plan_is_legal_where_copies_slow_the_cpu_down(
+    situation: Situation, cache: str, per_layer: bool
+) -> None:
+    """Promotions wait for two layers there: in a model of few layers that is this one again, or one
+    that is forecast."""
+    slowed = situation._replace(belief=replace(situation.belief, cpu_slowed=1))
+    _check_plans(slowed, ("best-split", cache, "impact"), per_layer, promote=True)
+
+
+def _check_plans(
+    situation: Situation, policies: tuple[str, str, str], per_layer: bool, promote: bool
+) -> None:
+    model, belief, slots, steps, views = situation
     future = future_of(steps, model)
     brain = make_brain(model, belief, slots, *policies, per_layer, promote, future, checked=False)
     at = iter(views)

@@ -13,7 +13,7 @@ import stock
 from moesaic.core.report import Timeline
 from moesaic.core.routing import LayerRouting
 from moesaic.engine.assemble import load_store, on_store
-from moesaic.engine.dense_weights import dense_runner
+from moesaic.engine.dense_weights import dense_packer
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.recording import RecordingBrain
@@ -33,7 +33,7 @@ def running(
 ) -> Iterator[Runner]:
     settings = with_options(EngineSettings(threads=2), options)
     model = open_model(stock.saved(family).folder)
-    decoder = load_decoder(model, dtype, dense=dense_runner(settings, dtype))
+    decoder = load_decoder(model, dtype, dense=dense_packer(settings, dtype))
     store = load_store(decoder, model.experts, dtype)
     timeline = Timeline()
     runner = on_store(decoder, store, settings, Capacity(0, 3, 128), timeline=timeline, scores=True)

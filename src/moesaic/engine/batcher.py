@@ -26,6 +26,7 @@ from moesaic.engine.request import Request
 from moesaic.engine.run_stats import RunStats, StatsCounter
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.engine.sampling.sampler import Sampler
+from moesaic.machines.real.row_sampling import RowSampling
 
 
 class Update(NamedTuple):
@@ -141,11 +142,12 @@ class Batcher:
                 self._finish(request)
         return updates
 
-    def _takes_best(self, request: Request) -> bool:
-        """Whether nobody looks at its logits but to find the best token."""
-        if self._runner.gate.reruns or self._recording is not None:
-            return False
-        return self._sampler.takes_best([request.sampling])
+    def _sampling(self, request: Request) -> RowSampling | None:
+        """How a machine may sample its next token; None: somebody looks at its logits."""
+        gate = self._runner.gate
+        if gate.reruns or gate.draft or self._recording is not None:
+            return None
+        return self._sampler.row_sampling(request.sampling)
 
     def _updates(
         self, scheduled: list[Scheduled], inputs: list[SequenceInput], logits: torch.Tensor
@@ -252,10 +254,10 @@ class Batcher:
         if self._runner.gate.draft and not request.prefilling:
             return drafting_input(self._runner, request, slot, self._draft)
         tokens = request.next_tokens(count)
-        best = not self._runner.gate.draft and self._takes_best(request)
         return SequenceInput(
-            slot, tokens, prompt=request.prefilling, attempt=request.attempt, best=best
-        )
+            slot, tokens, prompt=request.prefilling, attempt=request.attempt,
+            sampling=self._sampling(request),
+        )  # fmt: skip
 
     def _sample(self, logits: torch.Tensor, requests: Sequence[Request]) -> list[Update]:
         """A request with NaN or infinite logits, or with nothing to say in its grammar, fails

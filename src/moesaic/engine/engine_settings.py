@@ -109,15 +109,10 @@ class EngineSettings:
         if self.dense_dtype == "auto":
             return
         DensePrecision.of(self.dense_dtype)
-        if able.moves:
-            raise ImpossibleSetting(
-                f"dense dtype {self.dense_dtype!r} is of a network that the CPU computes, but that "
-                f"of accelerator {self.accelerator!r} is computed there in --dtype: leave it out"
-            )
-        if not native:
+        if not native and not able.moves:
             raise ImpossibleSetting(
                 f"dense dtype {self.dense_dtype!r} needs the native CPU kernels, and PyTorch "
-                "computes here (see `moesaic doctor`): leave it out"
+                "computes here (see `moesaic doctor`): leave it out, or add an accelerator"
             )
 
     def _check_numbers(self) -> None:

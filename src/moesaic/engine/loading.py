@@ -15,7 +15,7 @@ from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.engine.assemble import assemble
 from moesaic.engine.batcher import Batcher
 from moesaic.engine.belief_source import belief_source
-from moesaic.engine.dense_weights import dense_runner
+from moesaic.engine.dense_weights import dense_packer
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.input_processor import InputProcessor
 from moesaic.engine.memory.memory_plan import MemoryPlan
@@ -90,7 +90,7 @@ def load_prepared(
             prepared.opened,
             plan.dtype,
             kernel=settings.kernel,
-            dense=dense_runner(settings, plan.dtype),
+            dense=dense_packer(settings, plan.dtype),
         ),
         prepared.opened.experts,
         plan.expert_dtype,

@@ -22,6 +22,7 @@ from moesaic.machines.real.real_machine import (
     RealMachine,
     Replay,
 )
+from moesaic.machines.real.row_sampling import RowSampling
 from moesaic.models.decoder import Decoder, ForwardGenerator
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.token_batch import Segment
@@ -37,15 +38,15 @@ from moesaic.policies.schedule.base import Schedule
 class SequenceInput:
     """New tokens of the sequence in one slot of the KV cache. Logits are wanted for the last one,
     or for `all_logits` of them. `prompt`: whether they are a piece of a prompt, by default
-    true of several tokens; `attempt`: how often they were run and rejected; `best`: nobody looks
-    at the logits but to find the best token."""
+    true of several tokens; `attempt`: how often they were run and rejected; `sampling`: nobody
+    looks at the logits but to sample the next token this way."""
 
     slot: int
     tokens: Sequence[int]
     all_logits: bool = False
     prompt: bool | None = None
     attempt: int = 0
-    best: bool = False
+    sampling: RowSampling | None = None
 
     @property
     def of_prompt(self) -> bool:
@@ -77,7 +78,7 @@ class Runner:
 
     def step(self, inputs: Sequence[SequenceInput], replay: Replay | None = None) -> torch.Tensor:
         """One pass; returns the wanted logits [rows, vocabulary], in the order of the inputs; or,
-        where nobody asks for more and the machine has found them, the best tokens (see
+        where nobody asks for more and the machine has found them, the next tokens (see
         `Sampler.sample`). A step that fails or is interrupted leaves the sequences as they
         were."""
         described = self.describe(inputs)
@@ -91,8 +92,10 @@ class Runner:
                 decoded = self._decoded(inputs, lengths)
                 prompt = self._prompt(inputs, lengths)
                 replayed, counts = self._gated(replay), self._counts
-                greedy = all(each.best and not each.all_logits for each in inputs)
-                work = ForwardPass(described, generator, replayed, decoded, prompt, counts, greedy)
+                sampling = _sampling(inputs)
+                work = ForwardPass(
+                    described, generator, replayed, decoded, prompt, counts, sampling
+                )
                 self.report = self.body.step(work, self._decider(inputs))
             return self.machine.output
         except BaseException:
@@ -261,6 +264,14 @@ def _gate_step(inputs: Sequence[SequenceInput]) -> GateStep:
         tuple(sequence.of_prompt for sequence in inputs),
         tuple(sequence.attempt for sequence in inputs),
     )
+
+
+def _sampling(inputs: Sequence[SequenceInput]) -> tuple[RowSampling, ...] | None:
+    """Of all rows, unless somebody needs logits."""
+    rows = tuple(
+        each.sampling for each in inputs if each.sampling is not None and not each.all_logits
+    )
+    return rows if len(rows) == len(inputs) else None
 
 
 def _wanted_rows(inputs: Sequence[SequenceInput]) -> list[int]:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import torch
 
-from moesaic.core.errors import ImpossibleSetting
 from moesaic.kernels import _native
 from moesaic.kernels.base import ExpertShape, ExpertWeights
 from moesaic.kernels.crossover import DEFAULT
@@ -21,6 +20,7 @@ from moesaic.kernels.instruction_sets import ISA_NUMBERS
 from moesaic.kernels.native import DTYPES, FLOAT_TYPES, NativeKernel, packing_pool
 from moesaic.kernels.native_executor import NativeExecutor
 from moesaic.kernels.native_rows import NativeRows
+from moesaic.kernels.quantized_linear import not_finite
 from moesaic.model_info.dense_bytes import DensePrecision
 
 _HUGE_PAGE = 2 << 20
@@ -34,6 +34,11 @@ class DenseRunner:
         self.precision, self.isa = precision, isa
         self.tiles_from = dict(DEFAULT)
         self.use(packing_pool())
+
+    @property
+    def runner(self) -> DenseRunner:
+        """What computes natively."""
+        return self
 
     def use(self, pool: _native.Pool) -> None:
         tiles_from = [self.tiles_from[name] for name in DTYPES]
@@ -54,7 +59,7 @@ class DenseRunner:
             number = FLOAT_TYPES[source.dtype]
             self.linear.pack(source.data_ptr(), number, source.stride(0), matrix)
         except ArithmeticError:
-            raise _not_finite(dtype) from None
+            raise not_finite(dtype) from None
         return PackedWeight(matrix, memory, outputs, inputs, self)
 
     def pack_network(self, shape: ExpertShape, weights: ExpertWeights) -> PackedNetwork:
@@ -144,11 +149,3 @@ def byte_buffer(size: int) -> torch.Tensor:
     with suppress(OSError, AttributeError, ValueError):
         memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=torch.uint8)
-
-
-def _not_finite(dtype: str) -> ImpossibleSetting:
-    return ImpossibleSetting(
-        f"dense weights in {dtype} need finite numbers, but a matrix has infinities or nan: the "
-        "checkpoint is damaged or was saved from a diverged training. Get it anew, or see with "
-        "--dense-dtype bf16 what it computes."
-    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.memory_plan import MemoryPlan
 from moesaic.hardware.machine_spec import MachineSpec
@@ -70,11 +71,17 @@ def simulated(
         policies=policies,
         cache_ratio=cache_ratio,
         expert_dtype=plan.expert_dtype,
-        dense_dtype=plan.dtype,
+        dense_dtype=_dense_dtype(settings, plan),
         profile_tokens=_PROFILE_TOKENS,
         checked=settings.checked,
         **(_DECODE if phase == "decode" else {**_PREFILL, "tokens": length}),
     )
+
+
+def _dense_dtype(settings: EngineSettings, plan: MemoryPlan) -> str:
+    """Of all parts, where an accelerator has them in one; the simulator knows no mixture."""
+    whole = settings.capabilities.moves and plan.dense_dtype in BITS_PER_WEIGHT
+    return plan.dense_dtype if whole else plan.dtype
 
 
 def _run(settings: Settings) -> Result:

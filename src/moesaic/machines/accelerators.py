@@ -68,7 +68,7 @@ ACCELERATORS: dict[str, Accelerator] = {
     ),
 }
 LARGEST_BATCH = 256  # of sequences that a GPU decodes as one graph
-LARGEST_PROMPT = 2048  # tokens that it reads as one graph
+SMALLEST_PROMPT, LARGEST_PROMPT = 16, 2048  # tokens that it reads as one graph
 AUTO = "auto"  # an accelerator's name in settings: a GPU where there is one that can be used
 
 

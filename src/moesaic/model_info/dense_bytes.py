@@ -35,6 +35,11 @@ class DensePrecision(NamedTuple):
             parts[part] = _known(dtype)
         return cls(**parts)
 
+    @property
+    def quantizes(self) -> bool:
+        """Whether any part is in integers."""
+        return set(self) != {"bf16"}
+
     def __str__(self) -> str:
         if len(set(self)) == 1:
             return self.head
@@ -54,7 +59,7 @@ def packed_dense_bytes(spec: ModelSpec, dtype: str, packed: DensePrecision) -> i
     hidden, moe = spec.hidden_size, spec.num_moe_layers
     kept = spec.head_params + moe * spec.router_params
     size = matrix_bytes(packed.head, spec.vocab_size, hidden)
-    for outputs, inputs in _projections(spec):
+    for outputs, inputs in projections(spec):
         size += spec.kv_layers * matrix_bytes(packed.attention, outputs, inputs)
     linear, states = spec.linear_attention, len(spec.linear_layers)
     if linear is not None:
@@ -73,7 +78,7 @@ def packed_dense_bytes(spec: ModelSpec, dtype: str, packed: DensePrecision) -> i
     return size + weight_bytes(kept, dtype)
 
 
-def _projections(spec: ModelSpec) -> list[tuple[int, int]]:
+def projections(spec: ModelSpec) -> list[tuple[int, int]]:
     """Outputs and inputs of one layer's, with keys and values."""
     hidden, latent = spec.hidden_size, spec.latent_attention
     queries, keys = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim

@@ -27,6 +27,7 @@ from moesaic.models.tensor_sources import TensorSource
 
 if TYPE_CHECKING:
     from moesaic.kernels.native_linear import DenseRunner
+    from moesaic.kernels.quantized_linear import DenseQuantizer
 
 LATENT_EPS = 1e-6  # of the norms inside latent attention, whatever the config says
 
@@ -40,7 +41,7 @@ class DecoderBuilder:
         source: TensorSource,
         moe_names: Callable[[int], MoeNames],
         kernel: str = "auto",
-        dense: DenseRunner | None = None,
+        dense: DenseRunner | DenseQuantizer | None = None,
     ) -> None:
         """`dense` packs every matrix as it is read; None: they stay as they are."""
         self._architecture, self._kernel, self._dense = architecture, kernel, dense
@@ -59,7 +60,8 @@ class DecoderBuilder:
             head = self._source.tensor("lm_head.weight", spec.vocab_size, spec.hidden_size)
         # A tied embedding is looked up by rows and multiplied packed: there it is twice.
         output = Linear.made(head, None, self._dense, "head")
-        return Decoder(self._architecture, embedding, layers, norm, output, self._dense)
+        runner = None if self._dense is None else self._dense.runner
+        return Decoder(self._architecture, embedding, layers, norm, output, runner)
 
     def _layer(self, number: int) -> Layer:
         spec, prefix = self._architecture.spec, f"model.layers.{number}"
@@ -197,8 +199,8 @@ class DecoderBuilder:
             up=self._source.tensor(f"{prefix}.up_proj.weight", *wide),
             down=self._source.tensor(f"{prefix}.down_proj.weight", *wide[::-1]),
         )
-        if self._dense is not None:
-            packed = self._dense.pack_network(shape, weights)
+        packed = None if self._dense is None else self._dense.pack_network(shape, weights)
+        if packed is not None:
             return GatedMlp(shape, torch.empty(0, device="meta"), packed)
         block = self._source.empty(shape.values)
         pack_matrices(shape, weights, block)
@@ -211,7 +213,8 @@ class DecoderBuilder:
 
     def _norm(self, name: str, width: int, eps: float | None = None) -> RmsNorm:
         eps = self._architecture.norm_eps if eps is None else eps
+        runner = None if self._dense is None else self._dense.runner
         if self._architecture.centred_norms:
             centred = self._source.tensor(f"{name}.weight", width, dtype=torch.float32)
             return RmsNorm(1 + centred, eps)
-        return RmsNorm(self._source.tensor(f"{name}.weight", width), eps, self._dense)
+        return RmsNorm(self._source.tensor(f"{name}.weight", width), eps, runner)

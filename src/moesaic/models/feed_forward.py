@@ -19,6 +19,7 @@ from moesaic.models.router import Choice, Router
 if TYPE_CHECKING:
     from moesaic.kernels.native_linear import PackedNetwork
     from moesaic.kernels.native_router import NativeRouter
+    from moesaic.kernels.quantized_linear import QuantizedNetwork
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class GatedMlp:
 
     shape: ExpertShape
     block: torch.Tensor  # packed as the reference kernel packs an expert; else without memory
-    packed: PackedNetwork | None = None
+    packed: PackedNetwork | QuantizedNetwork | None = None
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         if self.packed is not None:

@@ -62,7 +62,7 @@ class GroupedAttention:
         linears = (self.query, self.key, self.value)
         norms = (self.query_norm, self.key_norm)
         return (
-            all(each.packed is not None for each in linears)
+            all(each.native is not None for each in linears)
             and x.dtype == torch.bfloat16
             and len(x) >= NATIVE_ROWS
             and rule.clip is None
@@ -73,7 +73,8 @@ class GroupedAttention:
     def _turned_natively(
         self, x: torch.Tensor, step: TokenBatch
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        assert self.query.packed is not None, "only packed weights are multiplied natively"
+        packed = self.query.native
+        assert packed is not None, "only packed weights are multiplied natively"
         rope, head = self.architecture.rope, self.architecture.spec.head_dim
         parts = together((self.query, self.key, self.value), x)
         query, key, value = (part.unflatten(-1, (-1, head)) for part in parts)
@@ -83,7 +84,7 @@ class GroupedAttention:
             weights = (self.query_norm.weight, self.key_norm.weight)
             norms = HeadNorms(*weights, self.query_norm.eps, whole)
         angles = Angles(*step.turn, rope.dim, rope.interleaved)
-        sums = self.query.packed.runner.rows.heads(query, key, norms, angles)
+        sums = packed.runner.rows.heads(query, key, norms, angles)
         step.watch_sums(sums.to(key.dtype))
         return query, key, value
 

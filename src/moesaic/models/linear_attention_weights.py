@@ -17,6 +17,7 @@ from moesaic.models.tensor_sources import TensorSource
 
 if TYPE_CHECKING:
     from moesaic.kernels.native_linear import DenseRunner
+    from moesaic.kernels.quantized_linear import DenseQuantizer
 
 
 def build_linear_attention(
@@ -24,7 +25,7 @@ def build_linear_attention(
     number: int,
     prefix: str,
     source: TensorSource,
-    dense: DenseRunner | None,
+    dense: DenseRunner | DenseQuantizer | None,
 ) -> LinearAttention:
     spec, shape = architecture.spec, architecture.spec.linear_attention
     assert shape is not None, "the model has linear attention"

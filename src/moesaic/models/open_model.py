@@ -31,6 +31,7 @@ from moesaic.models.unread_tensors import check_tied_head, refuse_unread
 
 if TYPE_CHECKING:
     from moesaic.kernels.native_linear import DenseRunner
+    from moesaic.kernels.quantized_linear import DenseQuantizer
 
 
 class OpenModel(NamedTuple):
@@ -92,7 +93,7 @@ def load_decoder(
     dtype: str,
     device: str = "cpu",
     kernel: str = "auto",
-    dense: DenseRunner | None = None,
+    dense: DenseRunner | DenseQuantizer | None = None,
 ) -> Decoder:
     """Everything but the routed experts, converted to `dtype` tensor by tensor, and packed by
     `dense` if it is given."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from moesaic.kernels.quantized_linear import QuantizedWeight, stacked
 from moesaic.models.decoder import Decoder
 from moesaic.models.feed_forward import MoeBlock
 from moesaic.models.grouped_attention import GroupedAttention
@@ -23,15 +24,15 @@ def placed_decoder(decoder: Decoder, device: str) -> Decoder:
         embedding,
         placed(decoder.layers, device),
         placed(decoder.norm, device),
-        embedding if tied else decoder.head.to(device),
+        embedding if tied else placed(decoder.output, device),
     )
 
 
 def placed(value: Any, device: str) -> Any:
     """A tensor, or a tuple or dataclass that holds some, on a device. What computes natively on
-    the CPU is left out."""
+    the CPU is left out; what has no memory stays without."""
     if isinstance(value, torch.Tensor):
-        return value.to(device)
+        return value if value.is_meta else value.to(device)
     if isinstance(value, tuple):
         parts = (placed(each, device) for each in value)
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
@@ -53,5 +54,16 @@ def side_by_side(query: Linear, key: Linear, value: Linear) -> dict[str, Linear]
     biases: Sequence[torch.Tensor | None] = (None,) * 3
     if all(each.bias is not None for each in linears):
         biases = torch.cat([each.bias for each in linears if each.bias is not None]).split(rows)
-    pairs = map(Linear, weights, biases)
-    return dict(zip(("query", "key", "value"), pairs, strict=True))
+    parts = map(Linear, weights, biases, _stacked(linears, rows))
+    return dict(zip(("query", "key", "value"), parts, strict=True))
+
+
+def _stacked(linears: Sequence[Linear], rows: Sequence[int]) -> list[QuantizedWeight | None]:
+    """What is quantised, as rows of one matrix; None where nothing is."""
+    packed = [each.packed for each in linears if isinstance(each.packed, QuantizedWeight)]
+    if not packed:
+        return [None] * len(linears)
+    assert len(packed) == len(linears), "one precision for all projections"
+    whole = stacked(packed)
+    ends = [sum(rows[: number + 1]) for number in range(len(rows))]
+    return [whole.rows(end - count, end) for end, count in zip(ends, rows, strict=True)]

@@ -25,6 +25,7 @@ from moesaic.models.moe_names import plain_names
 
 if TYPE_CHECKING:
     from moesaic.kernels.native_linear import DenseRunner
+    from moesaic.kernels.quantized_linear import DenseQuantizer
 
 # Where only shapes are known: rules that change numbers, not work.
 _PLAIN_RULES = {
@@ -54,7 +55,10 @@ def synthetic_architecture(name_or_path: str, layers: int | None = None) -> Arch
 
 
 def synthetic_decoder(
-    architecture: Architecture, dtype: str, kernel: str = "auto", dense: DenseRunner | None = None
+    architecture: Architecture,
+    dtype: str,
+    kernel: str = "auto",
+    dense: DenseRunner | DenseQuantizer | None = None,
 ) -> Decoder:
     source = _RandomTensors(torch_dtype(dtype))
     return DecoderBuilder(architecture, source, plain_names, kernel, dense).build()

@@ -96,7 +96,7 @@ _other_options = stack(
     click.option(
         "--dense-dtype",
         metavar="DTYPE",
-        help="Of all other matrices, where the CPU computes everything: "
+        help="Of all other matrices: "
         f"{one_of(('auto', *DENSE_DTYPES))}, or of single parts: head=int8+attention=int4  "
         "[auto: as --dtype]",
     ),

@@ -51,7 +51,7 @@ def run_peers(
             click.echo(f"not compared: {name}: {only}", err=True)
     rows: list[PeerRow] = []
     with ExitStack() as stack:
-        for path in _llama_paths(against, configs[0]):
+        for path in _llama_paths(against, configs[0], cases):
             try:
                 measuring[LLAMA_CPP] = [_llama(path, model, ratios, cases, repetitions, stack)]
             except (MoesaicError, OSError) as error:
@@ -66,11 +66,16 @@ def run_peers(
     return [asdict(row) for row in rows]
 
 
-def _llama_paths(against: Sequence[str], config: BenchConfig) -> list[str]:
+def _llama_paths(against: Sequence[str], config: BenchConfig, cases: Sequence[Case]) -> list[str]:
     """Of llama-bench, where one was given; with a GPU it is run as ours is."""
     paths = [one.partition("=")[2] for one in against if one.startswith(f"{LLAMA_CPP}=")]
-    if paths and not config.settings.capabilities.own_memory:
-        click.echo("not compared: llama.cpp: there is no GPU in this run", err=True)
+    problem = None
+    if not config.settings.capabilities.own_memory:
+        problem = "there is no GPU in this run"
+    elif all(case.batch > 1 for case in cases):
+        problem = "beside a GPU it is measured with one sequence only, and --batch asks for more"
+    if paths and problem is not None:
+        click.echo(f"not compared: {LLAMA_CPP}: {problem}", err=True)
         return []
     return paths
 

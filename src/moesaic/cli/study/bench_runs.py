@@ -44,7 +44,7 @@ def run_with_progress(
     layerwise: bool = False,
 ) -> Done:
     """Configurations differ in policies and slots only: threads, dtypes and link are the same."""
-    from moesaic.engine.dense_weights import dense_runner
+    from moesaic.engine.dense_weights import dense_packer
     from moesaic.engine.packed_store import why_copied
     from moesaic.lab.bench.bench_model import load_bench_model
     from moesaic.lab.bench.grid import run_bench
@@ -64,7 +64,7 @@ def run_with_progress(
             advance,
             _kernel(model, plan, settings),
             why_copied(settings) is None,
-            dense_runner(settings, plan.dtype),
+            dense_packer(settings, plan.dtype),
         )
     recorders = [StepRecorder() for _ in configs] if recorded else []
     piece = settings.step_tokens

@@ -73,7 +73,7 @@ def _title(result: dict[str, Any]) -> str:
     cut = f", {result['layers']} layers" if result["weights"] == "random" else ""
     return (
         f"{result['model']}{cut}, {result['weights']} weights: {row['expert_dtype']} experts, "
-        f"{row['dtype']} elsewhere, {result['routing_kind']}\n"
+        f"{row['dense_dtype']} elsewhere, {result['routing_kind']}\n"
         f"Per token: ms, MB moved, floor (the least ms possible); {_repetitions(row)}"
     )
 

@@ -113,6 +113,9 @@ def _changes(plan: MemoryPlan, settings: EngineSettings, fits: Fits) -> Iterator
     smaller = [d for d in ("int8", "int4") if BITS_PER_WEIGHT[d] < bits]
     for dtype in [dtype for dtype in smaller if fits(expert_dtype=dtype)][:1]:
         yield Change(f"--expert-dtype {dtype}", {"expert_dtype": dtype})
+    if settings.capabilities.moves and settings.dense_dtype == "auto":
+        for dtype in [dtype for dtype in ("int8", "int4") if fits(dense_dtype=dtype)][:1]:
+            yield Change(f"--dense-dtype {dtype}", {"dense_dtype": dtype})
     if needing_slots(settings.policies):
         yield Change("--schedule best-split", {"schedule": "best-split"})
 

@@ -11,8 +11,15 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.dense_weights import packed_dtype
 from moesaic.engine.engine_settings import DTYPES, EngineSettings
 from moesaic.hardware.host import usable_cores
-from moesaic.machines.accelerators import LARGEST_BATCH, LARGEST_PROMPT
+from moesaic.machines.accelerators import LARGEST_BATCH, LARGEST_PROMPT, SMALLEST_PROMPT
 from moesaic.model_info.dense_bytes import DensePrecision, packed_dense_bytes
+from moesaic.model_info.dense_rows import (
+    PIECE,
+    PIECE_BYTES,
+    SCRATCH,
+    quantized_dense_bytes,
+    scratch_weights,
+)
 from moesaic.model_info.expert_block import FORMATS, TILES, block_bytes
 from moesaic.model_info.expert_workspace import linear_workspace, native_workspace
 from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
@@ -34,7 +41,8 @@ class Sizes:
     step_tokens: int
     lanes: int = 1  # devices that compute experts at the same time
     threads: int = 1  # of each, at most
-    packed: DensePrecision | None = None  # of dense matrices for native kernels; None: `dtype`
+    packed: DensePrecision | None = None  # of dense matrices that are packed; None: `dtype`
+    by_rows: bool = False  # for an accelerator, not for native kernels
 
     @classmethod
     def of(cls, spec: ModelSpec, settings: EngineSettings) -> Sizes:
@@ -55,14 +63,18 @@ class Sizes:
         threads = settings.threads or usable_cores()
         packed = packed_dtype(settings, dtype)
         sequences = settings.max_sequences
-        return cls(spec, dtype, expert_dtype, sequences, step_tokens, lanes, threads, packed)
+        by_rows = settings.capabilities.moves
+        return cls(
+            spec, dtype, expert_dtype, sequences, step_tokens, lanes, threads, packed, by_rows
+        )  # fmt: skip
 
     @property
     def dense(self) -> int:
         """Everything but the routed experts, up to norms and biases."""
-        if self.packed is not None:
-            return packed_dense_bytes(self.spec, self.dtype, self.packed)
-        return weight_bytes(self.spec.resident_params, self.dtype)
+        if self.packed is None:
+            return weight_bytes(self.spec.resident_params, self.dtype)
+        count = quantized_dense_bytes if self.by_rows else packed_dense_bytes
+        return count(self.spec, self.dtype, self.packed)
 
     @property
     def block(self) -> int:
@@ -109,9 +121,12 @@ class Sizes:
         return stream + max(parts) + self._packed_products(tokens)
 
     def _packed_products(self, tokens: int) -> int:
-        """A panel of all tokens and every worker's sums; results are counted where they are."""
+        """A panel of all tokens and every worker's sums; results are counted where they are. For an
+        accelerator, weights that are widened at once."""
         if self.packed is None:
             return 0
+        if self.by_rows:
+            return PIECE_BYTES * scratch_weights(self.spec, self.packed, PIECE)
         spec = self.spec
         widest = max(spec.hidden_size, spec.num_heads * spec.head_dim)
         if spec.linear_attention is not None:
@@ -125,12 +140,21 @@ class Sizes:
         stream = 4 * tokens * self.spec.hidden_size * (4 + self.lanes)
         logits = 2 * 4 * self.sequences * self.spec.vocab_size
         experts = self._layer(tokens) + self.torch_workspace(tokens)
-        return self.pair_buffers + stream + max(self._attention(tokens, length), experts, logits)
+        parts = (self._attention(tokens, length), experts, logits)
+        return self.pair_buffers + stream + max(parts) + self._widened()
+
+    def _widened(self) -> int:
+        """Of dense weights in integers: what kernels widen at once, in bf16, or PyTorch."""
+        if self.packed is None:
+            return 0
+        if self.dtype == "bf16":
+            return 2 * scratch_weights(self.spec, self.packed, SCRATCH)
+        return PIECE_BYTES * scratch_weights(self.spec, self.packed, PIECE)
 
     def graphs(self, length: int) -> int:
         """What captured steps keep: pieces of attention and logits for batches of every size, some
         three times what the largest needs; a prompt's activations, which all sizes share, and its
-        queries, streams and results, which they do not. Latent queries and results are shared."""
+        queries, streams and results, which they do not."""
         if not self.pair_buffers:
             return 0
         spec, batch = self.spec, min(self.sequences, LARGEST_BATCH)
@@ -138,10 +162,18 @@ class Sizes:
         decoding = 3 * batch * 4 * (pieces + spec.vocab_size)
         width = spec.num_heads * spec.head_dim + 3 * spec.hidden_size
         reading = self.step_tokens * 2 * (3 * width + 3 * spec.head_dim * spec.num_heads)
-        if spec.latent_attention is not None:
-            latents = spec.num_heads * spec.latent_attention.kv_lora_rank
-            reading += min(self.step_tokens, LARGEST_PROMPT) * 2 * 2 * latents
-        return decoding + reading
+        return decoding + reading + self.latent_buffers
+
+    @property
+    def latent_buffers(self) -> int:
+        """Queries and results of prompts with latent attention, in bf16: one memory for steps of
+        all sizes (`machines/cuda/latent_buffers.py`)."""
+        latent = self.spec.latent_attention
+        if latent is None or not self.pair_buffers:
+            return 0
+        prompt = min(max(self.step_tokens, SMALLEST_PROMPT), LARGEST_PROMPT)
+        rows = max(prompt, min(self.sequences, LARGEST_BATCH))
+        return 2 * 2 * rows * self.spec.num_heads * latent.kv_lora_rank
 
     @property
     def pair_buffers(self) -> int:

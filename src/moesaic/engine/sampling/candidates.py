@@ -2,29 +2,30 @@
 
 The order is that of stock transformers, and so is what each filter keeps: all tokens tied with
 the k-th for top-k, always the likeliest for top-p. Weights are probabilities but for a factor: a
-row's likeliest token weighs 1.
+row's likeliest token weighs 1. Filtered tokens stand in the order of their scores, equals in that
+of their ids, so that a number leads to the same token wherever it is drawn.
 
-Filters keep only the likeliest tokens, so only a window of a row's best ones is sorted. Where the
-last token of the window is still kept there may be more, and the row is filtered again with a wider
-window; otherwise nothing beyond it could have been kept.
+Filters keep only the likeliest tokens, so only those are sorted (`likeliest.py`). Rows are computed
+one by one: a row's arithmetic is the same to the bit whatever else is in the batch.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
+from moesaic.engine.sampling.likeliest import Ids, best_tokens, tokens_from
 from moesaic.engine.sampling.sampling_params import SamplingParams
 
-SMALLEST_WINDOW = 64
-# Without top-k the number kept is unknown: a first guess, widened if it was too small.
-USUAL_WINDOW = 1024
+# With top-p alone the number kept is unknown: a first guess, widened if it was too small.
+USUAL_WINDOW = 512
 WIDER = 8  # times, at the next look; still far cheaper than sorting the vocabulary
 # The smallest divisor of fp32: below it a temperature would count as 0, and 0 / 0 is nothing.
-_MIN_TEMPERATURE = torch.finfo(torch.float32).tiny
+MIN_TEMPERATURE = torch.finfo(torch.float32).tiny
 
 
 class Candidates(NamedTuple):
@@ -38,7 +39,7 @@ class Candidates(NamedTuple):
         """One token per row, from one number in [0, 1) per row."""
         # fp64, so that also the unlikely tokens of a large vocabulary keep their share.
         reached = self.weights.cumsum(-1, dtype=torch.float64)
-        aim = reached[:, -1:] * _column(uniform, reached)
+        aim = reached[:, -1:] * torch.tensor(uniform, dtype=torch.float64)[:, None]
         # To the right of equals: a token without weight does not move on, so nothing ends at it.
         index = torch.searchsorted(reached, aim, right=True)
         tokens = index if self.ids is None else self.ids.gather(1, index)
@@ -46,79 +47,69 @@ class Candidates(NamedTuple):
         return drawn
 
 
-class _Kind(NamedTuple):
-    """Rows that can be computed together. Depends on a row's own parameters only, so that its
-    arithmetic is the same to the bit whatever else is in the batch."""
-
-    filtered: bool
-    top_k: bool
-    width: int  # of the window
-
-
 def candidates(scores: torch.Tensor, params: Sequence[SamplingParams]) -> Iterator[Candidates]:
-    """Every row once, in groups. Scores are fp32, [rows, vocabulary], and finite at the best."""
-    groups: dict[_Kind, list[int]] = defaultdict(list)
-    for row, each in enumerate(params):
-        groups[_kind(each, scores.shape[1])].append(row)
-    for kind, rows in groups.items():
-        mine = scores if len(rows) == len(scores) else scores[rows]
-        row_params = [params[row] for row in rows]
-        if kind.filtered:
-            yield from _filtered(mine, row_params, rows, kind)
+    """Every row once. Scores are fp32, [rows, vocabulary], in host memory, and finite at the
+    best."""
+    for number, (row, each) in enumerate(zip(scores, params, strict=True)):
+        best = row.amax()
+        if each.filters:
+            ids, weights = _filtered(row, best, each)
+            yield Candidates([number], ids[None], weights[None])
         else:
-            yield Candidates(rows, None, _weights(mine, mine.amax(-1, keepdim=True), row_params))
-
-
-def _kind(params: SamplingParams, vocabulary: int) -> _Kind:
-    if params.top_k:
-        beyond_k = 1 << params.top_k.bit_length()  # wide enough to see whether more are tied
-        return _Kind(True, True, min(vocabulary, max(SMALLEST_WINDOW, beyond_k)))
-    filtered = params.top_p < 1.0 or params.min_p > 0.0
-    return _Kind(filtered, False, min(vocabulary, USUAL_WINDOW) if filtered else vocabulary)
+            yield Candidates([number], None, _weights(row, best, each)[None])
 
 
 def _filtered(
-    scores: torch.Tensor, params: list[SamplingParams], rows: list[int], kind: _Kind
-) -> Iterator[Candidates]:
-    best, ids = scores.topk(kind.width)
-    weights = _weights(best, best[:, :1], params)
-    if kind.top_k:
-        last = _column([min(p.top_k, kind.width) - 1 for p in params], scores, torch.int64)
-        weights *= best >= best.gather(1, last)
-        mass = weights.sum(-1, keepdim=True, dtype=torch.float64)
-    else:
-        mass = _weights(scores, best[:, :1], params).sum(-1, keepdim=True, dtype=torch.float64)
-    likelier = weights.cumsum(-1, dtype=torch.float64) - weights
-    share = _column([p.top_p if p.top_p < 1.0 else float("inf") for p in params], scores)
-    keep = likelier < share * mass
-    keep[:, 0] = True
-    keep &= weights >= _column([p.min_p for p in params], scores)
-    weights *= keep
-
-    whole = kind.width == scores.shape[1]
-    unsure = [] if whole else (weights[:, -1] > 0).nonzero()[:, 0].tolist()
-    if not unsure:
-        yield Candidates(rows, ids, weights)
-        return
-    sure = sorted(set(range(len(rows))) - set(unsure))
-    if sure:
-        yield Candidates([rows[i] for i in sure], ids[sure], weights[sure])
-    yield from _filtered(
-        scores[unsure],
-        [params[i] for i in unsure],
-        [rows[i] for i in unsure],
-        kind._replace(width=min(scores.shape[1], kind.width * WIDER)),
-    )
+    row: torch.Tensor, best: torch.Tensor, params: SamplingParams
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids and weights of all tokens that are kept, and of some that are not, whose weight is 0."""
+    scores = row.numpy()
+    if params.top_k:
+        return _kept(row, best, params, best_tokens(scores, params.top_k), None)
+    mass = _mass(row, best, params) if params.top_p < 1.0 else None
+    if params.min_p > 0.0:
+        likely = tokens_from(scores, _least_score(float(best), params))
+        return _kept(row, best, params, likely, mass)
+    width = USUAL_WINDOW
+    while True:
+        ids, weights = _kept(row, best, params, best_tokens(scores, width), mass)
+        # Where the last one is still kept there may be more.
+        if len(ids) == len(row) or not weights[-1]:
+            return ids, weights
+        width *= WIDER
 
 
-def _weights(
-    scores: torch.Tensor, best: torch.Tensor, params: Sequence[SamplingParams]
-) -> torch.Tensor:
-    temperature = [max(p.temperature, _MIN_TEMPERATURE) for p in params]
-    return (scores - best).div_(_column(temperature, scores, scores.dtype)).exp_()
+def _least_score(best: float, params: SamplingParams) -> float:
+    """A little below the score of what is `min_p` times as likely as the best: weights are
+    compared later."""
+    exact = best + params.temperature * math.log(params.min_p)
+    return exact - 1e-3 * params.temperature - 1e-5 * abs(exact)
 
 
-def _column(
-    values: Sequence[float], like: torch.Tensor, dtype: torch.dtype = torch.float64
-) -> torch.Tensor:
-    return torch.tensor(values, dtype=dtype, device=like.device)[:, None]
+def _kept(
+    row: torch.Tensor, best: torch.Tensor, params: SamplingParams, ids: Ids, mass: float | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`ids` in ascending order, so that equals stay in it; `mass`: of all that top-p chooses from,
+    None: these. Few tokens: numpy's calls take a microsecond, torch's five."""
+    found = row.numpy()[ids]
+    order = np.argsort(-found, kind="stable")
+    scores = found[order]
+    weights = _weights(torch.from_numpy(scores), best, params).numpy()
+    if params.top_k:
+        weights *= scores >= scores[min(params.top_k, len(scores)) - 1]
+    keep = weights >= params.min_p
+    if params.top_p < 1.0:
+        reached = weights.cumsum(dtype=np.float64)
+        likely = reached - weights < params.top_p * (reached[-1] if mass is None else mass)
+        likely[0] = True
+        keep &= likely
+    return torch.from_numpy(ids[order]), torch.from_numpy(weights * keep)
+
+
+def _mass(row: torch.Tensor, best: torch.Tensor, params: SamplingParams) -> float:
+    """Of all tokens together."""
+    return float(_weights(row, best, params).sum(-1, dtype=torch.float64))
+
+
+def _weights(scores: torch.Tensor, best: torch.Tensor, params: SamplingParams) -> torch.Tensor:
+    return (scores - best).div_(max(params.temperature, MIN_TEMPERATURE)).exp_()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from moesaic.core.errors import BrokenModel, StuckGrammar
-from moesaic.engine.sampling.candidates import candidates
+from moesaic.engine.sampling.candidates import MIN_TEMPERATURE, candidates
 from moesaic.engine.sampling.logits_processors import (
     apply_logit_bias,
     apply_output_penalties,
@@ -23,6 +23,7 @@ from moesaic.engine.sampling.logits_processors import (
 )
 from moesaic.engine.sampling.sampled import Sampled, with_logprobs
 from moesaic.engine.sampling.sampling_state import SamplingState
+from moesaic.machines.real.row_sampling import GREEDY, RowSampling
 
 
 class Sampler:
@@ -33,34 +34,51 @@ class Sampler:
     def sample(self, logits: torch.Tensor, rows: Sequence[SamplingState]) -> list[Sampled]:
         """One token per row of `logits` [rows, vocabulary], which stay as they are. Advances the
         generators of the rows that draw; the caller appends the tokens to the rows. Where the rows
-        need no more than that (`takes_best`), `logits` may be the best tokens themselves [rows],
+        need no more of them (`row_sampling`), `logits` may be tokens that a machine sampled [rows],
         -1 where logits were not finite."""
         assert len(logits) == len(rows), "every row of logits belongs to a request"
         if logits.dim() == 1:
-            assert self.takes_best(rows), "a row needs its logits"
-            return [Sampled(token) for token in _checked(logits.tolist(), (logits >= 0).tolist())]
+            return self._accepted(logits.tolist(), rows)
         _check_constraints(rows)
         with torch.inference_mode():
-            tokens = _checked_argmax(logits)
-            others = [index for index, row in enumerate(rows) if not self._plain(row)]
-            if others:
-                chosen = self._choose(logits[others].float(), [rows[index] for index in others])
-                for index, token in zip(others, chosen, strict=True):
-                    tokens[index] = token
+            scores = logits.float()
+            tokens = _checked_argmax(scores)
+            changed = [index for index, row in enumerate(rows) if self._changed(row)]
+            if changed:
+                mine = scores[changed]  # a copy
+                best = self._change(mine, [rows[index] for index in changed])
+                _put(tokens, changed, best)
+                whole = len(changed) == len(rows)
+                scores = mine if whole else scores.index_copy(0, torch.tensor(changed), mine)
+            _put(tokens, *_drawn(scores, rows))
             return with_logprobs(logits, tokens, [row.params for row in rows])
 
-    def takes_best(self, rows: Sequence[SamplingState]) -> bool:
-        """Whether no row needs more of its logits than which token is the best."""
-        return all(self._plain(row) and row.params.logprobs is None for row in rows)
-
-    def _plain(self, row: SamplingState) -> bool:
-        """Whether the row takes the argmax of the logits as they are."""
+    def row_sampling(self, row: SamplingState) -> RowSampling | None:
+        """How a machine may sample the row's next token; None: its logits are needed for more."""
         params = row.params
-        changed = params.changes_logits or row.too_short or row.constraint is not None
-        return params.greedy and not changed
+        if self._changed(row) or params.logprobs is not None:
+            return None
+        if params.greedy:
+            return GREEDY
+        temperature = max(params.temperature, MIN_TEMPERATURE)
+        filters = params.top_k, params.top_p, params.min_p
+        return RowSampling(row.next_number, temperature, *filters)
 
-    def _choose(self, scores: torch.Tensor, rows: Sequence[SamplingState]) -> list[int]:
-        """May change the scores."""
+    def _accepted(self, tokens: list[int], rows: Sequence[SamplingState]) -> list[Sampled]:
+        """Tokens that a machine has sampled."""
+        assert all(self.row_sampling(row) for row in rows), "a row needs its logits"
+        _checked(tokens, [token >= 0 for token in tokens])
+        for row in rows:
+            if not row.params.greedy:
+                row.take_number()
+        return [Sampled(token) for token in tokens]
+
+    def _changed(self, row: SamplingState) -> bool:
+        """Whether the row's scores are not the logits as they are."""
+        return row.params.changes_logits or row.too_short or row.constraint is not None
+
+    def _change(self, scores: torch.Tensor, rows: Sequence[SamplingState]) -> list[int]:
+        """Change the scores, and find the best of each row."""
         apply_repetition_penalty(scores, rows)
         apply_output_penalties(scores, rows)
         apply_logit_bias(scores, rows)
@@ -72,15 +90,24 @@ class Sampler:
         best = _argmax(scores)
         assert best.scores.isfinite().all(), "a token must be left that does not end the sequence"
         tokens: list[int] = best.tokens.tolist()
-        draws = [index for index, row in enumerate(rows) if not row.params.greedy]
-        if draws:
-            drawing = scores if len(draws) == len(rows) else scores[draws]
-            for group in candidates(drawing, [rows[index].params for index in draws]):
-                indices = [draws[i] for i in group.rows]
-                uniform = [rows[index].random.random() for index in indices]
-                for index, token in zip(indices, group.draw(uniform), strict=True):
-                    tokens[index] = token
         return tokens
+
+
+def _drawn(scores: torch.Tensor, rows: Sequence[SamplingState]) -> tuple[list[int], list[int]]:
+    """The rows that draw, and their tokens."""
+    draws = [index for index, row in enumerate(rows) if not row.params.greedy]
+    if not draws:
+        return [], []
+    drawing = scores if len(draws) == len(rows) else scores[draws]
+    tokens: list[int] = []
+    for group in candidates(drawing, [rows[index].params for index in draws]):
+        tokens += group.draw([rows[draws[i]].take_number() for i in group.rows])
+    return draws, tokens
+
+
+def _put(tokens: list[int], rows: Sequence[int], new: Sequence[int]) -> None:
+    for row, token in zip(rows, new, strict=True):
+        tokens[row] = token
 
 
 def _check_constraints(rows: Sequence[SamplingState]) -> None:

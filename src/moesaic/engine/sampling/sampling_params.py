@@ -89,6 +89,11 @@ class SamplingParams:
         return self.temperature == 0.0 or self.top_k == 1
 
     @property
+    def filters(self) -> bool:
+        """Whether not all tokens may be drawn."""
+        return self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
+
+    @property
     def changes_logits(self) -> bool:
         """Whether tokens are weighed otherwise than the model does."""
         penalties = (self.presence_penalty, self.frequency_penalty, self.repetition_penalty - 1.0)

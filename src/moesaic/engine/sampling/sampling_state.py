@@ -27,6 +27,7 @@ class SamplingState:
     random: Random
     generated: int = 0  # how many of the seen tokens are output
     constraint: Constraint | None = None  # on the output
+    _number: float | None = None  # drawn, but nothing was sampled with it yet
 
     @classmethod
     def start(
@@ -48,6 +49,18 @@ class SamplingState:
         self.generated += 1
         if self.constraint is not None:
             self.constraint.advance(token)
+
+    @property
+    def next_number(self) -> float:
+        """What the next token is drawn with, however often it is asked for before."""
+        if self._number is None:
+            self._number = self.random.random()
+        return self._number
+
+    def take_number(self) -> float:
+        """The same, for the token that is sampled now."""
+        number, self._number = self.next_number, None
+        return number
 
     @property
     def complete(self) -> bool:

@@ -115,8 +115,7 @@ def _attend_pairs(
 
 
 class LatentPromptAttention:
-    """Of any number of tokens. Results are made anew by every launch: one memory serves all sizes
-    that are captured into the same pool."""
+    """Of any number of tokens."""
 
     def __init__(self, heads: int, rank: int, turns: int, max_length: int, scale: float) -> None:
         assert rank & (rank - 1) == 0, "a latent's width is a power of two"
@@ -127,12 +126,14 @@ class LatentPromptAttention:
 
     def launch(
         self, queries: torch.Tensor, turned: torch.Tensor, latents: torch.Tensor,
-        keys: torch.Tensor, tiles: torch.Tensor,
+        keys: torch.Tensor, tiles: torch.Tensor, out: torch.Tensor | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """queries [heads, tokens, rank] and their rotary parts [tokens, heads, turns]; latents
         [slots, max length, rank], rotary keys [slots, max length, turns]; tiles [count, 4] int64.
-        Returns mixed latents [heads, tokens, rank]; rows without a tile are not written."""
-        given = (queries, turned, latents, keys, tiles, torch.empty_like(queries))
+        Returns mixed latents [heads, tokens, rank], in `out` where it is given; rows without a
+        tile are not written."""
+        out = torch.empty_like(queries) if out is None else out
+        given = (queries, turned, latents, keys, tiles, out)
         assert all(part.is_contiguous() for part in given), "as the kernel reads them"
         if not queries.is_cuda:
             self._launch(_INTERPRETED, given)

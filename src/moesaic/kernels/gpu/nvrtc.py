@@ -41,7 +41,10 @@ def _package_folders() -> list[Path]:
     return [p for root in nvidia.__path__ for p in Path(root).glob("*/lib")]
 
 
-HEADERS = ("device.h", "flags.h", "packed.h", "router.h")  # that sources may include
+HEADERS = (  # that sources may include
+    "codes.h", "device.h", "flags.h", "numbers.h", "packed.h", "router.h", "scaled_codes.h",
+    "tensor_cores.h",
+)  # fmt: skip
 
 
 def _source(file: str) -> str:

@@ -12,6 +12,7 @@ from moesaic.lab.against.program_runs import checked_rate, output_of
 from moesaic.lab.bench.cases import Case
 
 PROGRAM = "llama-batched-bench"
+OPTIONS = ("-ngl", "0", "-fa", "on")  # llama-bench's for a CPU, in this program's spelling
 _PROMPT = 1  # token of every sequence: it has no test from an empty context
 
 
@@ -34,7 +35,7 @@ def batched_rate(program: Path, model: Path, threads: int, case: Case) -> float:
     """Tokens per second of all sequences together."""
     context = case.batch * (_PROMPT + case.tokens)
     command = [
-        *(str(program), "-m", str(model), "-t", str(threads), "-ngl", "0", "-c", str(context)),
+        *(str(program), "-m", str(model), "-t", str(threads), *OPTIONS, "-c", str(context)),
         *("-npp", str(_PROMPT), "-ntg", str(case.tokens), "-npl", str(case.batch)),
         *("--output-format", "jsonl"),
     ]

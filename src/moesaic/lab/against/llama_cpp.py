@@ -11,6 +11,8 @@ from statistics import mean
 from typing import Any
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.lab.against.llama_batched import OPTIONS as BATCHED_OPTIONS
+from moesaic.lab.against.llama_batched import PROGRAM as BATCHED
 from moesaic.lab.against.llama_batched import batched_rate, beside
 from moesaic.lab.against.program_runs import checked_rate, output_of
 from moesaic.lab.against.rounds import Rates
@@ -50,7 +52,17 @@ class LlamaCpp:
 
     @property
     def words(self) -> str:
-        return f"everything in {self.kind}, {' '.join(self.options)} -t {self.threads}"
+        """Tests of several sequences are another program's, with options of its own."""
+        programs = (
+            (PROGRAM, self.options, [case.name for case in self.cases if case.batch == 1]),
+            (BATCHED, BATCHED_OPTIONS, [case.name for case in self.cases if case.batch > 1]),
+        )
+        used = [
+            f"{', '.join(tests)} by {name} {' '.join(options)} -t {self.threads}"
+            for name, options, tests in programs
+            if tests
+        ]
+        return "; ".join([f"everything in {self.kind}", *used])
 
     def turn(self) -> Rates:
         """All tests of one sequence in one process: the model is loaded once."""

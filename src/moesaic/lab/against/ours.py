@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from moesaic.engine.dense_weights import dense_runner
+from moesaic.engine.dense_weights import dense_packer
 from moesaic.lab.against.own_process import in_own_process
 from moesaic.lab.against.rounds import Rates
 from moesaic.lab.bench.bench_model import from_folder, load_bench_model, random_model
@@ -52,7 +52,7 @@ def our_tests(model: Measured, config: BenchConfig, kernel: str) -> Rates:
         assert model.synthetic is not None, "a folder or a shape"
         found = random_model(model.synthetic, model.layers)
     plan = config.plan
-    dense = dense_runner(config.settings, plan.dtype)
+    dense = dense_packer(config.settings, plan.dtype)
     loaded = load_bench_model(found, plan.dtype, plan.expert_dtype, kernel=kernel, dense=dense)
     routing = choose_routing(model.trace, found.spec, model.cases, _REPETITIONS)
     rows = run_bench(loaded, [config], model.cases, routing, _REPETITIONS)

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from moesaic.core.errors import ImpossibleSetting, MoesaicError
+from moesaic.lab.user_environment import inherited
 
 ResultT = TypeVar("ResultT")
 
 
-def in_own_process(name: str, work: Callable[..., ResultT], *arguments: object) -> ResultT:
-    """`name` is whose work it is, for messages. An interrupt does not wait for the work."""
+def in_own_process(
+    name: str,
+    work: Callable[..., ResultT],
+    *arguments: object,
+    environment: Mapping[str, str] | None = None,
+) -> ResultT:
+    """`name` is whose work it is, for messages; `environment`: not this process's. An interrupt
+    does not wait for the work."""
     context = get_context("spawn")
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(there, work, arguments))
-    process.start()
+    with inherited(os.environ if environment is None else environment):
+        process.start()
     there.close()
     try:
         done, found = here.recv()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.lab.user_environment import of_program
 
 _LAST_LINES = 3  # of what a failing program said
 TIME_LIMIT_S = 1800.0  # of one process, loading included: far more than any that makes sense
@@ -40,12 +40,7 @@ def output_of(command: Sequence[str], gpu: bool) -> str:
 
 
 def environment_of(gpu: bool) -> dict[str, str]:
-    """The user's own: OpenMP threads that sleep at every barrier, as ours do
-    (`moesaic/__init__.py`), halve the speed at which llama.cpp decodes."""
-    found = dict(os.environ)
-    if found.pop("MOESAIC_WAIT_POLICY", None) is not None:
-        found.pop("OMP_WAIT_POLICY", None)
-    return found if gpu else {**found, "CUDA_VISIBLE_DEVICES": ""}
+    return of_program() if gpu else {**of_program(), "CUDA_VISIBLE_DEVICES": ""}
 
 
 def checked_rate(rate: object, program: Path) -> float:

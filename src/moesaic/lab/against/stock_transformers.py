@@ -19,6 +19,7 @@ from moesaic.lab.against.own_process import in_own_process
 from moesaic.lab.against.rounds import Rates
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.stock_child import filled
+from moesaic.lab.user_environment import of_stock_process
 
 _WARMUP = 4  # tokens that do not count
 
@@ -47,7 +48,8 @@ class Transformers:
 
     def turn(self) -> Rates:
         arguments = (self.source, self.layers, self.dtype, self.threads, self.cases)
-        return in_own_process("transformers", stock_tests, *arguments)
+        environment = of_stock_process()
+        return in_own_process(self.name, stock_tests, *arguments, environment=environment)
 
 
 def stock_tests(

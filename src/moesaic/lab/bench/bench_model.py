@@ -22,6 +22,7 @@ from moesaic.models.synthetic_model import synthetic_architecture, synthetic_dec
 
 if TYPE_CHECKING:
     from moesaic.kernels.native_linear import DenseRunner
+    from moesaic.kernels.quantized_linear import DenseQuantizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def load_bench_model(
     advance: Callable[[int], None] = lambda experts: None,
     kernel: str = "auto",
     mapped: bool = True,
-    dense: DenseRunner | None = None,
+    dense: DenseRunner | DenseQuantizer | None = None,
 ) -> Loaded:
     """`advance(1)` is called for every expert loaded; `mapped`: a packed model's file is; `dense`
     packs the other matrices."""

@@ -94,7 +94,9 @@ def make_floor(
 ) -> StepFloor:
     if rates.accelerator is None:
         return CpuFloor(spec, dtype, expert_dtype, rates.cpu, packed)
-    return Floor(Physics(_machine(rates), spec, expert_dtype, dtype))
+    # Where parts differ, as if all were the smallest: it is a floor.
+    dense = dtype if packed is None else min(packed, key=BITS_PER_WEIGHT.__getitem__)
+    return Floor(Physics(_machine(rates), spec, expert_dtype, dense))
 
 
 def run_floor_s(

@@ -21,6 +21,7 @@ from moesaic.lab.bench.bench_model import BenchModel
 from moesaic.lab.bench.bench_row import BenchConfig
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.stock_config import stock_config
+from moesaic.lab.user_environment import of_stock_process
 from moesaic.model_info.packed.header import is_packed
 
 NAME = "accelerate"
@@ -120,7 +121,7 @@ def _run(asked: dict[str, Any]) -> dict[str, Any]:
     try:
         child = subprocess.run(
             _CHILD, input=json.dumps(asked), capture_output=True, timeout=_SECONDS, check=False,
-            encoding="utf-8", errors="replace",
+            encoding="utf-8", errors="replace", env=of_stock_process(),
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise PeerFailed(f"{NAME} took longer than {_SECONDS} s: use fewer tokens") from None

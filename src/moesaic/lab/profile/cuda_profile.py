@@ -19,6 +19,7 @@ from moesaic.models.synthetic_model import synthetic_architecture
 
 _MORE_BYTES = 3 * GB  # than experts: dense weights, workspaces, what rates are measured with
 _LEAST_LAYERS = 4
+_HOST_SHARE = 2  # experts may take one part in so many of the host's memory
 
 
 def profile_cuda(
@@ -46,20 +47,24 @@ def profile_cuda(
 
 def check_memory(settings: EngineSettings) -> int:
     """How many layers of the measured model there is memory for, here and on the GPU; refuses to
-    measure with too few."""
+    measure with too few, and says which of them is short."""
     free, (_, available) = accelerator_free(settings), memory()
     spec = synthetic_architecture(cuda_times.MODEL, cuda_times.LAYERS).spec
     layer = spec.num_experts * spec.expert_bytes("bf16")
-    most = spec.num_moe_layers
-    if available is not None:
-        most = min(most, max(available // 2 // layer, 1))
+    least, most = min(_LEAST_LAYERS, spec.num_moe_layers), spec.num_moe_layers
     if free is not None:
+        _check_enough("GPU memory", least * layer + _MORE_BYTES, free, "end other programs there")
         most = min(most, int(free - _MORE_BYTES) // layer)
-    least = min(_LEAST_LAYERS, spec.num_moe_layers)
-    if free is not None and most < least:
-        needed = least * layer + _MORE_BYTES
+    if available is not None:
+        closing = "end other programs, or raise the limit of this container"
+        _check_enough("main memory", least * layer * _HOST_SHARE, available, closing)
+        most = min(most, available // _HOST_SHARE // layer)
+    return most
+
+
+def _check_enough(which: str, needed: int, found: int, do: str) -> None:
+    if found < needed:
         raise ImpossibleSetting(
-            f"measuring the GPU needs {needed / GB:.1f} GB of its memory, and {free / GB:.1f} GB "
-            "are free: end other programs that use it, or measure without it (--accelerator none)"
+            f"measuring with the GPU needs {needed / GB:.1f} GB of {which}, and {found / GB:.1f} "
+            f"GB are free: {do}, or measure without the GPU (--accelerator none)"
         )
-    return max(most, least)

@@ -1,4 +1,4 @@
-"""One decode step's launches, for a fixed number of tokens: tokens in, logits out.
+"""One decode step's launches, for a fixed number of tokens: tokens in, logits or next tokens out.
 
 Everything is at a fixed address and nothing depends on values Python sees, so the launches can be
 captured once and replayed. At every MoE layer the GPU leaves hidden states and routing in the
@@ -14,11 +14,13 @@ import torch
 from torch.nn import functional
 
 from moesaic.kernels.gpu.driver import wait_value, write_value
-from moesaic.kernels.reference import feed_forward
 from moesaic.machines.cuda.step_attention import GroupedStepAttention, LatentStepAttention
+from moesaic.machines.cuda.step_ending import Ending
 from moesaic.machines.cuda.step_forecasts import StepForecasts
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
+from moesaic.machines.cuda.step_sampling import StepSampling
 from moesaic.machines.real.routing_adapter import ranked_experts
+from moesaic.machines.real.row_sampling import RowSampling
 from moesaic.models.decoder import Layer
 from moesaic.models.feed_forward import DenseBlock, MoeBlock
 from moesaic.models.grouped_attention import GroupedAttention
@@ -110,6 +112,7 @@ class DecodeStep:
         rows = wanted or tokens
         self.host_logits = torch.zeros(rows, spec.vocab_size, dtype=torch.bfloat16, pin_memory=True)
         self.host_tokens = torch.zeros(rows, dtype=torch.int64, pin_memory=True)
+        self._sampling: StepSampling | None = None  # made when a step is to sample
 
     def _make_attention(self) -> GroupedStepAttention | LatentStepAttention:
         latent = self._decoder.architecture.spec.latent_attention is not None
@@ -120,18 +123,26 @@ class DecodeStep:
         """Of how many later layers."""
         return 0 if self._forecasts is None else self._forecasts.depth
 
-    def prepare(self) -> None:
+    def prepare(self, ending: Ending = Ending.LOGITS) -> None:
         """Compile everything: once a step has begun, the conductor does not wait for compilers."""
+        if ending is Ending.SAMPLED and self._sampling is None:
+            self._sampling = self._parts.sampling(len(self.host_tokens))
+            self._sampling.launch(torch.zeros_like(self.host_logits[:1], device="cuda"))
         self._experts.prepare()
         self._attention.prepare()
         if self._forecasts is not None:
             self._forecasts.prepare()
         torch.cuda.synchronize()
 
-    def launch(self, greedy: bool = False) -> None:
+    def write_sampling(self, sampling: Sequence[RowSampling]) -> None:
+        """Of the next launch's wanted rows."""
+        assert self._sampling is not None, "prepared for sampling"
+        self._sampling.write(sampling)
+
+    def launch(self, ending: Ending = Ending.LOGITS) -> None:
         """The whole step on the current stream; `logits` afterwards [tokens, vocabulary], and
-        `host_logits` in host memory. `greedy`: `host_tokens` instead, the best of each row, the
-        first of equals, or -1 where its logits are not finite."""
+        `host_logits` in host memory. Greedy or sampled: `host_tokens` instead, the best of each
+        row, the first of equals, or the one drawn; -1 where its logits are not finite."""
         decoder = self._decoder
         self._fetch_inputs()
         torch.index_select(decoder.embedding, 0, self.inputs.numbers, out=self.stream)
@@ -144,8 +155,10 @@ class DecodeStep:
             else:
                 self._routed(block)
         logits = self._head()
-        if greedy:
+        if ending is Ending.GREEDY:
             self._give_best(logits)
+        elif ending is Ending.SAMPLED:
+            self._give_sampled(logits)
         else:
             self.logits = logits
             self.host_logits.copy_(logits, non_blocking=True)
@@ -155,20 +168,26 @@ class DecodeStep:
             self._stamp(self._stamps.ended)
             self.fetch(self._stamps.device, self._stamps.host)
 
-    def output(self, greedy: bool) -> torch.Tensor:
+    def output(self, ending: Ending) -> torch.Tensor:
         """Of the last launch, in host memory."""
-        return self.host_tokens if greedy else self.host_logits
+        return self.host_logits if ending is Ending.LOGITS else self.host_tokens
 
     def _give_best(self, logits: torch.Tensor) -> None:
         best = logits.argmax(-1)  # NaN counts as the largest
         finite = logits.gather(1, best[:, None])[:, 0].isfinite()
         self.host_tokens.copy_(best.where(finite, -1), non_blocking=True)
 
+    def _give_sampled(self, logits: torch.Tensor) -> None:
+        assert self._sampling is not None, "prepared for sampling"
+        self.fetch(self._sampling.host, self._sampling.device)
+        self.host_tokens.copy_(self._sampling.launch(logits), non_blocking=True)
+
     def _fetch_inputs(self) -> None:
         self.fetch(self.inputs.host, self.inputs.device, self._stamps.begun)
 
     def _head(self) -> torch.Tensor:
-        return self.normed_product(self._decoder.norm.weight, self._decoder.head, None, each=4)
+        decoder = self._decoder
+        return self.normed_product(decoder.norm.weight, decoder.output, each=4, head=True)
 
     def _compute(self, x: torch.Tensor, layer: int) -> None:
         """The experts in the table."""
@@ -203,14 +222,22 @@ class DecodeStep:
 
     def add_product(self, linear: Linear, attended: torch.Tensor) -> None:
         """The same with an output projection."""
-        weight, bias = linear.weight, 0 if linear.bias is None else linear.bias
-        if self.inputs.tokens > 1 or "add_product" not in self._kernels:
+        if self.inputs.tokens > 1 or not self._adds(linear):
             self.add(linear(attended))
-            return
-        grid = (-(-len(weight) // _WARPS),)
-        self._kernels["add_product"](
-            grid, _THREADS, attended, weight, bias, self.stream, early=True
-        )  # fmt: skip
+        elif linear.packed is not None:
+            self._parts.dense.add(self.stream, attended, linear)
+        else:
+            weight, bias = linear.weight, 0 if linear.bias is None else linear.bias
+            grid = (-(-len(weight) // _WARPS),)
+            self._kernels["add_product"](
+                grid, _THREADS, attended, weight, bias, self.stream, early=True
+            )  # fmt: skip
+
+    def _adds(self, linear: Linear) -> bool:
+        """Whether one kernel multiplies and adds."""
+        if linear.packed is not None:
+            return self._parts.dense.adds(linear)
+        return "add_product" in self._kernels
 
     def normed(self, weight: torch.Tensor) -> torch.Tensor:
         addend: torch.Tensor | int = 0 if self._pending is None else self._pending
@@ -220,16 +247,19 @@ class DecodeStep:
         return self._x
 
     def normed_product(
-        self, norm: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, each: int = 1
+        self, norm: torch.Tensor, linear: Linear, each: int = 1, head: bool = False
     ) -> torch.Tensor:
-        """norm(stream) @ weight.T + bias; of one token, `each` outputs are computed by a warp."""
+        """norm(stream) @ weight.T + bias; of one token, `each` outputs are computed by a warp,
+        where they are not packed."""
         if self.inputs.tokens > 1 or self._pending is not None:
-            return functional.linear(self.normed(norm), weight, bias)
+            return linear(self.normed(norm))
+        if linear.packed is not None:
+            return self._parts.dense.normed(self.stream, norm, linear, head)
+        weight, bias = linear.weight, 0 if linear.bias is None else linear.bias
         out = torch.empty(1, len(weight), dtype=weight.dtype, device="cuda")
         grid = (-(-len(weight) // (_WARPS * each)),)
         self._kernels["normed_product"](
-            grid, _THREADS, self.stream, norm, weight, 0 if bias is None else bias, out,
-            len(weight), each, early=True,
+            grid, _THREADS, self.stream, norm, weight, bias, out, len(weight), each, early=True
         )  # fmt: skip
         return out
 
@@ -240,7 +270,7 @@ class DecodeStep:
             self._forecasts.launch(self.stream, block.layer)
         shared: torch.Tensor | int = 0
         if block.shared is not None:
-            shared = feed_forward(block.shared.shape, block.shared.block, x)
+            shared = block.shared(x)
             if block.shared_gate is not None:
                 shared = block.shared_gate(x).sigmoid() * shared
             self._stamp(stamps.at(block.layer, "shared"))

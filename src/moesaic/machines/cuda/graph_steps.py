@@ -4,6 +4,7 @@ and several tokens of a sequence at once."""
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Generic, NamedTuple, TypeVar
@@ -18,7 +19,7 @@ from moesaic.core.rerun_decider import RerunDecider
 from moesaic.kernels.gpu.driver import current_context
 from moesaic.kernels.gpu.table import FLAG
 from moesaic.kernels.native import NativeKernel
-from moesaic.machines.accelerators import LARGEST_BATCH, LARGEST_PROMPT
+from moesaic.machines.accelerators import LARGEST_BATCH, LARGEST_PROMPT, SMALLEST_PROMPT
 from moesaic.machines.cuda.captured_step import CapturedStep
 from moesaic.machines.cuda.conductor import (
     Conductor,
@@ -34,16 +35,20 @@ from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
 from moesaic.machines.cuda.prompt_step import PromptStep
 from moesaic.machines.cuda.recorded_forecasts import write_recorded
 from moesaic.machines.cuda.replayed_ranks import ranked_to
+from moesaic.machines.cuda.step_ending import Ending
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
 from moesaic.machines.cuda.step_wants import StepWants
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.real_machine import ForwardPass, PromptTokens, Replay
+from moesaic.machines.real.row_sampling import RowSampling
 from moesaic.models.decoder import Decoder
 from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import ContiguousCache
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, LARGEST_BATCH)  # with a graph
-PROMPTS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, LARGEST_PROMPT)  # rows
+PROMPTS = (  # rows
+    *(SMALLEST_PROMPT, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, LARGEST_PROMPT),
+)
 _LIMITS = Limits(copy_from=64, look_ahead_to=256, stream_ahead=12)
 
 
@@ -54,7 +59,7 @@ StepType = TypeVar("StepType", bound=DecodeStep)
 class Captured(Generic[StepType]):
     step: StepType
     replayed: Replayed | None
-    graphs: dict[bool, torch.cuda.CUDAGraph] = field(default_factory=dict)  # greedy, or not
+    graphs: dict[Ending, torch.cuda.CUDAGraph] = field(default_factory=dict)
 
 
 class StepKind(NamedTuple):
@@ -132,36 +137,35 @@ class GraphSteps:
     def run(
         self, number: int, work: ForwardPass, decider: RerunDecider | None = None
     ) -> torch.Tensor:
-        """One step of decoded tokens; their logits [tokens, vocabulary], or, where greedy ones
-        will do, the best next token of each, -1 where logits are not finite. `decider`: tokens may
-        run again."""
-        tokens, greedy = work.decoded, work.greedy
+        """One step of decoded tokens; their logits [tokens, vocabulary], or, where those will do,
+        the next token of each, -1 where logits are not finite. `decider`: tokens may run again."""
+        tokens, ending = work.decoded, Ending.of(work.sampling)
         assert tokens is not None, "one token of every sequence"
         count = len(tokens.numbers)
         size = min(SIZES[bisect_left(SIZES, count)], self.batch)
         captured = self._of_batch(size, self._kind(work))
-        graph = self._graph(captured, greedy)
+        graph = self._graph(captured, ending, work.sampling)
         routing = self._load(captured, work.replay, count)
         captured.step.inputs.write(*tokens, _counts(work, routing))
         self._launch(number, count, captured.step, graph, routing.source, decider)
-        return captured.step.output(greedy)[:count].clone()
+        return captured.step.output(ending)[:count].clone()
 
     def read(
         self, number: int, work: ForwardPass, decider: RerunDecider | None = None
     ) -> torch.Tensor:
         """One step in which sequences bring several tokens: pieces of prompts, drafts to be
         checked. The same of the wanted rows."""
-        tokens, greedy = work.prompt, work.greedy
+        tokens, ending = work.prompt, Ending.of(work.sampling)
         assert tokens is not None, "pieces of sequences"
         count, wanted = len(tokens.numbers), len(tokens.wanted)
         rows = min(PROMPTS[bisect_left(PROMPTS, count)], self.rows)
         space = SIZES[bisect_left(SIZES, wanted)]
         captured = self._of_prompts(rows, space, self._kind(work))
-        graph = self._graph(captured, greedy)
+        graph = self._graph(captured, ending, work.sampling)
         routing = self._load(captured, work.replay, count)
         captured.step.write(tokens, _counts(work, routing))
         self._launch(number, count, captured.step, graph, routing.source, decider)
-        return captured.step.output(greedy)[:wanted].clone()
+        return captured.step.output(ending)[:wanted].clone()
 
     def _kind(self, work: ForwardPass) -> StepKind:
         replays = work.replay is not None
@@ -187,26 +191,30 @@ class GraphSteps:
                 self._conduct()
             self._done.synchronize()  # only the head is left: not worth sleeping
 
-    def _graph(self, captured: Captured[StepType], greedy: bool) -> torch.cuda.CUDAGraph:
-        """Before the step's inputs are written."""
-        if greedy not in captured.graphs:
-            captured.graphs[greedy] = self._capture(captured.step, greedy)
-        return captured.graphs[greedy]
+    def _graph(
+        self, captured: Captured[StepType], ending: Ending, sampling: Sequence[RowSampling] | None
+    ) -> torch.cuda.CUDAGraph:
+        """Before the step's other inputs are written."""
+        if ending not in captured.graphs:
+            captured.graphs[ending] = self._capture(captured.step, ending)
+        if ending is Ending.SAMPLED and sampling is not None:
+            captured.step.write_sampling(sampling)
+        return captured.graphs[ending]
 
-    def _capture(self, step: DecodeStep, greedy: bool) -> torch.cuda.CUDAGraph:
+    def _capture(self, step: DecodeStep, ending: Ending) -> torch.cuda.CUDAGraph:
         """After a run without a conductor, over rows that are not active: libraries load kernels
         and take memory on first use, and wait for the GPU when they do. A GPU that waits for the
         conductor would wait for ever: the conductor's copies need the same lock."""
         step.inputs.host.zero_()
-        step.prepare()
+        step.prepare(ending)
         self._conductor.release()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
-            step.launch(greedy)
+            step.launch(ending)
         self._stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-            step.launch(greedy)
+            step.launch(ending)
         return graph
 
     def _conduct(self) -> None:

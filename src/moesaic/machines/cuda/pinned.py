@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Collection
 from threading import Lock
 
 import torch
@@ -10,7 +10,6 @@ import torch
 from moesaic.kernels.gpu.driver import CudaFailed
 
 _PORTABLE_AND_MAPPED = 3
-_locked: Counter[tuple[int, int]] = Counter()  # ranges, with how many hold each
 _lock = Lock()
 
 
@@ -21,9 +20,14 @@ class Pinned:
     def __init__(self, address: int, size: int) -> None:
         self.address, self.bytes = address, size
         with _lock:
-            if not _locked[address, size]:
+            if not self._shared():
                 self._register()
-            _locked[address, size] += 1
+            _holders.append(self)
+
+    def _shared(self) -> bool:
+        """Whether somebody else holds the same range."""
+        mine = (self.address, self.bytes)
+        return any((each.address, each.bytes) == mine for each in _holders if each is not self)
 
     def _register(self) -> None:
         result = torch.cuda.cudart().cudaHostRegister(
@@ -36,10 +40,31 @@ class Pinned:
             )
 
     def close(self) -> None:
+        """Nothing where it is closed already."""
         with _lock:
-            _locked[self.address, self.bytes] -= 1
-            if not _locked[self.address, self.bytes]:
+            if self not in _holders:
+                return
+            _holders.remove(self)
+            if not self._shared():
                 torch.cuda.cudart().cudaHostUnregister(self.address)
+
+
+_holders: list[Pinned] = []  # those that are not closed
+
+
+def held() -> tuple[Pinned, ...]:
+    """What is locked now, for whoever must know that nothing stays so."""
+    with _lock:
+        return tuple(_holders)
+
+
+def close_others(than: Collection[Pinned]) -> int:
+    """Close what somebody has left behind, who will not do so; their number. Memory that is freed
+    while it is locked makes a later lock of the same addresses fail."""
+    left = [each for each in held() if each not in than]
+    for each in left:
+        each.close()
+    return len(left)
 
 
 def pinned(address: int, size: int, device: str) -> Pinned | None:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch.nn import functional
 
 from moesaic.kernels.gpu.latent_prompt_attention import LatentPromptAttention
 from moesaic.kernels.gpu.prompt_attention import PromptAttention, most_tiles, tiles_of
@@ -75,14 +74,16 @@ class LatentPromptStepAttention(LatentStepAttention):
 
     def _make_kernel(self) -> None:
         self._prompt_attention = LatentPromptAttention(*self._sizes)
+        self._queries, self._mixed = self._parts.latent_prompts(self._inputs.tokens)
 
     def _attend(
         self, attention: LatentAttention, plain: torch.Tensor, turning: torch.Tensor,
         latents: torch.Tensor, keys: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
         key_part, value_part = attention.expansions()
-        queries = torch.bmm(plain.transpose(0, 1), key_part)
-        mixed = self._prompt_attention.launch(queries, turning, latents, keys, self._pieces.tiles)
+        queries = torch.bmm(plain.transpose(0, 1), key_part, out=self._queries)
+        tiles = self._pieces.tiles
+        mixed = self._prompt_attention.launch(queries, turning, latents, keys, tiles, self._mixed)
         return torch.bmm(mixed, value_part.transpose(1, 2)).transpose(0, 1)
 
 
@@ -120,4 +121,4 @@ class PromptStep(DecodeStep):
 
     def _head(self) -> torch.Tensor:
         rows = self.normed(self._decoder.norm.weight).index_select(0, self.pieces.wanted)
-        return functional.linear(rows, self._decoder.head)
+        return self._decoder.output(rows)

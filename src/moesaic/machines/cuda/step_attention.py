@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,9 +10,11 @@ import torch
 from moesaic.kernels.gpu.attention import DecodeAttention
 from moesaic.kernels.gpu.latent_attention import LatentDecodeAttention
 from moesaic.kernels.gpu.prompt_attention import PromptAttention
+from moesaic.machines.cuda.dense_products import quantized
 from moesaic.machines.cuda.step_parts import StepParts
 from moesaic.models.grouped_attention import GroupedAttention
 from moesaic.models.latent_attention import LatentAttention
+from moesaic.models.linear import Linear
 
 if TYPE_CHECKING:
     from moesaic.machines.cuda.decode_step import DecodeStep, StepInputs
@@ -74,7 +77,7 @@ class GroupedStepAttention:
             return torch.cat([part.flatten(1) for part in parts], dim=1), [0, 0]
         of = (attention.query_norm, attention.key_norm)
         norms: list[torch.Tensor | int] = [0 if n is None else n.weight for n in of]
-        return step.normed_product(norm, *together(attention), each=2), norms
+        return step.normed_product(norm, together(attention), each=2), norms
 
 
 class LatentStepAttention:
@@ -140,13 +143,20 @@ class LatentStepAttention:
         )  # fmt: skip
 
 
-def together(attention: GroupedAttention) -> tuple[torch.Tensor, torch.Tensor | None]:
+def together(attention: GroupedAttention) -> Linear:
     """Queries, keys and values as one product: `models/placed.py` has laid them side by side."""
     linears = (attention.query, attention.key, attention.value)
-    weight = _joined([each.weight for each in linears])
-    if attention.query.bias is None:
-        return weight, None
-    return weight, _joined([each.bias for each in linears if each.bias is not None])
+    biases = [each.bias for each in linears if each.bias is not None]
+    bias = _joined(biases) if biases else None
+    if attention.query.packed is None:
+        return Linear(_joined([each.weight for each in linears]), bias)
+    packed = [quantized(each) for each in linears]
+    whole = replace(
+        packed[0],
+        codes=_joined([each.codes for each in packed]),
+        scales=_joined([each.scales for each in packed]),
+    )
+    return Linear(attention.query.weight, bias, whole)
 
 
 def _joined(parts: list[torch.Tensor]) -> torch.Tensor:

@@ -3,6 +3,7 @@ buffers that stay where they are."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -10,9 +11,14 @@ import torch
 from moesaic.kernels.gpu.driver import Function
 from moesaic.kernels.gpu.experts import GpuExperts
 from moesaic.kernels.gpu.modules import load_module
+from moesaic.kernels.gpu.sampling import TokenSampling
+from moesaic.machines.accelerators import LARGEST_BATCH
+from moesaic.machines.cuda.dense_products import DenseProducts
+from moesaic.machines.cuda.latent_buffers import LatentBuffers
 from moesaic.machines.cuda.mailbox import Mailbox
 from moesaic.machines.cuda.stamps import Stamps
 from moesaic.machines.cuda.step_forecasts import StepForecasts
+from moesaic.machines.cuda.step_sampling import StepSampling
 from moesaic.models.decoder import Decoder
 from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import ContiguousCache
@@ -64,11 +70,13 @@ class StepParts:
         if buffers is not None and len(buffers[0]) < shape.tokens * shape.top_k:
             buffers = None
         self._whole = self._experts(shape.tokens, buffers)
+        self._latent: LatentBuffers | None = None  # until a prompt comes
         module = load_module("network", self._defines())
         names = list(_KERNELS)
         names += ["rotate_store"] * (spec.latent_attention is None)
         names += ["add_product"] * ("ATTENDED" in self._defines())
         self.kernels: dict[str, Function] = {name: module.function(name) for name in names}
+        self.dense = DenseProducts(decoder, self._attended)
 
     def experts(self, tokens: int) -> GpuExperts:
         """Expert kernels for a batch; all batches share buffers."""
@@ -76,6 +84,15 @@ class StepParts:
         if tokens == self.mailbox.shape.tokens:
             return whole
         return self._experts(tokens, (whole.inner, whole.parts))
+
+    def latent_prompts(self, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Queries and results of a prompt's latent attention; all steps share them."""
+        if self._latent is None:
+            spec = self.decoder.architecture.spec
+            assert spec.latent_attention is not None, "a model with latent attention"
+            rank = spec.latent_attention.kv_lora_rank
+            self._latent = LatentBuffers(self.mailbox.shape.tokens, spec.num_heads, rank)
+        return self._latent.of(tokens)
 
     def forecasts(self, tokens: int, active: torch.Tensor) -> StepForecasts | None:
         """Where somebody asks for them, and the step is not too long to look ahead."""
@@ -86,6 +103,16 @@ class StepParts:
             self._gates, self.decoder.architecture.router, self.mailbox, self.kernels, self._side,
             tokens, shape.forecasts, active,
         )  # fmt: skip
+
+    def sampling(self, rows: int) -> StepSampling:
+        """For a step that samples so many rows."""
+        return StepSampling.of(rows, self.decoder.architecture.spec.vocab_size, self._sampling)
+
+    @cached_property
+    def _sampling(self) -> TokenSampling:
+        """Made when the first such step is: it has counts of 256 KiB per sequence, up to 8 MiB."""
+        vocabulary = self.decoder.architecture.spec.vocab_size
+        return TokenSampling(LARGEST_BATCH, self.cache.slots, vocabulary)
 
     def _experts(
         self, tokens: int, buffers: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -109,13 +136,18 @@ class StepParts:
             "NORMALIZED": int(rule.normalized), "FACTOR": rule.factor,
             "ROUND_WEIGHTS": int(rule.round_weights),
         }  # fmt: skip
-        latent = spec.latent_attention
-        attended = spec.num_heads * (spec.head_dim if latent is None else latent.v_head_dim)
-        if attended <= _MOST_ATTENDED:
-            defines["ATTENDED"] = attended
-        if latent is None:
+        if self._attended <= _MOST_ATTENDED:
+            defines["ATTENDED"] = self._attended
+        if spec.latent_attention is None:
             defines |= {
                 "HEADS": spec.num_heads, "KV_HEADS": spec.num_kv_heads, "HEAD_DIM": spec.head_dim,
                 "ROPE_DIM": architecture.rope.dim,
             }  # fmt: skip
         return defines
+
+    @property
+    def _attended(self) -> int:
+        """Values that attention's output projection multiplies."""
+        spec = self.decoder.architecture.spec
+        latent = spec.latent_attention
+        return spec.num_heads * (spec.head_dim if latent is None else latent.v_head_dim)

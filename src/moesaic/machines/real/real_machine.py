@@ -26,6 +26,7 @@ from moesaic.machines.loop import run_layers
 from moesaic.machines.real.engine_spans import EngineSpans
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.routing_adapter import RoutingAdapter, chosen_by
+from moesaic.machines.real.row_sampling import RowSampling
 from moesaic.models.decoder import Decoder, ForwardGenerator
 from moesaic.models.expert_service import RoutedTokens
 from moesaic.models.kv_cache import ContiguousCache
@@ -69,8 +70,8 @@ class ForwardPass(NamedTuple):
     """The work of one step: its tokens, the network's generator, and the routing to replay instead
     of the network's own (None: its own). The same for a machine that does not need the generator:
     `decoded` where every sequence brings one token, else `prompt`. `counts` [tokens]: how many
-    experts each token uses; None: all of top-k. `greedy`: the best next token of each wanted row
-    will do instead of its logits, where the machine finds it sooner than its caller."""
+    experts each token uses; None: all of top-k. `sampling`: of each wanted row; the next tokens
+    will do instead of logits, where the machine finds them sooner than its caller."""
 
     step: Step
     generator: ForwardGenerator
@@ -78,13 +79,13 @@ class ForwardPass(NamedTuple):
     decoded: DecodedTokens | None = None
     prompt: PromptTokens | None = None
     counts: NDArray[np.int64] | None = None
-    greedy: bool = False
+    sampling: tuple[RowSampling, ...] | None = None
 
 
 class RealMachine(LayerwiseBody, Probed):
     """Implements `core.body.Body`, driven layer by layer; what happens between `route` and `finish`
-    is up to each machine. After a step, `output` is what the generator returned; where `greedy` was
-    asked, maybe the best token of every row [rows] instead, -1 where its logits are not finite.
+    is up to each machine. After a step, `output` is what the generator returned; where `sampling`
+    was given, maybe the next token of every row [rows] instead, -1 where logits are not finite.
     No later step overwrites it: whoever reads a text keeps the logits of many passes. Call it in
     torch's inference mode."""
 

@@ -7,7 +7,7 @@ import torch
 
 from moesaic.kernels import _native
 from moesaic.kernels.native import ACTIVATIONS, DTYPES, NativeKernel
-from moesaic.kernels.native_linear import DenseRunner
+from moesaic.kernels.native_linear import DenseRunner, PackedNetwork, PackedWeight
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.models.architecture import Architecture
 from moesaic.models.decoder import Decoder, Layer
@@ -98,7 +98,7 @@ def _layer(layer: Layer, store: ExpertStore) -> _native.StepLayer:
     to.output = _matrix(layer.attention.output)
     to.output_bias = _address(layer.attention.output.bias)
     if isinstance(block, DenseBlock):
-        assert block.network.packed is not None, "packed like all others"
+        assert isinstance(block.network.packed, PackedNetwork), "packed like all others"
         to.network = block.network.packed.block.data_ptr()
     else:
         _routed(to, block, store)
@@ -132,14 +132,14 @@ def _routed(to: _native.StepLayer, block: MoeBlock, store: ExpertStore) -> None:
         to.gate_bias = block.router.bias.data_ptr()
     to.experts = store.layer(block.layer).address
     if block.shared is not None:
-        assert block.shared.packed is not None, "packed like all others"
+        assert isinstance(block.shared.packed, PackedNetwork), "packed like all others"
         to.network = block.shared.packed.block.data_ptr()
     if block.shared_gate is not None:
         to.shared_gate = _address(block.shared_gate.weight)
 
 
 def _matrix(linear: Linear) -> _native.PackedMatrix:
-    assert linear.packed is not None, "packed like all others"
+    assert isinstance(linear.packed, PackedWeight), "packed like all others"
     return linear.packed.matrix
 
 

@@ -65,7 +65,17 @@ from moesaic.policies.timelines import Ints
     LAST_END_NS,  # -1: no layer has ended yet
     JUDGED,  # 1: some forecast has been compared with what came true
     SLOTS_TAKEN,  # while a plan is made: OCCUPIED and what the plan adds
-) = range(47)
+    MOVES,  # in the background, as the last look-ahead had it
+    MOVES_BEFORE,  # the same of the layer before
+    MOVES_COST_NS,  # what they are expected to cost this layer
+    EXTRA_NS,  # what the layer took beyond its estimate and that
+    STILL_TOKENS,  # the next four: of steps of so many tokens
+    STILL_NS,  # EXTRA_NS and the gap after it, averaged over layers beside which nothing moved, ...
+    STILLS,  # ... how many they were
+    MOVING_NS,  # ... and the same beside moves
+    MOVINGS,
+    MOVING_MORE_NS,  # what moves cost, as these tell
+) = range(57)
 
 NUM_SCALARS = 64
 FLIGHT_CAPACITY = view.FLIGHT_CAPACITY
@@ -118,8 +128,9 @@ PLAN_HEADER = 4  # GPU experts, CPU experts, moves, estimated nanoseconds; then 
     LATER_COUNTS,
     LATER_WEIGHTS,
     PICKS,
-) = range(NUM_SCALARS, NUM_SCALARS + 2 * 44, 2)
-FIRST_ARRAY_WORD = NUM_SCALARS + 2 * 44
+    MISSED,
+) = range(NUM_SCALARS, NUM_SCALARS + 2 * 45, 2)
+FIRST_ARRAY_WORD = NUM_SCALARS + 2 * 45
 
 
 @compiled

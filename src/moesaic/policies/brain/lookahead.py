@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from moesaic.policies.brain import fields as at
-from moesaic.policies.brain.contention import cpu_work, longer_beside, worth_less_cost
+from moesaic.policies.brain.contention import cpu_work, longer_beside
 from moesaic.policies.brain.forecasts import (
     complete,
     cut_to_used,
@@ -18,6 +18,7 @@ from moesaic.policies.brain.forecasts import (
     observe_routing,
     predict,
 )
+from moesaic.policies.brain.promotions import promote
 from moesaic.policies.brain.slots import admit
 from moesaic.policies.compiled import compiled
 from moesaic.policies.prefetch.base import (
@@ -29,13 +30,11 @@ from moesaic.policies.prefetch.base import (
 )
 from moesaic.policies.prefetch.impact import mark_coming, prepare_layer, rank_by_impact
 from moesaic.policies.prefetch.next_layer import propose_next_layer
-from moesaic.policies.schedule.base import SCRATCH_ROWS
 from moesaic.policies.schedule.rules import delay_by_link
 from moesaic.policies.timelines import CPU_FREE, LINK_FREE, TRANSFER, Ints
 
 _UNIT = 1 << 20  # prices are integers, so that equal runs give equal bits
 _MEMORY = 32  # layers
-_CHEAP = 20  # a promotion may delay the next layer by one twentieth of its transfer
 
 
 @compiled
@@ -43,7 +42,7 @@ def begin(s: Ints) -> int:
     """Learn from the layer just decided; returns how many moves could start before the next
     layer's experts do, or -1 where nothing may move."""
     observe_routing(s)
-    s[at.MAX_BACKGROUND] = 0
+    s[at.MAX_BACKGROUND] = s[at.MOVES] = s[at.MOVES_COST_NS] = 0
     if s[at.FIXED_CACHE] or not (s[at.PROMOTE] or s[at.LOOKAHEAD]):
         return -1
     price_link(s)
@@ -92,6 +91,8 @@ def fill_delays(s: Ints, next_start: int) -> int:
         longer = longer_beside(s, work, end)
         late = max(end - next_start - longer, 0)
         delays[count] = longer + s[at.LINK_PRICE] * late // _UNIT
+        if s[at.CPU_SLOWED_BY]:
+            delays[count] += s[at.MOVING_MORE_NS]
     return count
 
 
@@ -102,7 +103,18 @@ def finish(s: Ints) -> int:
     if s[at.LOOKAHEAD] and s[at.MAX_BACKGROUND] > 0:
         collect_forecasts(s)
         found = admit_proposed(s, propose(s))
-    return promote(s, found)
+    return count_moves(s, promote(s, found))
+
+
+@compiled
+def count_moves(s: Ints, count: int) -> int:
+    """Keeps how many moves there are and what they are expected to cost this layer, for learning
+    from it; returns how many."""
+    s[at.MOVES] = count
+    if count > 0:
+        end = s[at.LINK_FREE_NS] + count * s[at.TRANSFER_NS]
+        s[at.MOVES_COST_NS] = longer_beside(s, cpu_work(s), end)
+    return count
 
 
 @compiled
@@ -217,66 +229,6 @@ def admit_proposed(s: Ints, picked: int) -> int:
     for i in range(min(picked, s[at.MAX_BACKGROUND])):
         found += admit(s, shapes[3 * picks[i, 0]], picks[i, 1], np.inf, moves[found])
     return found
-
-
-@compiled
-def promote(s: Ints, found: int) -> int:
-    """Experts that had to run on the CPU and are worth more than somebody resident, best first,
-    in what link time is left; returns how many moves there are now."""
-    if not s[at.PROMOTE]:
-        return found
-    delays = at.ints(s, at.DELAYS)
-    moves = at.ints(s, at.BACKGROUND).reshape(MAX_PROPOSED, at.MOVE_WORDS)
-    cheap = _cheap_moves(s, found)
-    layer, base = s[at.LAYER], s[at.LAYER] * s[at.EXPERTS]
-    missed = at.ints(s, at.SCRATCH)[: s[at.EXPERTS]]
-    count = _missed_on_cpu(s, missed)
-    values = at.floats(s, at.VALUES)[base : base + s[at.EXPERTS]]
-    for _ in range(min(cheap, count)):
-        best = -1
-        for i in range(count):
-            if missed[i] >= 0 and (best < 0 or values[missed[i]] > values[missed[best]]):
-                best = i
-        expert = missed[best]
-        missed[best] = -1
-        worth = np.inf if s[at.ADMITS_ALWAYS] else values[expert]
-        if s[at.CPU_SLOWED_BY]:
-            worth = worth_less_cost(s, values, expert, delays[found + 1] - delays[found])
-        if not admit(s, layer, expert, worth, moves[found]):
-            return found
-        found += 1
-    return found
-
-
-@compiled
-def _cheap_moves(s: Ints, found: int) -> int:
-    """How many more moves hardly delay the next layer; where contention counts, each has to be
-    worth its delay instead."""
-    if s[at.CPU_SLOWED_BY]:
-        return int(s[at.MAX_BACKGROUND] - found)
-    delays, allowed = at.ints(s, at.DELAYS), s[at.TRANSFER_NS] // _CHEAP
-    cheap = 0
-    for i in range(found, s[at.MAX_BACKGROUND]):
-        cheap += delays[i + 1] - delays[i] <= allowed
-    return cheap
-
-
-@compiled
-def _missed_on_cpu(s: Ints, missed: Ints) -> int:
-    """Experts in the CPU's queue that are neither resident nor under way."""
-    assigned = at.ints(s, at.ASSIGNED).reshape(SCRATCH_ROWS, s[at.EXPERTS] + 4)
-    resident, flights = at.octets(s, at.RESIDENT), at.ints(s, at.FLIGHTS)
-    count = 0
-    for i in range(assigned[3, 1]):
-        expert = assigned[1, i]
-        missing = not resident[s[at.LAYER] * s[at.EXPERTS] + expert]
-        for j in range(s[at.NUM_FLIGHTS]):
-            if flights[3 * j] == s[at.LAYER] and flights[3 * j + 1] == expert:
-                missing = False
-        if missing:
-            missed[count] = expert
-            count += 1
-    return count
 
 
 @compiled

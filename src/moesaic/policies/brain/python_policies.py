@@ -13,6 +13,7 @@ from moesaic.policies.belief import Belief
 from moesaic.policies.brain import fields as at
 from moesaic.policies.brain import lookahead
 from moesaic.policies.brain.forecasts import distance_to
+from moesaic.policies.brain.promotions import promote
 from moesaic.policies.prefetch.base import Outlook, Prefetch
 from moesaic.policies.schedule.base import Assignment, Schedule, Work
 
@@ -47,7 +48,7 @@ def propose_in_python(prefetch: Prefetch, state: State, belief: Belief) -> int:
         if picks:
             state.of(at.PICKS)[: len(picks)] = picks
         found = lookahead.admit_proposed(s, len(picks))
-    return lookahead.promote(s, found)
+    return lookahead.count_moves(s, promote(s, found))
 
 
 def _outlook(prefetch: Prefetch, state: State, belief: Belief) -> Outlook:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.policies.brain import fields as at
+from moesaic.policies.brain.promotions import MISSED_LAYERS
 from moesaic.policies.cache.base import NUMBERS
 from moesaic.policies.prefetch.base import IMPACT_ROWS, MAX_PROPOSED
 from moesaic.policies.schedule.base import SCRATCH_ROWS
@@ -88,6 +89,7 @@ def arrays(n: Sizes) -> list[Array]:
         Array(at.LATER_COUNTS, INT, (ahead,)),
         Array(at.LATER_WEIGHTS, FLOAT, (ahead,)),
         Array(at.PICKS, INT, (MAX_PROPOSED, 2)),
+        Array(at.MISSED, INT, (MISSED_LAYERS, experts + 2)),  # see promotions.py
     ]
 
 

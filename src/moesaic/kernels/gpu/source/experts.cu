@@ -3,6 +3,7 @@
 //
 // A warp reads eight rows of words at once, 16 bytes per lane: lane l has outputs 4 (l % 4) ... + 3 of row l / 4. The
 // warps of a block share a strip's rows, so that every block has many reads under way.
+#include "codes.h"
 #include "packed.h"
 
 // Weights are read once: they should not displace anything in the L1 cache.
@@ -14,12 +15,6 @@ __device__ __forceinline__ uint4 read_once(const u32* at) {
   return v;
 }
 
-// int4: a nibble u = code + 8 below the exponent of 128 is the bf16 number 128 + u. Two of them fill a word; taken as
-// fp32, its upper one is off by (0x4300 + u of the lower one) / 65536, which the lower one's input makes up for: it is
-// stored less 1/65536 of the upper one's. What is constant is subtracted once per row of words.
-constexpr float LOW_BIAS = 136.0f;
-constexpr float HIGH_BIAS = 136.0f + 0.26171875f - 128.0f / 65536;
-
 // Inputs as the words want them, in shared memory, zero beyond the end; int4 also has a correction per row of words.
 template <int Inputs>
 __device__ void stage_inputs(const u16* x, int width, float* inputs, float* corrections) {
@@ -30,7 +25,7 @@ __device__ void stage_inputs(const u16* x, int width, float* inputs, float* corr
       const u32 pair = reinterpret_cast<const u32*>(x)[i];
       low = low_half(pair), high = high_half(pair);
     }
-    inputs[2 * i] = BITS == 4 ? low - high * (1.0f / 65536) : low;
+    inputs[2 * i] = BITS == 4 ? beside_high(low, high) : low;
     inputs[2 * i + 1] = high;
   }
   __syncthreads();
@@ -39,7 +34,7 @@ __device__ void stage_inputs(const u16* x, int width, float* inputs, float* corr
       float sum = 0;
       for (int i = 0; i < 4; ++i) {
         const float high = inputs[row * 8 + 2 * i + 1];
-        sum += LOW_BIAS * (inputs[row * 8 + 2 * i] + high * (1.0f / 65536)) + HIGH_BIAS * high;
+        sum += pair_bias(inputs[row * 8 + 2 * i], high);
       }
       corrections[row] = sum;
     }
@@ -48,26 +43,10 @@ __device__ void stage_inputs(const u16* x, int width, float* inputs, float* corr
 }
 
 __device__ __forceinline__ float word_dot(u32 word, const float* x) {
-  if constexpr (BITS == 16) {
+  if constexpr (BITS == 16)
     return low_half(word) * x[0] + high_half(word) * x[1];
-  } else if constexpr (BITS == 8) {
-    // A byte below the exponent of 2^23 is the fp32 number 2^23 + byte.
-    const u32 shifted = word ^ 0x80808080u;
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      sum += (__uint_as_float(__byte_perm(shifted, 0x4b000000u, 0x7440 + i)) - 8388736.0f) * x[i];
-    return sum;
-  } else {
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const u32 pair = (word >> (4 * i) & 0x000f000fu) | 0x43004300u;
-      sum += __uint_as_float(pair << 16) * x[2 * i];
-      sum += __uint_as_float(pair) * x[2 * i + 1];
-    }
-    return sum;
-  }
+  else
+    return codes_dot<BITS>(word, x);
 }
 
 // A lane's reads of Count neighbouring strips: UNROLL rows of each, and their scales.

@@ -7,6 +7,8 @@
 // 4 t ... 4 t + 3 of a strip. Which input is which k of a product is free: both operands take the order of the words.
 // Inputs are staged in shared memory, TILE_K at a time, while the tile before them is multiplied.
 #include "packed.h"
+#include "scaled_codes.h"
+#include "tensor_cores.h"
 
 constexpr int WARPS = 4;
 constexpr int BLOCK_ROWS = 16 * ROW_TILES;
@@ -32,38 +34,6 @@ __device__ __forceinline__ Pair read_pair(const u32* at) {
   Pair v;
   asm volatile("ld.global.L1::no_allocate.v2.u32 {%0,%1}, [%2];" : "=r"(v.low), "=r"(v.high) : "l"(at));
   return v;
-}
-
-__device__ __forceinline__ u32 fma_pair(u32 a, u32 b, u32 c) {
-  u32 d;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
-  return d;
-}
-__device__ __forceinline__ u32 round_pair(float low, float high) {
-  u32 d;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
-  return d;
-}
-
-// c += a b: a [16 rows, 16 inputs], b [16 inputs, 8 outputs].
-__device__ __forceinline__ void multiply_add(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// Two bytes of a word (2 half ... + 1), times a scale.
-__device__ __forceinline__ u32 scaled_bytes(u32 word, int half, float scale) {
-  const u32 shifted = word ^ 0x80808080u;  // below the exponent of 2^23, a byte is the number 2^23 + byte
-  const float low = __uint_as_float(__byte_perm(shifted, 0x4b000000u, 0x7440 + 2 * half)) - 8388736.0f;
-  const float high = __uint_as_float(__byte_perm(shifted, 0x4b000000u, 0x7440 + 2 * half + 1)) - 8388736.0f;
-  return round_pair(low * scale, high * scale);
-}
-
-// Two nibbles of a word (pair i), times a scale that stands in both halves.
-__device__ __forceinline__ u32 scaled_nibbles(u32 word, int i, u32 scale) {
-  const u32 biased = (word >> (4 * i) & 0x000f000fu) | 0x43004300u;  // 128 + nibble
-  return fma_pair(fma_pair(biased, 0x3f803f80u, 0xc308c308u), scale, 0x80008000u);  // less 136; times scale
 }
 
 // What a lane has read of two neighbouring strips.

@@ -1,7 +1,9 @@
-"""A machine that finds the best tokens itself: is the text the same, and who asks for it?"""
+"""A machine that samples tokens itself: is the text the same, and who asks for it?"""
 
 from __future__ import annotations
 
+from array import array
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
@@ -14,16 +16,20 @@ from moesaic.core.errors import BrokenModel
 from moesaic.engine.batcher import Batcher
 from moesaic.engine.output_text import OutputText
 from moesaic.engine.request import Request
+from moesaic.engine.sampling.candidates import candidates
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.engine.sampling.sampling_state import SamplingState
+from moesaic.machines.cuda.step_ending import Ending
+from moesaic.machines.real.row_sampling import GREEDY as GREEDY_ROW
+from moesaic.machines.real.row_sampling import RowSampling
 
 GREEDY = SamplingParams(max_tokens=6, temperature=0.0)
 BROKEN = 50  # after this token the model computes NaN
 
 
 class Machine(NoNetwork):
-    """Finds the best tokens itself where nobody needs logits."""
+    """Samples tokens itself where nobody needs logits."""
 
     def __init__(self, finds: bool) -> None:
         super().__init__()
@@ -35,11 +41,22 @@ class Machine(NoNetwork):
         for row, each in enumerate(inputs):
             if each.tokens[-1] == BROKEN:
                 logits[row, 3] = float("nan")
-        greedy = all(each.best for each in inputs)
-        self.asked.append(greedy)
-        if not (greedy and self._finds):
+        how = [each.sampling for each in inputs if each.sampling is not None]
+        self.asked.append(len(how) == len(inputs))
+        if not (self.asked[-1] and self._finds):
             return logits
-        return logits.argmax(-1).where(logits.isfinite().all(-1), -1)
+        rows = zip(logits, how, strict=True)
+        return torch.tensor(
+            [sampled(row, each) if row.isfinite().all() else -1 for row, each in rows]
+        )
+
+
+def sampled(row: torch.Tensor, how: RowSampling) -> int:
+    params = SamplingParams(
+        temperature=how.temperature, top_k=how.top_k, top_p=how.top_p, min_p=how.min_p
+    )
+    (group,) = candidates(row[None], [params])
+    return group.draw([how.number])[0]
 
 
 def request(number: int, prompt: list[int], params: SamplingParams) -> Request:
@@ -77,7 +94,8 @@ def test_the_text_is_the_same() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        SamplingParams(max_tokens=6, temperature=1.0, seed=1),
+        SamplingParams(max_tokens=6, temperature=1.0, seed=1, presence_penalty=0.5),
+        SamplingParams(max_tokens=6, temperature=1.0, seed=1, logprobs=2),
         SamplingParams(max_tokens=6, temperature=0.0, logprobs=0),
         SamplingParams(max_tokens=6, temperature=0.0, min_tokens=3),
         SamplingParams(max_tokens=6, temperature=0.0, repetition_penalty=1.5),
@@ -91,7 +109,41 @@ def test_whoever_needs_logits_gets_them(other: SamplingParams) -> None:
         assert mine.sampling.seen == others.sampling.seen
 
 
-def test_best_tokens_are_refused_to_a_row_that_draws() -> None:
-    row = SamplingState.start(SamplingParams(temperature=1.0), [1])
+@pytest.mark.parametrize(
+    "filters",
+    [{}, {"top_k": 3}, {"top_p": 0.7}, {"min_p": 0.2}, {"top_k": 50, "top_p": 0.9, "min_p": 0.1}],
+)
+def test_a_seed_leads_to_the_same_text_whoever_samples(filters: dict[str, float]) -> None:
+    """Beside a greedy request and a prompt in pieces: one number is used per token, not per step
+    or question."""
+    drawing = SamplingParams(max_tokens=6, temperature=0.8, seed=4, **filters)  # type: ignore[arg-type]
+    batch = drawing, replace(GREEDY, seed=1), replace(drawing, seed=5)
+    (got, asked), (want, _) = generated(True, *batch), generated(False, *batch)
+    assert all(asked)
+    for mine, others in zip(got, want, strict=True):
+        assert mine.sampling.seen == others.sampling.seen
+        assert mine.sampling.take_number() == others.sampling.take_number()
+    assert got[0].sampling.seen[9:] != array("q", range(10, 16))  # drawn, not the best
+
+
+def test_a_row_that_meets_nan_takes_no_number_from_the_others() -> None:
+    rows = [SamplingState.start(SamplingParams(seed=seed), [1]) for seed in (1, 2)]
+    number = rows[0].next_number
+    with pytest.raises(BrokenModel):
+        Sampler().sample(torch.tensor([3, -1]), rows)
+    assert rows[0].next_number == number
+    assert [each.token for each in Sampler().sample(torch.tensor([3]), rows[:1])] == [3]
+    assert rows[0].next_number != number
+
+
+def test_a_step_ends_with_what_its_rows_need() -> None:
+    drawing = RowSampling(0.5, 0.7, 0, 0.9)
+    assert Ending.of(None) is Ending.LOGITS
+    assert Ending.of([GREEDY_ROW, GREEDY_ROW]) is Ending.GREEDY
+    assert Ending.of([GREEDY_ROW, drawing]) is Ending.SAMPLED
+
+
+def test_tokens_are_refused_to_a_row_that_needs_logits() -> None:
+    row = SamplingState.start(SamplingParams(temperature=1.0, logprobs=0), [1])
     with pytest.raises(AssertionError, match="needs its logits"):
         Sampler().sample(torch.tensor([3]), [row])

@@ -1,0 +1,73 @@
+"""Does a network whose dense weights are in integers say what the same numbers say as plain
+matrices? On both accelerators; without a GPU the CPU plays its part."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from cuda_runs import DEVICES
+
+import stock
+from moesaic.kernels.quantized_linear import QuantizedWeight
+from moesaic.models.grouped_attention import GroupedAttention
+from moesaic.models.placed import placed_decoder
+from quantized_networks import plain, quantized
+from real_runs import Loaded, Said, running, say, settings
+
+FP32_TOLERANCE = 1e-4
+ALONE = settings("best-split", "lru", "none", accelerator="none", kernel="reference")
+PARTS = ["int8", "int4", "head=int8+attention=int4", "feed_forward=int8"]
+
+
+def said(model: Loaded, device: str = "cpu", **changes: Any) -> Said:
+    how = settings("hybrid", "mrs", "impact", **changes)
+    with running(model, how, model.slots(0.3), device=device) as runner:
+        return say(runner, steps=4)
+
+
+def truth(model: Loaded) -> Said:
+    with running(plain(model), ALONE) as runner:
+        return say(runner, steps=4)
+
+
+def assert_same(got: Said, wanted: Said) -> None:
+    assert (got.logits - wanted.logits).abs().max() < FP32_TOLERANCE
+    assert got.text == wanted.text
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", stock.FAMILIES)
+def test_every_family_beside_a_gpu(name: str, device: str) -> None:
+    model = quantized(name, "int4")
+    assert_same(said(model, device, accelerator="cuda"), truth(model))
+
+
+@pytest.mark.parametrize("dense", PARTS)
+def test_parts_and_precisions(dense: str) -> None:
+    model = quantized("qwen2-moe", dense)
+    wanted = truth(model)
+    for accelerator in ("cuda", "emulated"):
+        assert_same(said(model, accelerator=accelerator), wanted)
+
+
+def test_fewer_bits_are_not_the_same() -> None:
+    """Or the others would say nothing."""
+    texts = [truth(quantized("qwen2-moe", dense)).logits for dense in ("int8", "int4")]
+    assert (texts[0] - texts[1]).abs().max() > 100 * FP32_TOLERANCE
+
+
+def test_placed_projections_are_one_matrix() -> None:
+    """As kernels read them: rows of queries, keys and values one behind the other."""
+    model = quantized("qwen2-moe", "int4")
+    attention = placed_decoder(model.decoder, "cpu").layers[0].attention
+    parts = [getattr(attention, name).packed for name in ("query", "key", "value")]
+    for one, other in pairwise(parts):
+        assert one.codes.data_ptr() + one.codes.nbytes == other.codes.data_ptr()
+        assert one.scales.data_ptr() + one.scales.nbytes == other.scales.data_ptr()
+    before = model.decoder.layers[0].attention
+    assert isinstance(before, GroupedAttention)
+    assert isinstance(before.key.packed, QuantizedWeight)
+    assert torch.equal(parts[1].widened(), before.key.packed.widened())
