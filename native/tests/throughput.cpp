@@ -65,10 +65,10 @@ void measure(const std::shared_ptr<Pool>& pool, const NamedIsa& set, std::uint8_
     for (int i = 1; i < strips; ++i) std::memcpy(memory + i * strip.bytes(), memory, strip.bytes());
     const PackedMatrix large(dtype, strips * kStripOutputs, kInputs, memory);
     const double one = best_seconds(
-        5, [&] { runner.run(large, {x.data(), FloatType::bf16, kInputs, 1, nullptr, out.data()}); });
+        5, [&] { runner.run({x.data(), FloatType::bf16, kInputs, 1}, {{large, nullptr, out.data()}}); });
     const PackedMatrix small(dtype, kManyOutputs, kInputs, memory);
     const auto many = [&] {
-      runner.run(small, {x.data(), FloatType::bf16, kInputs, kManyTokens, nullptr, out.data()});
+      runner.run({x.data(), FloatType::bf16, kInputs, kManyTokens}, {{small, nullptr, out.data()}});
     };
     const double rate = 2.0 * kManyTokens * kManyOutputs * kInputs / best_seconds(7, many) / 1e9;
     const double speed = double(large.bytes()) / one / 1e9;
