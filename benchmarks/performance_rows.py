@@ -116,9 +116,11 @@ def _cuda(asked: Asked) -> Iterator[Row]:
 def _on_device(
     asked: Asked, name: str, dtype: str, words: list[str], seconds: int, repetitions: int = 0
 ) -> Row:
+    # As in llama.cpp's files, int4 is everything in four bits.
+    dense = () if dtype == "bf16" else ("--dense-dtype", dtype)
     command = (
         *(MOESAIC, "bench", "--accelerator", asked.sizes.accelerator, "--dtype", "bf16"),
-        *("--expert-dtype", dtype, *words),
+        *("--expert-dtype", dtype, *dense, *words),
         *("--repetitions", str(repetitions or asked.repetitions), "--json"),
     )
     return Row("cuda", name, command, seconds, "bench")

@@ -11,7 +11,7 @@ from moesaic.kernels.gpu.attention import DecodeAttention
 from moesaic.kernels.gpu.latent_attention import LatentDecodeAttention
 from moesaic.kernels.gpu.prompt_attention import PromptAttention
 from moesaic.machines.cuda.dense_products import quantized
-from moesaic.machines.cuda.step_parts import StepParts
+from moesaic.machines.cuda.step_parts import TURN_THREADS, StepParts
 from moesaic.models.grouped_attention import GroupedAttention
 from moesaic.models.latent_attention import LatentAttention
 from moesaic.models.linear import Linear
@@ -81,13 +81,17 @@ class GroupedStepAttention:
 
 
 class LatentStepAttention:
-    """The same of latent layers; small products are PyTorch's."""
+    """The same of latent layers; products with the expansions of keys and values are PyTorch's."""
 
     def __init__(self, parts: StepParts, inputs: StepInputs) -> None:
         self._parts, self._inputs = parts, inputs
         spec = parts.decoder.architecture.spec
         assert spec.latent_attention is not None, "a model with latent attention"
         self._heads, self._shape = spec.num_heads, spec.latent_attention
+        width = self._shape.qk_rope_head_dim
+        self._turned = torch.zeros(
+            inputs.tokens, self._heads, width, dtype=torch.bfloat16, device="cuda"
+        )
         self._make_kernel()
 
     def _make_kernel(self) -> None:
@@ -115,14 +119,27 @@ class LatentStepAttention:
     def launch(
         self, step: DecodeStep, number: int, attention: LatentAttention, norm: torch.Tensor
     ) -> None:
-        x, inputs, cache = step.normed(norm), self._inputs, self._parts.cache
-        turn = self._parts.turn(inputs.positions)
-        plain, turning, latent, key = attention.projected(x, turn)
+        inputs, cache, shape = self._inputs, self._parts.cache, self._shape
+        query, compressed = self._projected(step, attention, norm)
         latents, keys = cache.first[number], cache.second[number]
-        self._store(latent, latents)
-        self._store(key, keys)
-        mixed = self._attend(attention, plain, turning.contiguous(), latents, keys)
+        self._parts.kernels["turn_store"](
+            (self._heads + 1, inputs.tokens), TURN_THREADS, query, compressed,
+            attention.latent_norm.weight, self._parts.turn_pairs, inputs.slots, inputs.positions,
+            inputs.active, self._turned, latents, keys, cache.max_length, early=True,
+        )  # fmt: skip
+        plain = query.unflatten(-1, (self._heads, -1))[..., : shape.qk_nope_head_dim]
+        mixed = self._attend(attention, plain, self._turned, latents, keys)
         step.add_product(attention.output, mixed.flatten(1).contiguous())
+
+    def _projected(
+        self, step: DecodeStep, attention: LatentAttention, norm: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Queries, and what is kept of keys and values, neither turned nor normed yet."""
+        if self._inputs.tokens > 1 or attention.query.down is not None:
+            x = step.normed(norm)
+            return attention.query.beside(attention.compress, x)
+        query = step.normed_product(norm, attention.query.up, each=2)
+        return query, step.normed_product(norm, attention.compress)
 
     def _attend(
         self, attention: LatentAttention, plain: torch.Tensor, turning: torch.Tensor,
@@ -134,13 +151,6 @@ class LatentStepAttention:
         slots, positions = self._inputs.slots, self._inputs.positions
         mixed = self._attention.launch(queries, turning, latents, keys, slots, positions)
         return torch.einsum("thr,hdr->thd", mixed, value_part)
-
-    def _store(self, rows: torch.Tensor, cache: torch.Tensor) -> None:
-        inputs, rows = self._inputs, rows.contiguous()
-        self._parts.kernels["store_rows"](
-            (inputs.tokens,), 128, rows, inputs.slots, inputs.positions, inputs.active, cache,
-            self._parts.cache.max_length, rows.shape[1],
-        )  # fmt: skip
 
 
 def together(attention: GroupedAttention) -> Linear:

@@ -19,15 +19,17 @@ from moesaic.machines.cuda.mailbox import Mailbox
 from moesaic.machines.cuda.stamps import Stamps
 from moesaic.machines.cuda.step_forecasts import StepForecasts
 from moesaic.machines.cuda.step_sampling import StepSampling
+from moesaic.model_info.model_spec import LatentAttentionSpec
 from moesaic.models.decoder import Decoder
 from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.rope import Rotation, rotation
+from moesaic.models.latent_attention import LatentAttention
+from moesaic.models.rope import rotation
 
 _KERNELS = (
-    "fetch", "add_norm", "combine", "route", "normed_product", "route_one", "store_rows",
-    "stamp", "forecast",
+    "fetch", "add_norm", "combine", "route", "normed_product", "route_one", "stamp", "forecast",
 )  # fmt: skip
+TURN_THREADS = 128  # of `turn_store`
 _MOST_ATTENDED = 12288  # values that a block of `add_product` keeps
 
 
@@ -65,8 +67,8 @@ class StepParts:
         self.stamps = Stamps(spec.num_moe_layers, on=stamped)
         self._gates, self._side = gates, torch.cuda.Stream()
         positions = torch.arange(cache.max_length, device="cuda")
-        self.turns = rotation(architecture.rope, decoder.frequencies, positions)
-        self.turn_pairs = torch.cat((self.turns.cos, self.turns.sin), dim=1).contiguous()
+        turns = rotation(architecture.rope, decoder.frequencies, positions)
+        self.turn_pairs = torch.cat((turns.cos, turns.sin), dim=1).contiguous()
         if buffers is not None and len(buffers[0]) < shape.tokens * shape.top_k:
             buffers = None
         self._whole = self._experts(shape.tokens, buffers)
@@ -76,6 +78,9 @@ class StepParts:
         names += ["rotate_store"] * (spec.latent_attention is None)
         names += ["add_product"] * ("ATTENDED" in self._defines())
         self.kernels: dict[str, Function] = {name: module.function(name) for name in names}
+        if spec.latent_attention is not None:
+            latent = load_module("latent", self._latent_defines(spec.latent_attention))
+            self.kernels["turn_store"] = latent.function("turn_store")
         self.dense = DenseProducts(decoder, self._attended)
 
     def experts(self, tokens: int) -> GpuExperts:
@@ -123,9 +128,6 @@ class StepParts:
             shape.experts, buffers=buffers,
         )  # fmt: skip
 
-    def turn(self, positions: torch.Tensor) -> Rotation:
-        return Rotation(self.turns.cos[positions], self.turns.sin[positions])
-
     def _defines(self) -> dict[str, int | float]:
         architecture = self.decoder.architecture
         spec, rule = architecture.spec, architecture.router
@@ -144,6 +146,18 @@ class StepParts:
                 "ROPE_DIM": architecture.rope.dim,
             }  # fmt: skip
         return defines
+
+    def _latent_defines(self, latent: LatentAttentionSpec) -> dict[str, int | float]:
+        architecture = self.decoder.architecture
+        first = self.decoder.layers[0].attention
+        assert isinstance(first, LatentAttention), "one kind of attention in a model"
+        return {
+            "HEADS": architecture.spec.num_heads, "RANK": latent.kv_lora_rank,
+            "ROPE_DIM": latent.qk_rope_head_dim,
+            "HEAD_WIDTH": latent.qk_nope_head_dim + latent.qk_rope_head_dim,
+            "LATENT_EPS": first.latent_norm.eps,
+            "INTERLEAVED": int(architecture.rope.interleaved),
+        }  # fmt: skip
 
     @property
     def _attended(self) -> int:

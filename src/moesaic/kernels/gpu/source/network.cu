@@ -133,15 +133,6 @@ extern "C" __global__ void rotate_store(const u16* qkv, const u16* query_norm, c
 }
 #endif
 
-// Rows [tokens, width] into a cache [slots, max_length, width]; tokens beyond `active` leave it as it is.
-extern "C" __global__ void store_rows(const u16* from, const i64* slots, const i64* positions, const i64* active,
-                                      u16* cache, i64 max_length, i64 width) {
-  const i64 token = blockIdx.x;
-  if (token >= *active) return;
-  u16* to = cache + (slots[token] * max_length + positions[token]) * width;
-  for (i64 i = threadIdx.x; i < width; i += blockDim.x) to[i] = from[token * width + i];
-}
-
 #include "router.h"
 
 // Experts and weights for a batch, written to pinned memory with the hidden states. A block of 128 threads per token:
