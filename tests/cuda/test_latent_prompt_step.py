@@ -4,6 +4,7 @@ interpreter, say what the network says layer by layer?"""
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,16 +16,18 @@ pytest.importorskip("moesaic.machines.cuda._conductor")
 if torch.cuda.is_available():
     pytest.skip("test_graph_decoding.py reads whole prompts on a GPU", allow_module_level=True)
 
+from cuda_on_host import COMPILER, compiled, launch
 from graph_models import shrunk
 
 from moesaic.kernels.gpu.prompt_attention import most_tiles, tiles_of
 from moesaic.machines.cuda.latent_buffers import LatentBuffers
 from moesaic.machines.cuda.prompt_step import LatentPromptStepAttention
+from moesaic.machines.cuda.step_parts import latent_defines
 from moesaic.models.architecture import Architecture
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.latent_attention import LatentAttention
 from moesaic.models.linear import Linear
-from moesaic.models.rope import Rotation, rotation
+from moesaic.models.rope import rotation
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.models.token_batch import Segment, make_batch
 
@@ -48,7 +51,10 @@ def in_halves(architecture: Architecture) -> Architecture:
 class OneLayer:
     """What a step's attention asks of the step it is in, on the CPU."""
 
-    def __init__(self, architecture: Architecture, x: torch.Tensor, earlier: torch.Tensor) -> None:
+    def __init__(
+        self, architecture: Architecture, x: torch.Tensor, earlier: torch.Tensor, folder: Path
+    ) -> None:
+        self.folder = folder
         self.decoder = synthetic_decoder(architecture, "bf16", "reference")
         attention = self.decoder.layers[0].attention
         assert isinstance(attention, LatentAttention)
@@ -82,8 +88,8 @@ class OneLayer:
         for part in shared.of(2 * ROWS):
             part.fill_(float("nan"))  # what another step has left
         parts: Any = SimpleNamespace(
-            decoder=self.decoder, cache=self.cache, turn=self._turn, latent_prompts=shared.of,
-            kernels={"store_rows": store},
+            decoder=self.decoder, cache=self.cache, turn_pairs=self._turns(),
+            latent_prompts=shared.of, kernels={"turn_store": self._kernel()},
         )  # fmt: skip
         pieces: Any = SimpleNamespace(tiles=tiles)
         step: Any = self
@@ -97,31 +103,32 @@ class OneLayer:
     def add_product(self, linear: Linear, x: torch.Tensor) -> None:
         self.added = linear(x)
 
-    def _turn(self, positions: torch.Tensor) -> Rotation:
-        inverse, rope = self.decoder.frequencies, self.decoder.architecture.rope
-        return rotation(rope, inverse, positions)
+    def _turns(self) -> torch.Tensor:
+        rope, positions = self.decoder.architecture.rope, torch.arange(self.cache.max_length)
+        return torch.cat(rotation(rope, self.decoder.frequencies, positions), dim=1)
+
+    def _kernel(self) -> Any:
+        """The kernel's own source, on the CPU."""
+        library = compiled("latent", latent_defines(self.decoder), ["turn_store"], self.folder)
+
+        def run(grid: tuple[int, int], threads: int, *arguments: Any, early: bool) -> None:
+            assert early
+            launch(library, "turn_store", grid, threads, *arguments)
+
+        return run
 
 
-def store(
-    grid: tuple[int], _: int, rows: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor,
-    active: torch.Tensor, cache: torch.Tensor, max_length: int, width: int,
-) -> None:  # fmt: skip
-    """As the kernel of this name."""
-    assert cache.shape[1:] == (max_length, width)
-    for row in range(int(active)):
-        cache[slots[row], positions[row]] = rows[row]
-
-
+@pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 @pytest.mark.parametrize(
     ("name", "change"),
     [("deepseek-v2-lite", with_yarn), ("deepseek-v3", in_halves), ("deepseek-v3", with_yarn)],
 )
-def test_pieces_are_attended_to_as_layer_by_layer(name: str, change: Any) -> None:
+def test_pieces_are_attended_to_as_layer_by_layer(name: str, change: Any, tmp_path: Path) -> None:
     torch.manual_seed(1)
     architecture = change(shrunk(name))
     hidden = architecture.spec.hidden_size
     x, earlier = (torch.randn(rows, hidden).bfloat16() for rows in (ROWS, 43))
-    layer = OneLayer(architecture, x, earlier)
+    layer = OneLayer(architecture, x, earlier, tmp_path)
     got = layer.captured()[: ROWS - UNUSED].double()
     filled = layer.cache.first.clone(), layer.cache.second.clone()
     want = layer.layerwise(x[: ROWS - UNUSED], PIECES).double()

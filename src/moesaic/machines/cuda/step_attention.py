@@ -90,7 +90,7 @@ class LatentStepAttention:
         self._heads, self._shape = spec.num_heads, spec.latent_attention
         width = self._shape.qk_rope_head_dim
         self._turned = torch.zeros(
-            inputs.tokens, self._heads, width, dtype=torch.bfloat16, device="cuda"
+            inputs.tokens, self._heads, width, dtype=torch.bfloat16, device=inputs.positions.device
         )
         self._make_kernel()
 
@@ -136,8 +136,8 @@ class LatentStepAttention:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Queries, and what is kept of keys and values, neither turned nor normed yet."""
         if self._inputs.tokens > 1 or attention.query.down is not None:
-            x = step.normed(norm)
-            return attention.query.beside(attention.compress, x)
+            query, compressed = attention.query.beside(attention.compress, step.normed(norm))
+            return query.contiguous(), compressed.contiguous()
         query = step.normed_product(norm, attention.query.up, each=2)
         return query, step.normed_product(norm, attention.compress)
 

@@ -19,7 +19,6 @@ from moesaic.machines.cuda.mailbox import Mailbox
 from moesaic.machines.cuda.stamps import Stamps
 from moesaic.machines.cuda.step_forecasts import StepForecasts
 from moesaic.machines.cuda.step_sampling import StepSampling
-from moesaic.model_info.model_spec import LatentAttentionSpec
 from moesaic.models.decoder import Decoder
 from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import ContiguousCache
@@ -79,7 +78,7 @@ class StepParts:
         names += ["add_product"] * ("ATTENDED" in self._defines())
         self.kernels: dict[str, Function] = {name: module.function(name) for name in names}
         if spec.latent_attention is not None:
-            latent = load_module("latent", self._latent_defines(spec.latent_attention))
+            latent = load_module("latent", latent_defines(decoder))
             self.kernels["turn_store"] = latent.function("turn_store")
         self.dense = DenseProducts(decoder, self._attended)
 
@@ -147,21 +146,23 @@ class StepParts:
             }  # fmt: skip
         return defines
 
-    def _latent_defines(self, latent: LatentAttentionSpec) -> dict[str, int | float]:
-        architecture = self.decoder.architecture
-        first = self.decoder.layers[0].attention
-        assert isinstance(first, LatentAttention), "one kind of attention in a model"
-        return {
-            "HEADS": architecture.spec.num_heads, "RANK": latent.kv_lora_rank,
-            "ROPE_DIM": latent.qk_rope_head_dim,
-            "HEAD_WIDTH": latent.qk_nope_head_dim + latent.qk_rope_head_dim,
-            "LATENT_EPS": first.latent_norm.eps,
-            "INTERLEAVED": int(architecture.rope.interleaved),
-        }  # fmt: skip
-
     @property
     def _attended(self) -> int:
         """Values that attention's output projection multiplies."""
         spec = self.decoder.architecture.spec
         latent = spec.latent_attention
         return spec.num_heads * (spec.head_dim if latent is None else latent.v_head_dim)
+
+
+def latent_defines(decoder: Decoder) -> dict[str, int | float]:
+    """Macros of `source/latent.cu`."""
+    spec, first = decoder.architecture.spec, decoder.layers[0].attention
+    latent = spec.latent_attention
+    assert latent is not None, "a model with latent attention"
+    assert isinstance(first, LatentAttention), "one kind of attention in a model"
+    return {
+        "HEADS": spec.num_heads, "RANK": latent.kv_lora_rank, "ROPE_DIM": latent.qk_rope_head_dim,
+        "HEAD_WIDTH": latent.qk_nope_head_dim + latent.qk_rope_head_dim,
+        "LATENT_EPS": first.latent_norm.eps,
+        "INTERLEAVED": int(decoder.architecture.rope.interleaved),
+    }  # fmt: skip
