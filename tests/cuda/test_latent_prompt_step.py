@@ -16,9 +16,9 @@ pytest.importorskip("moesaic.machines.cuda._conductor")
 if torch.cuda.is_available():
     pytest.skip("test_graph_decoding.py reads whole prompts on a GPU", allow_module_level=True)
 
-from cuda_on_host import COMPILER, compiled, launch
 from graph_models import shrunk
 
+from cuda_on_host import COMPILER, compiled, launch
 from moesaic.kernels.gpu.prompt_attention import most_tiles, tiles_of
 from moesaic.machines.cuda.latent_buffers import LatentBuffers
 from moesaic.machines.cuda.prompt_step import LatentPromptStepAttention

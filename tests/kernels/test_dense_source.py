@@ -7,8 +7,8 @@ import ctypes
 
 import pytest
 import torch
-from cuda_on_host import COMPILER, compiled, launch
 
+from cuda_on_host import COMPILER, compiled, launch
 from moesaic.kernels.quantize import FORMATS
 from moesaic.kernels.quantized_linear import DenseQuantizer, QuantizedWeight
 from moesaic.model_info.dense_bytes import DensePrecision
