@@ -15,7 +15,7 @@ from moesaic.engine.assemble import on_store, synthetic_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
 from moesaic.engine.memory.plan_parts import CONTEXT
-from moesaic.engine.memory.sizes import PIECE_LENGTH, Sizes
+from moesaic.engine.memory.sizes import PIECE_LENGTH, SAMPLING, Sizes
 from moesaic.machines.accelerators import CUDA
 from moesaic.machines.cuda.cuda_machine import CudaMachine
 from moesaic.machines.cuda.latent_buffers import LatentBuffers
@@ -168,3 +168,13 @@ def test_pieces_of_attention_are_as_long_as_the_kernels() -> None:
     from moesaic.kernels.gpu.attention import PIECE
 
     assert PIECE_LENGTH == PIECE
+
+
+def test_counts_of_sampling_are_those_of_the_kernel() -> None:
+    pytest.importorskip("triton")
+    from moesaic.kernels.gpu.sampling import TokenSampling
+
+    many = TokenSampling(100, 100, 1000, device="cpu")
+    rows, counts = SAMPLING
+    assert many._counts.nbytes == rows * counts
+    assert TokenSampling(100, 3, 1000, device="cpu")._counts.nbytes == 3 * counts

@@ -28,6 +28,8 @@ from moesaic.model_info.sliding_window import SCORES, window_rows
 _PIECE = 1 << 22  # weights of a quantised expert that are unpacked at a time
 
 PIECE_LENGTH = 256  # positions (kernels/gpu/attention.py)
+# Sequences that are sampled at once, and bytes of each one's counts (kernels/gpu/sampling.py).
+SAMPLING = 32, 4 * (65536 + 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ class Sizes:
     def graphs(self, length: int) -> int:
         """What captured steps keep: pieces of attention and logits for batches of every size, some
         three times what the largest needs; a prompt's activations, which all sizes share, and its
-        queries, streams and results, which they do not."""
+        queries, streams and results, which they do not; counts for sampling."""
         if not self.pair_buffers:
             return 0
         spec, batch = self.spec, min(self.sequences, LARGEST_BATCH)
@@ -162,7 +164,8 @@ class Sizes:
         decoding = 3 * batch * 4 * (pieces + spec.vocab_size)
         width = spec.num_heads * spec.head_dim + 3 * spec.hidden_size
         reading = self.step_tokens * 2 * (3 * width + 3 * spec.head_dim * spec.num_heads)
-        return decoding + reading + self.latent_buffers
+        sampled, counts = SAMPLING
+        return decoding + reading + self.latent_buffers + min(self.sequences, sampled) * counts
 
     @property
     def latent_buffers(self) -> int:
