@@ -95,17 +95,23 @@ def test_moves_that_seem_to_help_cost_nothing() -> None:
 def test_the_cost_is_forgotten_where_nothing_moves() -> None:
     brain = _brain(1)
     brain.state.words[at.MOVING_MORE_NS] = 1_000_000
+    brain.state.words[at.STILL_TOKENS] = 1
     _learn(brain, moves=0, taken_ns=50)
     assert 999_000 < brain.state.words[at.MOVING_MORE_NS] < 1_000_000
+    brain.state.words[at.MOVING_MORE_NS] = 2
+    for _ in range(2):
+        _learn(brain, moves=0, taken_ns=50)
+    assert brain.state.words[at.MOVING_MORE_NS] == 0
 
 
 def test_other_steps_begin_anew() -> None:
     brain = _brain(1)
     _learn(brain, moves=0, taken_ns=50)
-    brain.state.words[at.STILL_TOKENS] = 7
-    _learn(brain, moves=0, taken_ns=80)
     s = brain.state.words
+    s[at.STILL_TOKENS], s[at.MOVING_MORE_NS] = 7, 500_000
+    _learn(brain, moves=0, taken_ns=80)
     assert (s[at.STILL_TOKENS], s[at.STILLS], s[at.STILL_NS]) == (1, 1, 80)
+    assert s[at.MOVING_MORE_NS] == 0, "what a prompt taught says nothing of decoding"
 
 
 def test_a_learned_cost_counts_against_every_move() -> None:

@@ -96,9 +96,10 @@ def _network_dtypes(decoder: Decoder) -> set[str]:
 
 
 def _staged(dtype: str, inputs: int) -> int:
-    """Floats of shared memory."""
-    per_read = 128 // FORMATS[dtype].bits
-    return -(-inputs // per_read) * (per_read + _PADDING)
+    """Floats of shared memory; int4 has a correction for every read."""
+    bits = FORMATS[dtype].bits
+    per_read = 128 // bits
+    return -(-inputs // per_read) * (per_read + _PADDING + (bits == 4))
 
 
 def _address(bias: torch.Tensor | None) -> torch.Tensor | int:

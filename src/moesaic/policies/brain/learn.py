@@ -43,14 +43,14 @@ def _learn_cost_of_moving(s: Ints, taken_ns: int) -> None:
     see it."""
     if s[at.TOKENS] != s[at.STILL_TOKENS]:
         s[at.STILL_TOKENS] = s[at.TOKENS]
-        s[at.STILLS] = s[at.MOVINGS] = 0
+        s[at.STILLS] = s[at.MOVINGS] = s[at.MOVING_MORE_NS] = 0
     if s[at.MOVES_BEFORE] > 0:
         s[at.MOVINGS] = min(s[at.MOVINGS] + 1, _MEMORY)
         s[at.MOVING_NS] += (taken_ns - s[at.MOVING_NS]) // s[at.MOVINGS]
     elif s[at.NUM_FLIGHTS] == 0:
         s[at.STILLS] = min(s[at.STILLS] + 1, _MEMORY)
         s[at.STILL_NS] += (taken_ns - s[at.STILL_NS]) // s[at.STILLS]
-        s[at.MOVING_MORE_NS] -= s[at.MOVING_MORE_NS] // _FORGET
+        s[at.MOVING_MORE_NS] -= -(-s[at.MOVING_MORE_NS] // _FORGET)  # rounded up: down to 0
         return
     if s[at.STILLS] >= _FEW and s[at.MOVINGS] >= _FEW:
         s[at.MOVING_MORE_NS] = max(s[at.MOVING_NS] - s[at.STILL_NS], 0)

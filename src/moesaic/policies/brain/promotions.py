@@ -88,14 +88,19 @@ def _candidates(s: Ints, missed: Ints, found: int) -> None:
 
 @compiled
 def _planned(s: Ints, layer: int, expert: int, found: int) -> bool:
-    """In a model of few layers the one of some layers ago may be this one, or a forecast one."""
+    """Whether this plan moves the expert already, or has just evicted it: in a model of few layers
+    the one of some layers ago may be this one, or a forecast one."""
     assigned = at.ints(s, at.ASSIGNED).reshape(SCRATCH_ROWS, s[at.EXPERTS] + 4)
     moves = at.ints(s, at.BACKGROUND).reshape(MAX_PROPOSED, at.MOVE_WORDS)
+    demanded = at.ints(s, at.PLAN)[at.PLAN_HEADER + assigned[3, 0] + assigned[3, 1] :]
     planned = False
     for i in range(s[at.NUM_TRANSFERS]):
-        planned |= layer == s[at.LAYER] and assigned[2, i] == expert
+        move = demanded[i * at.MOVE_WORDS : (i + 1) * at.MOVE_WORDS]
+        planned |= move[0] == layer and move[1] == expert
+        planned |= move[2] == layer and move[3] == expert
     for i in range(found):
         planned |= moves[i, 0] == layer and moves[i, 1] == expert
+        planned |= moves[i, 2] == layer and moves[i, 3] == expert
     return planned
 
 
