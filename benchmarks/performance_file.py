@@ -27,7 +27,7 @@ def read(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ImpossibleSetting(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ImpossibleSetting(f"{path} holds no results: it is not JSON") from None
     if not isinstance(found, dict) or not isinstance(found.get("rows"), list):
         raise ImpossibleSetting(f"{path} holds no results of `run`")
@@ -47,7 +47,8 @@ def _problems(found: dict[str, Any]) -> Iterator[str]:
     machine = found.get("machine") or {}
     if not isinstance(found.get("date"), str):
         yield "it has no 'date'"
-    if not isinstance(machine, dict) or not isinstance(machine.get("isa", []), list):
+    isa = machine.get("isa", []) if isinstance(machine, dict) else None
+    if not isinstance(isa, list) or not all(isinstance(each, str) for each in isa):
         yield "its 'machine' is not described as `run` does"
     for number, row in enumerate(found["rows"], 1):
         yield from _row_problems(row, f"row {number}")

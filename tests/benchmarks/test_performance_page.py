@@ -224,6 +224,7 @@ def test_what_cannot_be_asked_for(
     [
         ({"rows": []}, "has no 'date'"),
         (run_of(isa="amx"), "'machine' is not described"),
+        (run_of(isa=[1]), "'machine' is not described"),
         ({"date": "today", "machine": [1], "rows": []}, "'machine' is not described"),
         (run_of([]), "row 1 is not an object"),  # type: ignore[arg-type]
         (run_of(made("cpu", "bf16"), {"section": "cpu"}), "row 2 has no 'name'"),

@@ -64,6 +64,7 @@ def test_auto_packs_what_the_cpu_computes_in_bf16() -> None:
     ("settings", "said"),
     [
         ({"dense_dtype": "int4", "kernel": REFERENCE}, "needs the native CPU kernels"),
+        ({"dense_dtype": "bf16", "dtype": "fp32", "accelerator": "emulated"}, "Use --dtype bf16"),
     ],
 )
 def test_what_cannot_be_packed_is_refused(settings: dict[str, Any], said: str) -> None:

@@ -157,7 +157,7 @@ def test_norms_of_rows_of_any_stride(dtype: torch.dtype, pytorch: pytest.MonkeyP
     torch.manual_seed(0)
     norm = RmsNorm((1 + 0.1 * torch.randn(72)).to(dtype), 1e-6, dense())
     rows = torch.randn(50, 100).to(dtype)[:, 5:77]
-    cases = (rows, rows.contiguous(), rows.contiguous().view(10, 5, 72))
+    cases = (rows, rows.contiguous(), rows.contiguous().view(25, 2, 72))
     wanted = [norm(x) for x in cases]
     pytorch.undo()
     close = {torch.bfloat16: 0.01, torch.float16: 0.002, torch.float32: 1e-5}[dtype]

@@ -108,7 +108,12 @@ class EngineSettings:
         native = choose_kernel(self.kernel) != REFERENCE  # refuses what this computer has not got
         if self.dense_dtype == "auto":
             return
-        DensePrecision.of(self.dense_dtype)
+        precision = DensePrecision.of(self.dense_dtype)
+        if able.moves and not precision.quantizes and self.dtype not in ("auto", "bf16"):
+            raise ImpossibleSetting(
+                f"dense dtype bf16 with dtype {self.dtype}: beside an accelerator, what is not in "
+                "integers is in --dtype. Use --dtype bf16, or leave --dense-dtype out"
+            )
         if not native and not able.moves:
             raise ImpossibleSetting(
                 f"dense dtype {self.dense_dtype!r} needs the native CPU kernels, and PyTorch "

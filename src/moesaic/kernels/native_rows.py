@@ -13,7 +13,7 @@ from moesaic.kernels import _native
 from moesaic.kernels.native import FLOAT_TYPES
 from moesaic.kernels.rotated_heads import Angles, HeadNorms
 
-MIN_ROWS = 16  # fewer are left to PyTorch
+MIN_ROWS = 16  # tokens; fewer are left to PyTorch
 
 
 class NativeRows:
@@ -23,9 +23,12 @@ class NativeRows:
         self.runner = _native.RowRunner(pool, isa)
 
     def takes(self, x: torch.Tensor, weight: torch.Tensor) -> bool:
-        """Whether there are enough rows [..., width], equally far apart, in the weight's dtype."""
+        """Whether there are enough tokens [tokens, ..., width], rows equally far apart, in the
+        weight's dtype."""
         return (
-            x.numel() >= MIN_ROWS * x.shape[-1] > 0
+            x.dim() > 1
+            and len(x) >= MIN_ROWS
+            and x.numel() > 0
             and x.device.type == "cpu"
             and x.dtype in FLOAT_TYPES
             and (x.is_contiguous() or (x.dim() == 2 and x.stride(1) == 1 <= x.stride(0)))
