@@ -89,8 +89,32 @@ void define_row_calls(nb::module_& m) {
       .address("sum", &ManyTokens::sum);
 }
 
+void define_attention(nb::module_& m) {
+  Fields<CachedHeads>(m, "CachedHeads")
+      .address("data", &CachedHeads::data)
+      .value("stride", &CachedHeads::stride)
+      .value("head_stride", &CachedHeads::head_stride);
+  Fields<AttendedSequence>(m, "AttendedSequence")
+      .address("queries", &AttendedSequence::queries)
+      .value("keys", &AttendedSequence::keys)
+      .value("values", &AttendedSequence::values)
+      .value("tokens", &AttendedSequence::tokens)
+      .value("positions", &AttendedSequence::positions)
+      .value("first", &AttendedSequence::first)
+      .address("out", &AttendedSequence::out);
+  Fields<AttentionShape>(m, "AttentionShape")
+      .value("heads", &AttentionShape::heads)
+      .value("kv_heads", &AttentionShape::kv_heads)
+      .value("width", &AttentionShape::width)
+      .value("value_width", &AttentionShape::value_width)
+      .value("scale", &AttentionShape::scale)
+      .value("window", &AttentionShape::window)
+      .address("sinks", &AttentionShape::sinks);
+}
+
 void define_rows(nb::module_& m) {
   define_row_calls(m);
+  define_attention(m);
   nb::class_<RowRunner>(m, "RowRunner")
       .def("__init__",
            [](RowRunner* runner, std::shared_ptr<Pool> pool, int isa) {
@@ -99,7 +123,8 @@ void define_rows(nb::module_& m) {
            })
       .def("norm", &RowRunner::norm, nb::call_guard<nb::gil_scoped_release>())
       .def("heads", &RowRunner::heads, nb::call_guard<nb::gil_scoped_release>())
-      .def("route", &RowRunner::route, nb::call_guard<nb::gil_scoped_release>());
+      .def("route", &RowRunner::route, nb::call_guard<nb::gil_scoped_release>())
+      .def("attend", &RowRunner::attend, nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "layout/expert_layout.h"
+#include "products/attention_kernels.h"
 #include "products/step_kernels.h"
 
 namespace moesaic {
@@ -84,6 +85,7 @@ struct Kernels {
   RmsNorm rms_norm;
   RouterScores router_scores;
   const StepKernels* step;
+  const AttentionKernels* attention;
   void (*release_tiles)();  // called by a worker at the end of its work; may be null
 };
 

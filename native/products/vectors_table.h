@@ -5,6 +5,7 @@
 #if defined(__AVX2__) && !defined(__AVX512BW__)
 #include "products/avx2_fill.h"
 #endif
+#include "products/attention_elementwise.h"
 #include "products/elementwise.h"
 #include "products/step_elementwise.h"
 #include "products/vector_products.h"
@@ -34,6 +35,7 @@ constexpr Kernels vectors_table(const char* name) {
       rms_norm,
       router_scores_vectors,
       &step_kernels,
+      &attention_kernels,
       nullptr,
   };
 }

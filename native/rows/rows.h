@@ -1,14 +1,17 @@
 // What the layers of a prompt compute between their matrix products, on the workers that multiply: norms,
-// rotation of queries and keys, routing. Each row is computed by the functions that a decode step uses, by
+// rotation of queries and keys, attention, routing. Each row is computed by the functions that a decode step uses, by
 // itself: its bits depend neither on the number of rows nor on the workers.
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "layer/runner.h"
+#include "layer/workspace.h"
 #include "pool/pool.h"
 #include "router/router.h"
+#include "rows/attention.h"
 
 namespace moesaic {
 
@@ -59,6 +62,7 @@ class RowRunner {
   void norm(const NormCall& call);
   void heads(const HeadsCall& call);
   void route(const RouterConfig& config, const RouterCall& call, const ManyTokens& more);
+  void attend(const AttentionShape& shape, const std::vector<AttendedSequence>& sequences);
 
  private:
   template <class Rows>
@@ -66,6 +70,8 @@ class RowRunner {
 
   std::shared_ptr<Pool> pool_;
   const Kernels* kernels_;
+  std::mutex attention_mutex_;
+  Workspace attention_workspace_;  // guarded by attention_mutex_
 };
 
 }  // namespace moesaic

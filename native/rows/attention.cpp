@@ -1,0 +1,51 @@
+#include "rows/attention.h"
+
+#include "rows/attention_job.h"
+#include "rows/rows.h"
+
+namespace moesaic {
+namespace {
+
+void require(bool condition, const char* message) {
+  if (!condition) throw InvalidCall(message);
+}
+
+bool is_width(int width) { return width >= 32 && width <= kMaxHeadWidth && width % 32 == 0; }
+
+void check_shape(const AttentionShape& shape) {
+  require(is_width(shape.width) && is_width(shape.value_width),
+          "heads of attention are multiples of 32 wide, up to 256");
+  require(shape.kv_heads >= 1 && shape.heads >= shape.kv_heads && shape.heads % shape.kv_heads == 0,
+          "as many query heads read every key head");
+  require(shape.window >= 0, "a window has no negative length");
+}
+
+void check_heads(const CachedHeads& cached, int heads, int width) {
+  require(cached.data, "keys or values are missing");
+  require(cached.stride >= std::size_t(width) && (heads == 1 || cached.head_stride >= std::size_t(width)),
+          "rows of keys or values overlap");
+}
+
+void check_sequence(const AttentionShape& shape, const AttendedSequence& sequence) {
+  constexpr int kMaxPositions = 1 << 30;
+  require(sequence.tokens >= 1 && sequence.positions >= sequence.tokens, "new tokens are among a sequence's positions");
+  require(sequence.first >= 0 && sequence.first < kMaxPositions && sequence.positions < kMaxPositions,
+          "there are no such positions");
+  require(sequence.queries && sequence.out, "queries or results are missing");
+  check_heads(sequence.keys, shape.kv_heads, shape.width);
+  check_heads(sequence.values, shape.kv_heads, shape.value_width);
+}
+
+}  // namespace
+
+void RowRunner::attend(const AttentionShape& shape, const std::vector<AttendedSequence>& sequences) {
+  check_shape(shape);
+  for (const AttendedSequence& sequence : sequences) check_sequence(shape, sequence);
+  if (sequences.empty()) return;
+  const std::lock_guard<std::mutex> lock(attention_mutex_);
+  pool_->wait(pool_->submit(std::make_shared<AttentionJob>(*kernels_, shape, sequences, attention_workspace_,
+                                                           pool_->worker_slots())),
+              true);
+}
+
+}  // namespace moesaic

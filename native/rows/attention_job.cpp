@@ -1,0 +1,194 @@
+#include "rows/attention_job.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace moesaic {
+namespace {
+
+constexpr int kTilesAtOnce = 4;  // of rows; their scores and results stay in the L1 cache
+constexpr int kRowsAtOnce = kTilesAtOnce * kTileTokens;
+constexpr int kTilesOfItem = 16;    // of rows, about: packing a block is a small part of an item then
+constexpr int kItemsPerWorker = 3;  // or as many as there can be
+constexpr int kMaxStrips = kMaxHeadWidth / kStripOutputs;
+constexpr float kLowest = -3.4028235e38f;
+
+}  // namespace
+
+AttentionJob::AttentionJob(const Kernels& kernels, const AttentionShape& shape,
+                           const std::vector<AttendedSequence>& sequences, Workspace& workspace, int worker_slots)
+    : kernels_(kernels),
+      shape_(shape),
+      sequences_(sequences),
+      keys_(Dtype::bf16, kKeyBlock, shape.width),
+      values_(Dtype::bf16, shape.value_width, kKeyBlock) {
+  for (int tiles = std::max(kTilesOfItem / heads_at_once(), 1);; tiles /= 2) {
+    items_.clear();
+    for (const AttendedSequence& sequence : sequences_) cut(sequence, tiles * kTileTokens);
+    if (tiles == 1 || int(items_.size()) >= kItemsPerWorker * worker_slots) break;
+  }
+  std::stable_sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) { return a.work > b.work; });
+  for (const Item& item : items_) most_tiles_ = std::max(most_tiles_, item.tiles());
+  workspace.reset(worker_bytes() * worker_slots + kAlignment);
+  workers_ = workspace.take(worker_bytes() * worker_slots);
+}
+
+// Query heads of an item: all that read one key head, or equal parts of them.
+int AttentionJob::heads_at_once() const {
+  const int group = shape_.heads / shape_.kv_heads;
+  return divide_up(group, divide_up(group, kTilesOfItem));
+}
+
+void AttentionJob::cut(const AttendedSequence& sequence, int tokens) {
+  const int group = shape_.heads / shape_.kv_heads;
+  for (int kv_head = 0; kv_head < shape_.kv_heads; ++kv_head)
+    for (int within = 0; within < group; within += heads_at_once())
+      for (int token = 0; token < sequence.tokens; token += tokens) {
+        Item item{&sequence, kv_head * group + within, std::min(heads_at_once(), group - within), token,
+                  std::min(tokens, sequence.tokens - token), 0};
+        const int last = sight_of(item, item.tokens - 1).position, first = sight_of(item, 0).first;
+        item.work = std::int64_t(last / kKeyBlock - first / kKeyBlock + 1) * item.tiles();
+        items_.push_back(item);
+      }
+}
+
+std::size_t AttentionJob::worker_bytes() const {
+  const std::size_t rows = std::size_t(most_tiles_) * kTileTokens;
+  const std::size_t of_rows = rows * (shape_.width * 2 + shape_.value_width * 4 + 8);
+  const std::size_t at_once = kRowsAtOnce * (std::size_t(kKeyBlock) * 6 + shape_.value_width * 4 + 12);
+  return of_rows + at_once + (keys_.strips * keys_.strip_bytes + values_.strips * values_.strip_bytes) + kScratchBytes;
+}
+
+AttentionJob::Memory AttentionJob::memory_of(int worker) const {
+  const std::size_t rows = std::size_t(most_tiles_) * kTileTokens;
+  std::uint8_t* at = workers_ + worker * worker_bytes();
+  const auto take = [&at]<class T>(T*& part, std::size_t bytes) {
+    part = reinterpret_cast<T*>(at);
+    at += bytes;  // a multiple of 64: rows are of 16
+  };
+  Memory memory;
+  take(memory.queries, rows * shape_.width * 2);
+  take(memory.keys, keys_.strips * keys_.strip_bytes);
+  take(memory.values, values_.strips * values_.strip_bytes);
+  take(memory.scores, kRowsAtOnce * kKeyBlock * 4);
+  take(memory.added, std::size_t(kRowsAtOnce) * shape_.value_width * 4);
+  take(memory.mixed, rows * shape_.value_width * 4);
+  take(memory.shares, kRowsAtOnce * kKeyBlock * 2);
+  take(memory.visible, kRowsAtOnce * 8);
+  take(memory.shrink, kRowsAtOnce * 4);
+  take(memory.largest, rows * 4);
+  take(memory.sums, rows * 4);
+  memory.scratch = at;
+  return memory;
+}
+
+AttentionJob::Sight AttentionJob::sight_of(const Item& item, int token) const {
+  const AttendedSequence& sequence = *item.sequence;
+  const int new_token = std::min(item.token + token, sequence.tokens - 1);
+  const int position = sequence.first + sequence.positions - sequence.tokens + new_token;
+  const int first = shape_.window ? std::max(sequence.first, position - shape_.window + 1) : sequence.first;
+  return {first, position};
+}
+
+// Queries as a panel, and what the softmax begins with.
+void AttentionJob::fill(const Item& item, const Memory& memory) const {
+  const std::size_t stride = std::size_t(shape_.heads) * shape_.width;
+  for (int tile = 0; tile < item.tiles(); ++tile) {
+    const int token = tile / item.heads * kTileTokens, head = item.head + tile % item.heads;
+    const std::uint16_t* from =
+        item.sequence->queries + (item.token + token) * stride + std::size_t(head) * shape_.width;
+    std::uint8_t* to = memory.queries + std::size_t(tile) * keys_.tiles * kTileBytes;
+    const float sink = shape_.sinks ? shape_.sinks[head] : kLowest;
+    const float poison = sink * 0.0f;  // NaN where it is not finite: -inf would be no sink at all
+    for (int i = 0; i < kTileTokens; ++i) {
+      for (int k = 0; k < keys_.tiles; ++k)
+        if (token + i < item.tokens)
+          std::memcpy(to + k * kTileBytes + i * kRowBytes, from + i * stride + k * 32, kRowBytes);
+        else
+          std::memset(to + k * kTileBytes + i * kRowBytes, 0, kRowBytes);
+      memory.largest[tile * kTileTokens + i] = poison == 0.0f ? sink : kLowest;
+      memory.sums[tile * kTileTokens + i] = (shape_.sinks ? 1.0f : 0.0f) + poison;
+    }
+  }
+  std::memset(memory.mixed, 0, std::size_t(item.tiles()) * kTileTokens * shape_.value_width * 4);
+}
+
+BlockRows AttentionJob::rows_of(const CachedHeads& cached, const Item& item, int block, int width) const {
+  const AttendedSequence& sequence = *item.sequence;
+  const int begin = std::max(block * kKeyBlock, sequence.first);
+  const int end = std::min((block + 1) * kKeyBlock, sequence.first + sequence.positions);
+  const int kv_head = item.head / (shape_.heads / shape_.kv_heads);
+  return {cached.data + kv_head * cached.head_stride + std::size_t(begin - sequence.first) * cached.stride,
+          cached.stride, begin - block * kKeyBlock, end - begin, width};
+}
+
+void AttentionJob::run(int, int number, int worker) {
+  const Item& item = items_[number];
+  const Memory memory = memory_of(worker);
+  fill(item, memory);
+  const int last = sight_of(item, item.tokens - 1).position / kKeyBlock;
+  for (int block = sight_of(item, 0).first / kKeyBlock; block <= last; ++block) {
+    kernels_.attention->pack_keys(rows_of(item.sequence->keys, item, block, shape_.width), memory.keys);
+    const std::uint64_t broken = kernels_.attention->pack_values(
+        rows_of(item.sequence->values, item, block, shape_.value_width), memory.values);
+    for (int tile = 0; tile < item.tiles(); tile += kTilesAtOnce) attend_tiles(item, memory, block, tile, broken);
+  }
+  write(item, memory);
+}
+
+// A bit for every position of the block that a token sees.
+static std::uint64_t visible_bits(int first, int position, int block) {
+  const int begin = std::clamp(first - block * kKeyBlock, 0, kKeyBlock);
+  const int end = std::clamp(position + 1 - block * kKeyBlock, 0, kKeyBlock);
+  if (begin >= end) return 0;
+  return ~std::uint64_t(0) >> (kKeyBlock - (end - begin)) << begin;
+}
+
+// Up to four tiles of rows with one block, from number `tile` on.
+void AttentionJob::attend_tiles(const Item& item, const Memory& memory, int block, int tile,
+                                std::uint64_t broken) const {
+  const int tiles = std::min(kTilesAtOnce, item.tiles() - tile), rows = tiles * kTileTokens;
+  std::uint64_t seen = 0;
+  for (int i = 0; i < rows; ++i) {
+    const Sight sight = sight_of(item, (tile + i / kTileTokens) / item.heads * kTileTokens + i % kTileTokens);
+    seen |= memory.visible[i] = visible_bits(sight.first, sight.position, block);
+  }
+  if (!seen) return;
+  const int strips = divide_up(kKeyBlock - __builtin_clzll(seen), kStripOutputs);  // beyond: masked
+  const std::size_t row = std::size_t(tile) * kTileTokens;
+  const Panel queries{memory.queries + row * shape_.width * 2, nullptr, nullptr, rows, keys_.tiles, 0};
+  multiply(keys_, memory.keys, strips, queries, memory.scores, memory.scratch);
+  kernels_.attention->softmax({memory.scores, memory.visible, broken, rows, shape_.scale, memory.largest + row,
+                               memory.sums + row, memory.shrink, memory.shares});
+  const Panel shares{memory.shares, nullptr, nullptr, rows, values_.tiles, 0};
+  multiply(values_, memory.values, values_.strips, shares, memory.added, memory.scratch);
+  kernels_.attention->add_mixed(memory.mixed + row * shape_.value_width, memory.added, memory.shrink, rows,
+                                values_.strips);
+}
+
+void AttentionJob::multiply(const MatrixLayout& matrix, const std::uint8_t* strips, int count, const Panel& panel,
+                            float* c, std::uint8_t* scratch) const {
+  const std::uint8_t* at[kMaxStrips + 2];
+  for (int s = 0; s < count; ++s) at[s] = strips + s * matrix.strip_bytes;
+  at[count] = at[count + 1] = strips;  // prefetched: in the cache already
+  const Product tiles = kernels_.tiles[int(Dtype::bf16)];
+  (tiles ? tiles : kernels_.vector[int(Dtype::bf16)])(at, count, matrix, panel, c, scratch);
+}
+
+void AttentionJob::write(const Item& item, const Memory& memory) const {
+  for (int tile = 0; tile < item.tiles(); ++tile) {
+    const int token = tile / item.heads * kTileTokens, head = item.head + tile % item.heads;
+    const int first = tile / kTilesAtOnce * kTilesAtOnce;  // of those that were multiplied together
+    const int rows = std::min(kTilesAtOnce, item.tiles() - first) * kTileTokens;
+    const float* mixed = memory.mixed + std::size_t(first) * kTileTokens * shape_.value_width +
+                         std::size_t(tile - first) * kTileTokens * kStripOutputs;
+    for (int i = 0; i < kTileTokens && token + i < item.tokens; ++i) {
+      std::uint16_t* out = item.sequence->out +
+                           (std::size_t(item.token + token + i) * shape_.heads + head) * shape_.value_width;
+      kernels_.attention->divide(mixed + i * kStripOutputs, std::size_t(rows) * kStripOutputs,
+                                 memory.sums[tile * kTileTokens + i], shape_.value_width, out);
+    }
+  }
+}
+
+}  // namespace moesaic

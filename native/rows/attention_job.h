@@ -1,0 +1,72 @@
+// An item of attention is a tile of some tokens and all query heads that read one key head: what is packed of
+// a block serves some hundred rows. The items with the most work come first.
+#pragma once
+
+#include <vector>
+
+#include "layer/workspace.h"
+#include "pool/job.h"
+#include "products/kernels.h"
+#include "rows/attention.h"
+
+namespace moesaic {
+
+class AttentionJob : public Job {
+ public:
+  AttentionJob(const Kernels& kernels, const AttentionShape& shape, const std::vector<AttendedSequence>& sequences,
+               Workspace& workspace, int worker_slots);
+
+  int phases() const override { return 1; }
+  int items(int) override { return int(items_.size()); }
+  void run(int, int item, int worker) override;
+  void worker_done() override {
+    if (kernels_.release_tiles) kernels_.release_tiles();
+  }
+
+ private:
+  // Rows are in tiles of 16 tokens of one head, all heads of a tile of tokens one after the other; a tile at
+  // the end of a sequence has rows of zeros. Four of them are multiplied at once.
+  struct Item {
+    const AttendedSequence* sequence;
+    int head, heads;    // of the queries
+    int token, tokens;  // new ones
+    std::int64_t work;
+
+    int tiles() const { return divide_up(tokens, kTileTokens) * heads; }
+  };
+  // Positions in the sequence: those of a row's token, and the first that it sees.
+  struct Sight {
+    int first, position;
+  };
+  // A worker's memory while it computes an item.
+  struct Memory {
+    std::uint8_t *queries, *keys, *values;  // a panel; strips
+    float *scores, *added, *mixed;          // [strip][row][16]: of four tiles, of four, of all
+    std::uint8_t* shares;                   // a panel of four tiles
+    std::uint64_t* visible;                 // of four tiles
+    float *shrink, *largest, *sums;         // of four tiles, of all, of all
+    std::uint8_t* scratch;
+  };
+
+  void cut(const AttendedSequence& sequence, int tokens);
+  int heads_at_once() const;
+  Memory memory_of(int worker) const;
+  std::size_t worker_bytes() const;
+  Sight sight_of(const Item& item, int token) const;
+  void fill(const Item& item, const Memory& memory) const;
+  BlockRows rows_of(const CachedHeads& cached, const Item& item, int block, int width) const;
+  void attend_tiles(const Item& item, const Memory& memory, int block, int tile, std::uint64_t broken) const;
+  void multiply(const MatrixLayout& matrix, const std::uint8_t* strips, int count, const Panel& panel, float* c,
+                std::uint8_t* scratch) const;
+  void write(const Item& item, const Memory& memory) const;
+
+  const Kernels& kernels_;
+  const AttentionShape shape_;
+  const std::vector<AttendedSequence> sequences_;
+  const MatrixLayout keys_, values_;  // of a block: outputs are positions, or columns of values
+  std::vector<Item> items_;
+  int most_tiles_ = 0;
+  std::uint8_t* workers_ = nullptr;
+};
+
+}  // namespace moesaic
