@@ -70,21 +70,20 @@ void pack_keys(const BlockRows& keys, std::uint8_t* strips) {
 
 // Returns whether all values are finite.
 inline bool pack_pairs(const BlockPositions& positions, int width, std::uint8_t* strips) {
-  constexpr std::uint32_t kInfinity = 0x7f80;  // the exponent of infinities and NaN
-  U16 broken = {};
+  constexpr std::uint32_t kExponents = 0x7f807f80, kOne = 0x00800080, kOverflow = 0x80008000;
+  U16 exponents = {};  // plus one: those of infinities and NaN overflow
   for (int line = 0; line < kKeyBlock / 2; ++line) {
     const std::uint16_t *even = positions.rows[2 * line], *odd = positions.rows[2 * line + 1];
     for (int column = 0; column < width; column += kStripOutputs) {
-      const U16 low = widen(even + column), high = widen(odd + column);
-      broken |= (U16)((low & kInfinity) == kInfinity) | (U16)((high & kInfinity) == kInfinity);
-      const U16 pairs = low | high << 16;
+      const U16 pairs = widen(even + column) | widen(odd + column) << 16;
+      exponents |= (pairs & kExponents) + kOne;
       std::memcpy(strips + (std::size_t(column) * (kKeyBlock / 2) / kStripOutputs + line) * kRowBytes, &pairs,
                   sizeof pairs);
     }
   }
   std::uint32_t any = 0;
-  for (int i = 0; i < 16; ++i) any |= broken[i];
-  return !any;
+  for (int i = 0; i < 16; ++i) any |= exponents[i];
+  return !(any & kOverflow);
 }
 
 std::uint64_t pack_values(const BlockRows& values, std::uint8_t* strips) {
