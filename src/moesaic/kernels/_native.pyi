@@ -181,11 +181,41 @@ class ManyTokens:
 
     def __init__(self) -> None: ...
 
+class CachedHeads:
+    data: int
+    stride: int
+    head_stride: int
+
+    def __init__(self) -> None: ...
+
+class AttendedSequence:
+    queries: int
+    keys: CachedHeads
+    values: CachedHeads
+    tokens: int
+    positions: int
+    first: int
+    out: int
+
+    def __init__(self) -> None: ...
+
+class AttentionShape:
+    heads: int
+    kv_heads: int
+    width: int
+    value_width: int
+    scale: float
+    window: int
+    sinks: int
+
+    def __init__(self) -> None: ...
+
 class RowRunner:
     def __init__(self, pool: Pool, isa: int) -> None: ...
     def norm(self, call: NormCall) -> None: ...
     def heads(self, call: HeadsCall) -> None: ...
     def route(self, config: RouterConfig, call: RouterCall, more: ManyTokens) -> None: ...
+    def attend(self, shape: AttentionShape, sequences: list[AttendedSequence]) -> None: ...
 
 class StepSizes:
     hidden: int

@@ -18,6 +18,7 @@ from moesaic.kernels.base import ExpertShape, ExpertWeights
 from moesaic.kernels.crossover import DEFAULT
 from moesaic.kernels.instruction_sets import ISA_NUMBERS
 from moesaic.kernels.native import DTYPES, FLOAT_TYPES, NativeKernel, packing_pool
+from moesaic.kernels.native_attention import NativeAttention
 from moesaic.kernels.native_executor import NativeExecutor
 from moesaic.kernels.native_rows import NativeRows
 from moesaic.kernels.quantized_linear import not_finite
@@ -28,7 +29,7 @@ _HUGE_PAGE = 2 << 20
 
 class DenseRunner:
     """Packs a network's dense matrices and multiplies with them. They share it:
-    `use` says on which workers, for all of them; `rows` computes on these, too."""
+    `use` says on which workers, for all of them; `rows` and `attention` compute on these, too."""
 
     def __init__(self, precision: DensePrecision, isa: str) -> None:
         self.precision, self.isa = precision, isa
@@ -45,6 +46,7 @@ class DenseRunner:
         self.pool = pool
         self.linear = _native.LinearRunner(pool, ISA_NUMBERS[self.isa], tiles_from)
         self.rows = NativeRows(pool, ISA_NUMBERS[self.isa])
+        self.attention = NativeAttention(pool, ISA_NUMBERS[self.isa])
         self._executors: dict[ExpertShape, NativeExecutor] = {}
 
     def pack(self, weight: torch.Tensor, dtype: str) -> PackedWeight:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import torch
 
+from moesaic.kernels.attended import Attended, Scores
 from moesaic.kernels.rotated_heads import Angles, HeadNorms
 from moesaic.models.architecture import Architecture
-from moesaic.models.attention import attend, attend_with_sinks
 from moesaic.models.linear import Linear, together
 from moesaic.models.norm import RmsNorm
 from moesaic.models.rope import rotate
+from moesaic.models.sequence_attention import attend_sequences
 from moesaic.models.token_batch import RowSpan, TokenBatch
 
 NATIVE_ROWS = 16  # new tokens from which on packed weights' workers turn them, too
@@ -35,9 +36,11 @@ class GroupedAttention:
     def __call__(self, x: torch.Tensor, step: TokenBatch) -> torch.Tensor:
         query, key, value = self._turned(x, step)
         step.watch_last(query)
-        pieces = [self._of_sequence(query, key, value, step, span) for span in step.spans]
-        mixed = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-        mixed = mixed.flatten(1)
+        scores = Scores(self.architecture.attention.scale, self.window, self.sinks)
+        attended = [self._attended(key, value, step, span) for span in step.spans]
+        packed = self.query.native
+        native = None if packed is None else packed.runner.attention
+        mixed = attend_sequences(query, attended, scores, native).flatten(1)
         if self.gate is not None:
             gate = self.gate(x)
             step.watch_last(gate)  # the sigmoid of an infinite one is a number
@@ -107,20 +110,14 @@ class GroupedAttention:
         assert self.key_norm is not None, "the rule says keys are normalised"
         return self.query_norm(query), self.key_norm(key)
 
-    def _of_sequence(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        step: TokenBatch,
-        span: RowSpan,
-    ) -> torch.Tensor:
+    def _attended(
+        self, key: torch.Tensor, value: torch.Tensor, step: TokenBatch, span: RowSpan
+    ) -> Attended:
+        """Writes a sequence's new keys and values, and returns all that they see."""
         rows, head = span.rows, self.architecture.spec.head_dim
         keys, values = step.cache.extend(
             self.layer, span.slot, key[rows].flatten(1), value[rows].flatten(1)
         )
+        first = step.cache.length(span.slot) + rows.stop - rows.start - len(keys)
         keys, values = (part.unflatten(-1, (-1, head)) for part in (keys, values))
-        scale = self.architecture.attention.scale
-        if self.sinks is not None:
-            return attend_with_sinks(query[rows], keys, values, scale, self.sinks, self.window)
-        return attend(query[rows], keys, values, scale, self.window)
+        return Attended(rows, keys, values, first)

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 
 import torch
 
+from moesaic.kernels.attended import Attended, Scores
 from moesaic.kernels.products import linear
 from moesaic.model_info.model_spec import LatentAttentionSpec
 from moesaic.models.architecture import Architecture
-from moesaic.models.attention import attend, attend_shared
+from moesaic.models.attention import attend_shared
 from moesaic.models.linear import Linear, together
 from moesaic.models.norm import RmsNorm
 from moesaic.models.rope import Rotation, rotate
+from moesaic.models.sequence_attention import attend_sequences
 from moesaic.models.token_batch import RowSpan, TokenBatch
 
 
@@ -109,7 +111,11 @@ class LatentAttention:
         )
         shared = keys[:, None].expand(-1, heads, -1)
         query, key = torch.cat((plain, turning), -1), torch.cat((plain_keys, shared), -1)
-        return attend(query, key, values, self.architecture.attention.scale)
+        packed = self.output.native
+        native = None if packed is None else packed.runner.attention
+        attended = Attended(slice(0, len(query)), key, values)
+        scores = Scores(self.architecture.attention.scale)
+        return attend_sequences(query, [attended], scores, native)
 
     def expansions(self) -> tuple[torch.Tensor, torch.Tensor]:
         """From latents to plain keys and to values, [heads, width, rank]."""

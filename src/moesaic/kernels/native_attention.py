@@ -1,0 +1,84 @@
+"""Causal attention of prompts on the native workers: keys and values are read where the KV cache
+has them, and all sequences of a step are one call.
+
+Precision: products are summed in fp32 and shares of the softmax rounded to bf16, as PyTorch does;
+a row's bits depend neither on the batch nor on how a prompt was cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from moesaic.kernels import _native
+from moesaic.kernels.attended import Attended, Scores
+
+MIN_TOKENS = 16  # new ones of a sequence; fewer are left to PyTorch
+_WIDTH_STEP, _MAX_WIDTH = 32, 256
+
+
+class NativeAttention:
+    """On one pool of workers, for one instruction set."""
+
+    def __init__(self, pool: _native.Pool, isa: int) -> None:
+        self.runner = _native.RowRunner(pool, isa)
+
+    def takes(self, queries: torch.Tensor, attended: Attended) -> bool:
+        """Whether there are enough new tokens, in bf16, of widths that fill tiles."""
+        parts = (queries, attended.keys, attended.values)
+        return (
+            attended.rows.stop - attended.rows.start >= MIN_TOKENS
+            and queries.is_contiguous()
+            and all(_is_plain(part) for part in parts)
+            and queries.shape[1] % attended.keys.shape[1] == 0
+        )
+
+    def attend(
+        self,
+        queries: torch.Tensor,
+        sequences: Sequence[Attended],
+        scores: Scores,
+        out: torch.Tensor,
+    ) -> None:
+        """Writes the rows of these sequences, which it `takes`, into out [tokens, heads, width of
+        values]: bf16, contiguous."""
+        keys, values = sequences[0].keys, sequences[0].values
+        shape = _native.AttentionShape()
+        shape.heads, shape.kv_heads = queries.shape[1], keys.shape[1]
+        shape.width, shape.value_width = queries.shape[2], values.shape[2]
+        shape.scale, shape.window = scores.scale, scores.window
+        sinks = None if scores.sinks is None else scores.sinks.float().contiguous()
+        shape.sinks = 0 if sinks is None else sinks.data_ptr()
+        if out.shape != (*queries.shape[:2], shape.value_width) or not out.is_contiguous():
+            raise ValueError("attention writes one contiguous row for every query")
+        self.runner.attend(shape, [_sequence(queries, each, out) for each in sequences])
+
+
+def _is_plain(heads: torch.Tensor) -> bool:
+    """bf16 [tokens, heads, width] with the values of a head side by side."""
+    width: int = heads.shape[-1]
+    return bool(
+        heads.dtype == torch.bfloat16
+        and heads.device.type == "cpu"
+        and heads.stride(2) == 1
+        and heads.stride(0) >= width
+        and (heads.shape[1] == 1 or heads.stride(1) >= width)
+        and width % _WIDTH_STEP == 0
+        and 0 < width <= _MAX_WIDTH
+    )
+
+
+def _sequence(
+    queries: torch.Tensor, attended: Attended, out: torch.Tensor
+) -> _native.AttendedSequence:
+    sequence = _native.AttendedSequence()
+    sequence.queries = queries[attended.rows].data_ptr()
+    sequence.out = out[attended.rows].data_ptr()
+    sequence.tokens = attended.rows.stop - attended.rows.start
+    sequence.positions, sequence.first = len(attended.keys), attended.first
+    for to, heads in ((sequence.keys, attended.keys), (sequence.values, attended.values)):
+        if len(heads) != sequence.positions:
+            raise ValueError("every token has a key and a value")
+        to.data, to.stride, to.head_stride = heads.data_ptr(), heads.stride(0), heads.stride(1)
+    return sequence
