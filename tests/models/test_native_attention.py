@@ -66,11 +66,16 @@ def test_sequences_of_a_step_are_one_call_and_short_ones_are_left_to_pytorch(
 ) -> None:
     queries, attention = drawn(71, 6, 32, seed=1), native()
     sequences = [attended(30, 50), attended(1, 9, at=30), attended(40, 40, at=31)]
-    calls = []
+    calls = list[int]()
     run = attention.attend
-    monkeypatch.setattr(
-        attention, "attend", lambda *given: (calls.append(len(given[1])), run(*given))
-    )
+
+    def counting(
+        queries: torch.Tensor, sequences: list[Attended], scores: Scores, out: torch.Tensor
+    ) -> None:
+        calls.append(len(sequences))
+        run(queries, sequences, scores, out)
+
+    monkeypatch.setattr(attention, "attend", counting)
     together = attend_sequences(queries, sequences, Scores(0.3), attention)
     assert calls == [2]
     for each in sequences:
@@ -136,11 +141,14 @@ def test_networks_use_it(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     model = open_model(stock.save(stock.make(name, **WIDE[name]), tmp_path))
     decoder = load_decoder(model, "bf16", dense=DenseRunner(DensePrecision.of("bf16"), choose()))
     experts = reference_experts(model)
-    taken = []
+    taken = list[bool]()
     takes = NativeAttention.takes
-    monkeypatch.setattr(
-        NativeAttention, "takes", lambda *given: taken.append(takes(*given)) or taken[-1]
-    )
+
+    def asked(self: NativeAttention, queries: torch.Tensor, sequence: Attended) -> bool:
+        taken.append(takes(self, queries, sequence))
+        return taken[-1]
+
+    monkeypatch.setattr(NativeAttention, "takes", asked)
 
     def hidden() -> torch.Tensor:
         cache = ContiguousCache(decoder.architecture.spec, 2, 160, decoder.dtype)

@@ -88,7 +88,7 @@ class GroupedAttention:
             norms = HeadNorms(*weights, self.query_norm.eps, whole)
         angles = Angles(*step.turn, rope.dim, rope.interleaved)
         sums = packed.runner.rows.heads(query, key, norms, angles)
-        step.watch_sums(sums.to(key.dtype))
+        step.watch_sums(sums)
         return query, key, value
 
     def projected(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -43,14 +43,15 @@ class TokenBatch:
         self.watched.append(finite_sums(rows))
 
     def watch_sums(self, sums: torch.Tensor) -> None:
-        """The same, added up already: [tokens]."""
+        """The same, added up already: [tokens], in any dtype."""
         self.watched.append(sums)
 
     def watch_last(self, rows: torch.Tensor) -> None:
         """The same of each sequence's last token: queries, of which only the last one's answer is
         asked for, and which are wider than keys."""
         if len(self.spans) < len(rows):
-            rows = rows[[span.rows.stop - 1 for span in self.spans]]
+            last = [rows[span.rows.stop - 1 : span.rows.stop] for span in self.spans]
+            rows = last[0] if len(last) == 1 else torch.cat(last)
         self.watched_last.append(finite_sums(rows))
 
     def marked(self, hidden: torch.Tensor) -> torch.Tensor:
