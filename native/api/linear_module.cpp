@@ -98,6 +98,8 @@ void define_attention(nb::module_& m) {
       .address("queries", &AttendedSequence::queries)
       .value("keys", &AttendedSequence::keys)
       .value("values", &AttendedSequence::values)
+      .address("new_keys", &AttendedSequence::new_keys)
+      .address("new_values", &AttendedSequence::new_values)
       .value("tokens", &AttendedSequence::tokens)
       .value("positions", &AttendedSequence::positions)
       .value("first", &AttendedSequence::first)

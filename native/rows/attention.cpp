@@ -26,14 +26,24 @@ void check_heads(const CachedHeads& cached, int heads, int width) {
           "rows of keys or values overlap");
 }
 
+// Heads side by side, as new ones are.
+bool is_writable(const CachedHeads& cached, int heads, int width) {
+  return cached.stride >= std::size_t(heads) * width && (heads == 1 || cached.head_stride == std::size_t(width));
+}
+
 void check_sequence(const AttentionShape& shape, const AttendedSequence& sequence) {
   constexpr int kMaxPositions = 1 << 30;
-  require(sequence.tokens >= 1 && sequence.positions >= sequence.tokens, "new tokens are among a sequence's positions");
+  require(sequence.tokens >= 1 && sequence.positions >= sequence.tokens,
+          "new tokens are among a sequence's positions");
   require(sequence.first >= 0 && sequence.first < kMaxPositions && sequence.positions < kMaxPositions,
           "there are no such positions");
   require(sequence.queries && sequence.out, "queries or results are missing");
   check_heads(sequence.keys, shape.kv_heads, shape.width);
   check_heads(sequence.values, shape.kv_heads, shape.value_width);
+  require(!sequence.new_keys == !sequence.new_values, "new keys come with new values");
+  require(!sequence.new_keys || (is_writable(sequence.keys, shape.kv_heads, shape.width) &&
+                                 is_writable(sequence.values, shape.kv_heads, shape.value_width)),
+          "heads are side by side where new ones are written");
 }
 
 }  // namespace

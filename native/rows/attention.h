@@ -12,7 +12,7 @@ namespace moesaic {
 
 // Keys or values as a KV cache has them: bf16, distances in values.
 struct CachedHeads {
-  const std::uint16_t* data = nullptr;
+  std::uint16_t* data = nullptr;
   std::size_t stride = 0, head_stride = 0;  // from position to position, from head to head
 };
 
@@ -20,6 +20,8 @@ struct CachedHeads {
 struct AttendedSequence {
   const std::uint16_t* queries = nullptr;  // bf16 [tokens, heads, width]
   CachedHeads keys, values;                // of `positions` tokens, the new ones at the end
+  // Of the new tokens, [tokens, kv heads * width]: written into the cache first. Null: they are there.
+  const std::uint16_t *new_keys = nullptr, *new_values = nullptr;
   int tokens = 0, positions = 0;
   int first = 0;                 // the position in the sequence of the first key
   std::uint16_t* out = nullptr;  // bf16 [tokens, heads, value_width]

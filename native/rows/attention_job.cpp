@@ -10,6 +10,7 @@ constexpr int kTilesAtOnce = 4;  // of rows; their scores and results stay in th
 constexpr int kRowsAtOnce = kTilesAtOnce * kTileTokens;
 constexpr int kTilesOfItem = 16;    // of rows, about: packing a block is a small part of an item then
 constexpr int kItemsPerWorker = 3;  // or as many as there can be
+constexpr int kTokensOfCopy = 32;
 constexpr int kMaxStrips = kMaxHeadWidth / kStripOutputs;
 constexpr float kLowest = -3.4028235e38f;
 
@@ -22,6 +23,9 @@ AttentionJob::AttentionJob(const Kernels& kernels, const AttentionShape& shape,
       sequences_(sequences),
       keys_(Dtype::bf16, kKeyBlock, shape.width),
       values_(Dtype::bf16, shape.value_width, kKeyBlock) {
+  for (const AttendedSequence& sequence : sequences_)
+    for (int token = 0; sequence.new_keys && token < sequence.tokens; token += kTokensOfCopy)
+      copies_.push_back({&sequence, token, std::min(kTokensOfCopy, sequence.tokens - token)});
   for (int tiles = std::max(kTilesOfItem / heads_at_once(), 1);; tiles /= 2) {
     items_.clear();
     for (const AttendedSequence& sequence : sequences_) cut(sequence, tiles * kTileTokens);
@@ -50,6 +54,18 @@ void AttentionJob::cut(const AttendedSequence& sequence, int tokens) {
         item.work = std::int64_t(last / kKeyBlock - first / kKeyBlock + 1) * item.tiles();
         items_.push_back(item);
       }
+}
+
+void AttentionJob::copy(const Copy& part) const {
+  const AttendedSequence& sequence = *part.sequence;
+  const auto write = [&](const CachedHeads& to, const std::uint16_t* from, int width) {
+    const std::size_t row = std::size_t(shape_.kv_heads) * width;
+    for (int token = part.token; token < part.token + part.tokens; ++token)
+      std::memcpy(to.data + std::size_t(sequence.positions - sequence.tokens + token) * to.stride, from + token * row,
+                  row * 2);
+  };
+  write(sequence.keys, sequence.new_keys, shape_.width);
+  write(sequence.values, sequence.new_values, shape_.value_width);
 }
 
 std::size_t AttentionJob::worker_bytes() const {
@@ -122,9 +138,7 @@ BlockRows AttentionJob::rows_of(const CachedHeads& cached, const Item& item, int
           cached.stride, begin - block * kKeyBlock, end - begin, width};
 }
 
-void AttentionJob::run(int, int number, int worker) {
-  const Item& item = items_[number];
-  const Memory memory = memory_of(worker);
+void AttentionJob::attend(const Item& item, const Memory& memory) const {
   fill(item, memory);
   const int last = sight_of(item, item.tokens - 1).position / kKeyBlock;
   for (int block = sight_of(item, 0).first / kKeyBlock; block <= last; ++block) {

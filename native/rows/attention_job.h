@@ -1,5 +1,6 @@
-// An item of attention is a tile of some tokens and all query heads that read one key head: what is packed of
-// a block serves some hundred rows. The items with the most work come first.
+// New keys and values are copied into the cache first. An item of attention is a tile of some tokens and all
+// query heads that read one key head: what is packed of a block serves some hundred rows. The items with the
+// most work come first.
 #pragma once
 
 #include <vector>
@@ -16,9 +17,11 @@ class AttentionJob : public Job {
   AttentionJob(const Kernels& kernels, const AttentionShape& shape, const std::vector<AttendedSequence>& sequences,
                Workspace& workspace, int worker_slots);
 
-  int phases() const override { return 1; }
-  int items(int) override { return int(items_.size()); }
-  void run(int, int item, int worker) override;
+  int phases() const override { return 2; }
+  int items(int phase) override { return int(phase ? items_.size() : copies_.size()); }
+  void run(int phase, int item, int worker) override {
+    phase ? attend(items_[item], memory_of(worker)) : copy(copies_[item]);
+  }
   void worker_done() override {
     if (kernels_.release_tiles) kernels_.release_tiles();
   }
@@ -33,6 +36,10 @@ class AttentionJob : public Job {
     std::int64_t work;
 
     int tiles() const { return divide_up(tokens, kTileTokens) * heads; }
+  };
+  struct Copy {
+    const AttendedSequence* sequence;
+    int token, tokens;
   };
   // Positions in the sequence: those of a row's token, and the first that it sees.
   struct Sight {
@@ -49,6 +56,8 @@ class AttentionJob : public Job {
   };
 
   void cut(const AttendedSequence& sequence, int tokens);
+  void copy(const Copy& part) const;
+  void attend(const Item& item, const Memory& memory) const;
   int heads_at_once() const;
   Memory memory_of(int worker) const;
   std::size_t worker_bytes() const;
@@ -64,6 +73,7 @@ class AttentionJob : public Job {
   const AttentionShape shape_;
   const std::vector<AttendedSequence> sequences_;
   const MatrixLayout keys_, values_;  // of a block: outputs are positions, or columns of values
+  std::vector<Copy> copies_;
   std::vector<Item> items_;
   int most_tiles_ = 0;
   std::uint8_t* workers_ = nullptr;

@@ -80,8 +80,11 @@ struct Prompt {
   }
   // The tokens [begin, end) as new ones, the others before them in the cache.
   AttendedSequence piece(int begin, int end) const {
-    return {queries.at(begin, 0), keys.from(0), values.from(0), end - begin, c.earlier + end, c.first,
-            out.as<std::uint16_t>() + begin * row() / 2};
+    AttendedSequence sequence;
+    sequence.queries = queries.at(begin, 0), sequence.out = out.as<std::uint16_t>() + begin * row() / 2;
+    sequence.keys = keys.from(0), sequence.values = values.from(0);
+    sequence.tokens = end - begin, sequence.positions = c.earlier + end, sequence.first = c.first;
+    return sequence;
   }
   AttendedSequence all() const { return piece(0, c.tokens); }
   Halves results() const {
@@ -185,6 +188,31 @@ void test_non_finite(RowRunner& runner, const Prompt& prompt, std::mt19937& rand
     }
 }
 
+// New keys and values that are not in the cache yet.
+void test_written(RowRunner& runner, std::mt19937& random) {
+  const AttentionShape shape{4, 2, 64, 32, 0.2f, 0, nullptr};
+  const Prompt prompt({70, 9, 0, shape}, random);
+  const auto copied = [&](const Cached& from, int width, int first, int count) {
+    Halves rows;
+    for (int p = first; p < first + count; ++p)
+      for (int h = 0; h < shape.kv_heads; ++h) rows.insert(rows.end(), from.at(p, h), from.at(p, h) + width);
+    return rows;
+  };
+  runner.attend(shape, {prompt.all()});
+  const Halves wanted = prompt.results();
+  const Halves keys = copied(prompt.keys, 64, 0, 79), values = copied(prompt.values, 32, 0, 79);
+  Halves key_cache = keys, value_cache = values;
+  std::fill(key_cache.begin() + 9 * 128, key_cache.end(), kNan);
+  std::fill(value_cache.begin() + 9 * 64, value_cache.end(), kNan);
+  AttendedSequence sequence = prompt.all();
+  sequence.keys = {key_cache.data(), 128, 64}, sequence.values = {value_cache.data(), 64, 32};
+  sequence.new_keys = &keys[9 * 128], sequence.new_values = &values[9 * 64];
+  prompt.poison();
+  runner.attend(shape, {sequence});
+  check(key_cache == keys && value_cache == values, "new keys and values are written");
+  check(prompt.results() == wanted, "new keys and values are attended to");
+}
+
 void test_sinks_that_are_not_finite(RowRunner& runner, std::mt19937& random) {
   Prompt prompt({20, 3, 0, {2, 1, 32, 32, 0.2f, 0, nullptr}, true}, random);
   prompt.sinks[1] = -std::numeric_limits<float>::infinity();
@@ -218,6 +246,7 @@ void test_refused(RowRunner& runner, std::mt19937& random) {
   check(with([](auto&, auto& sequence) { sequence.first = -1; }), "a negative position");
   check(with([](auto&, auto& sequence) { sequence.keys.stride = 8; }), "keys that overlap");
   check(with([](auto&, auto& sequence) { sequence.out = nullptr; }), "no results");
+  check(with([](auto&, auto& sequence) { sequence.new_keys = sequence.queries; }), "new keys without values");
   runner.attend(prompt.call(), {});
 }
 
@@ -243,6 +272,7 @@ void test_attention(const std::vector<Isa>& isas, int cases) {
       std::mt19937 random(9);
       test_refused(runner, random);
       test_sinks_that_are_not_finite(runner, random);
+      test_written(runner, random);
       for (int i = 0; i < cases; ++i) {
         const Prompt prompt(random_case(random), random);
         test_results(runner, prompt, random);

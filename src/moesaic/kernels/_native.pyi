@@ -192,6 +192,8 @@ class AttendedSequence:
     queries: int
     keys: CachedHeads
     values: CachedHeads
+    new_keys: int
+    new_values: int
     tokens: int
     positions: int
     first: int

@@ -9,12 +9,25 @@ import torch
 
 class Attended(NamedTuple):
     """Keys and values [all, kv heads, width] of a sequence whose last tokens are the rows `rows` of
-    a step's queries; `first` is the position of the first key."""
+    a step's queries; `first` is the position of the first key. With `new`, the last tokens' keys
+    and values [tokens, kv heads * width] are still to be written there."""
 
     rows: slice
     keys: torch.Tensor
     values: torch.Tensor
     first: int = 0
+    new: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    @property
+    def tokens(self) -> int:
+        """New ones."""
+        count: int = self.rows.stop - self.rows.start
+        return count
+
+    def write(self) -> None:
+        """What is `new`."""
+        for all_rows, new in zip((self.keys, self.values), self.new or (), strict=False):
+            all_rows[len(all_rows) - len(new) :] = new.view(len(new), *all_rows.shape[1:])
 
 
 class Scores(NamedTuple):

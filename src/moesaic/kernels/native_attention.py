@@ -28,10 +28,13 @@ class NativeAttention:
         """Whether there are enough new tokens, in bf16, of widths that fill tiles."""
         parts = (queries, attended.keys, attended.values)
         return (
-            attended.rows.stop - attended.rows.start >= MIN_TOKENS
+            attended.tokens >= MIN_TOKENS
             and queries.is_contiguous()
             and all(_is_plain(part) for part in parts)
             and queries.shape[1] % attended.keys.shape[1] == 0
+            and all(
+                _is_writable(*each) for each in zip(parts[1:], attended.new or (), strict=False)
+            )
         )
 
     def attend(
@@ -42,7 +45,7 @@ class NativeAttention:
         out: torch.Tensor,
     ) -> None:
         """Writes the rows of these sequences, which it `takes`, into out [tokens, heads, width of
-        values]: bf16, contiguous."""
+        values]: bf16, contiguous; and what they have `new` into the cache."""
         keys, values = sequences[0].keys, sequences[0].values
         shape = _native.AttentionShape()
         shape.heads, shape.kv_heads = queries.shape[1], keys.shape[1]
@@ -69,16 +72,29 @@ def _is_plain(heads: torch.Tensor) -> bool:
     )
 
 
+def _is_writable(heads: torch.Tensor, new: torch.Tensor) -> bool:
+    """Whether a token's heads are side by side in both."""
+    return bool(
+        new.is_contiguous()
+        and new.dtype == heads.dtype
+        and new[0].numel() == heads[0].numel()
+        and heads[0].is_contiguous()
+    )
+
+
 def _sequence(
     queries: torch.Tensor, attended: Attended, out: torch.Tensor
 ) -> _native.AttendedSequence:
     sequence = _native.AttendedSequence()
     sequence.queries = queries[attended.rows].data_ptr()
     sequence.out = out[attended.rows].data_ptr()
-    sequence.tokens = attended.rows.stop - attended.rows.start
+    sequence.tokens = attended.tokens
     sequence.positions, sequence.first = len(attended.keys), attended.first
     for to, heads in ((sequence.keys, attended.keys), (sequence.values, attended.values)):
         if len(heads) != sequence.positions:
             raise ValueError("every token has a key and a value")
         to.data, to.stride, to.head_stride = heads.data_ptr(), heads.stride(0), heads.stride(1)
+    if attended.new is not None:
+        keys, values = attended.new
+        sequence.new_keys, sequence.new_values = keys.data_ptr(), values.data_ptr()
     return sequence

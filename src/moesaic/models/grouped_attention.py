@@ -113,11 +113,10 @@ class GroupedAttention:
     def _attended(
         self, key: torch.Tensor, value: torch.Tensor, step: TokenBatch, span: RowSpan
     ) -> Attended:
-        """Writes a sequence's new keys and values, and returns all that they see."""
+        """A sequence's new keys and values, and all that they see."""
         rows, head = span.rows, self.architecture.spec.head_dim
-        keys, values = step.cache.extend(
-            self.layer, span.slot, key[rows].flatten(1), value[rows].flatten(1)
-        )
-        first = step.cache.length(span.slot) + rows.stop - rows.start - len(keys)
+        tokens = rows.stop - rows.start
+        keys, values = step.cache.reserve(self.layer, span.slot, tokens)
+        first = step.cache.length(span.slot) + tokens - len(keys)
         keys, values = (part.unflatten(-1, (-1, head)) for part in (keys, values))
-        return Attended(rows, keys, values, first)
+        return Attended(rows, keys, values, first, (key[rows].flatten(1), value[rows].flatten(1)))

@@ -24,12 +24,15 @@ class KVCache(Protocol):
     def length(self, slot: int) -> int:
         """Tokens remembered; the next one's position."""
 
+    def reserve(self, layer: int, slot: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """A layer's vectors of all tokens so far, or of those that the new ones see, and then of
+        `tokens` new ones, for the caller to write. The length stays, so that every layer of a step
+        writes at the same place."""
+
     def extend(
         self, layer: int, slot: int, first: torch.Tensor, second: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write a layer's vectors [new tokens, width] after `length`; returns those of all tokens
-        so far, or of those that the new ones see. The length stays, so that every layer of a step
-        writes at the same place."""
+        """The same, with the new tokens' vectors [new tokens, width] written."""
 
     def states(self, layer: int) -> RecurrentBuffer:
         """Of a layer with linear attention, which writes them at `length`."""
@@ -117,23 +120,26 @@ class ContiguousCache:
     def _buffers(self) -> list[WindowBuffer | RecurrentBuffer]:
         return [*self._windows.values(), *self._states.values()]
 
-    def extend(
-        self, layer: int, slot: int, first: torch.Tensor, second: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def reserve(self, layer: int, slot: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
         start = self._lengths[slot]
-        end = start + len(first)
+        end = start + tokens
         if end > self.max_length:
             raise ImpossibleSetting(
                 f"a sequence of {end} tokens was asked for, but the KV cache holds "
                 f"{self.max_length} per sequence: shorten it or allow longer sequences."
             )
         if layer in self._windows:
-            return self._windows[layer].extend(slot, start, first, second)
+            return self._windows[layer].reserve(slot, start, tokens)
         row = self._rows[layer]
-        all_first, all_second = self.first[row, slot, :end], self.second[row, slot, :end]
-        all_first[start:] = first
-        all_second[start:] = second
-        return all_first, all_second
+        return self.first[row, slot, :end], self.second[row, slot, :end]
+
+    def extend(
+        self, layer: int, slot: int, first: torch.Tensor, second: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        both = self.reserve(layer, slot, len(first))
+        for kept, new in zip(both, (first, second), strict=True):
+            kept[len(kept) - len(new) :] = new
+        return both
 
     def advance(self, slot: int, tokens: int) -> None:
         self._lengths[slot] += tokens

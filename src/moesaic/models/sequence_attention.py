@@ -38,7 +38,8 @@ def attend_sequences(
 
 
 def _attended(queries: torch.Tensor, attended: Attended, scores: Scores) -> torch.Tensor:
-    rows, keys, values, _ = attended
+    rows, keys, values = attended.rows, attended.keys, attended.values
+    attended.write()
     if scores.sinks is not None:
         return attend_with_sinks(
             queries[rows], keys, values, scores.scale, scores.sinks, scores.window

@@ -22,18 +22,14 @@ class WindowBuffer:
         self.first, self.second = (like.new_zeros((slots, rows, width)) for width in widths)
         self._starts = [0] * slots  # position of the first token kept
 
-    def extend(
-        self, slot: int, at: int, first: torch.Tensor, second: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write the vectors of the tokens from position `at` on; returns those of all tokens that
-        the first of them sees, and their own."""
-        end = at + len(first)
+    def reserve(self, slot: int, at: int, new: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Vectors of all tokens that the one at position `at` sees, and then of `new` tokens from
+        there on, for the caller to write."""
+        end = at + new
         if end - self._starts[slot] > self._rows:
-            self._make_room(slot, at, len(first))
+            self._make_room(slot, at, new)
         start = self._starts[slot]
         seen = slice(max(at - self._window + 1, start) - start, end - start)
-        for kept, new in ((self.first, first), (self.second, second)):
-            kept[slot, at - start : end - start] = new
         return self.first[slot, seen], self.second[slot, seen]
 
     def least_length(self, slot: int) -> int:
