@@ -3,8 +3,9 @@ experts: packing for decoded tokens must not make prompts slower. Prompts take t
 
     python -m benchmarks.cpu_prompt [--layers 12] [--threads 16] [--tokens 512] [--precisions bf16]
 
-With --parts also packed weights with norms, rotation and routers by PyTorch (`pytorch_rows`), and
-of both a layer's milliseconds, those of its experts, and its page faults.
+With --parts also packed weights with attention by PyTorch (`pytorch_attention`), and with norms,
+rotation and routers, too (`pytorch_rows`); of each a layer's milliseconds, those of its experts,
+and its page faults.
 """
 
 from __future__ import annotations
@@ -64,6 +65,19 @@ def measure(options: argparse.Namespace, precision: str) -> dict[str, object]:
 
 
 @contextmanager
+def pytorch_attention() -> Iterator[None]:
+    """Scores and softmax of packed networks by PyTorch."""
+    from moesaic.kernels import native_attention
+
+    kept = native_attention.MIN_TOKENS
+    native_attention.MIN_TOKENS = 1 << 30
+    try:
+        yield
+    finally:
+        native_attention.MIN_TOKENS = kept
+
+
+@contextmanager
 def pytorch_rows() -> Iterator[None]:
     """What is between the products of packed weights, by PyTorch."""
     from moesaic.kernels import native_rows
@@ -71,13 +85,14 @@ def pytorch_rows() -> Iterator[None]:
     kept = native_rows.MIN_ROWS, grouped_attention.NATIVE_ROWS
     native_rows.MIN_ROWS = grouped_attention.NATIVE_ROWS = 1 << 30
     try:
-        yield
+        with pytorch_attention():
+            yield
     finally:
         native_rows.MIN_ROWS, grouped_attention.NATIVE_ROWS = kept
 
 
 def layer_parts(runner: Runner, options: argparse.Namespace) -> dict[str, object]:
-    """Medians of a layer, with native rows and without, in turns."""
+    """Medians of a layer, with native attention and rows and without, in turns."""
     spec = runner.decoder.architecture.spec
     layers, vocabulary = spec.num_layers, spec.vocab_size
     found: dict[str, list[float]] = {}
@@ -95,6 +110,8 @@ def layer_parts(runner: Runner, options: argparse.Namespace) -> dict[str, object
 
     for _ in range(options.rounds):
         prompt("native_rows")
+        with pytorch_attention():
+            prompt("pytorch_attention")
         with pytorch_rows():
             prompt("pytorch_rows")
     return {name: median(values) for name, values in found.items()}

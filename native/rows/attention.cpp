@@ -28,7 +28,8 @@ void check_heads(const CachedHeads& cached, int heads, int width) {
 
 // Heads side by side, as new ones are.
 bool is_writable(const CachedHeads& cached, int heads, int width) {
-  return cached.stride >= std::size_t(heads) * width && (heads == 1 || cached.head_stride == std::size_t(width));
+  return cached.stride >= std::size_t(heads) * width &&
+         (heads == 1 || cached.head_stride == std::size_t(width));
 }
 
 void check_sequence(const AttentionShape& shape, const AttendedSequence& sequence) {

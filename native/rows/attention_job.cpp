@@ -17,7 +17,8 @@ constexpr float kLowest = -3.4028235e38f;
 }  // namespace
 
 AttentionJob::AttentionJob(const Kernels& kernels, const AttentionShape& shape,
-                           const std::vector<AttendedSequence>& sequences, Workspace& workspace, int worker_slots)
+                           const std::vector<AttendedSequence>& sequences, Workspace& workspace,
+                           int worker_slots)
     : kernels_(kernels),
       shape_(shape),
       sequences_(sequences),
@@ -59,10 +60,9 @@ void AttentionJob::cut(const AttendedSequence& sequence, int tokens) {
 void AttentionJob::copy(const Copy& part) const {
   const AttendedSequence& sequence = *part.sequence;
   const auto write = [&](const CachedHeads& to, const std::uint16_t* from, int width) {
-    const std::size_t row = std::size_t(shape_.kv_heads) * width;
+    const std::size_t row = std::size_t(shape_.kv_heads) * width, first = sequence.positions - sequence.tokens;
     for (int token = part.token; token < part.token + part.tokens; ++token)
-      std::memcpy(to.data + std::size_t(sequence.positions - sequence.tokens + token) * to.stride, from + token * row,
-                  row * 2);
+      std::memcpy(to.data + (first + token) * to.stride, from + token * row, row * 2);
   };
   write(sequence.keys, sequence.new_keys, shape_.width);
   write(sequence.values, sequence.new_values, shape_.value_width);
@@ -72,7 +72,8 @@ std::size_t AttentionJob::worker_bytes() const {
   const std::size_t rows = std::size_t(most_tiles_) * kTileTokens;
   const std::size_t of_rows = rows * (shape_.width * 2 + shape_.value_width * 4 + 8);
   const std::size_t at_once = kRowsAtOnce * (std::size_t(kKeyBlock) * 6 + shape_.value_width * 4 + 12);
-  return of_rows + at_once + (keys_.strips * keys_.strip_bytes + values_.strips * values_.strip_bytes) + kScratchBytes;
+  const std::size_t block = keys_.strips * keys_.strip_bytes + values_.strips * values_.strip_bytes;
+  return of_rows + at_once + block + kScratchBytes;
 }
 
 AttentionJob::Memory AttentionJob::memory_of(int worker) const {
@@ -145,7 +146,8 @@ void AttentionJob::attend(const Item& item, const Memory& memory) const {
     kernels_.attention->pack_keys(rows_of(item.sequence->keys, item, block, shape_.width), memory.keys);
     const std::uint64_t broken = kernels_.attention->pack_values(
         rows_of(item.sequence->values, item, block, shape_.value_width), memory.values);
-    for (int tile = 0; tile < item.tiles(); tile += kTilesAtOnce) attend_tiles(item, memory, block, tile, broken);
+    for (int tile = 0; tile < item.tiles(); tile += kTilesAtOnce)
+      attend_tiles(item, memory, block, tile, broken);
   }
   write(item, memory);
 }
@@ -180,8 +182,8 @@ void AttentionJob::attend_tiles(const Item& item, const Memory& memory, int bloc
                                 values_.strips);
 }
 
-void AttentionJob::multiply(const MatrixLayout& matrix, const std::uint8_t* strips, int count, const Panel& panel,
-                            float* c, std::uint8_t* scratch) const {
+void AttentionJob::multiply(const MatrixLayout& matrix, const std::uint8_t* strips, int count,
+                            const Panel& panel, float* c, std::uint8_t* scratch) const {
   const std::uint8_t* at[kMaxStrips + 2];
   for (int s = 0; s < count; ++s) at[s] = strips + s * matrix.strip_bytes;
   at[count] = at[count + 1] = strips;  // prefetched: in the cache already

@@ -14,8 +14,8 @@ namespace moesaic {
 
 class AttentionJob : public Job {
  public:
-  AttentionJob(const Kernels& kernels, const AttentionShape& shape, const std::vector<AttendedSequence>& sequences,
-               Workspace& workspace, int worker_slots);
+  AttentionJob(const Kernels& kernels, const AttentionShape& shape,
+               const std::vector<AttendedSequence>& sequences, Workspace& workspace, int worker_slots);
 
   int phases() const override { return 2; }
   int items(int phase) override { return int(phase ? items_.size() : copies_.size()); }

@@ -1,6 +1,6 @@
 // What the layers of a prompt compute between their matrix products, on the workers that multiply: norms,
-// rotation of queries and keys, attention, routing. Each row is computed by the functions that a decode step uses, by
-// itself: its bits depend neither on the number of rows nor on the workers.
+// rotation of queries and keys, routing. Each row is computed by the functions that a decode step uses, by
+// itself: its bits depend neither on the number of rows nor on the workers. And attention: see attention.h.
 #pragma once
 
 #include <memory>

@@ -161,7 +161,8 @@ void test_non_finite(RowRunner& runner, const Prompt& prompt, std::mt19937& rand
   prompt.poison();
   runner.attend(prompt.call(), {prompt.all()});
   const Halves good = prompt.results();
-  const int position = prompt.c.earlier + int(random() % prompt.c.tokens), kv_head = int(random() % shape.kv_heads);
+  const int position = prompt.c.earlier + int(random() % prompt.c.tokens);
+  const int kv_head = int(random() % shape.kv_heads);
   for (int where = 0; where < 3; ++where)
     for (const std::uint16_t bad : {kNan, kInfinity, std::uint16_t(kInfinity | 0x8000)}) {
       const int token = position - prompt.c.earlier, group = shape.heads / shape.kv_heads;
@@ -183,8 +184,8 @@ void test_non_finite(RowRunner& runner, const Prompt& prompt, std::mt19937& rand
           for (int i = 0; i < shape.value_width; ++i)
             right &= reached ? std::isnan(from_half(got[at + i])) : got[at + i] == good[at + i];
         }
-      check(right, "what is not finite in " + std::string(where == 0 ? "queries" : where == 1 ? "keys" : "values") +
-                       ", " + name_of(prompt.c));
+      const char* const names[] = {"queries", "keys", "values"};
+      check(right, std::string("what is not finite in ") + names[where] + ", " + name_of(prompt.c));
     }
 }
 

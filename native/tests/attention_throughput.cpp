@@ -22,8 +22,8 @@ double median_ms(RowRunner& runner, const AttentionShape& shape, int tokens, int
   const std::size_t positions = tokens + earlier;
   const std::size_t keys = positions * shape.kv_heads * shape.width,
                     values = positions * shape.kv_heads * shape.value_width;
-  std::vector<std::uint16_t> queries(std::size_t(tokens) * shape.heads * shape.width), cached(kLayers * (keys + values)),
-      out(std::size_t(tokens) * shape.heads * shape.value_width);
+  std::vector<std::uint16_t> queries(std::size_t(tokens) * shape.heads * shape.width),
+      cached(kLayers * (keys + values)), out(std::size_t(tokens) * shape.heads * shape.value_width);
   std::uint32_t state = 1;
   for (auto* part : {&queries, &cached})
     for (std::uint16_t& value : *part)
@@ -35,7 +35,8 @@ double median_ms(RowRunner& runner, const AttentionShape& shape, int tokens, int
       AttendedSequence sequence;
       sequence.queries = queries.data(), sequence.out = out.data();
       sequence.keys = {at, std::size_t(shape.kv_heads) * shape.width, std::size_t(shape.width)};
-      sequence.values = {at + keys, std::size_t(shape.kv_heads) * shape.value_width, std::size_t(shape.value_width)};
+      sequence.values = {at + keys, std::size_t(shape.kv_heads) * shape.value_width,
+                         std::size_t(shape.value_width)};
       sequence.tokens = tokens, sequence.positions = int(positions);
       const std::int64_t began = now_ns();
       runner.attend(shape, {sequence});

@@ -77,8 +77,8 @@ def _is_writable(heads: torch.Tensor, new: torch.Tensor) -> bool:
     return bool(
         new.is_contiguous()
         and new.dtype == heads.dtype
-        and new[0].numel() == heads[0].numel()
-        and heads[0].is_contiguous()
+        and new.shape == (new.shape[0], heads.shape[1] * heads.shape[2])
+        and (heads.shape[1] == 1 or heads.stride(1) == heads.shape[2])
     )
 
 
