@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "products/kernels.h"
+#include "products/lanes.h"
 
 namespace moesaic {
 namespace {
@@ -42,11 +43,29 @@ inline U16 widen(const void* from) {
 }
 inline F16 load_bf16(const void* from) { return bits_to_f32(widen(from) << 16); }
 
+// A comparison in vectors of the instruction set's width: compilers compare wider ones element by element.
+template <class Compare>
+[[gnu::always_inline]] inline I16 compared(F16 a, F16 b, Compare compare) {
+  I16 mask;
+#pragma GCC unroll 4
+  for (int i = 0; i < 64; i += kVectorBytes)
+    store(compare(load<Floats>(reinterpret_cast<const char*>(&a) + i),
+                  load<Floats>(reinterpret_cast<const char*>(&b) + i)),
+          reinterpret_cast<char*>(&mask) + i);
+  return mask;
+}
+inline I16 is_less(F16 a, F16 b) {
+  return compared(a, b, [](Floats x, Floats y) { return (Ints)(x < y); });
+}
+inline I16 is_number(F16 v) {
+  return compared(v, v, [](Floats x, Floats y) { return (Ints)(x == y); });
+}
+
 // Round to nearest, ties to even; NaN stays NaN. The upper halves are the result.
 inline U16 rounded_bits(F16 v) {
   const U16 bits = f32_to_bits(v);
   const U16 rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
-  const I16 ordered = v == v;
+  const I16 ordered = is_number(v);
   return (rounded & (U16)ordered) | ((bits | 0x400000u) & ~(U16)ordered);
 }
 inline H16 to_bf16(F16 v) { return __builtin_convertvector(rounded_bits(v) >> 16, H16); }
@@ -56,8 +75,8 @@ inline F16 select(I16 mask, F16 yes, F16 no) {
   return bits_to_f32((f32_to_bits(yes) & m) | (f32_to_bits(no) & ~m));
 }
 
-inline F16 smaller(F16 a, F16 b) { return select(a < b, a, b); }
-inline F16 larger(F16 a, F16 b) { return select(a > b, a, b); }
+inline F16 smaller(F16 a, F16 b) { return select(is_less(a, b), a, b); }
+inline F16 larger(F16 a, F16 b) { return select(is_less(b, a), a, b); }
 
 // exp, relative error about 1e-7: 2^n times a polynomial on [-ln2/2, ln2/2].
 inline F16 exponential(F16 x) {
@@ -98,7 +117,7 @@ inline F16 activated(Activation kind, F16 x) {
     case Activation::gelu_tanh: return gelu_tanh(x);
     default: {
       const F16 y = silu(x);
-      return select(x == x, y, x);  // the clamp in exp would hide a NaN
+      return select(is_number(x), y, x);  // the clamp in exp would hide a NaN
     }
   }
 }

@@ -45,8 +45,8 @@ void clip(std::uint16_t* x, int count, float limit) {
   for (int i = 0; i < count; i += 16) {
     const F16 v = load_some(x + i, count - i);
     // A comparison with NaN is false: it stays. Plus 0, or NaN where clipping would hide an infinity.
-    const F16 low = select(v < splat(-limit), splat(-limit), v);
-    store_some(select(low > splat(limit), splat(limit), low) + v * 0.0f, count - i, x + i);
+    const F16 low = select(is_less(v, splat(-limit)), splat(-limit), v);
+    store_some(select(is_less(splat(limit), low), splat(limit), low) + v * 0.0f, count - i, x + i);
   }
 }
 
