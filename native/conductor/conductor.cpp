@@ -96,7 +96,9 @@ void Conductor::begin(std::int64_t step, int tokens, const TableLayout& layout, 
     store(box.forecast_ready, forecast_source.recorded ? kReleased : 0);
     step_ = step, tokens_ = tokens, config_.table = layout, forecast_source_ = forecast_source, wants_ = wants;
     times_.clear(), work_.clear();
+    ahead_ = nullptr, claimed_ = false;
     state_ = State::running;
+    store(box.start, 1);
   }
   wake_.notify_one();
 }
@@ -105,6 +107,7 @@ void Conductor::release() {
   const std::lock_guard lock(mutex_);
   if (state_ == State::running) throw std::runtime_error("a step is under way");
   release_gpu();
+  store(config_.mailbox.start, 1);
 }
 
 void Conductor::finish() {
@@ -120,11 +123,8 @@ void Conductor::run() {
       relax();
       if (i % 64 == 0) std::this_thread::yield();  // who has waited for the step may want this core
     }
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return state_ == State::running || state_ == State::stopping; });
-      if (state_ == State::stopping) return release_gpu();
-    }
+    await_step();
+    if (state_ == State::stopping) return release_gpu();
     std::string error;
     try {
       if (!attached) copies_->attach();

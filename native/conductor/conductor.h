@@ -5,6 +5,10 @@
 // `routed` to the layer when hidden states and routing are in the mailbox; the conductor sets `planned` when the table
 // is written, and `summed` when the CPU's sum is in the mailbox. A new step begins with all of them 0. Where the GPU
 // applies the gates of later layers, it sets `forecast_ready` when their choices are in the mailbox; nobody has to wait for it.
+//
+// A launch begins when `start` is 1, and sets it back. So the next step can be launched while one runs, before its
+// inputs are known (`expect`). One that is not wanted goes through without effect: after a while the conductor's thread
+// lets it, since whoever waits for the whole GPU waits for such a launch, too.
 #pragma once
 
 #include <atomic>
@@ -30,7 +34,7 @@ namespace moesaic {
 
 // Pinned memory that both sides read and write. Sizes are for the largest batch.
 struct Mailbox {
-  std::uint32_t *routed, *planned, *summed, *forecast_ready;  // flags, in different cache lines
+  std::uint32_t *start, *routed, *planned, *summed, *forecast_ready;  // flags, in different cache lines
   const void* hidden;                        // [tokens, hidden], from the GPU
   const std::int64_t* ids;                   // [tokens, top_k], from the GPU
   const float* weights;                      // [tokens, top_k], from the GPU
@@ -61,6 +65,7 @@ struct ConductorConfig {
   std::uintptr_t store = 0;  // host blocks [layers, experts], as the GPU and the CPU address them
   std::uintptr_t slab = 0;   // GPU slots
   std::int64_t watchdog_ns = 10'000'000'000;
+  std::int64_t ahead_ns = 20'000'000;  // that a launch ahead waits for its step, after the last one
   int core = -1;    // to run on; -1: any
   int records = 0;  // 1: keep every decision
   int staging = 0;  // slots behind the others, for what a layer uses once
@@ -124,12 +129,18 @@ class Conductor {
   std::vector<int> slots();
   // The same as somebody else has arranged them since.
   void load_slots(const std::vector<int>& slot_of);
-  // Prepares a step of so many tokens, whose kernels read a table of this layout; launch the graph afterwards. The
-  // arrays of `wants` stay until the next step begins.
+  // Prepares a step of so many tokens, whose kernels read a table of this layout, and starts the launch that was
+  // claimed; without one, launch the graph afterwards. The arrays of `wants` stay until the next step begins.
   void begin(std::int64_t step, int tokens, const TableLayout& layout, const ForecastSource& forecast_source = {},
              const Wants& wants = {});
-  // Between steps: kernels that are launched find no experts and wait for nobody, until a step begins.
+  // Between steps: the next launch finds no experts and waits for nobody.
   void release();
+  // The next step has been launched. `active`: where that launch reads how many of its tokens are real.
+  void expect(std::int64_t* active);
+  // Whether a launch waits for its step still; it does until that begins. If not, synchronise before that.
+  bool claim();
+  // Lets a launch through that waits, claimed or not; whether there was one. Between steps.
+  bool let_through();
   // Until the conductor has done its part of the step; throws what went wrong in it.
   void finish();
   const std::vector<LayerTimes>& times() const { return times_; }
@@ -177,6 +188,8 @@ class Conductor {
   Decision seen();
   bool await_routing(std::uint32_t layer);
   void settle();
+  void await_step();
+  void pass_ahead();
   void release_gpu();
 
   ConductorConfig config_;
@@ -214,6 +227,8 @@ class Conductor {
 
   std::mutex mutex_;
   std::condition_variable wake_, done_;
+  std::int64_t* ahead_ = nullptr;  // of the launch that waits for its step: where its active tokens are counted
+  bool claimed_ = false;           // it is kept for whoever prepares that step
   std::atomic<State> state_{State::idle};
   std::string error_;
   std::thread thread_;

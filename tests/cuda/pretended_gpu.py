@@ -14,6 +14,7 @@ from moesaic.core.routing import Forecast, LayerRouting, cut_columns
 from moesaic.kernels.gpu.table import ARRIVING, ON_CPU, TableShape
 from moesaic.machines.cuda.captured_step import CapturedStep
 from moesaic.machines.cuda.conductor import (
+    AHEAD_NS,
     Conductor,
     Copying,
     CpuExperts,
@@ -96,7 +97,7 @@ class Scene:
     def __init__(
         self, policies: PolicySet, slots: int, tokens: int = 1, copy_ns: int = 0,
         watchdog_ns: int = 5_000_000_000, limits: Limits = NO_LIMITS, staging: int = 0,
-        forecasts: int = 0,
+        forecasts: int = 0, ahead_ns: int = AHEAD_NS,
     ) -> None:  # fmt: skip
         """`forecasts`: the GPU says of so many later layers what they will choose."""
         self.tokens, self.slots = tokens, slots
@@ -116,7 +117,7 @@ class Scene:
         self.conductor = Conductor(
             native_brain(self.brain, tokens, EXPERTS), self.mailbox, memory,
             self.cpu.addresses(), Copying(host_copy_ns=copy_ns),
-            watchdog_ns, records=True, limits=limits,
+            watchdog_ns, records=True, limits=limits, ahead_ns=ahead_ns,
         )  # fmt: skip
         first = [i % LAYERS * EXPERTS + i // LAYERS for i in range(slots)]
         for index, slot in zip(first, self.conductor.place(first), strict=True):

@@ -36,8 +36,8 @@ NO_FLAG: Flag = 0, 0
 @dataclass(frozen=True, slots=True)
 class StepInputs:
     """Of every token in turn: its number, its slot, its position and how many experts it uses;
-    then how many tokens there are. `host` is pinned and written before a launch, `device` is its
-    copy."""
+    then how many tokens there are. `host` is pinned and written before a step begins, `device` is
+    its copy."""
 
     host: torch.Tensor
     device: torch.Tensor
@@ -80,6 +80,12 @@ class StepInputs:
     @property
     def active(self) -> torch.Tensor:
         return self.device[4 * self.tokens :]
+
+    @property
+    def active_address(self) -> int:
+        """Of the same in host memory."""
+        address: int = self.host[4 * self.tokens :].data_ptr()
+        return address
 
 
 class DecodeStep:
@@ -183,6 +189,7 @@ class DecodeStep:
         self.host_tokens.copy_(self._sampling.launch(logits), non_blocking=True)
 
     def _fetch_inputs(self) -> None:
+        self._kernels["await_start"]((1,), 1, self._mailbox["start"])
         self.fetch(self.inputs.host, self.inputs.device, self._stamps.begun)
 
     def _head(self) -> torch.Tensor:

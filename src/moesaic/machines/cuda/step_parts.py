@@ -27,6 +27,7 @@ from moesaic.models.rope import rotation
 
 _KERNELS = (
     "fetch", "add_norm", "combine", "route", "normed_product", "route_one", "stamp", "forecast",
+    "await_start",
 )  # fmt: skip
 TURN_THREADS = 128  # of `turn_store`
 _MOST_ATTENDED = 12288  # values that a block of `add_product` keeps

@@ -18,6 +18,12 @@ __device__ __forceinline__ u64 gpu_time() {
 // When everything in front of it has ended. One thread.
 extern "C" __global__ void stamp(u64* ended) { *ended = gpu_time(); }
 
+// A launch begins when the conductor says so; the next one waits for its own word. One thread.
+extern "C" __global__ void await_start(u32* flag) {
+  await_flag(flag, 1, 0);
+  raise_flag(flag, 0);
+}
+
 constexpr int PER_THREAD = (HIDDEN + 255) / 256;
 
 // stream[token] holds HIDDEN values in registers: normalises them into `out`.
