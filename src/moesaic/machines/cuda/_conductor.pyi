@@ -29,6 +29,7 @@ class Conductor:
         layout: dict[str, int],
         forecasts: int,
         recorded: bool,
+        is_long: bool,
         wants: dict[str, int],
     ) -> None: ...
     def release(self) -> None: ...

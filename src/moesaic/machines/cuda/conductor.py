@@ -192,13 +192,15 @@ class Conductor:
         table: TableShape | None = None,
         forecast_source: ForecastSource = _NO_FORECASTS,
         wants: StepWants | None = None,
+        is_long: bool = False,
     ) -> None:
         """Expect a step; launch it afterwards, unless a launch was claimed. `table` is what its
-        kernels read; the mailbox's, unless given. `wants`: tokens may run again."""
+        kernels read; the mailbox's, unless given. `wants`: tokens may run again. `is_long`: hidden
+        states have a flag of their own, and the CPU's sum is bf16."""
         shape = self._table if table is None else table
         places = {name: getattr(shape, name) for name in _PLACES}
         settings = {} if wants is None else wants.settings()
-        self._native.begin(step, tokens, places, *forecast_source, settings)
+        self._native.begin(step, tokens, places, *forecast_source, is_long, settings)
         self._wants = wants  # its arrays are needed until the next step begins
 
     def release(self) -> None:

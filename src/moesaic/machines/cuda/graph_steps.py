@@ -216,7 +216,9 @@ class GraphSteps:
             torch.cuda.current_stream().synchronize()
         with torch.cuda.stream(self._stream):
             try:
-                self._conductor.begin(number, count, step.table_shape, forecast_source, wants)
+                self._conductor.begin(
+                    number, count, step.table_shape, forecast_source, wants, step.is_long
+                )
                 if ended is None:
                     ended = self._ahead.launch(graph)
                 if following is not None:

@@ -13,7 +13,7 @@ from moesaic.kernels.gpu.table import FLAG, TableShape
 
 FORECAST_TOKENS = 256  # longer steps do not look ahead
 _LINE = 256  # bytes: what belongs to different writers stays apart
-_FLAGS = ("start", "routed", "planned", "summed", "forecast_ready", "arrived")
+_FLAGS = ("start", "routed", "hidden_ready", "planned", "summed", "forecast_ready", "arrived")
 
 
 @dataclass(frozen=True, slots=True)

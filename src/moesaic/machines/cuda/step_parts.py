@@ -66,6 +66,7 @@ class StepParts:
         self.decoder, self.cache, self.mailbox, self.dtype = decoder, cache, mailbox, expert_dtype
         self.stamps = Stamps(spec.num_moe_layers, on=stamped)
         self._gates, self._side = gates, torch.cuda.Stream()
+        self.copies = torch.cuda.Stream()  # branch on which hidden states travel
         positions = torch.arange(cache.max_length, device="cuda")
         turns = rotation(architecture.rope, decoder.frequencies, positions)
         self.turn_pairs = torch.cat((turns.cos, turns.sin), dim=1).contiguous()
