@@ -7,6 +7,7 @@
 
 #include "layer/buffer_sizes.h"
 #include "layer/layer.h"
+#include "pool/read_ahead.h"
 
 namespace moesaic {
 
@@ -41,6 +42,8 @@ class LayerJob : public Job {
  public:
   void finished() override;
   void worker_done() override;
+  // What a worker reads in the phase of down products, while it has an item of the one before.
+  virtual void read_ahead(int /*worker*/, ReadAhead& /*to*/) const {}
 
  protected:
   LayerJob(const LayerConfig& config, const LayerCall& call, RoutedRows rows, int worker_slots);
@@ -101,8 +104,8 @@ class LayerJob : public Job {
 };
 
 // Two phases or, with `sum_phase`, three.
-std::shared_ptr<Job> memory_bound_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,
-                                        Workspace& workspace, int worker_slots, bool sum_phase);
+std::shared_ptr<LayerJob> memory_bound_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,
+                                             Workspace& workspace, int worker_slots, bool sum_phase);
 std::shared_ptr<Job> compute_bound_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,
                                          Workspace& workspace, int worker_slots);
 

@@ -49,6 +49,15 @@ class MemoryBoundLayer : public LayerJob {
     }
   }
 
+  void read_ahead(int worker, ReadAhead& to) const override {
+    const int end = down_.ranges.end_of(worker);
+    for (int i = down_.ranges.peek(worker); i >= 0 && i < end && !to.full(); ++i) {
+      const Item item = down_.item(i);
+      to.add(down_strips(rows_.chunks[item.chunk], item.strip).strips[0],
+             item.strips * config_.layout.down.strip_bytes);
+    }
+  }
+
  private:
   struct Item {
     int chunk, strip, strips;
@@ -165,8 +174,8 @@ class MemoryBoundLayer : public LayerJob {
 
 }  // namespace
 
-std::shared_ptr<Job> memory_bound_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,
-                                        Workspace& workspace, int worker_slots, bool sum_phase) {
+std::shared_ptr<LayerJob> memory_bound_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,
+                                             Workspace& workspace, int worker_slots, bool sum_phase) {
   return std::make_shared<MemoryBoundLayer>(config, call, std::move(rows), workspace, worker_slots,
                                             sum_phase);
 }

@@ -103,9 +103,7 @@ int StepJob::begin_query_up(const StepLayer& layer) {
     std::uint16_t* row = buffers_.query_down + std::size_t(t) * sizes_.query_rank;
     kernels_.rms_norm(row, layer.query_norm, FloatType::bf16, sizes_.query_rank, sizes_.latent_eps, row);
   }
-  const PhaseProduct product = {&layer.query, layer.query_bias, buffers_.query,
-                                std::size_t(sizes_.queries())};
-  return begin_products(&product, 1, buffers_.query_down, &layer.output);
+  return begin_products(query_up(layer), buffers_.query_down);
 }
 
 // A head's plain queries times the expansion from latents to its keys: scores come from latents directly.

@@ -22,6 +22,12 @@ struct StepContext {
   Workspace memory, expert_memory, network_memory;
 };
 
+// The products of one phase.
+struct StepProducts {
+  PhaseProduct products[ProductItems::kMaxProducts];
+  int count;
+};
+
 class StepJob : public Job {
  public:
   StepJob(StepContext& context, const StepCache& cache, const StepCall& call, int worker_slots);
@@ -36,6 +42,7 @@ class StepJob : public Job {
   int items(int phase) override;
   void run(int phase, int item, int worker) override;
   bool stays_awake() const override { return true; }
+  bool while_waiting(int worker) override { return ahead_[worker].prefetch_some(); }
   void worker_done() override {
     if (kernels_.release_tiles) kernels_.release_tiles();
   }
@@ -69,10 +76,16 @@ class StepJob : public Job {
   void end_layers(int token);
   void add_feed_forward(const StepLayer& layer, int token);
   void middle(const StepLayer& layer, int token);
-  int begin_products(const PhaseProduct* products, int count, const std::uint16_t* rows,
-                     const PackedMatrix* next);
-  int begin_projections(const StepLayer& layer);
-  int begin_head();
+  int begin_products(const StepProducts& products, const std::uint16_t* rows);
+  StepProducts projections(const StepLayer& layer) const;
+  StepProducts query_up(const StepLayer& layer) const;
+  StepProducts output(const StepLayer& layer) const;
+  StepProducts head() const;
+  StepProducts after_layer(int number) const;
+  // step_ahead.cpp
+  void read_ahead(int phase, int worker);
+  void read_ahead(const StepProducts& products, int worker);
+  void read_ahead_of_router(const StepLayer& layer, int worker);
   // step_experts.cpp
   int begin_router(const StepLayer& layer);
   void run_router(const StepLayer& layer, int worker);
@@ -97,6 +110,7 @@ class StepJob : public Job {
   Turn turn_of(int token) const;
   std::uint16_t* cached(std::uint16_t* base, int width, int number, int token, int position) const;
 
+  void run_products(int worker) { products_.run(worker, memory_of(worker), ahead_[worker].first()); }
   std::uint8_t* memory_of(int worker) { return buffers_.workers + worker * buffers_.worker_bytes; }
   std::size_t rows_before(const StepLayer& layer) const {  // of earlier routed layers
     return std::size_t(layer.routed_number) * call_.tokens;
@@ -117,7 +131,8 @@ class StepJob : public Job {
   ProductPhase products_;
   WorkStealingRanges ranges_;
   std::vector<std::atomic<int>> unfinished_parts_;  // of each token and group of heads
-  std::shared_ptr<Job> experts_job_, network_job_;  // of the current layer
+  std::shared_ptr<LayerJob> experts_job_, network_job_;  // of the current layer
+  std::vector<ReadAhead> ahead_;                         // of each worker
 };
 
 }  // namespace moesaic
