@@ -143,7 +143,9 @@ void LayerJob::fill(const Chunk& chunk, const Panel& panel, int token_tile, cons
                               .groups = panel.groups,
                               .tile = const_cast<std::uint8_t*>(panel.tile(token_tile)),
                               .scales = const_cast<float*>(panel.scales) + at,
-                              .code_sums = const_cast<std::int32_t*>(panel.code_sums) + at});
+                              .code_sums = const_cast<std::int32_t*>(panel.code_sums) + at,
+                              .tile_rows = panel.tile_tokens(token_tile),
+                              .group_stride = panel.groups});
 }
 
 // Intermediate activations in fp32: [strip][token][16].

@@ -102,8 +102,9 @@ int StepJob::begin_query_up(const StepLayer& layer) {
   for (int t = 0; t < call_.tokens; ++t) {
     std::uint16_t* row = buffers_.query_down + std::size_t(t) * sizes_.query_rank;
     kernels_.rms_norm(row, layer.query_norm, FloatType::bf16, sizes_.query_rank, sizes_.latent_eps, row);
+    fill(layer.query, row, t, 0, sizes_.query_rank);
   }
-  return begin_products(query_up(layer), buffers_.query_down);
+  return begin_products(query_up(layer));
 }
 
 // A head's plain queries times the expansion from latents to its keys: scores come from latents directly.
@@ -132,6 +133,7 @@ void StepJob::expand(const StepLayer& layer, int head) {
                              FloatType::bf16, rows, rank, values);
       kernels_.narrow(values, rows, FloatType::bf16, buffers_.attended + at * width + done);
     }
+    if (fills_attended(layer)) fill(layer.output, buffers_.attended + at * width, t, head * width, width);
   }
 }
 
@@ -181,19 +183,30 @@ void StepJob::run_attention(int number, int item, int worker) {
   call.mixed = buffers_.mixed + scalar * call.value_width;
   step_.attend(call);
   const std::size_t index = std::size_t(token) * buffers_.groups(sizes_) + group;
-  if (unfinished_parts_[index].fetch_sub(1, std::memory_order_acq_rel) == 1) merge(token, group);
+  if (unfinished_parts_[index].fetch_sub(1, std::memory_order_acq_rel) == 1)
+    merge(network_.layers[number], token, group);
 }
 
-void StepJob::merge(int token, int group) {
+void StepJob::merge(const StepLayer& layer, int token, int group) {
   const Parts& parts = buffers_.parts[token];
   const int heads = buffers_.heads_at_once, first_head = group * heads;
   const int width = sizes_.latent() ? sizes_.rank : sizes_.head_dim;
   const std::size_t scalar = parts.first_scalar + std::size_t(group) * parts.count * heads;
-  std::uint16_t* to = sizes_.latent() ? buffers_.mixed_latent : buffers_.attended;
+  std::uint16_t* to = (sizes_.latent() ? buffers_.mixed_latent : buffers_.attended) +
+                      (std::size_t(token) * sizes_.heads + first_head) * width;
   for (int h = 0; h < heads && first_head + h < sizes_.heads; ++h)
     step_.merge(buffers_.largest + scalar + h, buffers_.sums + scalar + h,
                 buffers_.mixed + (scalar + h) * width, parts.count, heads, std::size_t(heads) * width, width,
-                to + (std::size_t(token) * sizes_.heads + first_head + h) * width);
+                to + std::size_t(h) * width);
+  if (!sizes_.latent() && fills_attended(layer))
+    fill(layer.output, to, token, first_head * width, attended_columns());
+}
+
+int StepJob::begin_output(const StepLayer& layer) {
+  const int width = sizes_.attended();
+  for (int t = 0; !fills_attended(layer) && t < call_.tokens; ++t)
+    fill(layer.output, buffers_.attended + std::size_t(t) * width, t, 0, width);
+  return begin_products(output(layer));
 }
 
 }  // namespace moesaic

@@ -34,18 +34,18 @@ int StepJob::items(int phase) {
 
 int StepJob::prepare(int phase) {
   const int number = phase / kPhases;
-  if (number == int(network_.layers.size())) return phase % kPhases == 0 ? by_token(phase) : begin_products(head(), buffers_.normed);
+  if (number == int(network_.layers.size())) return phase % kPhases == 0 ? by_token(phase) : begin_products(head());
   const StepLayer& layer = network_.layers[number];
   switch (phase % kPhases) {
     case kBegin:
     case kMiddle: return by_token(phase);
     case kPrepare: return begin_prepare(layer);
-    case kProject: return begin_products(projections(layer), buffers_.normed);
+    case kProject: return begin_products(projections(layer));
     case kQueryUp: return begin_query_up(layer);
     case kAbsorb:
     case kExpand: return sizes_.latent() ? sizes_.heads : 0;
     case kAttend: return begin_attention();
-    case kOutput: return begin_products(output(layer), buffers_.attended);
+    case kOutput: return begin_output(layer);
     case kRoute: return begin_router(layer);
     case kUp: return begin_experts(layer);
     default: return worker_slots_;
@@ -101,6 +101,8 @@ void StepJob::begin_layer(int number, int token) {
   const std::size_t at = std::size_t(token) * sizes_.hidden;
   kernels_.rms_norm(buffers_.residual + at, network_.layers[number].attention_norm, FloatType::bf16,
                     sizes_.hidden, sizes_.eps, buffers_.normed + at);
+  fill(*projections(network_.layers[number]).products[0].matrix, buffers_.normed + at, token, 0,
+       sizes_.hidden);
 }
 
 void StepJob::end_layers(int token) {
@@ -108,6 +110,7 @@ void StepJob::end_layers(int token) {
   const std::size_t at = std::size_t(token) * sizes_.hidden;
   kernels_.rms_norm(buffers_.residual + at, network_.norm, FloatType::bf16, sizes_.hidden, sizes_.eps,
                     buffers_.normed + at);
+  fill(network_.head, buffers_.normed + at, token, 0, sizes_.hidden);
 }
 
 void StepJob::add_feed_forward(const StepLayer& layer, int token) {
@@ -125,13 +128,10 @@ void StepJob::middle(const StepLayer& layer, int token) {
                     sizes_.eps, buffers_.normed + at);
 }
 
-// `rows` [tokens, inputs] are multiplied with matrices of one precision.
-int StepJob::begin_products(const StepProducts& of, const std::uint16_t* rows) {
-  const PackedMatrix& matrix = *of.products[0].matrix;
-  for (int tile = 0; tile * kTileTokens < call_.tokens; ++tile)
-    fill_tile(context_.multiplier, matrix.dtype, matrix.layout, buffers_.panel, rows, FloatType::bf16,
-              matrix.layout.inputs, call_.tokens, tile);
-  products_.begin(of.products, of.count, buffers_.panel.panel(matrix.layout, call_.tokens));
+// The panel, which has been filled, is multiplied with matrices of one precision.
+int StepJob::begin_products(const StepProducts& of) {
+  products_.begin(of.products, of.count,
+                  buffers_.panel.panel(of.products[0].matrix->layout, call_.tokens));
   return worker_slots_;
 }
 

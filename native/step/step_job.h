@@ -76,7 +76,11 @@ class StepJob : public Job {
   void end_layers(int token);
   void add_feed_forward(const StepLayer& layer, int token);
   void middle(const StepLayer& layer, int token);
-  int begin_products(const StepProducts& products, const std::uint16_t* rows);
+  int begin_products(const StepProducts& products);
+  void fill(const PackedMatrix& matrix, const std::uint16_t* values, int token, int first, int columns) {
+    fill_columns(context_.multiplier, matrix.dtype, matrix.layout, buffers_.panel, values, call_.tokens, token,
+                 first, columns);
+  }
   StepProducts projections(const StepLayer& layer) const;
   StepProducts query_up(const StepLayer& layer) const;
   StepProducts output(const StepLayer& layer) const;
@@ -104,8 +108,17 @@ class StepJob : public Job {
   void absorb(const StepLayer& layer, int head);
   void expand(const StepLayer& layer, int head);
   int begin_attention();
+  int begin_output(const StepLayer& layer);
+  // Of `attended`, by one item of the phase before the output projection, and whether that fills the panel.
+  int attended_columns() const {
+    return sizes_.latent() ? sizes_.value_dim : buffers_.heads_at_once * sizes_.head_dim;
+  }
+  bool fills_attended(const StepLayer& layer) const {
+    const int columns = attended_columns();
+    return columns == sizes_.attended() || columns % fill_unit(layer.output.dtype) == 0;
+  }
   void run_attention(int number, int item, int worker);
-  void merge(int token, int group);
+  void merge(const StepLayer& layer, int token, int group);
   void turn_tokens();
   Turn turn_of(int token) const;
   std::uint16_t* cached(std::uint16_t* base, int width, int number, int token, int position) const;
