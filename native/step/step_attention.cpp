@@ -26,10 +26,10 @@ std::uint16_t* StepJob::cached(std::uint16_t* base, int width, int number, int t
   return base + (sequence * cache_.length + std::size_t(position)) * width;
 }
 
-// Norms over whole projections and clipping; what concerns single heads is shared by all workers.
-int StepJob::begin_prepare(const StepLayer& layer) {
+// Norms over whole projections and clipping; what concerns single heads is done with their attention.
+void StepJob::prepare_projections(const StepLayer& layer) {
   const int queries = sizes_.queries(), keys = sizes_.keys();
-  for (int t = 0; !sizes_.latent() && t < call_.tokens; ++t) {
+  for (int t = 0; t < call_.tokens; ++t) {
     std::uint16_t* query = buffers_.query + std::size_t(t) * queries;
     std::uint16_t* key = buffers_.key + std::size_t(t) * keys;
     if (QkNorm(sizes_.qk_norm) == QkNorm::projection) {
@@ -42,38 +42,40 @@ int StepJob::begin_prepare(const StepLayer& layer) {
       step_.clip(buffers_.value + std::size_t(t) * keys, keys, sizes_.clip);
     }
   }
-  ranges_.reset(call_.tokens * prepared_heads());
-  return worker_slots_;
 }
 
-// Query heads, then what is written into the KV cache: key heads with their values, or the one latent.
-int StepJob::prepared_heads() const { return sizes_.heads + (sizes_.latent() ? 1 : sizes_.kv_heads); }
-
-void StepJob::run_prepare(const StepLayer& layer, int number, int item) {
-  const int token = item / prepared_heads(), head = item % prepared_heads();
-  if (head < sizes_.heads)
-    prepare_query(layer, token, head);
-  else if (sizes_.latent())
-    cache_latent(layer, number, token);
-  else
-    cache_key(layer, number, token, head - sizes_.heads);
-}
-
-void StepJob::prepare_query(const StepLayer& layer, int token, int head) {
-  const std::size_t at = std::size_t(token) * sizes_.heads + head;
-  const int width = sizes_.head_dim;
-  std::uint16_t* query = buffers_.query + at * width;
-  if (sizes_.latent()) {
-    const int rope = sizes_.rope_key_dim, plain = sizes_.plain_dim;
-    step_.rotate(query + plain, turn_of(token));
-    step_.widen(query, plain, buffers_.wide_query + at * plain);
-    step_.widen(query + plain, rope, buffers_.rope_query + at * rope);
-    return;
+// A group's queries [heads, head_dim], normalised and rotated in the worker's memory: cheaper for every worker
+// that has parts of the sequence than waiting until one has done it.
+const float* StepJob::prepared_queries(int number, int token, int group, int worker) {
+  const int heads = buffers_.heads_at_once, width = sizes_.head_dim;
+  std::uint8_t* memory = memory_of(worker) + buffers_.score_bytes;
+  float* wide = reinterpret_cast<float*>(memory);
+  const std::int64_t which =
+      (std::int64_t(number) * call_.tokens + token) * buffers_.groups(sizes_) + group;
+  if (prepared_[worker].queries == which) return wide;
+  prepared_[worker].queries = which;
+  auto* rounded = reinterpret_cast<std::uint16_t*>(wide + std::size_t(heads) * width);
+  const std::uint16_t* from =
+      buffers_.query + (std::size_t(token) * sizes_.heads + std::size_t(group) * heads) * width;
+  for (int h = 0; h < heads; ++h) {
+    if (QkNorm(sizes_.qk_norm) == QkNorm::head)
+      kernels_.rms_norm(from + h * width, network_.layers[number].query_norm, FloatType::bf16, width,
+                        sizes_.eps, rounded);
+    else
+      std::memcpy(rounded, from + h * width, width * 2);
+    step_.rotate(rounded, turn_of(token));
+    step_.widen(rounded, width, wide + h * width);
   }
-  if (QkNorm(sizes_.qk_norm) == QkNorm::head)
-    kernels_.rms_norm(query, layer.query_norm, FloatType::bf16, width, sizes_.eps, query);
-  step_.rotate(query, turn_of(token));
-  step_.widen(query, width, buffers_.wide_query + at * width);
+  return wide;
+}
+
+void StepJob::prepare_latent_query(int token, int head) {
+  const std::size_t at = std::size_t(token) * sizes_.heads + head;
+  const int rope = sizes_.rope_key_dim, plain = sizes_.plain_dim;
+  std::uint16_t* query = buffers_.query + at * sizes_.head_dim;
+  step_.rotate(query + plain, turn_of(token));
+  step_.widen(query, plain, buffers_.wide_query + at * plain);
+  step_.widen(query + plain, rope, buffers_.rope_query + at * rope);
 }
 
 void StepJob::cache_key(const StepLayer& layer, int number, int token, int head) {
@@ -114,6 +116,7 @@ void StepJob::absorb(const StepLayer& layer, int head) {
   for (int t = 0; t < call_.tokens; ++t) {
     const std::size_t at = std::size_t(t) * sizes_.heads + head;
     float* out = buffers_.absorbed + at * rank;
+    prepare_latent_query(t, head);
     step_.combine_rows(buffers_.wide_query + at * plain, matrix, plain, rank, out);
     std::uint16_t* rounded = buffers_.mixed_latent + at * rank;  // free until attention
     step_.round_strips(out, kStripOutputs, nullptr, rank, rounded);
@@ -137,7 +140,8 @@ void StepJob::expand(const StepLayer& layer, int head) {
   }
 }
 
-int StepJob::begin_attention() {
+int StepJob::begin_attention(const StepLayer& layer) {
+  if (!sizes_.latent()) prepare_projections(layer);
   const int groups = buffers_.groups(sizes_);
   for (int t = 0; t < call_.tokens; ++t)
     for (int g = 0; g < groups; ++g)
@@ -155,7 +159,6 @@ void StepJob::run_attention(int number, int item, int worker) {
   const int group = (item - parts.first_item) / parts.count, part = (item - parts.first_item) % parts.count;
   const int heads = buffers_.heads_at_once, first_head = group * heads;
   const int first = part * parts.positions;
-  const std::size_t at = std::size_t(token) * sizes_.heads + first_head;
   const std::size_t scalar = parts.first_scalar + (std::size_t(group) * parts.count + part) * heads;
   AttentionCall call;
   call.heads = std::min(heads, sizes_.heads - first_head);
@@ -169,6 +172,7 @@ void StepJob::run_attention(int number, int item, int worker) {
   call.value_stride = width;
   if (sizes_.latent()) {
     const int rope = sizes_.rope_key_dim;
+    const std::size_t at = std::size_t(token) * sizes_.heads + first_head;
     call.parts[0] = {buffers_.absorbed + at * width, keys, std::size_t(width), width};
     call.parts[1] = {buffers_.rope_query + at * rope, cached(cache_.second, rope, number, token, first),
                      std::size_t(rope), rope};
@@ -176,7 +180,8 @@ void StepJob::run_attention(int number, int item, int worker) {
     call.value_width = width;
   } else {
     const int head = sizes_.head_dim;
-    call.parts[0] = {buffers_.wide_query + at * head, keys + group * head, std::size_t(width), head};
+    if (part + 1 == parts.count) cache_key(network_.layers[number], number, token, group);
+    call.parts[0] = {prepared_queries(number, token, group, worker), keys + group * head, std::size_t(width), head};
     call.values = cached(cache_.second, width, number, token, first) + group * head;
     call.value_width = head;
   }

@@ -17,7 +17,8 @@ StepJob::StepJob(StepContext& context, const StepCache& cache, const StepCall& c
       products_(context.multiplier, worker_slots),
       ranges_(0, worker_slots),
       unfinished_parts_(std::size_t(call.tokens) * buffers_.groups(sizes_)),
-      ahead_(worker_slots) {
+      ahead_(worker_slots),
+      prepared_(worker_slots) {
   turn_tokens();
   const std::size_t hidden = sizes_.hidden;
   for (int t = 0; t < call.tokens; ++t)
@@ -39,12 +40,11 @@ int StepJob::prepare(int phase) {
   switch (phase % kPhases) {
     case kBegin:
     case kMiddle: return by_token(phase);
-    case kPrepare: return begin_prepare(layer);
     case kProject: return begin_products(projections(layer));
     case kQueryUp: return begin_query_up(layer);
-    case kAbsorb:
+    case kAbsorb: return sizes_.latent() ? sizes_.heads + call_.tokens : 0;
     case kExpand: return sizes_.latent() ? sizes_.heads : 0;
-    case kAttend: return begin_attention();
+    case kAttend: return begin_attention(layer);
     case kOutput: return begin_output(layer);
     case kRoute: return begin_router(layer);
     case kUp: return begin_experts(layer);
@@ -61,10 +61,8 @@ void StepJob::run(int phase, int item, int worker) {
   switch (phase % kPhases) {
     case kBegin:
     case kMiddle: return run_token(phase, item);
-    case kPrepare:
-      for (int each; (each = ranges_.take(worker)) >= 0;) run_prepare(layer, number, each);
-      return;
-    case kAbsorb: return absorb(layer, item);
+    case kAbsorb:
+      return item < sizes_.heads ? absorb(layer, item) : cache_latent(layer, number, item - sizes_.heads);
     case kExpand: return expand(layer, item);
     case kAttend:
       for (int each; (each = ranges_.take(worker)) >= 0;) run_attention(number, each, worker);

@@ -34,8 +34,8 @@ class StepJob : public Job {
 
   // Of one layer, in order; two more (begin, head) follow all layers.
   static std::vector<std::string> phase_names() {
-    return {"begin",  "project", "query_up", "prepare", "absorb", "attend",
-            "expand", "output",  "middle",   "route",   "up",     "down"};
+    return {"begin", "project", "query_up", "absorb", "attend", "expand",
+            "output", "middle", "route",  "up",     "down"};
   }
 
   int phases() const override { return int(network_.layers.size()) * kPhases + 2; }
@@ -52,9 +52,10 @@ class StepJob : public Job {
     kBegin,    // the layer before is added to the residual stream; norm (by token)
     kProject,  // projections to queries, keys and values, or to bottleneck and latent
     kQueryUp,  // latent attention with a bottleneck: from it to queries
-    kPrepare,  // norms of queries and keys, rotation; the KV cache is extended (by head)
-    kAbsorb,   // latent attention: queries are multiplied by the keys' expansion (by head)
-    kAttend,   // parts of sequences; the last part of a group of heads is merged with the others
+    kAbsorb,   // latent attention: queries are rotated and multiplied by the keys' expansion (by head); the KV
+               // cache is extended (by token)
+    kAttend,   // parts of sequences, by group of heads: norms of heads, rotation; the last position's part
+               // extends the KV cache; the part that ends last merges all
     kExpand,   // latent attention: mixed latents become values (by head)
     kOutput,   // output projection
     kMiddle,   // it is added to the residual stream; norm (by token)
@@ -98,16 +99,15 @@ class StepJob : public Job {
   void begin_routed(const StepLayer& layer);
   void begin_network(const StepLayer& layer);
   // step_attention.cpp
-  int begin_prepare(const StepLayer& layer);
-  int prepared_heads() const;
-  void run_prepare(const StepLayer& layer, int number, int item);
-  void prepare_query(const StepLayer& layer, int token, int head);
+  void prepare_projections(const StepLayer& layer);
+  const float* prepared_queries(int number, int token, int group, int worker);
   void cache_key(const StepLayer& layer, int number, int token, int head);
   void cache_latent(const StepLayer& layer, int number, int token);
   int begin_query_up(const StepLayer& layer);
+  void prepare_latent_query(int token, int head);
   void absorb(const StepLayer& layer, int head);
   void expand(const StepLayer& layer, int head);
-  int begin_attention();
+  int begin_attention(const StepLayer& layer);
   int begin_output(const StepLayer& layer);
   // Of `attended`, by one item of the phase before the output projection, and whether that fills the panel.
   int attended_columns() const {
@@ -146,6 +146,10 @@ class StepJob : public Job {
   std::vector<std::atomic<int>> unfinished_parts_;  // of each token and group of heads
   std::shared_ptr<LayerJob> experts_job_, network_job_;  // of the current layer
   std::vector<ReadAhead> ahead_;                         // of each worker
+  struct alignas(64) Prepared {
+    std::int64_t queries = -1;  // which the worker has in its memory: layer, token and group of heads
+  };
+  std::vector<Prepared> prepared_;  // of each worker
 };
 
 }  // namespace moesaic
