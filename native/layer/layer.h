@@ -31,6 +31,7 @@ struct LayerCall {
   std::uint32_t* done_flag = nullptr;
   std::uint32_t done_value = 0;
   std::int64_t* done_ns = nullptr;
+  const Panel* inputs = nullptr;  // of a single token, where they are a panel already; else null
   bool strict = true;  // reject routing weights that are not finite, rather than compute with them
 };
 

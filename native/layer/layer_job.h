@@ -28,9 +28,14 @@ struct RoutedRows {
   std::vector<std::int32_t> token;  // of every row
   std::vector<float> weight;
 
-  explicit RoutedRows(const LayerCall& call);
+  RoutedRows() = default;
+  explicit RoutedRows(const LayerCall& call) { assign(call); }
+  void assign(const LayerCall& call);  // allocates nothing once it has had as many
   int count() const { return int(token.size()); }
   int max_chunk_tokens() const { return chunks.empty() ? 0 : chunks.front().tokens; }
+
+ private:
+  std::vector<int> index_of_, load_, order_, next_row_;
 };
 
 // The two strips that a worker reads next.
@@ -46,9 +51,11 @@ class LayerJob : public Job {
   virtual void read_ahead(int /*worker*/, ReadAhead& /*to*/) const {}
 
  protected:
-  LayerJob(const LayerConfig& config, const LayerCall& call, RoutedRows rows, int worker_slots);
+  LayerJob(const LayerConfig& config, int worker_slots);
+  void begin_rows(const LayerCall& call);  // `rows_` are the call's
 
-  // Buffers for so many rows at a time, and `extra` bytes, whose address is returned.
+  // Buffers for so many rows at a time, and `extra` bytes, whose address is returned. Then a single token's
+  // inputs, which all experts share, are gathered, unless they were given.
   std::uint8_t* allocate(Workspace& workspace, int rows, std::size_t extra);
 
   // Strips of gate and as many of up: both products and activation(gate) * up, which goes into the chunk's
@@ -69,8 +76,8 @@ class LayerJob : public Job {
   float* product_sums(int worker) { return reinterpret_cast<float*>(worker_memory(worker)); }
 
   const LayerConfig config_;
-  const LayerCall call_;
   const int worker_slots_;
+  LayerCall call_;
   RoutedRows rows_;
 
  private:
@@ -96,16 +103,27 @@ class LayerJob : public Job {
   Panel input_panel(int worker);
 
   const RowBytes row_bytes_;
-  const WorkerBuffers worker_bytes_;
-  const bool shared_panel_;          // one token: all experts have the same inputs
+  WorkerBuffers worker_bytes_;
+  bool shared_panel_ = false;        // one token: all experts have the same inputs
   std::vector<int> gathered_chunk_;  // index of the chunk whose inputs each worker has gathered
   std::uint8_t* workers_ = nullptr;
   float *intermediate_f32_ = nullptr, *sums_ = nullptr;
 };
 
+// A memory-bound layer of two phases that computes one call after the other, for a decode step.
+class RepeatedLayer : public LayerJob {
+ public:
+  // While no worker runs. The workspace is this layer's until the call is computed.
+  virtual void begin(const LayerCall& call, Workspace& workspace) = 0;
+
+ protected:
+  using LayerJob::LayerJob;
+};
+std::unique_ptr<RepeatedLayer> repeated_layer(const LayerConfig& config, int worker_slots);
+
 // Two phases or, with `sum_phase`, three.
-std::shared_ptr<LayerJob> memory_bound_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,
-                                             Workspace& workspace, int worker_slots, bool sum_phase);
+std::shared_ptr<Job> memory_bound_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,
+                                        Workspace& workspace, int worker_slots, bool sum_phase);
 std::shared_ptr<Job> compute_bound_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,
                                          Workspace& workspace, int worker_slots);
 

@@ -18,7 +18,7 @@ void StepJob::read_ahead(int phase, int worker) {
       return read_ahead_of_router(layer, worker);
     case kUp:
       ahead_[worker].restart();
-      for (const LayerJob* job : {experts_job_.get(), network_job_.get()})
+      for (const RepeatedLayer* job : {experts_job_, network_job_})
         if (job) job->read_ahead(worker, ahead_[worker]);
       return;
     case kDown:

@@ -19,6 +19,8 @@ StepJob::StepJob(StepContext& context, const StepCache& cache, const StepCall& c
       unfinished_parts_(std::size_t(call.tokens) * buffers_.groups(sizes_)),
       ahead_(worker_slots),
       prepared_(worker_slots) {
+  used_.reserve(std::size_t(call.tokens) * network_.router.top_k);
+  blocks_.reserve(used_.capacity());
   turn_tokens();
   const std::size_t hidden = sizes_.hidden;
   for (int t = 0; t < call.tokens; ++t)
@@ -70,7 +72,7 @@ void StepJob::run(int phase, int item, int worker) {
     case kRoute: return run_router(layer, worker);
     case kUp:
     case kDown:
-      for (LayerJob* job : {experts_job_.get(), network_job_.get()})
+      for (RepeatedLayer* job : {experts_job_, network_job_})
         if (job) job->run(phase % kPhases - kUp, item, worker);
       return;
     default: return run_products(worker);
@@ -124,6 +126,7 @@ void StepJob::middle(const StepLayer& layer, int token) {
   step_.add_residual(buffers_.residual + at, buffers_.projected + at, nullptr, 1.0f, sizes_.hidden);
   kernels_.rms_norm(buffers_.residual + at, layer.feed_forward_norm, FloatType::bf16, sizes_.hidden,
                     sizes_.eps, buffers_.normed + at);
+  if (call_.tokens == 1) fill_token(layer);
 }
 
 // The panel, which has been filled, is multiplied with matrices of one precision.

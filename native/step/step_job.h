@@ -20,6 +20,7 @@ struct StepContext {
   Multiplier multiplier;
   LayerConfig experts, shared, dense;  // routed experts, shared experts, dense layers
   Workspace memory, expert_memory, network_memory;
+  std::unique_ptr<RepeatedLayer> experts_layer, shared_layer, dense_layer;  // with a pool's workers
 };
 
 // The products of one phase.
@@ -98,6 +99,8 @@ class StepJob : public Job {
   int begin_experts(const StepLayer& layer);
   void begin_routed(const StepLayer& layer);
   void begin_network(const StepLayer& layer);
+  void fill_token(const StepLayer& layer);
+  LayerCall layer_call() const;
   // step_attention.cpp
   void prepare_projections(const StepLayer& layer);
   const float* prepared_queries(int number, int token, int group, int worker);
@@ -144,8 +147,12 @@ class StepJob : public Job {
   ProductPhase products_;
   WorkStealingRanges ranges_;
   std::vector<std::atomic<int>> unfinished_parts_;  // of each token and group of heads
-  std::shared_ptr<LayerJob> experts_job_, network_job_;  // of the current layer
-  std::vector<ReadAhead> ahead_;                         // of each worker
+  RepeatedLayer *experts_job_ = nullptr, *network_job_ = nullptr;  // of the current layer
+  Panel token_panel_{};                                            // a single token's inputs of experts
+  std::vector<std::int32_t> used_;                                 // experts, and their blocks
+  std::vector<const std::uint8_t*> blocks_;
+  std::vector<char> seen_;        // of each expert: whether it is used
+  std::vector<ReadAhead> ahead_;  // of each worker
   struct alignas(64) Prepared {
     std::int64_t queries = -1;  // which the worker has in its memory: layer, token and group of heads
   };
