@@ -26,7 +26,7 @@ struct LayerCall {
   const std::uint8_t* const* blocks = nullptr;
   void* out = nullptr;  // [tokens, hidden], contiguous; overwritten
   FloatType out_type = FloatType::f32;
-  bool add = false;    // to what `out` holds (fp32 only)
+  bool add = false;    // to what `out` holds (fp32: before rounding; bf16: after it, in decode steps)
   // May be null: where the worker that ends the layer notes the time, then raises a flag.
   std::uint32_t* done_flag = nullptr;
   std::uint32_t done_value = 0;

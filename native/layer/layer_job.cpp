@@ -227,9 +227,15 @@ void LayerJob::init_sums(int strip, int strips) {
   for (int s = strip; s < strip + strips; ++s) {
     const int columns = width(s);
     std::memset(sum_strip(s), 0, std::size_t(call_.tokens) * kStripOutputs * sizeof(float));
-    for (int t = 0; call_.add && t < call_.tokens; ++t)
+    for (int t = 0; call_.add && call_.out_type == FloatType::f32 && t < call_.tokens; ++t)
       std::memcpy(sum_strip(s) + t * kStripOutputs, out_at<float>(t, s), columns * sizeof(float));
   }
+}
+
+void LayerJob::add_rounded(const float* from, int count, std::uint16_t* to) {
+  std::uint16_t rounded[kStripOutputs];
+  config_.kernels->narrow(from, count, FloatType::bf16, rounded);
+  config_.kernels->step->add_residual(to, rounded, nullptr, 1.0f, count);
 }
 
 void LayerJob::write_result(int strip, int strips) {
@@ -238,6 +244,8 @@ void LayerJob::write_result(int strip, int strips) {
       const float* from = sum_strip(s) + std::size_t(t) * kStripOutputs;
       if (call_.out_type == FloatType::f32)
         std::memcpy(out_at<float>(t, s), from, width(s) * sizeof(float));
+      else if (call_.add)
+        add_rounded(from, width(s), out_at<std::uint16_t>(t, s));
       else
         config_.kernels->narrow(from, width(s), call_.out_type, out_at<std::uint16_t>(t, s));
     }

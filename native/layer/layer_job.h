@@ -86,6 +86,7 @@ class LayerJob : public Job {
   void fill(const Chunk& chunk, const Panel& panel, int token_tile, const void* const* rows, FloatType type,
             int inputs, std::size_t block_stride);
   void activate_into_panel(const Chunk& chunk, int strip, const float* gate, const float* up);
+  void add_rounded(const float* from, int count, std::uint16_t* to);  // bf16
   float* intermediate_strip(const Chunk& chunk, int strip);
   float* sum_strip(int strip) { return sums_ + std::size_t(strip) * call_.tokens * kStripOutputs; }
   int width(int strip) const {

@@ -12,12 +12,13 @@
 
 namespace moesaic {
 
-// rows[token] = bf16(panel times matrix + bias)
+// rows[token] = bf16(panel times matrix + bias), or with `add` bf16(rows[token] + that)
 struct PhaseProduct {
   const PackedMatrix* matrix;
   const std::uint16_t* bias;  // or null
   std::uint16_t* rows;
   std::size_t stride;  // values from token to token
+  bool add = false;
 };
 
 // How the strips of a phase's matrices are cut into items, matrix after matrix.
@@ -115,9 +116,16 @@ class ProductPhase {
     const int first = item.strip * kStripOutputs;
     const int width = std::min(item.count * kStripOutputs, matrix.outputs - first);
     for (int t = 0; t < panel_.tokens; ++t)
-      multiplier_.kernels->step->round_strips(c + t * 16, std::size_t(panel_.tokens) * 16,
-                                              product.bias ? product.bias + first : nullptr, width,
-                                              product.rows + t * product.stride + first);
+      write(product, c + t * 16, first, width, product.rows + t * product.stride + first);
+  }
+
+  // Columns [first, first + width) of one token.
+  void write(const PhaseProduct& product, const float* c, int first, int width, std::uint16_t* to) const {
+    const StepKernels& step = *multiplier_.kernels->step;
+    std::uint16_t rounded[kMaxStrips * kStripOutputs];
+    step.round_strips(c, std::size_t(panel_.tokens) * 16, product.bias ? product.bias + first : nullptr, width,
+                      product.add ? rounded : to);
+    if (product.add) step.add_residual(to, rounded, nullptr, 1.0f, width);
   }
 
   const Multiplier multiplier_;

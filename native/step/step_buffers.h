@@ -30,7 +30,7 @@ struct Parts {
 
 struct StepBuffers {
   std::uint16_t *residual, *normed, *query, *key, *value, *query_down;
-  std::uint16_t *attended, *projected, *routed_sum, *shared_sum;
+  std::uint16_t *attended, *routed_sum, *shared_sum;
   float *wide_query, *rope_query, *absorbed;  // latent: [token][head][plain], [..][rope], [..][rank]
   std::uint16_t* mixed_latent;                // [token][head][rank]
   float *largest, *sums, *mixed;              // of all parts
@@ -89,7 +89,7 @@ struct StepBuffers {
   void place(const StepSizes& sizes, int top_k, int tokens, std::size_t scalars, int worker_slots,
              Place& to) {
     const std::size_t rows = tokens, hidden = rows * sizes.hidden, heads = rows * sizes.heads;
-    for (std::uint16_t** each : {&residual, &normed, &projected, &routed_sum, &shared_sum}) to(*each, hidden);
+    for (std::uint16_t** each : {&residual, &normed, &routed_sum, &shared_sum}) to(*each, hidden);
     to(query, rows * sizes.queries());
     to(key, rows * (sizes.keys() + sizes.rope_key_dim));
     to(value, rows * sizes.keys());

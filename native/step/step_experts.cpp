@@ -70,6 +70,8 @@ LayerCall StepJob::layer_call() const {
   call.hidden_type = call.out_type = FloatType::bf16;
   call.hidden_stride = sizes_.hidden;
   call.tokens = call_.tokens;
+  call.out = buffers_.residual;
+  call.add = true;
   call.inputs = call_.tokens == 1 ? &token_panel_ : nullptr;
   return call;
 }
@@ -90,7 +92,8 @@ void StepJob::begin_routed(const StepLayer& layer) {
     blocks_.push_back(reinterpret_cast<const std::uint8_t*>(layer.experts[id]));
   }
   if (used_.empty()) {  // a replayed routing may leave a layer out
-    std::memset(buffers_.routed_sum, 0, std::size_t(call_.tokens) * sizes_.hidden * 2);
+    if (layer.adds_two())
+      std::memset(buffers_.routed_sum, 0, std::size_t(call_.tokens) * sizes_.hidden * 2);
     return;
   }
   LayerCall call = layer_call();
@@ -101,7 +104,7 @@ void StepJob::begin_routed(const StepLayer& layer) {
   call.count = int(used_.size());
   call.experts = used_.data();
   call.blocks = blocks_.data();
-  call.out = buffers_.routed_sum;
+  if (layer.adds_two()) call.out = buffers_.routed_sum, call.add = false;
   experts_job_ = context_.experts_layer.get();
   experts_job_->begin(call, context_.expert_memory);
 }
@@ -122,7 +125,7 @@ void StepJob::begin_network(const StepLayer& layer) {
   call.weights = kWeights.data();
   call.experts = &kExpert;
   call.blocks = &layer.network;
-  call.out = layer.routed() ? buffers_.shared_sum : buffers_.routed_sum;
+  if (layer.adds_two()) call.out = buffers_.shared_sum, call.add = false;
   network_job_ = (layer.routed() ? context_.shared_layer : context_.dense_layer).get();
   network_job_->begin(call, context_.network_memory);
   if (!layer.shared_gate) return;

@@ -114,16 +114,14 @@ void StepJob::end_layers(int token) {
 }
 
 void StepJob::add_feed_forward(const StepLayer& layer, int token) {
+  if (!layer.adds_two()) return;  // the down products have
   const std::size_t at = std::size_t(token) * sizes_.hidden;
-  const bool shared = layer.routed() && layer.network;
-  step_.add_residual(buffers_.residual + at, buffers_.routed_sum + at,
-                     shared ? buffers_.shared_sum + at : nullptr,
-                     shared && layer.shared_gate ? buffers_.shared_gate[token] : 1.0f, sizes_.hidden);
+  step_.add_residual(buffers_.residual + at, buffers_.routed_sum + at, buffers_.shared_sum + at,
+                     layer.shared_gate ? buffers_.shared_gate[token] : 1.0f, sizes_.hidden);
 }
 
 void StepJob::middle(const StepLayer& layer, int token) {
   const std::size_t at = std::size_t(token) * sizes_.hidden;
-  step_.add_residual(buffers_.residual + at, buffers_.projected + at, nullptr, 1.0f, sizes_.hidden);
   kernels_.rms_norm(buffers_.residual + at, layer.feed_forward_norm, FloatType::bf16, sizes_.hidden,
                     sizes_.eps, buffers_.normed + at);
   if (call_.tokens == 1) fill_token(layer);
@@ -153,7 +151,7 @@ StepProducts StepJob::query_up(const StepLayer& layer) const {
 }
 
 StepProducts StepJob::output(const StepLayer& layer) const {
-  return {{{&layer.output, layer.output_bias, buffers_.projected, std::size_t(sizes_.hidden)}, {}, {}}, 1};
+  return {{{&layer.output, layer.output_bias, buffers_.residual, std::size_t(sizes_.hidden), true}, {}, {}}, 1};
 }
 
 StepProducts StepJob::head() const {

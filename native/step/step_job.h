@@ -50,7 +50,7 @@ class StepJob : public Job {
 
  private:
   enum Phase {
-    kBegin,    // the layer before is added to the residual stream; norm (by token)
+    kBegin,    // routed and shared experts of the layer before are added to the residual stream; norm (by token)
     kProject,  // projections to queries, keys and values, or to bottleneck and latent
     kQueryUp,  // latent attention with a bottleneck: from it to queries
     kAbsorb,   // latent attention: queries are rotated and multiplied by the keys' expansion (by head); the KV
@@ -58,11 +58,11 @@ class StepJob : public Job {
     kAttend,   // parts of sequences, by group of heads: norms of heads, rotation; the last position's part
                // extends the KV cache; the part that ends last merges all
     kExpand,   // latent attention: mixed latents become values (by head)
-    kOutput,   // output projection
-    kMiddle,   // it is added to the residual stream; norm (by token)
+    kOutput,   // output projection, added to the residual stream
+    kMiddle,   // norm (by token)
     kRoute,    // router scores
     kUp,       // experts, shared experts, dense layer: gate and up
-    kDown,
+    kDown,     // added to the residual stream, unless there are both routed and shared experts
     kPhases
   };
   static constexpr int kSerialTokens = 2;  // up to so many, a phase by token is not worth waking workers
