@@ -17,6 +17,7 @@ void test_batch_rows(const std::vector<moesaic::Isa>& isas, int rounds);
 void test_bad_input();
 void test_linear(const std::vector<moesaic::Isa>& isas, int cases);
 void test_rows(const std::vector<moesaic::Isa>& isas);
+void test_decode_steps(const std::vector<moesaic::Isa>& isas, int rounds);
 
 int main(int count, char** arguments) {
   const std::vector<std::string> names(arguments + 1, arguments + count);
@@ -49,6 +50,7 @@ int main(int count, char** arguments) {
   test_bad_input();
   test_linear(isas, quick ? 27 : 135);
   test_rows(isas);
+  test_decode_steps(isas, quick ? 1 : 5);
   std::printf("%d checks, %d failed\n", checks.load(), failures.load());
   return failures ? 1 : 0;
 }
