@@ -16,40 +16,50 @@ class alignas(64) ReadAhead {
   // Forgets what was not prefetched yet. A quarter of the L2 cache may be added.
   void restart() { count_ = at_ = 0, left_ = max_bytes(); }
 
-  // What is read after what was added before. Any address is valid: it is only prefetched.
-  void add(const void* from, std::size_t bytes) {
-    const std::size_t some = std::min(bytes, left_);
+  // What is read after what was added before: rows of so many bytes, `stride` bytes apart, of which several take
+  // half of what is left, at most. Any address is valid: it is only prefetched.
+  void add(const void* from, std::size_t bytes, std::size_t stride = 0, int rows = 1) {
     const auto address = reinterpret_cast<std::uintptr_t>(from);
-    if (some == 0) return;
-    if (count_ && ranges_[count_ - 1].end == address)
-      ranges_[count_ - 1].end += some;
-    else if (count_ < kRanges)
-      ranges_[count_++] = {address, address + some};
-    left_ -= some;
+    if (rows > 1) rows = int(std::min(std::size_t(rows), left_ / 2 / bytes));
+    const std::size_t all = std::min(bytes * rows, left_);
+    if (all == 0) return;
+    left_ -= all;
+    if (rows == 1) bytes = all;
+    Rows* last = count_ ? &rows_[count_ - 1] : nullptr;
+    if (rows == 1 && last && last->rows == 1 && last->row + last->bytes == address)
+      last->bytes += bytes;
+    else if (count_ < kMaxRanges)
+      rows_[count_++] = {address, bytes, stride, rows, 0};
   }
   bool full() const { return left_ == 0; }
-  // What was added first and is not prefetched yet; null: nothing.
-  const std::uint8_t* first() const {
-    return at_ < count_ ? reinterpret_cast<const std::uint8_t*>(ranges_[at_].from) : nullptr;
+  // Where what was added last begins; null: nothing was.
+  const std::uint8_t* last() const {
+    return count_ ? reinterpret_cast<const std::uint8_t*>(rows_[count_ - 1].row) : nullptr;
   }
 
   // Prefetches a few lines, so few that the caller may look whether it is still to wait; false: none is left.
   bool prefetch_some() {
     for (int line = 0; line < kLinesAtOnce; ++line) {
-      while (at_ < count_ && ranges_[at_].from >= ranges_[at_].end) ++at_;
-      if (at_ == count_) return false;
-      __builtin_prefetch(reinterpret_cast<const void*>(ranges_[at_].from), 0, 2);  // 2: the L2 cache
-      ranges_[at_].from += kLineBytes;
+      if (at_ == count_) return line > 0;
+      Rows& rows = rows_[at_];
+      __builtin_prefetch(reinterpret_cast<const void*>(rows.row + rows.done), 0, 2);  // 2: the L2 cache
+      rows.done += kLineBytes;
+      if (rows.done < rows.bytes) continue;
+      rows.row += rows.stride, rows.done = 0;
+      if (--rows.rows == 0) ++at_;
     }
     return true;
   }
 
  private:
-  static constexpr int kRanges = 8, kLinesAtOnce = 16;
+  static constexpr int kMaxRanges = 12, kLinesAtOnce = 16;
   static constexpr std::size_t kLineBytes = 64;
 
-  struct Range {
-    std::uintptr_t from, end;
+  struct Rows {
+    std::uintptr_t row;
+    std::size_t bytes, stride;
+    int rows;
+    std::size_t done;  // of the first of them
   };
 
   // A quarter of the L2 cache: the rest is for what the worker reads meanwhile.
@@ -58,7 +68,7 @@ class alignas(64) ReadAhead {
     return cache > 0 ? std::size_t(cache) / 4 : std::size_t(256) << 10;
   }
 
-  Range ranges_[kRanges] = {};
+  Rows rows_[kMaxRanges] = {};
   int count_ = 0, at_ = 0;
   std::size_t left_ = 0;
 };

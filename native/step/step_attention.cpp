@@ -147,22 +147,26 @@ int StepJob::begin_attention(const StepLayer& layer) {
     for (int g = 0; g < groups; ++g)
       unfinished_parts_[std::size_t(t) * groups + g].store(buffers_.parts[t].count,
                                                            std::memory_order_relaxed);
-  const Parts& last = buffers_.parts.back();
-  ranges_.reset(last.first_item + groups * last.count);
+  ranges_.reset(attention_items());
   return worker_slots_;
 }
 
-void StepJob::run_attention(int number, int item, int worker) {
+StepJob::ItemPart StepJob::part_of(int item) const {
   int token = call_.tokens - 1;
   while (item < buffers_.parts[token].first_item) --token;
   const Parts& parts = buffers_.parts[token];
-  const int group = (item - parts.first_item) / parts.count, part = (item - parts.first_item) % parts.count;
+  const int within = item - parts.first_item, part = within % parts.count, first = part * parts.positions;
+  return {token, within / parts.count, part, first, std::min(parts.positions, parts.length - first)};
+}
+
+void StepJob::run_attention(int number, int item, int worker) {
+  const auto [token, group, part, first, positions] = part_of(item);
+  const Parts& parts = buffers_.parts[token];
   const int heads = buffers_.heads_at_once, first_head = group * heads;
-  const int first = part * parts.positions;
   const std::size_t scalar = parts.first_scalar + (std::size_t(group) * parts.count + part) * heads;
   AttentionCall call;
   call.heads = std::min(heads, sizes_.heads - first_head);
-  call.positions = std::min(parts.positions, parts.length - first);
+  call.positions = positions;
   call.scale = sizes_.scale;
   call.scores = reinterpret_cast<float*>(memory_of(worker));
   call.largest = buffers_.largest + scalar;

@@ -18,6 +18,7 @@ StepJob::StepJob(StepContext& context, const StepCache& cache, const StepCall& c
       ranges_(0, worker_slots),
       unfinished_parts_(std::size_t(call.tokens) * buffers_.groups(sizes_)),
       ahead_(worker_slots),
+      later_(worker_slots),
       prepared_(worker_slots) {
   used_.reserve(std::size_t(call.tokens) * network_.router.top_k);
   blocks_.reserve(used_.capacity());
@@ -156,11 +157,6 @@ StepProducts StepJob::output(const StepLayer& layer) const {
 
 StepProducts StepJob::head() const {
   return {{{&network_.head, nullptr, call_.logits, std::size_t(sizes_.vocabulary)}, {}, {}}, 1};
-}
-
-// The first products after a layer.
-StepProducts StepJob::after_layer(int number) const {
-  return number + 1 < int(network_.layers.size()) ? projections(network_.layers[number + 1]) : head();
 }
 
 }  // namespace moesaic

@@ -43,7 +43,9 @@ class StepJob : public Job {
   int items(int phase) override;
   void run(int phase, int item, int worker) override;
   bool stays_awake() const override { return true; }
-  bool while_waiting(int worker) override { return ahead_[worker].prefetch_some(); }
+  bool while_waiting(int worker) override {
+    return ahead_[worker].prefetch_some() || later_[worker].prefetch_some();
+  }
   void worker_done() override {
     if (kernels_.release_tiles) kernels_.release_tiles();
   }
@@ -87,11 +89,11 @@ class StepJob : public Job {
   StepProducts query_up(const StepLayer& layer) const;
   StepProducts output(const StepLayer& layer) const;
   StepProducts head() const;
-  StepProducts after_layer(int number) const;
   // step_ahead.cpp
   void read_ahead(int phase, int worker);
-  void read_ahead(const StepProducts& products, int worker);
+  void read_ahead(const StepProducts& products, int worker, ReadAhead& to);
   void read_ahead_of_router(const StepLayer& layer, int worker);
+  void read_ahead_of_attention(int number, int worker);
   // step_experts.cpp
   int begin_router(const StepLayer& layer);
   void run_router(const StepLayer& layer, int worker);
@@ -120,13 +122,20 @@ class StepJob : public Job {
     const int columns = attended_columns();
     return columns == sizes_.attended() || columns % fill_unit(layer.output.dtype) == 0;
   }
+  struct ItemPart {  // of attention: some positions of one token's sequence, for one group of heads
+    int token, group, part, first, positions;
+  };
+  ItemPart part_of(int item) const;
+  int attention_items() const {
+    return buffers_.parts.back().first_item + buffers_.groups(sizes_) * buffers_.parts.back().count;
+  }
   void run_attention(int number, int item, int worker);
   void merge(const StepLayer& layer, int token, int group);
   void turn_tokens();
   Turn turn_of(int token) const;
   std::uint16_t* cached(std::uint16_t* base, int width, int number, int token, int position) const;
 
-  void run_products(int worker) { products_.run(worker, memory_of(worker), ahead_[worker].first()); }
+  void run_products(int worker) { products_.run(worker, memory_of(worker), ahead_[worker].last()); }
   std::uint8_t* memory_of(int worker) { return buffers_.workers + worker * buffers_.worker_bytes; }
   std::size_t rows_before(const StepLayer& layer) const {  // of earlier routed layers
     return std::size_t(layer.routed_number) * call_.tokens;
@@ -152,7 +161,7 @@ class StepJob : public Job {
   std::vector<std::int32_t> used_;                                 // experts, and their blocks
   std::vector<const std::uint8_t*> blocks_;
   std::vector<char> seen_;        // of each expert: whether it is used
-  std::vector<ReadAhead> ahead_;  // of each worker
+  std::vector<ReadAhead> ahead_, later_;  // of each worker: of the next phase, of the next layer
   struct alignas(64) Prepared {
     std::int64_t queries = -1;  // which the worker has in its memory: layer, token and group of heads
   };

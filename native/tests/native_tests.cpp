@@ -12,6 +12,7 @@ void test_smt_sibling();
 void test_non_finite(const std::vector<moesaic::Isa>& isas);
 void test_pools(int rounds);
 void test_work_stealing();
+void test_read_ahead();
 void test_affinity_scheduler();
 void test_batch_rows(const std::vector<moesaic::Isa>& isas, int rounds);
 void test_bad_input();
@@ -45,6 +46,7 @@ int main(int count, char** arguments) {
   test_non_finite(isas);
   test_pools(quick ? 3 : 30);
   test_work_stealing();
+  test_read_ahead();
   test_affinity_scheduler();
   test_batch_rows(isas, quick ? 10 : 100);
   test_bad_input();
