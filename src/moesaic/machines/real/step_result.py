@@ -41,13 +41,14 @@ class Part(NamedTuple):
 
 
 class ResultLayout:
-    """Where the arrays of a result lie in one block of memory. Between two steps nothing is in a
-    cache: making a tensor of each took longer than some of the layers' phases."""
+    """Where the arrays of a result lie in one block of memory, without the logits, which are large.
+    Between two steps nothing is in a cache: making a tensor of each took longer than some of the
+    layers' phases."""
 
     def __init__(self, decoder: Decoder, tokens: int) -> None:
         spec, self.bytes = decoder.architecture.spec, 0
         rows = (spec.num_moe_layers, tokens)
-        self.logits = self._add((tokens, spec.vocab_size), decoder.dtype)
+        self.logits, self.dtype = (tokens, spec.vocab_size), decoder.dtype
         self.ids = self._add((*rows, spec.top_k), torch.int64)
         self.weights = self._add((*rows, spec.top_k), torch.float32)
         self.scores = self._add((*rows, spec.num_experts), torch.float32)
@@ -61,18 +62,19 @@ class ResultLayout:
 
 
 class StepResult:
-    """Arrays of one step; results of the next step are others. They become tensors when they are
-    asked for."""
+    """Arrays of one step; results of the next step are others. Those in the block become tensors
+    when they are asked for."""
 
     def __init__(self, layout: ResultLayout) -> None:
         self._layout = layout
+        self.logits = torch.empty(layout.logits, dtype=layout.dtype)
         self._memory = torch.empty(layout.bytes, dtype=torch.uint8)
         self.phase_times: torch.Tensor | None = None  # [phases, 2] ns, where they were asked for
         self.counts: torch.Tensor | None = None
 
     def write_addresses(self, call: _native.StepCall) -> None:
         at, layout = self._memory.data_ptr(), self._layout
-        call.logits, call.ids = at + layout.logits.offset, at + layout.ids.offset
+        call.logits, call.ids = self.logits.data_ptr(), at + layout.ids.offset
         call.weights, call.times = at + layout.weights.offset, at + layout.times.offset
         call.scores = at + layout.scores.offset
         call.selection_scores = at + layout.preference.offset
@@ -80,10 +82,6 @@ class StepResult:
     def _tensor(self, part: Part) -> torch.Tensor:
         memory = self._memory[part.offset : part.offset + part.bytes]
         return memory.view(part.dtype).view(part.shape)
-
-    @cached_property
-    def logits(self) -> torch.Tensor:
-        return self._tensor(self._layout.logits)
 
     @cached_property
     def ids(self) -> torch.Tensor:
