@@ -123,8 +123,8 @@ class ProductPhase {
   void write(const PhaseProduct& product, const float* c, int first, int width, std::uint16_t* to) const {
     const StepKernels& step = *multiplier_.kernels->step;
     std::uint16_t rounded[kMaxStrips * kStripOutputs];
-    step.round_strips(c, std::size_t(panel_.tokens) * 16, product.bias ? product.bias + first : nullptr, width,
-                      product.add ? rounded : to);
+    const std::uint16_t* bias = product.bias ? product.bias + first : nullptr;
+    step.round_strips(c, std::size_t(panel_.tokens) * 16, bias, width, product.add ? rounded : to);
     if (product.add) step.add_residual(to, rounded, nullptr, 1.0f, width);
   }
 

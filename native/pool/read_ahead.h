@@ -16,8 +16,8 @@ class alignas(64) ReadAhead {
   // Forgets what was not prefetched yet. A quarter of the L2 cache may be added.
   void restart() { count_ = at_ = 0, left_ = max_bytes(); }
 
-  // What is read after what was added before: rows of so many bytes, `stride` bytes apart, of which several take
-  // half of what is left, at most. Any address is valid: it is only prefetched.
+  // What is read after what was added before: rows of so many bytes, `stride` bytes apart, of which several
+  // take half of what is left, at most. Any address is valid: it is only prefetched.
   void add(const void* from, std::size_t bytes, std::size_t stride = 0, int rows = 1) {
     const auto address = reinterpret_cast<std::uintptr_t>(from);
     if (rows > 1) rows = int(std::min(std::size_t(rows), left_ / 2 / bytes));
@@ -75,7 +75,8 @@ class alignas(64) ReadAhead {
 
 // All lines of something small that is read soon.
 inline void prefetch_all(const void* from, std::size_t bytes) {
-  for (std::size_t at = 0; at < bytes; at += 64) __builtin_prefetch(static_cast<const char*>(from) + at, 0, 2);
+  for (std::size_t at = 0; at < bytes; at += 64)
+    __builtin_prefetch(static_cast<const char*>(from) + at, 0, 2);
 }
 
 }  // namespace moesaic

@@ -44,8 +44,8 @@ void StepJob::prepare_projections(const StepLayer& layer) {
   }
 }
 
-// A group's queries [heads, head_dim], normalised and rotated in the worker's memory: cheaper for every worker
-// that has parts of the sequence than waiting until one has done it.
+// A group's queries [heads, head_dim], normalised and rotated in the worker's memory: cheaper for every
+// worker that has parts of the sequence than waiting until one has done it.
 const float* StepJob::prepared_queries(int number, int token, int group, int worker) {
   const int heads = buffers_.heads_at_once, width = sizes_.head_dim;
   std::uint8_t* memory = memory_of(worker) + buffers_.score_bytes;
@@ -185,7 +185,8 @@ void StepJob::run_attention(int number, int item, int worker) {
   } else {
     const int head = sizes_.head_dim;
     if (part + 1 == parts.count) cache_key(network_.layers[number], number, token, group);
-    call.parts[0] = {prepared_queries(number, token, group, worker), keys + group * head, std::size_t(width), head};
+    const float* queries = prepared_queries(number, token, group, worker);
+    call.parts[0] = {queries, keys + group * head, std::size_t(width), head};
     call.values = cached(cache_.second, width, number, token, first) + group * head;
     call.value_width = head;
   }

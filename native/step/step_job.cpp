@@ -38,7 +38,8 @@ int StepJob::items(int phase) {
 
 int StepJob::prepare(int phase) {
   const int number = phase / kPhases;
-  if (number == int(network_.layers.size())) return phase % kPhases == 0 ? by_token(phase) : begin_products(head());
+  if (number == int(network_.layers.size()))
+    return phase % kPhases == 0 ? by_token(phase) : begin_products(head());
   const StepLayer& layer = network_.layers[number];
   switch (phase % kPhases) {
     case kBegin:
@@ -152,7 +153,8 @@ StepProducts StepJob::query_up(const StepLayer& layer) const {
 }
 
 StepProducts StepJob::output(const StepLayer& layer) const {
-  return {{{&layer.output, layer.output_bias, buffers_.residual, std::size_t(sizes_.hidden), true}, {}, {}}, 1};
+  const std::size_t stride = sizes_.hidden;
+  return {{{&layer.output, layer.output_bias, buffers_.residual, stride, true}, {}, {}}, 1};
 }
 
 StepProducts StepJob::head() const {

@@ -1,6 +1,6 @@
 // A decode step as one job: all layers, from token numbers to logits. Every layer is a sequence of phases
 // that all workers share; what is too small to share is done between two phases by the worker that ended the
-// first, while the others spin.
+// first, while the others prefetch what they read next.
 #pragma once
 
 #include <atomic>
@@ -10,6 +10,7 @@
 #include "layer/layer_job.h"
 #include "linear/product_phase.h"
 #include "pool/pool.h"
+#include "pool/read_ahead.h"
 #include "step/step_buffers.h"
 
 namespace moesaic {
@@ -52,11 +53,11 @@ class StepJob : public Job {
 
  private:
   enum Phase {
-    kBegin,    // routed and shared experts of the layer before are added to the residual stream; norm (by token)
+    kBegin,    // routed and shared experts are added to the residual stream; norm (by token)
     kProject,  // projections to queries, keys and values, or to bottleneck and latent
     kQueryUp,  // latent attention with a bottleneck: from it to queries
-    kAbsorb,   // latent attention: queries are rotated and multiplied by the keys' expansion (by head); the KV
-               // cache is extended (by token)
+    kAbsorb,   // latent attention: queries are rotated and multiplied by the keys' expansion (by head);
+               // the KV cache is extended (by token)
     kAttend,   // parts of sequences, by group of heads: norms of heads, rotation; the last position's part
                // extends the KV cache; the part that ends last merges all
     kExpand,   // latent attention: mixed latents become values (by head)
@@ -82,8 +83,8 @@ class StepJob : public Job {
   void middle(const StepLayer& layer, int token);
   int begin_products(const StepProducts& products);
   void fill(const PackedMatrix& matrix, const std::uint16_t* values, int token, int first, int columns) {
-    fill_columns(context_.multiplier, matrix.dtype, matrix.layout, buffers_.panel, values, call_.tokens, token,
-                 first, columns);
+    fill_columns(context_.multiplier, matrix.dtype, matrix.layout, buffers_.panel, values, call_.tokens,
+                 token, first, columns);
   }
   StepProducts projections(const StepLayer& layer) const;
   StepProducts query_up(const StepLayer& layer) const;
@@ -155,12 +156,12 @@ class StepJob : public Job {
   StepBuffers buffers_;
   ProductPhase products_;
   WorkStealingRanges ranges_;
-  std::vector<std::atomic<int>> unfinished_parts_;  // of each token and group of heads
+  std::vector<std::atomic<int>> unfinished_parts_;                 // of each token and group of heads
   RepeatedLayer *experts_job_ = nullptr, *network_job_ = nullptr;  // of the current layer
   Panel token_panel_{};                                            // a single token's inputs of experts
   std::vector<std::int32_t> used_;                                 // experts, and their blocks
   std::vector<const std::uint8_t*> blocks_;
-  std::vector<char> seen_;        // of each expert: whether it is used
+  std::vector<char> seen_;                // of each expert: whether it is used
   std::vector<ReadAhead> ahead_, later_;  // of each worker: of the next phase, of the next layer
   struct alignas(64) Prepared {
     std::int64_t queries = -1;  // which the worker has in its memory: layer, token and group of heads

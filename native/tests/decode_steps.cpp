@@ -11,7 +11,8 @@ using namespace moesaic;
 
 namespace {
 
-constexpr int kHidden = 256, kHeads = 8, kHeadDim = 64, kVocabulary = 48, kExperts = 8, kTopK = 3, kWidth = 64;
+constexpr int kHidden = 256, kHeads = 8, kHeadDim = 64, kVocabulary = 48;
+constexpr int kExperts = 8, kTopK = 3, kWidth = 64;
 constexpr int kRank = 64, kLayers = 2, kSlots = 3, kLength = 80;
 
 class Network {

@@ -1,4 +1,4 @@
-// What a worker prefetches while it waits: a few lines at a time, a quarter of its L2 cache at most, then nothing.
+// What a worker prefetches while it waits: a few lines at a time, a quarter of its L2 cache, then nothing.
 #include "pool/read_ahead.h"
 
 #include <vector>
