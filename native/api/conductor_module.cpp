@@ -71,13 +71,14 @@ ConductorConfig configuration(const nb::dict& sizes, const nb::dict& brain, cons
   const Settings s(sizes), b(brain), m(mailbox), e(cpu);
   READ(s, c, layers), READ(s, c, experts), READ(s, c, top_k), READ(s, c, ranks), READ(s, c, hidden);
   READ(s, c, hidden_type), READ(s, c, slots), READ(s, c, block_bytes), READ(s, c, store), READ(s, c, slab);
-  READ(s, c, watchdog_ns), READ(s, c, core), READ(s, c, records);
+  READ(s, c, watchdog_ns), READ(s, c, ahead_ns), READ(s, c, core), READ(s, c, records);
   READ(s, c, staging), READ(s, c, copy_from), READ(s, c, look_ahead_to), READ(s, c, stream_ahead);
   READ(b, c.brain, words), READ(b, c.brain, decide), READ(b, c.brain, look_ahead), READ(b, c.brain, learn);
   READ(b, c.brain, begin_look_ahead), READ(b, c.brain, finish_look_ahead);
   READ(s, c, forecast_depth), READ(s, c, forecast_rows);
   c.brain.at = brain_fields(fields);
-  READ(m, c.mailbox, routed), READ(m, c.mailbox, planned), READ(m, c.mailbox, summed), READ(m, c.mailbox, forecast_ready);
+  READ(m, c.mailbox, start), READ(m, c.mailbox, routed), READ(m, c.mailbox, hidden_ready);
+  READ(m, c.mailbox, planned), READ(m, c.mailbox, summed), READ(m, c.mailbox, forecast_ready);
   READ(m, c.mailbox, forecast_ids), READ(m, c.mailbox, forecast_scores);
   READ(m, c.mailbox, hidden), READ(m, c.mailbox, ids), READ(m, c.mailbox, weights);
   READ(m, c.mailbox, ranked), READ(m, c.mailbox, scores), READ(m, c.mailbox, table), READ(m, c.mailbox, sum);
@@ -133,11 +134,14 @@ NB_MODULE(_conductor, m) {
       .def("slots", &Conductor::slots, nb::call_guard<nb::gil_scoped_release>())
       .def("load_slots", &Conductor::load_slots, nb::call_guard<nb::gil_scoped_release>())
       .def("begin",
-           [](Conductor& self, std::int64_t step, int tokens, const nb::dict& layout, int forecasts, bool recorded,
-              const nb::dict& wants) {
-             self.begin(step, tokens, table_layout(layout), ForecastSource{forecasts, recorded}, wants_of(wants));
+           [](Conductor& self, std::int64_t number, int tokens, const nb::dict& layout, int forecasts, bool recorded,
+              bool is_long, const nb::dict& wants) {
+             self.begin({number, tokens, table_layout(layout), {forecasts, recorded}, is_long}, wants_of(wants));
            })
       .def("release", &Conductor::release)
+      .def("expect", [](Conductor& self, std::uintptr_t active) { self.expect(reinterpret_cast<std::int64_t*>(active)); })
+      .def("claim", &Conductor::claim)
+      .def("let_through", &Conductor::let_through)
       .def("finish", &Conductor::finish, nb::call_guard<nb::gil_scoped_release>())
       .def("times", &times_of)
       .def("work", &work_of)

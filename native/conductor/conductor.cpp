@@ -84,19 +84,21 @@ void Conductor::settle() {
   slots_.settle(ended);
 }
 
-void Conductor::begin(std::int64_t step, int tokens, const TableLayout& layout, const ForecastSource& forecast_source,
-                      const Wants& wants) {
+void Conductor::begin(const StepShape& step, const Wants& wants) {
   const Mailbox& box = config_.mailbox;
   {
     const std::lock_guard lock(mutex_);
     if (state_ == State::failed) throw std::runtime_error(error_);
     if (state_ != State::idle) throw std::runtime_error("a step is under way");
     // Not before: a GPU that still runs a step would wait for ever for flags that were raised already.
-    for (std::uint32_t* flag : {box.routed, box.planned, box.summed}) store(flag, 0);
-    store(box.forecast_ready, forecast_source.recorded ? kReleased : 0);
-    step_ = step, tokens_ = tokens, config_.table = layout, forecast_source_ = forecast_source, wants_ = wants;
+    for (std::uint32_t* flag : {box.routed, box.hidden_ready, box.planned, box.summed}) store(flag, 0);
+    store(box.forecast_ready, step.forecasts.recorded ? kReleased : 0);
+    step_ = step.number, tokens_ = step.tokens, config_.table = step.table, forecast_source_ = step.forecasts;
+    long_ = step.is_long, wants_ = wants;
     times_.clear(), work_.clear();
+    ahead_ = nullptr, claimed_ = false;
     state_ = State::running;
+    store(box.start, 1);
   }
   wake_.notify_one();
 }
@@ -105,6 +107,7 @@ void Conductor::release() {
   const std::lock_guard lock(mutex_);
   if (state_ == State::running) throw std::runtime_error("a step is under way");
   release_gpu();
+  store(config_.mailbox.start, 1);
 }
 
 void Conductor::finish() {
@@ -120,11 +123,8 @@ void Conductor::run() {
       relax();
       if (i % 64 == 0) std::this_thread::yield();  // who has waited for the step may want this core
     }
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return state_ == State::running || state_ == State::stopping; });
-      if (state_ == State::stopping) return release_gpu();
-    }
+    await_step();
+    if (state_ == State::stopping) return release_gpu();
     std::string error;
     try {
       if (!attached) copies_->attach();
@@ -177,6 +177,16 @@ bool Conductor::await_routing(std::uint32_t layer) {
                                std::to_string(config_.watchdog_ns / 1'000'000) + " ms");
   }
   return true;
+}
+
+// In a long step they may come after the routing.
+void Conductor::await_hidden(std::uint32_t layer) {
+  const std::int64_t deadline = now() + config_.watchdog_ns;
+  for (unsigned spins = 0; load(config_.mailbox.hidden_ready) < layer; ++spins) {
+    relax();
+    if (spins % 1024 == 1023 && (state_ == State::stopping || now() > deadline))
+      throw std::runtime_error("hidden states of MoE layer " + std::to_string(layer - 1) + " do not arrive");
+  }
 }
 
 void Conductor::conduct_layer(int layer) {
@@ -270,6 +280,7 @@ Decision Conductor::seen() {
 // The worker that ends the layer tells the GPU, even while this thread still looks ahead.
 void Conductor::submit(std::uint32_t number) {
   if (cpu_experts_.empty()) return;
+  if (long_) await_hidden(number);
   cpu_ended_ns_ = 0;
   const Mailbox& box = config_.mailbox;
   moesaic_layer call{};
@@ -286,7 +297,7 @@ void Conductor::submit(std::uint32_t number) {
   }
   call.count = std::int32_t(cpu_experts_.size());
   call.experts = cpu_experts_.data(), call.blocks = cpu_blocks_.data();
-  call.out = box.sum, call.out_type = MOESAIC_FLOAT32, call.add = 0;
+  call.out = box.sum, call.out_type = long_ ? MOESAIC_BFLOAT16 : MOESAIC_FLOAT32, call.add = 0;
   call.done_flag = box.summed, call.done_value = number, call.done_ns = &cpu_ended_ns_;
   call.any_weights = 1;  // a sequence whose routers see no numbers ends, alone, by its logits
   if (config_.cpu.submit(config_.cpu.runner, &call)) throw std::runtime_error(config_.cpu.error());

@@ -5,6 +5,12 @@
 // `routed` to the layer when hidden states and routing are in the mailbox; the conductor sets `planned` when the table
 // is written, and `summed` when the CPU's sum is in the mailbox. A new step begins with all of them 0. Where the GPU
 // applies the gates of later layers, it sets `forecast_ready` when their choices are in the mailbox; nobody has to wait for it.
+// In long steps hidden states are megabytes: they travel while the layer is planned (`hidden_ready`), and the CPU's sum
+// comes back as bf16.
+//
+// A launch begins when `start` is 1, and sets it back. So the next step can be launched while one runs, before its
+// inputs are known (`expect`). One that is not wanted goes through without effect: after a while the conductor's thread
+// lets it, since whoever waits for the whole GPU waits for such a launch, too.
 #pragma once
 
 #include <atomic>
@@ -30,14 +36,14 @@ namespace moesaic {
 
 // Pinned memory that both sides read and write. Sizes are for the largest batch.
 struct Mailbox {
-  std::uint32_t *routed, *planned, *summed, *forecast_ready;  // flags, in different cache lines
+  std::uint32_t *start, *routed, *hidden_ready, *planned, *summed, *forecast_ready;  // in different cache lines
   const void* hidden;                        // [tokens, hidden], from the GPU
   const std::int64_t* ids;                   // [tokens, top_k], from the GPU
   const float* weights;                      // [tokens, top_k], from the GPU
   const std::int64_t* ranked;                // [tokens, ranks]: experts by probability, from the GPU
   const float* scores;                       // [tokens, ranks]: their probabilities
   std::int64_t* table;                       // kernels/gpu/table.py, to the GPU
-  float* sum;                                // [tokens, hidden] of the CPU's experts, to the GPU
+  void* sum;                                 // [tokens, hidden] of the CPU's experts, to the GPU: fp32, or bf16
   const std::int64_t* forecast_ids;          // [layers, depth, rows, top_k]: what later layers would choose
   const float* forecast_scores;
 };
@@ -61,6 +67,7 @@ struct ConductorConfig {
   std::uintptr_t store = 0;  // host blocks [layers, experts], as the GPU and the CPU address them
   std::uintptr_t slab = 0;   // GPU slots
   std::int64_t watchdog_ns = 10'000'000'000;
+  std::int64_t ahead_ns = 20'000'000;  // that a launch ahead waits for its step, after the last one
   int core = -1;    // to run on; -1: any
   int records = 0;  // 1: keep every decision
   int staging = 0;  // slots behind the others, for what a layer uses once
@@ -109,6 +116,16 @@ struct ForecastSource {
   bool recorded = false;
 };
 
+// One step: its number and tokens, where things are in its table, what its mailbox says of later layers, and whether it
+// is long: hidden states have a flag of their own, and the CPU's sum is bf16.
+struct StepShape {
+  std::int64_t number = 0;
+  int tokens = 0;
+  TableLayout table{};
+  ForecastSource forecasts;
+  bool is_long = false;
+};
+
 struct PlanWords;
 class TableWriter;
 
@@ -124,12 +141,17 @@ class Conductor {
   std::vector<int> slots();
   // The same as somebody else has arranged them since.
   void load_slots(const std::vector<int>& slot_of);
-  // Prepares a step of so many tokens, whose kernels read a table of this layout; launch the graph afterwards. The
-  // arrays of `wants` stay until the next step begins.
-  void begin(std::int64_t step, int tokens, const TableLayout& layout, const ForecastSource& forecast_source = {},
-             const Wants& wants = {});
-  // Between steps: kernels that are launched find no experts and wait for nobody, until a step begins.
+  // Prepares a step, and starts the launch that was claimed; without one, launch the graph afterwards. The arrays of
+  // `wants` stay until the next step begins.
+  void begin(const StepShape& step, const Wants& wants = {});
+  // Between steps: the next launch finds no experts and waits for nobody.
   void release();
+  // The next step has been launched. `active`: where that launch reads how many of its tokens are real.
+  void expect(std::int64_t* active);
+  // Whether a launch waits for its step still; it does until that begins. If not, synchronise before that.
+  bool claim();
+  // Lets a launch through that waits, claimed or not; whether there was one. Between steps.
+  bool let_through();
   // Until the conductor has done its part of the step; throws what went wrong in it.
   void finish();
   const std::vector<LayerTimes>& times() const { return times_; }
@@ -176,7 +198,10 @@ class Conductor {
   void learn(const LayerTimes& times);
   Decision seen();
   bool await_routing(std::uint32_t layer);
+  void await_hidden(std::uint32_t layer);
   void settle();
+  void await_step();
+  void pass_ahead();
   void release_gpu();
 
   ConductorConfig config_;
@@ -190,6 +215,7 @@ class Conductor {
   std::vector<Decision> decisions_;
   std::int64_t step_ = 0;
   int tokens_ = 0;
+  bool long_ = false;  // the step under way
   std::uint32_t ticket_ = 0;   // of the last copy that was thought of
   std::uint32_t started_ = 0;  // of the last copy that was started
   std::int64_t bytes_moved_ = 0;
@@ -214,6 +240,8 @@ class Conductor {
 
   std::mutex mutex_;
   std::condition_variable wake_, done_;
+  std::int64_t* ahead_ = nullptr;  // of the launch that waits for its step: where its active tokens are counted
+  bool claimed_ = false;           // it is kept for whoever prepares that step
   std::atomic<State> state_{State::idle};
   std::string error_;
   std::thread thread_;

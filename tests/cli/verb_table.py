@@ -1,6 +1,6 @@
 """Every family and every format through run, chat, bench, plan and eval, as a table.
 
-PYTHONPATH=tests:tests/cli python -m verb_table [NAME ...]
+PYTHONPATH=tests:tests/cli python -m verb_table [--accelerator KIND] [NAME ...]
 
 Models are the tests' small random ones with a small tokenizer; the real command line runs in this
 process. Numbers are compared elsewhere (tests/parity, tests/models): here it is only whether a
@@ -8,6 +8,7 @@ command that a user would give comes to its end."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import sys
@@ -35,20 +36,21 @@ GREEDY = ("--max-tokens", "2", "--temperature", "0", "--threads", "1")
 Maker = Callable[[Path], Path]
 
 
-def verbs(model: Path) -> dict[str, list[str]]:
+def verbs(model: Path, accelerator: str | None = None) -> dict[str, list[str]]:
+    on = [] if accelerator is None else ["--accelerator", accelerator]
     return {
-        "run": ["run", str(model), "-p", "Weights", *GREEDY],
-        "chat": ["chat", str(model), *GREEDY],
-        "bench": ["bench", str(model), "-p", "4", "-n", "2", "--threads", "1"],
-        "plan": ["plan", str(model)],
-        "eval": ["eval", str(model), "--limit", "1", "--max-tokens", "2", "--threads", "1"],
+        "run": ["run", str(model), "-p", "Weights", *GREEDY, *on],
+        "chat": ["chat", str(model), *GREEDY, *on],
+        "bench": ["bench", str(model), "-p", "4", "-n", "2", "--threads", "1", *on],
+        "plan": ["plan", str(model), *on],
+        "eval": ["eval", str(model), "--limit", "1", "--max-tokens", "2", "--threads", "1", *on],
     }
 
 
-def outcomes(model: Path) -> dict[str, str]:
+def outcomes(model: Path, accelerator: str | None = None) -> dict[str, str]:
     """Of every verb: yes, or the last line it said."""
     found = {}
-    for verb, words in verbs(model).items():
+    for verb, words in verbs(model, accelerator).items():
         asked = "Which experts rest?\n/exit\n" if verb == "chat" else None
         result = CliRunner().invoke(app, words, input=asked)
         said = (result.output.strip().splitlines() or [""])[-1]
@@ -79,11 +81,13 @@ def makers() -> dict[str, Maker]:
     return families | quantized | files | {"packed": _packed}
 
 
-def rows(names: Iterable[str]) -> Iterator[tuple[str, dict[str, str]]]:
+def rows(
+    names: Iterable[str], accelerator: str | None = None
+) -> Iterator[tuple[str, dict[str, str]]]:
     known = makers()
     for name in names:
         with TemporaryDirectory(prefix="moesaic-verbs-") as folder:
-            yield name, outcomes(known[name](Path(folder)))
+            yield name, outcomes(known[name](Path(folder)), accelerator)
 
 
 def _family(name: str, place: Path, **changes: Any) -> Path:
@@ -122,10 +126,16 @@ def _packed(place: Path) -> Path:
 
 
 def main() -> None:
-    names = sys.argv[1:] or list(makers())
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--accelerator")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    options = parser.parse_args()
+    if unknown := [name for name in options.names if name not in makers()]:
+        parser.error(f"{', '.join(unknown)}: not among {', '.join(makers())}")
+    names = options.names or list(makers())
     click.echo("| model | run | chat | bench | plan | eval |\n|---|---|---|---|---|---|")
     failures = 0
-    for name, found in rows(names):
+    for name, found in rows(names, options.accelerator):
         failures += sum(said != "yes" for said in found.values())
         click.echo(f"| {name} | {' | '.join(found.values())} |")
     click.echo(f"\n{failures} failures")

@@ -107,7 +107,7 @@ class DecodingScene:
                 self._graph = torch.cuda.CUDAGraph()
                 with torch.cuda.graph(self._graph, stream=self._stream):
                     self.step.launch()
-            self.conductor.begin(self._number, len(tokens))
+            self.conductor.begin(self._number, len(tokens), is_long=self.step.is_long)
             self.step.launch() if self._graph is None else self._graph.replay()
             self.conductor.finish()
             self._stream.synchronize()

@@ -4,7 +4,7 @@ the conductor can be tested without one."""
 from __future__ import annotations
 
 import ctypes
-from time import monotonic, perf_counter_ns
+from time import monotonic, perf_counter_ns, sleep
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from moesaic.core.routing import Forecast, LayerRouting, cut_columns
 from moesaic.kernels.gpu.table import ARRIVING, ON_CPU, TableShape
 from moesaic.machines.cuda.captured_step import CapturedStep
 from moesaic.machines.cuda.conductor import (
+    AHEAD_NS,
     Conductor,
     Copying,
     CpuExperts,
@@ -57,6 +58,7 @@ class PretendedCpu:
     def __init__(self) -> None:
         self.layers: list[dict[int, bytes]] = []
         self.numbers: list[tuple[list[int], int]] = []  # of experts as given, and how many exist
+        self.out_types: list[int] = []
         self.fails = False
         self.ends_at: int | None = None  # noted with the flag, as a worker would
         self.flags: list[int] = []
@@ -75,6 +77,7 @@ class PretendedCpu:
         self.layers.append({e: ctypes.string_at(block, BLOCK) for e, block in given.items()})
         pairs = (ctypes.c_int64 * (call.tokens * call.top_k)).from_address(call.ids)
         self.numbers.append((list(pairs), call.experts_total))
+        self.out_types.append(call.out_type)
         if self.ends_at is not None:
             self.flags.append(call.done_value)
             ctypes.c_int64.from_address(call.done_ns).value = self.ends_at
@@ -96,7 +99,7 @@ class Scene:
     def __init__(
         self, policies: PolicySet, slots: int, tokens: int = 1, copy_ns: int = 0,
         watchdog_ns: int = 5_000_000_000, limits: Limits = NO_LIMITS, staging: int = 0,
-        forecasts: int = 0,
+        forecasts: int = 0, ahead_ns: int = AHEAD_NS,
     ) -> None:  # fmt: skip
         """`forecasts`: the GPU says of so many later layers what they will choose."""
         self.tokens, self.slots = tokens, slots
@@ -116,7 +119,7 @@ class Scene:
         self.conductor = Conductor(
             native_brain(self.brain, tokens, EXPERTS), self.mailbox, memory,
             self.cpu.addresses(), Copying(host_copy_ns=copy_ns),
-            watchdog_ns, records=True, limits=limits,
+            watchdog_ns, records=True, limits=limits, ahead_ns=ahead_ns,
         )  # fmt: skip
         first = [i % LAYERS * EXPERTS + i // LAYERS for i in range(slots)]
         for index, slot in zip(first, self.conductor.place(first), strict=True):
@@ -124,19 +127,23 @@ class Scene:
         self.on_gpu: list[dict[int, bytes]] = []
         self.shares: list[np.ndarray] = []
         self.waits: list[list[int]] = []  # by layer: tickets, in the table's order
+        self.hidden_late_s = 0.0
+        self.submitted: list[int] = []  # layers of the CPU when hidden states came, of long steps
         self.there: list[int] = []  # by layer: experts in front of the first that arrives
 
     def step(
         self, number: int, chosen: np.ndarray, counts: np.ndarray | None = None,
-        wants: StepWants | None = None,
+        wants: StepWants | None = None, is_long: bool = False,
     ) -> None:  # fmt: skip
         """chosen [layers, tokens, top_k]; fewer tokens than the mailbox has space for have a
-        table of their own size. Of what a token chooses it uses as many as `counts` says."""
+        table of their own size. Of what a token chooses it uses as many as `counts` says. In a
+        long step hidden states come `hidden_late_s` after the plan."""
         self._number, self.tokens, self._counts = number, chosen.shape[1], counts
+        self._long = is_long
         self._table = TableShape.of(self.tokens, TOP_K, EXPERTS)
         started, begun = perf_counter_ns(), gpu_time()
         source = ForecastSource(self.forecasts)
-        self.conductor.begin(number, self.tokens, self._table, source, wants)
+        self.conductor.begin(number, self.tokens, self._table, source, wants, is_long)
         stamps = []
         for layer in range(LAYERS):
             self._forecast_later(layer, chosen)
@@ -152,6 +159,10 @@ class Scene:
         shared = gpu_time()
         self._await("planned", layer + 1)
         planned = gpu_time()
+        if self._long:
+            sleep(self.hidden_late_s)
+            self.submitted.append(len(self.cpu.layers))
+            self.mailbox["hidden_ready"][0] = layer + 1
         self.on_gpu.append(self._compute())
         computed = gpu_time()
         self._await("summed", layer + 1)

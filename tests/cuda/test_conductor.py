@@ -129,6 +129,29 @@ def test_between_steps_the_gpu_can_be_let_through() -> None:
     assert len(scene.on_gpu) == 2 * LAYERS
 
 
+def test_long_steps_are_planned_before_their_hidden_states_are_there() -> None:
+    """The CPU begins when they are; its sum comes back as bf16 (1), in other steps as fp32 (0)."""
+    policies = PolicySet.of(schedule="static-experts", cache="pinned", prefetch="none")
+    scene = Scene(policies, slots=1, tokens=4)
+    scene.hidden_late_s = 0.005
+    chosen = np.full((LAYERS, 4, TOP_K), [[5, 6]], dtype=np.int64)
+    scene.step(0, chosen, is_long=True)
+    assert scene.submitted == [0, 1, 2]
+    scene.step(1, chosen)
+    assert scene.cpu.out_types == [1] * LAYERS + [0] * LAYERS
+
+
+def test_hidden_states_that_do_not_come_are_an_error() -> None:
+    policies = PolicySet.of(schedule="static-experts", cache="pinned", prefetch="none")
+    scene = Scene(policies, slots=1, watchdog_ns=50_000_000)
+    scene.conductor.begin(0, 1, is_long=True)
+    scene.mailbox["ids"].numpy()[:] = [[5, 6]]
+    scene.mailbox["routed"][0] = 1
+    with pytest.raises(RuntimeError, match="hidden states of MoE layer 0 do not arrive"):
+        scene.conductor.finish()
+    assert int(scene.mailbox["summed"][0]) > LAYERS
+
+
 def test_batches_of_different_sizes_have_tables_of_their_own() -> None:
     policies = PolicySet.of(schedule="hybrid", cache="mrs", prefetch="impact")
     scene, rng = Scene(policies, slots=9, tokens=4, copy_ns=30_000), np.random.default_rng(5)

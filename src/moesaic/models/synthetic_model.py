@@ -41,6 +41,8 @@ _PLAIN_RULES = {
     "logits_scaling": 2.0,
 }
 
+_DRAWN = (1 << 22) + 17  # values of a tensor that are drawn; more repeat them, rows still differ
+
 
 def synthetic_architecture(name_or_path: str, layers: int | None = None) -> Architecture:
     """A known model, or the one a config.json describes; cut to its first `layers` layers."""
@@ -104,7 +106,10 @@ class _RandomTensors:
         if len(shape) == 1:
             return torch.ones(shape, dtype=dtype or self._dtype)
         values = torch.empty(shape, dtype=dtype or self._dtype)
-        return values.normal_(0.0, shape[-1] ** -0.5, generator=generator)
+        drawn = values.view(-1)[:_DRAWN].normal_(0.0, shape[-1] ** -0.5, generator=generator)
+        for part in values.view(-1)[_DRAWN:].split(_DRAWN):
+            part.copy_(drawn[: len(part)])
+        return values
 
     def empty(self, values: int) -> torch.Tensor:
         return torch.empty(values, dtype=self._dtype)

@@ -12,6 +12,7 @@ from moesaic.machines.cuda.mailbox import Mailbox
 from moesaic.machines.cuda.step_wants import StepWants
 
 WATCHDOG_NS = 10_000_000_000
+AHEAD_NS = 20_000_000
 _PLACES = (
     "experts", "blocks_at", "fills_at", "waits_at", "firsts_at", "rows_at", "shares_at"
 )  # fmt: skip
@@ -143,8 +144,10 @@ class Conductor:
         core: int = -1,
         records: bool = False,
         limits: Limits = _NONE,
+        ahead_ns: int = AHEAD_NS,
     ) -> None:
-        """`records`: keep every decision, for deciding it again elsewhere."""
+        """`records`: keep every decision, for deciding it again elsewhere; `ahead_ns`: that a
+        launch ahead waits for its step, after the last one."""
         shape = mailbox.shape
         self._kept, self._table = (brain, mailbox, cpu), shape.table
         self._wants: StepWants | None = None
@@ -152,7 +155,7 @@ class Conductor:
             "layers": brain.layers, "experts": shape.experts, "top_k": shape.top_k,
             "ranks": shape.ranks, "hidden": shape.hidden, "hidden_type": 1, "slots": memory.slots,
             "block_bytes": memory.block_bytes, "store": memory.store, "slab": memory.slab,
-            "watchdog_ns": watchdog_ns, "core": core, "records": int(records),
+            "watchdog_ns": watchdog_ns, "ahead_ns": ahead_ns, "core": core, "records": int(records),
             "staging": memory.staging, **limits._asdict(), "forecast_depth": shape.forecasts,
             "forecast_rows": shape.forecast_rows,
         }  # fmt: skip
@@ -189,19 +192,35 @@ class Conductor:
         table: TableShape | None = None,
         forecast_source: ForecastSource = _NO_FORECASTS,
         wants: StepWants | None = None,
+        is_long: bool = False,
     ) -> None:
-        """Expect a step; launch it afterwards. `table` is what its kernels read; the mailbox's,
-        unless given. `wants`: tokens may run again."""
+        """Expect a step; launch it afterwards, unless a launch was claimed. `table` is what its
+        kernels read; the mailbox's, unless given. `wants`: tokens may run again. `is_long`: hidden
+        states have a flag of their own, and the CPU's sum is bf16."""
         shape = self._table if table is None else table
         places = {name: getattr(shape, name) for name in _PLACES}
         settings = {} if wants is None else wants.settings()
-        self._native.begin(step, tokens, places, *forecast_source, settings)
+        self._native.begin(step, tokens, places, *forecast_source, is_long, settings)
         self._wants = wants  # its arrays are needed until the next step begins
 
     def release(self) -> None:
-        """Nobody is to be waited for until the next step begins: launches go through, and compute
-        no experts."""
+        """The next launch goes through, waits for nobody and computes no experts."""
         self._native.release()
+
+    def expect(self, active: int) -> None:
+        """The next step is launched already and waits for `begin`; `active` is the address from
+        which it reads how many of its tokens are real. Nobody may write there until it is claimed:
+        a launch that waits too long goes through with none."""
+        self._native.expect(active)
+
+    def claim(self) -> bool:
+        """Whether a launch still waits; if so, until a step begins. If not, synchronise first."""
+        return self._native.claim()
+
+    def let_through(self) -> bool:
+        """A launch that waits, claimed or not, goes through without effect; whether there was one.
+        Between steps."""
+        return self._native.let_through()
 
     def finish(self) -> None:
         """Wait until all layers are conducted; raises what went wrong."""

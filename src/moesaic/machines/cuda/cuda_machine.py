@@ -22,6 +22,7 @@ from moesaic.core.report import LayerReport, StepReport, Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId, Forecast
 from moesaic.core.view import View
+from moesaic.kernels.freed_memory import keep_freed_memory
 from moesaic.kernels.gpu.driver import CudaFailed
 from moesaic.machines.accelerators import CUDA
 from moesaic.machines.cuda.contention import LinkCopies, slowdown
@@ -105,6 +106,7 @@ class CudaMachine(RealMachine):
 
         self.layerwise_because = why_not(decoder, self.store.kernel)
         if self.layerwise_because is None:
+            keep_freed_memory()  # logits come back in every step
             memory = GraphMemory(
                 self.store, self.slots.slab, self.slots.count, self._threads, self._tokens,
                 self._experts.buffers,

@@ -31,13 +31,14 @@ _THREADS = 256  # of most kernels' blocks
 _WARPS = _THREADS // 32
 Flag = tuple[int, int]  # its address, and the number to wait for
 NO_FLAG: Flag = 0, 0
+LONG_STEP = 64  # tokens: from here on the link's bandwidth counts, not its latency
 
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
     """Of every token in turn: its number, its slot, its position and how many experts it uses;
-    then how many tokens there are. `host` is pinned and written before a launch, `device` is its
-    copy."""
+    then how many tokens there are. `host` is pinned and written before a step begins, `device` is
+    its copy."""
 
     host: torch.Tensor
     device: torch.Tensor
@@ -81,6 +82,12 @@ class StepInputs:
     def active(self) -> torch.Tensor:
         return self.device[4 * self.tokens :]
 
+    @property
+    def active_address(self) -> int:
+        """Of the same in host memory."""
+        address: int = self.host[4 * self.tokens :].data_ptr()
+        return address
+
 
 class DecodeStep:
     """`tokens` is the batch size; a smaller batch leaves rows unused. `wanted` rows have logits,
@@ -104,6 +111,9 @@ class DecodeStep:
         self._attention = self._make_attention()
         self._router_logits = torch.zeros(spec.num_experts, device="cuda")
         self._ended = torch.zeros(1, dtype=torch.int32, device="cuda")
+        # Hidden states of many tokens travel while the layer is planned, and sums as bf16.
+        self.is_long = tokens >= LONG_STEP
+        self._sent: torch.cuda.Event | None = None  # the layer's hidden states
         self._forecasts: StepForecasts | None = None
         if replayed is None:  # else gates see a stream that their layers do not
             self._forecasts = parts.forecasts(tokens, self.inputs.active)
@@ -183,6 +193,7 @@ class DecodeStep:
         self.host_tokens.copy_(self._sampling.launch(logits), non_blocking=True)
 
     def _fetch_inputs(self) -> None:
+        self._kernels["await_start"]((1,), 1, self._mailbox["start"])
         self.fetch(self.inputs.host, self.inputs.device, self._stamps.begun)
 
     def _head(self) -> torch.Tensor:
@@ -282,10 +293,13 @@ class DecodeStep:
             self._stamp(computed)
         if self._forecasts is not None:
             self._forecasts.release()
+        if self._sent is not None:
+            torch.cuda.current_stream().wait_event(self._sent)  # the next norm overwrites them
         summed = self._awaited("summed", block.layer)
         self._kernels["combine"](
             (-(-x.shape[1] // _THREADS), inputs.tokens), _THREADS, self._table,
-            self.table_shape.shares_at, self._experts.parts, box["sum"], shared, self.stream,
+            self.table_shape.shares_at, self._experts.parts, box["sum"], int(self.is_long), shared,
+            self.stream,
             stamps.at(block.layer, "summed"), *summed, computed if self._sees_flags else 0,
             early=self._sees_flags and self._forecasts is None,
         )  # fmt: skip
@@ -310,18 +324,20 @@ class DecodeStep:
         box, inputs, router = self._mailbox, self.inputs, block.router
         replay = (0, 0, 0) if self._replayed is None else [p[block.layer] for p in self._replayed]
         bias = 0 if router.bias is None else router.bias
-        choice = [box[name] for name in ("hidden", "ids", "weights", "ranked", "scores")]
+        choice = [box[name] for name in ("ids", "weights", "ranked", "scores")]
         routed, flag = self._stamps.at(block.layer, "routed"), box["routed"].data_ptr()
         if inputs.tokens == 1 and self._pending is None and router.rule.groups == 1:
             grid = (-(-len(router.weight) // _WARPS),)
             self._kernels["route_one"](
                 grid, _THREADS, self.stream, block.norm.weight, router.weight, bias, self._x,
-                self._router_logits, self._ended, inputs.counts, *replay, *choice, routed, flag,
-                block.layer + 1,
+                self._router_logits, self._ended, inputs.counts, *replay, box["hidden"], *choice,
+                routed, flag, block.layer + 1,
                 early=True,
             )  # fmt: skip
             return
         x = self.normed(block.norm.weight)
+        if self.is_long:
+            self._send_hidden(x, block.layer)
         if router.rule.groups > 1 and self._replayed is None:
             self._route_by_groups(block, x)
         else:
@@ -330,10 +346,19 @@ class DecodeStep:
             logits = functional.linear(x.float() if wide else x, weight)
             self._kernels["route"](
                 (inputs.tokens,), 128, logits, bias, x, inputs.active, inputs.counts, *replay,
-                *choice,
+                0 if self.is_long else box["hidden"], *choice,
             )  # fmt: skip
         self._stamp(routed)
         write_value(flag, block.layer + 1)
+
+    def _send_hidden(self, x: torch.Tensor, layer: int) -> None:
+        """To the mailbox, on a branch: the conductor plans meanwhile."""
+        side = self._parts.copies
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self._mailbox["hidden"][: self.inputs.tokens].copy_(x, non_blocking=True)
+            write_value(self._mailbox["hidden_ready"].data_ptr(), layer + 1)
+        self._sent = side.record_event()
 
     def _route_by_groups(self, block: MoeBlock, x: torch.Tensor) -> None:
         """Experts from the best groups only: PyTorch's operations, copied to the mailbox."""
@@ -342,7 +367,8 @@ class DecodeStep:
         ranked, scores = ranked_experts(choice, box.shape.ranks)
         rows = torch.arange(tokens, device="cuda")[:, None]
         active = rows < self.inputs.active
-        box["hidden"][:tokens].copy_(x, non_blocking=True)
+        if not self.is_long:
+            box["hidden"][:tokens].copy_(x, non_blocking=True)
         box["ids"][:tokens].copy_(choice.experts.where(active, -1), non_blocking=True)
         box["weights"][:tokens].copy_(choice.weights.float(), non_blocking=True)
         box["ranked"][:tokens].copy_(ranked.where(active, -1), non_blocking=True)

@@ -82,7 +82,7 @@ class GraphDecoding:
             steps.forget_copies()
         self._traced = traced
         if work.decoded is not None:
-            self.output = steps.run(number, work, decider)
+            self.output = steps.run(number, work, decider, ahead=not traced)
             grown = [(slot, 1) for slot in work.decoded.slots]
         else:
             assert work.prompt is not None, "tokens of some kind"

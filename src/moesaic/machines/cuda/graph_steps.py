@@ -31,6 +31,7 @@ from moesaic.machines.cuda.conductor import (
 )
 from moesaic.machines.cuda.cpu_runner import CpuRunner
 from moesaic.machines.cuda.decode_step import DecodeStep
+from moesaic.machines.cuda.launch_ahead import LaunchAhead
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
 from moesaic.machines.cuda.prompt_step import PromptStep
 from moesaic.machines.cuda.recorded_forecasts import write_recorded
@@ -68,6 +69,14 @@ class StepKind(NamedTuple):
 
     replays: bool
     gated: bool
+
+
+class DecodeKind(NamedTuple):
+    """Which graph decodes: for how many tokens, and what it ends with."""
+
+    size: int
+    kind: StepKind
+    ending: Ending
 
 
 class LoadedRouting(NamedTuple):
@@ -126,29 +135,45 @@ class GraphSteps:
             Copying(current_context(), self._copies.cuda_stream, self._arrived.data_ptr()),
             limits=_LIMITS,
         )  # fmt: skip
+        self._ahead = LaunchAhead(self._conductor, self._stream)
+        self._last: DecodeKind | None = None  # of the last step, if it decoded
         self._decoding: dict[tuple[int, StepKind], Captured[DecodeStep]] = {}
         self._reading: dict[tuple[int, int, StepKind], Captured[PromptStep]] = {}
         self._pool: object = torch.cuda.graph_pool_handle()  # one step runs at a time
-        self._layers, self._done = spec.num_moe_layers, torch.cuda.Event()
+        self._layers = spec.num_moe_layers
         self._rounds = decoder.architecture.router.round_weights
         self._grouped = decoder.architecture.router.groups > 1
         self.started_ns = 0  # of the last step
 
     def run(
-        self, number: int, work: ForwardPass, decider: RerunDecider | None = None
-    ) -> torch.Tensor:
+        self, number: int, work: ForwardPass, decider: RerunDecider | None = None,
+        ahead: bool = True,
+    ) -> torch.Tensor:  # fmt: skip
         """One step of decoded tokens; their logits [tokens, vocabulary], or, where those will do,
-        the next token of each, -1 where logits are not finite. `decider`: tokens may run again."""
+        the next token of each, -1 where logits are not finite. `decider`: tokens may run again;
+        `ahead`: another such step is launched beside it, if the last one was of its kind."""
         tokens, ending = work.decoded, Ending.of(work.sampling)
         assert tokens is not None, "one token of every sequence"
         count = len(tokens.numbers)
         size = min(SIZES[bisect_left(SIZES, count)], self.batch)
-        captured = self._of_batch(size, self._kind(work))
-        graph = self._graph(captured, ending, work.sampling)
-        routing = self._load(captured, work.replay, count)
-        captured.step.inputs.write(*tokens, _counts(work, routing))
-        self._launch(number, count, captured.step, graph, routing.source, decider)
-        return captured.step.output(ending)[:count].clone()
+        kind = DecodeKind(size, self._kind(work), ending)
+        ended = self._ahead.claim(kind)
+        try:
+            captured = self._of_batch(size, kind.kind)
+            graph = self._graph(captured, ending, work.sampling)
+            routing = self._load(captured, work.replay, count)
+            captured.step.inputs.write(*tokens, _counts(work, routing))
+            following = kind if ahead and kind == self._last else None
+            self._launch(
+                number, count, captured.step, graph, routing.source, decider, ended, following
+            )
+            output = _copied(captured.step.output(ending)[:count])
+        except BaseException:
+            self._ahead.cancel()
+            raise
+        self._ahead.expect_it()
+        self._last = kind
+        return output
 
     def read(
         self, number: int, work: ForwardPass, decider: RerunDecider | None = None
@@ -157,6 +182,8 @@ class GraphSteps:
         checked. The same of the wanted rows."""
         tokens, ending = work.prompt, Ending.of(work.sampling)
         assert tokens is not None, "pieces of sequences"
+        self._ahead.cancel()
+        self._last = None
         count, wanted = len(tokens.numbers), len(tokens.wanted)
         rows = min(PROMPTS[bisect_left(PROMPTS, count)], self.rows)
         space = SIZES[bisect_left(SIZES, wanted)]
@@ -165,7 +192,7 @@ class GraphSteps:
         routing = self._load(captured, work.replay, count)
         captured.step.write(tokens, _counts(work, routing))
         self._launch(number, count, captured.step, graph, routing.source, decider)
-        return captured.step.output(ending)[:wanted].clone()
+        return _copied(captured.step.output(ending)[:wanted])
 
     def _kind(self, work: ForwardPass) -> StepKind:
         replays = work.replay is not None
@@ -177,19 +204,28 @@ class GraphSteps:
     def _launch(
         self, number: int, count: int, step: DecodeStep, graph: torch.cuda.CUDAGraph,
         forecast_source: ForecastSource, decider: RerunDecider | None,
+        ended: torch.cuda.Event | None = None, following: DecodeKind | None = None,
     ) -> None:  # fmt: skip
+        """`ended`: it is launched already, and that is its end. `following`: so is the next one."""
         self.started_ns = perf_counter_ns()  # what is replayed is there
         top_k = self._mailbox.shape.top_k
         wants = None if decider is None else StepWants(decider, self._layers, count, top_k)
-        self._stream.wait_stream(torch.cuda.current_stream())
+        if ended is None:
+            self._stream.wait_stream(torch.cuda.current_stream())
+        else:
+            torch.cuda.current_stream().synchronize()
         with torch.cuda.stream(self._stream):
             try:
-                self._conductor.begin(number, count, step.table_shape, forecast_source, wants)
-                graph.replay()
-                self._done.record()
+                self._conductor.begin(
+                    number, count, step.table_shape, forecast_source, wants, step.is_long
+                )
+                if ended is None:
+                    ended = self._ahead.launch(graph)
+                if following is not None:
+                    self._ahead.launch_next(following, graph, step.inputs.active_address)
             finally:
                 self._conduct()
-            self._done.synchronize()  # only the head is left: not worth sleeping
+            ended.synchronize()  # only the head is left: not worth sleeping
 
     def _graph(
         self, captured: Captured[StepType], ending: Ending, sampling: Sequence[RowSampling] | None
@@ -221,6 +257,7 @@ class GraphSteps:
         try:
             self._conductor.finish()
         except RuntimeError as error:
+            self._ahead.cancel()
             torch.cuda.synchronize()
             raise ImpossibleSetting(
                 f"a decode step failed between GPU and CPU: {error}. Load the model again"
@@ -247,9 +284,11 @@ class GraphSteps:
         return self._conductor.bytes_moved
 
     def slots(self) -> list[int]:
+        self._ahead.cancel()
         return self._conductor.slots()
 
     def load_slots(self, slots: list[int]) -> None:
+        self._ahead.cancel()
         self._conductor.load_slots(slots)
 
     def _of_batch(self, size: int, kind: StepKind) -> Captured[DecodeStep]:
@@ -296,6 +335,7 @@ class GraphSteps:
         return LoadedRouting(write_recorded(self._mailbox, routings, depth), routings[0].counts)
 
     def close(self) -> None:
+        self._ahead.cancel()
         self._decoding.clear()
         self._reading.clear()
         del self._conductor
@@ -305,3 +345,10 @@ class GraphSteps:
 def _counts(work: ForwardPass, routing: LoadedRouting) -> list[int] | None:
     counts = routing.counts if work.counts is None else work.counts
     return None if counts is None else counts.tolist()
+
+
+def _copied(rows: torch.Tensor) -> torch.Tensor:
+    """By this thread alone: waking others takes longer than copying some logits."""
+    if rows.dtype != torch.bfloat16:
+        return rows.clone()
+    return torch.from_numpy(rows.view(torch.int16).numpy().copy()).view(torch.bfloat16)

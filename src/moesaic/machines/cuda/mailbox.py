@@ -13,7 +13,7 @@ from moesaic.kernels.gpu.table import FLAG, TableShape
 
 FORECAST_TOKENS = 256  # longer steps do not look ahead
 _LINE = 256  # bytes: what belongs to different writers stays apart
-_FLAGS = ("routed", "planned", "summed", "forecast_ready", "arrived")
+_FLAGS = ("start", "routed", "hidden_ready", "planned", "summed", "forecast_ready", "arrived")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class MailboxShape:
 
 
 class Mailbox:
-    """Flags count layers from 1 (native/conductor/conductor.h); `arrived` has the ticket of the
-    last background copy that has ended."""
+    """Flags count layers from 1 (native/conductor/conductor.h); `start` lets a launch begin,
+    `arrived` has the ticket of the last background copy that has ended."""
 
     def __init__(self, shape: MailboxShape, pinned: bool = True) -> None:
         self.shape = shape

@@ -27,6 +27,7 @@ from moesaic.models.rope import rotation
 
 _KERNELS = (
     "fetch", "add_norm", "combine", "route", "normed_product", "route_one", "stamp", "forecast",
+    "await_start",
 )  # fmt: skip
 TURN_THREADS = 128  # of `turn_store`
 _MOST_ATTENDED = 12288  # values that a block of `add_product` keeps
@@ -65,6 +66,7 @@ class StepParts:
         self.decoder, self.cache, self.mailbox, self.dtype = decoder, cache, mailbox, expert_dtype
         self.stamps = Stamps(spec.num_moe_layers, on=stamped)
         self._gates, self._side = gates, torch.cuda.Stream()
+        self.copies = torch.cuda.Stream()  # branch on which hidden states travel
         positions = torch.arange(cache.max_length, device="cuda")
         turns = rotation(architecture.rope, decoder.frequencies, positions)
         self.turn_pairs = torch.cat((turns.cos, turns.sin), dim=1).contiguous()

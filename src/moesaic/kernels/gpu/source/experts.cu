@@ -165,11 +165,14 @@ __device__ __forceinline__ bool find(const i64* table, i64 experts, int expert, 
   return true;
 }
 
-// inner[pair] = activation(gate(x)) * up(x): one strip of each per block. Grid [up strips, experts].
+// inner[pair] = activation(gate(x)) * up(x): one strip of each per block. Grid [up strips, experts]. There is one token,
+// whose inputs are read while the table arrives: in front of this kernel stands what brings the table, and that begins
+// when everything before it has ended.
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) up_vector(const i64* table, i64 experts, const u16* x, u16* inner) {
   __shared__ __align__(16) float inputs[Up::inputs];
   __shared__ float corrections[BITS == 4 ? Up::rows : 1];
   __shared__ float sums[THREADS];
+  stage_inputs<HIDDEN>(x, HIDDEN, inputs, corrections);
   await_previous();
   Entry e;
   if (!find(table, experts, blockIdx.y, e)) return;
@@ -177,7 +180,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) up_vector(cons
   const i64 at = i64(2) * blockIdx.x * Up::words;
   Batch<HIDDEN, 2> batch;
   batch.read(e.block + at, first_base());
-  stage_inputs<HIDDEN>(x + e.pair / TOP_K * HIDDEN, HIDDEN, inputs, corrections);
   float total[2][4] = {};
   strips_dot(batch, e.block + at, e.fill ? e.fill + at : nullptr, inputs, corrections, total);
   release_next();

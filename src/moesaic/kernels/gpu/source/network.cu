@@ -18,6 +18,12 @@ __device__ __forceinline__ u64 gpu_time() {
 // When everything in front of it has ended. One thread.
 extern "C" __global__ void stamp(u64* ended) { *ended = gpu_time(); }
 
+// A launch begins when the conductor says so; the next one waits for its own word. One thread.
+extern "C" __global__ void await_start(u32* flag) {
+  await_flag(flag, 1, 0);
+  raise_flag(flag, 0);
+}
+
 constexpr int PER_THREAD = (HIDDEN + 255) / 256;
 
 // stream[token] holds HIDDEN values in registers: normalises them into `out`.
@@ -59,9 +65,9 @@ extern "C" __global__ void add_norm(u16* stream, const u16* addend, const u16* w
 
 // stream += the experts' sum, of the GPU's parts and the CPU's, and shared experts where there are any. A thread per
 // value: grid [HIDDEN / 256, tokens]. `table` is the GPU's copy, in which weights begin at word `shares_at`; `cpu_sum` is
-// pinned memory, and where a flag is given, it is there when that is `number`. `computed` and `begun`, where they are
-// given: when the GPU's parts and when both were there.
-extern "C" __global__ void combine(const i64* table, i64 shares_at, const float* parts, const float* cpu_sum,
+// pinned memory, fp32 or (`narrow`) bf16, and where a flag is given, it is there when that is `number`. `computed` and
+// `begun`, where they are given: when the GPU's parts and when both were there.
+extern "C" __global__ void combine(const i64* table, i64 shares_at, const float* parts, const void* cpu_sum, i64 narrow,
                                    const u16* shared, u16* stream, u64* begun, const u32* flag, i64 number,
                                    u64* computed) {
   const i64 token = blockIdx.y;
@@ -76,7 +82,10 @@ extern "C" __global__ void combine(const i64* table, i64 shares_at, const float*
   if (begun && first) *begun = gpu_time();
   if (at >= HIDDEN) return;
   const float* shares = reinterpret_cast<const float*>(table + shares_at) + token * TOP_K;
-  float total = on_cpu ? static_cast<const volatile float*>(cpu_sum)[token * HIDDEN + at] : 0.0f;
+  float total = 0.0f;
+  if (on_cpu)
+    total = narrow ? wide(static_cast<const volatile u16*>(cpu_sum)[token * HIDDEN + at])
+                   : static_cast<const volatile float*>(cpu_sum)[token * HIDDEN + at];
   float values[TOP_K];
 #pragma unroll
   for (int k = 0; k < TOP_K; ++k) values[k] = parts[(token * TOP_K + k) * HIDDEN + at];
@@ -135,14 +144,15 @@ extern "C" __global__ void rotate_store(const u16* qkv, const u16* query_norm, c
 
 #include "router.h"
 
-// Experts and weights for a batch, written to pinned memory with the hidden states. A block of 128 threads per token:
-// one warp chooses, the others copy. Tokens beyond `active` choose nobody, others as many as `counts` has for them.
+// Experts and weights for a batch, written to pinned memory with the hidden states, where those have a place there. A block
+// of 128 threads per token: one warp chooses, the others copy. Tokens beyond `active` choose nobody, others as many as `counts` has for them.
 extern "C" __global__ void route(const void* logits, const float* bias, const u16* x, const i64* active,
                                  const i64* counts, const i64* replay, const float* replay_scores,
                                  const float* replay_weights, u16* hidden, i64* ids, float* weights, i64* ranked,
                                  float* ranked_scores) {
   const i64 token = blockIdx.x;
   if (threadIdx.x >= 32) {
+    if (!hidden) return;
     const uint4* from = reinterpret_cast<const uint4*>(x + token * HIDDEN);
     uint4* to = reinterpret_cast<uint4*>(hidden + token * HIDDEN);
     for (int i = threadIdx.x - 32; i < HIDDEN / 8; i += 96) to[i] = from[i];

@@ -1,0 +1,74 @@
+"""Do steps say the same whether they were launched ahead or not? Needs a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from time import perf_counter, sleep
+
+import pytest
+import torch
+
+if not torch.cuda.is_available():
+    pytest.skip("needs a GPU", allow_module_level=True)
+
+from test_captured_timeline import runner_of
+
+from moesaic.core.report import Timeline
+from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.machines.cuda.cuda_machine import CudaMachine
+from moesaic.machines.cuda.launch_ahead import LaunchAhead
+
+STATIC = ("static-experts", "pinned", "none")
+LONGER_S = 0.1  # than a launch waits for its step
+
+
+def conversation(runner: Runner) -> list[torch.Tensor]:
+    """One sequence, then two, then one again; somebody is slow, or waits for the whole GPU."""
+    found = [runner.step([SequenceInput(slot, [3 + slot, 4, 5, 6])]) for slot in range(2)]
+    for number in range(24):
+        both = 8 <= number < 14
+        inputs = [SequenceInput(slot, [7 * number + slot]) for slot in range(1 + both)]
+        found.append(runner.step(inputs))
+        if number in (4, 12, 20):
+            sleep(LONGER_S)
+        if number in (6, 11):
+            torch.cuda.synchronize()
+        if number == 17:  # not captured together with what is launched
+            found.append(runner.step([SequenceInput(1, [8, 9, 10])]))
+    return found
+
+
+@pytest.mark.parametrize("name", ["qwen3-30b-a3b", "deepseek-v2-lite"])
+def test_launches_ahead_change_no_result(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same plans, since nothing is decided by time: the same bits. A timeline needs what its
+    step has left, and lets nothing be launched ahead."""
+    claimed = []
+    claim = LaunchAhead.claim
+
+    def noted(self: LaunchAhead, kind: Hashable) -> torch.cuda.Event | None:
+        claimed.append(claim(self, kind))
+        return claimed[-1]
+
+    monkeypatch.setattr(LaunchAhead, "claim", noted)
+    logits = []
+    for plain in (True, False):
+        claimed.clear()
+        runner = runner_of(name, STATIC, Timeline(enabled=plain, engine=True))
+        logits.append(conversation(runner))
+        runner.close()
+        used = sum(each is not None for each in claimed)
+        assert used == 0 if plain else used >= 10
+    assert all(torch.equal(one, other) for one, other in zip(*logits, strict=True))
+
+
+def test_who_waits_for_the_whole_gpu_waits_a_moment() -> None:
+    runner = runner_of("qwen3-30b-a3b", STATIC, Timeline())
+    assert isinstance(runner.machine, CudaMachine)
+    runner.step([SequenceInput(0, [3, 4, 5, 6])])
+    for number in range(6):
+        runner.step([SequenceInput(0, [number])])
+    began = perf_counter()
+    torch.cuda.synchronize()
+    assert perf_counter() - began < 5
+    runner.close()
+    torch.cuda.synchronize()
