@@ -18,7 +18,9 @@ class ComputeBoundLayer : public LayerJob {
  public:
   ComputeBoundLayer(const LayerConfig& config, const LayerCall& call, RoutedRows rows, Workspace& workspace,
                     int worker_slots)
-      : LayerJob(config, call, std::move(rows), worker_slots) {
+      : LayerJob(config, worker_slots) {
+    rows_ = std::move(rows);
+    begin_rows(call);
     cut_into_waves();
     int max_rows = 0;
     for (const Wave& wave : waves_) max_rows = std::max(max_rows, wave.rows);

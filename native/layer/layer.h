@@ -26,11 +26,12 @@ struct LayerCall {
   const std::uint8_t* const* blocks = nullptr;
   void* out = nullptr;  // [tokens, hidden], contiguous; overwritten
   FloatType out_type = FloatType::f32;
-  bool add = false;    // to what `out` holds (fp32 only)
+  bool add = false;    // to what `out` holds (fp32: before rounding; bf16: after it, in decode steps)
   // May be null: where the worker that ends the layer notes the time, then raises a flag.
   std::uint32_t* done_flag = nullptr;
   std::uint32_t done_value = 0;
   std::int64_t* done_ns = nullptr;
+  const Panel* inputs = nullptr;  // of a single token, where they are a panel already; else null
   bool strict = true;  // reject routing weights that are not finite, rather than compute with them
 };
 

@@ -19,50 +19,56 @@ Panel panel_at(const MatrixLayout& matrix, int tokens, std::uint8_t* data, std::
 
 }  // namespace
 
-RoutedRows::RoutedRows(const LayerCall& call) {
-  std::vector<int> index_of(call.experts_total, -1), load(call.count, 0);
-  for (int i = 0; i < call.count; ++i) index_of[call.experts[i]] = i;
+void RoutedRows::assign(const LayerCall& call) {
+  index_of_.assign(call.experts_total, -1);
+  load_.assign(call.count, 0);
+  for (int i = 0; i < call.count; ++i) index_of_[call.experts[i]] = i;
   const std::size_t pairs = std::size_t(call.tokens) * call.top_k;
   for (std::size_t p = 0; p < pairs; ++p)
-    if (const int i = index_of[call.ids[p]]; i >= 0) ++load[i];
-  std::vector<int> order;
+    if (const int i = index_of_[call.ids[p]]; i >= 0) ++load_[i];
+  order_.clear();
   for (int i = 0; i < call.count; ++i)
-    if (load[i]) order.push_back(i);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return load[a] > load[b]; });
-  std::vector<int> next_row(call.count, 0);
+    if (load_[i]) order_.push_back(i);
+  std::sort(order_.begin(), order_.end(),
+            [&](int a, int b) { return load_[a] != load_[b] ? load_[a] > load_[b] : a < b; });
+  next_row_.assign(call.count, 0);
+  chunks.clear();
   int rows = 0;
-  for (const int i : order) {
-    next_row[i] = rows;
-    for (int done = 0; done < load[i]; done += kChunkTokens) {
+  for (const int i : order_) {
+    next_row_[i] = rows;
+    for (int done = 0; done < load_[i]; done += kChunkTokens) {
       Chunk chunk{};
       chunk.block = call.blocks[i];
       chunk.expert = call.experts[i];
-      chunk.tokens = std::min(kChunkTokens, load[i] - done);
+      chunk.tokens = std::min(kChunkTokens, load_[i] - done);
       chunk.first_row = rows + done;
       chunks.push_back(chunk);
     }
-    rows += load[i];
+    rows += load_[i];
   }
   token.resize(rows);
   weight.resize(rows);
   for (std::size_t p = 0; p < pairs; ++p)
-    if (const int i = index_of[call.ids[p]]; i >= 0) {
-      const int row = next_row[i]++;
+    if (const int i = index_of_[call.ids[p]]; i >= 0) {
+      const int row = next_row_[i]++;
       token[row] = std::int32_t(p / call.top_k);
       weight[row] = call.weights[p];
     }
 }
 
-LayerJob::LayerJob(const LayerConfig& config, const LayerCall& call, RoutedRows rows, int worker_slots)
+LayerJob::LayerJob(const LayerConfig& config, int worker_slots)
     : config_(config),
-      call_(call),
       worker_slots_(worker_slots),
-      rows_(std::move(rows)),
       row_bytes_(config.layout),
-      worker_bytes_(config.layout, rows_.max_chunk_tokens()),
-      // Unless the token has the same expert twice.
-      shared_panel_(call.tokens == 1 && rows_.count() && rows_.token.size() == rows_.chunks.size()),
-      gathered_chunk_(worker_slots, -1) {}
+      worker_bytes_(config.layout, 0) {}
+
+void LayerJob::begin_rows(const LayerCall& call) {
+  call_ = call;
+  worker_bytes_ = WorkerBuffers(config_.layout, rows_.max_chunk_tokens());
+  // Unless the token has the same expert twice.
+  shared_panel_ = call.tokens == 1 && rows_.count() && rows_.token.size() == rows_.chunks.size();
+  gathered_chunk_.assign(worker_slots_, -1);
+}
 
 void LayerJob::worker_done() {
   if (config_.kernels->release_tiles) config_.kernels->release_tiles();
@@ -91,7 +97,7 @@ std::uint8_t* LayerJob::allocate(Workspace& workspace, int count, std::size_t ex
                                   scales + row * row_bytes_.intermediate_scales,
                                   code_sums + row * row_bytes_.intermediate_scales);
   }
-  if (shared_panel_) gather(rows_.chunks[0], input_panel(0));
+  if (shared_panel_ && !call_.inputs) gather(rows_.chunks[0], input_panel(0));
   return workspace.take(extra);
 }
 
@@ -103,7 +109,7 @@ Panel LayerJob::input_panel(int worker) {
 
 // A chunk's inputs in the worker's own memory: gathering them brings them into its cache.
 Panel LayerJob::gathered_inputs(int chunk_index, int worker) {
-  if (shared_panel_) return input_panel(0);
+  if (shared_panel_) return call_.inputs ? *call_.inputs : input_panel(0);
   Panel inputs = input_panel(worker);
   inputs.tokens = rows_.chunks[chunk_index].tokens;
   if (gathered_chunk_[worker] != chunk_index) gather(rows_.chunks[chunk_index], inputs);
@@ -143,7 +149,9 @@ void LayerJob::fill(const Chunk& chunk, const Panel& panel, int token_tile, cons
                               .groups = panel.groups,
                               .tile = const_cast<std::uint8_t*>(panel.tile(token_tile)),
                               .scales = const_cast<float*>(panel.scales) + at,
-                              .code_sums = const_cast<std::int32_t*>(panel.code_sums) + at});
+                              .code_sums = const_cast<std::int32_t*>(panel.code_sums) + at,
+                              .tile_rows = panel.tile_tokens(token_tile),
+                              .group_stride = panel.groups});
 }
 
 // Intermediate activations in fp32: [strip][token][16].
@@ -219,9 +227,15 @@ void LayerJob::init_sums(int strip, int strips) {
   for (int s = strip; s < strip + strips; ++s) {
     const int columns = width(s);
     std::memset(sum_strip(s), 0, std::size_t(call_.tokens) * kStripOutputs * sizeof(float));
-    for (int t = 0; call_.add && t < call_.tokens; ++t)
+    for (int t = 0; call_.add && call_.out_type == FloatType::f32 && t < call_.tokens; ++t)
       std::memcpy(sum_strip(s) + t * kStripOutputs, out_at<float>(t, s), columns * sizeof(float));
   }
+}
+
+void LayerJob::add_rounded(const float* from, int count, std::uint16_t* to) {
+  std::uint16_t rounded[kStripOutputs];
+  config_.kernels->narrow(from, count, FloatType::bf16, rounded);
+  config_.kernels->step->add_residual(to, rounded, nullptr, 1.0f, count);
 }
 
 void LayerJob::write_result(int strip, int strips) {
@@ -230,6 +244,8 @@ void LayerJob::write_result(int strip, int strips) {
       const float* from = sum_strip(s) + std::size_t(t) * kStripOutputs;
       if (call_.out_type == FloatType::f32)
         std::memcpy(out_at<float>(t, s), from, width(s) * sizeof(float));
+      else if (call_.add)
+        add_rounded(from, width(s), out_at<std::uint16_t>(t, s));
       else
         config_.kernels->narrow(from, width(s), call_.out_type, out_at<std::uint16_t>(t, s));
     }

@@ -7,6 +7,7 @@
 
 #include "layer/buffer_sizes.h"
 #include "layer/layer.h"
+#include "pool/read_ahead.h"
 
 namespace moesaic {
 
@@ -27,9 +28,14 @@ struct RoutedRows {
   std::vector<std::int32_t> token;  // of every row
   std::vector<float> weight;
 
-  explicit RoutedRows(const LayerCall& call);
+  RoutedRows() = default;
+  explicit RoutedRows(const LayerCall& call) { assign(call); }
+  void assign(const LayerCall& call);  // allocates nothing once it has had as many
   int count() const { return int(token.size()); }
   int max_chunk_tokens() const { return chunks.empty() ? 0 : chunks.front().tokens; }
+
+ private:
+  std::vector<int> index_of_, load_, order_, next_row_;
 };
 
 // The two strips that a worker reads next.
@@ -41,11 +47,15 @@ class LayerJob : public Job {
  public:
   void finished() override;
   void worker_done() override;
+  // What a worker reads in the phase of down products, while it has an item of the one before.
+  virtual void read_ahead(int /*worker*/, ReadAhead& /*to*/) const {}
 
  protected:
-  LayerJob(const LayerConfig& config, const LayerCall& call, RoutedRows rows, int worker_slots);
+  LayerJob(const LayerConfig& config, int worker_slots);
+  void begin_rows(const LayerCall& call);  // `rows_` are the call's
 
-  // Buffers for so many rows at a time, and `extra` bytes, whose address is returned.
+  // Buffers for so many rows at a time, and `extra` bytes, whose address is returned. Then a single token's
+  // inputs, which all experts share, are gathered, unless they were given.
   std::uint8_t* allocate(Workspace& workspace, int rows, std::size_t extra);
 
   // Strips of gate and as many of up: both products and activation(gate) * up, which goes into the chunk's
@@ -66,8 +76,8 @@ class LayerJob : public Job {
   float* product_sums(int worker) { return reinterpret_cast<float*>(worker_memory(worker)); }
 
   const LayerConfig config_;
-  const LayerCall call_;
   const int worker_slots_;
+  LayerCall call_;
   RoutedRows rows_;
 
  private:
@@ -76,6 +86,7 @@ class LayerJob : public Job {
   void fill(const Chunk& chunk, const Panel& panel, int token_tile, const void* const* rows, FloatType type,
             int inputs, std::size_t block_stride);
   void activate_into_panel(const Chunk& chunk, int strip, const float* gate, const float* up);
+  void add_rounded(const float* from, int count, std::uint16_t* to);  // bf16
   float* intermediate_strip(const Chunk& chunk, int strip);
   float* sum_strip(int strip) { return sums_ + std::size_t(strip) * call_.tokens * kStripOutputs; }
   int width(int strip) const {
@@ -93,12 +104,23 @@ class LayerJob : public Job {
   Panel input_panel(int worker);
 
   const RowBytes row_bytes_;
-  const WorkerBuffers worker_bytes_;
-  const bool shared_panel_;          // one token: all experts have the same inputs
+  WorkerBuffers worker_bytes_;
+  bool shared_panel_ = false;        // one token: all experts have the same inputs
   std::vector<int> gathered_chunk_;  // index of the chunk whose inputs each worker has gathered
   std::uint8_t* workers_ = nullptr;
   float *intermediate_f32_ = nullptr, *sums_ = nullptr;
 };
+
+// A memory-bound layer of two phases that computes one call after the other, for a decode step.
+class RepeatedLayer : public LayerJob {
+ public:
+  // While no worker runs. The workspace is this layer's until the call is computed.
+  virtual void begin(const LayerCall& call, Workspace& workspace) = 0;
+
+ protected:
+  using LayerJob::LayerJob;
+};
+std::unique_ptr<RepeatedLayer> repeated_layer(const LayerConfig& config, int worker_slots);
 
 // Two phases or, with `sum_phase`, three.
 std::shared_ptr<Job> memory_bound_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,

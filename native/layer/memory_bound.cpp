@@ -4,6 +4,7 @@
 // contributions to the result is a phase of its own, which all workers share.
 #include <algorithm>
 #include <atomic>
+#include <memory>
 
 #include "layer/layer_job.h"
 #include "pool/work_stealing.h"
@@ -15,24 +16,32 @@ constexpr std::size_t kItemBytes = 48 * 1024;  // of weights: amortises the cost
 constexpr int kItemsPerWorker = 6;             // at least, where there are enough strips
 constexpr int kFixedTokens = 64;               // reading a strip takes as long as multiplying so many
 
-class MemoryBoundLayer : public LayerJob {
+// Atomic counters that are used again.
+class Counters {
  public:
-  MemoryBoundLayer(const LayerConfig& config, const LayerCall& call, RoutedRows rows, Workspace& workspace,
-                   int worker_slots, bool sum_phase)
-      : LayerJob(config, call, std::move(rows), worker_slots),
-        sum_phase_(sum_phase),
-        up_(config.layout.up.strips, 2 * config.layout.up.strip_bytes, 1, *this),
-        down_(config.layout.down.strips, config.layout.down.strip_bytes, 2, *this),
-        unfinished_up_items_(rows_.chunks.size()),
-        unfinished_chunks_(down_.items_per_chunk) {
-    for (Chunk& chunk : rows_.chunks) chunk.first_wave_row = chunk.first_row;
-    for (std::size_t i = 0; i < rows_.chunks.size(); ++i) sum_order_.push_back(int(i));
-    std::stable_sort(sum_order_.begin(), sum_order_.end(),
-                     [&](int a, int b) { return rows_.chunks[a].expert < rows_.chunks[b].expert; });
-    for (auto& left : unfinished_up_items_) left.store(up_.items_per_chunk, std::memory_order_relaxed);
-    for (auto& left : unfinished_chunks_) left.store(int(rows_.chunks.size()), std::memory_order_relaxed);
-    const std::size_t bytes = partial_sums_bytes(config.layout, rows_.count());
-    partial_sums_ = reinterpret_cast<float*>(allocate(workspace, rows_.count(), bytes));
+  void reset(std::size_t count, int value) {
+    if (count > size_) counters_.reset(new std::atomic<int>[size_ = count]);
+    for (std::size_t i = 0; i < count; ++i) counters_[i].store(value, std::memory_order_relaxed);
+  }
+  std::atomic<int>& operator[](std::size_t i) { return counters_[i]; }
+
+ private:
+  std::unique_ptr<std::atomic<int>[]> counters_;
+  std::size_t size_ = 0;
+};
+
+class MemoryBoundLayer : public RepeatedLayer {
+ public:
+  MemoryBoundLayer(const LayerConfig& config, int worker_slots, bool sum_phase)
+      : RepeatedLayer(config, worker_slots), sum_phase_(sum_phase), up_(worker_slots), down_(worker_slots) {}
+
+  void begin(const LayerCall& call, Workspace& workspace) override {
+    rows_.assign(call);
+    begin_items(call, workspace);
+  }
+  void begin(const LayerCall& call, RoutedRows rows, Workspace& workspace) {
+    rows_ = std::move(rows);
+    begin_items(call, workspace);
   }
 
   int phases() const override { return sum_phase_ ? 3 : 2; }
@@ -49,6 +58,15 @@ class MemoryBoundLayer : public LayerJob {
     }
   }
 
+  void read_ahead(int worker, ReadAhead& to) const override {
+    const int end = down_.ranges.end_of(worker);
+    for (int i = down_.ranges.peek(worker); i >= 0 && i < end && !to.full(); ++i) {
+      const Item item = down_.item(i);
+      to.add(down_strips(rows_.chunks[item.chunk], item.strip).strips[0],
+             item.strips * config_.layout.down.strip_bytes);
+    }
+  }
+
  private:
   struct Item {
     int chunk, strip, strips;
@@ -57,16 +75,20 @@ class MemoryBoundLayer : public LayerJob {
 
   // How one matrix of every chunk is cut into items: chunk by chunk.
   struct MatrixItems {
-    const int strips, strips_per_item, items_per_chunk;
+    int strips = 0, strips_per_item = 1, items_per_chunk = 0;
     WorkStealingRanges ranges;
 
+    explicit MatrixItems(int workers) : ranges(0, workers) {}
+
     // Items are multiples of `granularity` strips of `bytes` each.
-    MatrixItems(int strips, std::size_t bytes, int granularity, const MemoryBoundLayer& layer)
-        : strips(strips),
-          strips_per_item(choose(strips, bytes, granularity, layer)),
-          items_per_chunk(divide_up(strips, strips_per_item)),
-          ranges(items_per_chunk * int(layer.rows_.chunks.size()), layer.worker_slots_) {
-      if (layer.sum_phase_) ranges.reset(equal_work(layer));
+    void begin(int strips_, std::size_t bytes, int granularity, const MemoryBoundLayer& layer) {
+      strips = strips_;
+      strips_per_item = choose(strips, bytes, granularity, layer);
+      items_per_chunk = divide_up(strips, strips_per_item);
+      if (layer.sum_phase_)
+        ranges.reset(equal_work(layer));
+      else
+        ranges.reset(items_per_chunk * int(layer.rows_.chunks.size()));
     }
 
     // Where each worker's range begins, so that all have the same work.
@@ -96,6 +118,26 @@ class MemoryBoundLayer : public LayerJob {
       return {number / items_per_chunk, strip, std::min(strips_per_item, strips - strip), index};
     }
   };
+
+  void begin_items(const LayerCall& call, Workspace& workspace) {
+    begin_rows(call);
+    const ExpertLayout& layout = config_.layout;
+    up_.begin(layout.up.strips, 2 * layout.up.strip_bytes, 1, *this);
+    down_.begin(layout.down.strips, layout.down.strip_bytes, 2, *this);
+    unfinished_up_items_.reset(rows_.chunks.size(), up_.items_per_chunk);
+    unfinished_chunks_.reset(down_.items_per_chunk, int(rows_.chunks.size()));
+    sum_order_.clear();
+    for (Chunk& chunk : rows_.chunks) {
+      chunk.first_wave_row = chunk.first_row;
+      sum_order_.push_back(int(sum_order_.size()));
+    }
+    std::sort(sum_order_.begin(), sum_order_.end(), [&](int a, int b) {
+      const int first = rows_.chunks[a].expert, second = rows_.chunks[b].expert;
+      return first != second ? first < second : a < b;
+    });
+    const std::size_t bytes = partial_sums_bytes(layout, rows_.count());
+    partial_sums_ = reinterpret_cast<float*>(allocate(workspace, rows_.count(), bytes));
+  }
 
   void run_gate_and_up(const Item& item, int worker) {
     const Chunk& chunk = rows_.chunks[item.chunk];
@@ -157,18 +199,23 @@ class MemoryBoundLayer : public LayerJob {
 
   const bool sum_phase_;
   MatrixItems up_, down_;
-  std::vector<std::atomic<int>> unfinished_up_items_;  // of each chunk
-  std::vector<std::atomic<int>> unfinished_chunks_;    // of each item index of down
-  std::vector<int> sum_order_;                         // chunks by expert
+  Counters unfinished_up_items_;  // of each chunk
+  Counters unfinished_chunks_;    // of each item index of down
+  std::vector<int> sum_order_;    // chunks by expert
   float* partial_sums_ = nullptr;
 };
 
 }  // namespace
 
+std::unique_ptr<RepeatedLayer> repeated_layer(const LayerConfig& config, int worker_slots) {
+  return std::make_unique<MemoryBoundLayer>(config, worker_slots, false);
+}
+
 std::shared_ptr<Job> memory_bound_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,
                                         Workspace& workspace, int worker_slots, bool sum_phase) {
-  return std::make_shared<MemoryBoundLayer>(config, call, std::move(rows), workspace, worker_slots,
-                                            sum_phase);
+  auto layer = std::make_shared<MemoryBoundLayer>(config, worker_slots, sum_phase);
+  layer->begin(call, std::move(rows), workspace);
+  return layer;
 }
 
 }  // namespace moesaic

@@ -1,6 +1,8 @@
 // A packed matrix outside the experts' blocks, and how it is multiplied.
 #pragma once
 
+#include <algorithm>
+
 #include "products/kernels.h"
 
 namespace moesaic {
@@ -83,7 +85,39 @@ inline void fill_tile(const Multiplier& multiplier, Dtype dtype, const MatrixLay
                                   .groups = matrix.groups,
                                   .tile = const_cast<std::uint8_t*>(panel.tile(tile)),
                                   .scales = buffer.scales + group,
-                                  .code_sums = buffer.code_sums + group});
+                                  .code_sums = buffer.code_sums + group,
+                                  .tile_rows = count,
+                                  .group_stride = matrix.groups});
+}
+
+// Columns that may be filled by themselves: a multiple of this many, unless they are all.
+inline int fill_unit(Dtype dtype) {
+  return std::max(format_of(dtype).tile_inputs, format_of(dtype).group);
+}
+
+// Fills columns [first, first + columns) of one token's row, which begin at `values`, in bf16.
+inline void fill_columns(const Multiplier& multiplier, Dtype dtype, const MatrixLayout& matrix,
+                         const PanelBuffer& buffer, const std::uint16_t* values, int tokens, int token,
+                         int first, int columns) {
+  const Panel panel = buffer.panel(matrix, tokens);
+  const Format format = format_of(dtype);
+  const bool all = columns == matrix.inputs;
+  const int tile = token / kTileTokens, rows = panel.tile_tokens(tile);
+  const std::size_t line = std::size_t(first / format.tile_inputs) * rows + token % kTileTokens;
+  const std::size_t group = std::size_t(token) * matrix.groups + (format.group ? first / format.group : 0);
+  const void* row = values;
+  multiplier.fill(dtype, tokens)({.rows = &row,
+                                  .type = FloatType::bf16,
+                                  .block_stride = kStripOutputs,
+                                  .count = 1,
+                                  .inputs = columns,
+                                  .tiles = all ? matrix.tiles : columns / format.tile_inputs,
+                                  .groups = all || !format.group ? matrix.groups : columns / format.group,
+                                  .tile = const_cast<std::uint8_t*>(panel.tile(tile)) + line * kRowBytes,
+                                  .scales = buffer.scales + group,
+                                  .code_sums = buffer.code_sums + group,
+                                  .tile_rows = rows,
+                                  .group_stride = matrix.groups});
 }
 
 }  // namespace moesaic

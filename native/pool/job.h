@@ -13,6 +13,10 @@ class Job {
   virtual void finished() {}  // called once, by the worker that ran the last item, before anybody is told
   // Whether workers stay awake between its phases, however long they wait: for many short phases.
   virtual bool stays_awake() const { return false; }
+  // Called again and again by a worker that waits for the next phase: what it reads then may be prefetched,
+  // a few lines a call; false: there is nothing more. Phase and job may end meanwhile: it may use only what
+  // belongs to the worker.
+  virtual bool while_waiting(int /*worker*/) { return false; }
   virtual void worker_done() {}  // called by each worker that ran items, after its last one
 };
 

@@ -145,6 +145,8 @@ void Pool::run_phases(Slot& slot, int worker) {
     } else {
       const std::uint32_t seen = slot.phase_finished.count();
       const std::int64_t spin = slot.job->stays_awake() ? kAwakeNs : spin_ns_;
+      while (slot.phase.load(std::memory_order_acquire) == phase && slot.job->while_waiting(worker)) {
+      }
       if (slot.phase.load(std::memory_order_acquire) == phase) slot.phase_finished.wait_past(seen, spin);
     }
     phase = slot.phase.load(std::memory_order_acquire);

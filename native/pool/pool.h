@@ -42,8 +42,8 @@ class Pool {
 
   struct alignas(64) Phase {
     std::atomic<int> next{0};
+    int total = 0;  // in one line with `next`, which a worker has when it looks whether there are more
     alignas(64) std::atomic<int> finished{0};
-    int total = 0;
   };
   struct alignas(64) Slot {
     std::atomic<std::uint64_t> ticket{0};  // 0: no job may be entered

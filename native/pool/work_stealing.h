@@ -27,11 +27,11 @@ class WorkStealingRanges {
       ranges_[w].bounds.store(packed(bounds[w], bounds[w + 1]), std::memory_order_relaxed);
   }
 
-  // The first item that a worker starts with where there are so many; -1: none.
-  static int first_of(int items, int worker, int workers) {
-    const int first = split(items, worker, workers);
-    return first < split(items, worker + 1, workers) ? first : -1;
-  }
+  // Where a worker's range begins; the next worker's begins where it ends.
+  static int split(int items, int worker, int workers) { return int(std::int64_t(items) * worker / workers); }
+
+  // The end of the range that the worker has now.
+  int end_of(int worker) const { return end(ranges_[worker].bounds.load(std::memory_order_relaxed)); }
 
   // The worker's next item; -1: none is left.
   int take(int worker) {
@@ -53,7 +53,6 @@ class WorkStealingRanges {
     std::atomic<std::uint64_t> bounds{0};  // first item in the low half, end in the high half
   };
 
-  static int split(int items, int worker, int workers) { return int(std::int64_t(items) * worker / workers); }
   static std::uint64_t packed(int first, int last) {
     return std::uint64_t(std::uint32_t(last)) << 32 | std::uint32_t(first);
   }

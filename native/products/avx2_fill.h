@@ -75,11 +75,11 @@ void fill_int8_avx2(const FillCall& call) {
           sum = _mm256_add_epi32(sum, codes[j]);
         }
         const int column = g * kGroup + i * 32;
-        std::uint8_t* to = call.tile + (std::size_t(column / kTile) * call.count + t) * kRowBytes;
+        std::uint8_t* to = call.tile + (std::size_t(column / kTile) * call.tile_rows + t) * kRowBytes;
         _mm256_storeu_si256((__m256i*)(to + column % kTile), to_bytes(codes));
       }
-      call.scales[t * call.groups + g] = group.scale;
-      call.code_sums[t * call.groups + g] = group.sum(sum);
+      call.scales[t * call.group_stride + g] = group.scale;
+      call.code_sums[t * call.group_stride + g] = group.sum(sum);
     }
 }
 
@@ -98,11 +98,11 @@ void fill_int16_avx2(const FillCall& call) {
         low[i] = _mm256_sub_epi32(codes, _mm256_slli_epi32(high[i], 8));
         sum = _mm256_add_epi32(sum, codes);
       }
-      std::uint8_t* to = call.tile + (std::size_t(k) * call.count + t) * kRowBytes;
+      std::uint8_t* to = call.tile + (std::size_t(k) * call.tile_rows + t) * kRowBytes;
       _mm256_storeu_si256((__m256i*)to, _mm256_shuffle_epi8(to_bytes(high), order));
       _mm256_storeu_si256((__m256i*)(to + 32), _mm256_shuffle_epi8(to_bytes(low), order));
-      call.scales[t * call.groups + k] = group.scale;
-      call.code_sums[t * call.groups + k] = group.sum(sum);
+      call.scales[t * call.group_stride + k] = group.scale;
+      call.code_sums[t * call.group_stride + k] = group.sum(sum);
     }
 }
 

@@ -93,7 +93,8 @@ void activate_bf16_fast(Activation kind, const float* gate, const float* up, int
 }
 
 void fill_int8_fast(const FillCall& call) {
-  const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums] = call;
+  const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums, tile_rows,
+              group_stride] = call;
   constexpr int kGroup = format_of(Dtype::int8).group, kVectors = kGroup / 16;
   for (int t = 0; t < count; ++t) {
     for (int g = 0; g < groups; ++g) {
@@ -109,24 +110,25 @@ void fill_int8_fast(const FillCall& call) {
       }
       const float largest = _mm512_reduce_max_ps(top), poison = _mm512_reduce_add_ps(zero);
       const __m512 inverse = _mm512_set1_ps(inverse_of(largest, 127.0f));
-      scales[t * groups + g] = largest / 127.0f + poison;
+      scales[t * group_stride + g] = largest / 127.0f + poison;
       __m512i sum = _mm512_setzero_si512();
       for (int i = 0; i < kVectors; ++i) {
         const int k = g * (kGroup / 64) + i / 4;
         if (k >= tiles) break;
         const __m512i codes = _mm512_cvtps_epi32(_mm512_mul_ps(v[i], inverse));
-        _mm_storeu_si128((__m128i*)(tile + (std::size_t(k) * count + t) * kRowBytes + i % 4 * 16),
+        _mm_storeu_si128((__m128i*)(tile + (std::size_t(k) * tile_rows + t) * kRowBytes + i % 4 * 16),
                          _mm512_cvtsepi32_epi8(codes));
         sum = _mm512_add_epi32(sum, codes);
       }
-      code_sums[t * groups + g] = poison == 0.0f ? _mm512_reduce_add_epi32(sum) : 0;  // see GroupRange
+      code_sums[t * group_stride + g] = poison == 0.0f ? _mm512_reduce_add_epi32(sum) : 0;  // see GroupRange
     }
   }
 }
 
 // The order of bytes is explained at `fill_int16` in elementwise.h.
 void fill_int16_fast(const FillCall& call) {
-  const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums] = call;
+  const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums, tile_rows,
+              group_stride] = call;
   const __m256i order =
       _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15));
   for (int t = 0; t < count; ++t) {
@@ -142,7 +144,7 @@ void fill_int16_fast(const FillCall& call) {
       const float largest = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(v[0]), _mm512_abs_ps(v[1])));
       const float poison = _mm512_reduce_add_ps(_mm512_fmadd_ps(v[0], zero, _mm512_mul_ps(v[1], zero)));
       const __m512 inverse = _mm512_set1_ps(inverse_of(largest, 32512.0f));
-      scales[t * groups + k] = largest / 32512.0f + poison;
+      scales[t * group_stride + k] = largest / 32512.0f + poison;
       __m128i high[2], low[2];
       __m512i sum = _mm512_setzero_si512();
       for (int i = 0; i < 2; ++i) {
@@ -152,8 +154,8 @@ void fill_int16_fast(const FillCall& call) {
         low[i] = _mm512_cvtepi32_epi8(codes);  // the low byte: 256 times the high one is gone
         sum = _mm512_add_epi32(sum, codes);
       }
-      code_sums[t * groups + k] = poison == 0.0f ? _mm512_reduce_add_epi32(sum) : 0;  // see GroupRange
-      std::uint8_t* to = tile + (std::size_t(k) * count + t) * kRowBytes;
+      code_sums[t * group_stride + k] = poison == 0.0f ? _mm512_reduce_add_epi32(sum) : 0;  // see GroupRange
+      std::uint8_t* to = tile + (std::size_t(k) * tile_rows + t) * kRowBytes;
       _mm256_storeu_si256((__m256i*)to, _mm256_shuffle_epi8(_mm256_set_m128i(high[1], high[0]), order));
       _mm256_storeu_si256((__m256i*)(to + 32), _mm256_shuffle_epi8(_mm256_set_m128i(low[1], low[0]), order));
     }
@@ -161,21 +163,24 @@ void fill_int16_fast(const FillCall& call) {
 }
 
 // Tile by tile rather than token by token, so that writes are sequential.
-void copy_bf16(const void* const* rows, int count, int inputs, int tiles, std::uint8_t* tile) {
+void copy_bf16(const FillCall& call) {
+  const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums, tile_rows,
+              group_stride] = call;
   for (int k = 0; k < tiles; ++k) {
     const int left = inputs - k * 32;
     const __mmask32 there = left >= 32 ? ~__mmask32(0) : (__mmask32(1) << left) - 1;
     for (int t = 0; t < count; ++t) {
       const auto* row = static_cast<const std::uint16_t*>(rows[t]) + k * 32;
-      _mm512_storeu_si512(tile + (std::size_t(k) * count + t) * kRowBytes,
+      _mm512_storeu_si512(tile + (std::size_t(k) * tile_rows + t) * kRowBytes,
                           _mm512_maskz_loadu_epi16(there, row));
     }
   }
 }
 
 void fill_bf16_fast(const FillCall& call) {
-  const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums] = call;
-  if (type == FloatType::bf16 && block_stride == 16) return copy_bf16(rows, count, inputs, tiles, tile);
+  const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums, tile_rows,
+              group_stride] = call;
+  if (type == FloatType::bf16 && block_stride == 16) return copy_bf16(call);
   if (type != FloatType::f32) return fill_bf16(call);
   for (int k = 0; k < tiles; ++k) {
     const int low = k * 32, high = low + 16;
@@ -185,7 +190,7 @@ void fill_bf16_fast(const FillCall& call) {
       const __m512 a = _mm512_maskz_loadu_ps(low_lanes, row + low / 16 * block_stride);
       const __m512 b = high_lanes ? _mm512_maskz_loadu_ps(high_lanes, row + high / 16 * block_stride)
                                   : _mm512_setzero_ps();
-      _mm512_storeu_si512(tile + (std::size_t(k) * count + t) * kRowBytes,
+      _mm512_storeu_si512(tile + (std::size_t(k) * tile_rows + t) * kRowBytes,
                           narrow_bf16(a, b));
     }
   }

@@ -192,10 +192,11 @@ inline const void* block_at(const void* row, FloatType type, int from, std::size
 }
 
 void fill_bf16(const FillCall& call) {
-  const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums] = call;
+  const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums, tile_rows,
+              group_stride] = call;
   for (int t = 0; t < count; ++t) {
     for (int k = 0; k < tiles; ++k) {
-      std::uint8_t* to = tile + (std::size_t(k) * count + t) * kRowBytes;
+      std::uint8_t* to = tile + (std::size_t(k) * tile_rows + t) * kRowBytes;
       const int from = k * 32;
       if (type == FloatType::bf16 && block_stride == 16 && from + 32 <= inputs) {
         std::memcpy(to, (const std::uint16_t*)rows[t] + from, 64);
@@ -250,26 +251,27 @@ typedef std::int8_t B16 __attribute__((vector_size(16)));
 
 // Codes in [-127, 127].
 [[maybe_unused]] void fill_int8(const FillCall& call) {
-  const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums] = call;
+  const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums, tile_rows,
+              group_stride] = call;
   constexpr int kGroup = format_of(Dtype::int8).group, kVectors = kGroup / 16;
   for (int t = 0; t < count; ++t) {
     for (int g = 0; g < groups; ++g) {
       F16 v[kVectors];
       const GroupRange range = load_group<kVectors>(rows[t], type, block_stride, g * kGroup, inputs, v);
       const float inverse = inverse_of(range.largest, 127.0f);
-      scales[t * groups + g] = range.largest / 127.0f + range.poison;
+      scales[t * group_stride + g] = range.largest / 127.0f + range.poison;
       U16 sum = {};
       for (int i = 0; i < kVectors; ++i) {
         const int k = g * (kGroup / 64) + i / 4;
         if (k >= tiles) break;
         const I16 codes = rounded_codes(v[i], inverse);
         const B16 bytes = __builtin_convertvector(codes, B16);
-        std::memcpy(tile + (std::size_t(k) * count + t) * kRowBytes + i % 4 * 16, &bytes, 16);
+        std::memcpy(tile + (std::size_t(k) * tile_rows + t) * kRowBytes + i % 4 * 16, &bytes, 16);
         sum += (U16)codes;
       }
       std::uint32_t total = 0;
       for (int i = 0; i < 16; ++i) total += sum[i];
-      code_sums[t * groups + g] = range.sum_of_codes(total);
+      code_sums[t * group_stride + g] = range.sum_of_codes(total);
     }
   }
 }
@@ -277,13 +279,14 @@ typedef std::int8_t B16 __attribute__((vector_size(16)));
 // Codes in [-32512, 32512] (127 * 256), as 256 * high + low: a token's 64 bytes of a tile are 32 high
 // bytes, then 32 low bytes, both in the order of the int4 weights within a line.
 [[maybe_unused]] void fill_int16(const FillCall& call) {
-  const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums] = call;
+  const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums, tile_rows,
+              group_stride] = call;
   for (int t = 0; t < count; ++t) {
     for (int k = 0; k < tiles; ++k) {
       F16 v[2];
       const GroupRange range = load_group<2>(rows[t], type, block_stride, k * 32, inputs, v);
       const float inverse = inverse_of(range.largest, 32512.0f);
-      scales[t * groups + k] = range.largest / 32512.0f + range.poison;
+      scales[t * group_stride + k] = range.largest / 32512.0f + range.poison;
       std::int8_t high[32], low[32];
       std::uint32_t sum = 0;
       for (int i = 0; i < 2; ++i) {
@@ -295,8 +298,8 @@ typedef std::int8_t B16 __attribute__((vector_size(16)));
         std::memcpy(low + i * 16, &l, 16);
         for (int j = 0; j < 16; ++j) sum += std::uint32_t(codes[j]);
       }
-      code_sums[t * groups + k] = range.sum_of_codes(sum);
-      std::uint8_t* to = tile + (std::size_t(k) * count + t) * kRowBytes;
+      code_sums[t * group_stride + k] = range.sum_of_codes(sum);
+      std::uint8_t* to = tile + (std::size_t(k) * tile_rows + t) * kRowBytes;
       // Of a line's eight inputs, the low nibbles of a word's bytes hold 0 4 1 5, the high ones 2 6 3 7.
       static constexpr int kOrder[8] = {0, 4, 1, 5, 2, 6, 3, 7};
       for (int r = 0; r < 4; ++r)

@@ -53,9 +53,11 @@ struct FillCall {
   std::size_t block_stride;  // values between the beginnings of a row's blocks of 16
   int count, inputs;         // rows and their length
   int tiles, groups;         // of inputs, as in `Panel`
-  std::uint8_t* tile;        // [tiles][count][64 bytes]
-  float* scales;             // [count][groups]
-  std::int32_t* code_sums;   // [count][groups]
+  std::uint8_t* tile;        // [tiles][tile_rows][64 bytes]
+  float* scales;             // [count][group_stride]
+  std::int32_t* code_sums;   // [count][group_stride]
+  int tile_rows;             // of the token tile, of which `count` are filled
+  int group_stride;          // groups of whole rows, of which `groups` are filled
 };
 using FillPanel = void (*)(const FillCall& call);
 

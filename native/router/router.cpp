@@ -50,9 +50,32 @@ struct Ranked {
   std::int64_t index;
 };
 
+// The k largest, in order, where no two of them and none of the others are equal: then every algorithm finds
+// the same. False: some are, or a value is NaN.
+bool distinct_top_k(const float* values, int count, int k, std::vector<Ranked>& best) {
+  const int kept = std::min(k + 1, count);  // one more, which might be equal to the last
+  best.clear();
+  best.reserve(kept);
+  for (int i = 0; i < count; ++i) {
+    const float value = values[i];
+    if (std::isnan(value)) return false;
+    if (int(best.size()) == kept) {
+      if (value <= best.back().value) continue;
+      best.pop_back();
+    }
+    best.push_back({value, i});
+    for (int at = int(best.size()) - 1; at > 0 && best[at - 1].value < value; --at)
+      std::swap(best[at - 1], best[at]);
+  }
+  for (int i = 1; i < kept; ++i)
+    if (best[i - 1].value == best[i].value) return false;
+  return true;
+}
+
 // The k largest, in order. Ties are broken as in PyTorch's `topk`, by the same algorithm: which of two
 // equal experts is chosen must not depend on the implementation.
 void top_k(const float* values, int count, int k, std::vector<Ranked>& all) {
+  if (distinct_top_k(values, count, k, all)) return;
   all.resize(count);
   for (int i = 0; i < count; ++i) all[i] = {values[i], i};
   const auto before = [](const Ranked& a, const Ranked& b) {

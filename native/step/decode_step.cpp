@@ -114,7 +114,10 @@ StepContext checked_context(Isa isa, StepNetwork network) {
           config(sizes.network_dtype, sizes.dense_width),
           {},
           {},
-          {}};
+          {},
+          nullptr,
+          nullptr,
+          nullptr};
 }
 
 void check_call(const StepNetwork& network, const StepCache& cache, const StepCall& call) {
@@ -145,7 +148,12 @@ void check_call(const StepNetwork& network, const StepCache& cache, const StepCa
 }  // namespace
 
 DecodeStep::DecodeStep(std::shared_ptr<Pool> pool, Isa isa, const StepNetwork& network)
-    : pool_(std::move(pool)), context_(checked_context(isa, network)) {}
+    : pool_(std::move(pool)), context_(checked_context(isa, network)) {
+  const int slots = pool_->worker_slots();
+  context_.experts_layer = repeated_layer(context_.experts, slots);
+  context_.shared_layer = repeated_layer(context_.shared, slots);
+  context_.dense_layer = repeated_layer(context_.dense, slots);
+}
 
 void DecodeStep::run(const StepCache& cache, const StepCall& call) {
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -58,6 +58,7 @@ struct StepLayer {
   int routed_number = -1;  // among the routed layers
 
   bool routed() const { return gate != nullptr; }
+  bool adds_two() const { return routed() && network; }  // routed and shared experts
 };
 
 struct StepNetwork {

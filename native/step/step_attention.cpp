@@ -26,10 +26,10 @@ std::uint16_t* StepJob::cached(std::uint16_t* base, int width, int number, int t
   return base + (sequence * cache_.length + std::size_t(position)) * width;
 }
 
-// Norms over whole projections and clipping; what concerns single heads is shared by all workers.
-int StepJob::begin_prepare(const StepLayer& layer) {
+// Norms over whole projections and clipping; what concerns single heads is done with their attention.
+void StepJob::prepare_projections(const StepLayer& layer) {
   const int queries = sizes_.queries(), keys = sizes_.keys();
-  for (int t = 0; !sizes_.latent() && t < call_.tokens; ++t) {
+  for (int t = 0; t < call_.tokens; ++t) {
     std::uint16_t* query = buffers_.query + std::size_t(t) * queries;
     std::uint16_t* key = buffers_.key + std::size_t(t) * keys;
     if (QkNorm(sizes_.qk_norm) == QkNorm::projection) {
@@ -42,38 +42,40 @@ int StepJob::begin_prepare(const StepLayer& layer) {
       step_.clip(buffers_.value + std::size_t(t) * keys, keys, sizes_.clip);
     }
   }
-  ranges_.reset(call_.tokens * prepared_heads());
-  return worker_slots_;
 }
 
-// Query heads, then what is written into the KV cache: key heads with their values, or the one latent.
-int StepJob::prepared_heads() const { return sizes_.heads + (sizes_.latent() ? 1 : sizes_.kv_heads); }
-
-void StepJob::run_prepare(const StepLayer& layer, int number, int item) {
-  const int token = item / prepared_heads(), head = item % prepared_heads();
-  if (head < sizes_.heads)
-    prepare_query(layer, token, head);
-  else if (sizes_.latent())
-    cache_latent(layer, number, token);
-  else
-    cache_key(layer, number, token, head - sizes_.heads);
-}
-
-void StepJob::prepare_query(const StepLayer& layer, int token, int head) {
-  const std::size_t at = std::size_t(token) * sizes_.heads + head;
-  const int width = sizes_.head_dim;
-  std::uint16_t* query = buffers_.query + at * width;
-  if (sizes_.latent()) {
-    const int rope = sizes_.rope_key_dim, plain = sizes_.plain_dim;
-    step_.rotate(query + plain, turn_of(token));
-    step_.widen(query, plain, buffers_.wide_query + at * plain);
-    step_.widen(query + plain, rope, buffers_.rope_query + at * rope);
-    return;
+// A group's queries [heads, head_dim], normalised and rotated in the worker's memory: cheaper for every
+// worker that has parts of the sequence than waiting until one has done it.
+const float* StepJob::prepared_queries(int number, int token, int group, int worker) {
+  const int heads = buffers_.heads_at_once, width = sizes_.head_dim;
+  std::uint8_t* memory = memory_of(worker) + buffers_.score_bytes;
+  float* wide = reinterpret_cast<float*>(memory);
+  const std::int64_t which =
+      (std::int64_t(number) * call_.tokens + token) * buffers_.groups(sizes_) + group;
+  if (prepared_[worker].queries == which) return wide;
+  prepared_[worker].queries = which;
+  auto* rounded = reinterpret_cast<std::uint16_t*>(wide + std::size_t(heads) * width);
+  const std::uint16_t* from =
+      buffers_.query + (std::size_t(token) * sizes_.heads + std::size_t(group) * heads) * width;
+  for (int h = 0; h < heads; ++h) {
+    if (QkNorm(sizes_.qk_norm) == QkNorm::head)
+      kernels_.rms_norm(from + h * width, network_.layers[number].query_norm, FloatType::bf16, width,
+                        sizes_.eps, rounded);
+    else
+      std::memcpy(rounded, from + h * width, width * 2);
+    step_.rotate(rounded, turn_of(token));
+    step_.widen(rounded, width, wide + h * width);
   }
-  if (QkNorm(sizes_.qk_norm) == QkNorm::head)
-    kernels_.rms_norm(query, layer.query_norm, FloatType::bf16, width, sizes_.eps, query);
-  step_.rotate(query, turn_of(token));
-  step_.widen(query, width, buffers_.wide_query + at * width);
+  return wide;
+}
+
+void StepJob::prepare_latent_query(int token, int head) {
+  const std::size_t at = std::size_t(token) * sizes_.heads + head;
+  const int rope = sizes_.rope_key_dim, plain = sizes_.plain_dim;
+  std::uint16_t* query = buffers_.query + at * sizes_.head_dim;
+  step_.rotate(query + plain, turn_of(token));
+  step_.widen(query, plain, buffers_.wide_query + at * plain);
+  step_.widen(query + plain, rope, buffers_.rope_query + at * rope);
 }
 
 void StepJob::cache_key(const StepLayer& layer, int number, int token, int head) {
@@ -102,10 +104,9 @@ int StepJob::begin_query_up(const StepLayer& layer) {
   for (int t = 0; t < call_.tokens; ++t) {
     std::uint16_t* row = buffers_.query_down + std::size_t(t) * sizes_.query_rank;
     kernels_.rms_norm(row, layer.query_norm, FloatType::bf16, sizes_.query_rank, sizes_.latent_eps, row);
+    fill(layer.query, row, t, 0, sizes_.query_rank);
   }
-  const PhaseProduct product = {&layer.query, layer.query_bias, buffers_.query,
-                                std::size_t(sizes_.queries())};
-  return begin_products(&product, 1, buffers_.query_down, &layer.output);
+  return begin_products(query_up(layer));
 }
 
 // A head's plain queries times the expansion from latents to its keys: scores come from latents directly.
@@ -115,6 +116,7 @@ void StepJob::absorb(const StepLayer& layer, int head) {
   for (int t = 0; t < call_.tokens; ++t) {
     const std::size_t at = std::size_t(t) * sizes_.heads + head;
     float* out = buffers_.absorbed + at * rank;
+    prepare_latent_query(t, head);
     step_.combine_rows(buffers_.wide_query + at * plain, matrix, plain, rank, out);
     std::uint16_t* rounded = buffers_.mixed_latent + at * rank;  // free until attention
     step_.round_strips(out, kStripOutputs, nullptr, rank, rounded);
@@ -134,32 +136,37 @@ void StepJob::expand(const StepLayer& layer, int head) {
                              FloatType::bf16, rows, rank, values);
       kernels_.narrow(values, rows, FloatType::bf16, buffers_.attended + at * width + done);
     }
+    if (fills_attended(layer)) fill(layer.output, buffers_.attended + at * width, t, head * width, width);
   }
 }
 
-int StepJob::begin_attention() {
+int StepJob::begin_attention(const StepLayer& layer) {
+  if (!sizes_.latent()) prepare_projections(layer);
   const int groups = buffers_.groups(sizes_);
   for (int t = 0; t < call_.tokens; ++t)
     for (int g = 0; g < groups; ++g)
       unfinished_parts_[std::size_t(t) * groups + g].store(buffers_.parts[t].count,
                                                            std::memory_order_relaxed);
-  const Parts& last = buffers_.parts.back();
-  ranges_.reset(last.first_item + groups * last.count);
+  ranges_.reset(attention_items());
   return worker_slots_;
 }
 
-void StepJob::run_attention(int number, int item, int worker) {
+StepJob::ItemPart StepJob::part_of(int item) const {
   int token = call_.tokens - 1;
   while (item < buffers_.parts[token].first_item) --token;
   const Parts& parts = buffers_.parts[token];
-  const int group = (item - parts.first_item) / parts.count, part = (item - parts.first_item) % parts.count;
+  const int within = item - parts.first_item, part = within % parts.count, first = part * parts.positions;
+  return {token, within / parts.count, part, first, std::min(parts.positions, parts.length - first)};
+}
+
+void StepJob::run_attention(int number, int item, int worker) {
+  const auto [token, group, part, first, positions] = part_of(item);
+  const Parts& parts = buffers_.parts[token];
   const int heads = buffers_.heads_at_once, first_head = group * heads;
-  const int first = part * parts.positions;
-  const std::size_t at = std::size_t(token) * sizes_.heads + first_head;
   const std::size_t scalar = parts.first_scalar + (std::size_t(group) * parts.count + part) * heads;
   AttentionCall call;
   call.heads = std::min(heads, sizes_.heads - first_head);
-  call.positions = std::min(parts.positions, parts.length - first);
+  call.positions = positions;
   call.scale = sizes_.scale;
   call.scores = reinterpret_cast<float*>(memory_of(worker));
   call.largest = buffers_.largest + scalar;
@@ -169,6 +176,7 @@ void StepJob::run_attention(int number, int item, int worker) {
   call.value_stride = width;
   if (sizes_.latent()) {
     const int rope = sizes_.rope_key_dim;
+    const std::size_t at = std::size_t(token) * sizes_.heads + first_head;
     call.parts[0] = {buffers_.absorbed + at * width, keys, std::size_t(width), width};
     call.parts[1] = {buffers_.rope_query + at * rope, cached(cache_.second, rope, number, token, first),
                      std::size_t(rope), rope};
@@ -176,26 +184,39 @@ void StepJob::run_attention(int number, int item, int worker) {
     call.value_width = width;
   } else {
     const int head = sizes_.head_dim;
-    call.parts[0] = {buffers_.wide_query + at * head, keys + group * head, std::size_t(width), head};
+    if (part + 1 == parts.count) cache_key(network_.layers[number], number, token, group);
+    const float* queries = prepared_queries(number, token, group, worker);
+    call.parts[0] = {queries, keys + group * head, std::size_t(width), head};
     call.values = cached(cache_.second, width, number, token, first) + group * head;
     call.value_width = head;
   }
   call.mixed = buffers_.mixed + scalar * call.value_width;
   step_.attend(call);
   const std::size_t index = std::size_t(token) * buffers_.groups(sizes_) + group;
-  if (unfinished_parts_[index].fetch_sub(1, std::memory_order_acq_rel) == 1) merge(token, group);
+  if (unfinished_parts_[index].fetch_sub(1, std::memory_order_acq_rel) == 1)
+    merge(network_.layers[number], token, group);
 }
 
-void StepJob::merge(int token, int group) {
+void StepJob::merge(const StepLayer& layer, int token, int group) {
   const Parts& parts = buffers_.parts[token];
   const int heads = buffers_.heads_at_once, first_head = group * heads;
   const int width = sizes_.latent() ? sizes_.rank : sizes_.head_dim;
   const std::size_t scalar = parts.first_scalar + std::size_t(group) * parts.count * heads;
-  std::uint16_t* to = sizes_.latent() ? buffers_.mixed_latent : buffers_.attended;
+  std::uint16_t* to = (sizes_.latent() ? buffers_.mixed_latent : buffers_.attended) +
+                      (std::size_t(token) * sizes_.heads + first_head) * width;
   for (int h = 0; h < heads && first_head + h < sizes_.heads; ++h)
     step_.merge(buffers_.largest + scalar + h, buffers_.sums + scalar + h,
                 buffers_.mixed + (scalar + h) * width, parts.count, heads, std::size_t(heads) * width, width,
-                to + (std::size_t(token) * sizes_.heads + first_head + h) * width);
+                to + std::size_t(h) * width);
+  if (!sizes_.latent() && fills_attended(layer))
+    fill(layer.output, to, token, first_head * width, attended_columns());
+}
+
+int StepJob::begin_output(const StepLayer& layer) {
+  const int width = sizes_.attended();
+  for (int t = 0; !fills_attended(layer) && t < call_.tokens; ++t)
+    fill(layer.output, buffers_.attended + std::size_t(t) * width, t, 0, width);
+  return begin_products(output(layer));
 }
 
 }  // namespace moesaic

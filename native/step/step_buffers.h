@@ -30,8 +30,8 @@ struct Parts {
 
 struct StepBuffers {
   std::uint16_t *residual, *normed, *query, *key, *value, *query_down;
-  std::uint16_t *attended, *projected, *routed_sum, *shared_sum;
-  float *wide_query, *rope_query, *absorbed;  // [token][head][head_dim or plain], [..][rope], [..][rank]
+  std::uint16_t *attended, *routed_sum, *shared_sum;
+  float *wide_query, *rope_query, *absorbed;  // latent: [token][head][plain], [..][rope], [..][rank]
   std::uint16_t* mixed_latent;                // [token][head][rank]
   float *largest, *sums, *mixed;              // of all parts
   float* shared_gate;                         // [token]
@@ -39,7 +39,7 @@ struct StepBuffers {
   std::int64_t* padded_ids;                   // [token][top_k]
   PanelBuffer panel;
   std::uint8_t* workers;
-  std::size_t worker_bytes;
+  std::size_t worker_bytes, score_bytes;  // of a worker's memory; of attention's scores, which come first
   int heads_at_once;  // query heads of one item of attention
   std::vector<Parts> parts;
 
@@ -57,8 +57,9 @@ struct StepBuffers {
       longest = std::max(longest, one.positions);
       parts.push_back(one);
     }
-    const std::size_t scores = round_up(std::size_t(heads_at_once) * longest * sizeof(float));
-    worker_bytes = std::max(ProductPhase::worker_bytes(call.tokens), scores);
+    score_bytes = round_up(std::size_t(heads_at_once) * longest * sizeof(float));
+    const std::size_t values = std::size_t(heads_at_once + 1) * sizes.head_dim;  // a group's queries, and one
+    worker_bytes = std::max(ProductPhase::worker_bytes(call.tokens), score_bytes + round_up(values * 4));
     Sizer sizer;
     place(sizes, top_k, call.tokens, scalars, worker_slots, sizer);
     workspace.reset(sizer.bytes);
@@ -88,13 +89,13 @@ struct StepBuffers {
   void place(const StepSizes& sizes, int top_k, int tokens, std::size_t scalars, int worker_slots,
              Place& to) {
     const std::size_t rows = tokens, hidden = rows * sizes.hidden, heads = rows * sizes.heads;
-    for (std::uint16_t** each : {&residual, &normed, &projected, &routed_sum, &shared_sum}) to(*each, hidden);
+    for (std::uint16_t** each : {&residual, &normed, &routed_sum, &shared_sum}) to(*each, hidden);
     to(query, rows * sizes.queries());
     to(key, rows * (sizes.keys() + sizes.rope_key_dim));
     to(value, rows * sizes.keys());
     to(query_down, rows * sizes.query_rank);
     to(attended, rows * sizes.attended());
-    to(wide_query, heads * sizes.head_dim);
+    to(wide_query, heads * sizes.plain_dim);
     to(rope_query, heads * sizes.rope_key_dim);
     to(absorbed, heads * sizes.rank);
     to(mixed_latent, heads * sizes.rank);

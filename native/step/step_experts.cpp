@@ -46,8 +46,7 @@ void StepJob::choose(const StepLayer& layer) {
 }
 
 int StepJob::begin_experts(const StepLayer& layer) {
-  experts_job_.reset();
-  network_job_.reset();
+  experts_job_ = network_job_ = nullptr;
   if (layer.routed()) {
     choose(layer);
     stamp(layer, 1);
@@ -57,41 +56,57 @@ int StepJob::begin_experts(const StepLayer& layer) {
   return worker_slots_;
 }
 
-void StepJob::begin_routed(const StepLayer& layer) {
-  const int top_k = network_.router.top_k, experts = network_.router.experts;
-  const std::int64_t* ids = call_.ids + rows_before(layer) * top_k;
-  std::vector<std::int32_t> used;
-  std::vector<const std::uint8_t*> blocks;
-  std::vector<bool> seen(experts, false);
-  for (int i = 0; i < call_.tokens * top_k; ++i) {
-    const std::int64_t id = ids[i];
-    // Padding becomes one expert more than there are, which is not listed and so not computed.
-    buffers_.padded_ids[i] = id < 0 ? experts : id;
-    if (id < 0 || seen[id]) continue;
-    seen[id] = true;
-    used.push_back(std::int32_t(id));
-    blocks.push_back(reinterpret_cast<const std::uint8_t*>(layer.experts[id]));
-  }
-  if (used.empty()) {  // a replayed routing may leave a layer out
-    std::memset(buffers_.routed_sum, 0, std::size_t(call_.tokens) * sizes_.hidden * 2);
-    return;
-  }
+// All experts of a single token have the same inputs: they are filled with its norm, not after the router.
+void StepJob::fill_token(const StepLayer& layer) {
+  const ExpertLayout& layout = (layer.routed() ? context_.experts : context_.dense).layout;
+  fill_columns(context_.multiplier, layout.dtype, layout.up, buffers_.panel, buffers_.normed, 1, 0, 0,
+               sizes_.hidden);
+  token_panel_ = buffers_.panel.panel(layout.up, 1);
+}
+
+LayerCall StepJob::layer_call() const {
   LayerCall call;
   call.hidden = buffers_.normed;
   call.hidden_type = call.out_type = FloatType::bf16;
   call.hidden_stride = sizes_.hidden;
   call.tokens = call_.tokens;
+  call.out = buffers_.residual;
+  call.add = true;
+  call.inputs = call_.tokens == 1 ? &token_panel_ : nullptr;
+  return call;
+}
+
+void StepJob::begin_routed(const StepLayer& layer) {
+  const int top_k = network_.router.top_k, experts = network_.router.experts;
+  const std::int64_t* ids = call_.ids + rows_before(layer) * top_k;
+  used_.clear();
+  blocks_.clear();
+  seen_.assign(experts, 0);
+  for (int i = 0; i < call_.tokens * top_k; ++i) {
+    const std::int64_t id = ids[i];
+    // Padding becomes one expert more than there are, which is not listed and so not computed.
+    buffers_.padded_ids[i] = id < 0 ? experts : id;
+    if (id < 0 || seen_[id]) continue;
+    seen_[id] = 1;
+    used_.push_back(std::int32_t(id));
+    blocks_.push_back(reinterpret_cast<const std::uint8_t*>(layer.experts[id]));
+  }
+  if (used_.empty()) {  // a replayed routing may leave a layer out
+    if (layer.adds_two())
+      std::memset(buffers_.routed_sum, 0, std::size_t(call_.tokens) * sizes_.hidden * 2);
+    return;
+  }
+  LayerCall call = layer_call();
   call.top_k = top_k;
   call.experts_total = experts + 1;
   call.ids = buffers_.padded_ids;
   call.weights = call_.weights + rows_before(layer) * top_k;
-  call.count = int(used.size());
-  call.experts = used.data();
-  call.blocks = blocks.data();
-  call.out = buffers_.routed_sum;
-  experts_job_ =
-      memory_bound_layer(context_.experts, call, RoutedRows(call), context_.expert_memory, worker_slots_,
-                         false);
+  call.count = int(used_.size());
+  call.experts = used_.data();
+  call.blocks = blocks_.data();
+  if (layer.adds_two()) call.out = buffers_.routed_sum, call.add = false;
+  experts_job_ = context_.experts_layer.get();
+  experts_job_->begin(call, context_.expert_memory);
 }
 
 // Shared experts or a dense layer: one expert that every token uses.
@@ -103,19 +118,16 @@ void StepJob::begin_network(const StepLayer& layer) {
     return ones;
   }();
   static constexpr std::int32_t kExpert = 0;
-  LayerCall call;
-  call.hidden = buffers_.normed;
-  call.hidden_type = call.out_type = FloatType::bf16;
-  call.hidden_stride = sizes_.hidden;
-  call.tokens = call_.tokens;
+  LayerCall call = layer_call();
+  if (layer.routed() && context_.shared.layout.dtype != context_.experts.layout.dtype) call.inputs = nullptr;
   call.top_k = call.experts_total = call.count = 1;
   call.ids = kIds;
   call.weights = kWeights.data();
   call.experts = &kExpert;
   call.blocks = &layer.network;
-  call.out = layer.routed() ? buffers_.shared_sum : buffers_.routed_sum;
-  network_job_ = memory_bound_layer(layer.routed() ? context_.shared : context_.dense, call, RoutedRows(call),
-                                    context_.network_memory, worker_slots_, false);
+  if (layer.adds_two()) call.out = buffers_.shared_sum, call.add = false;
+  network_job_ = (layer.routed() ? context_.shared_layer : context_.dense_layer).get();
+  network_job_->begin(call, context_.network_memory);
   if (!layer.shared_gate) return;
   for (int t = 0; t < call_.tokens; ++t) {
     float logit;

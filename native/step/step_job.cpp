@@ -16,7 +16,12 @@ StepJob::StepJob(StepContext& context, const StepCache& cache, const StepCall& c
       buffers_(sizes_, network_.router.top_k, call, worker_slots, context.memory),
       products_(context.multiplier, worker_slots),
       ranges_(0, worker_slots),
-      unfinished_parts_(std::size_t(call.tokens) * buffers_.groups(sizes_)) {
+      unfinished_parts_(std::size_t(call.tokens) * buffers_.groups(sizes_)),
+      ahead_(worker_slots),
+      later_(worker_slots),
+      prepared_(worker_slots) {
+  used_.reserve(std::size_t(call.tokens) * network_.router.top_k);
+  blocks_.reserve(used_.capacity());
   turn_tokens();
   const std::size_t hidden = sizes_.hidden;
   for (int t = 0; t < call.tokens; ++t)
@@ -33,22 +38,18 @@ int StepJob::items(int phase) {
 
 int StepJob::prepare(int phase) {
   const int number = phase / kPhases;
-  if (number == int(network_.layers.size())) return phase % kPhases == 0 ? by_token(phase) : begin_head();
+  if (number == int(network_.layers.size()))
+    return phase % kPhases == 0 ? by_token(phase) : begin_products(head());
   const StepLayer& layer = network_.layers[number];
   switch (phase % kPhases) {
     case kBegin:
     case kMiddle: return by_token(phase);
-    case kPrepare: return begin_prepare(layer);
-    case kProject: return begin_projections(layer);
+    case kProject: return begin_products(projections(layer));
     case kQueryUp: return begin_query_up(layer);
-    case kAbsorb:
+    case kAbsorb: return sizes_.latent() ? sizes_.heads + call_.tokens : 0;
     case kExpand: return sizes_.latent() ? sizes_.heads : 0;
-    case kAttend: return begin_attention();
-    case kOutput: {
-      const PhaseProduct product = {&layer.output, layer.output_bias, buffers_.projected,
-                                    std::size_t(sizes_.hidden)};
-      return begin_products(&product, 1, buffers_.attended, nullptr);
-    }
+    case kAttend: return begin_attention(layer);
+    case kOutput: return begin_output(layer);
     case kRoute: return begin_router(layer);
     case kUp: return begin_experts(layer);
     default: return worker_slots_;
@@ -57,16 +58,15 @@ int StepJob::prepare(int phase) {
 
 void StepJob::run(int phase, int item, int worker) {
   const int number = phase / kPhases;
+  read_ahead(phase, worker);
   if (number == int(network_.layers.size()))
-    return phase % kPhases == 0 ? run_token(phase, item) : products_.run(worker, memory_of(worker));
+    return phase % kPhases == 0 ? run_token(phase, item) : run_products(worker);
   const StepLayer& layer = network_.layers[number];
   switch (phase % kPhases) {
     case kBegin:
     case kMiddle: return run_token(phase, item);
-    case kPrepare:
-      for (int each; (each = ranges_.take(worker)) >= 0;) run_prepare(layer, number, each);
-      return;
-    case kAbsorb: return absorb(layer, item);
+    case kAbsorb:
+      return item < sizes_.heads ? absorb(layer, item) : cache_latent(layer, number, item - sizes_.heads);
     case kExpand: return expand(layer, item);
     case kAttend:
       for (int each; (each = ranges_.take(worker)) >= 0;) run_attention(number, each, worker);
@@ -74,10 +74,10 @@ void StepJob::run(int phase, int item, int worker) {
     case kRoute: return run_router(layer, worker);
     case kUp:
     case kDown:
-      for (Job* job : {experts_job_.get(), network_job_.get()})
+      for (RepeatedLayer* job : {experts_job_, network_job_})
         if (job) job->run(phase % kPhases - kUp, item, worker);
       return;
-    default: return products_.run(worker, memory_of(worker));
+    default: return run_products(worker);
   }
 }
 
@@ -103,6 +103,8 @@ void StepJob::begin_layer(int number, int token) {
   const std::size_t at = std::size_t(token) * sizes_.hidden;
   kernels_.rms_norm(buffers_.residual + at, network_.layers[number].attention_norm, FloatType::bf16,
                     sizes_.hidden, sizes_.eps, buffers_.normed + at);
+  fill(*projections(network_.layers[number]).products[0].matrix, buffers_.normed + at, token, 0,
+       sizes_.hidden);
 }
 
 void StepJob::end_layers(int token) {
@@ -110,52 +112,53 @@ void StepJob::end_layers(int token) {
   const std::size_t at = std::size_t(token) * sizes_.hidden;
   kernels_.rms_norm(buffers_.residual + at, network_.norm, FloatType::bf16, sizes_.hidden, sizes_.eps,
                     buffers_.normed + at);
+  fill(network_.head, buffers_.normed + at, token, 0, sizes_.hidden);
 }
 
 void StepJob::add_feed_forward(const StepLayer& layer, int token) {
+  if (!layer.adds_two()) return;  // the down products have
   const std::size_t at = std::size_t(token) * sizes_.hidden;
-  const bool shared = layer.routed() && layer.network;
-  step_.add_residual(buffers_.residual + at, buffers_.routed_sum + at,
-                     shared ? buffers_.shared_sum + at : nullptr,
-                     shared && layer.shared_gate ? buffers_.shared_gate[token] : 1.0f, sizes_.hidden);
+  step_.add_residual(buffers_.residual + at, buffers_.routed_sum + at, buffers_.shared_sum + at,
+                     layer.shared_gate ? buffers_.shared_gate[token] : 1.0f, sizes_.hidden);
 }
 
 void StepJob::middle(const StepLayer& layer, int token) {
   const std::size_t at = std::size_t(token) * sizes_.hidden;
-  step_.add_residual(buffers_.residual + at, buffers_.projected + at, nullptr, 1.0f, sizes_.hidden);
   kernels_.rms_norm(buffers_.residual + at, layer.feed_forward_norm, FloatType::bf16, sizes_.hidden,
                     sizes_.eps, buffers_.normed + at);
+  if (call_.tokens == 1) fill_token(layer);
 }
 
-// `rows` [tokens, inputs] are multiplied with matrices of one precision.
-int StepJob::begin_products(const PhaseProduct* products, int count, const std::uint16_t* rows,
-                            const PackedMatrix* next) {
-  const PackedMatrix& matrix = *products[0].matrix;
-  for (int tile = 0; tile * kTileTokens < call_.tokens; ++tile)
-    fill_tile(context_.multiplier, matrix.dtype, matrix.layout, buffers_.panel, rows, FloatType::bf16,
-              matrix.layout.inputs, call_.tokens, tile);
-  products_.then(next);
-  products_.begin(products, count, buffers_.panel.panel(matrix.layout, call_.tokens));
+// The panel, which has been filled, is multiplied with matrices of one precision.
+int StepJob::begin_products(const StepProducts& of) {
+  products_.begin(of.products, of.count,
+                  buffers_.panel.panel(of.products[0].matrix->layout, call_.tokens));
   return worker_slots_;
 }
 
-int StepJob::begin_projections(const StepLayer& layer) {
+StepProducts StepJob::projections(const StepLayer& layer) const {
   const bool bottleneck = layer.query_down.data != nullptr;
   const PhaseProduct first =
       bottleneck ? PhaseProduct{&layer.query_down, layer.query_down_bias, buffers_.query_down,
                                 std::size_t(sizes_.query_rank)}
                  : PhaseProduct{&layer.query, layer.query_bias, buffers_.query, std::size_t(sizes_.queries())};
-  const PhaseProduct products[3] = {
-      first,
-      {&layer.key, layer.key_bias, buffers_.key, std::size_t(layer.key.layout.outputs)},
-      {&layer.value, layer.value_bias, buffers_.value, std::size_t(layer.value.layout.outputs)},
-  };
-  return begin_products(products, layer.value.data ? 3 : 2, buffers_.normed, &layer.output);
+  return {{first,
+           {&layer.key, layer.key_bias, buffers_.key, std::size_t(layer.key.layout.outputs)},
+           {&layer.value, layer.value_bias, buffers_.value, std::size_t(layer.value.layout.outputs)}},
+          layer.value.data ? 3 : 2};
 }
 
-int StepJob::begin_head() {
-  const PhaseProduct product = {&network_.head, nullptr, call_.logits, std::size_t(sizes_.vocabulary)};
-  return begin_products(&product, 1, buffers_.normed, nullptr);
+StepProducts StepJob::query_up(const StepLayer& layer) const {
+  return {{{&layer.query, layer.query_bias, buffers_.query, std::size_t(sizes_.queries())}, {}, {}}, 1};
+}
+
+StepProducts StepJob::output(const StepLayer& layer) const {
+  const std::size_t stride = sizes_.hidden;
+  return {{{&layer.output, layer.output_bias, buffers_.residual, stride, true}, {}, {}}, 1};
+}
+
+StepProducts StepJob::head() const {
+  return {{{&network_.head, nullptr, call_.logits, std::size_t(sizes_.vocabulary)}, {}, {}}, 1};
 }
 
 }  // namespace moesaic

@@ -1,6 +1,6 @@
 // A decode step as one job: all layers, from token numbers to logits. Every layer is a sequence of phases
 // that all workers share; what is too small to share is done between two phases by the worker that ended the
-// first, while the others spin.
+// first, while the others prefetch what they read next.
 #pragma once
 
 #include <atomic>
@@ -10,6 +10,7 @@
 #include "layer/layer_job.h"
 #include "linear/product_phase.h"
 #include "pool/pool.h"
+#include "pool/read_ahead.h"
 #include "step/step_buffers.h"
 
 namespace moesaic {
@@ -20,6 +21,13 @@ struct StepContext {
   Multiplier multiplier;
   LayerConfig experts, shared, dense;  // routed experts, shared experts, dense layers
   Workspace memory, expert_memory, network_memory;
+  std::unique_ptr<RepeatedLayer> experts_layer, shared_layer, dense_layer;  // with a pool's workers
+};
+
+// The products of one phase.
+struct StepProducts {
+  PhaseProduct products[ProductItems::kMaxProducts];
+  int count;
 };
 
 class StepJob : public Job {
@@ -28,32 +36,36 @@ class StepJob : public Job {
 
   // Of one layer, in order; two more (begin, head) follow all layers.
   static std::vector<std::string> phase_names() {
-    return {"begin",  "project", "query_up", "prepare", "absorb", "attend",
-            "expand", "output",  "middle",   "route",   "up",     "down"};
+    return {"begin", "project", "query_up", "absorb", "attend", "expand",
+            "output", "middle", "route",  "up",     "down"};
   }
 
   int phases() const override { return int(network_.layers.size()) * kPhases + 2; }
   int items(int phase) override;
   void run(int phase, int item, int worker) override;
   bool stays_awake() const override { return true; }
+  bool while_waiting(int worker) override {
+    return ahead_[worker].prefetch_some() || later_[worker].prefetch_some();
+  }
   void worker_done() override {
     if (kernels_.release_tiles) kernels_.release_tiles();
   }
 
  private:
   enum Phase {
-    kBegin,    // the layer before is added to the residual stream; norm (by token)
+    kBegin,    // routed and shared experts are added to the residual stream; norm (by token)
     kProject,  // projections to queries, keys and values, or to bottleneck and latent
     kQueryUp,  // latent attention with a bottleneck: from it to queries
-    kPrepare,  // norms of queries and keys, rotation; the KV cache is extended (by head)
-    kAbsorb,   // latent attention: queries are multiplied by the keys' expansion (by head)
-    kAttend,   // parts of sequences; the last part of a group of heads is merged with the others
+    kAbsorb,   // latent attention: queries are rotated and multiplied by the keys' expansion (by head);
+               // the KV cache is extended (by token)
+    kAttend,   // parts of sequences, by group of heads: norms of heads, rotation; the last position's part
+               // extends the KV cache; the part that ends last merges all
     kExpand,   // latent attention: mixed latents become values (by head)
-    kOutput,   // output projection
-    kMiddle,   // it is added to the residual stream; norm (by token)
+    kOutput,   // output projection, added to the residual stream
+    kMiddle,   // norm (by token)
     kRoute,    // router scores
     kUp,       // experts, shared experts, dense layer: gate and up
-    kDown,
+    kDown,     // added to the residual stream, unless there are both routed and shared experts
     kPhases
   };
   static constexpr int kSerialTokens = 2;  // up to so many, a phase by token is not worth waking workers
@@ -69,10 +81,20 @@ class StepJob : public Job {
   void end_layers(int token);
   void add_feed_forward(const StepLayer& layer, int token);
   void middle(const StepLayer& layer, int token);
-  int begin_products(const PhaseProduct* products, int count, const std::uint16_t* rows,
-                     const PackedMatrix* next);
-  int begin_projections(const StepLayer& layer);
-  int begin_head();
+  int begin_products(const StepProducts& products);
+  void fill(const PackedMatrix& matrix, const std::uint16_t* values, int token, int first, int columns) {
+    fill_columns(context_.multiplier, matrix.dtype, matrix.layout, buffers_.panel, values, call_.tokens,
+                 token, first, columns);
+  }
+  StepProducts projections(const StepLayer& layer) const;
+  StepProducts query_up(const StepLayer& layer) const;
+  StepProducts output(const StepLayer& layer) const;
+  StepProducts head() const;
+  // step_ahead.cpp
+  void read_ahead(int phase, int worker);
+  void read_ahead(const StepProducts& products, int worker, ReadAhead& to);
+  void read_ahead_of_router(const StepLayer& layer, int worker);
+  void read_ahead_of_attention(int number, int worker);
   // step_experts.cpp
   int begin_router(const StepLayer& layer);
   void run_router(const StepLayer& layer, int worker);
@@ -80,23 +102,41 @@ class StepJob : public Job {
   int begin_experts(const StepLayer& layer);
   void begin_routed(const StepLayer& layer);
   void begin_network(const StepLayer& layer);
+  void fill_token(const StepLayer& layer);
+  LayerCall layer_call() const;
   // step_attention.cpp
-  int begin_prepare(const StepLayer& layer);
-  int prepared_heads() const;
-  void run_prepare(const StepLayer& layer, int number, int item);
-  void prepare_query(const StepLayer& layer, int token, int head);
+  void prepare_projections(const StepLayer& layer);
+  const float* prepared_queries(int number, int token, int group, int worker);
   void cache_key(const StepLayer& layer, int number, int token, int head);
   void cache_latent(const StepLayer& layer, int number, int token);
   int begin_query_up(const StepLayer& layer);
+  void prepare_latent_query(int token, int head);
   void absorb(const StepLayer& layer, int head);
   void expand(const StepLayer& layer, int head);
-  int begin_attention();
+  int begin_attention(const StepLayer& layer);
+  int begin_output(const StepLayer& layer);
+  // Of `attended`, by one item of the phase before the output projection, and whether that fills the panel.
+  int attended_columns() const {
+    return sizes_.latent() ? sizes_.value_dim : buffers_.heads_at_once * sizes_.head_dim;
+  }
+  bool fills_attended(const StepLayer& layer) const {
+    const int columns = attended_columns();
+    return columns == sizes_.attended() || columns % fill_unit(layer.output.dtype) == 0;
+  }
+  struct ItemPart {  // of attention: some positions of one token's sequence, for one group of heads
+    int token, group, part, first, positions;
+  };
+  ItemPart part_of(int item) const;
+  int attention_items() const {
+    return buffers_.parts.back().first_item + buffers_.groups(sizes_) * buffers_.parts.back().count;
+  }
   void run_attention(int number, int item, int worker);
-  void merge(int token, int group);
+  void merge(const StepLayer& layer, int token, int group);
   void turn_tokens();
   Turn turn_of(int token) const;
   std::uint16_t* cached(std::uint16_t* base, int width, int number, int token, int position) const;
 
+  void run_products(int worker) { products_.run(worker, memory_of(worker), ahead_[worker].last()); }
   std::uint8_t* memory_of(int worker) { return buffers_.workers + worker * buffers_.worker_bytes; }
   std::size_t rows_before(const StepLayer& layer) const {  // of earlier routed layers
     return std::size_t(layer.routed_number) * call_.tokens;
@@ -116,8 +156,17 @@ class StepJob : public Job {
   StepBuffers buffers_;
   ProductPhase products_;
   WorkStealingRanges ranges_;
-  std::vector<std::atomic<int>> unfinished_parts_;  // of each token and group of heads
-  std::shared_ptr<Job> experts_job_, network_job_;  // of the current layer
+  std::vector<std::atomic<int>> unfinished_parts_;                 // of each token and group of heads
+  RepeatedLayer *experts_job_ = nullptr, *network_job_ = nullptr;  // of the current layer
+  Panel token_panel_{};                                            // a single token's inputs of experts
+  std::vector<std::int32_t> used_;                                 // experts, and their blocks
+  std::vector<const std::uint8_t*> blocks_;
+  std::vector<char> seen_;                // of each expert: whether it is used
+  std::vector<ReadAhead> ahead_, later_;  // of each worker: of the next phase, of the next layer
+  struct alignas(64) Prepared {
+    std::int64_t queries = -1;  // which the worker has in its memory: layer, token and group of heads
+  };
+  std::vector<Prepared> prepared_;  // of each worker
 };
 
 }  // namespace moesaic

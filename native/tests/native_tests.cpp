@@ -12,12 +12,14 @@ void test_smt_sibling();
 void test_non_finite(const std::vector<moesaic::Isa>& isas);
 void test_pools(int rounds);
 void test_work_stealing();
+void test_read_ahead();
 void test_affinity_scheduler();
 void test_batch_rows(const std::vector<moesaic::Isa>& isas, int rounds);
 void test_bad_input();
 void test_linear(const std::vector<moesaic::Isa>& isas, int cases);
 void test_rows(const std::vector<moesaic::Isa>& isas);
 void test_attention(const std::vector<moesaic::Isa>& isas, int cases);
+void test_decode_steps(const std::vector<moesaic::Isa>& isas, int rounds);
 
 int main(int count, char** arguments) {
   const std::vector<std::string> names(arguments + 1, arguments + count);
@@ -45,12 +47,14 @@ int main(int count, char** arguments) {
   test_non_finite(isas);
   test_pools(quick ? 3 : 30);
   test_work_stealing();
+  test_read_ahead();
   test_affinity_scheduler();
   test_batch_rows(isas, quick ? 10 : 100);
   test_bad_input();
   test_linear(isas, quick ? 27 : 135);
   test_rows(isas);
   test_attention(isas, quick ? 10 : 60);
+  test_decode_steps(isas, quick ? 1 : 5);
   std::printf("%d checks, %d failed\n", checks.load(), failures.load());
   return failures ? 1 : 0;
 }

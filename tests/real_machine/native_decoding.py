@@ -14,8 +14,9 @@ from moesaic.kernels.instruction_sets import choose
 from moesaic.kernels.native import NativeKernel
 from moesaic.kernels.native_linear import DenseRunner
 from moesaic.machines.real.expert_store import ExpertStore
-from moesaic.machines.real.native_step import Forced, NativeStep, StepResult
+from moesaic.machines.real.native_step import Forced, NativeStep
 from moesaic.machines.real.real_machine import DecodedTokens
+from moesaic.machines.real.step_result import StepResult
 from moesaic.model_info.dense_bytes import DensePrecision
 from moesaic.models.expert_service import ResidentExperts, RoutedTokens
 from moesaic.models.kv_cache import ContiguousCache

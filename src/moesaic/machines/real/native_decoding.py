@@ -15,8 +15,9 @@ from moesaic.core.body import Decider
 from moesaic.core.offloading import CPU
 from moesaic.core.report import LayerReport, Span, StepReport, experts_span
 from moesaic.core.view import View
-from moesaic.machines.real.native_step import LayerTimes, NativeStep, StepResult
+from moesaic.machines.real.native_step import NativeStep
 from moesaic.machines.real.real_machine import ForwardPass, StepTimes
+from moesaic.machines.real.step_result import LayerTimes, StepResult
 from moesaic.models.decoder import finite_or_nan
 from moesaic.models.kv_cache import ContiguousCache
 

@@ -1,0 +1,147 @@
+// Decode steps of a small random network: a row's bits depend neither on the number of workers nor on the
+// other rows of its batch, in every precision, also where a step begins while workers still wait in the last.
+#include <cstring>
+
+#include "checks.h"
+#include "linear/linear.h"
+#include "small_layer.h"
+#include "step/decode_step.h"
+
+using namespace moesaic;
+
+namespace {
+
+constexpr int kHidden = 256, kHeads = 8, kHeadDim = 64, kVocabulary = 48;
+constexpr int kExperts = 8, kTopK = 3, kWidth = 64;
+constexpr int kRank = 64, kLayers = 2, kSlots = 3, kLength = 80;
+
+class Network {
+ public:
+  StepNetwork network;
+
+  Network(const std::shared_ptr<Pool>& pool, Isa isa, Dtype dtype, bool latent, bool shared)
+      : linear_(pool, isa, 4, 8, 6), dtype_(dtype) {
+    StepSizes& sizes = network.sizes;
+    sizes.hidden = kHidden, sizes.vocabulary = kVocabulary, sizes.heads = kHeads, sizes.head_dim = kHeadDim;
+    sizes.kv_heads = latent ? 0 : 2, sizes.qk_norm = latent ? 0 : 1;
+    if (latent) sizes.rank = kRank, sizes.plain_dim = sizes.rope_key_dim = 32, sizes.value_dim = 64;
+    sizes.rope_dim = latent ? 32 : kHeadDim, sizes.scale = 0.125f, sizes.eps = sizes.latent_eps = 1e-6f;
+    sizes.expert_width = kWidth, sizes.shared_width = shared ? kWidth : 0;
+    sizes.expert_dtype = sizes.network_dtype = sizes.attention_dtype = int(dtype);
+    sizes.tiles_from_bf16 = sizes.tiles_from_int8 = sizes.tiles_from_int4 = 4;
+    network.router.experts = kExperts, network.router.top_k = kTopK, network.router.renormalize = true;
+    network.embedding = halves(kVocabulary * kHidden, 1.0f), network.norm = halves(kHidden, 1.0f);
+    network.head = matrix(kVocabulary, kHidden);
+    frequencies_ = normal(random_, sizes.rope_dim / 2, 1.0f);
+    network.frequencies = frequencies_.data();
+    const ExpertLayout layout(dtype, kHidden, kWidth);
+    for (int l = 0; l < kLayers; ++l) network.layers.push_back(layer(pool, layout, latent, shared));
+  }
+
+ private:
+  StepLayer layer(const std::shared_ptr<Pool>& pool, const ExpertLayout& layout, bool latent, bool shared) {
+    StepLayer made;
+    made.attention_norm = halves(kHidden, 1.0f), made.feed_forward_norm = halves(kHidden, 1.0f);
+    made.query = matrix(kHeads * kHeadDim, kHidden), made.output = matrix(kHidden, kHeads * kHeadDim);
+    made.query_norm = halves(kHeadDim, 1.0f), made.key_norm = halves(kHeadDim, 1.0f);
+    made.key = matrix(latent ? kRank + 32 : 2 * kHeadDim, kHidden);
+    if (latent) made.expand = halves(std::size_t(kHeads) * (32 + 64) * kRank, 0.1f);
+    if (!latent) made.value = matrix(2 * kHeadDim, kHidden);
+    made.gate = halves(kExperts * kHidden, 0.1f);
+    tables_.emplace_back();
+    for (int e = 0; e < kExperts; ++e)
+      tables_.back().push_back(reinterpret_cast<std::uintptr_t>(block(pool, layout)));
+    made.experts = tables_.back().data();
+    if (shared) made.network = block(pool, layout);
+    return made;
+  }
+
+  std::uint8_t* memory(std::size_t bytes) {
+    memory_.push_back(std::make_unique<GuardedMemory>(bytes, 64));
+    return memory_.back()->as<std::uint8_t>();
+  }
+  const std::uint16_t* halves(std::size_t count, float size) {
+    auto* to = reinterpret_cast<std::uint16_t*>(memory(count * 2));
+    const std::vector<float> values = normal(random_, count, size);
+    for (std::size_t i = 0; i < count; ++i)  // truncated to bf16
+      std::memcpy(to + i, reinterpret_cast<const char*>(&values[i]) + 2, 2);
+    return to;
+  }
+  PackedMatrix matrix(int outputs, int inputs) {
+    const auto values = normal(random_, std::size_t(outputs) * inputs, 0.1f);
+    const PackedMatrix packed(dtype_, outputs, inputs,
+                              memory(PackedMatrix(dtype_, outputs, inputs, nullptr).bytes()));
+    linear_.pack({values.data(), FloatType::f32, std::size_t(inputs)}, packed);
+    return packed;
+  }
+  std::uint8_t* block(const std::shared_ptr<Pool>& pool, const ExpertLayout& layout) {
+    const std::size_t count = std::size_t(kHidden) * kWidth;
+    const auto gate = normal(random_, count, 0.1f), up = normal(random_, count, 0.1f),
+               down = normal(random_, count, 0.1f);
+    std::uint8_t* to = memory(layout.bytes);
+    std::atomic<int> non_finite{0};
+    const MatrixView views[3] = {{gate.data(), FloatType::f32, kHidden},
+                                 {up.data(), FloatType::f32, kHidden},
+                                 {down.data(), FloatType::f32, kWidth}};
+    pool->wait(pool->submit(pack_job(layout, views, to, &non_finite)), true);
+    return to;
+  }
+
+  std::mt19937 random_{11};
+  LinearRunner linear_;
+  const Dtype dtype_;
+  std::vector<float> frequencies_;
+  std::vector<std::vector<std::uintptr_t>> tables_;
+  std::vector<std::unique_ptr<GuardedMemory>> memory_;
+};
+
+// Four steps; of all, the logits of every row, then the KV cache.
+std::vector<std::uint16_t> decode(const Network& of, Isa isa, int workers, const std::vector<int>& slots) {
+  DecodeStep step(std::make_shared<Pool>(std::vector<int>(workers, -1), 5000), isa, of.network);
+  constexpr std::size_t kValues = std::size_t(kLayers) * kSlots * kLength * 2 * kHeadDim;
+  std::vector<std::uint16_t> first(kValues, 0x3e80), second(kValues, 0x3e00), all;
+  const int tokens = int(slots.size());
+  std::vector<std::uint16_t> logits(std::size_t(tokens) * kVocabulary);
+  std::vector<std::int64_t> ids(kLayers * tokens * kTopK), times(kLayers * 3);
+  std::vector<float> weights(ids.size()), scores(kLayers * tokens * kExperts), selection(scores.size());
+  for (int number = 0; number < 4; ++number) {
+    std::vector<std::int64_t> token_numbers, token_slots, positions;
+    for (const int slot : slots) {
+      token_numbers.push_back((slot * 7 + number) % kVocabulary);
+      token_slots.push_back(slot);
+      positions.push_back(30 + 20 * slot + number);
+    }
+    StepCall call;
+    call.tokens = tokens, call.logits = logits.data(), call.ids = ids.data(), call.times = times.data();
+    call.numbers = token_numbers.data(), call.slots = token_slots.data(), call.positions = positions.data();
+    call.weights = weights.data(), call.scores = scores.data(), call.selection_scores = selection.data();
+    step.run({first.data(), second.data(), kSlots, kLength}, call);
+    all.insert(all.end(), logits.begin(), logits.end());
+  }
+  all.insert(all.end(), first.begin(), first.end());
+  all.insert(all.end(), second.begin(), second.end());
+  return all;
+}
+
+}  // namespace
+
+void test_decode_steps(const std::vector<Isa>& isas, int rounds) {
+  const auto pool = std::make_shared<Pool>(std::vector<int>{-1}, 20000);
+  for (const Isa isa : isas)
+    for (const Dtype dtype : {Dtype::bf16, Dtype::int8, Dtype::int4})
+      for (const int kind : {0, 1, 2}) {  // grouped queries; with shared experts; latent attention
+        const Network network(pool, isa, dtype, kind == 2, kind == 1);
+        const std::string name = "precision " + std::to_string(int(dtype)) + " kind " + std::to_string(kind);
+        const auto alone = decode(network, isa, 0, {1}), together = decode(network, isa, 0, {0, 1, 2});
+        for (int row = 0; row < 4; ++row)
+          check(std::equal(alone.begin() + row * kVocabulary, alone.begin() + (row + 1) * kVocabulary,
+                           together.begin() + (3 * row + 1) * kVocabulary),
+                "a row's bits depend on its batch: " + name);
+        for (int round = 0; round < rounds; ++round)
+          for (const int workers : {1, 3, 6}) {
+            check(decode(network, isa, workers, {1}) == alone, "one token's bits depend on workers: " + name);
+            check(decode(network, isa, workers, {0, 1, 2}) == together,
+                  "a batch's bits depend on workers: " + name);
+          }
+      }
+}
