@@ -32,8 +32,13 @@ class Counters {
 
 class MemoryBoundLayer : public RepeatedLayer {
  public:
-  MemoryBoundLayer(const LayerConfig& config, int worker_slots, bool sum_phase)
-      : RepeatedLayer(config, worker_slots), sum_phase_(sum_phase), up_(worker_slots), down_(worker_slots) {}
+  // `alone`: it is a pool's job, not a part of one that reads ahead itself.
+  MemoryBoundLayer(const LayerConfig& config, int worker_slots, bool sum_phase, bool alone)
+      : RepeatedLayer(config, worker_slots),
+        sum_phase_(sum_phase),
+        up_(worker_slots),
+        down_(worker_slots),
+        ahead_(alone ? worker_slots : 0) {}
 
   void begin(const LayerCall& call, Workspace& workspace) override {
     rows_.assign(call);
@@ -56,7 +61,12 @@ class MemoryBoundLayer : public RepeatedLayer {
       const Item item = matrix.item(number);
       phase == 0 ? run_gate_and_up(item, worker) : run_down(item, worker);
     }
+    if (ahead_.empty()) return;
+    ahead_[worker].restart();
+    if (phase == 0) read_ahead(worker, ahead_[worker]);
   }
+
+  bool while_waiting(int worker) override { return !ahead_.empty() && ahead_[worker].prefetch_some(); }
 
   void read_ahead(int worker, ReadAhead& to) const override {
     const int end = down_.ranges.end_of(worker);
@@ -202,18 +212,19 @@ class MemoryBoundLayer : public RepeatedLayer {
   Counters unfinished_up_items_;  // of each chunk
   Counters unfinished_chunks_;    // of each item index of down
   std::vector<int> sum_order_;    // chunks by expert
+  std::vector<ReadAhead> ahead_;  // of each worker; none: not alone
   float* partial_sums_ = nullptr;
 };
 
 }  // namespace
 
 std::unique_ptr<RepeatedLayer> repeated_layer(const LayerConfig& config, int worker_slots) {
-  return std::make_unique<MemoryBoundLayer>(config, worker_slots, false);
+  return std::make_unique<MemoryBoundLayer>(config, worker_slots, false, false);
 }
 
 std::shared_ptr<Job> memory_bound_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,
                                         Workspace& workspace, int worker_slots, bool sum_phase) {
-  auto layer = std::make_shared<MemoryBoundLayer>(config, worker_slots, sum_phase);
+  auto layer = std::make_shared<MemoryBoundLayer>(config, worker_slots, sum_phase, true);
   layer->begin(call, std::move(rows), workspace);
   return layer;
 }
