@@ -19,6 +19,7 @@ class alignas(64) ReadAhead {
   // What is read after what was added before: rows of so many bytes, `stride` bytes apart, of which several
   // take half of what is left, at most. Any address is valid: it is only prefetched.
   void add(const void* from, std::size_t bytes, std::size_t stride = 0, int rows = 1) {
+    if (bytes == 0) return;
     const auto address = reinterpret_cast<std::uintptr_t>(from);
     if (rows > 1) rows = int(std::min(std::size_t(rows), left_ / 2 / bytes));
     const std::size_t all = std::min(bytes * rows, left_);

@@ -119,7 +119,7 @@ void StepJob::absorb(const StepLayer& layer, int head) {
     prepare_latent_query(t, head);
     step_.combine_rows(buffers_.wide_query + at * plain, matrix, plain, rank, out);
     std::uint16_t* rounded = buffers_.mixed_latent + at * rank;  // free until attention
-    step_.round_strips(out, kStripOutputs, nullptr, rank, rounded);
+    kernels_.narrow(out, rank, FloatType::bf16, rounded);  // no strips: the next head's begins behind them
     step_.widen(rounded, rank, out);
   }
 }

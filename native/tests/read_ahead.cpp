@@ -36,4 +36,7 @@ void test_read_ahead() {
   check(calls_until_done(ahead) * 16 * 64 <= 1 << 24, "no more than the limit");
   ahead.restart();
   check(!ahead.full() && !ahead.prefetch_some(), "forgotten");
+  const volatile std::size_t no_width = 0;  // of rotary keys; not known to the compiler
+  ahead.add(memory.data(), no_width, 512, 16);
+  check(!ahead.last() && !ahead.prefetch_some(), "rows of nothing are nothing");
 }
