@@ -126,7 +126,8 @@ void define_rows(nb::module_& m) {
       .def("norm", &RowRunner::norm, nb::call_guard<nb::gil_scoped_release>())
       .def("heads", &RowRunner::heads, nb::call_guard<nb::gil_scoped_release>())
       .def("route", &RowRunner::route, nb::call_guard<nb::gil_scoped_release>())
-      .def("attend", &RowRunner::attend, nb::call_guard<nb::gil_scoped_release>());
+      .def("attend", &RowRunner::attend, nb::call_guard<nb::gil_scoped_release>())
+      .def("attention_bytes", &RowRunner::attention_bytes, nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace

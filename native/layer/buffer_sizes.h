@@ -1,5 +1,5 @@
 // How much memory a layer call needs besides its experts' blocks, and how it is divided into chunks and
-// waves. core/expert_workspace.py does the same arithmetic for memory plans; a test compares them.
+// waves. model_info/expert_workspace.py does the same arithmetic for memory plans; a test compares them.
 #pragma once
 
 #include <algorithm>

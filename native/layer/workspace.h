@@ -17,6 +17,7 @@ class Workspace {
  public:
   std::uint8_t* take(std::size_t bytes);  // aligned; until the next `reset`
   void reset(std::size_t bytes);          // frees everything; capacity for so many bytes
+  std::size_t capacity() const { return size_; }
 
  private:
   struct Free {

@@ -59,4 +59,9 @@ void RowRunner::attend(const AttentionShape& shape, const std::vector<AttendedSe
               true);
 }
 
+std::size_t RowRunner::attention_bytes() {
+  const std::lock_guard<std::mutex> lock(attention_mutex_);
+  return attention_workspace_.capacity();
+}
+
 }  // namespace moesaic

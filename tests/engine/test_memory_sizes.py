@@ -15,18 +15,20 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.routing import ExpertId
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.sizes import Sizes
+from moesaic.kernels.attended import Attended, Scores
 from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.dtypes import torch_dtype
-from moesaic.kernels.instruction_sets import REFERENCE, choose
+from moesaic.kernels.instruction_sets import ISA_NUMBERS, REFERENCE, choose
 from moesaic.kernels.quantized_linear import DenseQuantizer
 from moesaic.machines.real.expert_store import ExpertStore
-from moesaic.model_info.expert_workspace import native_workspace
+from moesaic.model_info.expert_workspace import Heads, attention_workspace, native_workspace
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.decoder_builder import DecoderBuilder
 from moesaic.models.expert_service import ResidentExperts
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.moe_names import plain_names
+from moesaic.models.sequence_attention import attend_sequences
 from moesaic.models.synthetic_model import random_expert, synthetic_decoder
 from moesaic.models.token_batch import Segment
 
@@ -121,6 +123,27 @@ def test_native_kernels_ask_for_what_is_planned(
     assert kernel.workspace(tokens, top_k) == planned
 
 
+@pytest.mark.skipif(choose() == REFERENCE, reason="needs the native kernels")
+@pytest.mark.parametrize(
+    "heads", [Heads(4, 4, 32, 64), Heads(6, 2, 64, 32), Heads(17, 1, 96, 96), Heads(2, 2, 24, 32)]
+)
+@pytest.mark.parametrize("tokens", [20, 600])
+def test_attention_of_prompts_keeps_what_is_planned(heads: Heads, tokens: int) -> None:
+    """Of many sequences: then items are as large as they get."""
+    from moesaic.kernels import _native
+    from moesaic.kernels.native_attention import NativeAttention
+
+    native, sequences = NativeAttention(_native.Pool([-1], 0), ISA_NUMBERS[choose()]), 8
+    queries = torch.zeros(sequences * tokens, heads.queries, heads.width, dtype=torch.bfloat16)
+    keys, values = (
+        torch.zeros(tokens, heads.keys, width, dtype=torch.bfloat16)
+        for width in (heads.width, heads.values)
+    )
+    many = [Attended(slice(n * tokens, (n + 1) * tokens), keys, values) for n in range(sequences)]
+    attend_sequences(queries, many, Scores(1.0), native)
+    assert native.runner.attention_bytes() == attention_workspace(heads, tokens, workers=2)
+
+
 def peak_bytes(work: Callable[[], object]) -> int:
     """The most that torch held at once, beyond what it held before."""
     with torch.profiler.profile(profile_memory=True) as profile:
@@ -143,7 +166,7 @@ def test_a_step_needs_no_more_workspace_than_planned(
     settings = EngineSettings(
         dtype=dtype, expert_dtype=expert_dtype, max_step_tokens=256, max_sequences=1
     )
-    planned = Sizes.of(spec, settings)
+    planned = replace(Sizes.of(spec, settings), packed=None)  # as the decoder here has them
     short, long = step_peaks(spec, planned)
     assert short <= planned.workspace(256) <= 3 * short
     assert long <= planned.workspace(1024) <= 3 * long

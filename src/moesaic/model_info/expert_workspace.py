@@ -4,12 +4,24 @@ same sums as native/layer/buffer_sizes.h, which a test compares.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from moesaic.model_info.expert_block import FORMATS, STRIP, TILES, aligned
 
 _WAVE_ROWS, _CHUNK_TOKENS = 8192, 256
 _MAX_STRIPS, _SCRATCH = 32, 32 * 1024
 _FEW_ROWS, _PARTIAL_SUMS = 1024, 128 << 20
 _ROW_BYTES = 64  # one token's share of a tile
+_ATTENTION_TILES, _KEY_BLOCK, _MAX_HEAD = 16, 64, 256
+
+
+class Heads(NamedTuple):
+    """Of attention: how many of queries and of keys, and the widths of these and of values."""
+
+    queries: int
+    keys: int
+    width: int
+    values: int
 
 
 def native_workspace(
@@ -45,6 +57,21 @@ def linear_workspace(inputs: int, tokens: int, workers: int) -> int:
     sums = _MAX_STRIPS * min(tokens, _CHUNK_TOKENS) * STRIP * 4 + _SCRATCH
     needed = panel + workers * sums
     return needed + needed // 4 + 32 * 64
+
+
+def attention_workspace(heads: Heads, tokens: int, workers: int) -> int:
+    """Of a prompt's attention with so many new tokens of a sequence, at most: every worker's rows,
+    block of keys and values, and scores (native/rows/attention_job.cpp)."""
+    if any(each % 32 or not 0 < each <= _MAX_HEAD for each in (heads.width, heads.values)):
+        return 0  # PyTorch's
+    group = heads.queries // heads.keys
+    at_once = _up(group, _up(group, _ATTENTION_TILES))
+    tiles = min(max(_ATTENTION_TILES // at_once, 1), _up(tokens, STRIP)) * at_once
+    rows = tiles * STRIP * (2 * heads.width + 4 * heads.values + 8)
+    scores = _KEY_BLOCK * (6 * _KEY_BLOCK + 4 * heads.values + 12)
+    block = 2 * _KEY_BLOCK * (heads.width + heads.values)
+    needed = workers * (rows + scores + block + _SCRATCH) + 64
+    return aligned(needed + needed // 4)
 
 
 def _panel_row(dtype: str, inputs: int) -> int:

@@ -21,7 +21,12 @@ from moesaic.model_info.dense_rows import (
     scratch_weights,
 )
 from moesaic.model_info.expert_block import FORMATS, TILES, block_bytes
-from moesaic.model_info.expert_workspace import linear_workspace, native_workspace
+from moesaic.model_info.expert_workspace import (
+    Heads,
+    attention_workspace,
+    linear_workspace,
+    native_workspace,
+)
 from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
 from moesaic.model_info.sliding_window import SCORES, window_rows
 
@@ -123,8 +128,8 @@ class Sizes:
         return stream + max(parts) + self._packed_products(tokens)
 
     def _packed_products(self, tokens: int) -> int:
-        """A panel of all tokens and every worker's sums; results are counted where they are. For an
-        accelerator, weights that are widened at once."""
+        """A panel of all tokens, every worker's sums, and what attention of prompts keeps; results
+        are counted where they are. For an accelerator, weights that are widened at once."""
         if self.packed is None:
             return 0
         if self.by_rows:
@@ -133,7 +138,9 @@ class Sizes:
         widest = max(spec.hidden_size, spec.num_heads * spec.head_dim)
         if spec.linear_attention is not None:
             widest = max(widest, spec.linear_attention.channels)
-        return linear_workspace(widest, tokens, self.threads + 1)
+        workers = self.threads + 1
+        products = linear_workspace(widest, tokens, workers)
+        return products + attention_workspace(_heads(spec), tokens, workers)
 
     def device_workspace(self, length: int) -> int:
         """The same of a device with a memory of its own, where the host computes experts beside
@@ -251,6 +258,15 @@ class Sizes:
         """Logits, and in fp32 what sampling makes of them: scores, sorted ones with their
         numbers, probabilities, log-probabilities."""
         return self.sequences * self.spec.vocab_size * 4 * 7
+
+
+def _heads(spec: ModelSpec) -> Heads:
+    """As attention of prompts sees them: those of expanded latents are all different."""
+    latent = spec.latent_attention
+    if latent is None:
+        return Heads(spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.head_dim)
+    width = latent.qk_nope_head_dim + latent.qk_rope_head_dim
+    return Heads(spec.num_heads, spec.num_heads, width, latent.v_head_dim)
 
 
 def _latent_bytes(latent: LatentAttentionSpec, heads: int, new: int) -> int:
