@@ -150,7 +150,7 @@ class Conductor {
   void expect(std::int64_t* active);
   // Whether a launch waits for its step still; it does until that begins. If not, synchronise before that.
   bool claim();
-  // Lets a launch through that waits, claimed or not; whether there was one. Between steps.
+  // Lets a launch through that waits, claimed or not, when a step under way has ended; whether there was one.
   bool let_through();
   // Until the conductor has done its part of the step; throws what went wrong in it.
   void finish();

@@ -218,8 +218,8 @@ class Conductor:
         return self._native.claim()
 
     def let_through(self) -> bool:
-        """A launch that waits, claimed or not, goes through without effect; whether there was one.
-        Between steps."""
+        """A launch that waits, claimed or not, goes through without effect, when a step under way
+        has ended; whether there was one."""
         return self._native.let_through()
 
     def finish(self) -> None:

@@ -222,7 +222,8 @@ class GraphSteps:
                 if ended is None:
                     ended = self._ahead.launch(graph)
                 if following is not None:
-                    self._ahead.launch_next(following, graph, step.inputs.active_address)
+                    active = step.inputs.active_address
+                    self._ahead.launch_next(following, graph, active, ended)
             finally:
                 self._conduct()
             ended.synchronize()  # only the head is left: not worth sleeping
