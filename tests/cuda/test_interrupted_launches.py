@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from threading import Thread
 from time import monotonic
 
@@ -127,6 +128,15 @@ def test_a_step_that_the_gpu_has_not_begun_goes_first(
     assert not stream.ended
     ahead.cancel()
     check_gone(scene, stream)
+
+
+def test_a_closed_conductor_has_no_thread(scene: Scene, stream: PretendedStream) -> None:
+    """Launches refer to it still, and so may the frames of an error."""
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    ahead = LaunchAhead(scene.conductor, stream)
+    scene.conductor.close()
+    assert len(list(Path("/proc/self/task").iterdir())) < threads
+    assert ahead
 
 
 def test_nothing_is_let_through_beside_a_step(scene: Scene) -> None:

@@ -228,6 +228,10 @@ class Conductor:
         if self._wants is not None:
             self._wants.hand_over(self._native.right_wants, self._native.judged_wants)
 
+    def close(self) -> None:
+        """Its thread ends, whoever still refers to this; a launch that waits goes through."""
+        del self._native
+
     @property
     def times(self) -> list[LayerTimes]:
         """Of the last step."""

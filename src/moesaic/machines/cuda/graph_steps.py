@@ -336,11 +336,14 @@ class GraphSteps:
         return LoadedRouting(write_recorded(self._mailbox, routings, depth), routings[0].counts)
 
     def close(self) -> None:
-        self._ahead.cancel()
-        self._decoding.clear()
-        self._reading.clear()
-        del self._conductor
-        self._cpu.close()
+        """The conductor's thread ends before the workers it would ask, whatever the GPU says."""
+        try:
+            self._ahead.cancel()
+        finally:
+            self._conductor.close()
+            self._decoding.clear()
+            self._reading.clear()
+            self._cpu.close()
 
 
 def _counts(work: ForwardPass, routing: LoadedRouting) -> list[int] | None:
