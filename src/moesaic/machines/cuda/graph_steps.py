@@ -227,6 +227,7 @@ class GraphSteps:
             finally:
                 self._conduct()
             ended.synchronize()  # only the head is left: not worth sleeping
+        self._parts.stamps.keep()
 
     def _graph(
         self, captured: Captured[StepType], ending: Ending, sampling: Sequence[RowSampling] | None
