@@ -186,7 +186,7 @@ class Conductor {
   void give_up_layer();
   std::uintptr_t host(int index) const { return config_.store + std::size_t(index) * config_.block_bytes; }
   std::uintptr_t device(int slot) const { return config_.slab + std::size_t(slot) * config_.block_bytes; }
-  void submit(std::uint32_t number);
+  void submit(std::uint32_t number, LayerTimes& times);
   void await_cpu(std::uint32_t number, LayerTimes& times);
   void look_ahead(int layer, LayerTimes& times);
   Word find_moves(int layer);
