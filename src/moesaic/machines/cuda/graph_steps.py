@@ -247,9 +247,11 @@ class GraphSteps:
         step.prepare(ending)
         self._conductor.release()
         self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
-            step.launch(ending)
-        self._stream.synchronize()
+        try:
+            with torch.cuda.stream(self._stream):
+                step.launch(ending)
+        finally:
+            self._stream.synchronize()  # while nobody puts the flags back
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
             step.launch(ending)
