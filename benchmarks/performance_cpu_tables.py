@@ -45,7 +45,8 @@ def _beside_others(row: Measured, dtype: str, alone: Measured | None) -> Iterato
         others = [row.of(name=name, test=test) for name in LLAMA]
         stock = row.of(name=STOCK, test=test)
         over_stock = None if stock is None else stock["times"]
-        floor = None if alone is None else alone.of(test=test)
+        together = alone is not None and alone.run == row.run  # else perhaps of another version
+        floor = alone.of(test=test) if alone is not None and together else None
         yield [
             f"{test_words(test)}, {dtype}", spread(ours), *map(spread, others), spread(stock),
             goal.cell(least(others)), goal.words,

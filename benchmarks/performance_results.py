@@ -48,6 +48,7 @@ class Results:
 
 def merged(runs: Sequence[dict[str, Any]]) -> Results:
     """A later run's row replaces an earlier one's, but not figures by a failure."""
+    runs = sorted(runs, key=lambda run: str(run["date"]))
     rows: dict[tuple[str, str], Measured] = {}
     for number, run in enumerate(runs, 1):
         for row in run["rows"]:

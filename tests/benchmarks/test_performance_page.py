@@ -57,6 +57,18 @@ def test_the_page_is_what_the_committed_results_render_to() -> None:
     assert rendered(page, merged(committed)) == page, "python -m benchmarks.performance write"
 
 
+def test_the_later_run_counts_whatever_its_file_is_called() -> None:
+    row = {"section": "kernels", "name": "layer", "command": "c"}
+    runs = [
+        {**run_of({**row, "figures": [{"run": date}]}), "date": date}
+        for date in ("2026-02-03 04:05 UTC", "2026-02-03 01:02 UTC")
+    ]
+    found = merged(runs).row("kernels", "layer")
+    assert found is not None
+    assert found.figures == [{"run": "2026-02-03 04:05 UTC"}]
+    assert found.run == 2
+
+
 def test_programs_on_a_cpu_are_set_against_the_better_one() -> None:
     found = region(
         page_of(
