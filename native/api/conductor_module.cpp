@@ -141,7 +141,7 @@ NB_MODULE(_conductor, m) {
       .def("release", &Conductor::release)
       .def("expect", [](Conductor& self, std::uintptr_t active) { self.expect(reinterpret_cast<std::int64_t*>(active)); })
       .def("claim", &Conductor::claim)
-      .def("let_through", &Conductor::let_through)
+      .def("let_through", &Conductor::let_through, nb::call_guard<nb::gil_scoped_release>())
       .def("finish", &Conductor::finish, nb::call_guard<nb::gil_scoped_release>())
       .def("times", &times_of)
       .def("work", &work_of)

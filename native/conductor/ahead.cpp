@@ -20,7 +20,9 @@ bool Conductor::claim() {
 }
 
 bool Conductor::let_through() {
-  const std::lock_guard lock(mutex_);
+  // The caller may have been interrupted in a step, whose table and flags are the thread's until it ends.
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [this] { return state_ != State::running; });
   const bool waits = ahead_ != nullptr;
   if (waits) pass_ahead();
   return waits;

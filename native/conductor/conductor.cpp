@@ -211,8 +211,7 @@ void Conductor::conduct_layer(int layer) {
   if (cpu_experts_.empty()) store(config_.mailbox.summed, number);
   store(config_.mailbox.planned, number);
   times.planned = times.summed = now();
-  if (!cpu_experts_.empty()) times.cpu_begun = times.planned;
-  submit(number);
+  submit(number, times);
   start_demanded();
   times.submitted = now();
   look_ahead(layer, times);
@@ -278,9 +277,14 @@ Decision Conductor::seen() {
 }
 
 // The worker that ends the layer tells the GPU, even while this thread still looks ahead.
-void Conductor::submit(std::uint32_t number) {
+void Conductor::submit(std::uint32_t number, LayerTimes& times) {
   if (cpu_experts_.empty()) return;
-  if (long_) await_hidden(number);
+  times.cpu_begun = times.planned;
+  if (long_) {
+    start_demanded();  // the link is not what waits
+    await_hidden(number);
+    times.cpu_begun = now();
+  }
   cpu_ended_ns_ = 0;
   const Mailbox& box = config_.mailbox;
   moesaic_layer call{};

@@ -150,7 +150,7 @@ class Conductor {
   void expect(std::int64_t* active);
   // Whether a launch waits for its step still; it does until that begins. If not, synchronise before that.
   bool claim();
-  // Lets a launch through that waits, claimed or not; whether there was one. Between steps.
+  // Lets a launch through that waits, claimed or not, when a step under way has ended; whether there was one.
   bool let_through();
   // Until the conductor has done its part of the step; throws what went wrong in it.
   void finish();
@@ -186,7 +186,7 @@ class Conductor {
   void give_up_layer();
   std::uintptr_t host(int index) const { return config_.store + std::size_t(index) * config_.block_bytes; }
   std::uintptr_t device(int slot) const { return config_.slab + std::size_t(slot) * config_.block_bytes; }
-  void submit(std::uint32_t number);
+  void submit(std::uint32_t number, LayerTimes& times);
   void await_cpu(std::uint32_t number, LayerTimes& times);
   void look_ahead(int layer, LayerTimes& times);
   Word find_moves(int layer);

@@ -129,6 +129,7 @@ class Scene:
         self.waits: list[list[int]] = []  # by layer: tickets, in the table's order
         self.hidden_late_s = 0.0
         self.submitted: list[int] = []  # layers of the CPU when hidden states came, of long steps
+        self.arrived: list[int] = []  # and the last copy's ticket
         self.there: list[int] = []  # by layer: experts in front of the first that arrives
 
     def step(
@@ -162,6 +163,7 @@ class Scene:
         if self._long:
             sleep(self.hidden_late_s)
             self.submitted.append(len(self.cpu.layers))
+            self.arrived.append(int(self.mailbox["arrived"][0]))
             self.mailbox["hidden_ready"][0] = layer + 1
         self.on_gpu.append(self._compute())
         computed = gpu_time()

@@ -141,6 +141,22 @@ def test_long_steps_are_planned_before_their_hidden_states_are_there() -> None:
     assert scene.cpu.out_types == [1] * LAYERS + [0] * LAYERS
 
 
+def test_the_link_does_not_wait_for_hidden_states() -> None:
+    """What a plan demands is copied meanwhile, and the CPU's time begins when it can."""
+    policies = PolicySet.of(schedule="hybrid", cache="lru", prefetch="none")
+    scene, rng = Scene(policies, 9, 4, limits=COPIED), np.random.default_rng(3)
+    scene.hidden_late_s, both = 0.02, 0
+    for number in range(4):
+        scene.step(number, random_choice(rng, 4), is_long=True)
+        for layer, times in enumerate(scene.conductor.times):
+            at = number * LAYERS + layer
+            wanted = max(scene.waits[at], default=0)
+            assert scene.arrived[at] >= wanted
+            both += bool(times.on_cpu and wanted)
+            assert not times.on_cpu or times.cpu_begun > times.planned
+    assert both
+
+
 def test_hidden_states_that_do_not_come_are_an_error() -> None:
     policies = PolicySet.of(schedule="static-experts", cache="pinned", prefetch="none")
     scene = Scene(policies, slots=1, watchdog_ns=50_000_000)

@@ -15,6 +15,7 @@ from test_captured_timeline import runner_of
 
 from moesaic.core.report import Timeline
 from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.machines.cuda import launch_ahead
 from moesaic.machines.cuda.cuda_machine import CudaMachine
 from moesaic.machines.cuda.launch_ahead import LaunchAhead
 
@@ -70,5 +71,28 @@ def test_who_waits_for_the_whole_gpu_waits_a_moment() -> None:
     began = perf_counter()
     torch.cuda.synchronize()
     assert perf_counter() - began < 5
+    runner.close()
+    torch.cuda.synchronize()
+
+
+def test_after_an_interrupt_nothing_waits_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C is noticed when the next step has just been launched; the user goes on."""
+    runner = runner_of("qwen3-30b-a3b", STATIC, Timeline())
+    runner.step([SequenceInput(0, [3, 4, 5, 6])])
+    for number in range(3):
+        runner.step([SequenceInput(0, [number])])
+    launched = launch_ahead._launched
+
+    def interrupted(graph: torch.cuda.CUDAGraph, ended: torch.cuda.Event) -> torch.cuda.Event:
+        launched(graph, ended)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(launch_ahead, "_launched", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            runner.step([SequenceInput(0, [3])])
+    torch.cuda.synchronize()
+    for number in range(3, 6):
+        runner.step([SequenceInput(0, [number])])
     runner.close()
     torch.cuda.synchronize()

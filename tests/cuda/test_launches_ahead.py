@@ -12,6 +12,7 @@ pytest.importorskip("moesaic.machines.cuda._conductor")
 
 from pretended_gpu import LAYERS, TOP_K, Scene
 
+from moesaic.machines.cuda.stamps import Stamps
 from moesaic.policies.policy_set import PolicySet
 
 CHOSEN = np.full((LAYERS, 1, TOP_K), [[5, 6]], dtype=np.int64)
@@ -96,3 +97,12 @@ def test_a_failed_step_leaves_no_launch_behind() -> None:
     while not passed(scene, active):
         assert monotonic() < deadline
         sleep(0.001)
+
+
+def test_a_steps_times_outlive_a_launch_that_went_through() -> None:
+    stamps = Stamps(1, device="cpu")
+    stamps.host.copy_(torch.arange(8))
+    stamps.keep()
+    stamps.host.zero_()
+    assert (stamps.read().begun, stamps.read().ended) == (0, 1)
+    assert stamps.read().layers[0] == (2, 3, 4, 5, 6, 7)

@@ -218,8 +218,8 @@ class Conductor:
         return self._native.claim()
 
     def let_through(self) -> bool:
-        """A launch that waits, claimed or not, goes through without effect; whether there was one.
-        Between steps."""
+        """A launch that waits, claimed or not, goes through without effect, when a step under way
+        has ended; whether there was one."""
         return self._native.let_through()
 
     def finish(self) -> None:
@@ -227,6 +227,10 @@ class Conductor:
         self._native.finish()
         if self._wants is not None:
             self._wants.hand_over(self._native.right_wants, self._native.judged_wants)
+
+    def close(self) -> None:
+        """Its thread ends, whoever still refers to this; a launch that waits goes through."""
+        del self._native
 
     @property
     def times(self) -> list[LayerTimes]:

@@ -134,6 +134,6 @@ class GraphDecoding:
 
     def close(self) -> None:
         if self._made is not None:
-            self._moved_before += self._made[1].bytes_moved
-            self._made[1].close()
-            self._made = None
+            (_, steps), self._made = self._made, None  # closed once, even if that fails
+            self._moved_before += steps.bytes_moved
+            steps.close()

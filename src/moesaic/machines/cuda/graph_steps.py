@@ -222,10 +222,12 @@ class GraphSteps:
                 if ended is None:
                     ended = self._ahead.launch(graph)
                 if following is not None:
-                    self._ahead.launch_next(following, graph, step.inputs.active_address)
+                    active = step.inputs.active_address
+                    self._ahead.launch_next(following, graph, active, ended)
             finally:
                 self._conduct()
             ended.synchronize()  # only the head is left: not worth sleeping
+        self._parts.stamps.keep()
 
     def _graph(
         self, captured: Captured[StepType], ending: Ending, sampling: Sequence[RowSampling] | None
@@ -245,9 +247,11 @@ class GraphSteps:
         step.prepare(ending)
         self._conductor.release()
         self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
-            step.launch(ending)
-        self._stream.synchronize()
+        try:
+            with torch.cuda.stream(self._stream):
+                step.launch(ending)
+        finally:
+            self._stream.synchronize()  # while nobody puts the flags back
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
             step.launch(ending)
@@ -335,11 +339,14 @@ class GraphSteps:
         return LoadedRouting(write_recorded(self._mailbox, routings, depth), routings[0].counts)
 
     def close(self) -> None:
-        self._ahead.cancel()
-        self._decoding.clear()
-        self._reading.clear()
-        del self._conductor
-        self._cpu.close()
+        """The conductor's thread ends before the workers it would ask, whatever the GPU says."""
+        try:
+            self._ahead.cancel()
+        finally:
+            self._conductor.close()
+            self._decoding.clear()
+            self._reading.clear()
+            self._cpu.close()
 
 
 def _counts(work: ForwardPass, routing: LoadedRouting) -> list[int] | None:

@@ -19,13 +19,16 @@ from moesaic.machines.cuda.conductor import Conductor
 @dataclass(slots=True)
 class _Waiting:
     kind: Hashable
+    after: torch.cuda.Event  # the end of the step in front of it
     ended: torch.cuda.Event
     active: int
     expected: bool = False  # by the conductor, too
 
 
 class LaunchAhead:
-    """Launches on one stream; `kind` says which graph it is."""
+    """Launches on one stream; `kind` says which graph it is. Somebody may interrupt the calling
+    thread anywhere: what may wait on the GPU is noted before it is launched, and forgotten when it
+    has ended."""
 
     def __init__(self, conductor: Conductor, stream: torch.cuda.Stream) -> None:
         self._conductor, self._stream = conductor, stream
@@ -34,21 +37,22 @@ class LaunchAhead:
 
     def launch(self, graph: torch.cuda.CUDAGraph) -> torch.cuda.Event:
         """On the current stream; returns its end."""
-        graph.replay()
-        ended = next(self._events)
-        ended.record()
-        return ended
+        return _launched(graph, next(self._events))
 
-    def launch_next(self, kind: Hashable, graph: torch.cuda.CUDAGraph, active: int) -> None:
-        """For the step after the one under way; `active` is the address of how many tokens it
-        has."""
-        self._waiting = _Waiting(kind, self.launch(graph), active)
+    def launch_next(
+        self, kind: Hashable, graph: torch.cuda.CUDAGraph, active: int, after: torch.cuda.Event
+    ) -> None:
+        """For the step after the one under way, which ends with `after`; `active` is the address
+        of how many tokens it has."""
+        waiting = self._waiting = _Waiting(kind, after, next(self._events), active)
+        _launched(graph, waiting.ended)
 
     def expect_it(self) -> None:
         """From here on it may go through by itself, over the results of the step before."""
-        if self._waiting is not None and not self._waiting.expected:
-            self._waiting.expected = True
-            self._conductor.expect(self._waiting.active)
+        waiting = self._waiting
+        if waiting is not None and not waiting.expected:
+            self._conductor.expect(waiting.active)
+            waiting.expected = True
 
     def claim(self, kind: Hashable) -> torch.cuda.Event | None:
         """The end of the launch that waits for such a step, which may be prepared and begun now;
@@ -61,8 +65,22 @@ class LaunchAhead:
         return None
 
     def cancel(self) -> None:
-        """No launch waits any more, and none is under way. Between steps."""
-        self.expect_it()
-        waited, self._waiting = self._waiting is not None, None
-        if self._conductor.let_through() or waited:
-            self._stream.synchronize()
+        """No launch waits any more, and none is under way. A step that was interrupted ends
+        first: it may not have taken its own word to begin yet, and there is one at a time."""
+        waiting = self._waiting
+        try:
+            if waiting is not None and not waiting.expected:
+                waiting.after.synchronize()
+                self.expect_it()
+            if self._conductor.let_through() or waiting is not None:
+                self._stream.synchronize()
+        except RuntimeError:  # the GPU is lost, and nothing waits for anybody
+            self._waiting = None
+            raise
+        self._waiting = None
+
+
+def _launched(graph: torch.cuda.CUDAGraph, ended: torch.cuda.Event) -> torch.cuda.Event:
+    graph.replay()
+    ended.record()
+    return ended

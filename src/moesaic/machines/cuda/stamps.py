@@ -38,6 +38,8 @@ class Stamps:
         self.on = on
         self.device = torch.zeros(2 + _MARKS * layers, dtype=torch.int64, device=device)
         self.host = torch.zeros_like(self.device, device="cpu", pin_memory=device != "cpu")
+        self._left = self.host.numpy()
+        self._kept = self._left.copy()
 
     @property
     def begun(self) -> int:
@@ -53,8 +55,12 @@ class Stamps:
     def _address(self, word: int) -> int:
         return self.device.data_ptr() + word * self.device.itemsize if self.on else 0
 
+    def keep(self) -> None:
+        """Those of a step that has ended, before another launch overwrites them."""
+        self._kept[:] = self._left
+
     def read(self) -> StepStamps:
-        """Of the last step, which has ended."""
-        begun, ended, *rest = self.host.tolist()
+        """Of the last step that was kept."""
+        begun, ended, *rest = self._kept.tolist()
         layers = [LayerStamps(*rest[i : i + _MARKS]) for i in range(0, len(rest), _MARKS)]
         return StepStamps(begun, layers, ended)
