@@ -9,14 +9,19 @@ namespace moesaic {
 void Conductor::expect(std::int64_t* active) {
   {
     const std::lock_guard lock(mutex_);
-    ahead_ = active, claimed_ = false;
+    ahead_ = active, claimed_ = expired_ = false;
   }
   wake_.notify_one();
 }
 
 bool Conductor::claim() {
-  const std::lock_guard lock(mutex_);
-  return claimed_ = ahead_ != nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    claimed_ = ahead_ != nullptr;
+    if (!claimed_) return false;
+  }
+  wake_.notify_one();  // it has more time from here on
+  return true;
 }
 
 bool Conductor::let_through() {
@@ -25,6 +30,7 @@ bool Conductor::let_through() {
   done_.wait(lock, [this] { return state_ != State::running; });
   const bool waits = ahead_ != nullptr;
   if (waits) pass_ahead();
+  expired_ = false;
   return waits;
 }
 
@@ -36,16 +42,21 @@ void Conductor::pass_ahead() {
   store(config_.mailbox.start, 1);
 }
 
-// Until there is one, or the conductor is stopped.
+// Until there is one, or the conductor is stopped. A claimed launch may wait as long as the GPU may take: whoever
+// prepares its step may itself be waiting for the whole GPU.
 void Conductor::await_step() {
   std::unique_lock lock(mutex_);
   const auto called = [this] { return state_ == State::running || state_ == State::stopping; };
-  const auto unclaimed = [this] { return ahead_ && !claimed_; };
   while (!called()) {
-    if (!unclaimed())
-      wake_.wait(lock, [&] { return called() || unclaimed(); });
-    else if (!wake_.wait_for(lock, std::chrono::nanoseconds(config_.ahead_ns), called) && unclaimed())
-      pass_ahead();
+    if (!ahead_) {
+      wake_.wait(lock, [&] { return called() || ahead_; });
+      continue;
+    }
+    const bool kept = claimed_;
+    const auto time = std::chrono::nanoseconds(kept ? config_.watchdog_ns : config_.ahead_ns);
+    if (wake_.wait_for(lock, time, [&] { return called() || !ahead_ || claimed_ != kept; })) continue;
+    pass_ahead();
+    expired_ = kept;
   }
   if (state_ == State::stopping && ahead_) pass_ahead();
 }

@@ -90,6 +90,9 @@ void Conductor::begin(const StepShape& step, const Wants& wants) {
     const std::lock_guard lock(mutex_);
     if (state_ == State::failed) throw std::runtime_error(error_);
     if (state_ != State::idle) throw std::runtime_error("a step is under way");
+    if (std::exchange(expired_, false))
+      throw std::runtime_error("the step that was launched ahead was not ready after " +
+                               std::to_string(config_.watchdog_ns / 1'000'000) + " ms");
     // Not before: a GPU that still runs a step would wait for ever for flags that were raised already.
     for (std::uint32_t* flag : {box.routed, box.hidden_ready, box.planned, box.summed}) store(flag, 0);
     store(box.forecast_ready, step.forecasts.recorded ? kReleased : 0);
@@ -179,8 +182,12 @@ bool Conductor::await_routing(std::uint32_t layer) {
   return true;
 }
 
-// In a long step they may come after the routing.
+// In a long step they may come after the routing. Meanwhile copies that the plan demands are started, one by one: some
+// thirty take longer than hidden states do.
 void Conductor::await_hidden(std::uint32_t layer) {
+  auto next = demanded_.begin();
+  for (; next != demanded_.end() && load(config_.mailbox.hidden_ready) < layer; ++next) start_copy(*next, false);
+  demanded_.erase(demanded_.begin(), next);
   const std::int64_t deadline = now() + config_.watchdog_ns;
   for (unsigned spins = 0; load(config_.mailbox.hidden_ready) < layer; ++spins) {
     relax();
@@ -281,7 +288,6 @@ void Conductor::submit(std::uint32_t number, LayerTimes& times) {
   if (cpu_experts_.empty()) return;
   times.cpu_begun = times.planned;
   if (long_) {
-    start_demanded();  // the link is not what waits
     await_hidden(number);
     times.cpu_begun = now();
   }

@@ -242,6 +242,7 @@ class Conductor {
   std::condition_variable wake_, done_;
   std::int64_t* ahead_ = nullptr;  // of the launch that waits for its step: where its active tokens are counted
   bool claimed_ = false;           // it is kept for whoever prepares that step
+  bool expired_ = false;           // for too long: it has gone through
   std::atomic<State> state_{State::idle};
   std::string error_;
   std::thread thread_;

@@ -11,7 +11,7 @@ constexpr int kRowsAtOnce = kTilesAtOnce * kTileTokens;
 constexpr int kTilesOfItem = 16;    // of rows, about: packing a block is a small part of an item then
 constexpr int kItemsPerWorker = 3;  // or as many as there can be
 constexpr int kTokensOfCopy = 32;
-constexpr int kMaxStrips = kMaxHeadWidth / kStripOutputs;
+constexpr int kMaxValueStrips = kMaxHeadWidth / kStripOutputs;
 constexpr float kLowest = -3.4028235e38f;
 
 }  // namespace
@@ -184,7 +184,7 @@ void AttentionJob::attend_tiles(const Item& item, const Memory& memory, int bloc
 
 void AttentionJob::multiply(const MatrixLayout& matrix, const std::uint8_t* strips, int count,
                             const Panel& panel, float* c, std::uint8_t* scratch) const {
-  const std::uint8_t* at[kMaxStrips + 2];
+  const std::uint8_t* at[kMaxValueStrips + 2];
   for (int s = 0; s < count; ++s) at[s] = strips + s * matrix.strip_bytes;
   at[count] = at[count + 1] = strips;  // prefetched: in the cache already
   const Product tiles = kernels_.tiles[int(Dtype::bf16)];

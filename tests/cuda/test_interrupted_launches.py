@@ -90,7 +90,7 @@ def test_a_launch_that_was_interrupted_does_not_stay(scene: Scene, stream: Prete
     ahead, ended, active = under_way(scene, stream)
     stream.interrupts = interrupted
     with pytest.raises(KeyboardInterrupt):
-        ahead.launch_next("kind", stream, active.data_ptr(), ended)
+        ahead.launch_next("kind", stream, active, ended)
     ahead.cancel()
     check_gone(scene, stream)
 
@@ -100,7 +100,7 @@ def test_an_interrupt_beside_the_conductor_does_not_leave_a_launch(
     calls: str, scene: Scene, stream: PretendedStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ahead, ended, active = under_way(scene, stream)
-    ahead.launch_next("kind", stream, active.data_ptr(), ended)
+    ahead.launch_next("kind", stream, active, ended)
     with pytest.raises(RuntimeError, match="has not reached"):
         scene.conductor.finish()
     ended.synchronize()
@@ -122,7 +122,7 @@ def test_a_step_that_the_gpu_has_not_begun_goes_first(
 ) -> None:
     """It fails since the GPU was busy elsewhere; both launches get their word."""
     ahead, ended, active = under_way(scene, stream)
-    ahead.launch_next("kind", stream, active.data_ptr(), ended)
+    ahead.launch_next("kind", stream, active, ended)
     with pytest.raises(RuntimeError, match="has not reached MoE layer 0"):
         scene.conductor.finish()
     assert not stream.ended
@@ -143,7 +143,7 @@ def test_nothing_is_let_through_beside_a_step(scene: Scene) -> None:
     """Its flags and its table are the conductor's. This one ends with an error, after a while."""
     active, began = torch.ones(1).long(), monotonic()
     scene.conductor.begin(0, 1)
-    scene.conductor.expect(active.data_ptr())
+    scene.conductor.expect(active)
     caller = Thread(target=scene.conductor.let_through)
     caller.start()
     caller.join(0.03)

@@ -18,13 +18,14 @@ from moesaic.policies.policy_set import PolicySet
 CHOSEN = np.full((LAYERS, 1, TOP_K), [[5, 6]], dtype=np.int64)
 
 
-def waiting_scene(ahead_ns: int) -> tuple[Scene, torch.Tensor]:
+def waiting_scene(ahead_ns: int, watchdog_ns: int = 5_000_000_000) -> tuple[Scene, torch.Tensor]:
     """After a step, with a launch that waits for the next one, of one token."""
-    scene, active = Scene(PolicySet.of(), slots=4, ahead_ns=ahead_ns), torch.ones(1).long()
+    scene = Scene(PolicySet.of(), slots=4, watchdog_ns=watchdog_ns, ahead_ns=ahead_ns)
+    active = torch.ones(1).long()
     scene.step(0, CHOSEN)
     assert int(scene.mailbox["start"][0]) == 1, "the GPU has been told to begin"
     scene.mailbox["start"][0] = 0  # which its first kernel does
-    scene.conductor.expect(active.data_ptr())
+    scene.conductor.expect(active)
     return scene, active
 
 
@@ -48,6 +49,20 @@ def test_a_claimed_launch_waits_for_its_step() -> None:
     assert int(scene.mailbox["start"][0]) == 1
     assert int(active[0]) == 1
     assert not scene.conductor.let_through(), "the step has taken it"
+
+
+def test_a_claimed_launch_does_not_wait_for_ever() -> None:
+    """Whoever claimed it may be waiting for the whole GPU. Its step is refused, the next is not."""
+    scene, active = waiting_scene(ahead_ns=1_000_000_000, watchdog_ns=50_000_000)
+    assert scene.conductor.claim()
+    deadline = monotonic() + 10
+    while not passed(scene, active):
+        assert monotonic() < deadline
+        sleep(0.001)
+    with pytest.raises(RuntimeError, match="launched ahead was not ready after 50 ms"):
+        scene.conductor.begin(1, 1)
+    scene.step(1, CHOSEN)
+    assert len(scene.on_gpu) == 2 * LAYERS
 
 
 def test_a_launch_whose_step_does_not_come_goes_through() -> None:
@@ -92,7 +107,7 @@ def test_a_failed_step_leaves_no_launch_behind() -> None:
         scene.step(0, CHOSEN)
     scene.mailbox["start"][0] = 0
     active = torch.ones(1).long()
-    scene.conductor.expect(active.data_ptr())
+    scene.conductor.expect(active)
     deadline = monotonic() + 10
     while not passed(scene, active):
         assert monotonic() < deadline

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from moesaic.core.native_brain import NativeBrain
 from moesaic.kernels.gpu.table import TableShape
 from moesaic.machines.cuda import _conductor
 from moesaic.machines.cuda.mailbox import Mailbox
 from moesaic.machines.cuda.step_wants import StepWants
+
+if TYPE_CHECKING:
+    import torch
 
 WATCHDOG_NS = 10_000_000_000
 AHEAD_NS = 20_000_000
@@ -207,14 +210,16 @@ class Conductor:
         """The next launch goes through, waits for nobody and computes no experts."""
         self._native.release()
 
-    def expect(self, active: int) -> None:
-        """The next step is launched already and waits for `begin`; `active` is the address from
-        which it reads how many of its tokens are real. Nobody may write there until it is claimed:
-        a launch that waits too long goes through with none."""
-        self._native.expect(active)
+    def expect(self, active: torch.Tensor) -> None:
+        """The next step is launched already and waits for `begin`; it reads from `active` (in host
+        memory) how many of its tokens are real. Nobody may write there until it is claimed: a
+        launch that waits too long goes through with none."""
+        self._active = active  # written there as long as this conducts
+        self._native.expect(active.data_ptr())
 
     def claim(self) -> bool:
-        """Whether a launch still waits; if so, until a step begins. If not, synchronise first."""
+        """Whether a launch still waits; if so, until a step begins, for as long as the watchdog
+        allows. If not, synchronise first."""
         return self._native.claim()
 
     def let_through(self) -> bool:
@@ -230,7 +235,10 @@ class Conductor:
 
     def close(self) -> None:
         """Its thread ends, whoever still refers to this; a launch that waits goes through."""
-        del self._native
+        self.__dict__.pop("_native", None)
+
+    def __del__(self) -> None:
+        self.close()  # before the memory that its thread writes to is gone
 
     @property
     def times(self) -> list[LayerTimes]:

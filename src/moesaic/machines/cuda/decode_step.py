@@ -83,10 +83,8 @@ class StepInputs:
         return self.device[4 * self.tokens :]
 
     @property
-    def active_address(self) -> int:
-        """Of the same in host memory."""
-        address: int = self.host[4 * self.tokens :].data_ptr()
-        return address
+    def host_active(self) -> torch.Tensor:
+        return self.host[4 * self.tokens :]
 
 
 class DecodeStep:

@@ -157,8 +157,8 @@ class GraphSteps:
         count = len(tokens.numbers)
         size = min(SIZES[bisect_left(SIZES, count)], self.batch)
         kind = DecodeKind(size, self._kind(work), ending)
-        ended = self._ahead.claim(kind)
         try:
+            ended = self._ahead.claim(kind)
             captured = self._of_batch(size, kind.kind)
             graph = self._graph(captured, ending, work.sampling)
             routing = self._load(captured, work.replay, count)
@@ -222,7 +222,7 @@ class GraphSteps:
                 if ended is None:
                     ended = self._ahead.launch(graph)
                 if following is not None:
-                    active = step.inputs.active_address
+                    active = step.inputs.host_active
                     self._ahead.launch_next(following, graph, active, ended)
             finally:
                 self._conduct()

@@ -21,7 +21,7 @@ class _Waiting:
     kind: Hashable
     after: torch.cuda.Event  # the end of the step in front of it
     ended: torch.cuda.Event
-    active: int
+    active: torch.Tensor
     expected: bool = False  # by the conductor, too
 
 
@@ -40,10 +40,14 @@ class LaunchAhead:
         return _launched(graph, next(self._events))
 
     def launch_next(
-        self, kind: Hashable, graph: torch.cuda.CUDAGraph, active: int, after: torch.cuda.Event
+        self,
+        kind: Hashable,
+        graph: torch.cuda.CUDAGraph,
+        active: torch.Tensor,
+        after: torch.cuda.Event,
     ) -> None:
-        """For the step after the one under way, which ends with `after`; `active` is the address
-        of how many tokens it has."""
+        """For the step after the one under way, which ends with `after`; `active`: how many tokens
+        it has, in host memory."""
         waiting = self._waiting = _Waiting(kind, after, next(self._events), active)
         _launched(graph, waiting.ended)
 
@@ -72,8 +76,8 @@ class LaunchAhead:
             if waiting is not None and not waiting.expected:
                 waiting.after.synchronize()
                 self.expect_it()
-            if self._conductor.let_through() or waiting is not None:
-                self._stream.synchronize()
+            self._conductor.let_through()
+            self._stream.synchronize()
         except RuntimeError:  # the GPU is lost, and nothing waits for anybody
             self._waiting = None
             raise

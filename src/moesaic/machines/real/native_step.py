@@ -29,7 +29,8 @@ class Forced(NamedTuple):
 
 
 class NativeStep:
-    """One network on one cache. `pool` are the workers, which compute experts, too."""
+    """One network on one cache, for one thread. `pool` are the workers, which compute experts,
+    too."""
 
     def __init__(
         self, decoder: Decoder, store: ExpertStore, cache: ContiguousCache, pool: _native.Pool
