@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import cycle
+from typing import TYPE_CHECKING
 
 import torch
 
-from moesaic.machines.cuda.conductor import Conductor
+if TYPE_CHECKING:
+    from moesaic.machines.cuda.conductor import Conductor
 
 
 @dataclass(slots=True)

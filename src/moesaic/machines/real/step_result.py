@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from functools import cached_property
 from math import prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
 from moesaic.core.routing import UNUSED, LayerRouting
-from moesaic.kernels import _native
 from moesaic.machines.real.routing_adapter import ranked_experts
 from moesaic.models.decoder import Decoder
 from moesaic.models.router import Choice
+
+if TYPE_CHECKING:
+    from moesaic.kernels import _native
 
 _NO_SCORES = np.empty((0, 0), dtype=np.float32)
 _ALIGNMENT = 64
