@@ -31,10 +31,6 @@ auto guarded(decltype(std::declval<Function>()()) failure, Function function) no
   return failure;
 }
 
-void require(bool condition, const char* message) {
-  if (!condition) throw InvalidCall(message);
-}
-
 }  // namespace
 
 const char* moesaic_last_error(void) { return last_error.c_str(); }

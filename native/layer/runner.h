@@ -41,6 +41,10 @@ struct InvalidCall : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
+inline void require(bool condition, const char* message) {
+  if (!condition) throw InvalidCall(message);
+}
+
 const Kernels* kernels_for(Isa isa);  // null where this CPU does not support them
 
 // Those that this CPU supports, the best first: of avx512 and avx512-vnni the one that multiplies bf16

@@ -6,10 +6,6 @@
 namespace moesaic {
 namespace {
 
-void require(bool condition, const char* message) {
-  if (!condition) throw InvalidCall(message);
-}
-
 bool is_width(int width) { return width >= 32 && width <= kMaxHeadWidth && width % 32 == 0; }
 
 void check_shape(const AttentionShape& shape) {

@@ -11,10 +11,6 @@ namespace {
 constexpr int kMaxRowsAtOnce = 8;  // router: so many tokens share what is read of the gate
 constexpr int kRouterRows = 4;     // of the gate, at once: they stay in L1
 
-void require(bool condition, const char* message) {
-  if (!condition) throw InvalidCall(message);
-}
-
 // `compute(first, count)` for all rows, some at a time.
 template <class Rows>
 class RowsJob : public Job {
