@@ -30,7 +30,7 @@ from moesaic.machines.cuda.conductor import (
     Limits,
 )
 from moesaic.machines.cuda.cpu_runner import CpuRunner
-from moesaic.machines.cuda.decode_step import DecodeStep
+from moesaic.machines.cuda.decode_step import LONG_STEP, DecodeStep
 from moesaic.machines.cuda.launch_ahead import LaunchAhead
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
 from moesaic.machines.cuda.prompt_step import PromptStep
@@ -50,7 +50,7 @@ SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, LARGEST_BATCH) 
 PROMPTS = (  # rows
     *(SMALLEST_PROMPT, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, LARGEST_PROMPT),
 )
-_LIMITS = Limits(copy_from=64, look_ahead_to=256, stream_ahead=12)
+_LIMITS = Limits(copy_from=LONG_STEP, look_ahead_to=256, stream_ahead=12)
 
 
 StepType = TypeVar("StepType", bound=DecodeStep)
