@@ -21,3 +21,9 @@ def test_a_model_runs_through_every_verb() -> None:
 
 def test_families_and_formats_are_in_it() -> None:
     assert {"mixtral", "gpt-oss", "format gptq", "format mxfp4", "GGUF Q8_0"} <= makers().keys()
+
+
+def test_an_accelerator_is_asked_for_by_every_verb() -> None:
+    said = outcomes(talking().folder, "nonsense")
+    assert list(said) == ["run", "chat", "bench", "plan", "eval"]
+    assert all(each.startswith("NO: ") for each in said.values())

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from reference_experts import reference_experts
 
 import stock
 from moesaic.kernels.attended import Attended, Scores
-from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.instruction_sets import REFERENCE, available, choose
-from moesaic.models.expert_service import ResidentExperts
 from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.open_model import OpenModel, load_decoder, open_model, readable_experts
+from moesaic.models.open_model import load_decoder, open_model
 from moesaic.models.sequence_attention import attend_sequences
 from moesaic.models.token_batch import Segment
 from stock_text import prompt
@@ -124,15 +123,6 @@ def test_other_dtypes_and_strides_are_left_to_pytorch() -> None:
     for bad in (good.float(), drawn(20, 32, 2, seed=1).transpose(1, 2), good[:1].expand(20, 2, 32)):
         assert not native().takes(good, Attended(slice(0, 20), good, bad))
         assert not native().takes(bad, Attended(slice(0, 20), good, good))
-
-
-def reference_experts(model: OpenModel) -> ResidentExperts:
-    spec = model.architecture.spec
-    kernel = make_kernel(model.architecture.expert_shape, "bf16", REFERENCE)
-    experts = ResidentExperts(kernel, spec.num_moe_layers, spec.num_experts)
-    for which, weights in readable_experts(model):
-        experts.put(which, weights)
-    return experts
 
 
 @pytest.mark.parametrize("name", WIDE)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from reference_experts import reference_experts
 
 import stock
-from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.instruction_sets import REFERENCE, available, choose
 from moesaic.kernels.rotated_heads import Angles, HeadNorms
 from moesaic.models import grouped_attention
@@ -15,7 +15,7 @@ from moesaic.models.decoder import Decoder
 from moesaic.models.expert_service import ResidentExperts, RoutedTokens
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.norm import RmsNorm
-from moesaic.models.open_model import OpenModel, load_decoder, open_model, readable_experts
+from moesaic.models.open_model import load_decoder, open_model
 from moesaic.models.rope import Rotation, rotate
 from moesaic.models.router import Choice
 from moesaic.models.token_batch import Segment
@@ -33,16 +33,6 @@ SEGMENTS = [Segment(0, 40), Segment(1, 24)]
 
 def dense() -> DenseRunner:
     return DenseRunner(DensePrecision.of("bf16"), choose())
-
-
-def reference_experts(model: OpenModel) -> ResidentExperts:
-    """They compute with what is no number, too."""
-    spec = model.architecture.spec
-    kernel = make_kernel(model.architecture.expert_shape, "bf16", REFERENCE)
-    experts = ResidentExperts(kernel, spec.num_moe_layers, spec.num_experts)
-    for which, weights in readable_experts(model):
-        experts.put(which, weights)
-    return experts
 
 
 class Listening:
