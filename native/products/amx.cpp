@@ -73,6 +73,7 @@ const Kernels* amx_kernels() {
     kernels.tiles[int(Dtype::bf16)] = bf16_product;
     kernels.tiles[int(Dtype::int8)] = int8_tiles_product;
     kernels.tiles[int(Dtype::int4)] = int4_tiles_product;
+    kernels.fill_many_int4 = kernels.fill_bf16;
     kernels.release_tiles = [] { _tile_release(); };
     return kernels;
   }();

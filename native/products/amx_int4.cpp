@@ -129,28 +129,36 @@ inline void unpack_codes(const std::uint8_t* codes, __m512i table, std::uint8_t*
   }
 }
 
-constexpr int kSumsInFlight = 2;  // tiles that are being multiplied while earlier ones are scaled
+// Of one strip's tiles, in turns: unpacked tiles wait for their product, and sums to be scaled, so that vectors
+// and matrix unit work at the same time.
+constexpr int kUnpackedTiles = 4, kUnpackedAhead = 3;
+constexpr int kSumsInFlight = 2;
 
-// `tiles` unpacked tiles times up to `Rows` tokens, whose sums stay in registers; c has `rows` rows.
+// One strip times up to `Rows` tokens, whose sums stay in registers; c has `rows` rows.
 template <int Rows>
-void scaled_sums(const std::uint8_t* w, const std::uint8_t* scales, int tiles, const std::uint8_t* x,
-                 int rows, float* c, bool first, float (*sums)[256]) {
+void scaled_strip(const std::uint8_t* strip, const MatrixLayout& matrix, __m512i table, const Panel& panel,
+                  float* c, std::uint8_t* unpacked, float (*sums)[256]) {
+  const int rows = panel.tokens;
   __m512 total[Rows];
 #pragma GCC unroll 16
-  for (int r = 0; r < Rows; ++r)
-    total[r] = first || r >= rows ? _mm512_setzero_ps() : _mm512_loadu_ps(c + r * 16);
-  for (int k = 0; k < tiles + kSumsInFlight; ++k) {
-    if (k < tiles) {
+  for (int r = 0; r < Rows; ++r) total[r] = _mm512_setzero_ps();
+  for (int k = 0; k < matrix.tiles + kUnpackedAhead + kSumsInFlight; ++k) {
+    if (k < matrix.tiles)
+      unpack_codes(strip + matrix.scales_bytes + k * kInt4TileBytes, table,
+                   unpacked + k % kUnpackedTiles * kTileBytes);
+    __asm__ volatile("" : : : "memory");  // GCC's tile loads do not declare that they read memory
+    const int product = k - kUnpackedAhead, summed = product - kSumsInFlight;
+    if (product >= 0 && product < matrix.tiles) {
       _tile_zero(0);
-      _tile_stream_loadd(4, x + std::size_t(k) * rows * kRowBytes, 64);
-      _tile_loadd(6, w + std::size_t(k) * kTileBytes, 64);
+      _tile_stream_loadd(4, panel.data + std::size_t(product) * rows * kRowBytes, 64);
+      _tile_loadd(6, unpacked + product % kUnpackedTiles * kTileBytes, 64);
       _tile_dpbf16ps(0, 4, 6);
-      _tile_stored(0, sums[k % 4], 64);
+      _tile_stored(0, sums[product % 4], 64);
     }
-    if (k < kSumsInFlight) continue;
+    if (summed < 0) continue;
     __asm__ volatile("" : : : "memory");  // not every compiler's tile stores declare that they write memory
-    const __m512 scale = scale_at(scales, k - kSumsInFlight);
-    const float* from = sums[(k - kSumsInFlight) % 4];
+    const __m512 scale = scale_at(strip, summed);
+    const float* from = sums[summed % 4];
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) total[r] = _mm512_fmadd_ps(_mm512_load_ps(from + r * 16), scale, total[r]);
   }
@@ -164,22 +172,12 @@ void scale_sums(const std::uint8_t* const* strips, int count, const MatrixLayout
                 float* c, std::uint8_t* scratch) {
   alignas(64) float sums[4][256] = {};
   const int rows = panel.tokens;
-  const auto scaled = rows <= 8 ? scaled_sums<8> : scaled_sums<16>;
+  const auto strip = rows <= 8 ? scaled_strip<8> : scaled_strip<16>;
   TileConfigCache config;
   config.set(rows, rows);
   const __m512i table = int4_table();
-  for (int s = 0; s < count; ++s) {
-    for (int begin = 0; begin < matrix.tiles; begin += kL1Tiles) {
-      const int tiles = std::min(kL1Tiles, matrix.tiles - begin);
-      for (int k = 0; k < tiles; ++k)
-        unpack_codes(strips[s] + matrix.scales_bytes + std::size_t(begin + k) * 256, table,
-                     scratch + std::size_t(k) * kTileBytes);
-      __asm__ volatile("" : : : "memory");  // GCC's tile loads do not declare that they read memory
-      scaled(scratch, strips[s] + std::size_t(begin) * 32, tiles,
-             panel.data + std::size_t(begin) * rows * kRowBytes, rows, c + std::size_t(s) * rows * 16,
-             begin == 0, sums);
-    }
-  }
+  for (int s = 0; s < count; ++s)
+    strip(strips[s], matrix, table, panel, c + std::size_t(s) * rows * 16, scratch, sums);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // How long a layer of 128 experts takes with 8 to 64 tokens per expert, as prompts have them:
-// native_prompts [threads]. Beside each other: the layer and its phases, the same with weights that are in a
-// cache, and the times that reading the weights and multiplying at the peak would take. Rounds take turns;
-// the median counts.
+// native_prompts [threads [precision]]. Beside each other: the layer and its phases, the same with weights
+// that are in a cache, and the times that reading the weights and multiplying at the peak would take. Rounds
+// take turns; the median counts.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -193,6 +193,7 @@ int main(int count, char** arguments) {
               limits.bytes_per_ms / 1e6, limits.bf16_per_ms / 1e9, limits.int8_per_ms / 1e9);
   constexpr int kTiles[3] = {4, 8, 6};
   for (const Dtype dtype : {Dtype::bf16, Dtype::int8, Dtype::int4}) {
+    if (count > 2 && std::strcmp(arguments[2], kDtypes[int(dtype)])) continue;
     Runner runner(pool, dtype, kHidden, kInner, Activation::silu, Isa::best, kTiles[int(dtype)]);
     std::vector<float> weights(std::size_t(kHidden) * kInner);
     for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = float(i * 37 % 1009) / 6000 - 0.08f;
