@@ -60,7 +60,8 @@ MOESAIC_EXPORT int moesaic_best_isa(void); /* -1: none is supported */
 MOESAIC_EXPORT moesaic_pool* moesaic_pool_create(const int32_t* cores, int32_t count, double spin_us);
 MOESAIC_EXPORT void moesaic_pool_destroy(moesaic_pool*);
 
-/* tiles_from: tokens of an expert from which on matrix tiles are used instead of vectors; 0: never. */
+/* tiles_from: tokens of an expert from which on matrix tiles are used instead of vectors or, where there are none,
+ * shorter codes beside int4 weights; 0: never. */
 MOESAIC_EXPORT moesaic_runner* moesaic_runner_create(moesaic_pool*, int32_t dtype, int32_t hidden,
                                                      int32_t intermediate, int32_t activation, int32_t isa,
                                                      int32_t tiles_from);

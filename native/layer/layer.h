@@ -40,7 +40,7 @@ struct LayerConfig {
   ExpertLayout layout;
   Activation activation;
   const Kernels* kernels;
-  int tiles_from;  // tokens of an expert from which on matrix tiles are used; 0: never
+  int tiles_from;  // tokens of an expert from which on there are the products for many (`Kernels::tiles`); 0: never
 
   bool in_tiles(int tokens) const {
     return tiles_from > 0 && tokens >= tiles_from && kernels->tiles[int(layout.dtype)];
@@ -49,14 +49,8 @@ struct LayerConfig {
     return (in_tiles(tokens) ? kernels->tiles : kernels->vector)[int(layout.dtype)];
   }
   // Whether the intermediate activations are bf16, rather than quantised.
-  bool bf16_intermediate(int tokens) const {
-    return layout.dtype == Dtype::bf16 || (layout.dtype == Dtype::int4 && in_tiles(tokens));
-  }
-  FillPanel fill(int tokens) const {
-    if (layout.dtype == Dtype::int8) return kernels->fill_int8;
-    if (layout.dtype == Dtype::int4 && !in_tiles(tokens)) return kernels->fill_int16;
-    return kernels->fill_bf16;
-  }
+  bool bf16_intermediate(int tokens) const { return fill(tokens) == kernels->fill_bf16; }
+  FillPanel fill(int tokens) const { return kernels->fill(layout.dtype, in_tiles(tokens)); }
 };
 
 constexpr int kMaxRows = 1 << 30;  // (token, expert) pairs of a call

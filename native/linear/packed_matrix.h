@@ -21,7 +21,7 @@ struct PackedMatrix {
   std::size_t bytes() const { return std::size_t(layout.strips) * layout.strip_bytes; }
 };
 
-// Which kernels multiply matrices. `tiles_from`: by precision, tokens from which on matrix tiles are used.
+// Which kernels multiply matrices. `tiles_from`: by precision, tokens from which on `Kernels::tiles` are used.
 struct Multiplier {
   const Kernels* kernels = nullptr;
   int tiles_from[3] = {0, 0, 0};
@@ -34,9 +34,7 @@ struct Multiplier {
     return (in_tiles(dtype, tokens) ? kernels->tiles : kernels->vector)[int(dtype)];
   }
   FillPanel fill(Dtype dtype, int tokens) const {
-    if (dtype == Dtype::int8) return kernels->fill_int8;
-    if (dtype == Dtype::int4 && !in_tiles(dtype, tokens)) return kernels->fill_int16;
-    return kernels->fill_bf16;
+    return kernels->fill(dtype, in_tiles(dtype, tokens));
   }
 };
 

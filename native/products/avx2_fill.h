@@ -1,4 +1,4 @@
-// Quantising inputs in AVX2 intrinsics: what `fill_int8` and `fill_int16` of elementwise.h do, which between
+// Quantising inputs in AVX2 intrinsics: what `fill_int8` and `fill_int4` of elementwise.h do, which between
 // the products of a decode step one worker does alone. Internal linkage, as in elementwise.h.
 #pragma once
 
@@ -83,24 +83,24 @@ void fill_int8_avx2(const FillCall& call) {
     }
 }
 
-// The order of bytes is explained at `fill_int16` in elementwise.h.
-void fill_int16_avx2(const FillCall& call) {
-  if (!whole_rows(call, 32)) return fill_int16(call);
+template <bool Bytes>
+void fill_int4_avx2(const FillCall& call) {
+  if (!whole_rows(call, 32)) return fill_int4<Bytes>(call);
   const __m256i order =
       _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15));
   for (int t = 0; t < call.count; ++t)
     for (int k = 0; k < call.tiles; ++k) {
-      const FillGroup<4> group(call, t, k * 32, 32512.0f);
+      const FillGroup<4> group(call, t, k * 32, kTopCode<Bytes>);
       __m256i high[4], low[4], sum = _mm256_setzero_si256();
       for (int i = 0; i < 4; ++i) {
         const __m256i codes = group.codes(i);
-        high[i] = _mm256_srai_epi32(_mm256_add_epi32(codes, _mm256_set1_epi32(128)), 8);
+        high[i] = Bytes ? codes : _mm256_srai_epi32(_mm256_add_epi32(codes, _mm256_set1_epi32(128)), 8);
         low[i] = _mm256_sub_epi32(codes, _mm256_slli_epi32(high[i], 8));
         sum = _mm256_add_epi32(sum, codes);
       }
       std::uint8_t* to = call.tile + (std::size_t(k) * call.tile_rows + t) * kRowBytes;
       _mm256_storeu_si256((__m256i*)to, _mm256_shuffle_epi8(to_bytes(high), order));
-      _mm256_storeu_si256((__m256i*)(to + 32), _mm256_shuffle_epi8(to_bytes(low), order));
+      if (!Bytes) _mm256_storeu_si256((__m256i*)(to + 32), _mm256_shuffle_epi8(to_bytes(low), order));
       call.scales[t * call.group_stride + k] = group.scale;
       call.code_sums[t * call.group_stride + k] = group.sum(sum);
     }

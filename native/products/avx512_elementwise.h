@@ -125,8 +125,9 @@ void fill_int8_fast(const FillCall& call) {
   }
 }
 
-// The order of bytes is explained at `fill_int16` in elementwise.h.
-void fill_int16_fast(const FillCall& call) {
+// As `fill_int4` in elementwise.h, which explains the order of bytes.
+template <bool Bytes>
+void fill_int4_fast(const FillCall& call) {
   const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums, tile_rows,
               group_stride] = call;
   const __m256i order =
@@ -143,13 +144,14 @@ void fill_int16_fast(const FillCall& call) {
       const __m512 zero = _mm512_setzero_ps();
       const float largest = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(v[0]), _mm512_abs_ps(v[1])));
       const float poison = _mm512_reduce_add_ps(_mm512_fmadd_ps(v[0], zero, _mm512_mul_ps(v[1], zero)));
-      const __m512 inverse = _mm512_set1_ps(inverse_of(largest, 32512.0f));
-      scales[t * group_stride + k] = largest / 32512.0f + poison;
+      const __m512 inverse = _mm512_set1_ps(inverse_of(largest, kTopCode<Bytes>));
+      scales[t * group_stride + k] = largest / kTopCode<Bytes> + poison;
       __m128i high[2], low[2];
       __m512i sum = _mm512_setzero_si512();
       for (int i = 0; i < 2; ++i) {
         const __m512i codes = _mm512_cvtps_epi32(_mm512_mul_ps(v[i], inverse));
-        const __m512i highs = _mm512_srai_epi32(_mm512_add_epi32(codes, _mm512_set1_epi32(128)), 8);
+        const __m512i highs =
+            Bytes ? codes : _mm512_srai_epi32(_mm512_add_epi32(codes, _mm512_set1_epi32(128)), 8);
         high[i] = _mm512_cvtepi32_epi8(highs);
         low[i] = _mm512_cvtepi32_epi8(codes);  // the low byte: 256 times the high one is gone
         sum = _mm512_add_epi32(sum, codes);
@@ -157,7 +159,9 @@ void fill_int16_fast(const FillCall& call) {
       code_sums[t * group_stride + k] = poison == 0.0f ? _mm512_reduce_add_epi32(sum) : 0;  // see GroupRange
       std::uint8_t* to = tile + (std::size_t(k) * tile_rows + t) * kRowBytes;
       _mm256_storeu_si256((__m256i*)to, _mm256_shuffle_epi8(_mm256_set_m128i(high[1], high[0]), order));
-      _mm256_storeu_si256((__m256i*)(to + 32), _mm256_shuffle_epi8(_mm256_set_m128i(low[1], low[0]), order));
+      if (!Bytes)
+        _mm256_storeu_si256((__m256i*)(to + 32),
+                            _mm256_shuffle_epi8(_mm256_set_m128i(low[1], low[0]), order));
     }
   }
 }

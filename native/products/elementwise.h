@@ -276,22 +276,27 @@ typedef std::int8_t B16 __attribute__((vector_size(16)));
   }
 }
 
-// Codes in [-32512, 32512] (127 * 256), as 256 * high + low: a token's 64 bytes of a tile are 32 high
-// bytes, then 32 low bytes, both in the order of the int4 weights within a line.
-[[maybe_unused]] void fill_int16(const FillCall& call) {
+// For int4 weights. Codes in [-32512, 32512] (127 * 256), as 256 * high + low: a token's 64 bytes of a tile
+// are 32 high bytes, then 32 low bytes, both in the order of the int4 weights within a line. With `Bytes`,
+// codes in [-127, 127], and the second half is not used.
+template <bool Bytes>
+constexpr float kTopCode = Bytes ? 127.0f : 32512.0f;
+
+template <bool Bytes>
+[[maybe_unused]] void fill_int4(const FillCall& call) {
   const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums, tile_rows,
               group_stride] = call;
   for (int t = 0; t < count; ++t) {
     for (int k = 0; k < tiles; ++k) {
       F16 v[2];
       const GroupRange range = load_group<2>(rows[t], type, block_stride, k * 32, inputs, v);
-      const float inverse = inverse_of(range.largest, 32512.0f);
-      scales[t * group_stride + k] = range.largest / 32512.0f + range.poison;
+      const float inverse = inverse_of(range.largest, kTopCode<Bytes>);
+      scales[t * group_stride + k] = range.largest / kTopCode<Bytes> + range.poison;
       std::int8_t high[32], low[32];
       std::uint32_t sum = 0;
       for (int i = 0; i < 2; ++i) {
         const I16 codes = rounded_codes(v[i], inverse);
-        const I16 highs = (codes + 128) >> 8;
+        const I16 highs = Bytes ? codes : (codes + 128) >> 8;
         const B16 h = __builtin_convertvector(highs, B16);
         const B16 l = __builtin_convertvector(codes - (highs << 8), B16);
         std::memcpy(high + i * 16, &h, 16);
@@ -305,7 +310,7 @@ typedef std::int8_t B16 __attribute__((vector_size(16)));
       for (int r = 0; r < 4; ++r)
         for (int i = 0; i < 8; ++i) {
           to[r * 8 + i] = std::uint8_t(high[r * 8 + kOrder[i]]);
-          to[32 + r * 8 + i] = std::uint8_t(low[r * 8 + kOrder[i]]);
+          if (!Bytes) to[32 + r * 8 + i] = std::uint8_t(low[r * 8 + kOrder[i]]);
         }
     }
   }

@@ -9,8 +9,8 @@ namespace moesaic {
 
 // The inputs of a matrix product: tokens of one expert, in token tiles of up to 16,
 //   [tokens / 16][tiles of inputs][tokens of this token tile][64 bytes],
-// as bf16, or quantised with a scale per token and group of inputs: int8 codes for int8 weights, 16-bit
-// codes for int4 weights in vectors (high and low bytes apart, see `fill_int16`).
+// as bf16, or quantised with a scale per token and group of inputs: int8 codes for int8 weights; for int4
+// weights in vectors 16-bit codes (high and low bytes apart, see `fill_int4`) or, of many tokens, bytes.
 struct Panel {
   const std::uint8_t* data;
   const float* scales;            // of codes: [token][groups]
@@ -78,8 +78,8 @@ using RouterScores = void (*)(const void* x, const void* matrix, FloatType type,
 struct Kernels {
   const char* name;
   Product vector[3];  // by Dtype
-  Product tiles[3];   // null where the instruction set has no matrix tiles
-  FillPanel fill_bf16, fill_int8, fill_int16;
+  Product tiles[3];   // for many tokens: in matrix tiles, or int4 in vectors with shorter codes; null: as few
+  FillPanel fill_bf16, fill_int8, fill_int16, fill_many_int4;
   Activate activate;
   ActivateBf16 activate_bf16;
   ScatterAdd scatter_add;
@@ -89,6 +89,13 @@ struct Kernels {
   const StepKernels* step;
   const AttentionKernels* attention;
   void (*release_tiles)();  // called by a worker at the end of its work; may be null
+
+  // How inputs are converted for weights of a precision; `many`: tokens, for the products of `tiles`.
+  FillPanel fill(Dtype dtype, bool many) const {
+    if (dtype == Dtype::bf16) return fill_bf16;
+    if (dtype == Dtype::int8) return fill_int8;
+    return many ? fill_many_int4 : fill_int16;
+  }
 };
 
 // Up to so many tokens of an expert, reading the weights takes longer than multiplying; with more, the

@@ -2,8 +2,8 @@
 // Two registers of outputs (two strips with AVX-512, one with AVX2) are multiplied with several tokens at
 // once; a token's inputs are broadcast, so nothing is summed across lanes.
 //
-// A token's bits do not depend on how many tokens share a call: the order of summation is that of the read
-// streams, whose number is fixed, whether they are read side by side (few tokens: more requests in flight)
+// A token's bits do not depend on how many tokens share a call, unless its codes do (int4, see `Kernels::tiles`): the
+// order of summation is that of the read streams, whose number is fixed, whether they are read side by side (few tokens: more requests in flight)
 // or one after the other (many: registers hold their sums). Internal linkage, as in elementwise.h.
 #pragma once
 
@@ -160,8 +160,8 @@ void int8_rows(const std::uint8_t* const* strips, const MatrixLayout& matrix, co
 }
 
 // Tile k of a stream, one register of its outputs. Weights stay unsigned codes (0 to 15, meaning -8 to 7); a
-// token's 16-bit codes are multiplied as two bytes. Sums within the tile are exact.
-template <int T>
+// token's codes are `Bytes`, or 16 bits, which are multiplied as two bytes. Sums within the tile are exact.
+template <bool Bytes, int T>
 [[gnu::always_inline]] inline void int4_tile(const ReadStream<Dtype::int4>& stream, int k, int column,
                                              int groups, const Tokens& x, Floats (&sums)[T]) {
   const int tile = stream.first + k;
@@ -179,22 +179,23 @@ template <int T>
     for (int t = 0; t < T; ++t) {
       const std::uint8_t* codes = rows + t * kRowBytes + r * 8;
       high[t] = Int4Parts::add(high[t], first, broadcast(codes));
-      low[t] = Int4Parts::add(low[t], first, broadcast(codes + 32));
+      if constexpr (!Bytes) low[t] = Int4Parts::add(low[t], first, broadcast(codes + 32));
       high[t] = Int4Parts::add(high[t], second, broadcast(codes + 4));
-      low[t] = Int4Parts::add(low[t], second, broadcast(codes + 36));
+      if constexpr (!Bytes) low[t] = Int4Parts::add(low[t], second, broadcast(codes + 36));
     }
   }
   const Floats scale = widened_bf16(stream.scales(k) + column * kLanes * 2);
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t) {
-    const Words both = ((Words)Int4Parts::total(high[t]) << 8) + (Words)Int4Parts::total(low[t]);
-    const Ints codes = (Ints)both - 8 * x.code_sums[t * groups + tile];
+    Words all = (Words)Int4Parts::total(high[t]);
+    if constexpr (!Bytes) all = (all << 8) + (Words)Int4Parts::total(low[t]);
+    const Ints codes = (Ints)all - 8 * x.code_sums[t * groups + tile];
     sums[t] = multiply_add(__builtin_convertvector(codes, Floats), scale * x.scales[t * groups + tile],
                            sums[t]);
   }
 }
 
-template <int S, int T>
+template <bool Bytes, int S, int T>
 void int4_rows(const std::uint8_t* const* strips, const MatrixLayout& matrix, const Tokens& x, float* c,
                std::size_t c_stride) {
   constexpr int kTwo = 2;  // streams: more cost more instructions than they gain
@@ -210,7 +211,7 @@ void int4_rows(const std::uint8_t* const* strips, const MatrixLayout& matrix, co
     for (int i = 0; i < S * kColumns; ++i) {
       const ReadStream<Dtype::int4>& stream = streams[i / kColumns][u];
       if (i % kColumns == 0) stream.prefetch_scales(k);
-      int4_tile(stream, k, i % kColumns, matrix.groups, x, sums[i]);
+      int4_tile<Bytes>(stream, k, i % kColumns, matrix.groups, x, sums[i]);
     }
   };
   for (int k = 0; k < units; ++k)
@@ -219,7 +220,8 @@ void int4_rows(const std::uint8_t* const* strips, const MatrixLayout& matrix, co
   store_sums<S>(sums, c, c_stride);
 }
 
-template <Dtype dtype, int S, int T>
+// `Bytes`: int4 weights are multiplied with byte codes.
+template <Dtype dtype, bool Bytes, int S, int T>
 void rows(const std::uint8_t* const* strips, const MatrixLayout& matrix, const Panel& panel, int token,
           float* c) {
   const int tile = token / kTileTokens;
@@ -230,12 +232,12 @@ void rows(const std::uint8_t* const* strips, const MatrixLayout& matrix, const P
   if constexpr (dtype == Dtype::int8)
     int8_rows<S, T>(strips, matrix, x, c, c_stride);
   else if constexpr (dtype == Dtype::int4)
-    int4_rows<S, T>(strips, matrix, x, c, c_stride);
+    int4_rows<Bytes, S, T>(strips, matrix, x, c, c_stride);
   else
     bf16_rows<S, T>(strips, matrix, x, c, c_stride);
 }
 
-template <Dtype dtype, int S>
+template <Dtype dtype, bool Bytes, int S>
 void strips_product(const std::uint8_t* const* strips, const MatrixLayout& matrix, const Panel& panel,
                     float* c) {
   constexpr int kMost = kMostTokens<dtype>;
@@ -243,23 +245,23 @@ void strips_product(const std::uint8_t* const* strips, const MatrixLayout& matri
     const int left = panel.tile_tokens(token / kTileTokens) - token % kTileTokens;
     taken = left >= kMost ? kMost : left >= 4 ? 4 : left >= 2 ? 2 : 1;
     switch (taken) {
-      case 1: rows<dtype, S, 1>(strips, matrix, panel, token, c); break;
-      case 2: rows<dtype, S, 2>(strips, matrix, panel, token, c); break;
-      case 4: rows<dtype, S, 4>(strips, matrix, panel, token, c); break;
-      default: rows<dtype, S, kMost>(strips, matrix, panel, token, c);
+      case 1: rows<dtype, Bytes, S, 1>(strips, matrix, panel, token, c); break;
+      case 2: rows<dtype, Bytes, S, 2>(strips, matrix, panel, token, c); break;
+      case 4: rows<dtype, Bytes, S, 4>(strips, matrix, panel, token, c); break;
+      default: rows<dtype, Bytes, S, kMost>(strips, matrix, panel, token, c);
     }
   }
 }
 
-template <Dtype dtype>
+template <Dtype dtype, bool Bytes = false>
 void product(const std::uint8_t* const* strips, int count, const MatrixLayout& matrix, const Panel& panel,
              float* c, std::uint8_t*) {
   for (int s = 0; s < count; s += kSideBySide) {
     float* to = c + std::size_t(s) * panel.tokens * kStripOutputs;
     if (count - s >= kSideBySide)
-      strips_product<dtype, kSideBySide>(strips + s, matrix, panel, to);
+      strips_product<dtype, Bytes, kSideBySide>(strips + s, matrix, panel, to);
     else
-      strips_product<dtype, 1>(strips + s, matrix, panel, to);
+      strips_product<dtype, Bytes, 1>(strips + s, matrix, panel, to);
   }
 }
 

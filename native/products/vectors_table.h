@@ -15,19 +15,21 @@ namespace moesaic {
 namespace {
 
 #if defined(__AVX2__) && !defined(__AVX512BW__)
-constexpr FillPanel kFillInt8 = fill_int8_avx2, kFillInt16 = fill_int16_avx2;
+constexpr FillPanel kFillInt8 = fill_int8_avx2, kFillInt16 = fill_int4_avx2<false>;
+constexpr FillPanel kFillBytes = fill_int4_avx2<true>;
 #else
-constexpr FillPanel kFillInt8 = fill_int8, kFillInt16 = fill_int16;
+constexpr FillPanel kFillInt8 = fill_int8, kFillInt16 = fill_int4<false>, kFillBytes = fill_int4<true>;
 #endif
 
 constexpr Kernels vectors_table(const char* name) {
   return {
       name,
       {product<Dtype::bf16>, product<Dtype::int8>, product<Dtype::int4>},
-      {nullptr, nullptr, nullptr},
+      {nullptr, nullptr, product<Dtype::int4, true>},
       fill_bf16,
       kFillInt8,
       kFillInt16,
+      kFillBytes,
       activate,
       activate_bf16,
       scatter_add,

@@ -88,8 +88,7 @@ Case draw(std::mt19937& random, moesaic::Isa isa, int number) {
 
 // Rounding depends on the number of tokens in a chunk.
 Rounding rounding_of(const Case& c, int tokens) {
-  const bool tiles = c.isa == moesaic::Isa::amx && c.tiles_from > 0 && tokens >= c.tiles_from;
-  return {c.dtype, c.dtype == Dtype::int4 && !tiles, c.dtype == Dtype::int4 && tiles};
+  return Rounding::of(c.dtype, c.isa == moesaic::Isa::amx, c.tiles_from > 0 && tokens >= c.tiles_from);
 }
 
 void run(const Case& c, moesaic_runner* runner, std::mt19937& random) {

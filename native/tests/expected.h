@@ -26,12 +26,19 @@ struct Rounding {
   Dtype dtype;
   bool codes16;       // int4 in vectors: activations are 16-bit codes
   bool bf16_weights;  // int4 in tiles: weights are rounded once more
+  bool bytes;         // int4 in vectors, many tokens: activations are bytes
+
+  // Of a product in an instruction set with tiles or without; `many`: tokens.
+  static Rounding of(Dtype dtype, bool has_tiles, bool many) {
+    const bool int4 = dtype == Dtype::int4;
+    return {dtype, int4 && !many, int4 && many && has_tiles, int4 && many && !has_tiles};
+  }
 
   // Squared errors of one row of activations.
-  std::vector<double> of(const std::vector<double>& row) const {
+  std::vector<double> squares(const std::vector<double>& row) const {
     std::vector<double> errors(row.size());
-    const int group = dtype == Dtype::int8 ? 256 : codes16 ? 32 : 1;
-    const double step = dtype == Dtype::int8 ? 1.0 / 254 : codes16 ? 1.0 / 65024 : kBf16;
+    const int group = dtype == Dtype::int8 ? 256 : codes16 || bytes ? 32 : 1;
+    const double step = dtype == Dtype::int8 || bytes ? 1.0 / 254 : codes16 ? 1.0 / 65024 : kBf16;
     for (std::size_t from = 0; from < row.size(); from += group) {
       const std::size_t to = std::min(row.size(), from + group);
       double largest = 0;
@@ -72,7 +79,7 @@ inline std::vector<Estimate> expert(const Weights& weights, const std::vector<do
                                     Activation kind, const Rounding& rounding) {
   constexpr double kSteepest = 1.13;  // slope of any activation
   const std::size_t hidden = x.size();
-  const std::vector<double> errors = rounding.of(x);
+  const std::vector<double> errors = rounding.squares(x);
   std::vector<double> inner(intermediate), inner_errors(intermediate);
   for (int i = 0; i < intermediate; ++i) {
     const Estimate gate = product(&weights.gate[i * hidden], x, errors, rounding);
@@ -82,7 +89,7 @@ inline std::vector<Estimate> expert(const Weights& weights, const std::vector<do
     inner_errors[i] =
         slope * (up.value * up.value + up.square) + act * act * up.square + std::pow(kSum * inner[i], 2);
   }
-  const std::vector<double> rounded = rounding.of(inner);
+  const std::vector<double> rounded = rounding.squares(inner);
   for (int i = 0; i < intermediate; ++i) inner_errors[i] += rounded[i];
   std::vector<Estimate> out(hidden);
   for (std::size_t h = 0; h < hidden; ++h)

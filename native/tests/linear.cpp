@@ -25,13 +25,11 @@ void test_product(LinearRunner& runner, Isa isa, Dtype dtype, int outputs, int i
   unpack_rows(dtype, matrix.layout, matrix.data, 0, outputs, stored.data());
   float* out = result.as<float>();
   runner.run({x.data(), FloatType::f32, std::size_t(inputs), tokens}, {{matrix, bias.data(), out}});
-  const bool tiles = isa == Isa::amx && tokens >= kTiles[int(dtype)];
-  const bool int4 = dtype == Dtype::int4;
-  const Rounding rounding{dtype, int4 && !tiles, int4 && tiles};
+  const Rounding rounding = Rounding::of(dtype, isa == Isa::amx, tokens >= kTiles[int(dtype)]);
   bool close = true;
   for (int t = 0; t < tokens; ++t) {
     const std::vector<double> row(x.begin() + t * inputs, x.begin() + (t + 1) * inputs);
-    const std::vector<double> errors = rounding.of(row);
+    const std::vector<double> errors = rounding.squares(row);
     for (int o = 0; o < outputs; ++o) {
       const Estimate sum = product(&stored[std::size_t(o) * inputs], row, errors, rounding);
       const double off = std::fabs(out[std::size_t(t) * outputs + o] - sum.value - bias[o]);

@@ -15,6 +15,7 @@ import stock
 from moesaic.core.report import LayerReport, StepReport
 from moesaic.core.step import Step
 from moesaic.engine.assemble import on_store
+from moesaic.engine.dense_weights import packed_dtype
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import SequenceInput
 from moesaic.lab.bench import rates
@@ -105,7 +106,8 @@ def test_what_crossed_the_link_takes_its_time_too() -> None:
 def test_a_row_says_the_floor_per_token() -> None:
     case = Case("decode", 8, batch=2)
     (row,) = bench({"moesaic": settings()}, case)
-    floor = make_floor(INVENTED, row.config.spec, "bf16", "bf16")
+    packed = packed_dtype(row.config.settings, "bf16")  # whole strips, where kernels are native
+    floor = make_floor(INVENTED, row.config.spec, "bf16", "bf16", packed)
     reports = row.runs.measured.reports
     total = sum(map(floor.step_s, row.runs.steps, reports))
     said = row.as_dict(INVENTED)

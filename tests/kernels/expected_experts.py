@@ -1,10 +1,11 @@
 """Reference results in float64 from the weights as stored, and bounds on kernels' rounding errors.
 
 Where a kernel rounds is known, and by how much at most: activations before each product to bf16
-(1/256 of themselves), to int8 (half a 127th of the largest of their 256) or, for int4 in AVX-512
-vectors, to 16-bit codes; int4 weights in tiles once more to bf16; sums in fp32. These errors are
-independent, so their squares are added on the way through the expert, and three times the root of
-what arrives is more than five standard deviations of errors that are spread evenly.
+(1/256 of themselves), to int8 (half a 127th of the largest of their 256) or, for int4 in vectors,
+to 16-bit codes or, of many tokens, to bytes (half a 127th of the largest of 32); int4 weights in
+tiles once more to bf16; sums in fp32. These errors are independent, so their squares are added on
+the way through the expert, and three times the root of what arrives is more than five standard
+deviations of errors that are spread evenly.
 """
 
 from __future__ import annotations
@@ -53,12 +54,14 @@ class Rounding(NamedTuple):
 
 
 def rounding_of(kernel: NativeKernel, tokens: int) -> Rounding:
-    tiles = kernel.isa == "amx" and 0 < kernel.tiles_from <= tokens
+    many = 0 < kernel.tiles_from <= tokens
     if kernel.dtype == "int8":
         return Rounding(256, 1 / 254, 0.0)
-    if kernel.dtype == "int4" and not tiles:
+    if kernel.dtype == "int4" and not many:
         return Rounding(32, 1 / 65024, 0.0)
-    return Rounding(1, BF16, BF16 if kernel.dtype == "int4" and tiles else 0.0)
+    if kernel.dtype == "int4" and kernel.isa != "amx":
+        return Rounding(32, 1 / 254, 0.0)
+    return Rounding(1, BF16, BF16 if kernel.dtype == "int4" else 0.0)
 
 
 def expected_expert(kernel: NativeKernel, block: torch.Tensor, hidden: torch.Tensor) -> Estimate:

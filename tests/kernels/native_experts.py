@@ -20,21 +20,31 @@ ISAS = [name for name in available() if name != REFERENCE]
 
 
 class Way(NamedTuple):
-    """A code path: an instruction set, and from how many tokens on it uses tiles."""
+    """A code path: an instruction set, and from how many tokens on it has products for many: in
+    matrix tiles, or in vectors with shorter codes beside int4 weights."""
 
     isa: str
     tiles_from: int  # 0: never
 
     def __str__(self) -> str:
-        return f"{self.isa}-{'tiles' if self.tiles_from else 'vectors'}"
+        return f"{self.isa}-{'many' if self.tiles_from else 'few'}"
+
+    def differs(self, dtype: str) -> bool:
+        """Whether many tokens of this precision are computed otherwise than few."""
+        return self.isa == "amx" or dtype == "int4"
 
     def kernel(self, shape: ExpertShape, dtype: str) -> NativeKernel:
         return NativeKernel(shape, dtype, self.isa, self.tiles_from)
 
 
-WAYS = [Way(isa, 0) for isa in ISAS] + [Way(isa, 1) for isa in ISAS if isa == "amx"]
+WAYS = [Way(isa, tiles_from) for isa in ISAS for tiles_from in (0, 1)]
 every_way = pytest.mark.parametrize("way", WAYS, ids=str)
 every_dtype = pytest.mark.parametrize("dtype", DTYPES)
+every_kernel = pytest.mark.parametrize(
+    ("way", "dtype"),
+    [(w, dtype) for w in WAYS for dtype in DTYPES if not w.tiles_from or w.differs(dtype)],
+    ids=str,
+)
 
 
 def normal(*size: int, seed: int = 0) -> torch.Tensor:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 import torch
 from expected_experts import expected_expert
-from native_experts import Way, every_dtype, every_way, normal, packed, random_expert
+from native_experts import Way, every_kernel, normal, packed, random_expert
 
 from moesaic.kernels.base import Blocks, ExpertShape
 from moesaic.kernels.native import ACTIVATIONS
@@ -19,8 +19,7 @@ SIZES = [(5, 3), (1, 1), (100, 37), (131, 77), (48, 272), (320, 520), (2100, 33)
 PRECISIONS = [torch.float32, torch.bfloat16, torch.float16]
 
 
-@every_way
-@every_dtype
+@every_kernel
 @pytest.mark.parametrize("tokens", TOKENS)
 def test_any_number_of_tokens(way: Way, dtype: str, tokens: int) -> None:
     kernel = way.kernel(ExpertShape(131, 77), dtype)
@@ -30,8 +29,7 @@ def test_any_number_of_tokens(way: Way, dtype: str, tokens: int) -> None:
     assert expected_expert(kernel, block, hidden).used(out) < 1.0
 
 
-@every_way
-@every_dtype
+@every_kernel
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_any_shape(way: Way, dtype: str, size: tuple[int, int]) -> None:
     kernel = way.kernel(ExpertShape(*size), dtype)
@@ -43,8 +41,7 @@ def test_any_shape(way: Way, dtype: str, size: tuple[int, int]) -> None:
         assert expected_expert(kernel, block, hidden).used(out) < 1.0
 
 
-@every_way
-@every_dtype
+@every_kernel
 @pytest.mark.parametrize("precision", PRECISIONS, ids=str)
 @pytest.mark.parametrize("result", PRECISIONS, ids=str)
 def test_hidden_states_and_results_of_any_precision(
@@ -59,8 +56,7 @@ def test_hidden_states_and_results_of_any_precision(
     assert expected_expert(kernel, blocks.tensors[0], hidden).used(out) < 1.0
 
 
-@every_way
-@every_dtype
+@every_kernel
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_any_activation(way: Way, dtype: str, activation: str) -> None:
     """Large gates too, where exp over- or underflows."""
@@ -73,8 +69,7 @@ def test_any_activation(way: Way, dtype: str, activation: str) -> None:
     assert expected_expert(kernel, block, hidden).used(out) < 1.0
 
 
-@every_way
-@every_dtype
+@every_kernel
 def test_rows_are_gathered_weighted_and_added(way: Way, dtype: str) -> None:
     kernel = way.kernel(ExpertShape(48, 272), dtype)
     block, hidden = packed(kernel, random_expert(kernel.shape)), normal(30, 48, seed=5)
@@ -90,8 +85,7 @@ def test_rows_are_gathered_weighted_and_added(way: Way, dtype: str) -> None:
     assert bool((out[untouched] == 1.0).all())
 
 
-@every_way
-@every_dtype
+@every_kernel
 def test_rows_may_lie_apart(way: Way, dtype: str) -> None:
     """As slices of a wider tensor do; and a single row's distance to the next says nothing."""
     kernel = way.kernel(ExpertShape(50, 40), dtype)
@@ -106,16 +100,16 @@ def test_rows_may_lie_apart(way: Way, dtype: str) -> None:
         assert float(together.abs().max()) > 0.01
 
 
-@every_way
-@every_dtype
+@every_kernel
 def test_the_error_is_what_the_documentation_says(way: Way, dtype: str) -> None:
     """Beside the weights' own: 0.3 % in bf16; 1.9 % in int8, whose scales follow the largest of 256
-    gated activations, and those have long tails; in int4 0.4 % in tiles,
-    0.005 % in vectors, in 16-bit codes."""
+    gated activations, and those have long tails; in int4 0.4 % in tiles, in vectors 0.005 % in
+    16-bit codes and 1.2 % in bytes, for many tokens."""
     kernel = way.kernel(ExpertShape(512, 512), dtype)
     block, hidden = packed(kernel, random_expert(kernel.shape)), normal(64, 512, seed=8)
     out = torch.zeros(64, 512)
     kernel.compute(block, hidden, None, 1.0, out)
     truth = expected_expert(kernel, block, hidden).value
-    most = {"bf16": 0.003, "int8": 0.02, "int4": 0.004 if way.tiles_from else 0.00005}[dtype]
+    many = 0.004 if way.isa == "amx" else 0.0125
+    most = {"bf16": 0.003, "int8": 0.02, "int4": many if way.tiles_from else 0.00005}[dtype]
     assert 0.8 * most < float((out - truth).norm() / truth.norm()) < most

@@ -11,7 +11,7 @@ from native_experts import (
     WAYS,
     Layer,
     Way,
-    every_dtype,
+    every_kernel,
     every_way,
     normal,
     packed,
@@ -63,8 +63,7 @@ def test_random_layers(data: st.DataObject) -> None:
     agrees(layer, experts, workers=data.draw(st.integers(0, 2)))
 
 
-@every_way
-@every_dtype
+@every_kernel
 def test_all_tokens_routed_to_one_expert(way: Way, dtype: str) -> None:
     """More than 256 of them, which are computed in parts; the last part is a single token."""
     kernel = way.kernel(SHAPE, dtype)
@@ -73,15 +72,13 @@ def test_all_tokens_routed_to_one_expert(way: Way, dtype: str) -> None:
     agrees(layer, [0, 1, 2])
 
 
-@every_way
-@every_dtype
+@every_kernel
 def test_all_tokens_routed_to_all_experts(way: Way, dtype: str) -> None:
     layer = random_layer(way.kernel(SHAPE, dtype), 20, experts=6, top_k=6)
     agrees(layer, [5, 0, 1, 4, 3, 2])
 
 
-@every_way
-@every_dtype
+@every_kernel
 def test_more_rows_than_are_computed_at_once(way: Way, dtype: str) -> None:
     """8192 rows between two phases: here three times as many."""
     kernel = way.kernel(ExpertShape(10, 6), dtype)
@@ -97,8 +94,7 @@ def test_one_token_may_want_an_expert_twice(way: Way) -> None:
         agrees(layer, [0, 1, 2])
 
 
-@every_way
-@every_dtype
+@every_kernel
 def test_no_tokens_and_no_experts(way: Way, dtype: str) -> None:
     layer = random_layer(way.kernel(SHAPE, dtype), 4, experts=2, top_k=1)
     executor = NativeExecutor(layer.kernel, 2)
@@ -109,8 +105,7 @@ def test_no_tokens_and_no_experts(way: Way, dtype: str) -> None:
     assert none.computed(executor).shape == (0, 40)
 
 
-@every_way
-@every_dtype
+@every_kernel
 @pytest.mark.parametrize("tokens", [1, 3, 40])
 def test_padding_adds_nothing(way: Way, dtype: str, tokens: int) -> None:
     """Every expert is computed, the last one too, so that no number of an expert is left over that

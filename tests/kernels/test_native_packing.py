@@ -9,7 +9,7 @@ from native_experts import (
     Way,
     bytes_at,
     every_dtype,
-    every_way,
+    every_kernel,
     normal,
     packed,
     random_expert,
@@ -163,8 +163,7 @@ def test_bf16_keeps_weights_that_are_no_numbers() -> None:
     assert not bool(out.isfinite().all())
 
 
-@every_way
-@every_dtype
+@every_kernel
 def test_every_instruction_set_reads_the_same_block(way: Way, dtype: str) -> None:
     """Blocks outlive the setting that chose the kernel that fills them."""
     shape = ExpertShape(131, 77)

@@ -9,8 +9,7 @@ from native_experts import (
     Layer,
     Way,
     bytes_at,
-    every_dtype,
-    every_way,
+    every_kernel,
     random_expert,
     random_layer,
 )
@@ -19,8 +18,7 @@ from moesaic.kernels.base import Blocks, ExpertShape
 from moesaic.kernels.native_executor import NativeExecutor
 
 
-@every_way
-@every_dtype
+@every_kernel
 @pytest.mark.parametrize("tokens", [1, 2, 3, 6, 13, 40, 300])
 def test_results_do_not_depend_on_who_computes(way: Way, dtype: str, tokens: int) -> None:
     layer = random_layer(way.kernel(ExpertShape(320, 200), dtype), tokens, experts=3, top_k=2)
@@ -31,8 +29,7 @@ def test_results_do_not_depend_on_who_computes(way: Way, dtype: str, tokens: int
             assert torch.equal(layer.computed(executor), alone)
 
 
-@every_way
-@every_dtype
+@every_kernel
 @pytest.mark.parametrize("tokens", [1, 2, 7, 9])
 def test_nor_do_wide_experts_that_are_read_in_several_places(
     way: Way, dtype: str, tokens: int
@@ -45,8 +42,7 @@ def test_nor_do_wide_experts_that_are_read_in_several_places(
         assert torch.equal(layer.computed(NativeExecutor(layer.kernel, threads)), alone)
 
 
-@every_way
-@every_dtype
+@every_kernel
 def test_few_workers_add_all_experts_of_their_outputs_and_many_one_by_one(
     way: Way, dtype: str
 ) -> None:
@@ -57,8 +53,7 @@ def test_few_workers_add_all_experts_of_their_outputs_and_many_one_by_one(
         assert torch.equal(layer.computed(NativeExecutor(layer.kernel, threads)), alone)
 
 
-@every_way
-@every_dtype
+@every_kernel
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 def test_what_is_no_number_stays_in_its_token(way: Way, dtype: str, value: float) -> None:
     layer = random_layer(way.kernel(ExpertShape(131, 77), dtype), 20, experts=2, top_k=2)
@@ -71,8 +66,7 @@ def test_what_is_no_number_stays_in_its_token(way: Way, dtype: str, value: float
     assert torch.equal(out[others], sound[others])
 
 
-@every_way
-@every_dtype
+@every_kernel
 @pytest.mark.parametrize("value", [1e31, 3e38])
 def test_enormous_hidden_states_do_not_vanish(way: Way, dtype: str, value: float) -> None:
     """They overflow, and the result shows it."""
@@ -83,8 +77,7 @@ def test_enormous_hidden_states_do_not_vanish(way: Way, dtype: str, value: float
     assert float(seen[torch.arange(20) != 7].max()) < 100.0
 
 
-@every_way
-@every_dtype
+@every_kernel
 @pytest.mark.parametrize("result", [torch.float32, torch.bfloat16, torch.float16])
 def test_nothing_is_written_beside_the_result(way: Way, dtype: str, result: torch.dtype) -> None:
     """Nor into blocks and hidden states, nor is anything of what surrounds them read: other bytes

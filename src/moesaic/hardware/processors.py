@@ -112,7 +112,7 @@ class CpuSpec(Processor):
     expert_overhead_us: NotNegative  # dispatching one expert to the threads
     first_expert_us: NotNegative  # extra for a layer's first expert (HybriMoE Fig. 3e)
     expert_gb_s: Rates = field(default_factory=dict, hash=False)  # where it differs, by precision
-    tiles_from: Rates = field(default_factory=dict, hash=False)  # tokens; fewer: vectors
+    tiles_from: Rates = field(default_factory=dict, hash=False)  # tokens, see kernels/crossover.py
     reads_gb_s: PartRates = field(default_factory=dict, hash=False)  # see DeviceSpec
     expert_factor: TokenFactors = field(default_factory=dict, hash=False)  # see Processor.factors
 

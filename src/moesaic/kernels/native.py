@@ -3,7 +3,8 @@ gets addresses.
 
 Precision: bf16 products are summed in fp32 and intermediate activations rounded once; int8 experts
 multiply activations that are themselves quantised to int8, with a scale per 256 inputs; int4
-experts multiply bf16 activations in tiles, 16-bit codes in vectors. Sums over experts are fp32.
+experts multiply bf16 activations in tiles, 16-bit codes in vectors, or bytes where there are no
+tiles and many tokens. Sums over experts are fp32.
 """
 
 from __future__ import annotations
