@@ -4,6 +4,7 @@ the conductor can be tested without one."""
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from time import monotonic, perf_counter_ns, sleep
 from typing import Any
 
@@ -99,12 +100,15 @@ class Scene:
     def __init__(
         self, policies: PolicySet, slots: int, tokens: int = 1, copy_ns: int = 0,
         watchdog_ns: int = 5_000_000_000, limits: Limits = NO_LIMITS, staging: int = 0,
-        forecasts: int = 0, ahead_ns: int = AHEAD_NS,
+        forecasts: int = 0, ahead_ns: int = AHEAD_NS, cpu_slowed: int = 0,
+        transfer_ns: int = 100_000,
     ) -> None:  # fmt: skip
-        """`forecasts`: the GPU says of so many later layers what they will choose."""
+        """`forecasts`: the GPU says of so many later layers what they will choose. What the brain
+        believes: `cpu_slowed` in thousandths, beside copies, and `transfer_ns` of a copy."""
         self.tokens, self.slots = tokens, slots
         shape = Shape(LAYERS, EXPERTS, TOP_K)
-        belief = Belief.from_points({1: 10_000}, {1: 60_000}, 5_000, 100_000, max(tokens, 2))
+        belief = Belief.from_points({1: 10_000}, {1: 60_000}, 5_000, transfer_ns, max(tokens, 2))
+        belief = replace(belief, cpu_slowed=cpu_slowed)
         self.composition, self.belief = Composition(policies, shape, slots), belief
         self.brain = self.composition.brain(belief)
         self.routings: list[LayerRouting] = []

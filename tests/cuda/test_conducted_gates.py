@@ -35,8 +35,11 @@ Pass = tuple[list[int], list[int]]  # of its tokens: their rows in passes before
 
 
 def scene_of(names: tuple[str, str, str], tokens: int, gate: str, forecasts: int = 0) -> Scene:
+    """A copy is believed to be short beside the time between two layers, which is Python's."""
     policies = PolicySet.of(schedule=names[0], cache=names[1], prefetch=names[2], gate=gate)
-    scene = Scene(policies, slots=9, tokens=tokens, copy_ns=200_000, forecasts=forecasts)
+    scene = Scene(
+        policies, slots=9, tokens=tokens, copy_ns=200_000, forecasts=forecasts, transfer_ns=5_000
+    )
     scene.forecasts = min(scene.forecasts, scene.brain.forecasts_used)
     return scene
 

@@ -157,12 +157,16 @@ def test_every_plan_is_made_again_in_python(
         for _ in passes(runner, routings):
             assert graphs.has_slots, "a pass of a gate was not captured"
             routings.note(runner._counts, machine._packed.ranks, machine._steps)
+    look_ahead_to = graphs._steps.look_ahead_to
     decisions = [each._asdict() for each in graphs._steps._conductor.decisions]
     accuracy, belief, made = runner.prefetch_accuracy, runner.brain.belief, runner.gate
     runner.close()
     policies = PolicySet.of(schedule=names[0], cache=names[1], prefetch=names[2], gate=gate)
     policies = policies.given_slots(CAPACITY.slots)
     again = Again(Composition(policies, shape, CAPACITY.slots).brain(belief), made, begun)
-    assert_decided_again(again, routings.seen, decisions, shape, CAPACITY.slots)  # type: ignore[arg-type]
+    assert_decided_again(
+        again, routings.seen, decisions, shape, CAPACITY.slots,  # type: ignore[arg-type]
+        look_ahead_to=look_ahead_to,
+    )  # fmt: skip
     assert again.fallback.accuracy == accuracy
     assert accuracy is not None

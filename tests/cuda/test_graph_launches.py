@@ -15,7 +15,7 @@ from test_captured_timeline import runner_of
 
 from moesaic.core.report import Timeline
 from moesaic.engine.runner import Runner, SequenceInput
-from moesaic.machines.cuda import launch_ahead
+from moesaic.machines.cuda import decode_step, graph_steps, launch_ahead
 from moesaic.machines.cuda.cuda_machine import CudaMachine
 from moesaic.machines.cuda.launch_ahead import LaunchAhead
 
@@ -39,10 +39,8 @@ def conversation(runner: Runner) -> list[torch.Tensor]:
     return found
 
 
-@pytest.mark.parametrize("name", ["qwen3-30b-a3b", "deepseek-v2-lite"])
-def test_launches_ahead_change_no_result(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same plans, since nothing is decided by time: the same bits. A timeline needs what its
-    step has left, and lets nothing be launched ahead."""
+def noted_claims(monkeypatch: pytest.MonkeyPatch) -> list[torch.cuda.Event | None]:
+    """What every step claims from here on."""
     claimed = []
     claim = LaunchAhead.claim
 
@@ -51,6 +49,14 @@ def test_launches_ahead_change_no_result(name: str, monkeypatch: pytest.MonkeyPa
         return claimed[-1]
 
     monkeypatch.setattr(LaunchAhead, "claim", noted)
+    return claimed
+
+
+@pytest.mark.parametrize("name", ["qwen3-30b-a3b", "deepseek-v2-lite"])
+def test_launches_ahead_change_no_result(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same plans, since nothing is decided by time: the same bits. A timeline needs what its
+    step has left, and lets nothing be launched ahead."""
+    claimed = noted_claims(monkeypatch)
     logits = []
     for plain in (True, False):
         claimed.clear()
@@ -60,6 +66,19 @@ def test_launches_ahead_change_no_result(name: str, monkeypatch: pytest.MonkeyPa
         used = sum(each is not None for each in claimed)
         assert used == 0 if plain else used >= 10
     assert all(torch.equal(one, other) for one, other in zip(*logits, strict=True))
+
+
+def test_long_steps_are_not_launched_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies in their graphs would stand before those that prepare the step."""
+    for module in (decode_step, graph_steps):
+        monkeypatch.setattr(module, "LONG_STEP", 2)
+    claimed = noted_claims(monkeypatch)
+    runner = runner_of("qwen3-30b-a3b", STATIC, Timeline(enabled=False))
+    conversation(runner)
+    runner.close()
+    assert len(claimed) == 24
+    assert [number for number in range(8, 14) if claimed[number] is not None] == []
+    assert any(each is not None for each in claimed)
 
 
 def test_who_waits_for_the_whole_gpu_waits_a_moment() -> None:

@@ -50,7 +50,8 @@ SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, LARGEST_BATCH) 
 PROMPTS = (  # rows
     *(SMALLEST_PROMPT, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, LARGEST_PROMPT),
 )
-_LIMITS = Limits(copy_from=LONG_STEP, look_ahead_to=256, stream_ahead=12)
+_STREAM_AHEAD = 12  # experts
+_LEAST_LOOK_AHEAD = 16  # tokens
 
 
 StepType = TypeVar("StepType", bound=DecodeStep)
@@ -87,6 +88,17 @@ class LoadedRouting(NamedTuple):
     counts: NDArray[np.int64] | None = None
 
 
+def longest_look_ahead(experts: int, top_k: int) -> int:
+    """Tokens of the longest step that looks ahead: from where they want every expert once, on
+    average, forecasts say little, and making them of every token takes longer than the layer."""
+    return max(experts // top_k, _LEAST_LOOK_AHEAD)
+
+
+def rows_of_graph(tokens: int) -> int:
+    """That a step of so many tokens may have, with those that are not used."""
+    return max(sizes[min(bisect_left(sizes, tokens), len(sizes) - 1)] for sizes in (SIZES, PROMPTS))
+
+
 class GraphMemory(NamedTuple):
     """Experts in host memory and slots in the GPU's, and who computes on the CPU."""
 
@@ -113,9 +125,10 @@ class GraphSteps:
         self.rows = min(max(memory.tokens, PROMPTS[0]), PROMPTS[-1])
         most = max(self.batch, self.rows)
         self._lookahead = brain.lookahead
+        self.look_ahead_to = longest_look_ahead(spec.num_experts, spec.top_k)
         shape = MailboxShape(
             most, spec.hidden_size, spec.top_k, spec.num_experts, ranks, spec.num_moe_layers,
-            self._lookahead,
+            self._lookahead, rows_of_graph(self.look_ahead_to),
         )  # fmt: skip
         self._mailbox = Mailbox(shape)
         self._arrived = torch.zeros(1, dtype=torch.int32, device="cuda")
@@ -133,7 +146,7 @@ class GraphSteps:
             ),
             self._cpu.addresses(),
             Copying(current_context(), self._copies.cuda_stream, self._arrived.data_ptr()),
-            limits=_LIMITS,
+            limits=Limits(LONG_STEP, self.look_ahead_to, _STREAM_AHEAD),
         )  # fmt: skip
         self._ahead = LaunchAhead(self._conductor, self._stream)
         self._last: DecodeKind | None = None  # of the last step, if it decoded
@@ -158,12 +171,18 @@ class GraphSteps:
         size = min(SIZES[bisect_left(SIZES, count)], self.batch)
         kind = DecodeKind(size, self._kind(work), ending)
         try:
-            ended = self._ahead.claim(kind)
             captured = self._of_batch(size, kind.kind)
+            if ending not in captured.graphs or (work.replay is not None and kind != self._last):
+                self._ahead.cancel()  # it would run beside that, or over what is replayed
             graph = self._graph(captured, ending, work.sampling)
             routing = self._load(captured, work.replay, count)
+            # Not before: what waits for the GPU up to here waits for a launch that was not claimed,
+            # and that does not take long.
+            ended = self._ahead.claim(kind)
             captured.step.inputs.write(*tokens, _counts(work, routing))
-            following = kind if ahead and kind == self._last else None
+            # A long step has copies in its graph, and in front of those that wait no other begins.
+            again = ahead and kind == self._last and not captured.step.is_long
+            following = kind if again else None
             self._launch(
                 number, count, captured.step, graph, routing.source, decider, ended, following
             )

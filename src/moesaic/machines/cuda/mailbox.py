@@ -11,7 +11,6 @@ import torch
 
 from moesaic.kernels.gpu.table import FLAG, TableShape
 
-FORECAST_TOKENS = 256  # longer steps do not look ahead
 _LINE = 256  # bytes: what belongs to different writers stays apart
 _FLAGS = ("start", "routed", "hidden_ready", "planned", "summed", "forecast_ready", "arrived")
 
@@ -19,7 +18,7 @@ _FLAGS = ("start", "routed", "hidden_ready", "planned", "summed", "forecast_read
 @dataclass(frozen=True, slots=True)
 class MailboxShape:
     """For the largest batch. `layers` and `forecasts`: of how many layers there are, how many
-    later ones are forecast."""
+    later ones are forecast, in steps of up to so many rows."""
 
     tokens: int
     hidden: int
@@ -28,10 +27,11 @@ class MailboxShape:
     ranks: int
     layers: int = 0
     forecasts: int = 0
+    most_forecast_rows: int = 1 << 30
 
     @property
     def forecast_rows(self) -> int:
-        return min(self.tokens, FORECAST_TOKENS)
+        return min(self.tokens, self.most_forecast_rows)
 
     @property
     def table(self) -> TableShape:
