@@ -36,7 +36,7 @@ BrainFields brain_fields(const nb::dict& given) {
   BrainFields f{};
   READ(s, f, layers), READ(s, f, experts), READ(s, f, step), READ(s, f, layer);
   READ(s, f, tokens), READ(s, f, used_ranks), READ(s, f, ranks);
-  READ(s, f, forecasts), READ(s, f, body_forecasts), READ(s, f, entries), READ(s, f, lookahead);
+  READ(s, f, forecasts), READ(s, f, body_forecasts), READ(s, f, entries), READ(s, f, lookahead), READ(s, f, resting);
   READ(s, f, forecast_shapes), READ(s, f, forecast_steps), READ(s, f, forecast_trust);
   READ(s, f, forecast_ids), READ(s, f, forecast_scores);
   READ(s, f, occupied), READ(s, f, num_flights), READ(s, f, gpu_busy_ns), READ(s, f, cpu_busy_ns);

@@ -29,7 +29,7 @@ void Conductor::look_ahead(int layer, LayerTimes& times) {
 
 // How many moves the brain has found. It is given forecasts where there is time for moves; where they do not come in
 // time it is not asked: it has learned no predictions that could stand in for them. Nobody waits for them where every
-// token runs again.
+// token runs again, or where the brain does not want them in this step.
 Word Conductor::find_moves(int layer) {
   Brain& brain = config_.brain;
   const int depth = std::min({forecast_source_.depth, config_.layers - layer - 1, int(brain[brain.at.lookahead])});
@@ -38,7 +38,7 @@ Word Conductor::find_moves(int layer) {
   const Word most = brain.begin_look_ahead(brain.words);
   if (most < 0) return 0;
   if (most > 0) {
-    const bool from_gpu = depth > 0 && !wants_.whole;
+    const bool from_gpu = depth > 0 && !wants_.whole && !brain[brain.at.resting];
     if (from_gpu && !await_forecasts(layer)) return 0;
     fill_forecasts(layer, from_gpu ? depth : 0);
   }

@@ -68,7 +68,8 @@ def test_forecasts_rank_as_the_layers_own_gates(name: str) -> None:
 def test_gates_are_applied_only_where_something_could_be_moved(
     prefetch: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once per layer at most, as deep as the policy looks, and never where nothing can move."""
+    """Once per layer at most, as deep as the policy looks, and never where nothing can move, nor
+    in a step in which the brain rests from looking ahead."""
     asked: list[tuple[int, int]] = []
     wanted: list[tuple[int, int]] = []
     forecasts = GateBank.forecasts
@@ -85,7 +86,7 @@ def test_gates_are_applied_only_where_something_could_be_moved(
         def listening() -> int:
             depth, words = wants(), runner.brain.state.words
             here = int(words[at.LAYER])
-            assert (depth > 0) == (words[at.MAX_BACKGROUND] > 0)
+            assert (depth > 0) == (words[at.MAX_BACKGROUND] > 0 and not words[at.RESTING])
             if depth:
                 wanted.append((here, min(depth, model.spec.num_moe_layers - 1 - here)))
             return depth

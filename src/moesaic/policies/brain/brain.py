@@ -255,7 +255,7 @@ class Brain:
         if self._decided is None:
             return 0
         room = self._begin_look_ahead(body_forecasts=True)
-        return self.forecasts_used if room > 0 else 0
+        return self.forecasts_used if room > 0 and not self._words[at.RESTING] else 0
 
     @property
     def forecasts_used(self) -> int:

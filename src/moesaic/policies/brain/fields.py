@@ -75,7 +75,11 @@ from moesaic.policies.timelines import Ints
     MOVING_NS,  # ... and the same beside moves
     MOVINGS,
     MOVING_MORE_NS,  # what moves cost, as these tell
-) = range(57)
+    LOOKED,  # 1: this step, or the last one, looked ahead; see resting.py
+    PREFETCHED,  # in the same step
+    REST,  # steps that do not look ahead, when the last such rest began
+    RESTING,  # those that are left, with this one
+) = range(61)
 
 NUM_SCALARS = 64
 FLIGHT_CAPACITY = view.FLIGHT_CAPACITY

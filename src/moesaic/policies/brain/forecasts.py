@@ -55,7 +55,7 @@ def observe_routing(s: Ints) -> None:
     """A layer was routed: learn from it, and judge what was forecast for it."""
     if s[at.LOOKAHEAD] == 0:
         return
-    if not s[at.BODY_FORECASTS] and s[at.PREFETCH_RULE] != NOTHING:
+    if not s[at.BODY_FORECASTS] and s[at.PREFETCH_RULE] != NOTHING and s[at.RESTING] == 0:
         _count(s)
     _judge(s)
 

@@ -19,6 +19,7 @@ from moesaic.policies.brain.forecasts import (
     predict,
 )
 from moesaic.policies.brain.promotions import promote
+from moesaic.policies.brain.resting import begin_step
 from moesaic.policies.brain.slots import admit
 from moesaic.policies.compiled import compiled
 from moesaic.policies.prefetch.base import (
@@ -41,6 +42,7 @@ _MEMORY = 32  # layers
 def begin(s: Ints) -> int:
     """Learn from the layer just decided; returns how many moves could start before the next
     layer's experts do, or -1 where nothing may move."""
+    begin_step(s)
     observe_routing(s)
     s[at.MAX_BACKGROUND] = s[at.MOVES] = s[at.MOVES_COST_NS] = 0
     if s[at.FIXED_CACHE] or not (s[at.PROMOTE] or s[at.LOOKAHEAD]):
@@ -100,10 +102,17 @@ def fill_delays(s: Ints, next_start: int) -> int:
 def finish(s: Ints) -> int:
     """Prefetches, then promotions, into BACKGROUND; returns how many moves."""
     found = 0
-    if s[at.LOOKAHEAD] and s[at.MAX_BACKGROUND] > 0:
+    if s[at.LOOKAHEAD] and s[at.MAX_BACKGROUND] > 0 and looks_ahead(s):
         collect_forecasts(s)
         found = admit_proposed(s, propose(s))
+        s[at.PREFETCHED] += found
     return count_moves(s, promote(s, found))
+
+
+@compiled
+def looks_ahead(s: Ints) -> bool:
+    """Forecasts that are there are used in a rest, too."""
+    return bool(s[at.RESTING] == 0 or s[at.FORECASTS] > 0)
 
 
 @compiled
@@ -125,7 +134,7 @@ def collect_forecasts(s: Ints) -> None:
         if s[at.PREFETCH_RULE] != NOTHING:
             if s[at.FORECASTS] == 0:
                 s[at.FORECASTS] = predict(s)
-            else:
+            elif s[at.RESTING] == 0:
                 complete(s)
         cut_to_used(s)
         expect(s, s[at.FORECASTS])

@@ -40,7 +40,7 @@ def propose_in_python(prefetch: Prefetch, state: State, belief: Belief) -> int:
     """The second stage of the look-ahead; returns how many moves."""
     s, found = state.words, 0
     room = int(s[at.MAX_BACKGROUND])
-    if prefetch.lookahead and room:
+    if prefetch.lookahead and room and lookahead.looks_ahead(s):
         lookahead.collect_forecasts(s)
         outlook = _outlook(prefetch, state, belief)
         layers = {forecast.layer: d for d, forecast in enumerate(outlook.forecasts)}
@@ -48,6 +48,7 @@ def propose_in_python(prefetch: Prefetch, state: State, belief: Belief) -> int:
         if picks:
             state.of(at.PICKS)[: len(picks)] = picks
         found = lookahead.admit_proposed(s, len(picks))
+        s[at.PREFETCHED] += found
     return lookahead.count_moves(s, promote(s, found))
 
 
