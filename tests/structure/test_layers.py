@@ -13,6 +13,7 @@ from sources import Source, sources
 MACHINES = {"machines.sim", "machines.real", "machines.cuda", "machines.virtual"}
 BELOW_ENGINE = {
     "core",
+    "compiling",
     "model_info",
     "policies",
     "hardware",
@@ -23,12 +24,13 @@ BELOW_ENGINE = {
 } | MACHINES
 ALLOWED: dict[str, set[str]] = {
     "core": set(),
+    "compiling": {"core"},
     "model_info": {"core"},
-    "policies": {"core"},
+    "policies": {"core", "compiling"},
     "hardware": {"core"},
-    "workloads": {"core", "model_info"},
+    "workloads": {"core", "compiling", "model_info"},
     "machines": {"core", "hardware", "kernels"},  # the loop over layers, the accelerators
-    "machines.sim": {"core", "model_info", "hardware", "machines"},
+    "machines.sim": {"core", "compiling", "model_info", "hardware", "machines"},
     "kernels": {"core", "model_info"},
     "models": {"core", "model_info", "kernels"},
     "machines.real": {"core", "model_info", "kernels", "models", "machines"},

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from moesaic.compiling.code_cache import code_cache
+from moesaic.compiling.kept_code import kept
 from moesaic.workloads.stats.sample import Sample
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def _compiled(function: F) -> F:
+    return kept(function, code_cache(Path(__file__).parent, "compiled-stats"))
 
 
 def lru_curve(sample: Sample, fractions: tuple[float, ...], cold: bool) -> list[float]:
@@ -22,7 +33,7 @@ def lru_curve(sample: Sample, fractions: tuple[float, ...], cold: bool) -> list[
     return [float(hits[:, size - 1].mean()) if size else 0.0 for size in sizes]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@_compiled
 def _stack_depths(
     chosen: NDArray[np.uint8], experts: int, starts: NDArray[np.int64]
 ) -> NDArray[np.int64]:

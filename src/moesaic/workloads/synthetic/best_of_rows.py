@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.core.code_cache import code_cache
+from moesaic.compiling.code_cache import code_cache
+from moesaic.compiling.kept_code import kept
 
 Floats = NDArray[np.float32]
 Columns = NDArray[np.int64]
@@ -23,13 +23,7 @@ _FOLDER = code_cache(Path(__file__).parent, "compiled-synthetic")
 
 
 def _compiled(function: F) -> F:
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = before or _FOLDER
-    try:
-        jitted: F = numba.njit(cache=True, boundscheck=False)(function)
-    finally:
-        numba.config.CACHE_DIR = before
-    return jitted
+    return kept(function, _FOLDER, boundscheck=False)
 
 
 @_compiled

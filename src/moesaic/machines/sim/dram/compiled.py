@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numba
-
-from moesaic.core.code_cache import code_cache
+from moesaic.compiling.code_cache import code_cache
+from moesaic.compiling.kept_code import kept
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -22,22 +21,12 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False
 
 def compiled(function: F) -> F:
     """Compile on first call, or load what an earlier run compiled; releases the GIL inside."""
-    return _compile(function)
+    return kept(function, _FOLDER, **_OPTIONS)
 
 
 def inlined(function: F) -> F:
     """Becomes part of every compiled function that calls it."""
-    return _compile(function, inline="always")
-
-
-def _compile(function: F, **options: Any) -> F:
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = before or _FOLDER
-    try:
-        jitted: F = numba.njit(cache=True, **options, **_OPTIONS)(function)
-    finally:
-        numba.config.CACHE_DIR = before
-    return jitted
+    return kept(function, _FOLDER, inline="always", **_OPTIONS)
 
 
 def compiled_before() -> bool:
