@@ -11,6 +11,7 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.dense_weights import packed_dtype
 from moesaic.engine.engine_settings import DTYPES, EngineSettings
 from moesaic.hardware.host import usable_cores
+from moesaic.kernels.instruction_sets import REFERENCE, choose
 from moesaic.machines.accelerators import LARGEST_BATCH, LARGEST_PROMPT, SMALLEST_PROMPT
 from moesaic.model_info.dense_bytes import DensePrecision, packed_dense_bytes
 from moesaic.model_info.dense_rows import (
@@ -50,13 +51,14 @@ class Sizes:
     threads: int = 1  # of each, at most
     packed: DensePrecision | None = None  # of dense matrices that are packed; None: `dtype`
     by_rows: bool = False  # for an accelerator, not for native kernels
+    native: bool = False  # whether native kernels compute the CPU's experts
 
     @classmethod
     def of(cls, spec: ModelSpec, settings: EngineSettings) -> Sizes:
         """Where settings say `auto`: as the model was published. Experts follow the rest, unless
         they were published in integers."""
-        native = spec.native_dtype if spec.native_dtype in DTYPES else "bf16"
-        dtype = native if settings.dtype == "auto" else settings.dtype
+        published = spec.native_dtype if spec.native_dtype in DTYPES else "bf16"
+        dtype = published if settings.dtype == "auto" else settings.dtype
         expert_dtype = settings.expert_dtype
         if expert_dtype == "auto":
             expert_dtype = dtype if spec.native_dtype in DTYPES else spec.native_dtype
@@ -71,8 +73,10 @@ class Sizes:
         packed = packed_dtype(settings, dtype)
         sequences = settings.max_sequences
         by_rows = settings.capabilities.moves
+        native = expert_dtype in TILES and choose(settings.kernel) != REFERENCE
         return cls(
-            spec, dtype, expert_dtype, sequences, step_tokens, lanes, threads, packed, by_rows
+            spec, dtype, expert_dtype, sequences, step_tokens, lanes, threads, packed, by_rows,
+            native,
         )  # fmt: skip
 
     @property
@@ -124,8 +128,11 @@ class Sizes:
         tokens = min(self.step_tokens, self.sequences * length)
         # In fp32: the residual stream, its sum, a normalised copy and its square, what lanes add.
         stream = 4 * tokens * self.spec.hidden_size * (4 + self.lanes)
-        parts = (self._attention(tokens, length), self._experts(tokens), self._head())
-        return stream + max(parts) + self._packed_products(tokens)
+        kept, experts = self.lanes * self.kernel_workspace(tokens), self._layer(tokens)
+        if not self.native:  # nothing is kept between layers
+            kept, experts = 0, experts + kept
+        parts = (self._attention(tokens, length), experts, self._head())
+        return stream + max(parts) + kept + self._packed_products(tokens)
 
     def _packed_products(self, tokens: int) -> int:
         """A panel of all tokens, every worker's sums, and what attention of prompts keeps; results
@@ -221,13 +228,8 @@ class Sizes:
             needed = max(needed, spec.linear_attention.workspace(tokens))
         return needed
 
-    def _experts(self, tokens: int) -> int:
-        """The router's scores, and at once a lane's expert and the shared ones; or a
-        dense layer."""
-        return self._layer(tokens) + self.lanes * self.kernel_workspace(tokens)
-
     def _layer(self, tokens: int) -> int:
-        """Without the routed experts."""
+        """The router's scores and the shared experts, or a dense layer."""
         spec = self.spec
         scores = 4 * tokens * spec.num_experts * 6
         wide = max(spec.shared_intermediate, spec.dense_intermediate)
@@ -235,9 +237,10 @@ class Sizes:
         return scores + dense
 
     def kernel_workspace(self, tokens: int) -> int:
-        """What kernels need on one lane: PyTorch for one expert, the native ones for a layer."""
+        """What kernels need on one lane: PyTorch for one expert; the native ones for a layer, which
+        they keep."""
         needed = self.torch_workspace(tokens)
-        if self.expert_dtype not in TILES:
+        if not self.native:
             return needed
         spec = self.spec
         sizes = (spec.hidden_size, spec.expert_intermediate, tokens, spec.top_k, self.threads + 1)
