@@ -1,5 +1,5 @@
-"""Experts on the device in plain torch, one after the other: for blocks that torch's kernels have
-packed."""
+"""Experts on the device, one after the other, by the kernel that has packed them: those of torch,
+which compute on any device, and where the CPU plays the device all others."""
 
 from __future__ import annotations
 
