@@ -28,7 +28,7 @@ def with_type(kind: str, field: str, code: int) -> None:
 DOORS: dict[str, Callable[[], object]] = {
     "precision": lambda: runner(3, 8, 8, 0, 0, 0),
     "activation": lambda: runner(0, 8, 8, 3, 0, 0),
-    "instruction set": lambda: runner(0, 8, 8, 0, 5, 0),
+    "instruction set": lambda: runner(0, 8, 8, 0, 99, 0),
     "cannot be computed": lambda: runner(0, 0, 8, 0, 0, 0),
     "precision: -1": lambda: _native.block_bytes(-1, 8, 8),
     "0 x 8": lambda: _native.block_bytes(0, 0, 8),

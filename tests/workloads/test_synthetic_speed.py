@@ -54,10 +54,11 @@ def test_equal_values_are_ranked_as_numpy_ranks_them(monkeypatch: pytest.MonkeyP
 
 
 def test_a_product_in_parts_is_the_whole_product() -> None:
+    """But for the last bit: at a matrix's edge BLAS may add in another order."""
     model = LatentModel(load_calibration("deepseek-v2-lite-prefill").logits, 40, 8, 0)
     white = np.random.default_rng(3).standard_normal((40, 700 * 6), dtype=np.float32)
     found = model._latent(np.random.default_rng(3), 700)
-    np.testing.assert_array_equal(found.reshape(40, -1), model._depth @ white)
+    np.testing.assert_allclose(found.reshape(40, -1), model._depth @ white, rtol=0, atol=2e-6)
 
 
 def trace() -> Iterator[RoutingBlock]:
