@@ -57,7 +57,7 @@ class MachineProfile:
     gpu: DeviceTimes
     link: LinkTimes
     engine: EngineTimes
-    tiles_from: dict[str, int]  # tokens of an expert from which tiles are faster than vectors
+    tiles_from: dict[str, int]  # tokens of an expert from which kernels for many are faster
 
 
 def measure(
@@ -87,7 +87,7 @@ def measure(
 
 
 def _crossovers(lane: Lane, threads: int, progress: Progress) -> dict[str, int]:
-    progress("vectors against matrix tiles")
+    progress("kernels for few tokens against those for many")
     return measure_crossovers(lane, threads)
 
 
