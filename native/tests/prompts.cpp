@@ -162,11 +162,12 @@ double job_ms(Pool& pool, const std::shared_ptr<Job>& job) {
   return ms_between(before, Clock::now());
 }
 
-double peak_per_ms(Pool& pool, const char* name, const char* otherwise) {
+// Of the fastest unit that multiplies numbers of this kind, or wider ones ("fp32").
+double peak_per_ms(Pool& pool, const char* kind) {
   double best = 0;
-  for (const char* each : {otherwise, name})
-    for (const Peak& peak : peaks())
-      for (int i = 0; i < 3 && !std::strcmp(peak.name, each); ++i) {
+  for (const Peak& peak : peaks())
+    for (const char* each : {kind, "fp32"})
+      for (int i = 0; i < 3 && !std::strncmp(peak.name, each, 4); ++i) {
         const int items = 100 * pool.worker_slots();
         best = std::max(best, items * peak.item_ops / job_ms(pool, peak_job(peak, items)));
       }
@@ -187,9 +188,9 @@ int main(int count, char** arguments) {
   double fastest = 1e30;
   for (int i = 0; i < 6; ++i)
     fastest = std::min(fastest, job_ms(*pool, stream_job(memory, kMemory, i % 2, pool->worker_slots())));
-  const Limits limits{double(kMemory) / fastest, peak_per_ms(*pool, "bf16-amx", "fp32-avx2"),
-                      peak_per_ms(*pool, "int8-amx", "fp32-avx2")};
-  std::printf("%d threads, streaming %.1f GB/s, peak bf16 %.1f int8 %.1f TFLOP/s\n", threads,
+  const Limits limits{double(kMemory) / fastest, peak_per_ms(*pool, "bf16"),
+                      peak_per_ms(*pool, "int8")};
+  std::printf("%d threads, streaming %.1f GB/s, peak bf16 %.2f int8 %.2f TFLOP/s\n", threads,
               limits.bytes_per_ms / 1e6, limits.bf16_per_ms / 1e9, limits.int8_per_ms / 1e9);
   constexpr int kTiles[3] = {4, 8, 6};
   for (const Dtype dtype : {Dtype::bf16, Dtype::int8, Dtype::int4}) {
