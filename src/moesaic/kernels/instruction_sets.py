@@ -9,6 +9,7 @@ from collections.abc import Collection
 from types import ModuleType
 
 from moesaic.core.errors import ImpossibleSetting, UnknownName
+from moesaic.model_info.expert_block import TILES
 
 REFERENCE = "reference"
 PORTABLE = "portable"  # built on request only, see native/CMakeLists.txt
@@ -76,6 +77,12 @@ def choose(wanted: str = "auto") -> str:
             f"{', '.join(supported)} or auto"
         )
     return wanted
+
+
+def has_native(wanted: str, dtype: str) -> bool:
+    """Whether experts in this precision have native kernels, but for some shapes
+    (`ExpertShape.unusual`)."""
+    return dtype in TILES and choose(wanted) != REFERENCE
 
 
 def next_better(name: str) -> str | None:

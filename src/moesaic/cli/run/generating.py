@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from moesaic.kernels.instruction_sets import REFERENCE, choose
-from moesaic.model_info.expert_block import TILES
+from moesaic.kernels.instruction_sets import choose, has_native
 
 if TYPE_CHECKING:
     from moesaic.engine.completion import Chunk, Completion
@@ -90,15 +89,11 @@ def where_experts_are(prepared: Prepared) -> str | None:
 def _kernel_in_words(wanted: str, expert_dtype: str, unusual: str | None) -> str:
     """`unusual`: what the native kernels do not compute (`ExpertShape.unusual`)."""
     name = choose(wanted)
-    if not _has_native(wanted, expert_dtype):
+    if not has_native(wanted, expert_dtype):
         return "the PyTorch reference kernel"
     if unusual is not None:
         return f"the PyTorch reference kernel ({name} kernels know no experts with {unusual})"
     return f"native {name} kernels"
-
-
-def _has_native(wanted: str, expert_dtype: str) -> bool:
-    return choose(wanted) != REFERENCE and expert_dtype in TILES
 
 
 def _load(prepared: Prepared, record: str | None) -> LoadedModel:
@@ -119,7 +114,7 @@ def _load(prepared: Prepared, record: str | None) -> LoadedModel:
         loaded = load_prepared(prepared, record, lambda done, of: advance())
     why = loaded.runner.machine.layerwise_because
     cpu_only = not prepared.settings.capabilities.moves
-    native = _has_native(prepared.settings.kernel, prepared.plan.expert_dtype)
+    native = has_native(prepared.settings.kernel, prepared.plan.expert_dtype)
     if why is not None and cpu_only and native:  # else the first line says it
         click.echo(f"tokens are decoded layer by layer: {why}", err=True)
     return loaded

@@ -11,7 +11,7 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.dense_weights import packed_dtype
 from moesaic.engine.engine_settings import DTYPES, EngineSettings
 from moesaic.hardware.host import usable_cores
-from moesaic.kernels.instruction_sets import REFERENCE, choose
+from moesaic.kernels.instruction_sets import has_native
 from moesaic.machines.accelerators import LARGEST_BATCH, LARGEST_PROMPT, SMALLEST_PROMPT
 from moesaic.model_info.dense_bytes import DensePrecision, packed_dense_bytes
 from moesaic.model_info.dense_rows import (
@@ -73,7 +73,7 @@ class Sizes:
         packed = packed_dtype(settings, dtype)
         sequences = settings.max_sequences
         by_rows = settings.capabilities.moves
-        native = expert_dtype in TILES and choose(settings.kernel) != REFERENCE
+        native = has_native(settings.kernel, expert_dtype)
         return cls(
             spec, dtype, expert_dtype, sequences, step_tokens, lanes, threads, packed, by_rows,
             native,
