@@ -189,7 +189,9 @@ def test_three_domains_are_no_further_from_fp32_than_bf16_is(name: str) -> None:
     model, exact = with_reference(stock.saved(name).folder), truth(name).logits[: len(PROMPT)]
     runner, _ = on_three_domains(model)
     plain, said = say(plainly(model), steps=0).logits, say(runner, steps=0).logits
-    assert (_of_tokens(said - exact) / _of_tokens(plain - exact)).median() < 1.05
+    errors = _of_tokens(said - exact)
+    assert (errors / _of_tokens(plain - exact)).median() < 1.05
+    assert int((errors > 3 * errors.median()).sum()) <= len(PROMPT) // 5, "no others stand out"
     machine = runner.machine
     assert isinstance(machine, VirtualMachine)
     assert any(device.startswith("ndp") for device in machine.computed)
