@@ -35,13 +35,22 @@ std::size_t workspace_bytes(const LayerConfig& config, int tokens, int top_k, in
   return bytes + bytes / 4 + 32 * kAlignment;
 }
 
-std::shared_ptr<Job> layer_job(const LayerConfig& config, const LayerCall& call, Workspace& workspace,
-                               int worker_slots) {
-  RoutedRows rows(call);
-  if (!is_memory_bound(config, rows))
-    return compute_bound_layer(config, call, std::move(rows), workspace, worker_slots);
-  const bool sum_phase = rows.count() > kSumPhaseRows || rows.max_chunk_tokens() > kMemoryBoundTokens;
-  return memory_bound_layer(config, call, std::move(rows), workspace, worker_slots, sum_phase);
+LayerJobs::LayerJobs(const LayerConfig& config, int worker_slots)
+    : config_(config),
+      worker_slots_(worker_slots),
+      rows_(std::make_unique<RoutedRows>()),
+      few_rows_(repeated_layer(config, worker_slots, true)) {}
+
+LayerJobs::~LayerJobs() = default;
+
+std::shared_ptr<Job> LayerJobs::make(const LayerCall& call, Workspace& workspace) {
+  rows_->assign(call);
+  if (!is_memory_bound(config_, *rows_))
+    return compute_bound_layer(config_, call, std::move(*rows_), workspace, worker_slots_);
+  if (rows_->count() > kSumPhaseRows || rows_->max_chunk_tokens() > kMemoryBoundTokens)
+    return summing_layer(config_, call, std::move(*rows_), workspace, worker_slots_);
+  few_rows_->begin(call, *rows_, workspace);
+  return few_rows_;
 }
 
 }  // namespace moesaic

@@ -65,7 +65,23 @@ std::size_t workspace_bytes(const LayerConfig& config, int tokens, int top_k, in
 enum class LayerKind : int { automatic, memory_bound, compute_bound };
 void override_layer_kind(LayerKind kind);
 
-std::shared_ptr<Job> layer_job(const LayerConfig& config, const LayerCall& call, Workspace& workspace,
-                               int worker_slots);
+class RepeatedLayer;
+struct RoutedRows;
+
+// The jobs of calls that share a workspace: each is made when the one before is done. Those of few rows, as
+// in decoding, are one object, which allocates nothing once it has had as many.
+class LayerJobs {
+ public:
+  LayerJobs(const LayerConfig& config, int worker_slots);
+  ~LayerJobs();
+
+  std::shared_ptr<Job> make(const LayerCall& call, Workspace& workspace);
+
+ private:
+  const LayerConfig config_;
+  const int worker_slots_;
+  std::unique_ptr<RoutedRows> rows_;
+  std::shared_ptr<RepeatedLayer> few_rows_;
+};
 
 }  // namespace moesaic

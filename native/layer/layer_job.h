@@ -28,8 +28,6 @@ struct RoutedRows {
   std::vector<std::int32_t> token;  // of every row
   std::vector<float> weight;
 
-  RoutedRows() = default;
-  explicit RoutedRows(const LayerCall& call) { assign(call); }
   void assign(const LayerCall& call);  // allocates nothing once it has had as many
   int count() const { return int(token.size()); }
   int max_chunk_tokens() const { return chunks.empty() ? 0 : chunks.front().tokens; }
@@ -111,20 +109,23 @@ class LayerJob : public Job {
   float *intermediate_f32_ = nullptr, *sums_ = nullptr;
 };
 
-// A memory-bound layer of two phases that computes one call after the other, for a decode step.
+// A memory-bound layer of two phases that computes one call after the other.
 class RepeatedLayer : public LayerJob {
  public:
   // While no worker runs. The workspace is this layer's until the call is computed.
   virtual void begin(const LayerCall& call, Workspace& workspace) = 0;
+  // The same with the call's rows, for which others are given back.
+  virtual void begin(const LayerCall& call, RoutedRows& rows, Workspace& workspace) = 0;
 
  protected:
   using LayerJob::LayerJob;
 };
-std::unique_ptr<RepeatedLayer> repeated_layer(const LayerConfig& config, int worker_slots);
+// `alone`: it is a pool's job, not a part of one that reads ahead itself.
+std::unique_ptr<RepeatedLayer> repeated_layer(const LayerConfig& config, int worker_slots, bool alone);
 
-// Two phases or, with `sum_phase`, three.
-std::shared_ptr<Job> memory_bound_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,
-                                        Workspace& workspace, int worker_slots, bool sum_phase);
+// A memory-bound layer with a third phase, in which all workers add up the rows.
+std::shared_ptr<Job> summing_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,
+                                   Workspace& workspace, int worker_slots);
 std::shared_ptr<Job> compute_bound_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,
                                          Workspace& workspace, int worker_slots);
 

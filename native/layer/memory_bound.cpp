@@ -32,7 +32,6 @@ class Counters {
 
 class MemoryBoundLayer : public RepeatedLayer {
  public:
-  // `alone`: it is a pool's job, not a part of one that reads ahead itself.
   MemoryBoundLayer(const LayerConfig& config, int worker_slots, bool sum_phase, bool alone)
       : RepeatedLayer(config, worker_slots),
         sum_phase_(sum_phase),
@@ -44,8 +43,8 @@ class MemoryBoundLayer : public RepeatedLayer {
     rows_.assign(call);
     begin_items(call, workspace);
   }
-  void begin(const LayerCall& call, RoutedRows rows, Workspace& workspace) {
-    rows_ = std::move(rows);
+  void begin(const LayerCall& call, RoutedRows& rows, Workspace& workspace) override {
+    std::swap(rows_, rows);
     begin_items(call, workspace);
   }
 
@@ -218,14 +217,14 @@ class MemoryBoundLayer : public RepeatedLayer {
 
 }  // namespace
 
-std::unique_ptr<RepeatedLayer> repeated_layer(const LayerConfig& config, int worker_slots) {
-  return std::make_unique<MemoryBoundLayer>(config, worker_slots, false, false);
+std::unique_ptr<RepeatedLayer> repeated_layer(const LayerConfig& config, int worker_slots, bool alone) {
+  return std::make_unique<MemoryBoundLayer>(config, worker_slots, false, alone);
 }
 
-std::shared_ptr<Job> memory_bound_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,
-                                        Workspace& workspace, int worker_slots, bool sum_phase) {
-  auto layer = std::make_shared<MemoryBoundLayer>(config, worker_slots, sum_phase, true);
-  layer->begin(call, std::move(rows), workspace);
+std::shared_ptr<Job> summing_layer(const LayerConfig& config, const LayerCall& call, RoutedRows rows,
+                                   Workspace& workspace, int worker_slots) {
+  auto layer = std::make_shared<MemoryBoundLayer>(config, worker_slots, true, true);
+  layer->begin(call, rows, workspace);
   return layer;
 }
 

@@ -60,7 +60,8 @@ const std::vector<NamedIsa>& supported_isas() {
 Runner::Runner(std::shared_ptr<Pool> pool, Dtype dtype, int hidden, int intermediate, Activation activation,
                Isa isa, int tiles_from)
     : pool_(std::move(pool)),
-      config_{checked_layout(dtype, hidden, intermediate), activation, supported(isa), tiles_from} {}
+      config_{checked_layout(dtype, hidden, intermediate), activation, supported(isa), tiles_from},
+      jobs_(config_, pool_->worker_slots()) {}
 
 void Runner::pack(const MatrixView (&matrices)[3], std::uint8_t* block) {
   if (reinterpret_cast<std::uintptr_t>(block) % kAlignment)
@@ -78,7 +79,7 @@ void Runner::submit(const LayerCall& call) {
   const std::lock_guard<std::mutex> lock(submit_mutex_);
   wait(true);  // the workspace is in use until then
   if (call.tokens == 0) return;
-  ticket_ = pool_->submit(layer_job(config_, call, workspace_, pool_->worker_slots()));
+  ticket_ = pool_->submit(jobs_.make(call, workspace_));
 }
 
 bool Runner::done() const {

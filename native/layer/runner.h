@@ -77,6 +77,7 @@ class Runner {
   LayerConfig config_;
   std::mutex submit_mutex_;                // held until the job that uses the workspace is in the pool
   Workspace workspace_;                    // guarded by submit_mutex_
+  LayerJobs jobs_;                         // likewise
   std::atomic<std::uint64_t> ticket_{0};   // of the last layer; 0: none
 };
 

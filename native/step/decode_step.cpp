@@ -150,9 +150,9 @@ void check_call(const StepNetwork& network, const StepCache& cache, const StepCa
 DecodeStep::DecodeStep(std::shared_ptr<Pool> pool, Isa isa, const StepNetwork& network)
     : pool_(std::move(pool)), context_(checked_context(isa, network)) {
   const int slots = pool_->worker_slots();
-  context_.experts_layer = repeated_layer(context_.experts, slots);
-  context_.shared_layer = repeated_layer(context_.shared, slots);
-  context_.dense_layer = repeated_layer(context_.dense, slots);
+  context_.experts_layer = repeated_layer(context_.experts, slots, false);
+  context_.shared_layer = repeated_layer(context_.shared, slots, false);
+  context_.dense_layer = repeated_layer(context_.dense, slots, false);
 }
 
 void DecodeStep::run(const StepCache& cache, const StepCall& call) {

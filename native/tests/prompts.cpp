@@ -81,7 +81,7 @@ struct Times {
 class Prompt {
  public:
   Prompt(Pool& pool, const LayerConfig& config, std::uint8_t* memory, int tokens)
-      : pool_(pool), config_(config), memory_(memory), tokens_(tokens) {
+      : pool_(pool), config_(config), jobs_(config, pool.worker_slots()), memory_(memory), tokens_(tokens) {
     std::mt19937 random(4);
     ids_ = routing(tokens, random);
     weights_.assign(ids_.size(), 1.0f / kTopK);
@@ -108,7 +108,7 @@ class Prompt {
     call.ids = ids_.data(), call.weights = weights_.data();
     call.experts = experts_.data(), call.blocks = blocks.data();
     const auto before = Clock::now();
-    const auto job = std::make_shared<TimedJob>(layer_job(config_, call, workspace_, pool_.worker_slots()));
+    const auto job = std::make_shared<TimedJob>(jobs_.make(call, workspace_));
     pool_.wait(pool_.submit(job), true);
     times.all.push_back(ms_between(before, Clock::now()));
     for (int p = 0; p < std::min(job->phases(), 3); ++p) times.phases[p].push_back(job->phase_ms(p));
@@ -117,6 +117,7 @@ class Prompt {
  private:
   Pool& pool_;
   const LayerConfig& config_;
+  LayerJobs jobs_;
   const std::uint8_t* memory_;
   const int tokens_;
   std::vector<std::int64_t> ids_;
