@@ -68,7 +68,7 @@ class Case:
 def measure(
     model: str, dtype: str, tokens: int, where: str = "hbm", tuning: Tuning | None = None
 ) -> dict[str, Any]:
-    tuning = Tuning() if tuning is None else tuning
+    tuning = Tuning.of(dtype) if tuning is None else tuning
     case = Case(model, dtype, tokens, tuning, where)
     us = case.us()
     return {
@@ -80,7 +80,7 @@ def measure(
 def sweep(model: str, dtype: str) -> list[dict[str, Any]]:
     tried = []
     for tuning in itertools.starmap(
-        Tuning, itertools.product((128, 256), (3, 4), (4, 8), (1, 2, 4))
+        Tuning, itertools.product((256, 512), (2, 4), (1, 2, 4, 8), (2, 4))
     ):
         tried.append(measure(model, dtype, 1, tuning=tuning))
     return sorted(tried, key=lambda row: row["us"])[:5]

@@ -37,6 +37,11 @@ class Tuning(NamedTuple):
     unroll: int = 4
     down_strips: int = 2
 
+    @classmethod
+    def of(cls, dtype: str) -> Tuning:
+        """Rows of four bits are so short that with more reads under way most warps have none."""
+        return cls(unroll=1) if dtype == "int4" else cls()
+
 
 class GpuExperts:
     """Computes the experts of a table for up to so many tokens. Its buffers stay where they are,
@@ -51,7 +56,7 @@ class GpuExperts:
         self.shape, self.words = shape, BlockWords(shape, dtype)
         self.table_shape = TableShape.of(tokens, top_k, experts)
         self._tokens, self._top_k = tokens, top_k
-        self._tuning = Tuning() if tuning is None else tuning
+        self._tuning = Tuning.of(dtype) if tuning is None else tuning
         self._matrix_kernels: dict[int, tuple[Function, Function]] = {}
         pairs = tokens * top_k
         if buffers is None:
