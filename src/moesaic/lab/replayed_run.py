@@ -12,6 +12,7 @@ from moesaic.core.report import StepReport
 from moesaic.core.units import NS_PER_S
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.machines.real.real_machine import StepTimes
+from moesaic.machines.real.row_sampling import GREEDY
 from moesaic.workloads.steps import StepRouting
 
 
@@ -77,5 +78,6 @@ def _inputs(runner: Runner, routed: StepRouting, number: int) -> list[SequenceIn
         if count > 1 or runner.cache.length(slot) + count > runner.cache.max_length:
             runner.free_slot(slot)
         first = 31 * number + 7 * slot
-        inputs.append(SequenceInput(slot, [(first + i) % vocabulary for i in range(count)]))
+        tokens = [(first + i) % vocabulary for i in range(count)]
+        inputs.append(SequenceInput(slot, tokens, sampling=GREEDY))
     return inputs

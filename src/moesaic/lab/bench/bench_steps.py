@@ -20,6 +20,7 @@ from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, WARMUP_STEPS
 from moesaic.lab.replayed_run import Measured
 from moesaic.machines.real.real_machine import Replay
+from moesaic.machines.real.row_sampling import GREEDY
 from moesaic.workloads.source import TraceSource
 from moesaic.workloads.steps import decode_steps, prefill_steps
 
@@ -63,7 +64,7 @@ def repetitions(
         if case.phase == "decode":
             chosen = random.integers(vocabulary, size=(case.tokens, case.batch)).tolist()
             inputs = [
-                [SequenceInput(slot, [token]) for slot, token in enumerate(row)] for row in chosen
+                [_greedy(slot, [token]) for slot, token in enumerate(row)] for row in chosen
             ]
             steps = [(each, next(routed)) for each in inputs]
             if in_turns:
@@ -152,9 +153,14 @@ def _routed(case: Case, source: TraceSource | None) -> Iterator[Layers | None]:
 def _pieces(prompt: list[int], piece: int, layers: Layers | None) -> Repetition:
     parts = [slice(start, start + piece) for start in range(0, len(prompt), piece)]
     return [
-        _work([SequenceInput(0, prompt[rows])], None if layers is None else _rows_of(layers, rows))
+        _work([_greedy(0, prompt[rows])], None if layers is None else _rows_of(layers, rows))
         for rows in parts
     ]
+
+
+def _greedy(slot: int, tokens: list[int]) -> SequenceInput:
+    """As a request without penalties has it: a machine that samples need not hand over logits."""
+    return SequenceInput(slot, tokens, sampling=GREEDY)
 
 
 def _alone(

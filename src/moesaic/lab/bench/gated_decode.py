@@ -32,7 +32,10 @@ def run_gated(
     attempts = [0] * len(at)
     while going := [number for number, token in enumerate(at) if token < len(steps)]:
         before = min(at)
-        inputs = [replace(steps[at[n]].inputs[n], attempt=attempts[n]) for n in going]
+        inputs = [
+            replace(steps[at[n]].inputs[n], attempt=attempts[n], sampling=None)  # it sees logits
+            for n in going
+        ]
         described = runner.describe(inputs)
         logits = runner.step(inputs, joined_replay([(steps[at[n]].replay, n) for n in going]))
         note_step(runner, inputs, described, runs)

@@ -16,6 +16,7 @@ from moesaic.core.report import StepReport
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.lab.profile.profile_routing import ProfileRouting
 from moesaic.machines.cuda.captured_step import CapturedStep
+from moesaic.machines.real.row_sampling import GREEDY
 
 STEPS, WARMUP = 24, 6
 
@@ -52,7 +53,8 @@ def measure_decode(runner: Runner, routing: ProfileRouting, batch: int = 1) -> D
     layers: list[LayerSample] = []
     with planning.timed():
         for step, routed in enumerate(routing.steps(batch, WARMUP + STEPS)):
-            inputs = [SequenceInput(slot, [step % spec.vocab_size]) for slot in range(batch)]
+            token = step % spec.vocab_size
+            inputs = [SequenceInput(slot, [token], sampling=GREEDY) for slot in range(batch)]
             planning.begin()
             runner.step(inputs, routed.layer)
             assert runner.report is not None, "a step was just done"

@@ -52,6 +52,7 @@ PROMPTS = (  # rows
 )
 _STREAM_AHEAD = 12  # experts
 _LEAST_LOOK_AHEAD = 16  # tokens
+_COPIED_ALONE = 2 << 20  # logits
 
 
 StepType = TypeVar("StepType", bound=DecodeStep)
@@ -374,7 +375,7 @@ def _counts(work: ForwardPass, routing: LoadedRouting) -> list[int] | None:
 
 
 def _copied(rows: torch.Tensor) -> torch.Tensor:
-    """By this thread alone: waking others takes longer than copying some logits."""
-    if rows.dtype != torch.bfloat16:
+    """Some logits by this thread alone: waking others takes longer than copying them."""
+    if rows.dtype != torch.bfloat16 or rows.numel() > _COPIED_ALONE:
         return rows.clone()
     return torch.from_numpy(rows.view(torch.int16).numpy().copy()).view(torch.bfloat16)
