@@ -98,7 +98,9 @@ def assert_decided_again(
         assert _words_of(moves) == decision["background"]
         active = sum(map(len, plan.queues.values()))
         times = (decision["report_start_ns"], decision["report_end_ns"])
-        brain.learn(routing, LayerReport(routing.layer, *times, active, decision["hits"], 0, 0))
+        cpu_ns = decision.get("report_cpu_ns", 0)  # older recordings have none
+        report = LayerReport(routing.layer, *times, active, decision["hits"], 0, 0, cpu_ns)
+        brain.learn(routing, report)
 
 
 def _seen(decision: dict[str, Any], shape: Shape, slots: int) -> View:

@@ -14,7 +14,7 @@ struct BrainFields {
   int layers, experts, step, layer, tokens, used_ranks, ranks, forecasts, body_forecasts;
   int occupied, num_flights;
   int gpu_busy_ns, cpu_busy_ns, link_busy_ns, transfer_ns;
-  int report_start_ns, report_end_ns, report_active, report_hits;
+  int report_start_ns, report_end_ns, report_active, report_hits, report_cpu_ns;
   int entries, lookahead, resting;
   int forecast_shapes, forecast_steps, forecast_trust, forecast_ids, forecast_scores;
   int expert_ids, ranked_ids, scores, resident, held, flights, plan, background;

@@ -343,10 +343,13 @@ void Conductor::learn(const LayerTimes& times) {
   const std::int64_t end = cpu_experts_.empty() ? times.planned + brain.ints(at.plan)[kPlanEstimate] : times.summed;
   brain[at.report_start_ns] = times.planned, brain[at.report_end_ns] = end;
   brain[at.report_active] = times.on_gpu + times.on_cpu, brain[at.report_hits] = times.hits;
+  const std::int64_t cpu_ns = cpu_experts_.empty() ? 0 : times.cpu_ended - times.cpu_begun;
+  brain[at.report_cpu_ns] = cpu_ns;
   brain.learn(brain.words);
   if (!config_.records) return;
   Decision& decision = decisions_.back();
   decision.report_start_ns = times.planned, decision.report_end_ns = end, decision.hits = times.hits;
+  decision.report_cpu_ns = cpu_ns;
 }
 
 }  // namespace moesaic

@@ -100,7 +100,7 @@ struct LayerWork {
 struct Decision {
   std::vector<std::uint8_t> resident;
   std::vector<Word> held, flights, plan, background;
-  Word occupied, link_busy_ns, report_start_ns, report_end_ns, hits;
+  Word occupied, link_busy_ns, report_start_ns, report_end_ns, hits, report_cpu_ns;
 };
 
 // A copy that a layer's plan demands.

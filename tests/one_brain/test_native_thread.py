@@ -145,5 +145,5 @@ def background(brain: Brain, moment: Moment) -> list[list[int]]:
 
 def learn_natively(brain: Brain, moment: Moment) -> None:
     words, report = brain.state.words, moment.report
-    fill_report(words, report.start_ns, report.end_ns, report.active, report.hits)
+    fill_report(words, report.start_ns, report.end_ns, report.active, report.hits, report.cpu_ns)
     on_native_thread(addresses().learn, words)

@@ -63,9 +63,7 @@ def repetitions(
     while True:
         if case.phase == "decode":
             chosen = random.integers(vocabulary, size=(case.tokens, case.batch)).tolist()
-            inputs = [
-                [_greedy(slot, [token]) for slot, token in enumerate(row)] for row in chosen
-            ]
+            inputs = [[_greedy(slot, [token]) for slot, token in enumerate(row)] for row in chosen]
             steps = [(each, next(routed)) for each in inputs]
             if in_turns:
                 steps = [part for each, layers in steps for part in _alone(each, layers)]

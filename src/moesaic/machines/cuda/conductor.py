@@ -75,6 +75,7 @@ class Decision(NamedTuple):
     report_start_ns: int
     report_end_ns: int
     hits: int
+    report_cpu_ns: int = 0
 
 
 class CpuExperts(NamedTuple):

@@ -218,8 +218,8 @@ class CudaMachine(RealMachine):
         self.spans.network_from_here()
         self._total = self._sum(on_cpu).to(self._routed.hidden.dtype)
         layer = self._report.layer
-        self._cpu_ns[layer] = self.cpu.busy_ns if on_cpu is not None else 0
-        report = self._report._replace(end_ns=perf_counter_ns())
+        cpu_ns = self._cpu_ns[layer] = self.cpu.busy_ns if on_cpu is not None else 0
+        report = self._report._replace(end_ns=perf_counter_ns(), cpu_ns=cpu_ns)
         self._reports.append(report)
         return report
 

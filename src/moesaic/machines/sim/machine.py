@@ -161,6 +161,7 @@ class SimMachine:
         moved = self.moves.bytes_of(plan.transfers)
         now = self.clock.now
         self._started = LayerReport(plan.layer, now, now, len(served), hits, moved, coming)
+        self._on_cpu: Task | None = None
         self._pending = self._submit(plan)
 
     prefetches = True
@@ -200,7 +201,9 @@ class SimMachine:
         for task in self._pending:
             while not task.done:
                 self.clock.step()
-        report = self._started._replace(end_ns=self.clock.now)
+        last = self._on_cpu
+        cpu_ns = 0 if last is None else last.end_ns - self._started.start_ns
+        report = self._started._replace(end_ns=self.clock.now, cpu_ns=cpu_ns)
         self._reports.append(report)
         return report
 
@@ -282,6 +285,7 @@ class SimMachine:
         for moving in moves:
             moving.submit()
         last = [tasks[-1] for tasks in queues.values() if tasks]
+        self._on_cpu = queues[CPU][-1] if queues.get(CPU) else None
         return last if self._shared is None else [*last, self._shared]
 
     def _advance_planning(self, layer: int, duration: int) -> None:

@@ -17,6 +17,7 @@ from moesaic.core.view import Flight, View
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain import fields as at
 from moesaic.policies.brain import handle, lookahead
+from moesaic.policies.brain.cpu_times import forget_cpu
 from moesaic.policies.brain.decide import schedule as apply_schedule
 from moesaic.policies.brain.decide import update_cache, write_plan
 from moesaic.policies.brain.forecasts import fill_forecast
@@ -145,8 +146,10 @@ class Brain:
         if tokens > self.state.sizes.cost_tokens:
             self._use(self.state.grown(self.state.sizes.entries, tokens))
         self.state.of(at.COSTS)[:, :tokens] = belief.tables
+        self.state.of(at.BELIEVED_CPU)[:tokens] = belief.tables[1]
         self._cost_tokens = tokens
-        self._words[at.CPU_FIRST_NS] = belief.cpu_first_ns
+        self._words[at.BELIEVED_FIRST_NS] = belief.cpu_first_ns
+        forget_cpu(self._words)
         self._words[at.TRANSFER_NS] = belief.transfer_ns
         self._words[at.DECISION_NS] = belief.decision_ns
         self._count_contention()
@@ -328,7 +331,7 @@ class Brain:
         """Remember how long layers and the dense parts between them take."""
         if self._decided is not None:
             start, end = report.start_ns, report.end_ns
-            handle.learn(self._words, start, end, report.active, report.hits)
+            handle.learn(self._words, start, end, report.active, report.hits, report.cpu_ns)
             self.layout.learn(routing.layer, start, end)
 
     def _on_cpu(self, routing: LayerRouting, view: View) -> LayerPlan:

@@ -26,6 +26,8 @@ from moesaic.policies.timelines import (
     gather,
 )
 
+_NEVER = 1 << 40  # nanoseconds
+
 
 @compiled
 def fill_routing(
@@ -92,6 +94,7 @@ def take_up(s: Ints) -> None:
     lanes[LINK_FREE] = max(s[at.LINK_BUSY_NS] - passed, 0)
     lanes[CPU_FIRST], lanes[TRANSFER] = s[at.CPU_FIRST_NS], s[at.TRANSFER_NS]
     lanes[CPU_SLOWED] = s[at.CPU_SLOWED_BY]
+    s[at.MOVES] = s[at.MOVES_COST_NS] = 0  # so far; not every step looks ahead
 
 
 @compiled
@@ -115,7 +118,27 @@ def prefer_valuable(s: Ints) -> None:
 
 @compiled
 def schedule(s: Ints) -> None:
-    """The compiled schedule's assignment; see schedule/rules.py for where it is written."""
+    """The compiled schedule's assignment; see schedule/rules.py for where it is written. One with
+    transfers must be better than the best without by more than demanding them costs."""
+    _apply(s)
+    if s[at.CPU_SLOWED_BY] == 0 or s[at.DEMAND_MORE_NS] == 0:
+        return
+    shape = SCRATCH_ROWS, s[at.EXPERTS] + 4
+    assigned, moving = at.ints(s, at.ASSIGNED), at.ints(s, at.ASSIGNED_MOVING)
+    if assigned.reshape(shape)[3, 2] == 0:
+        return
+    moving[:] = assigned
+    lanes = at.ints(s, at.LANES)
+    lanes[TRANSFER] = _NEVER
+    _apply(s)
+    lanes[TRANSFER] = s[at.TRANSFER_NS]
+    without, demanding = assigned.reshape(shape)[3, 3], moving.reshape(shape)[3, 3]
+    if demanding + s[at.DEMAND_MORE_NS] < without:
+        assigned[:] = moving
+
+
+@compiled
+def _apply(s: Ints) -> None:
     experts = s[at.EXPERTS]
     apply_schedule(
         s[at.SCHEDULE_RULE],

@@ -53,6 +53,7 @@ from moesaic.policies.timelines import Ints
     REPORT_END_NS,
     REPORT_ACTIVE,
     REPORT_HITS,
+    REPORT_CPU_NS,  # that the CPU computed; 0: nothing, or not known
     # ... and kept by the brain.
     ACTIVE,  # experts of the layer that have tokens
     NUM_TRANSFERS,
@@ -75,13 +76,21 @@ from moesaic.policies.timelines import Ints
     MOVING_NS,  # ... and the same beside moves
     MOVINGS,
     MOVING_MORE_NS,  # what moves cost, as these tell
+    DEMANDED_BEFORE,  # NUM_TRANSFERS of the layer before
+    DEMAND_NS,  # as STILL_NS, of layers that waited for such, ...
+    DEMANDS,
+    DEMAND_MORE_NS,  # ... and what that costs beyond the transfers
+    BELIEVED_FIRST_NS,  # CPU_FIRST_NS as it was before anything was learned; see cpu_times.py
+    CPU_SLOPE,  # thousandths of BELIEVED_CPU that stand in COSTS
+    CPU_SEEN,  # layers in CPU_MEANS
+    CPU_CLASS,  # of steps of about as many tokens
     LOOKED,  # 1: this step, or the last one, looked ahead; see resting.py
     PREFETCHED,  # in the same step
     REST,  # steps that do not look ahead, when the last such rest began
     RESTING,  # those that are left, with this one
-) = range(61)
+) = range(70)
 
-NUM_SCALARS = 64
+NUM_SCALARS = 80
 FLIGHT_CAPACITY = view.FLIGHT_CAPACITY
 MOVE_WORDS = 5  # layer, expert, victim's layer or -1, victim's expert, keep
 PLAN_HEADER = 4  # GPU experts, CPU experts, moves, estimated nanoseconds; then all of them
@@ -133,8 +142,11 @@ PLAN_HEADER = 4  # GPU experts, CPU experts, moves, estimated nanoseconds; then 
     LATER_WEIGHTS,
     PICKS,
     MISSED,
-) = range(NUM_SCALARS, NUM_SCALARS + 2 * 45, 2)
-FIRST_ARRAY_WORD = NUM_SCALARS + 2 * 45
+    BELIEVED_CPU,
+    CPU_MEANS,
+    ASSIGNED_MOVING,
+) = range(NUM_SCALARS, NUM_SCALARS + 2 * 48, 2)
+FIRST_ARRAY_WORD = NUM_SCALARS + 2 * 48
 
 
 @compiled

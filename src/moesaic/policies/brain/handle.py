@@ -76,6 +76,6 @@ def decide(
 
 
 @compiled
-def learn(s: Ints, start_ns: int, end_ns: int, active: int, hits: int) -> None:
-    fill_report(s, start_ns, end_ns, active, hits)
+def learn(s: Ints, start_ns: int, end_ns: int, active: int, hits: int, cpu_ns: int) -> None:
+    fill_report(s, start_ns, end_ns, active, hits, cpu_ns)
     learn_from_report(s)

@@ -90,6 +90,9 @@ def arrays(n: Sizes) -> list[Array]:
         Array(at.LATER_WEIGHTS, FLOAT, (ahead,)),
         Array(at.PICKS, INT, (MAX_PROPOSED, 2)),
         Array(at.MISSED, INT, (MISSED_LAYERS, experts + 2)),  # see promotions.py
+        Array(at.BELIEVED_CPU, INT, (n.cost_tokens,)),  # COSTS of the CPU before it was watched
+        Array(at.CPU_MEANS, FLOAT, (4,)),  # see cpu_times.py
+        Array(at.ASSIGNED_MOVING, INT, (SCRATCH_ROWS, experts + 4)),  # ASSIGNED, with transfers
     ]
 
 
