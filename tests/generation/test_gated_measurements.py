@@ -33,6 +33,7 @@ from moesaic.lab.bench.replayed_routing import BenchRouting, choose_routing
 from moesaic.lab.fallback_script import script
 from moesaic.lab.quality.text_logits import text_logits
 from moesaic.machines.real.real_machine import Replay
+from moesaic.machines.real.row_sampling import GREEDY
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.policies.policy_set import with_options
 
@@ -101,6 +102,7 @@ def test_every_token_of_a_bench_has_its_own_routing(run: Any, monkeypatch: Any) 
     seen: list[tuple[int, int]] = []  # token as (step, sequence), expert
 
     def step(inputs: list[SequenceInput], replay: Replay) -> torch.Tensor:
+        assert not any(each.sampling for each in inputs), "a gate judges logits"
         tokens = [token for each in inputs for token in each.tokens]
         seen.extend(zip(tokens, replay(0).experts[:, 0].tolist(), strict=True))
         return torch.zeros(len(tokens), 5)
@@ -116,7 +118,10 @@ def test_every_token_of_a_bench_has_its_own_routing(run: Any, monkeypatch: Any) 
         monkeypatch.setattr(module, "note_step", lambda *given: None)
     tokens = [[10 * at + slot for slot in range(3)] for at in range(5)]
     steps = [
-        BenchStep([SequenceInput(slot, [token]) for slot, token in enumerate(row)], replay_of(at))
+        BenchStep(
+            [SequenceInput(slot, [token], sampling=GREEDY) for slot, token in enumerate(row)],
+            replay_of(at),
+        )
         for at, row in enumerate(tokens)
     ]
     run(runner, steps, CaseRuns(), lambda sequence, at: (sequence + at) % 3 == 0)

@@ -30,6 +30,20 @@ def test_results_do_not_depend_on_who_computes(way: Way, dtype: str, tokens: int
 
 
 @every_kernel
+def test_nor_on_what_was_computed_before(way: Way, dtype: str) -> None:
+    """Calls of few rows share an object, which others come between: more rows and experts, then
+    fewer, with a phase of sums and with many tokens."""
+    kernel = way.kernel(ExpertShape(320, 200), dtype)
+    sizes = [(1, 3, 2), (5, 8, 4), (1, 8, 8), (300, 3, 2), (1, 3, 1), (90, 8, 6), (2, 3, 2)]
+    layers = [random_layer(kernel, *size) for size in sizes]
+    alone = [layer.computed(NativeExecutor(kernel, 1)) for layer in layers]
+    executor = NativeExecutor(kernel, 3)
+    for _ in range(2):
+        for layer, expected in zip(layers, alone, strict=True):
+            assert torch.equal(layer.computed(executor), expected)
+
+
+@every_kernel
 @pytest.mark.parametrize("tokens", [1, 2, 7, 9])
 def test_nor_do_wide_experts_that_are_read_in_several_places(
     way: Way, dtype: str, tokens: int
