@@ -17,7 +17,7 @@ from moesaic.core.view import Flight, View
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain import fields as at
 from moesaic.policies.brain import handle, lookahead
-from moesaic.policies.brain.cpu_times import forget_cpu
+from moesaic.policies.brain.cpu_times import believe_cpu
 from moesaic.policies.brain.decide import schedule as apply_schedule
 from moesaic.policies.brain.decide import update_cache, write_plan
 from moesaic.policies.brain.forecasts import fill_forecast
@@ -148,8 +148,7 @@ class Brain:
         self.state.of(at.COSTS)[:, :tokens] = belief.tables
         self.state.of(at.BELIEVED_CPU)[:tokens] = belief.tables[1]
         self._cost_tokens = tokens
-        self._words[at.BELIEVED_FIRST_NS] = belief.cpu_first_ns
-        forget_cpu(self._words)
+        believe_cpu(self.state, belief.cpu_first_ns)
         self._words[at.TRANSFER_NS] = belief.transfer_ns
         self._words[at.DECISION_NS] = belief.decision_ns
         self._count_contention()

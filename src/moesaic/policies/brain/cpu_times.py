@@ -10,6 +10,7 @@ many tokens share a line; another one begins as believed."""
 from __future__ import annotations
 
 from moesaic.policies.brain import fields as at
+from moesaic.policies.brain.state import State
 from moesaic.policies.compiled import compiled
 from moesaic.policies.schedule.base import KIND_ROW, SCRATCH_ROWS
 from moesaic.policies.timelines import CPU_FREE, LINK_FREE, LOAD, ON_CPU, Ints, cpu_finish
@@ -18,9 +19,18 @@ _MEMORY, _FEW = 64, 8  # layers that are remembered, and that it takes to believ
 _PRIOR = 0.01  # how much it weighs that the first one's is as believed, in squares of the mean
 _LEAST, _MOST = 0.25, 4.0  # times as slow as believed
 _OUTLIER = 4  # times as long as expected counts as so much: somebody else had the cores
-_WHOLE = 1000  # CPU_SLOPE of a table that is as believed
+WHOLE = 1000  # CPU_SLOPE of a table that is as believed
 _CHANGED = 20  # thousandths of the slope that are worth another table
 _X, _Y, _XX, _XY = range(4)  # in CPU_MEANS: believed and taken, and their products
+
+
+def believe_cpu(state: State, first_ns: int) -> None:
+    """Another belief, whose table stands in BELIEVED_CPU and COSTS. Not compiled: a model that runs
+    on the CPU alone loads no compiled code."""
+    words = state.words
+    words[at.BELIEVED_FIRST_NS] = words[at.CPU_FIRST_NS] = first_ns
+    words[at.CPU_SLOPE], words[at.CPU_SEEN] = WHOLE, 0
+    state.of(at.CPU_MEANS)[:] = 0.0
 
 
 @compiled
@@ -33,7 +43,7 @@ def learn_cpu(s: Ints) -> None:
     taken, believed = s[at.REPORT_CPU_NS], _believed_ns(s)
     if taken <= 0 or believed <= 0:
         return
-    expected = s[at.CPU_FIRST_NS] + believed * s[at.CPU_SLOPE] // _WHOLE
+    expected = s[at.CPU_FIRST_NS] + believed * s[at.CPU_SLOPE] // WHOLE
     x, y = float(believed), float(min(taken, _OUTLIER * max(expected, 1)))
     s[at.CPU_SEEN] = min(s[at.CPU_SEEN] + 1, _MEMORY)
     means = at.floats(s, at.CPU_MEANS)
@@ -55,16 +65,16 @@ def _begin_class(s: Ints) -> None:
         tokens //= 2
     if size != s[at.CPU_CLASS]:
         s[at.CPU_CLASS] = size
-        forget_cpu(s)
+        _forget(s)
 
 
 @compiled
-def forget_cpu(s: Ints) -> None:
+def _forget(s: Ints) -> None:
     """As believed."""
     s[at.CPU_SEEN] = 0
     at.floats(s, at.CPU_MEANS)[:] = 0.0
     s[at.CPU_FIRST_NS] = s[at.BELIEVED_FIRST_NS]
-    _scale(s, _WHOLE)
+    _scale(s, WHOLE)
 
 
 @compiled
@@ -94,7 +104,7 @@ def _use_line(s: Ints) -> None:
     if slope * x > y:
         slope = _bounded(y / x)
     s[at.CPU_FIRST_NS] = int(max(y - slope * x, 0.0))
-    thousandths = int(slope * _WHOLE)
+    thousandths = int(slope * WHOLE)
     if abs(thousandths - s[at.CPU_SLOPE]) >= _CHANGED:
         _scale(s, thousandths)
 
@@ -112,4 +122,4 @@ def _scale(s: Ints, thousandths: int) -> None:
     believed, count = at.ints(s, at.BELIEVED_CPU), s[at.COST_TOKENS]
     costs = at.ints(s, at.COSTS)
     for tokens in range(count):
-        costs[count + tokens] = believed[tokens] * thousandths // _WHOLE
+        costs[count + tokens] = believed[tokens] * thousandths // WHOLE
