@@ -185,7 +185,7 @@ class _Bench:
             cpu_us={tokens: us * inside for tokens, us in cpu.items()},
             launch_us=max(on_gpu / NS_PER_US - top_k * gpu[1], 0.0),
             cpu_first_us=first / NS_PER_US,
-            demanded_us=moved / NS_PER_US,
+            demanded_us=max(moved, copy / 2) / NS_PER_US,  # less is noise
             copy_us=copy / NS_PER_US,
             cpu_slowed=slowed,
             first_demanded_us=max(waiting / NS_PER_US - gpu[1], 0.0),
