@@ -41,7 +41,8 @@ BrainFields brain_fields(const nb::dict& given) {
   READ(s, f, forecast_ids), READ(s, f, forecast_scores);
   READ(s, f, occupied), READ(s, f, num_flights), READ(s, f, gpu_busy_ns), READ(s, f, cpu_busy_ns);
   READ(s, f, link_busy_ns), READ(s, f, transfer_ns), READ(s, f, report_start_ns), READ(s, f, report_end_ns);
-  READ(s, f, report_active), READ(s, f, report_hits), READ(s, f, report_cpu_ns), READ(s, f, expert_ids), READ(s, f, ranked_ids);
+  READ(s, f, report_active), READ(s, f, report_hits), READ(s, f, report_cpu_ns);
+  READ(s, f, expert_ids), READ(s, f, ranked_ids);
   READ(s, f, scores), READ(s, f, resident), READ(s, f, held), READ(s, f, flights), READ(s, f, plan);
   READ(s, f, background), READ(s, f, plan_header), READ(s, f, move_words), READ(s, f, flight_capacity);
   return f;

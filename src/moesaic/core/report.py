@@ -49,7 +49,7 @@ class LayerReport(NamedTuple):
     hits: int  # of those, complete in GPU memory when the layer was planned
     bytes_moved: int  # over the link for this layer's own demand
     coming: int = 0  # experts with tokens that were under way when the layer was planned
-    cpu_ns: int = 0  # from `start_ns` until the CPU had done its experts; 0: none, or not known
+    cpu_ns: int = 0  # that the CPU took for its experts; 0: it had none, or that is not known
 
 
 class StepReport(NamedTuple):

@@ -94,6 +94,7 @@ class SimMachine:
         self._routed = 0  # layers so far
         self._steps = -1  # the number of the step under way
         self._lookahead_ns = 0  # of the layer that was started last
+        self._on_cpu: Task | None = None  # its last expert there
         self._expert_costs: dict[tuple[str, int, int, int], int] = {}
         self._expert_draws: dict[tuple[str, int, int, int, int], Draws] = {}
         self._first_ns = {d.name: physics.first_ns(d.name) for d in self.topology.devices}
@@ -161,7 +162,6 @@ class SimMachine:
         moved = self.moves.bytes_of(plan.transfers)
         now = self.clock.now
         self._started = LayerReport(plan.layer, now, now, len(served), hits, moved, coming)
-        self._on_cpu: Task | None = None
         self._pending = self._submit(plan)
 
     prefetches = True

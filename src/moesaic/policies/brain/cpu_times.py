@@ -1,11 +1,10 @@
 """What the CPU takes, learned from the layers it has computed. Compiled, over the buffer.
 
-A belief about it is measured before a model runs, and by a call from Python beside the conductor's
-own; others may have used the cores meanwhile. A brain that takes the CPU for slower than it is
-moves experts that it had better left there. So a straight line is fitted to the last layers: what
-the CPU took over what their experts should have taken it, beside as many copies. The line's height
-at 0 is what the first expert of a layer costs more, its slope scales the table. Steps of about as
-many tokens share a line; another one begins as believed."""
+A belief about it is measured before a model runs, when others may have the cores. A brain that
+takes the CPU for slower than it is moves experts that it had better left there. So a straight line
+is fitted to the last layers: what the CPU took over what their experts should have taken it, beside
+as many copies. The line's height at 0 is what the first expert of a layer costs more, its slope
+scales the table. Steps of about as many tokens share a line; another one begins as believed."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from moesaic.policies.compiled import compiled
 from moesaic.policies.schedule.base import KIND_ROW, SCRATCH_ROWS
 from moesaic.policies.timelines import CPU_FREE, LINK_FREE, LOAD, ON_CPU, Ints, cpu_finish
 
-_MEMORY, _FEW = 64, 8  # layers that are remembered, and that it takes to believe them
+MEMORY, FEW = 64, 8  # of averages over layers, and what they must have seen to be believed
 _PRIOR = 0.01  # how much it weighs that the first one's is as believed, in squares of the mean
 _LEAST, _MOST = 0.25, 4.0  # times as slow as believed
 _OUTLIER = 4  # times as long as expected counts as so much: somebody else had the cores
@@ -34,26 +33,24 @@ def believe_cpu(state: State, first_ns: int) -> None:
 
 
 @compiled
-def learn_cpu(s: Ints) -> None:
+def learn_cpu(s: Ints) -> bool:
     """From the report in the buffer. Only where the schedule counts what things cost beside each
-    other."""
+    other. True: from here on estimates are others."""
     if s[at.CPU_SLOWED_BY] == 0:
-        return
+        return False
     _begin_class(s)
     taken, believed = s[at.REPORT_CPU_NS], _believed_ns(s)
     if taken <= 0 or believed <= 0:
-        return
+        return False
     expected = s[at.CPU_FIRST_NS] + believed * s[at.CPU_SLOPE] // WHOLE
     x, y = float(believed), float(min(taken, _OUTLIER * max(expected, 1)))
-    s[at.CPU_SEEN] = min(s[at.CPU_SEEN] + 1, _MEMORY)
+    s[at.CPU_SEEN] = min(s[at.CPU_SEEN] + 1, MEMORY)
     means = at.floats(s, at.CPU_MEANS)
     for which, value in ((_X, x), (_Y, y), (_XX, x * x), (_XY, x * y)):
         means[which] += (value - means[which]) / s[at.CPU_SEEN]
-    if s[at.CPU_SEEN] >= _FEW:
+    if s[at.CPU_SEEN] >= FEW:
         _use_line(s)
-    if s[at.CPU_SEEN] == _FEW:  # what layers took beyond their estimates was about others
-        s[at.STILLS] = s[at.MOVINGS] = s[at.DEMANDS] = 0
-        s[at.MOVING_MORE_NS] = s[at.DEMAND_MORE_NS] = 0
+    return bool(s[at.CPU_SEEN] == FEW)
 
 
 @compiled

@@ -53,7 +53,7 @@ from moesaic.policies.timelines import Ints
     REPORT_END_NS,
     REPORT_ACTIVE,
     REPORT_HITS,
-    REPORT_CPU_NS,  # that the CPU computed; 0: nothing, or not known
+    REPORT_CPU_NS,  # that the CPU took for its experts; 0: it had none, or that is not known
     # ... and kept by the brain.
     ACTIVE,  # experts of the layer that have tokens
     NUM_TRANSFERS,

@@ -4,11 +4,10 @@ often experts are missing. Compiled, over the buffer."""
 from __future__ import annotations
 
 from moesaic.policies.brain import fields as at
-from moesaic.policies.brain.cpu_times import learn_cpu
+from moesaic.policies.brain.cpu_times import FEW, MEMORY, learn_cpu
 from moesaic.policies.compiled import compiled
 from moesaic.policies.timelines import Ints
 
-_MEMORY, _FEW = 64, 8  # of averages, and what they must have seen to be believed
 _FORGET = 2048  # layers
 
 
@@ -33,7 +32,8 @@ def learn(s: Ints) -> int:
     missed = 1.0 - s[at.REPORT_HITS] / s[at.REPORT_ACTIVE]
     miss_rate = at.floats(s, at.MISS_RATE)
     miss_rate[0] += (missed - miss_rate[0]) / 32
-    learn_cpu(s)
+    if learn_cpu(s):  # what layers took beyond their estimates so far says nothing
+        _forget_moving(s)
     return 0
 
 
@@ -45,8 +45,7 @@ def _learn_cost_of_moving(s: Ints, taken_ns: int) -> None:
     forgotten: it may cost less by then, and nobody would see it."""
     if s[at.TOKENS] != s[at.STILL_TOKENS]:
         s[at.STILL_TOKENS] = s[at.TOKENS]
-        s[at.STILLS] = s[at.MOVINGS] = s[at.MOVING_MORE_NS] = 0
-        s[at.DEMANDS] = s[at.DEMAND_MORE_NS] = 0
+        _forget_moving(s)
     if s[at.MOVES_BEFORE] > 0:
         _average(s, at.MOVING_NS, at.MOVINGS, taken_ns)
     elif s[at.NUM_FLIGHTS] == 0 and s[at.DEMANDED_BEFORE] > 0:
@@ -56,15 +55,21 @@ def _learn_cost_of_moving(s: Ints, taken_ns: int) -> None:
         s[at.MOVING_MORE_NS] -= -(-s[at.MOVING_MORE_NS] // _FORGET)  # rounded up: down to 0
         s[at.DEMAND_MORE_NS] -= -(-s[at.DEMAND_MORE_NS] // _FORGET)
         return
-    if s[at.STILLS] >= _FEW and s[at.MOVINGS] >= _FEW and s[at.MOVES_BEFORE] > 0:
+    if s[at.STILLS] >= FEW and s[at.MOVINGS] >= FEW and s[at.MOVES_BEFORE] > 0:
         s[at.MOVING_MORE_NS] = max(s[at.MOVING_NS] - s[at.STILL_NS], 0)
-    if s[at.STILLS] >= _FEW and s[at.DEMANDS] >= _FEW and s[at.DEMANDED_BEFORE] > 0:
+    if s[at.STILLS] >= FEW and s[at.DEMANDS] >= FEW and s[at.DEMANDED_BEFORE] > 0:
         s[at.DEMAND_MORE_NS] = max(s[at.DEMAND_NS] - s[at.STILL_NS], 0)
 
 
 @compiled
+def _forget_moving(s: Ints) -> None:
+    s[at.STILLS] = s[at.MOVINGS] = s[at.DEMANDS] = 0
+    s[at.MOVING_MORE_NS] = s[at.DEMAND_MORE_NS] = 0
+
+
+@compiled
 def _average(s: Ints, average: int, count: int, newest: int) -> None:
-    s[count] = min(s[count] + 1, _MEMORY)
+    s[count] = min(s[count] + 1, MEMORY)
     s[average] += (newest - s[average]) // s[count]
 
 
