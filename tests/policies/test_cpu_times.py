@@ -133,10 +133,27 @@ def test_plans_follow() -> None:
 def test_a_transfer_must_be_worth_what_demanding_costs(more: int, moved: int) -> None:
     """The CPU takes 74 us for three experts, and 56 for two beside a transfer of 40."""
     brain = believing(FIRST, EXPERT, transfer=40_000, slowed=1)
-    brain.plan(routing_of(0, [[0]]), view_of([], 4, 2))
     brain.state.words[at.DEMAND_MORE_NS] = more
     plan = brain.plan(routing_of(0, [[0, 1, 2]]), view_of([], 4, 2))
     assert (len(plan.transfers) > 0) == bool(moved)
+
+
+@pytest.mark.parametrize(("late", "tried"), [(30_000, False), (0, True)])
+def test_what_demanding_costs_is_learned_from_layers_that_do(late: int, tried: bool) -> None:
+    """Two layers in turn: the first demands a transfer or nothing, what comes after it is late."""
+    brain, now = believing(FIRST, EXPERT, transfer=40_000, slowed=1), 0
+    for number in range(40):
+        experts = [0] if number % 2 else [0, 1, 2]
+        for layer, chosen in ((0, experts), (1, [0])):
+            routing = routing_of(layer, [chosen])
+            plan = brain.plan(routing, view_of([], 4, 2))
+            end = now + plan.believed_ns
+            brain.learn(routing, LayerReport(layer, now, end, len(chosen), 0, 0))
+            now = end + 50_000 + late * bool(plan.transfers)
+    more = int(brain.state.words[at.DEMAND_MORE_NS])
+    assert more == pytest.approx(late, rel=0.1)
+    plan = brain.plan(routing_of(0, [[0, 1, 2]]), view_of([], 4, 2))
+    assert bool(plan.transfers) is tried
 
 
 @pytest.mark.parametrize("error", [0.6, 1.8])
