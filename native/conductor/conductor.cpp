@@ -117,6 +117,7 @@ void Conductor::finish() {
   std::unique_lock lock(mutex_);
   done_.wait(lock, [this] { return state_ != State::running; });
   if (state_ == State::failed) throw std::runtime_error(error_);
+  finished_times_ = times_;
 }
 
 void Conductor::run() {

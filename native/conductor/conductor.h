@@ -154,7 +154,8 @@ class Conductor {
   bool let_through();
   // Until the conductor has done its part of the step; throws what went wrong in it.
   void finish();
-  const std::vector<LayerTimes>& times() const { return times_; }
+  // Of the last step that was finished: the next one may be under way.
+  const std::vector<LayerTimes>& times() const { return finished_times_; }
   const std::vector<LayerWork>& work() const { return work_; }
   // Copies that have ended since this was called last; between steps.
   std::vector<CopyTimes> take_copies() { return log_.take(); }
@@ -209,7 +210,7 @@ class Conductor {
   Slots slots_;
   Staging staging_;
   std::vector<int> loads_;  // by layer * experts + expert: tokens in the last step with copies
-  std::vector<LayerTimes> times_;
+  std::vector<LayerTimes> times_, finished_times_;
   std::vector<LayerWork> work_;  // one more while a layer is under way
   CopyLog log_;
   std::vector<Decision> decisions_;
@@ -218,7 +219,7 @@ class Conductor {
   bool long_ = false;  // the step under way
   std::uint32_t ticket_ = 0;   // of the last copy that was thought of
   std::uint32_t started_ = 0;  // of the last copy that was started
-  std::int64_t bytes_moved_ = 0;
+  std::atomic<std::int64_t> bytes_moved_{0};  // asked for in mid-step, too
   ForecastSource forecast_source_;
   Wants wants_;
   std::int64_t patience_ns_ = 50'000;  // with forecasts that are not there yet

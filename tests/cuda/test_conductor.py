@@ -340,7 +340,7 @@ def test_slots_are_handed_over_when_the_step_under_way_has_ended() -> None:
         step = gpu.submit(scene.step, 0, chosen)
         begun.wait()
         scene.conductor.slots()
-        assert len(scene.conductor.times) == LAYERS
+        assert len(scene.conductor.work) == LAYERS
         step.result()
 
 

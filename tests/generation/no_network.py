@@ -28,3 +28,6 @@ class NoNetwork:
 
     def free_slot(self, slot: int) -> None:
         pass
+
+    def submit(self, inputs: Any) -> bool:
+        return False

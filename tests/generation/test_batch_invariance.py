@@ -13,10 +13,11 @@ from small_llms import llm
 import stock
 from moesaic import LLM, SamplingParams
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.engine.batcher import Batcher, Scheduled
+from moesaic.engine.batcher import Batcher
 from moesaic.engine.completion import Completion
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.request import Request
+from moesaic.engine.submitted_step import Scheduled
 
 
 class Watched(Batcher):

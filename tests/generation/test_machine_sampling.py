@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
 import torch
-from no_network import NoNetwork
+from sampling_machine import Machine, request
 
 from moesaic.core.errors import BrokenModel
 from moesaic.engine.batcher import Batcher
-from moesaic.engine.output_text import OutputText
 from moesaic.engine.request import Request
-from moesaic.engine.sampling.candidates import candidates
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.engine.sampling.sampling_state import SamplingState
@@ -25,45 +21,6 @@ from moesaic.machines.real.row_sampling import GREEDY as GREEDY_ROW
 from moesaic.machines.real.row_sampling import RowSampling
 
 GREEDY = SamplingParams(max_tokens=6, temperature=0.0)
-BROKEN = 50  # after this token the model computes NaN
-
-
-class Machine(NoNetwork):
-    """Samples tokens itself where nobody needs logits."""
-
-    def __init__(self, finds: bool) -> None:
-        super().__init__()
-        self._finds = finds
-        self.asked: list[bool] = []
-
-    def step(self, inputs: Any) -> torch.Tensor:
-        logits = super().step(inputs)
-        for row, each in enumerate(inputs):
-            if each.tokens[-1] == BROKEN:
-                logits[row, 3] = float("nan")
-        how = [each.sampling for each in inputs if each.sampling is not None]
-        self.asked.append(len(how) == len(inputs))
-        if not (self.asked[-1] and self._finds):
-            return logits
-        rows = zip(logits, how, strict=True)
-        return torch.tensor(
-            [sampled(row, each) if row.isfinite().all() else -1 for row, each in rows]
-        )
-
-
-def sampled(row: torch.Tensor, how: RowSampling) -> int:
-    params = SamplingParams(
-        temperature=how.temperature, top_k=how.top_k, top_p=how.top_p, min_p=how.min_p
-    )
-    (group,) = candidates(row[None], [params])
-    return group.draw([how.number])[0]
-
-
-def request(number: int, prompt: list[int], params: SamplingParams) -> Request:
-    output = MagicMock(spec=OutputText)
-    output.feed.return_value = output.finish.return_value = SimpleNamespace(text="", stopped=False)
-    state = SamplingState.start(params, prompt)
-    return Request(number, 0, tuple(prompt), state, params.max_tokens, frozenset(), output)
 
 
 def generated(finds: bool, *params: SamplingParams) -> tuple[list[Request], list[bool]]:
@@ -128,12 +85,12 @@ def test_a_seed_leads_to_the_same_text_whoever_samples(filters: dict[str, float]
 
 def test_a_row_that_meets_nan_takes_no_number_from_the_others() -> None:
     rows = [SamplingState.start(SamplingParams(seed=seed), [1]) for seed in (1, 2)]
-    number = rows[0].next_number
+    number = rows[0].next_number()
     with pytest.raises(BrokenModel):
         Sampler().sample(torch.tensor([3, -1]), rows)
-    assert rows[0].next_number == number
+    assert rows[0].next_number() == number
     assert [each.token for each in Sampler().sample(torch.tensor([3]), rows[:1])] == [3]
-    assert rows[0].next_number != number
+    assert rows[0].next_number() != number
 
 
 def test_a_step_ends_with_what_its_rows_need() -> None:

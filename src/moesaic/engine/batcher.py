@@ -2,8 +2,10 @@
 
 Every decoding request has one token in every step; the rest of the token budget goes to requests in
 prefill, first come, first served, so a long prompt never stalls decoding. Text is the requests'
-concern, delivery the callers'. A batch-invariant batcher has one request in every step, in turns:
-how products are rounded depends on how many tokens share a call, and these are then its own.
+concern, delivery the callers'. A machine that runs steps by itself is given the next one before
+anybody is told this one's tokens, where it is plain what it is. A batch-invariant batcher has one
+request in every step, in turns: how products are rounded depends on how many tokens share a call,
+and these are then its own.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from moesaic.engine.request import Request
 from moesaic.engine.run_stats import RunStats, StatsCounter
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.engine.sampling.sampler import Sampler
+from moesaic.engine.submitted_step import ComputedStep, Scheduled, SubmittedStep
 from moesaic.machines.real.row_sampling import RowSampling
 
 
@@ -34,13 +37,6 @@ class Update(NamedTuple):
 
     request: Request
     chunk: Chunk
-
-
-class Scheduled(NamedTuple):
-    """How many tokens of the step belong to this request."""
-
-    request: Request
-    tokens: int
 
 
 class Batcher:
@@ -70,6 +66,7 @@ class Batcher:
         slots = min(sequences, max_step_tokens)
         reuse = prefix_cache and recording is None and not batch_invariant
         self._slots = KVSlots(runner, slots, reuse)
+        self._submitted = SubmittedStep(runner)
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
 
@@ -87,16 +84,24 @@ class Batcher:
             self._admit()
             return self._step() if self._running else []
         except BaseException as error:
-            if self._recording is not None:
-                self._recording.abandon(error)
-            self.cancel_all()
-            if isinstance(error, Exception):
-                self._slots.clear()  # an interruption leaves every sequence as it was
+            self._give_up(error)
             raise
+
+    def _give_up(self, error: BaseException) -> None:
+        if self._recording is not None:
+            self._recording.abandon(error)
+        self.cancel_all()
+        if isinstance(error, Exception):
+            self._slots.clear()  # an interruption leaves every sequence as it was
 
     def cancel(self, request: Request) -> None:
         """Takes effect at once, between steps. No effect on a finished request."""
         if request in self._running:
+            try:
+                self._submitted.settle()
+            except BaseException as error:
+                self._give_up(error)
+                raise
             request.cancel()
             self._finish(request)
         elif request in self._waiting:
@@ -105,6 +110,7 @@ class Batcher:
 
     def cancel_all(self) -> None:
         """Also cleans up after an interrupted step."""
+        self._submitted.drop()
         ended = [*self._running, *self._waiting]
         self._running.clear()
         self._waiting.clear()
@@ -125,22 +131,42 @@ class Batcher:
         return replace(self.counter.stats(), kept_tokens=self._slots.kept_tokens)
 
     def _admit(self) -> None:
+        if self._waiting and self._slots.any_free:
+            self._submitted.settle()
         while self._waiting and self._slots.any_free:
             request = self._waiting.popleft()
             request.slot, request.computed_tokens = self._slots.acquire(request.prompt)
             self._running.append(request)
 
     def _step(self) -> list[Update]:
-        scheduled = self._schedule()
-        inputs = [self._input(request, count) for request, count in scheduled]
-        self._announce(scheduled)
-        logits = self._runner.step(inputs)
+        scheduled, inputs, logits = self._submitted.take(self._running) or self._compute()
+        self._go_on(scheduled, logits)
         self.counter.add_step(inputs)
         updates = self._updates(scheduled, inputs, logits)
         for request, chunk in updates:
             if chunk.finish_reason is not None:
                 self._finish(request)
         return updates
+
+    def _compute(self) -> ComputedStep:
+        scheduled = self._schedule()
+        inputs = [self._input(request, count) for request, count in scheduled]
+        self._announce(scheduled)
+        return ComputedStep(scheduled, inputs, self._runner.step(inputs))
+
+    def _go_on(self, scheduled: list[Scheduled], sampled: torch.Tensor) -> None:
+        """Submit the next step, where its tokens are what a machine has sampled in this one, and
+        nobody comes or goes."""
+        if sampled.dim() != 1 or self._in_turns or len(scheduled) < len(self._running):
+            return
+        inputs: list[SequenceInput] = []
+        for (request, count), token in zip(scheduled, sampled.tolist(), strict=True):
+            if request.pending_tokens > count or not request.goes_on_after(token):
+                return
+            sampling = self._sampler.row_sampling(request.sampling, later=1)
+            inputs.append(SequenceInput(_slot(request), [token], prompt=False, sampling=sampling))
+        if not (self._waiting and self._slots.any_free):
+            self._submitted.submit([Scheduled(request, 1) for request, _ in scheduled], inputs)
 
     def _sampling(self, request: Request) -> RowSampling | None:
         """How a machine may sample its next token; None: somebody looks at its logits."""

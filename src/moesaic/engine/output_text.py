@@ -33,6 +33,11 @@ class OutputText:
         return self._noted(shown)
 
     @property
+    def may_stop(self) -> bool:
+        """Whether there is text that would be the last."""
+        return self._detokenizer is not None and self._stop.may_stop
+
+    @property
     def text(self) -> str | None:
         """All that was shown."""
         return None if self._detokenizer is None else "".join(self._pieces)

@@ -57,6 +57,15 @@ class Request:
     def next_tokens(self, count: int) -> list[int]:
         return self.sampling.seen[self.computed_tokens : self.computed_tokens + count].tolist()
 
+    def goes_on_after(self, token: int) -> bool:
+        """Whether this as its next token leaves no doubt that another one follows, whatever text it
+        has."""
+        if token < 0 or token in self.eos or self.output.may_stop:
+            return False
+        return self.sampling.constraint is None and (
+            self.sampling.generated + 1 < self.max_new_tokens
+        )
+
     def accept(self, sampled: Sampled) -> Chunk:
         """Append the next token; the chunk to output."""
         now = perf_counter_ns()

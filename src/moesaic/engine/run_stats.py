@@ -43,7 +43,8 @@ class StatsCounter:
 
     def add_step(self, inputs: Sequence[SequenceInput]) -> None:
         """The one just done."""
-        report, times = self._runner.report, self._runner.machine.times
+        report = self._runner.report
+        times = self._runner.machine.times
         assert report is not None, "a step has been done"
         active = sum(layer.active for layer in report.layers)
         prompt_tokens = self._gate.add_inputs(inputs, times.step_ns, active)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -74,34 +74,78 @@ class Runner:
         self._sources: dict[int, list[tuple[int, int]]] = {}
         self._passes = 0
         self._counts: NDArray[np.int64] | None = None  # experts per token of the last step
-        self.report: StepReport | None = None  # of the last step
+        self._report: StepReport | None = None
+        self._lengths: list[tuple[int, int]] = []  # of the submitted step's slots, before it
 
     def step(self, inputs: Sequence[SequenceInput], replay: Replay | None = None) -> torch.Tensor:
         """One pass; returns the wanted logits [rows, vocabulary], in the order of the inputs; or,
         where nobody asks for more and the machine has found them, the next tokens (see
         `Sampler.sample`). A step that fails or is interrupted leaves the sequences as they
         were."""
-        described = self.describe(inputs)
-        self.brain.schedule = self._schedules[described.phase]
         whole = isinstance(self.gate, Full)  # which is not asked: switched off, it costs nothing
         self._counts = None if whole else expert_counts(self.gate, _gate_step(inputs))
         lengths = [self.cache.length(sequence.slot) for sequence in inputs]
         try:
             with torch.inference_mode():
-                generator = self._forward(inputs, self._counts)
-                decoded = self._decoded(inputs, lengths)
-                prompt = self._prompt(inputs, lengths)
-                replayed, counts = self._gated(replay), self._counts
-                sampling = _sampling(inputs)
-                work = ForwardPass(
-                    described, generator, replayed, decoded, prompt, counts, sampling
-                )
-                self.report = self.body.step(work, self._decider(inputs))
+                work = self._work(inputs, lengths, replay)
+                self._report = self.body.step(work, self._decider(inputs))
             return self.machine.output
         except BaseException:
-            for sequence, length in zip(inputs, lengths, strict=True):
-                self.cache.truncate(sequence.slot, length)
+            self._truncate(zip((each.slot for each in inputs), lengths, strict=True))
             raise
+
+    def submit(self, inputs: Sequence[SequenceInput]) -> bool:
+        """Begin a step that then runs without this thread, on a machine that can: `collect` brings
+        what `step` would have returned, and no other step runs before. False: nothing was begun."""
+        if self.body is not self.machine or not isinstance(self.gate, Full):
+            return False
+        self._counts = None
+        lengths = [self.cache.length(sequence.slot) for sequence in inputs]
+        with torch.inference_mode():
+            if not self.machine.submit(self._work(inputs, lengths), self.brain):
+                return False
+        self._lengths = list(zip((each.slot for each in inputs), lengths, strict=True))
+        return True
+
+    def collect(self) -> torch.Tensor:
+        """Until the submitted step has ended."""
+        try:
+            with torch.inference_mode():
+                output = self.machine.collect()
+        except BaseException:
+            self._truncate(self._lengths)
+            raise
+        self._report = None
+        return output
+
+    @property
+    def report(self) -> StepReport | None:
+        """Of the last step that has ended, also while one is under way; None: there was none."""
+        if self._report is None and self._lengths:
+            self._report = self.machine.collected_report()
+        return self._report
+
+    def _work(
+        self,
+        inputs: Sequence[SequenceInput],
+        lengths: Sequence[int],
+        replay: Replay | None = None,
+    ) -> ForwardPass:
+        described = self.describe(inputs)
+        self.brain.schedule = self._schedules[described.phase]
+        return ForwardPass(
+            described,
+            self._forward(inputs, self._counts),
+            self._gated(replay),
+            self._decoded(inputs, lengths),
+            self._prompt(inputs, lengths),
+            self._counts,
+            _sampling(inputs),
+        )
+
+    def _truncate(self, lengths: Iterable[tuple[int, int]]) -> None:
+        for slot, length in lengths:
+            self.cache.truncate(slot, length)
 
     def use_gate(self, gate: Gate, name: str) -> None:
         """Another gate from now on, for measurements; no token may be about to run again."""

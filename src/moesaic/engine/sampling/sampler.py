@@ -53,8 +53,9 @@ class Sampler:
             _put(tokens, *_drawn(scores, rows))
             return with_logprobs(logits, tokens, [row.params for row in rows])
 
-    def row_sampling(self, row: SamplingState) -> RowSampling | None:
-        """How a machine may sample the row's next token; None: its logits are needed for more."""
+    def row_sampling(self, row: SamplingState, later: int = 0) -> RowSampling | None:
+        """How a machine may sample the row's next token, or the one so many `later`; None: its
+        logits are needed for more."""
         params = row.params
         if self._changed(row) or params.logprobs is not None:
             return None
@@ -62,7 +63,7 @@ class Sampler:
             return GREEDY
         temperature = max(params.temperature, MIN_TEMPERATURE)
         filters = params.top_k, params.top_p, params.min_p
-        return RowSampling(row.next_number, temperature, *filters)
+        return RowSampling(row.next_number(later), temperature, *filters)
 
     def _accepted(self, tokens: list[int], rows: Sequence[SamplingState]) -> list[Sampled]:
         """Tokens that a machine has sampled."""

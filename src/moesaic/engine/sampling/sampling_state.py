@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ class SamplingState:
     random: Random
     generated: int = 0  # how many of the seen tokens are output
     constraint: Constraint | None = None  # on the output
-    _number: float | None = None  # drawn, but nothing was sampled with it yet
+    _numbers: list[float] = field(default_factory=list)  # drawn, but nothing was sampled with them
 
     @classmethod
     def start(
@@ -50,17 +50,17 @@ class SamplingState:
         if self.constraint is not None:
             self.constraint.advance(token)
 
-    @property
-    def next_number(self) -> float:
-        """What the next token is drawn with, however often it is asked for before."""
-        if self._number is None:
-            self._number = self.random.random()
-        return self._number
+    def next_number(self, later: int = 0) -> float:
+        """What the next token is drawn with, or one so many tokens later, however often it is
+        asked for before."""
+        while len(self._numbers) <= later:
+            self._numbers.append(self.random.random())
+        return self._numbers[later]
 
     def take_number(self) -> float:
         """The same, for the token that is sampled now."""
-        number, self._number = self.next_number, None
-        return number
+        self.next_number()
+        return self._numbers.pop(0)
 
     @property
     def complete(self) -> bool:

@@ -22,6 +22,10 @@ class StopChecker:
         self._held = ""
         self._stopped = False
 
+    @property
+    def may_stop(self) -> bool:
+        return bool(self._stop)
+
     def feed(self, piece: str) -> Shown:
         assert not self._stopped, "after a stop string no more text is wanted"
         text = self._held + piece

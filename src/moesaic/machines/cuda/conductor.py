@@ -155,6 +155,7 @@ class Conductor:
         shape = mailbox.shape
         self._kept, self._table = (brain, mailbox, cpu), shape.table
         self._wants: StepWants | None = None
+        self._placed: tuple[TableShape | None, dict[str, int]] = None, {}  # of the last step
         sizes = {
             "layers": brain.layers, "experts": shape.experts, "top_k": shape.top_k,
             "ranks": shape.ranks, "hidden": shape.hidden, "hidden_type": 1, "slots": memory.slots,
@@ -202,7 +203,9 @@ class Conductor:
         kernels read; the mailbox's, unless given. `wants`: tokens may run again. `is_long`: hidden
         states have a flag of their own, and the CPU's sum is bf16."""
         shape = self._table if table is None else table
-        places = {name: getattr(shape, name) for name in _PLACES}
+        if shape is not self._placed[0]:
+            self._placed = shape, {name: getattr(shape, name) for name in _PLACES}
+        places = self._placed[1]
         settings = {} if wants is None else wants.settings()
         self._native.begin(step, tokens, places, *forecast_source, is_long, settings)
         self._wants = wants  # its arrays are needed until the next step begins
@@ -243,7 +246,7 @@ class Conductor:
 
     @property
     def times(self) -> list[LayerTimes]:
-        """Of the last step."""
+        """Of the last step that was finished, also while the next one is under way."""
         return [LayerTimes(*each) for each in self._native.times()]
 
     @property

@@ -6,8 +6,8 @@ are added on the device. The host waits for the GPU only where it needs the rout
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -118,7 +118,7 @@ class CudaMachine(RealMachine):
         """After an error of the GPU itself, every further step ends with its reason."""
         if self.broken is not None:
             raise CudaFailed(self.broken)
-        with step_in_words(self.streams.synchronize, self._break):
+        with self._in_words():
             return self._step_on_gpu(work, brain)
 
     def _break(self, reason: str) -> None:
@@ -134,18 +134,52 @@ class CudaMachine(RealMachine):
         if not graphs.has_slots:
             graphs.take_slots(self.slots, self.transfers)
         self._steps += 1
-        try:
-            report = graphs.step(self._steps, work, brain, self.timeline.enabled)
-        except BaseException:  # its conductor may be of no use any more
-            self._take_slots_back()
-            graphs.close()
-            raise
+        with self._given_up_if_it_fails(graphs):
+            graphs.step(self._steps, work, brain, self.timeline.enabled)
         self.output = graphs.output
         for span in graphs.spans(self.timeline.engine) if self.timeline.enabled else ():
             self.timeline.add(span)
+        return self.collected_report()
+
+    @contextmanager
+    def _given_up_if_it_fails(self, graphs: GraphDecoding) -> Iterator[None]:
+        """Its conductor may be of no use any more."""
+        try:
+            yield
+        except BaseException:
+            self._take_slots_back()
+            graphs.close()
+            raise
+
+    def submit(self, work: ForwardPass, brain: Decider) -> bool:
+        """Decoded tokens, where the last step was captured and nobody wants a timeline."""
+        graphs = self._graphs
+        if graphs is None or not graphs.has_slots or self.broken is not None:
+            return False
+        if self.timeline.enabled or work.decoded is None or not graphs.takes(work, brain):
+            return False
+        self._steps += 1
+        with self._in_words(), self._given_up_if_it_fails(graphs):
+            graphs.begin(self._steps, work, brain)
+        return True
+
+    def collect(self) -> torch.Tensor:
+        graphs = self._graphs
+        assert graphs is not None, "a step was submitted"
+        with self._in_words(), self._given_up_if_it_fails(graphs):
+            graphs.finish()
+        self.output = graphs.output
+        return self.output
+
+    def collected_report(self) -> StepReport:
+        assert self._graphs is not None, "a captured step"
+        report = self._graphs.report()
         experts = sum(layer.end_ns - layer.start_ns for layer in report.layers)
         self.times = StepTimes(report.latency_ns, report.latency_ns - experts, experts)
         return report
+
+    def _in_words(self) -> AbstractContextManager[None]:
+        return step_in_words(self.streams.synchronize, self._break)
 
     def drive_layerwise(self, because: str) -> None:
         """From now on no step is captured."""

@@ -60,7 +60,7 @@ class StepInputs:
         padding = [0] * (self.tokens - len(numbers))
         parts = (numbers, slots, positions, used)
         values = [value for part in parts for value in (*part, *padding)]
-        self.host.copy_(torch.tensor([*values, len(numbers)]))
+        self.host.numpy()[:] = (*values, len(numbers))
 
     @property
     def numbers(self) -> torch.Tensor:

@@ -5,7 +5,7 @@ them; copies under way are waited for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 
 import torch
@@ -43,7 +43,8 @@ class GraphDecoding:
         self.has_slots = False
         self.output = torch.zeros(0)
         self._spans, self._traced = CapturedSpans(memory.store.experts), False
-        self._report = StepReport(0, 0, 0, ())
+        self._begun: ForwardPass | None = None
+        self._times_ns, self._tokens = (0, 0), 0  # of the last step
 
     def takes(self, work: ForwardPass, brain: Decider) -> bool:
         decides = brain.brain if isinstance(brain, RerunDecider) else brain
@@ -76,23 +77,41 @@ class GraphDecoding:
         self, number: int, work: ForwardPass, brain: Decider, traced: bool = False
     ) -> StepReport:
         """`traced`: somebody will ask for its spans."""
-        decider = brain if isinstance(brain, RerunDecider) else None
-        steps = self._steps
         if traced and not self._traced:
-            steps.forget_copies()
+            self._steps.forget_copies()
         self._traced = traced
         if work.decoded is not None:
-            self.output = steps.run(number, work, decider, ahead=not traced)
-            grown = [(slot, 1) for slot in work.decoded.slots]
+            self.begin(number, work, brain)
+            self.finish(ahead=not traced)
         else:
             assert work.prompt is not None, "tokens of some kind"
-            self.output = steps.read(number, work, decider)
+            steps = self._steps
+            self.output = steps.read(number, work, _decider(brain))
             grown = [(slot, tokens) for slot, _, tokens in work.prompt.segments]
+            self._ended(work, steps.started_ns, grown)
+        return self.report()
+
+    def begin(self, number: int, work: ForwardPass, brain: Decider) -> None:
+        """A step of decoded tokens, which needs no more of this thread."""
+        self._steps.begin(number, work, _decider(brain))
+        self._begun = work
+
+    def finish(self, ahead: bool = True) -> None:
+        """Until it has ended; `output` afterwards. `ahead`: another one may follow."""
+        work, self._begun = self._begun, None
+        assert work is not None, "a step was begun"
+        assert work.decoded is not None, "of decoded tokens"
+        self.output = self._steps.finish(ahead)
+        self._ended(work, self._steps.started_ns, [(slot, 1) for slot in work.decoded.slots])
+
+    def _ended(self, work: ForwardPass, started: int, grown: Sequence[tuple[int, int]]) -> None:
         for slot, tokens in grown:
             self._cache.advance(slot, tokens)
-        ended = perf_counter_ns()
-        self._report = StepReport(steps.started_ns, ended, work.step.tokens, self._reports())
-        return self._report
+        self._times_ns, self._tokens = (started, perf_counter_ns()), work.step.tokens
+
+    def report(self) -> StepReport:
+        """Of the last step that ended, also while the next one is under way."""
+        return StepReport(*self._times_ns, self._tokens, self._reports())
 
     def spans(self, engine: bool) -> list[Span]:
         """Of the last step; `engine`: with the conductor's lane."""
@@ -101,7 +120,7 @@ class GraphDecoding:
     @property
     def captured(self) -> CapturedStep:
         """The last step, with the copies that have ended since this was asked for."""
-        return self._steps.trace(self._report.end_ns, self._report.tokens)
+        return self._steps.trace(self._times_ns[1], self._tokens)
 
     @property
     def times(self) -> list[LayerTimes]:
@@ -137,3 +156,8 @@ class GraphDecoding:
             (_, steps), self._made = self._made, None  # closed once, even if that fails
             self._moved_before += steps.bytes_moved
             steps.close()
+
+
+def _decider(brain: Decider) -> RerunDecider | None:
+    """Where tokens may run again."""
+    return brain if isinstance(brain, RerunDecider) else None

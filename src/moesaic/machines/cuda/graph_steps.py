@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from time import perf_counter_ns
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -37,6 +36,13 @@ from moesaic.machines.cuda.prompt_step import PromptStep
 from moesaic.machines.cuda.recorded_forecasts import write_recorded
 from moesaic.machines.cuda.replayed_ranks import ranked_to
 from moesaic.machines.cuda.step_ending import Ending
+from moesaic.machines.cuda.step_kinds import (
+    Captured,
+    DecodeKind,
+    DecodingStep,
+    StepKind,
+    StepType,
+)
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
 from moesaic.machines.cuda.step_wants import StepWants
 from moesaic.machines.real.expert_store import ExpertStore
@@ -53,32 +59,6 @@ PROMPTS = (  # rows
 _STREAM_AHEAD = 12  # experts
 _LEAST_LOOK_AHEAD = 16  # tokens
 _COPIED_ALONE = 2 << 20  # logits
-
-
-StepType = TypeVar("StepType", bound=DecodeStep)
-
-
-@dataclass(frozen=True, slots=True)
-class Captured(Generic[StepType]):
-    step: StepType
-    replayed: Replayed | None
-    graphs: dict[Ending, torch.cuda.CUDAGraph] = field(default_factory=dict)
-
-
-class StepKind(NamedTuple):
-    """Steps that are captured apart: those that replay routing, and, where looking at them takes
-    launches of their own, steps in which tokens use fewer experts (`gated`)."""
-
-    replays: bool
-    gated: bool
-
-
-class DecodeKind(NamedTuple):
-    """Which graph decodes: for how many tokens, and what it ends with."""
-
-    size: int
-    kind: StepKind
-    ending: Ending
 
 
 class LoadedRouting(NamedTuple):
@@ -151,6 +131,7 @@ class GraphSteps:
         )  # fmt: skip
         self._ahead = LaunchAhead(self._conductor, self._stream)
         self._last: DecodeKind | None = None  # of the last step, if it decoded
+        self._under_way: DecodingStep | None = None
         self._decoding: dict[tuple[int, StepKind], Captured[DecodeStep]] = {}
         self._reading: dict[tuple[int, int, StepKind], Captured[PromptStep]] = {}
         self._pool: object = torch.cuda.graph_pool_handle()  # one step runs at a time
@@ -159,13 +140,10 @@ class GraphSteps:
         self._grouped = decoder.architecture.router.groups > 1
         self.started_ns = 0  # of the last step
 
-    def run(
-        self, number: int, work: ForwardPass, decider: RerunDecider | None = None,
-        ahead: bool = True,
-    ) -> torch.Tensor:  # fmt: skip
-        """One step of decoded tokens; their logits [tokens, vocabulary], or, where those will do,
-        the next token of each, -1 where logits are not finite. `decider`: tokens may run again;
-        `ahead`: another such step is launched beside it, if the last one was of its kind."""
+    def begin(self, number: int, work: ForwardPass, decider: RerunDecider | None = None) -> None:
+        """A step of decoded tokens, which from here on runs by itself. `decider`: tokens may run
+        again."""
+        self._abandon()
         tokens, ending = work.decoded, Ending.of(work.sampling)
         assert tokens is not None, "one token of every sequence"
         count = len(tokens.numbers)
@@ -181,18 +159,35 @@ class GraphSteps:
             # and that does not take long.
             ended = self._ahead.claim(kind)
             captured.step.inputs.write(*tokens, _counts(work, routing))
-            # A long step has copies in its graph, and in front of those that wait no other begins.
-            again = ahead and kind == self._last and not captured.step.is_long
-            following = kind if again else None
-            self._launch(
-                number, count, captured.step, graph, routing.source, decider, ended, following
-            )
-            output = _copied(captured.step.output(ending)[:count])
+            ended = self._begin(number, count, captured.step, graph, routing.source, decider, ended)
+        except BaseException:
+            self._ahead.cancel()
+            raise
+        self._under_way = DecodingStep(kind, captured.step, graph, count, ended)
+
+    def finish(self, ahead: bool = True) -> torch.Tensor:
+        """The step's logits [tokens, vocabulary], or, where those will do, the next token of each,
+        -1 where logits are not finite. `ahead`: another such step is launched meanwhile, if the
+        last one was of its kind; not before, since a launch waits for as long as nobody has taken
+        these results away."""
+        step, self._under_way = self._under_way, None
+        assert step is not None, "a step was begun"
+        try:
+            try:
+                # A long step has copies in its graph: in front of those that wait no other begins.
+                if ahead and step.kind == self._last and not step.step.is_long:
+                    with torch.cuda.stream(self._stream):
+                        active = step.step.inputs.host_active
+                        self._ahead.launch_next(step.kind, step.graph, active, step.ended)
+            finally:
+                self._conduct()
+            self._await_end(step.ended)
+            output = _copied(step.step.output(step.kind.ending)[: step.tokens])
         except BaseException:
             self._ahead.cancel()
             raise
         self._ahead.expect_it()
-        self._last = kind
+        self._last = step.kind
         return output
 
     def read(
@@ -202,6 +197,7 @@ class GraphSteps:
         checked. The same of the wanted rows."""
         tokens, ending = work.prompt, Ending.of(work.sampling)
         assert tokens is not None, "pieces of sequences"
+        self._abandon()
         self._ahead.cancel()
         self._last = None
         count, wanted = len(tokens.numbers), len(tokens.wanted)
@@ -211,8 +207,16 @@ class GraphSteps:
         graph = self._graph(captured, ending, work.sampling)
         routing = self._load(captured, work.replay, count)
         captured.step.write(tokens, _counts(work, routing))
-        self._launch(number, count, captured.step, graph, routing.source, decider)
+        ended = self._begin(number, count, captured.step, graph, routing.source, decider)
+        self._conduct()
+        self._await_end(ended)
         return _copied(captured.step.output(ending)[:wanted])
+
+    def _abandon(self) -> None:
+        """A step that nobody has finished, because somebody was interrupted."""
+        if self._under_way is not None:
+            self._ahead.cancel()
+            self._under_way = None
 
     def _kind(self, work: ForwardPass) -> StepKind:
         replays = work.replay is not None
@@ -221,12 +225,12 @@ class GraphSteps:
     def can_read(self, tokens: PromptTokens) -> bool:
         return len(tokens.numbers) <= self.rows and len(tokens.wanted) <= SIZES[-1]
 
-    def _launch(
+    def _begin(
         self, number: int, count: int, step: DecodeStep, graph: torch.cuda.CUDAGraph,
         forecast_source: ForecastSource, decider: RerunDecider | None,
-        ended: torch.cuda.Event | None = None, following: DecodeKind | None = None,
-    ) -> None:  # fmt: skip
-        """`ended`: it is launched already, and that is its end. `following`: so is the next one."""
+        ended: torch.cuda.Event | None = None,
+    ) -> torch.cuda.Event:  # fmt: skip
+        """Returns its end. `ended`: it is launched already, and that is it."""
         self.started_ns = perf_counter_ns()  # what is replayed is there
         top_k = self._mailbox.shape.top_k
         wants = None if decider is None else StepWants(decider, self._layers, count, top_k)
@@ -234,19 +238,21 @@ class GraphSteps:
             self._stream.wait_stream(torch.cuda.current_stream())
         else:
             torch.cuda.current_stream().synchronize()
-        with torch.cuda.stream(self._stream):
-            try:
-                self._conductor.begin(
-                    number, count, step.table_shape, forecast_source, wants, step.is_long
-                )
-                if ended is None:
+        try:
+            self._conductor.begin(
+                number, count, step.table_shape, forecast_source, wants, step.is_long
+            )
+            if ended is None:
+                with torch.cuda.stream(self._stream):
                     ended = self._ahead.launch(graph)
-                if following is not None:
-                    active = step.inputs.host_active
-                    self._ahead.launch_next(following, graph, active, ended)
-            finally:
-                self._conduct()
-            ended.synchronize()  # only the head is left: not worth sleeping
+        except BaseException:
+            self._conduct()
+            raise
+        return ended
+
+    def _await_end(self, ended: torch.cuda.Event) -> None:
+        """Of a step that was conducted: only the head is left, which is not worth sleeping."""
+        ended.synchronize()
         self._parts.stamps.keep()
 
     def _graph(

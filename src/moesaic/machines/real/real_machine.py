@@ -115,6 +115,20 @@ class RealMachine(LayerwiseBody, Probed):
             brain = EngineSpans(brain, self.timeline, lambda: self._advanced_ns)
         return run_layers(self, brain, self.store.layers)
 
+    def submit(self, work: ForwardPass, brain: Decider) -> bool:
+        """Begin a step that then runs without the calling thread, where this machine can: `collect`
+        it before anything else is asked of the machine. False: it cannot, and nothing was done."""
+        return False
+
+    def collect(self) -> torch.Tensor:
+        """The output of the step that was submitted, when it has ended."""
+        raise NotImplementedError
+
+    def collected_report(self) -> StepReport:
+        """Of the step collected last, also when another one is submitted by now. Making it takes
+        longer than a GPU should wait."""
+        raise NotImplementedError
+
     def begin(self, work: ForwardPass) -> None:
         self.abandon()
         self._steps += 1

@@ -1,0 +1,76 @@
+"""The step that a machine runs while its caller does what is left to do for the one before."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NamedTuple
+
+import torch
+
+from moesaic.engine.request import Request
+from moesaic.engine.runner import Runner, SequenceInput
+
+
+class Scheduled(NamedTuple):
+    """How many tokens of the step belong to this request."""
+
+    request: Request
+    tokens: int
+
+
+class ComputedStep(NamedTuple):
+    """What a step was given and what came of it, one input and one row of output per request, or
+    more where all logits of its tokens were wanted."""
+
+    scheduled: list[Scheduled]
+    inputs: list[SequenceInput]
+    output: torch.Tensor
+
+    def of(self, requests: list[Request]) -> ComputedStep | None:
+        """Without the others, who have ended since; None: nobody is left."""
+        rows = [row for row, (request, _) in enumerate(self.scheduled) if request in requests]
+        if len(rows) == len(self.scheduled):
+            return self
+        if not rows:
+            return None
+        return ComputedStep(
+            [self.scheduled[row] for row in rows],
+            [self.inputs[row] for row in rows],
+            self.output[rows],
+        )
+
+
+class SubmittedStep:
+    """At most one. While it is under way, nothing else may be asked of the runner but what the last
+    step was: `settle` first."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._under_way: tuple[list[Scheduled], list[SequenceInput]] | None = None
+        self._computed: ComputedStep | None = None  # nobody has taken it yet
+
+    def submit(self, scheduled: list[Scheduled], inputs: list[SequenceInput]) -> None:
+        """Where the machine can run it by itself; else nothing happens."""
+        assert self._under_way is None, "one step at a time"
+        assert self._computed is None, "somebody has taken the last one"
+        if self._runner.submit(inputs):
+            self._under_way = scheduled, inputs
+
+    def settle(self) -> None:
+        """Until it has ended, if there is one."""
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            self._computed = ComputedStep(*under_way, self._runner.collect())
+
+    def take(self, requests: list[Request]) -> ComputedStep | None:
+        """Its results for those of these requests that were in it, when it has ended; None: there
+        is nothing."""
+        self.settle()
+        computed, self._computed = self._computed, None
+        return None if computed is None else computed.of(requests)
+
+    def drop(self) -> None:
+        """Until it has ended, but nobody wants to know how: the machine remembers what matters."""
+        with suppress(Exception):
+            self.settle()
+        self._computed = None
