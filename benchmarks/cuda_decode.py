@@ -207,7 +207,10 @@ class Run:
             )
         )
         slab = torch.zeros(max(slots, 1), machine.size, dtype=torch.uint8, device="cuda")
-        memory = ExpertMemory(machine.pinned.address, slab.data_ptr(), slots, machine.size)
+        memory = ExpertMemory(
+            machine.pinned.address, slab.data_ptr(), slots, machine.size,
+            owners=(machine.pinned, slab),
+        )  # fmt: skip
         self.copy_stream = torch.cuda.Stream()
         copying = Copying(current_context(), self.copy_stream.cuda_stream)
         self.conductor = Conductor(

@@ -74,7 +74,10 @@ class DecodingScene:
         self._copies = torch.cuda.Stream()
         self.conductor = Conductor(
             native_brain(composition.brain(belief), batch, composition.ranks), self.mailbox,
-            ExpertMemory(self.pinned.address, self.slab.data_ptr(), slots, size),
+            ExpertMemory(
+                self.pinned.address, self.slab.data_ptr(), slots, size,
+                owners=(self.pinned, self.slab),
+            ),  # fmt: skip
             self.cpu.addresses(), Copying(current_context(), self._copies.cuda_stream),
             records=records,
         )  # fmt: skip

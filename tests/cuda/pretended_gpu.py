@@ -119,7 +119,8 @@ class Scene:
         self.store = torch.randint(0, 255, (LAYERS * EXPERTS, BLOCK), dtype=torch.uint8)
         self.slab = torch.zeros(slots + staging, BLOCK, dtype=torch.uint8)
         self.cpu = PretendedCpu()
-        memory = ExpertMemory(self.store.data_ptr(), self.slab.data_ptr(), slots, BLOCK, staging)
+        places, owners = (self.store.data_ptr(), self.slab.data_ptr()), (self.store, self.slab)
+        memory = ExpertMemory(*places, slots, BLOCK, staging, owners)
         self.conductor = Conductor(
             native_brain(self.brain, tokens, EXPERTS), self.mailbox, memory,
             self.cpu.addresses(), Copying(host_copy_ns=copy_ns),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from time import sleep
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -243,6 +244,22 @@ def test_few_background_copies_are_under_way() -> None:
     flights = [len(each.flights) // 3 for each in scene.conductor.decisions]
     assert asked > 2
     assert max(flights) == 2
+
+
+def test_memory_that_copies_write_to_outlives_its_owner() -> None:
+    """Slow copies are under way when somebody forgets everything but the conductor."""
+    policies = PolicySet.of(schedule="hybrid", cache="mrs", prefetch="impact")
+    scene, rng = Scene(policies, slots=9, copy_ns=2_000_000), np.random.default_rng(9)
+    for number in range(20):
+        scene.step(number, random_choice(rng, 1))
+    conductor, slab, store = scene.conductor, ref(scene.slab), ref(scene.store)
+    del scene
+    assert slab() is not None
+    assert store() is not None
+    conductor.close()
+    del conductor
+    assert slab() is None
+    assert store() is None
 
 
 def test_a_gpu_that_does_not_come_is_an_error_and_the_last_one() -> None:

@@ -100,13 +100,15 @@ class Copying(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExpertMemory:
-    """Blocks of all experts in host memory, and slots in GPU memory."""
+    """Blocks of all experts in host memory, and slots in GPU memory. `owners` of that memory are
+    kept until the conductor has closed: a copy may be under way as long as it lives."""
 
     store: int  # address of [layers, experts] blocks
     slab: int  # address of the first slot
     slots: int
     block_bytes: int
     staging: int = 0  # slots behind these, for what a layer uses once
+    owners: tuple[object, ...] = ()
 
 
 class Limits(NamedTuple):
@@ -153,7 +155,7 @@ class Conductor:
         """`records`: keep every decision, for deciding it again elsewhere; `ahead_ns`: that a
         launch ahead waits for its step, after the last one."""
         shape = mailbox.shape
-        self._kept, self._table = (brain, mailbox, cpu), shape.table
+        self._kept, self._table = (brain, mailbox, cpu, memory), shape.table
         self._wants: StepWants | None = None
         self._placed: tuple[TableShape | None, dict[str, int]] = None, {}  # of the last step
         sizes = {

@@ -123,7 +123,7 @@ class GraphSteps:
             brain, self._mailbox,
             ExpertMemory(
                 store.block(0, 0).data_ptr(), memory.slab.data_ptr(), memory.slots,
-                kernel.block_bytes, len(memory.slab) - memory.slots,
+                kernel.block_bytes, len(memory.slab) - memory.slots, (store, memory.slab),
             ),
             self._cpu.addresses(),
             Copying(current_context(), self._copies.cuda_stream, self._arrived.data_ptr()),
