@@ -72,12 +72,10 @@ class DecodingScene:
         self.slab = torch.zeros(slots, size, dtype=torch.uint8, device="cuda")
         self.cpu = CpuRunner(architecture.expert_shape, dtype, 2, 4)
         self._copies = torch.cuda.Stream()
+        places = self.pinned.address, self.slab.data_ptr()
+        memory = ExpertMemory(*places, slots, size, owners=(self.pinned, self.slab))
         self.conductor = Conductor(
-            native_brain(composition.brain(belief), batch, composition.ranks), self.mailbox,
-            ExpertMemory(
-                self.pinned.address, self.slab.data_ptr(), slots, size,
-                owners=(self.pinned, self.slab),
-            ),  # fmt: skip
+            native_brain(composition.brain(belief), batch, composition.ranks), self.mailbox, memory,
             self.cpu.addresses(), Copying(current_context(), self._copies.cuda_stream),
             records=records,
         )  # fmt: skip

@@ -159,15 +159,21 @@ class CudaMachine(RealMachine):
         if self.timeline.enabled or work.decoded is None or not graphs.takes(work, brain):
             return False
         self._steps += 1
-        with self._in_words(), self._given_up_if_it_fails(graphs):
+        try:
             graphs.begin(self._steps, work, brain)
+        except BaseException:
+            with self._in_words(), self._given_up_if_it_fails(graphs):
+                raise
         return True
 
     def collect(self) -> torch.Tensor:
         graphs = self._graphs
         assert graphs is not None, "a step was submitted"
-        with self._in_words(), self._given_up_if_it_fails(graphs):
+        try:
             graphs.finish()
+        except BaseException:
+            with self._in_words(), self._given_up_if_it_fails(graphs):
+                raise
         self.output = graphs.output
         return self.output
 

@@ -381,7 +381,9 @@ def _counts(work: ForwardPass, routing: LoadedRouting) -> list[int] | None:
 
 
 def _copied(rows: torch.Tensor) -> torch.Tensor:
-    """Some logits by this thread alone: waking others takes longer than copying them."""
-    if rows.dtype != torch.bfloat16 or rows.numel() > _COPIED_ALONE:
+    """Tokens and some logits by this thread alone: waking others takes longer than copying."""
+    if rows.numel() > _COPIED_ALONE:
         return rows.clone()
-    return torch.from_numpy(rows.view(torch.int16).numpy().copy()).view(torch.bfloat16)
+    if rows.dtype == torch.bfloat16:
+        return torch.from_numpy(rows.view(torch.int16).numpy().copy()).view(torch.bfloat16)
+    return torch.from_numpy(rows.numpy().copy())

@@ -28,8 +28,9 @@ class StepSampling:
 
     def write(self, sampling: Sequence[RowSampling]) -> None:
         words = [word for row in sampling for word in row.words(self.vocabulary)]
-        self.host.zero_()
-        self.host[: len(words)] = torch.tensor(words, dtype=torch.float64)
+        host = self.host.numpy()
+        host[: len(words)] = words
+        host[len(words) :] = 0.0
 
     def launch(self, logits: torch.Tensor) -> torch.Tensor:
         """Tokens [rows], -1 where logits are not finite."""
