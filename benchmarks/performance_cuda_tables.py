@@ -77,7 +77,9 @@ def _goals(results: Results, model: str, dtype: str, words: str) -> Iterator[lis
     row = results.row("cuda", f"{model}-{dtype}")
     if row is None:
         return
-    driven = results.row("cuda", f"layerwise-{dtype}") if model == "qwen" else None
+    driven = results.row(
+        "cuda", f"layerwise-{dtype}" if model == "qwen" else f"layerwise-{model}-{dtype}"
+    )
     for test in dict.fromkeys(each["test"] for each in row.figures):
         ours = _by_ratio(row, OURS, test)
         where = f"{words}, {dtype}, {test}"

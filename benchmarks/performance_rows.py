@@ -108,6 +108,9 @@ def _cuda(asked: Asked) -> Iterator[Row]:
     for dtype, seconds in (("int4", 40), ("bf16", 70)):
         words = [*shape, *both, *ratios, *driven]
         yield _on_device(asked, f"layerwise-{dtype}", dtype, words, seconds)
+    for dtype, seconds in (("int4", 60), ("bf16", 80)):
+        words = [*latent, *trace, *decode, *ratios, *driven]
+        yield _on_device(asked, f"layerwise-deepseek-{dtype}", dtype, words, seconds)
     stock = ["-p", str(sizes.device_prompt), "-n", "4", "--cache-ratio", "0.5", "--compare",
              "--policies", "moesaic"]  # fmt: skip
     yield _on_device(asked, "accelerate", "bf16", [*shape, *stock], 150, repetitions=1)
