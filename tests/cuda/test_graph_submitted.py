@@ -74,16 +74,44 @@ def test_submitted_steps_change_no_result(name: str) -> None:
 def test_reports_are_of_the_collected_step() -> None:
     runner = runner_of("qwen3-30b-a3b", STATIC, Timeline(enabled=False))
     runner.step([SequenceInput(0, [1, 2, 3])])
-    runner.step([SequenceInput(0, [4])])
+    runner.step([SequenceInput(0, [4], sampling=GREEDY)])
     starts = []
     for number in range(6):
         assert runner.submit([SequenceInput(0, [5 + number], sampling=GREEDY)])
         assert runner.report is not None
         starts.append(runner.report.start_ns)
+        sleep(LONGER_S)  # which is not the machine's time
         runner.collect()
+        assert runner.report.latency_ns < 5e8 * LONGER_S
     assert len(set(starts)) == 6
     assert starts == sorted(starts)
     assert runner.cache.length(0) == 3 + 1 + 6
+    runner.close()
+
+
+def test_what_was_not_captured_is_not_submitted() -> None:
+    """Nobody waits for a capture to be told a token."""
+    runner = runner_of("qwen3-30b-a3b", STATIC, Timeline(enabled=False))
+    runner.step([SequenceInput(0, [1, 2, 3])])
+    for how in (GREEDY, None):
+        assert not runner.submit([SequenceInput(0, [4], sampling=how)])
+        runner.step([SequenceInput(0, [4], sampling=how)])
+        assert runner.submit([SequenceInput(0, [5], sampling=how)])
+        runner.collect()
+    assert not runner.submit([SequenceInput(0, [4]), SequenceInput(1, [4])])
+    runner.close()
+
+
+def test_copies_go_on_beside_a_caller_that_waits_for_the_gpu() -> None:
+    runner = runner_of(
+        "qwen3-30b-a3b", ("best-split", "two-speed", "impact"), Timeline(enabled=False)
+    )
+    runner.step([SequenceInput(0, [1, 2, 3])])
+    runner.step([SequenceInput(0, [4], sampling=GREEDY)])
+    for number in range(30):
+        assert runner.submit([SequenceInput(0, [5 + 3 * number], sampling=GREEDY)])
+        torch.cuda.synchronize()
+        runner.collect()
     runner.close()
 
 
@@ -111,10 +139,12 @@ def generated(model: Path, **params: Any) -> list[tuple[int, ...]]:
         model, accelerator="cuda", dtype="bf16", cache_ratio=0.5, max_sequences=3,
         schedule="static-experts", cache="pinned", prefetch="none",
     ) as llm:  # fmt: skip
-        chunks = llm.stream(prompts[0], asked[0])
+        batcher = llm.model.batcher
+        given_up = llm.model.input_processor.request(prompts[0], asked[0])
+        batcher.submit(given_up)
         for _ in range(4):
-            next(chunks)
-        del chunks  # given up while its next step is under way
+            batcher.step()
+        batcher.cancel(given_up)  # while its next step is under way
         return [tuple(one.tokens) for one in llm.generate(prompts, asked)]
 
 

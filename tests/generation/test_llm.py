@@ -18,6 +18,7 @@ import stock
 from chat_models import talking
 from moesaic import LLM, SamplingParams
 from moesaic.core.errors import BadConfig, ImpossibleSetting, UnknownName
+from moesaic.engine.batcher import Batcher, Update
 from stock_text import stock_logits
 
 KINDS = list(small_tokenizers.KINDS)
@@ -322,3 +323,20 @@ def test_stats_say_what_it_cost() -> None:
     rest = times.total_s - times.time_to_first_token_s
     assert times.decode_tokens_per_s == pytest.approx(7 / rest)
     assert stats.step_s < times.total_s
+
+
+def test_no_step_is_under_way_while_a_caller_has_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What callers do with a GPU between chunks is theirs. Whole answers need not wait."""
+    asked: list[bool] = []
+    step = Batcher.step
+
+    def noted(self: Batcher, ahead: bool = True) -> list[Update]:
+        asked.append(ahead)
+        return step(self, ahead)
+
+    monkeypatch.setattr(Batcher, "step", noted)
+    with LLM(threads=1) as llm:
+        assert len(list(llm.stream("One", SamplingParams(max_tokens=3)))) == 3
+        assert asked == [False] * 3
+        llm.generate("One", SamplingParams(max_tokens=3))
+    assert asked[3:] == [True] * 3

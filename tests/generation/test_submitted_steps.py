@@ -34,6 +34,7 @@ class SubmittingMachine(Machine):
         self.under_way: list[SequenceInput] | None = None
         self.submitted = self.stepped = 0
         self.fails: BaseException | None = None
+        self.collected = False
         self.writes_as_it_reads = True
         self.entries: dict[int, int] = {}
         self.cache.length = lambda slot: self.entries.get(slot, 0)
@@ -189,6 +190,75 @@ def test_numbers_that_are_not_numbers_end_their_request_alone() -> None:
     steps(batcher)
     assert [each.finish_reason for each in requests] == ["length", "cancelled"]
     assert requests[1].sampling.seen[-1] == BROKEN
+
+
+def test_nothing_is_under_way_where_the_caller_does_not_want_it() -> None:
+    machine = SubmittingMachine()
+    batcher, (mine,) = batcher_of(machine, max_step_tokens=16), requests_of([DRAWN])
+    batcher.submit(mine)
+    while not batcher.idle:
+        batcher.step(ahead=len(mine.sampled) % 3 == 0)
+        if len(mine.sampled) % 3 != 1:
+            assert machine.under_way is None
+        batcher.settle()
+        assert machine.under_way is None
+    assert [list(mine.sampling.seen)] == said(SubmittingMachine(submits=False), DRAWN)
+    assert machine.submitted == 3
+
+
+def test_a_step_counts_with_all_its_tokens() -> None:
+    machine = SubmittingMachine()
+    batcher, requests = batcher_of(machine), requests_of([GREEDY, DRAWN])
+    for each in requests:
+        batcher.submit(each)
+    steps(batcher, 4)
+    batcher.cancel(requests[1])
+    batcher.step()
+    counted = [len(call.args[0]) for call in batcher.counter.add_step.call_args_list]  # type: ignore[attr-defined]
+    assert counted[-1] == 2
+
+
+def test_two_interruptions_leave_nothing_behind() -> None:
+    """While tokens are counted, and while that waits for the step under way."""
+    machine = SubmittingMachine()
+    batcher, requests = batcher_of(machine), requests_of([GREEDY, DRAWN])
+    for each in requests:
+        batcher.submit(each)
+    steps(batcher, 4)
+    batcher.counter.add_step.side_effect = KeyboardInterrupt  # type: ignore[attr-defined]
+    collect = machine.collect
+
+    def collected() -> torch.Tensor:
+        output = collect()
+        if machine.collected:
+            raise KeyboardInterrupt
+        machine.collected = True
+        return output
+
+    machine.collect = collected  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        batcher.step()
+    assert batcher.idle
+    assert machine.under_way is None
+    assert not any(machine.entries.values())
+
+
+def test_an_interruption_of_submitting_waits_for_the_step() -> None:
+    machine = SubmittingMachine()
+    batcher, requests = batcher_of(machine), requests_of([GREEDY])
+    batcher.submit(requests[0])
+    steps(batcher, 4)
+    submit = machine.submit
+
+    def interrupted(inputs: Sequence[SequenceInput]) -> bool:
+        submit(inputs)
+        raise KeyboardInterrupt
+
+    machine.submit = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        batcher.step()
+    assert machine.under_way is None
+    assert batcher.idle
 
 
 @pytest.mark.parametrize("when", ["in a step", "cancelling", "closing"])

@@ -77,12 +77,22 @@ class Batcher:
     def submit(self, request: Request) -> None:
         self._waiting.append(request)
 
-    def step(self) -> list[Update]:
+    def step(self, ahead: bool = True) -> list[Update]:
         """One forward pass; the updates of the requests that got a token. Empty without
-        requests."""
+        requests. `ahead`: the next one may be under way when this returns. Then nothing else may
+        be asked of the GPU before the next step, or before `settle`: what waits for the whole of it
+        could keep the step from going on."""
         try:
             self._admit()
-            return self._step() if self._running else []
+            return self._step(ahead) if self._running else []
+        except BaseException as error:
+            self._give_up(error)
+            raise
+
+    def settle(self) -> None:
+        """Until no step is under way."""
+        try:
+            self._submitted.settle()
         except BaseException as error:
             self._give_up(error)
             raise
@@ -97,11 +107,7 @@ class Batcher:
     def cancel(self, request: Request) -> None:
         """Takes effect at once, between steps. No effect on a finished request."""
         if request in self._running:
-            try:
-                self._submitted.settle()
-            except BaseException as error:
-                self._give_up(error)
-                raise
+            self.settle()
             request.cancel()
             self._finish(request)
         elif request in self._waiting:
@@ -110,7 +116,12 @@ class Batcher:
 
     def cancel_all(self) -> None:
         """Also cleans up after an interrupted step."""
-        self._submitted.drop()
+        try:
+            self._submitted.drop()
+        finally:
+            self._end_all()
+
+    def _end_all(self) -> None:
         ended = [*self._running, *self._waiting]
         self._running.clear()
         self._waiting.clear()
@@ -138,10 +149,12 @@ class Batcher:
             request.slot, request.computed_tokens = self._slots.acquire(request.prompt)
             self._running.append(request)
 
-    def _step(self) -> list[Update]:
-        scheduled, inputs, logits = self._submitted.take(self._running) or self._compute()
-        self._go_on(scheduled, logits)
-        self.counter.add_step(inputs)
+    def _step(self, ahead: bool) -> list[Update]:
+        step = self._submitted.take(self._running) or self._compute()
+        scheduled, inputs, logits = step.scheduled, step.inputs, step.output
+        if ahead:
+            self._go_on(scheduled, logits)
+        self.counter.add_step(step.whole)
         updates = self._updates(scheduled, inputs, logits)
         for request, chunk in updates:
             if chunk.finish_reason is not None:
@@ -152,7 +165,7 @@ class Batcher:
         scheduled = self._schedule()
         inputs = [self._input(request, count) for request, count in scheduled]
         self._announce(scheduled)
-        return ComputedStep(scheduled, inputs, self._runner.step(inputs))
+        return ComputedStep(scheduled, inputs, self._runner.step(inputs), inputs)
 
     def _go_on(self, scheduled: list[Scheduled], sampled: torch.Tensor) -> None:
         """Submit the next step, where its tokens are what a machine has sampled in this one, and

@@ -98,13 +98,15 @@ class LLM:
         finally:
             for request in requests:
                 batcher.cancel(request)
+            batcher.settle()  # of streams that go on
         for request in requests:
             if request.failure is not None:
                 raise request.failure
         return [request.completion() for request in requests]
 
     def _chunks(self, request: Request) -> Iterator[Chunk]:
-        """Other streams may step the batcher in between: chunks of this request are queued."""
+        """Other streams may step the batcher in between: chunks of this request are queued. While
+        the caller has a chunk, no step is under way: what callers do with a GPU is theirs."""
         self.model.refuse_if(self.model.closed)
         arrived = self._streams[request] = deque()
         self.model.batcher.submit(request)
@@ -113,14 +115,14 @@ class LLM:
                 if arrived:
                     yield arrived.popleft()
                 else:
-                    self._step()
+                    self._step(ahead=False)
             if request.failure is not None:
                 raise request.failure
         finally:
             del self._streams[request]
             self.model.batcher.cancel(request)
 
-    def _step(self) -> None:
-        for request, chunk in self.model.batcher.step():
+    def _step(self, ahead: bool = True) -> None:
+        for request, chunk in self.model.batcher.step(ahead):
             if request in self._streams:
                 self._streams[request].append(chunk)

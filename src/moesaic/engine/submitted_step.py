@@ -25,6 +25,7 @@ class ComputedStep(NamedTuple):
     scheduled: list[Scheduled]
     inputs: list[SequenceInput]
     output: torch.Tensor
+    whole: list[SequenceInput]  # the step's inputs, those of requests that have ended since too
 
     def of(self, requests: list[Request]) -> ComputedStep | None:
         """Without the others, who have ended since; None: nobody is left."""
@@ -37,6 +38,7 @@ class ComputedStep(NamedTuple):
             [self.scheduled[row] for row in rows],
             [self.inputs[row] for row in rows],
             self.output[rows],
+            self.whole,
         )
 
 
@@ -53,14 +55,19 @@ class SubmittedStep:
         """Where the machine can run it by itself; else nothing happens."""
         assert self._under_way is None, "one step at a time"
         assert self._computed is None, "somebody has taken the last one"
-        if self._runner.submit(inputs):
-            self._under_way = scheduled, inputs
+        self._under_way = scheduled, inputs  # before: who is interrupted must know what to wait for
+        if not self._runner.submit(inputs):
+            self._under_way = None
 
     def settle(self) -> None:
         """Until it has ended, if there is one."""
-        under_way, self._under_way = self._under_way, None
-        if under_way is not None:
-            self._computed = ComputedStep(*under_way, self._runner.collect())
+        if self._under_way is None:
+            return
+        scheduled, inputs = self._under_way
+        try:
+            self._computed = ComputedStep(scheduled, inputs, self._runner.collect(), inputs)
+        finally:
+            self._under_way = None
 
     def take(self, requests: list[Request]) -> ComputedStep | None:
         """Its results for those of these requests that were in it, when it has ended; None: there
@@ -71,6 +78,8 @@ class SubmittedStep:
 
     def drop(self) -> None:
         """Until it has ended, but nobody wants to know how: the machine remembers what matters."""
-        with suppress(Exception):
-            self.settle()
-        self._computed = None
+        try:
+            with suppress(Exception):
+                self.settle()
+        finally:
+            self._computed = None

@@ -152,11 +152,11 @@ class CudaMachine(RealMachine):
             raise
 
     def submit(self, work: ForwardPass, brain: Decider) -> bool:
-        """Decoded tokens, where the last step was captured and nobody wants a timeline."""
+        """Decoded tokens, where such a step was captured before and nobody wants a timeline."""
         graphs = self._graphs
         if graphs is None or not graphs.has_slots or self.broken is not None:
             return False
-        if self.timeline.enabled or work.decoded is None or not graphs.takes(work, brain):
+        if self.timeline.enabled or not graphs.can_begin(work, brain):
             return False
         self._steps += 1
         try:

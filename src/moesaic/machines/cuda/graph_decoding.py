@@ -44,7 +44,7 @@ class GraphDecoding:
         self.output = torch.zeros(0)
         self._spans, self._traced = CapturedSpans(memory.store.experts), False
         self._begun: ForwardPass | None = None
-        self._times_ns, self._tokens = (0, 0), 0  # of the last step
+        self._times_ns, self._tokens, self._late = (0, 0), 0, False  # of the last step
 
     def takes(self, work: ForwardPass, brain: Decider) -> bool:
         decides = brain.brain if isinstance(brain, RerunDecider) else brain
@@ -83,6 +83,7 @@ class GraphDecoding:
         if work.decoded is not None:
             self.begin(number, work, brain)
             self.finish(ahead=not traced)
+            self._late = False
         else:
             assert work.prompt is not None, "tokens of some kind"
             steps = self._steps
@@ -90,6 +91,12 @@ class GraphDecoding:
             grown = [(slot, tokens) for slot, _, tokens in work.prompt.segments]
             self._ended(work, steps.started_ns, grown)
         return self.report()
+
+    def can_begin(self, work: ForwardPass, brain: Decider) -> bool:
+        """A step of decoded tokens, at once: capturing one takes long."""
+        return (
+            work.decoded is not None and self.takes(work, brain) and self._steps.is_captured(work)
+        )
 
     def begin(self, number: int, work: ForwardPass, brain: Decider) -> None:
         """A step of decoded tokens, which needs no more of this thread."""
@@ -99,6 +106,8 @@ class GraphDecoding:
     def finish(self, ahead: bool = True) -> None:
         """Until it has ended; `output` afterwards. `ahead`: another one may follow."""
         work, self._begun = self._begun, None
+        if work is None:  # or somebody was interrupted before that was noted
+            self._steps.abandon()
         assert work is not None, "a step was begun"
         assert work.decoded is not None, "of decoded tokens"
         self.output = self._steps.finish(ahead)
@@ -108,10 +117,16 @@ class GraphDecoding:
         for slot, tokens in grown:
             self._cache.advance(slot, tokens)
         self._times_ns, self._tokens = (started, perf_counter_ns()), work.step.tokens
+        self._late = work.decoded is not None
 
     def report(self) -> StepReport:
-        """Of the last step that ended, also while the next one is under way."""
-        return StepReport(*self._times_ns, self._tokens, self._reports())
+        """Of the last step that ended, also while the next one is under way. Whoever collected one
+        that was begun apart may have come late."""
+        started, ended = self._times_ns
+        times = self._steps.times
+        if self._late:
+            ended = min(ended, self._steps.ended_ns(times))
+        return StepReport(started, ended, self._tokens, self._reports(times))
 
     def spans(self, engine: bool) -> list[Span]:
         """Of the last step; `engine`: with the conductor's lane."""
@@ -127,11 +142,11 @@ class GraphDecoding:
         """Of the last step's layers."""
         return self._steps.times
 
-    def _reports(self) -> tuple[LayerReport, ...]:
+    def _reports(self, times: Sequence[LayerTimes]) -> tuple[LayerReport, ...]:
         size = self._memory.store.kernel.block_bytes
         return tuple(
             LayerReport(layer, t.planned, t.summed, t.on_gpu + t.on_cpu, t.hits, t.transfers * size)
-            for layer, t in enumerate(self._steps.times)
+            for layer, t in enumerate(times)
         )
 
     def take_slots(self, slots: DeviceSlots, transfers: DeviceTransfers) -> None:

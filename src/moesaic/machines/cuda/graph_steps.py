@@ -28,6 +28,7 @@ from moesaic.machines.cuda.conductor import (
     LayerTimes,
     Limits,
 )
+from moesaic.machines.cuda.copied_rows import copied
 from moesaic.machines.cuda.cpu_runner import CpuRunner
 from moesaic.machines.cuda.decode_step import LONG_STEP, DecodeStep
 from moesaic.machines.cuda.launch_ahead import LaunchAhead
@@ -58,7 +59,6 @@ PROMPTS = (  # rows
 )
 _STREAM_AHEAD = 12  # experts
 _LEAST_LOOK_AHEAD = 16  # tokens
-_COPIED_ALONE = 2 << 20  # logits
 
 
 class LoadedRouting(NamedTuple):
@@ -143,11 +143,11 @@ class GraphSteps:
     def begin(self, number: int, work: ForwardPass, decider: RerunDecider | None = None) -> None:
         """A step of decoded tokens, which from here on runs by itself. `decider`: tokens may run
         again."""
-        self._abandon()
+        self.abandon()
         tokens, ending = work.decoded, Ending.of(work.sampling)
         assert tokens is not None, "one token of every sequence"
         count = len(tokens.numbers)
-        size = min(SIZES[bisect_left(SIZES, count)], self.batch)
+        size = self._size(count)
         kind = DecodeKind(size, self._kind(work), ending)
         try:
             captured = self._of_batch(size, kind.kind)
@@ -164,6 +164,17 @@ class GraphSteps:
             self._ahead.cancel()
             raise
         self._under_way = DecodingStep(kind, captured.step, graph, count, ended)
+
+    def is_captured(self, work: ForwardPass) -> bool:
+        """Whether such a step of decoded tokens can begin at once."""
+        assert work.decoded is not None, "one token of every sequence"
+        size = self._size(len(work.decoded.numbers))
+        found = self._decoding.get((size, self._kind(work)))
+        return found is not None and Ending.of(work.sampling) in found.graphs
+
+    def _size(self, tokens: int) -> int:
+        """Of the graph that decodes so many."""
+        return min(SIZES[bisect_left(SIZES, tokens)], self.batch)
 
     def finish(self, ahead: bool = True) -> torch.Tensor:
         """The step's logits [tokens, vocabulary], or, where those will do, the next token of each,
@@ -182,7 +193,7 @@ class GraphSteps:
             finally:
                 self._conduct()
             self._await_end(step.ended)
-            output = _copied(step.step.output(step.kind.ending)[: step.tokens])
+            output = copied(step.step.output(step.kind.ending)[: step.tokens])
         except BaseException:
             self._ahead.cancel()
             raise
@@ -197,7 +208,7 @@ class GraphSteps:
         checked. The same of the wanted rows."""
         tokens, ending = work.prompt, Ending.of(work.sampling)
         assert tokens is not None, "pieces of sequences"
-        self._abandon()
+        self.abandon()
         self._ahead.cancel()
         self._last = None
         count, wanted = len(tokens.numbers), len(tokens.wanted)
@@ -210,9 +221,9 @@ class GraphSteps:
         ended = self._begin(number, count, captured.step, graph, routing.source, decider)
         self._conduct()
         self._await_end(ended)
-        return _copied(captured.step.output(ending)[:wanted])
+        return copied(captured.step.output(ending)[:wanted])
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         """A step that nobody has finished, because somebody was interrupted."""
         if self._under_way is not None:
             self._ahead.cancel()
@@ -297,6 +308,11 @@ class GraphSteps:
     def times(self) -> list[LayerTimes]:
         return self._conductor.times
 
+    def ended_ns(self, times: Sequence[LayerTimes]) -> int:
+        """When the GPU had done the last step, which has these times, by the host's clock: the
+        conductor sees the last layer's routing a microsecond after the GPU has left it."""
+        return times[-1].routed + self._parts.stamps.from_routing_to_end(self._layers - 1)
+
     def trace(self, ended_ns: int, tokens: int) -> CapturedStep:
         """The last step, and the copies that have ended since one was asked for."""
         conductor, stamps = self._conductor, self._parts.stamps.read()
@@ -378,12 +394,3 @@ class GraphSteps:
 def _counts(work: ForwardPass, routing: LoadedRouting) -> list[int] | None:
     counts = routing.counts if work.counts is None else work.counts
     return None if counts is None else counts.tolist()
-
-
-def _copied(rows: torch.Tensor) -> torch.Tensor:
-    """Tokens and some logits by this thread alone: waking others takes longer than copying."""
-    if rows.numel() > _COPIED_ALONE:
-        return rows.clone()
-    if rows.dtype == torch.bfloat16:
-        return torch.from_numpy(rows.view(torch.int16).numpy().copy()).view(torch.bfloat16)
-    return torch.from_numpy(rows.numpy().copy())

@@ -59,6 +59,11 @@ class Stamps:
         """Those of a step that has ended, before another launch overwrites them."""
         self._kept[:] = self._left
 
+    def from_routing_to_end(self, layer: int) -> int:
+        """Nanoseconds, of the last step that was kept."""
+        routed = 2 + _MARKS * layer + LayerStamps._fields.index("routed")
+        return int(self._kept[1] - self._kept[routed])
+
     def read(self) -> StepStamps:
         """Of the last step that was kept."""
         begun, ended, *rest = self._kept.tolist()

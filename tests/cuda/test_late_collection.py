@@ -1,0 +1,70 @@
+"""Whoever collects a step late: is its time still the machine's?"""
+
+from __future__ import annotations
+
+from time import perf_counter_ns, sleep
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("moesaic.machines.cuda._conductor")
+
+from moesaic.machines.cuda.graph_decoding import GraphDecoding
+from moesaic.machines.cuda.stamps import LayerStamps, Stamps
+
+LATE_S = 0.05
+COMPUTED_NS = 3_000_000
+NATIVE = object()
+
+
+class Steps:
+    """Every step takes as long."""
+
+    times: tuple[Any, ...] = ()
+
+    def begin(self, *given: Any) -> None:
+        self.started_ns = perf_counter_ns()
+
+    def finish(self, ahead: bool) -> torch.Tensor:
+        sleep(max(self.ended_ns(()) - perf_counter_ns(), 0) / 1e9)
+        return torch.zeros(1)
+
+    def ended_ns(self, times: object) -> int:
+        return self.started_ns + COMPUTED_NS
+
+
+def decoding() -> tuple[GraphDecoding, Any]:
+    store = SimpleNamespace(kernel=SimpleNamespace(block_bytes=1), experts=4)
+    cache = SimpleNamespace(advance=lambda slot, tokens: None)
+    memory = SimpleNamespace(store=store)
+    found = GraphDecoding(None, cache, memory, 1, None, lambda: NATIVE)  # type: ignore[arg-type, return-value]
+    found._made = NATIVE, Steps()  # type: ignore[assignment]
+    work = SimpleNamespace(
+        decoded=SimpleNamespace(slots=[0]), step=SimpleNamespace(tokens=1), prompt=None
+    )
+    return found, work
+
+
+def test_a_late_caller_does_not_make_a_step_longer() -> None:
+    found, work = decoding()
+    found.begin(1, work, None)  # type: ignore[arg-type]
+    sleep(LATE_S)
+    found.finish()
+    assert found.report().latency_ns == COMPUTED_NS
+
+
+def test_a_whole_step_ends_when_its_caller_has_it() -> None:
+    found, work = decoding()
+    latency = found.step(1, work, None).latency_ns  # type: ignore[arg-type]
+    assert latency > COMPUTED_NS
+
+
+def test_the_end_is_told_by_what_the_gpu_has_left() -> None:
+    stamps = Stamps(3, device="cpu")
+    routed = 2 + len(LayerStamps._fields) * 2
+    stamps._left[1], stamps._left[routed] = 5_000, 3_800
+    stamps.keep()
+    assert stamps.from_routing_to_end(2) == 1_200
+    assert stamps.read().ended - stamps.read().layers[2].routed == 1_200
