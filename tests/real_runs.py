@@ -20,6 +20,7 @@ from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.decoder import Decoder
 from moesaic.models.open_model import load_decoder, open_model
+from moesaic.policies.belief import Belief
 from moesaic.policies.brain import Brain
 from moesaic.policies.cache import caches
 from moesaic.policies.policy_set import with_options
@@ -104,10 +105,14 @@ def running(
     brain: Brain | None = None,
     timeline: Timeline | None = None,
     device: str = "cpu",
+    belief: Belief | None = None,
 ) -> Iterator[Runner]:
-    """`brain` takes the place of the one that the settings name; `device` plays the GPU."""
+    """`brain` takes the place of the one that the settings name; `device` plays the GPU; `belief`
+    is not measured again."""
     capacity = Capacity(slots, sequences, 128)
-    runner = on_store(model.decoder, model.store, how, capacity, timeline=timeline, device=device)
+    runner = on_store(
+        model.decoder, model.store, how, capacity, timeline=timeline, device=device, belief=belief
+    )
     runner.brain = brain or runner.brain
     try:
         yield runner

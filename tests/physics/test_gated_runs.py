@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ MACHINE = load_machine("rtx4080-i5-12400")
 TOKENS, PROFILE, WARMUP = 24, 32, 4
 
 
+@cache
 def trace(tokens: int = 900, tops: Any = None, counts: int | None = None) -> TraceSource:
     """Without confidence, or as sure of every token as `tops(position)` says."""
     calibration = default_calibration(MODEL.name, MODEL.num_experts)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.core.routing import LayerRouting
+from moesaic.core.routing import UNUSED, LayerRouting
 from moesaic.policies.brain import Brain
 from moesaic.policies.fallback_prefetch import FallbackPrefetch, Wanted
 from moesaic.policies.gate.base import Gate
@@ -33,5 +33,8 @@ class InexactFallback(FallbackPrefetch):
 
     def _other(self, *taken: NDArray[np.int64]) -> int:
         """An expert that is neither used nor wanted already."""
-        free = np.setdiff1d(np.arange(self._experts), np.concatenate(taken))
+        is_free = np.ones(self._experts, dtype=np.bool_)
+        for experts in taken:
+            is_free[experts[experts != UNUSED]] = False
+        free = is_free.nonzero()[0]
         return int(self._random.choice(free)) if len(free) else int(taken[0][0])
