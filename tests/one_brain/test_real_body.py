@@ -21,7 +21,7 @@ from moesaic.machines.real.real_machine import ForwardPass
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.belief import Belief
-from real_runs import PROMPT, can_run, loaded, running, say, settings
+from real_runs import PROMPT, can_run, loaded, measured, running, say, settings
 
 FAMILY = "qwen2-moe-normalized"  # shared experts, and three layers of routed ones
 STEPS = 10
@@ -51,7 +51,7 @@ def recorded(names: Names, accelerator: str = "emulated") -> tuple[Belief, list[
     """A prompt and some tokens for real, and what its brain believed when it began."""
     model = loaded(FAMILY)
     how = settings(*names, accelerator=accelerator)
-    with running(model, how, slots()) as runner:
+    with running(model, how, slots(), belief=measured(FAMILY, accelerator)) as runner:
         belief = runner.brain.belief
         runner.body = listener = ListenedTo(runner.machine)
         say(runner, steps=STEPS)

@@ -7,14 +7,12 @@ are under way while others are computed. Every plan is checked. Tolerance as in 
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache
 
 import pytest
 
 from made_up import every_nth, policy_combinations
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.policies.belief import Belief
-from real_runs import can_run, loaded, running, say, settings, truth
+from real_runs import can_run, loaded, measured, running, say, settings, truth
 
 FP32_TOLERANCE = 1e-4
 Names = tuple[str, str, str]  # schedule, cache, prefetch
@@ -31,13 +29,6 @@ TRIED = [
     for number, family in enumerate(FAMILIES)
     for names in every_nth(POSSIBLE, number, 3)
 ]
-
-
-@cache
-def measured(name: str) -> Belief:
-    """What this machine costs, which takes a quarter of a run to find out: once per family."""
-    with running(loaded(name), slots=loaded(name).slots(0.25)) as runner:
-        return runner.brain.belief
 
 
 @pytest.mark.parametrize(("name", "names"), TRIED)
