@@ -75,6 +75,7 @@ class Runner:
         self._passes = 0
         self._counts: NDArray[np.int64] | None = None  # experts per token of the last step
         self._report: StepReport | None = None
+        self._collected = False  # the last step; its report is made when somebody asks for it
         self._lengths: list[tuple[int, int]] = []  # of the submitted step's slots, before it
 
     def step(self, inputs: Sequence[SequenceInput], replay: Replay | None = None) -> torch.Tensor:
@@ -89,6 +90,7 @@ class Runner:
             with torch.inference_mode():
                 work = self._work(inputs, lengths, replay)
                 self._report = self.body.step(work, self._decider(inputs))
+            self._collected = False
             return self.machine.output
         except BaseException:
             self._truncate(zip((each.slot for each in inputs), lengths, strict=True))
@@ -115,13 +117,13 @@ class Runner:
         except BaseException:
             self._truncate(self._lengths)
             raise
-        self._report = None
+        self._report, self._collected = None, True
         return output
 
     @property
     def report(self) -> StepReport | None:
         """Of the last step that has ended, also while one is under way; None: there was none."""
-        if self._report is None and self._lengths:
+        if self._report is None and self._collected:
             self._report = self.machine.collected_report()
         return self._report
 

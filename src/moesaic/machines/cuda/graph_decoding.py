@@ -82,14 +82,13 @@ class GraphDecoding:
         self._traced = traced
         if work.decoded is not None:
             self.begin(number, work, brain)
-            self.finish(ahead=not traced)
-            self._late = False
+            self.finish(ahead=not traced, late=False)
         else:
             assert work.prompt is not None, "tokens of some kind"
             steps = self._steps
             self.output = steps.read(number, work, _decider(brain))
             grown = [(slot, tokens) for slot, _, tokens in work.prompt.segments]
-            self._ended(work, steps.started_ns, grown)
+            self._ended(work, steps.started_ns, grown, late=False)
         return self.report()
 
     def can_begin(self, work: ForwardPass, brain: Decider) -> bool:
@@ -103,25 +102,28 @@ class GraphDecoding:
         self._steps.begin(number, work, _decider(brain))
         self._begun = work
 
-    def finish(self, ahead: bool = True) -> None:
-        """Until it has ended; `output` afterwards. `ahead`: another one may follow."""
+    def finish(self, ahead: bool = True, late: bool = True) -> None:
+        """Until it has ended; `output` afterwards. `ahead`: another one may follow; `late`: the
+        caller has done something else since it began, which is not the step's time."""
         work, self._begun = self._begun, None
         if work is None:  # or somebody was interrupted before that was noted
             self._steps.abandon()
         assert work is not None, "a step was begun"
         assert work.decoded is not None, "of decoded tokens"
         self.output = self._steps.finish(ahead)
-        self._ended(work, self._steps.started_ns, [(slot, 1) for slot in work.decoded.slots])
+        grown = [(slot, 1) for slot in work.decoded.slots]
+        self._ended(work, self._steps.started_ns, grown, late)
 
-    def _ended(self, work: ForwardPass, started: int, grown: Sequence[tuple[int, int]]) -> None:
+    def _ended(
+        self, work: ForwardPass, started: int, grown: Sequence[tuple[int, int]], late: bool
+    ) -> None:
         for slot, tokens in grown:
             self._cache.advance(slot, tokens)
         self._times_ns, self._tokens = (started, perf_counter_ns()), work.step.tokens
-        self._late = work.decoded is not None
+        self._late = late
 
     def report(self) -> StepReport:
-        """Of the last step that ended, also while the next one is under way. Whoever collected one
-        that was begun apart may have come late."""
+        """Of the last step that ended, also while the next one is under way."""
         started, ended = self._times_ns
         times = self._steps.times
         if self._late:
