@@ -13,6 +13,7 @@ import torch
 from moesaic.machines.cuda.cuda_machine import CudaMachine
 from moesaic.machines.cuda.streams import HostMark, HostStreams, Mark
 from moesaic.machines.real.real_machine import RealMachine
+from moesaic.policies.belief import Belief
 
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=NEEDS_GPU)]
@@ -22,6 +23,14 @@ SYSTEMS = [
     ("static-experts", "pinned", "none"),
     ("best-split", "two-speed", "impact"),
 ]
+# Costs that give GPU, CPU and link something to do, whatever the machine that tests measures.
+EVERY_LANE = Belief.from_points(
+    gpu={1: 20_000, 64: 40_000},
+    cpu={1: 100_000, 64: 1_400_000},
+    cpu_first_ns=20_000,
+    transfer_ns=150_000,
+    max_tokens=64,
+)
 _PATIENCE = 7  # times that a copy is asked about before it has ended by itself
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from cuda_runs import DEVICES, NEEDS_GPU, SYSTEMS, late, note_reads
+from cuda_runs import DEVICES, EVERY_LANE, NEEDS_GPU, SYSTEMS, late, note_reads
 
 import stock
 from moesaic.core.offloading import CPU, GPU, PCIE
@@ -33,9 +33,12 @@ def assert_same(got: Said, wanted: Said) -> None:
 @pytest.mark.parametrize("name", stock.FAMILIES)
 def test_every_family_under_every_kind_of_system(name: str, names: Names, device: str) -> None:
     model, how = loaded(name), settings(*names, accelerator="cuda")
-    with running(model, how, model.slots(0.25), timeline=Timeline(), device=device) as runner:
+    belief, timeline = EVERY_LANE if device == "cpu" else None, Timeline()
+    with running(
+        model, how, model.slots(0.25), timeline=timeline, device=device, belief=belief
+    ) as runner:
         assert_same(say(runner), truth(name))
-        lanes = {span.lane for span in runner.machine.timeline.spans if span.kind != "dense"}
+        lanes = {span.lane for span in timeline.spans if span.kind != "dense"}
     if names[0] == "gpu-only":
         assert lanes >= {GPU, PCIE}
     elif device == "cpu":
@@ -134,7 +137,9 @@ def test_replayed_routing_takes_the_place_of_the_routers(name: str, device: str)
 def test_a_step_says_where_its_time_went(device: str) -> None:
     model, timeline = loaded("olmoe"), Timeline()
     how = settings("hybrid", "mrs", "impact", accelerator="cuda")
-    with running(model, how, model.slots(0.4), timeline=timeline, device=device) as runner:
+    with running(
+        model, how, model.slots(0.4), timeline=timeline, device=device, belief=EVERY_LANE
+    ) as runner:
         say(runner, steps=3)
         times = runner.machine.times
         report = runner.report

@@ -305,7 +305,8 @@ def test_a_forgotten_model_is_closed(machine: str, tmp_path: Path) -> None:
 
 
 def test_stats_say_what_it_cost() -> None:
-    with llm(stock.saved("olmoe").folder, "emulated") as model:
+    """Of a system that moves experts whatever they cost."""
+    with llm(stock.saved("olmoe").folder, "emulated", system="on-demand") as model:
         assert model.stats().hit_rate is None
         (said,) = model.generate([[1, 2, 3]], greedy(8))
         stats = model.stats()
