@@ -149,7 +149,15 @@ def test_help_says_the_choices_and_defaults_that_count() -> None:
     assert CACHE_RATIO == options_module.CACHE_RATIO
     shown = " ".join(CliRunner().invoke(command, ["--help"]).output.split()).replace("- ", "-")
     choices = " | ".join(("auto", *EngineSettings().capabilities.expert_dtypes))
-    for part in ("[moesaic]", "[two-speed, or", "else 0.25]", "[4]", "[8]", choices, "10^9 bytes"):
+    for part in (
+        "[moesaic]",
+        "[learned-speed, or",
+        "else 0.25]",
+        "[4]",
+        "[8]",
+        choices,
+        "10^9 bytes",
+    ):
         assert part in shown
 
 

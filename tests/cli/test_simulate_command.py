@@ -32,7 +32,7 @@ def test_json_has_every_promised_key_with_sensible_values() -> None:
     assert result["cache_ratio"] == CACHE_RATIO
     assert result["policies"] == {
         "schedule": "best-split",
-        "cache": "two-speed",
+        "cache": "learned-speed",
         "prefetch": "impact",
         "gate": "full",
         "layout": "striped",

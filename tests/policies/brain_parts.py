@@ -19,7 +19,7 @@ from moesaic.policies.schedule.base import Work
 
 
 def state_of(layers: int, experts: int, lookahead: int = 0, cost_tokens: int = 1) -> State:
-    state = State(Sizes(layers, experts, lookahead, 0, 64, cost_tokens))
+    state = State(Sizes(layers, experts, lookahead, 0, 1, 64, cost_tokens))
     state.words[at.PREFETCH_RULE] = NEXT_LAYER  # a policy that predicts
     state.of(at.TRUST)[:] = 1.0
     state.of(at.HISTORY_SHAPES)[..., 0] = -1

@@ -18,7 +18,14 @@ from moesaic.policies.brain.state import Sizes, State, arrays
 from moesaic.policies.prefetch.base import MAX_PROPOSED
 
 SIZES = Sizes(
-    layers=3, experts=5, lookahead=2, cache_planes=2, entries=12, cost_tokens=7, predicts=True
+    layers=3,
+    experts=5,
+    lookahead=2,
+    cache_planes=2,
+    cache_numbers=2,
+    entries=12,
+    cost_tokens=7,
+    predicts=True,
 )
 FIELDS = [array.field for array in arrays(SIZES)]
 FROM_SIZES = {at.WORDS, at.LAYERS, at.EXPERTS, at.LOOKAHEAD, at.ENTRIES, at.COST_TOKENS}

@@ -31,7 +31,7 @@ BELIEF = exact_belief(
 
 @pytest.mark.parametrize("ragged", [False, True])
 @pytest.mark.parametrize("tokens", [1, 3])
-@pytest.mark.parametrize("cache", ["lru", "lfu", "mrs", "two-speed"])
+@pytest.mark.parametrize("cache", ["lru", "lfu", "mrs", "two-speed", "learned-speed"])
 def test_the_cache_in_a_brain_sees_what_a_cache_alone_sees(
     cache: str, tokens: int, ragged: bool
 ) -> None:

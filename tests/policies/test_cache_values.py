@@ -54,7 +54,7 @@ def test_two_speed_counts_twice_top_k_and_never_more_than_there_are(
     assert np.count_nonzero(cache.values[0]) == counted
 
 
-@pytest.mark.parametrize("name", ["lru", "lfu", "mrs", "two-speed"])
+@pytest.mark.parametrize("name", ["lru", "lfu", "mrs", "two-speed", "learned-speed"])
 @pytest.mark.parametrize("tokens", [1, 2])
 def test_padding_is_no_expert(name: str, tokens: int) -> None:
     """-1 stands for no expert; as an index it would be the last one."""

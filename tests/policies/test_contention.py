@@ -150,14 +150,13 @@ def test_a_background_move_costs_what_it_slows_this_layer_by() -> None:
 
 def test_an_expert_must_be_worth_the_time_that_moving_it_takes_now() -> None:
     """Values .6, .3 and .1 of two experts per token are 1 (at most), .6 and .2 uses in a step. A
-    use saves 100, for HORIZON steps: a cost of 60 is worth .2 uses, a value of .1."""
+    use saves 100, for 3 steps: a cost of 60 is worth .2 uses, a value of .1."""
     state = state_of(1, 3, cost_tokens=2)
     state.of(at.COSTS)[1] = [0, 100]
     s, values = state.words, np.array([0.6, 0.3, 0.1])
-    s[at.TOP_K], s[at.TOKENS] = 2, 1
-    cost = 20 * contention.HORIZON
+    s[at.TOP_K], s[at.TOKENS], s[at.CACHE_HORIZON] = 2, 1, 3
     assert contention.worth_less_cost(s, values, 1, 0) == pytest.approx(0.3)
-    assert contention.worth_less_cost(s, values, 1, cost) == pytest.approx(0.2)
+    assert contention.worth_less_cost(s, values, 1, 60) == pytest.approx(0.2)
     assert contention.worth_less_cost(s, values, 0, 0) == pytest.approx(0.5), "used once at most"
 
 

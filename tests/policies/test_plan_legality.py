@@ -87,7 +87,7 @@ def test_every_plan_is_legal(
     _check_plans(situation, policies, per_layer, promote)
 
 
-@given(situations(), st.sampled_from(["lru", "two-speed"]), st.booleans())
+@given(situations(), st.sampled_from(["lru", "two-speed", "learned-speed"]), st.booleans())
 def test_every_plan_is_legal_where_copies_slow_the_cpu_down(
     situation: Situation, cache: str, per_layer: bool
 ) -> None:

@@ -141,8 +141,10 @@ def test_a_policy_is_built_with_its_own_parameters_only() -> None:
 
 
 def test_sets_start_from_one_set_of_defaults() -> None:
-    assert str(PolicySet()) == "best-split + two-speed + impact"
-    assert PolicySet.of(schedule="best-split", cache="two-speed", prefetch="impact") == PolicySet()
+    assert str(PolicySet()) == "best-split + learned-speed + impact"
+    assert (
+        PolicySet.of(schedule="best-split", cache="learned-speed", prefetch="impact") == PolicySet()
+    )
     changed = PolicySet.of(schedule="hybrid", cache=policy("mrs", alpha=0.7))
     assert str(changed) == "hybrid + mrs:alpha=0.7 + impact"
     assert changed.but(cache="mrs") == PolicySet.of(schedule="hybrid", cache="mrs")
@@ -151,8 +153,8 @@ def test_sets_start_from_one_set_of_defaults() -> None:
 
 def test_a_set_names_the_gate_and_the_layout_that_are_not_the_default() -> None:
     asked = PolicySet.of(gate="little:k=2", layout="offline")
-    assert str(asked) == "best-split + two-speed + impact + little:k=2 + offline"
-    assert str(PolicySet.of(layout="offline")) == "best-split + two-speed + impact + offline"
+    assert str(asked) == "best-split + learned-speed + impact + little:k=2 + offline"
+    assert str(PolicySet.of(layout="offline")) == "best-split + learned-speed + impact + offline"
 
 
 def test_a_schedule_is_for_both_phases_unless_prompts_have_their_own() -> None:
@@ -214,7 +216,7 @@ def test_slots_are_shared_out_as_the_pool_says() -> None:
 
 def test_without_slots_nothing_is_prefetched() -> None:
     assert PolicySet().given_slots(1) == PolicySet()
-    assert str(PolicySet().given_slots(0)) == "best-split + two-speed + none"
+    assert str(PolicySet().given_slots(0)) == "best-split + learned-speed + none"
 
 
 def test_registering_a_parameter_twice_is_a_bug() -> None:

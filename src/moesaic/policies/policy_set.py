@@ -57,7 +57,7 @@ class PolicySet:
     Only the gate may change what a model says."""
 
     schedule: PolicyChoice = field(default_factory=lambda: choose(schedules, "best-split"))
-    cache: PolicyChoice = field(default_factory=lambda: choose(caches, "two-speed"))
+    cache: PolicyChoice = field(default_factory=lambda: choose(caches, "learned-speed"))
     prefetch: PolicyChoice = field(default_factory=lambda: choose(prefetches, "impact"))
     prefill_schedule: PolicyChoice | None = None
     gate: PolicyChoice = field(default_factory=lambda: choose(gates, FULL))

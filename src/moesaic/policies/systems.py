@@ -36,7 +36,7 @@ def _three_devices(schedule: str, layout: str) -> PolicySet:
 
 SYSTEMS: dict[str, System] = {
     "moesaic": System(
-        "Moesaic's own choice: the best split, scores at two speeds, impact-driven prefetching",
+        "Moesaic's own choice: the best split, learned-speed caching, impact-driven prefetching",
         PolicySet(),
     ),
     "hybrimoe": System(

@@ -74,8 +74,8 @@ class Brain:
         self._reads_words = prefetch.rule != PYTHON_PREFETCH and not prefetch.needs_future
         tokens = belief.tables.shape[1]
         predicts = prefetch.rule != NOTHING
-        ahead = prefetch.lookahead
-        sizes = Sizes(shape.layers, shape.experts, ahead, cache.planes, 64, tokens, predicts)
+        kept = cache.planes, cache.numbers_per_layer
+        sizes = Sizes(shape.layers, shape.experts, prefetch.lookahead, *kept, 64, tokens, predicts)
         self._use(State(sizes))
         self._describe(slots, per_layer, promote)
         self._words[at.ADMITS_ALWAYS] = admits_always
@@ -95,6 +95,7 @@ class Brain:
             (at.PROMOTE, promote and not cache.fixed),
             (at.FIXED_CACHE, cache.fixed),
             (at.CACHE_RULE, cache.rule),
+            (at.CACHE_HORIZON, cache.horizon),
             (at.PREFETCH_RULE, prefetch.rule),
             (at.ORACLE, prefetch.needs_future),
             (at.LAST_END_NS, -1),

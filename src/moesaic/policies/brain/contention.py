@@ -11,9 +11,6 @@ from moesaic.policies.compiled import compiled
 from moesaic.policies.schedule.base import CPU_ROW, KIND_ROW, SCRATCH_ROWS
 from moesaic.policies.timelines import CPU_FIRST, CPU_FREE, ON_CPU, Ints, cpu_finish
 
-# Steps for which an expert's value is thought to hold once it has a slot; see docs/contention.md.
-HORIZON = 3
-
 
 @compiled
 def cpu_work(s: Ints) -> int:
@@ -44,7 +41,7 @@ def worth_less_cost(s: Ints, values: NDArray[np.float64], expert: int, cost: int
 
     Values are shares of scores, and in the sum over a layer they stand for the experts that a token
     uses: that makes them expected uses in a step. A use of an expert that is not there costs the
-    CPU's time for it, in each of the next HORIZON steps."""
+    CPU's time for it, in each of the steps for which values are thought to hold."""
     uses = s[at.TOP_K] * s[at.TOKENS] / max(values.sum(), 1e-300)  # of value 1, in a step
-    saved = HORIZON * at.ints(s, at.COSTS)[s[at.COST_TOKENS] + 1]
+    saved = s[at.CACHE_HORIZON] * at.ints(s, at.COSTS)[s[at.COST_TOKENS] + 1]
     return float((min(uses * values[expert], 1.0) - cost / max(saved, 1)) / uses)

@@ -26,6 +26,7 @@ from moesaic.policies.timelines import Ints
     ADMITS_ALWAYS,  # 1: a missed expert takes a slot whatever it is worth
     SCHEDULE_RULE,
     CACHE_RULE,
+    CACHE_HORIZON,  # steps for which an expert's value is thought to hold once it has a slot
     PREFETCH_RULE,
     LOOKAHEAD,
     ORACLE,  # 1: forecasts are the truth, and need no judging
@@ -88,7 +89,7 @@ from moesaic.policies.timelines import Ints
     PREFETCHED,  # in the same step
     REST,  # steps that do not look ahead, when the last such rest began
     RESTING,  # those that are left, with this one
-) = range(70)
+) = range(71)
 
 NUM_SCALARS = 80
 FLIGHT_CAPACITY = view.FLIGHT_CAPACITY

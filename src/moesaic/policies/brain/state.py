@@ -24,6 +24,7 @@ class Sizes(NamedTuple):
     experts: int
     lookahead: int
     cache_planes: int  # tables of one number per expert that the cache keeps beside its values
+    cache_numbers: int  # that it keeps per layer
     entries: int  # tokens times ranks
     cost_tokens: int
     predicts: bool = True  # later layers are predicted where the body has no forecasts
@@ -60,7 +61,7 @@ def arrays(n: Sizes) -> list[Array]:
         Array(at.COSTS, INT, (2, n.cost_tokens)),  # of the GPU and the CPU
         Array(at.VALUES, FLOAT, (layers, experts)),
         Array(at.CACHE_MEMORY, FLOAT, (n.cache_planes, layers, experts)),
-        Array(at.CACHE_NUMBERS, FLOAT, (NUMBERS + layers,)),
+        Array(at.CACHE_NUMBERS, FLOAT, (NUMBERS + n.cache_numbers * layers,)),
         Array(at.SHIELD, OCTET, (layers, experts)),  # 1: may not be evicted
         Array(at.QUOTA, INT, (layers,)),
         Array(at.SLOTS_HELD, INT, (layers,)),

@@ -88,6 +88,11 @@ caches.register(
     ),
 )
 caches.register(
+    "learned-speed",
+    f"{_HERE}.learned_speed:LearnedSpeed",
+    "averages of routing at five speeds, weighed by how well each has foretold what was used",
+)
+caches.register(
     "belady",
     f"{_HERE}.belady:Belady",
     "oracle bound: evict the expert whose next use is furthest away",

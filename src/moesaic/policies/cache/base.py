@@ -17,27 +17,30 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-PYTHON, NOTHING, LRU, LFU, MRS, TWO_SPEED = -1, 0, 1, 2, 3, 4  # compiled rules, see rules.py
-NUMBERS = 8  # parameters and counters; then one counter per layer
+PYTHON, NOTHING, LRU, LFU, MRS, TWO_SPEED, LEARNED_SPEED = -1, 0, 1, 2, 3, 4, 5  # see rules.py
+NUMBERS = 8  # parameters and counters; then those of each layer
 
 
 class Cache:
     """`values[l, e]` is what keeping expert e of layer l is worth, up to date after `observe`.
 
     A compiled cache names its `rule` and keeps what it must remember in `memory` (`planes`
-    tables of one number per expert) and `numbers`; one in Python leaves `rule` as it is and
-    overrides `observe`. `fixed` caches never change what is resident. `needs_future` asks for an
-    oracle."""
+    tables of one number per expert) and `numbers` (`numbers_per_layer` after the first ones); one
+    in Python leaves `rule` as it is and overrides `observe`. `fixed` caches never change what is
+    resident. `needs_future` asks for an oracle. `horizon` is for how many steps values are thought
+    to hold once an expert has a slot: what moving it costs is weighed against its uses in these."""
 
     rule: int = PYTHON
     planes: int = 0
+    numbers_per_layer: int = 1
+    horizon: int = 3  # chosen for scores that follow the last tokens; see docs/contention.md
     fixed: bool = False
     needs_future: bool = False
 
     def __init__(self, layers: int, experts: int, top_k: int) -> None:
         self.values: Floats = np.zeros((layers, experts))
         self.memory: Floats = np.zeros((self.planes, layers, experts))
-        self.numbers: Floats = np.zeros(NUMBERS + layers)
+        self.numbers: Floats = np.zeros(NUMBERS + self.numbers_per_layer * layers)
 
     def observe(self, routing: LayerRouting) -> None:
         """A layer was routed; called once per layer and step, in order."""

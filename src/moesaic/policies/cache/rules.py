@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.policies.cache.base import LFU, LRU, MRS, TWO_SPEED
+from moesaic.policies.cache.base import LEARNED_SPEED, LFU, LRU, MRS, TWO_SPEED
+from moesaic.policies.cache.learned_speed import observe_learned_speed
 from moesaic.policies.cache.lfu import observe_lfu
 from moesaic.policies.cache.lru import observe_lru
 from moesaic.policies.cache.mrs import observe_mrs
@@ -35,3 +36,5 @@ def observe(
         observe_mrs(ranked, scores, values[layer], numbers)
     elif rule == TWO_SPEED:
         observe_two_speed(layer, ranked, scores, values, memory, numbers)
+    elif rule == LEARNED_SPEED:
+        observe_learned_speed(layer, experts, ranked, scores, values, memory, numbers)

@@ -1,0 +1,140 @@
+"""Running averages at five speeds, weighed by how well each has foretold what tokens use.
+
+How fast the experts of a text change differs from model to model and from layer to layer: in some
+routing the last few tokens tell what comes next, in other only the mean over all of them does, and
+a cache that follows the last few there moves experts after noise. So every layer keeps several
+averages of the same routing, makes forecasts of them, and, as a Bayesian mixture does, weighs each
+forecast by the probability it has given to the experts that were used since: one of up to LAG steps
+ago, because a slot is taken for some steps. The values are that mixture: a layer's add up to 1, and
+a value times the experts of a token is the expected number of its uses in a step."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moesaic.policies.cache.base import LEARNED_SPEED, NUMBERS, Cache
+from moesaic.policies.cache.scores import add_scores, add_uses
+from moesaic.policies.compiled import compiled
+from moesaic.policies.timelines import Ints
+
+SPEEDS = (0.3, 0.1, 0.03, 0.01, 0.0)  # weight of the newest step; 0: a plain mean of all steps
+_MEAN = len(SPEEDS) - 1
+# Speed and speed: a forecast is half the one's average and half the other's.
+FORECASTS = ((0, 0), (1, 1), (2, 2), (3, 3), (_MEAN, _MEAN), (0, _MEAN), (1, _MEAN), (2, _MEAN))
+LAG = 8  # steps for which a forecast is judged
+_SPEEDS, _FORECASTS = len(SPEEDS), len(FORECASTS)
+_KEEP = 0.99  # of what was learned, from step to step
+_UNSEEN = 0.05  # of probability, spread over all experts: nothing is impossible
+_JUDGES = 8  # tokens of a large step that forecasts are judged by
+TOP_P = 0  # in `numbers`; then, per layer, steps seen and the forecasts' log weights
+PER_LAYER = 1 + _FORECASTS
+
+
+@compiled
+def observe_learned_speed(
+    layer: int,
+    experts: Ints,
+    ranked: Ints,
+    scores: NDArray[np.float64],
+    values: NDArray[np.float64],
+    memory: NDArray[np.float64],
+    numbers: NDArray[np.float64],
+) -> None:
+    """`memory` holds an average per speed, then the same of up to LAG steps ago."""
+    first = NUMBERS + layer * PER_LAYER
+    count, weights = numbers[first : first + 1], numbers[first + 1 : first + PER_LAYER]
+    used, scored = np.zeros(values.shape[1]), np.zeros(values.shape[1])
+    uses = add_uses(experts, used)
+    total = add_scores(ranked, scores, int(numbers[TOP_P]), scored)
+    if uses == 0.0 or total <= 0.0:
+        return
+    if int(count[0] + layer) % LAG == 0:  # not all layers in one step
+        for speed in range(_SPEEDS):
+            memory[_SPEEDS + speed, layer] = memory[speed, layer]
+    if count[0] > 0.0:
+        _judge(memory, layer, experts, weights)
+    count[0] += 1.0
+    shares, row = _shares_of(weights), values[layer]
+    row[:] = 0.0
+    for speed in range(_SPEEDS):
+        newest = max(SPEEDS[speed], 1.0 / count[0])
+        if SPEEDS[speed] > 0.0:
+            _add_average(memory[speed, layer], scored, total, newest, shares[speed], row)
+        else:
+            _add_average(memory[speed, layer], used, uses, newest, shares[speed], row)
+
+
+@compiled
+def _judge(
+    memory: NDArray[np.float64], layer: int, experts: Ints, weights: NDArray[np.float64]
+) -> None:
+    """A step of many tokens counts as one: they come at once, and are placed for together."""
+    tokens, unseen = experts.shape[0], _UNSEEN / memory.shape[2]
+    apart = -(-tokens // _JUDGES)
+    for forecast in range(_FORECASTS):
+        one, other = FORECASTS[forecast]
+        before, beside = memory[_SPEEDS + one, layer], memory[_SPEEDS + other, layer]
+        likely, judges = 0.0, 0
+        for token in range(0, tokens, apart):
+            product = 1.0
+            for rank in range(experts.shape[1]):
+                expert = experts[token, rank]
+                if expert >= 0:
+                    share = 0.5 * (before[expert] + beside[expert])
+                    product *= (1.0 - _UNSEEN) * share + unseen
+            likely += np.log(product)
+            judges += 1
+        weights[forecast] = _KEEP * weights[forecast] + likely / judges
+    weights -= weights.max()  # only differences count
+
+
+@compiled
+def _shares_of(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of each speed's average in the mixture of all forecasts."""
+    shares, total = np.zeros(_SPEEDS), 0.0
+    for forecast in range(_FORECASTS):
+        weight = np.exp(weights[forecast])
+        one, other = FORECASTS[forecast]
+        shares[one] += 0.5 * weight
+        shares[other] += 0.5 * weight
+        total += weight
+    return shares / total
+
+
+@compiled
+def _add_average(
+    average: NDArray[np.float64],
+    new: NDArray[np.float64],
+    total: float,
+    newest: float,
+    share: float,
+    row: NDArray[np.float64],
+) -> None:
+    """Bring an average up to date, with `new` that adds up to `total`, and add its share."""
+    old, scaled = 1.0 - newest, newest / total
+    for expert in range(len(row)):
+        now = old * average[expert] + scaled * new[expert]
+        average[expert] = now
+        row[expert] += share * now
+
+
+class LearnedSpeed(Cache):
+    rule = LEARNED_SPEED
+    planes = 2 * _SPEEDS
+    numbers_per_layer = PER_LAYER
+    horizon = 6
+
+    def __init__(self, layers: int, experts: int, top_k: int) -> None:
+        super().__init__(layers, experts, top_k)
+        self._top_k = top_k
+        self.numbers[TOP_P] = min(2 * top_k, experts)
+
+    def start_from(self, counts: NDArray[np.int64]) -> None:
+        """A profile counts as steps of one token seen before."""
+        uses = counts.sum(axis=1)
+        profiled = uses > 0
+        shares = counts[profiled] / uses[profiled, None]
+        self.memory[:, profiled] = shares
+        self.values[profiled] = shares
+        self.numbers[NUMBERS::PER_LAYER] = np.where(profiled, np.maximum(uses // self._top_k, 1), 0)
