@@ -40,7 +40,7 @@ def test_json_has_every_promised_key_with_sensible_values() -> None:
         "fill": "auto",
         "parameters": {
             "schedule": {},
-            "cache": {"fast": 0.2, "slow": 0.01, "pool": "per-layer", "admission": "bypass"},
+            "cache": {"lag": None, "pool": "per-layer", "admission": "bypass"},
             "prefetch": {"lookahead": 3},
             "gate": {},
             "layout": {},

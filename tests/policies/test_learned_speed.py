@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from made_up import routing_of
+from made_up import exact_belief, make_brain, routing_of, small_model, stated_physics
 from moesaic.core.routing import LayerRouting
+from moesaic.policies.brain import fields as at
 from moesaic.policies.cache.base import NUMBERS
-from moesaic.policies.cache.learned_speed import FORECASTS, LAG, PER_LAYER, SPEEDS, LearnedSpeed
+from moesaic.policies.cache.learned_speed import (
+    FORECASTS,
+    LAG,
+    LAG_WHERE_MOVES_COST,
+    PER_LAYER,
+    SPEEDS,
+    LearnedSpeed,
+)
 from moesaic.policies.cache.two_speed import TwoSpeed
 from moesaic.policies.hit_rate_replay import replay_hit_rates
+from moesaic.policies.schedule import schedules
 
 EXPERTS, TOP_K = 16, 2
 MEAN = (4, 4)  # of all steps
@@ -48,7 +58,7 @@ def weights(cache: LearnedSpeed) -> dict[tuple[int, int], float]:
 
 
 def seen(steps: Iterator[Step]) -> LearnedSpeed:
-    cache = LearnedSpeed(1, EXPERTS, TOP_K)
+    cache = LearnedSpeed(1, EXPERTS, TOP_K, lag=LAG_WHERE_MOVES_COST)
     for step in steps:
         cache.observe(step.layer(0))
     return cache
@@ -127,8 +137,36 @@ def test_a_profile_counts_as_tokens_seen_before() -> None:
 
 
 def test_a_token_that_uses_nothing_changes_nothing() -> None:
-    cache = seen(in_fashion(2 * LAG + 3))
+    cache = seen(in_fashion(2 * LAG_WHERE_MOVES_COST + 3))
     before = cache.values.copy(), cache.memory.copy(), cache.numbers.copy()
     cache.observe(routing_of(0, [[-1, -1]]))
     for was, now in zip(before, (cache.values, cache.memory, cache.numbers), strict=True):
         np.testing.assert_array_equal(was, now)
+
+
+def test_a_short_lag_follows_the_last_tokens_sooner() -> None:
+    """Four tokens of one expert, then four of another: right for the next token, and wrong for one
+    of eight later."""
+    soon, late = LearnedSpeed(1, 4, 1, lag=1), LearnedSpeed(1, 4, 1, lag=8)
+    for token in range(400):
+        for cache in (soon, late):
+            cache.observe(routing_of(0, [[token // 4 % 4]]))
+    fastest = [weights(cache)[0, 0] + weights(cache)[0, 4] for cache in (soon, late)]
+    assert fastest[0] > 0.8 > 0.2 > fastest[1]
+
+
+@pytest.mark.parametrize(("asked", "free", "costly"), [(None, 1, 8), (3, 3, 3)])
+def test_it_looks_further_where_moves_cost_something(
+    asked: int | None, free: int, costly: int
+) -> None:
+    """As soon as the brain believes so, and only with a schedule that counts it."""
+    physics = stated_physics(lambda t: 10, lambda t: 100, transfer=80)
+    without = exact_belief(physics)
+    cache = "learned-speed" if asked is None else f"learned-speed:lag={asked}"
+    brain = make_brain(small_model(), without, 3, schedule="best-split", cache=cache)
+    assert brain.cache.numbers[LAG] == free
+    brain.belief = replace(without, cpu_slowed=400)
+    assert brain.cache.numbers[LAG] == costly
+    assert brain.state.of(at.CACHE_NUMBERS)[LAG] == costly, "compiled code reads it there"
+    brain.schedule = schedules.create("hybrid")
+    assert brain.cache.numbers[LAG] == free

@@ -91,6 +91,15 @@ caches.register(
     "learned-speed",
     f"{_HERE}.learned_speed:LearnedSpeed",
     "averages of routing at five speeds, weighed by how well each has foretold what was used",
+    (
+        Parameter(
+            "lag",
+            int,
+            None,
+            "steps for which a forecast is judged; auto: 8 where moves cost something, else 1",
+            minimum=1,
+        ),
+    ),
 )
 caches.register(
     "belady",

@@ -67,6 +67,9 @@ class Cache:
         """`counts[l, e]` are the uses in the profile that the initial placement follows; a cache
         that can makes its first values of them."""
 
+    def count_moves(self, cost: bool) -> None:
+        """Whether moving an expert is thought to cost anything; a cache may look further then."""
+
     def set_future(self, future: Future) -> None:
         """Receive the oracle; only caches with `needs_future` are asked."""
         raise NotImplementedError(f"{type(self).__name__} has no use for an oracle")

@@ -4,9 +4,10 @@ How fast the experts of a text change differs from model to model and from layer
 routing the last few tokens tell what comes next, in other only the mean over all of them does, and
 a cache that follows the last few there moves experts after noise. So every layer keeps several
 averages of the same routing, makes forecasts of them, and, as a Bayesian mixture does, weighs each
-forecast by the probability it has given to the experts that were used since: one of up to LAG steps
-ago, because a slot is taken for some steps. The values are that mixture: a layer's add up to 1, and
-a value times the experts of a token is the expected number of its uses in a step."""
+forecast by the probability it has given to the experts that were used since: one of up to `lag`
+steps ago. Where moving costs something an expert must be worth its slot for some steps; where it
+costs nothing, for the next one. The values are that mixture: a layer's add up to 1, and a value
+times the experts of a token is the expected number of its uses in a step."""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ SPEEDS = (0.3, 0.1, 0.03, 0.01, 0.0)  # weight of the newest step; 0: a plain me
 _MEAN = len(SPEEDS) - 1
 # Speed and speed: a forecast is half the one's average and half the other's.
 FORECASTS = ((0, 0), (1, 1), (2, 2), (3, 3), (_MEAN, _MEAN), (0, _MEAN), (1, _MEAN), (2, _MEAN))
-LAG = 8  # steps for which a forecast is judged
+LAG_WHERE_MOVES_COST = 8
 _SPEEDS, _FORECASTS = len(SPEEDS), len(FORECASTS)
 _KEEP = 0.99  # of what was learned, from step to step
 _UNSEEN = 0.05  # of probability, spread over all experts: nothing is impossible
 _JUDGES = 8  # tokens of a large step that forecasts are judged by
-TOP_P = 0  # in `numbers`; then, per layer, steps seen and the forecasts' log weights
+TOP_P, LAG = 0, 1  # in `numbers`; then, per layer, steps seen and the forecasts' log weights
 PER_LAYER = 1 + _FORECASTS
 
 
@@ -41,7 +42,7 @@ def observe_learned_speed(
     memory: NDArray[np.float64],
     numbers: NDArray[np.float64],
 ) -> None:
-    """`memory` holds an average per speed, then the same of up to LAG steps ago."""
+    """`memory` holds an average per speed, then the same of up to `lag` steps ago."""
     first = NUMBERS + layer * PER_LAYER
     count, weights = numbers[first : first + 1], numbers[first + 1 : first + PER_LAYER]
     used, scored = np.zeros(values.shape[1]), np.zeros(values.shape[1])
@@ -49,7 +50,7 @@ def observe_learned_speed(
     total = add_scores(ranked, scores, int(numbers[TOP_P]), scored)
     if uses == 0.0 or total <= 0.0:
         return
-    if int(count[0] + layer) % LAG == 0:  # not all layers in one step
+    if int(count[0] + layer) % int(numbers[LAG]) == 0:  # not all layers in one step
         for speed in range(_SPEEDS):
             memory[_SPEEDS + speed, layer] = memory[speed, layer]
     if count[0] > 0.0:
@@ -125,10 +126,14 @@ class LearnedSpeed(Cache):
     numbers_per_layer = PER_LAYER
     horizon = 6
 
-    def __init__(self, layers: int, experts: int, top_k: int) -> None:
+    def __init__(self, layers: int, experts: int, top_k: int, lag: int | None = None) -> None:
         super().__init__(layers, experts, top_k)
-        self._top_k = top_k
+        self._top_k, self._lag = top_k, lag
         self.numbers[TOP_P] = min(2 * top_k, experts)
+        self.count_moves(False)
+
+    def count_moves(self, cost: bool) -> None:
+        self.numbers[LAG] = self._lag or (LAG_WHERE_MOVES_COST if cost else 1)
 
     def start_from(self, counts: NDArray[np.int64]) -> None:
         """A profile counts as steps of one token seen before."""
