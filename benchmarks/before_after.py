@@ -49,7 +49,7 @@ DIMM_RUNS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 POLICIES = list(
     product(
         ("hybrid", "best-split", "threshold", "gpu-only", "static-experts"),
-        ("lru", "lfu", "mrs", "two-speed", "belady"),
+        ("lru", "lfu", "mrs", "two-speed", "learned-speed", "belady"),
         ("none", "next-layer", "impact", "oracle"),
     )
 )

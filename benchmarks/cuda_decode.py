@@ -60,6 +60,7 @@ SYSTEMS = {
     "hybrid": ("hybrid", "mrs", "impact"),
     "hybrid-noprefetch": ("hybrid", "mrs", "none"),
     "best-split": ("best-split", "lru", "none"),
+    "learned-speed": ("best-split", "learned-speed", "impact"),
     "two-speed": ("best-split", "two-speed", "impact"),
     "static-experts": ("static-experts", "pinned", "none"),
     "gpu-only": ("gpu-only", "lru", "none"),

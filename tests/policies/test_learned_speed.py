@@ -170,3 +170,46 @@ def test_it_looks_further_where_moves_cost_something(
     assert brain.state.of(at.CACHE_NUMBERS)[LAG] == costly, "compiled code reads it there"
     brain.schedule = schedules.create("hybrid")
     assert brain.cache.numbers[LAG] == free
+
+
+@pytest.mark.parametrize("score", [np.nan, np.inf, -np.inf])
+def test_scores_of_a_broken_model_are_not_remembered(score: float) -> None:
+    cache = seen(in_fashion(20))
+    before = cache.values.copy(), cache.memory.copy(), cache.numbers.copy()
+    cache.observe(routing_of(0, [[0, 1, 2]], [[0.5, score, 0.1]], k=2))
+    for was, now in zip(before, (cache.values, cache.memory, cache.numbers), strict=True):
+        np.testing.assert_array_equal(was, now)
+
+
+def test_scores_of_nothing_are_uses() -> None:
+    cache = LearnedSpeed(1, 4, 2)
+    cache.observe(routing_of(0, [[3, 1]], [[0.0, 0.0]]))
+    assert cache.values[0].tolist() == [0, 0.5, 0, 0.5]
+
+
+def test_a_negative_score_leaves_numbers() -> None:
+    cache = LearnedSpeed(1, 4, 2)
+    for _ in range(3):
+        cache.observe(routing_of(0, [[3, 1]], [[0.5, -0.25]]))
+    assert np.isfinite(cache.values).all()
+    assert np.isfinite(cache.numbers).all()
+
+
+def test_tokens_of_many_experts() -> None:
+    """The probability of 256 of 512 is smaller than any number."""
+    cache, rng = LearnedSpeed(1, 512, 256), np.random.default_rng(0)
+    for _ in range(12):
+        cache.observe(routing_of(0, [rng.permutation(512)[:256].tolist()]))
+    assert np.isfinite(cache.values).all()
+    assert sum(weights(cache).values()) == pytest.approx(1.0)
+
+
+def test_tokens_without_an_expert_are_no_judges() -> None:
+    """A step of two tokens, one of them masked, teaches as much as one of the other alone."""
+    alone, masked = LearnedSpeed(1, 4, 2), LearnedSpeed(1, 4, 2)
+    rng = np.random.default_rng(2)
+    for _ in range(30):
+        pair = rng.permutation(4)[:2].tolist()
+        alone.observe(routing_of(0, [pair]))
+        masked.observe(routing_of(0, [pair, [-1, -1]]))
+    np.testing.assert_allclose(alone.numbers, masked.numbers)

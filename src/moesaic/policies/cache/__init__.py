@@ -98,6 +98,7 @@ caches.register(
             None,
             "steps for which a forecast is judged; auto: 8 where moves cost something, else 1",
             minimum=1,
+            maximum=1000,
         ),
     ),
 )

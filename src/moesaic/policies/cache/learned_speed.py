@@ -6,8 +6,8 @@ a cache that follows the last few there moves experts after noise. So every laye
 averages of the same routing, makes forecasts of them, and, as a Bayesian mixture does, weighs each
 forecast by the probability it has given to the experts that were used since: one of up to `lag`
 steps ago. Where moving costs something an expert must be worth its slot for some steps; where it
-costs nothing, for the next one. The values are that mixture: a layer's add up to 1, and a value
-times the experts of a token is the expected number of its uses in a step."""
+costs nothing, for the next one. The values are that mixture; a layer's add up to 1. The mean is
+one of uses, the others are of scores, which stand for uses that came close."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ _SPEEDS, _FORECASTS = len(SPEEDS), len(FORECASTS)
 _KEEP = 0.99  # of what was learned, from step to step
 _UNSEEN = 0.05  # of probability, spread over all experts: nothing is impossible
 _JUDGES = 8  # tokens of a large step that forecasts are judged by
+_SMALL = 1e-200  # a product of probabilities that becomes a logarithm before it is nothing
 TOP_P, LAG = 0, 1  # in `numbers`; then, per layer, steps seen and the forecasts' log weights
 PER_LAYER = 1 + _FORECASTS
 
@@ -48,13 +49,16 @@ def observe_learned_speed(
     used, scored = np.zeros(values.shape[1]), np.zeros(values.shape[1])
     uses = add_uses(experts, used)
     total = add_scores(ranked, scores, int(numbers[TOP_P]), scored)
-    if uses == 0.0 or total <= 0.0:
+    if uses == 0.0 or not 0.0 <= total < np.inf:  # or a model that is broken: NaN would stay
         return
-    if int(count[0] + layer) % int(numbers[LAG]) == 0:  # not all layers in one step
-        for speed in range(_SPEEDS):
-            memory[_SPEEDS + speed, layer] = memory[speed, layer]
-    if count[0] > 0.0:
-        _judge(memory, layer, experts, weights)
+    if total == 0.0:
+        scored, total = used, uses
+    step, lag = int(count[0]), int(numbers[LAG])
+    if lag > 1 and ((step + layer) % lag == 0 or step == 1):  # not all layers in one step
+        memory[_SPEEDS:, layer] = memory[:_SPEEDS, layer]
+    if step > 0:
+        averages = memory[:_SPEEDS] if lag == 1 else memory[_SPEEDS:]
+        _judge(averages, layer, experts, step, weights)
     count[0] += 1.0
     shares, row = _shares_of(weights), values[layer]
     row[:] = 0.0
@@ -68,26 +72,54 @@ def observe_learned_speed(
 
 @compiled
 def _judge(
-    memory: NDArray[np.float64], layer: int, experts: Ints, weights: NDArray[np.float64]
+    averages: NDArray[np.float64],
+    layer: int,
+    experts: Ints,
+    step: int,
+    weights: NDArray[np.float64],
 ) -> None:
     """A step of many tokens counts as one: they come at once, and are placed for together."""
-    tokens, unseen = experts.shape[0], _UNSEEN / memory.shape[2]
-    apart = -(-tokens // _JUDGES)
+    apart = -(-experts.shape[0] // _JUDGES)
+    first, able = step % apart, 0
+    for token in range(first, experts.shape[0], apart):
+        used = False
+        for rank in range(experts.shape[1]):
+            used |= experts[token, rank] >= 0
+        able += used
+    if able == 0:
+        return
+    best = -np.inf
     for forecast in range(_FORECASTS):
         one, other = FORECASTS[forecast]
-        before, beside = memory[_SPEEDS + one, layer], memory[_SPEEDS + other, layer]
-        likely, judges = 0.0, 0
-        for token in range(0, tokens, apart):
-            product = 1.0
-            for rank in range(experts.shape[1]):
-                expert = experts[token, rank]
-                if expert >= 0:
-                    share = 0.5 * (before[expert] + beside[expert])
-                    product *= (1.0 - _UNSEEN) * share + unseen
-            likely += np.log(product)
-            judges += 1
-        weights[forecast] = _KEEP * weights[forecast] + likely / judges
-    weights -= weights.max()  # only differences count
+        likely = _log_probability(
+            experts, first, apart, averages[one, layer], averages[other, layer]
+        )
+        weights[forecast] = _KEEP * weights[forecast] + likely / able
+        best = max(best, weights[forecast])
+    for forecast in range(_FORECASTS):
+        weights[forecast] -= best  # only differences count
+
+
+@compiled
+def _log_probability(
+    experts: Ints,
+    first: int,
+    apart: int,
+    before: NDArray[np.float64],
+    beside: NDArray[np.float64],
+) -> float:
+    """Of what some of the tokens use, in the forecast that lies between two averages."""
+    found, product, unseen = 0.0, 1.0, _UNSEEN / len(before)
+    for token in range(first, experts.shape[0], apart):
+        for rank in range(experts.shape[1]):
+            expert = experts[token, rank]
+            if expert >= 0:
+                share = max(0.5 * (before[expert] + beside[expert]), 0.0)
+                product *= (1.0 - _UNSEEN) * share + unseen
+                if product < _SMALL:
+                    found += np.log(product)
+                    product = 1.0
+    return float(found + np.log(product))
 
 
 @compiled
@@ -133,7 +165,8 @@ class LearnedSpeed(Cache):
         self.count_moves(False)
 
     def count_moves(self, cost: bool) -> None:
-        self.numbers[LAG] = self._lag or (LAG_WHERE_MOVES_COST if cost else 1)
+        auto = LAG_WHERE_MOVES_COST if cost else 1
+        self.numbers[LAG] = auto if self._lag is None else self._lag
 
     def start_from(self, counts: NDArray[np.int64]) -> None:
         """A profile counts as steps of one token seen before."""
