@@ -157,7 +157,7 @@ class Brain:
     def _count_contention(self) -> None:
         sees = self._schedule.sees_contention
         self._words[at.CPU_SLOWED_BY] = self._belief.cpu_slowed if sees else 0
-        self.cache.count_moves(bool(self._words[at.CPU_SLOWED_BY]))
+        self.cache.set_costly_moves(bool(self._words[at.CPU_SLOWED_BY]))
 
     @property
     def trust(self) -> tuple[float, ...]:

@@ -67,7 +67,7 @@ class Cache:
         """`counts[l, e]` are the uses in the profile that the initial placement follows; a cache
         that can makes its first values of them."""
 
-    def count_moves(self, cost: bool) -> None:
+    def set_costly_moves(self, costly: bool) -> None:
         """Whether moving an expert is thought to cost anything; a cache may look further then."""
 
     def set_future(self, future: Future) -> None:

@@ -162,10 +162,10 @@ class LearnedSpeed(Cache):
         super().__init__(layers, experts, top_k)
         self._top_k, self._lag = top_k, lag
         self.numbers[TOP_P] = min(2 * top_k, experts)
-        self.count_moves(False)
+        self.set_costly_moves(False)
 
-    def count_moves(self, cost: bool) -> None:
-        auto = LAG_WHERE_MOVES_COST if cost else 1
+    def set_costly_moves(self, costly: bool) -> None:
+        auto = LAG_WHERE_MOVES_COST if costly else 1
         self.numbers[LAG] = auto if self._lag is None else self._lag
 
     def start_from(self, counts: NDArray[np.int64]) -> None:
