@@ -40,7 +40,8 @@ def compiled(
     macros = [f"-D{key}={value}" for key, value in defines.items()]
     subprocess.run(
         [
-            *(str(COMPILER), "-std=c++17", "-O1", "-w", "-shared", "-fPIC", *macros),
+            *(str(COMPILER), "-std=c++17", "-O1", "-w", "-shared", "-fPIC"),
+            *("-fno-gnu-unique", *macros),
             *("-include", str(_HERE / "cuda_on_host.h"), str(main), "-o", str(library)),
         ],
         check=True,
