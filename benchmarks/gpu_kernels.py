@@ -80,7 +80,7 @@ def measure(
 def sweep(model: str, dtype: str) -> list[dict[str, Any]]:
     tried = []
     for tuning in itertools.starmap(
-        Tuning, itertools.product((256, 512), (2, 4), (1, 2, 4, 8), (2, 4))
+        Tuning, itertools.product((256, 512), (3, 4), (1, 2, 4), (1, 2, 4), (2, 4))
     ):
         tried.append(measure(model, dtype, 1, tuning=tuning))
     return sorted(tried, key=lambda row: row["us"])[:5]

@@ -25,6 +25,7 @@ static Index threadIdx, blockIdx, blockDim;
 inline float __uint_as_float(unsigned bits) { float f; std::memcpy(&f, &bits, 4); return f; }
 inline unsigned __float_as_uint(float f) { unsigned bits; std::memcpy(&bits, &f, 4); return bits; }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+inline float __expf(float x) { return std::exp(x); }
 template <class T> T __ldg(const T* at) { return *at; }
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
   const std::uint64_t bytes = a | std::uint64_t(b) << 32;

@@ -15,9 +15,12 @@ from moesaic.model_info.dense_bytes import DensePrecision
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 # No multiple of a group; rows take several batches of reads, the last one not whole.
-HIDDEN, ATTENDED, THREADS = 2088, 8232, 256
+HIDDEN, ATTENDED, INNER, THREADS = 2088, 8232, 328, 256
 TILES = (2, 4)
-KERNELS = ("normed_product", "normed_head", "add_product", "product", "widen")
+KERNELS = (
+    "normed_product", "normed_head", "add_product", "gated_product", "down_product", "product",
+    "widen",
+)  # fmt: skip
 
 
 class Source:
@@ -35,7 +38,9 @@ class Source:
 @pytest.fixture(scope="module", params=list(FORMATS))
 def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Source:
     dtype = request.param
-    sizes = {"HIDDEN": HIDDEN, "ATTENDED": ATTENDED, "NORM_EPS": 1e-6}
+    sizes = {
+        "HIDDEN": HIDDEN, "ATTENDED": ATTENDED, "INNER": INNER, "ACTIVATION": 0, "NORM_EPS": 1e-6
+    }  # fmt: skip
     defines = {**sizes, "BITS": FORMATS[dtype].bits}
     folder = tmp_path_factory.mktemp(dtype)
     library = compiled("dense", defines, KERNELS, folder)
@@ -83,6 +88,27 @@ def test_an_output_projection_is_added(source: Source) -> None:
     product = weight.widened().double() @ attended.double() + bias.double()
     assert_near(stream[:outputs], before[:outputs].double() + product.bfloat16().double())
     assert torch.equal(stream[outputs:], before[outputs:])
+
+
+def test_a_gated_network(source: Source) -> None:
+    gate_up, down = source.weight(2 * INNER, HIDDEN), source.weight(HIDDEN, INNER)
+    x = torch.randn(HIDDEN).bfloat16()
+    inner, out = torch.full((INNER + 8,), 7.0).bfloat16(), torch.full((HIDDEN + 8,), 7.0).bfloat16()
+    launch(
+        source.library, "gated_product", (-(-INNER // 8), 1), THREADS, x, gate_up.codes,
+        gate_up.scales, inner,
+    )  # fmt: skip
+    gate, up = (gate_up.widened().double() @ x.double()).bfloat16().double().chunk(2)
+    wanted = torch.nn.functional.silu(gate) * up
+    error = (inner[:INNER].double() - wanted).abs() / wanted.abs().clamp(min=0.05)
+    assert error.max() < 2**-6, "three roundings"
+    assert (inner[INNER:] == 7).all()
+    launch(
+        source.library, "down_product", (-(-HIDDEN // 8), 1), THREADS, inner, down.codes,
+        down.scales, out,
+    )  # fmt: skip
+    assert_near(out[:HIDDEN], down.widened().double() @ inner[:INNER].double())
+    assert (out[HIDDEN:] == 7).all()
 
 
 @pytest.mark.parametrize("inputs", [70, 320, 4099])

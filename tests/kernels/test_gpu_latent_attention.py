@@ -36,6 +36,7 @@ def test_tokens_attend_to_their_own_sequence(heads: int) -> None:
 
 def test_long_sequences_are_cut_into_longer_pieces() -> None:
     """Every piece of every head has a result in memory: 64 of them are enough."""
-    assert piece_size(256) == piece_size(64 * PIECE) == PIECE
-    assert piece_size(64 * PIECE + 1) == 2 * PIECE
-    assert piece_size(163_840) == 4096
+    assert piece_size(256, tokens=2) == piece_size(64 * PIECE, tokens=2) == PIECE
+    assert piece_size(64 * PIECE + 1, tokens=2) == 2 * PIECE
+    assert piece_size(163_840, tokens=2) == piece_size(163_840, tokens=1) == 4096
+    assert piece_size(4096, tokens=1) == 64

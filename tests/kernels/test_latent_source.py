@@ -1,5 +1,5 @@
-"""Does the CUDA kernel between a latent layer's projections and its attention turn, normalise and
-store what PyTorch's operations say? Its source is compiled for the CPU."""
+"""Do the CUDA kernels around a latent layer's attention turn, normalise, store and multiply what
+PyTorch's operations say? Their source is compiled for the CPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from moesaic.models.norm import RmsNorm
 from moesaic.models.rope import frequencies, rotate, rotation
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
-HEADS, PLAIN, TURNS, RANK, LENGTH, SLOTS = 3, 24, 16, 80, 11, 2
+HEADS, PLAIN, TURNS, RANK, LENGTH, SLOTS, VALUES = 3, 28, 16, 128, 11, 2, 32
+KERNELS = ("turn_store", "absorb_one", "expand_one")
 EPS = 1e-3  # no other constant is like it
 UNUSED = 7.0
 
@@ -24,7 +25,7 @@ UNUSED = 7.0
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
     defines: dict[str, int | float] = {
         "HEADS": HEADS, "HEAD_WIDTH": PLAIN + TURNS, "ROPE_DIM": TURNS, "RANK": RANK,
-        "LATENT_EPS": EPS, "INTERLEAVED": int(request.param),
+        "LATENT_EPS": EPS, "INTERLEAVED": int(request.param), "VALUE_WIDTH": VALUES,
     }  # fmt: skip
     return Made(request.param, defines, tmp_path_factory.mktemp("latent"))
 
@@ -32,7 +33,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 class Made:
     def __init__(self, interleaved: bool, defines: dict[str, int | float], folder: Path) -> None:
         self.rope = Rope("default", theta=100.0, dim=TURNS, interleaved=interleaved)
-        self.library: ctypes.CDLL = compiled("latent", defines, ["turn_store"], folder)
+        self.library: ctypes.CDLL = compiled("latent", defines, KERNELS, folder)
         turns = rotation(self.rope, frequencies(self.rope), torch.arange(LENGTH))
         self.turns = torch.cat((turns.cos, turns.sin), dim=1).contiguous()
 
@@ -65,3 +66,55 @@ def test_queries_and_keys_are_turned_and_latents_normed(made: Made) -> None:
         assert torch.allclose(keys[at].float(), key[row].float(), rtol=2**-7, atol=1e-6)
     assert (latents[untouched] == UNUSED).all(), "only these positions are written"
     assert (keys[untouched] == UNUSED).all()
+
+
+@pytest.mark.parametrize("active", [0, 1])
+def test_one_tokens_queries_go_to_the_latents_space(made: Made, active: int) -> None:
+    torch.manual_seed(1)
+    query = torch.randn(1, HEADS, PLAIN + TURNS).bfloat16()
+    compressed = torch.randn(1, RANK + TURNS).bfloat16()
+    norm = RmsNorm((1 + 0.2 * torch.randn(RANK)).bfloat16(), EPS)
+    expand = torch.randn(HEADS, PLAIN + VALUES, RANK).bfloat16()
+    slots, positions = torch.tensor([1]), torch.tensor([10])
+    queries = torch.full((HEADS, RANK), UNUSED).bfloat16()
+    turned, told = (torch.full((HEADS, TURNS), UNUSED).bfloat16() for _ in range(2))
+    caches = [
+        [torch.full((SLOTS, LENGTH, width), UNUSED).bfloat16() for width in (RANK, TURNS)]
+        for _ in range(2)
+    ]
+    before = query, compressed, norm.weight, made.turns, slots, positions, torch.tensor([active])
+    launch(
+        made.library, "absorb_one", (HEADS * RANK // 64 + 1, 1), 256, *before, expand, queries,
+        turned, *caches[0], LENGTH,
+    )  # fmt: skip
+    launch(
+        made.library, "turn_store", (HEADS + 1, 1), 128, *before, told, *caches[1], LENGTH
+    )  # fmt: skip
+    assert torch.equal(turned, told)
+    assert all(torch.equal(one, other) for one, other in zip(*caches, strict=True))
+    assert bool((caches[0][0] != UNUSED).any()) == bool(active)
+    plain = query[0, :, :PLAIN].double()
+    wanted = torch.einsum("hd,hdr->hr", plain, expand[:, :PLAIN].double())
+    assert torch.allclose(queries.double(), wanted, rtol=2**-8, atol=1e-2)
+
+
+@pytest.mark.parametrize("position", [0, 7, 8, 10])
+def test_pieces_are_joined_and_taken_to_values(made: Made, position: int) -> None:
+    """Pieces of four positions; what lies behind the last one may be anything."""
+    torch.manual_seed(2)
+    piece, pieces = 4, 3
+    used = position // piece + 1
+    mixed = torch.randn(HEADS, pieces, RANK)
+    tops, sums = 3 * torch.randn(HEADS, pieces), 1 + torch.rand(HEADS, pieces)
+    mixed[:, used:] = tops[:, used:] = sums[:, used:] = torch.nan
+    expand = torch.randn(HEADS, PLAIN + VALUES, RANK).bfloat16()
+    values = torch.full((HEADS * VALUES,), UNUSED).bfloat16()
+    launch(
+        made.library, "expand_one", (HEADS * VALUES // 16, 1), 256, mixed, tops, sums,
+        torch.tensor([position]), pieces, piece, expand, values,
+    )  # fmt: skip
+    weight = (tops[:, :used] - tops[:, :used].amax(1, keepdim=True)).double().exp()
+    total = (weight * sums[:, :used]).sum(1)
+    joined = (weight[:, :, None] * mixed[:, :used]).sum(1) / total[:, None]
+    wanted = torch.einsum("hr,hdr->hd", joined.bfloat16().double(), expand[:, PLAIN:].double())
+    assert torch.allclose(values.view(HEADS, VALUES).double(), wanted, rtol=2**-8, atol=5e-2)

@@ -44,14 +44,14 @@ def _attend_piece(
     PIECE: tl.constexpr, BLOCK: tl.constexpr, DOT: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """One token, one KV head, one piece: all its GROUP query heads (padded to 16)."""
+    piece, kv_head, token = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    length = tl.load(positions + token) + 1  # as the slot, there before anything of the layer
+    base = tl.load(slots + token) * max_length
     if EARLY:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
-    piece, kv_head, token = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    length = tl.load(positions + token) + 1
     if piece * PIECE >= length:
         return
-    base = tl.load(slots + token) * max_length
     head, column = tl.arange(0, 16), tl.arange(0, WIDTH)
     real = head < GROUP
     number = kv_head * GROUP + head

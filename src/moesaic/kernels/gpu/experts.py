@@ -9,12 +9,12 @@ from typing import NamedTuple
 import torch
 
 from moesaic.kernels.base import ExpertShape
+from moesaic.kernels.gpu import activations
 from moesaic.kernels.gpu.driver import Function
 from moesaic.kernels.gpu.layout import BITS, BlockWords
 from moesaic.kernels.gpu.modules import load_module
 from moesaic.kernels.gpu.table import TableShape
 
-_ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
 _WARPS = 4  # of a block with several rows
 _ALL, _THERE, _ARRIVING = range(3)  # parts of a table
 _MIN_BLOCKS = {1: 5, 2: 4, 4: 3}  # by row tiles: blocks of several rows per multiprocessor
@@ -22,25 +22,25 @@ _MIN_BLOCKS = {1: 5, 2: 4, 4: 3}  # by row tiles: blocks of several rows per mul
 
 def supports(shape: ExpertShape, dtype: str) -> bool:
     """Whole words only."""
-    whole = shape.hidden % 8 == 0 and shape.intermediate % 8 == 0
-    known = shape.activation in _ACTIVATIONS and shape.unusual is None
-    return dtype in BITS and known and whole
+    return dtype in BITS and activations.computes(shape)
 
 
 class Tuning(NamedTuple):
     """How the one-row kernels are cut: threads of a block, blocks that must fit a multiprocessor
-    together, 16-byte reads that a thread has under way per strip, strips of the down matrix that a
-    block computes."""
+    together, 16-byte reads that a thread has under way per strip (of gate and up, of down), strips
+    of the down matrix that a block computes."""
 
     threads: int = 256
     min_blocks: int = 4
-    unroll: int = 4
+    up_unroll: int = 4
+    down_unroll: int = 4
     down_strips: int = 2
 
     @classmethod
     def of(cls, dtype: str) -> Tuning:
-        """Rows of four bits are so short that with more reads under way most warps have none."""
-        return cls(unroll=1) if dtype == "int4" else cls()
+        """Rows of four bits are so short that with more reads under way most warps have none, and
+        their scales take registers."""
+        return cls(up_unroll=2, down_unroll=1) if dtype == "int4" else cls()
 
 
 class GpuExperts:
@@ -87,7 +87,7 @@ class GpuExperts:
         return {
             "HIDDEN": self.shape.hidden, "INTERMEDIATE": self.shape.intermediate,
             "TOP_K": self._top_k, "BITS": self.words.up.bits,
-            "ACTIVATION": _ACTIVATIONS.index(self.shape.activation),
+            "ACTIVATION": activations.number(self.shape),
         }  # fmt: skip
 
     @cached_property
@@ -95,7 +95,8 @@ class GpuExperts:
         tuning = self._tuning
         defines = {
             **self._defines(), "THREADS": tuning.threads, "MIN_BLOCKS": tuning.min_blocks,
-            "UNROLL": tuning.unroll, "DOWN_COUNT": self._down_strips,
+            "UP_UNROLL": tuning.up_unroll, "DOWN_UNROLL": tuning.down_unroll,
+            "DOWN_COUNT": self._down_strips,
         }  # fmt: skip
         module = load_module("experts", defines)
         return module.function("up_vector"), module.function("down_vector")

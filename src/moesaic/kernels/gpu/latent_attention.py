@@ -14,6 +14,7 @@ from moesaic.kernels.gpu.attention import PIECE, early_launch, join_pieces
 _BLOCK = 32
 _HEADS = 16  # of a program
 _MOST_PIECES = 64  # of the longest sequence: every piece has a result of its own in memory
+_ONE_TOKENS_PIECE = 64  # of a single token, whose pieces leave most of a GPU idle
 
 
 @triton.jit
@@ -23,14 +24,14 @@ def _attend_latents(
     PIECE: tl.constexpr, BLOCK: tl.constexpr, DOT: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """One token, GROUP heads, one piece."""
+    piece, token = tl.program_id(0), tl.program_id(2)
+    length = tl.load(positions + token) + 1  # as the slot, there before anything of the layer
+    base = tl.load(slots + token) * max_length
     if EARLY:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
-    piece, token = tl.program_id(0), tl.program_id(2)
-    length = tl.load(positions + token) + 1
     if piece * PIECE >= length:
         return
-    base = tl.load(slots + token) * max_length
     head = tl.program_id(1) * GROUP + tl.arange(0, GROUP)
     real = head < HEADS
     column, turn = tl.arange(0, RANK), tl.arange(0, TURNS)
@@ -67,9 +68,9 @@ def _attend_latents(
     tl.store(mixed + place[:, None] * RANK + column[None, :], result, mask=real[:, None])
 
 
-def piece_size(max_length: int) -> int:
+def piece_size(max_length: int, tokens: int) -> int:
     """Positions of a piece."""
-    piece = PIECE
+    piece = _ONE_TOKENS_PIECE if tokens == 1 else PIECE
     while max_length > _MOST_PIECES * piece:
         piece *= 2
     return piece
@@ -86,12 +87,12 @@ class LatentDecodeAttention:
         assert turns & (turns - 1) == 0, "a rotary key's width is a power of two"
         self._shape = heads, rank, turns
         self._max_length, self._scale, self._tokens = max_length, scale, tokens
-        self._piece = piece_size(max_length)
-        self._pieces = -(-max_length // self._piece)
-        each = (tokens, heads, self._pieces)
-        self._mixed = torch.zeros(*each, rank, dtype=torch.float32, device=device)
-        self._tops = torch.zeros(each, dtype=torch.float32, device=device)
-        self._sums = torch.zeros(each, dtype=torch.float32, device=device)
+        self.piece = piece_size(max_length, tokens)
+        self.pieces = -(-max_length // self.piece)
+        each = (tokens, heads, self.pieces)
+        self.mixed = torch.zeros(*each, rank, dtype=torch.float32, device=device)
+        self.tops = torch.zeros(each, dtype=torch.float32, device=device)
+        self.sums = torch.zeros(each, dtype=torch.float32, device=device)
         self.out = torch.zeros(tokens, heads, rank, dtype=torch.bfloat16, device=device)
 
     def launch(
@@ -101,17 +102,25 @@ class LatentDecodeAttention:
         """queries [tokens, heads, rank] and their rotary parts [tokens, heads, turns]; latents
         [slots, max length, rank], rotary keys [slots, max length, turns]; positions of the newest
         tokens, which are in the cache already. Returns mixed latents [tokens, heads, rank]."""
+        heads, rank, _ = self._shape
+        self.launch_pieces(queries, turned, latents, keys, slots, positions)
+        join_pieces(
+            self.mixed, self.tops, self.sums, positions, self.out.view(self._tokens, -1),
+            heads, rank, self.piece,
+        )  # fmt: skip
+        return self.out
+
+    def launch_pieces(
+        self, queries: torch.Tensor, turned: torch.Tensor, latents: torch.Tensor,
+        keys: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor,
+    ) -> None:  # fmt: skip
+        """The same without joining: `mixed`, `tops` and `sums` of every piece."""
         heads, rank, turns = self._shape
-        grid = (self._pieces, -(-heads // _HEADS), self._tokens)
+        grid = (self.pieces, -(-heads // _HEADS), self._tokens)
         _attend_latents[grid](
-            queries, turned, latents, keys, slots, positions, self._mixed, self._tops, self._sums,
-            self._max_length, self._scale, self._pieces,
-            HEADS=heads, RANK=rank, TURNS=turns, GROUP=_HEADS, PIECE=self._piece, BLOCK=_BLOCK,
+            queries, turned, latents, keys, slots, positions, self.mixed, self.tops, self.sums,
+            self._max_length, self._scale, self.pieces,
+            HEADS=heads, RANK=rank, TURNS=turns, GROUP=_HEADS, PIECE=self.piece, BLOCK=_BLOCK,
             DOT=tl.bfloat16 if queries.is_cuda else tl.float32, num_warps=8,
             **early_launch(queries),
         )  # fmt: skip
-        join_pieces(
-            self._mixed, self._tops, self._sums, positions, self.out.view(self._tokens, -1),
-            heads, rank, self._piece,
-        )  # fmt: skip
-        return self.out

@@ -8,7 +8,6 @@ later layers are applied on a branch, where the prefetch policy asks for that.""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
@@ -17,6 +16,7 @@ from moesaic.kernels.gpu.driver import wait_value, write_value
 from moesaic.machines.cuda.step_attention import GroupedStepAttention, LatentStepAttention
 from moesaic.machines.cuda.step_ending import Ending
 from moesaic.machines.cuda.step_forecasts import StepForecasts
+from moesaic.machines.cuda.step_inputs import StepInputs
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
 from moesaic.machines.cuda.step_sampling import StepSampling
 from moesaic.machines.real.routing_adapter import ranked_experts
@@ -32,59 +32,6 @@ _WARPS = _THREADS // 32
 Flag = tuple[int, int]  # its address, and the number to wait for
 NO_FLAG: Flag = 0, 0
 LONG_STEP = 64  # tokens: from here on the link's bandwidth counts, not its latency
-
-
-@dataclass(frozen=True, slots=True)
-class StepInputs:
-    """Of every token in turn: its number, its slot, its position and how many experts it uses;
-    then how many tokens there are. `host` is pinned and written before a step begins, `device` is
-    its copy."""
-
-    host: torch.Tensor
-    device: torch.Tensor
-    tokens: int
-    top_k: int
-
-    @classmethod
-    def of(cls, tokens: int, top_k: int) -> StepInputs:
-        host = torch.zeros(4 * tokens + 1, dtype=torch.int64, pin_memory=True)
-        return cls(host, torch.zeros_like(host, device="cuda"), tokens, top_k)
-
-    def write(
-        self, numbers: Sequence[int], slots: Sequence[int], positions: Sequence[int],
-        counts: Sequence[int] | None = None,
-    ) -> None:  # fmt: skip
-        """What the next launch computes; rows beyond the given ones are not active. Without
-        `counts` every token uses all of top-k."""
-        used = [self.top_k] * len(numbers) if counts is None else counts
-        padding = [0] * (self.tokens - len(numbers))
-        parts = (numbers, slots, positions, used)
-        values = [value for part in parts for value in (*part, *padding)]
-        self.host.numpy()[:] = (*values, len(numbers))
-
-    @property
-    def numbers(self) -> torch.Tensor:
-        return self.device[: self.tokens]
-
-    @property
-    def slots(self) -> torch.Tensor:
-        return self.device[self.tokens : 2 * self.tokens]
-
-    @property
-    def positions(self) -> torch.Tensor:
-        return self.device[2 * self.tokens : 3 * self.tokens]
-
-    @property
-    def counts(self) -> torch.Tensor:
-        return self.device[3 * self.tokens : 4 * self.tokens]
-
-    @property
-    def active(self) -> torch.Tensor:
-        return self.device[4 * self.tokens :]
-
-    @property
-    def host_active(self) -> torch.Tensor:
-        return self.host[4 * self.tokens :]
 
 
 class DecodeStep:
@@ -192,7 +139,7 @@ class DecodeStep:
 
     def _fetch_inputs(self) -> None:
         self._kernels["await_start"]((1,), 1, self._mailbox["start"])
-        self.fetch(self.inputs.host, self.inputs.device, self._stamps.begun)
+        self.fetch(self.inputs.host, self.inputs.device, (0, self._stamps.begun))
 
     def _head(self) -> torch.Tensor:
         decoder = self._decoder
@@ -212,12 +159,13 @@ class DecodeStep:
             self._attention.launch(self, number, attention, norm)
 
     def fetch(
-        self, pinned: torch.Tensor, copy: torch.Tensor, begun: int = 0, flag: Flag = NO_FLAG
-    ) -> None:
-        """64-bit words to the GPU (or back), by a kernel: copies on a stream begin later. `begun`:
-        where it leaves its time; `flag`: what it waits for."""
+        self, pinned: torch.Tensor, copy: torch.Tensor, times: tuple[int, int] = (0, 0),
+        flag: Flag = NO_FLAG,
+    ) -> None:  # fmt: skip
+        """64-bit words to the GPU (or back), by a kernel: copies on a stream begin later. `times`:
+        where it leaves when it began and when it had waited; `flag`: what it waits for."""
         blocks = -(-len(copy) // _THREADS)
-        self._kernels["fetch"]((blocks,), _THREADS, pinned, copy, len(copy), begun, *flag)
+        self._kernels["fetch"]((blocks,), _THREADS, pinned, copy, len(copy), *times, *flag)
 
     def _stamp(self, address: int) -> None:
         """The time when everything so far has ended."""
@@ -274,17 +222,11 @@ class DecodeStep:
 
     def _routed(self, block: MoeBlock) -> None:
         box, inputs, x, stamps = self._mailbox, self.inputs, self._x, self._stamps
-        self._route(block)
+        by_kernel = self._route(block)
         if self._forecasts is not None:
             self._forecasts.launch(self.stream, block.layer)
-        shared: torch.Tensor | int = 0
-        if block.shared is not None:
-            shared = block.shared(x)
-            if block.shared_gate is not None:
-                shared = block.shared_gate(x).sigmoid() * shared
-            self._stamp(stamps.at(block.layer, "shared"))
-        planned = self._awaited("planned", block.layer)
-        self.fetch(box["table"], self._table, stamps.at(block.layer, "planned"), planned)
+        shared = self._share(block, x, early=by_kernel)
+        self._await_plan(block)
         self._compute(x, block.layer)
         computed = stamps.at(block.layer, "computed")
         if not self._sees_flags:
@@ -302,6 +244,29 @@ class DecodeStep:
             early=self._sees_flags and self._forecasts is None,
         )  # fmt: skip
 
+    def _share(self, block: MoeBlock, x: torch.Tensor, early: bool) -> torch.Tensor | int:
+        """What the layer's shared experts say; 0: it has none. `early`: behind a kernel."""
+        if block.shared is None:
+            return 0
+        one, products = self.inputs.tokens == 1, self._parts.shared
+        if one and products.takes(block.shared):
+            shared = products.launch(block.shared, x, early)
+        else:
+            shared = block.shared(x)
+        if block.shared_gate is not None:
+            shared = block.shared_gate(x).sigmoid() * shared
+        if not self._sees_flags:  # else whoever fetches the table says when
+            self._stamp(self._stamps.at(block.layer, "shared"))
+        return shared
+
+    def _await_plan(self, block: MoeBlock) -> None:
+        """Until the layer's table is here."""
+        stamps, layer = self._stamps, block.layer
+        flag = self._awaited("planned", layer)
+        shared = stamps.at(layer, "shared") if block.shared is not None and flag[0] else 0
+        times = shared, stamps.at(layer, "planned")
+        self.fetch(self._mailbox["table"], self._table, times, flag)
+
     @property
     def _sees_flags(self) -> bool:
         """Kernels of one token look at flags themselves, which takes a third of the time that the
@@ -317,8 +282,9 @@ class DecodeStep:
         wait_value(flag, layer + 1)
         return NO_FLAG
 
-    def _route(self, block: MoeBlock) -> None:
-        """From the residual stream to the mailbox, and ring; hidden states into `_x`, too."""
+    def _route(self, block: MoeBlock) -> bool:
+        """From the residual stream to the mailbox, and ring; hidden states into `_x`, too. Whether
+        a kernel is what came last."""
         box, inputs, router = self._mailbox, self.inputs, block.router
         replay = (0, 0, 0) if self._replayed is None else [p[block.layer] for p in self._replayed]
         bias = 0 if router.bias is None else router.bias
@@ -329,10 +295,9 @@ class DecodeStep:
             self._kernels["route_one"](
                 grid, _THREADS, self.stream, block.norm.weight, router.weight, bias, self._x,
                 self._router_logits, self._ended, inputs.counts, *replay, box["hidden"], *choice,
-                routed, flag, block.layer + 1,
-                early=True,
+                routed, flag, block.layer + 1, early=True,
             )  # fmt: skip
-            return
+            return True
         x = self.normed(block.norm.weight)
         if self.is_long:
             self._send_hidden(x, block.layer)
@@ -348,6 +313,7 @@ class DecodeStep:
             )  # fmt: skip
         self._stamp(routed)
         write_value(flag, block.layer + 1)
+        return False
 
     def _send_hidden(self, x: torch.Tensor, layer: int) -> None:
         """To the mailbox, on a branch: the conductor plans meanwhile."""

@@ -18,7 +18,7 @@ from moesaic.models.grouped_attention import GroupedAttention
 from moesaic.models.latent_attention import LatentAttention
 from moesaic.models.linear import Linear
 
-_MOST_SHARED = 12288  # floats of a block's inputs
+MOST_SHARED = 12288  # floats of a block's inputs
 _PADDING = 4  # floats behind the inputs of a read
 _HEAD_OUTPUTS = {"int8": 8, "int4": 16}  # of a warp: as many bytes as it reads in bf16
 _OUTPUTS = 2  # of a warp, where there are fewer
@@ -33,7 +33,7 @@ class DenseProducts:
         self._kernels: dict[str, Mapping[str, Function]] = {}
         for dtype in sorted(_dtypes(decoder)):
             names, defines = ["normed_product", "normed_head"], dict(sizes)
-            if _staged(dtype, attended) <= _MOST_SHARED:
+            if staged(dtype, attended) <= MOST_SHARED:
                 names.append("add_product")
                 defines["ATTENDED"] = attended
             module = load_module("dense", {**defines, "BITS": FORMATS[dtype].bits})
@@ -95,7 +95,7 @@ def _network_dtypes(decoder: Decoder) -> set[str]:
     return {each.down.dtype for each in packed if isinstance(each, QuantizedNetwork)}
 
 
-def _staged(dtype: str, inputs: int) -> int:
+def staged(dtype: str, inputs: int) -> int:
     """Floats of shared memory; int4 has a correction for every read."""
     bits = FORMATS[dtype].bits
     per_read = 128 // bits

@@ -11,8 +11,9 @@ import torch
 
 from moesaic.kernels.gpu.latent_prompt_attention import LatentPromptAttention
 from moesaic.kernels.gpu.prompt_attention import PromptAttention, most_tiles, tiles_of
-from moesaic.machines.cuda.decode_step import DecodeStep, StepInputs
+from moesaic.machines.cuda.decode_step import DecodeStep
 from moesaic.machines.cuda.step_attention import GroupedStepAttention, LatentStepAttention
+from moesaic.machines.cuda.step_inputs import StepInputs
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
 from moesaic.machines.real.real_machine import PromptTokens
 from moesaic.models.latent_attention import LatentAttention

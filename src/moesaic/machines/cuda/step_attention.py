@@ -11,13 +11,20 @@ from moesaic.kernels.gpu.attention import DecodeAttention
 from moesaic.kernels.gpu.latent_attention import LatentDecodeAttention
 from moesaic.kernels.gpu.prompt_attention import PromptAttention
 from moesaic.machines.cuda.dense_products import quantized
-from moesaic.machines.cuda.step_parts import TURN_THREADS, StepParts
+from moesaic.machines.cuda.step_parts import (
+    ABSORBED,
+    EXPANDED,
+    ONE_TOKENS_THREADS,
+    TURN_THREADS,
+    StepParts,
+)
 from moesaic.models.grouped_attention import GroupedAttention
 from moesaic.models.latent_attention import LatentAttention
 from moesaic.models.linear import Linear
 
 if TYPE_CHECKING:
-    from moesaic.machines.cuda.decode_step import DecodeStep, StepInputs
+    from moesaic.machines.cuda.decode_step import DecodeStep
+    from moesaic.machines.cuda.step_inputs import StepInputs
 
 
 class GroupedStepAttention:
@@ -81,7 +88,8 @@ class GroupedStepAttention:
 
 
 class LatentStepAttention:
-    """The same of latent layers; products with the expansions of keys and values are PyTorch's."""
+    """The same of latent layers. Of one token, kernels multiply with the expansions of keys and
+    values; of more, PyTorch."""
 
     def __init__(self, parts: StepParts, inputs: StepInputs) -> None:
         self._parts, self._inputs = parts, inputs
@@ -89,9 +97,10 @@ class LatentStepAttention:
         assert spec.latent_attention is not None, "a model with latent attention"
         self._heads, self._shape = spec.num_heads, spec.latent_attention
         width = self._shape.qk_rope_head_dim
-        self._turned = torch.zeros(
-            inputs.tokens, self._heads, width, dtype=torch.bfloat16, device=inputs.positions.device
-        )
+        place = {"dtype": torch.bfloat16, "device": inputs.positions.device}
+        self._turned = torch.zeros(inputs.tokens, self._heads, width, **place)
+        self._absorbed = torch.zeros(1, self._heads, self._shape.kv_lora_rank, **place)
+        self._values = torch.zeros(1, self._heads * self._shape.v_head_dim, **place)
         self._make_kernel()
 
     def _make_kernel(self) -> None:
@@ -116,9 +125,37 @@ class LatentStepAttention:
         cache = self._parts.cache
         self._attend(first, plain, turning, cache.first[0], cache.second[0])
 
+    def _takes_one(self) -> bool:
+        """Whether kernels do everything: of one new token, in a shape that they are cut for."""
+        return self._inputs.tokens == 1 and "absorb_one" in self._parts.kernels
+
+    def _launch_one(
+        self, step: DecodeStep, number: int, attention: LatentAttention, norm: torch.Tensor
+    ) -> None:
+        inputs, cache, kernels = self._inputs, self._parts.cache, self._parts.kernels
+        heads, shape, attend = self._heads, self._shape, self._attention
+        query, compressed = self._projected(step, attention, norm)
+        latents, keys = cache.first[number], cache.second[number]
+        slots, positions = inputs.slots, inputs.positions
+        kernels["absorb_one"](
+            (heads * (shape.kv_lora_rank // ABSORBED) + 1,), ONE_TOKENS_THREADS, query, compressed,
+            attention.latent_norm.weight, self._parts.turn_pairs, slots, positions, inputs.active,
+            attention.expand, self._absorbed, self._turned, latents, keys, cache.max_length,
+            early=True,
+        )  # fmt: skip
+        attend.launch_pieces(self._absorbed, self._turned, latents, keys, slots, positions)
+        kernels["expand_one"](
+            (heads * shape.v_head_dim // EXPANDED,), ONE_TOKENS_THREADS, attend.mixed, attend.tops,
+            attend.sums, positions, attend.pieces, attend.piece, attention.expand, self._values,
+            early=True,
+        )  # fmt: skip
+        step.add_product(attention.output, self._values)
+
     def launch(
         self, step: DecodeStep, number: int, attention: LatentAttention, norm: torch.Tensor
     ) -> None:
+        if self._takes_one():
+            return self._launch_one(step, number, attention, norm)
         inputs, cache, shape = self._inputs, self._parts.cache, self._shape
         query, compressed = self._projected(step, attention, norm)
         latents, keys = cache.first[number], cache.second[number]

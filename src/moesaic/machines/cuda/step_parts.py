@@ -16,6 +16,7 @@ from moesaic.machines.accelerators import LARGEST_BATCH
 from moesaic.machines.cuda.dense_products import DenseProducts
 from moesaic.machines.cuda.latent_buffers import LatentBuffers
 from moesaic.machines.cuda.mailbox import Mailbox
+from moesaic.machines.cuda.shared_products import SharedProducts
 from moesaic.machines.cuda.stamps import Stamps
 from moesaic.machines.cuda.step_forecasts import StepForecasts
 from moesaic.machines.cuda.step_sampling import StepSampling
@@ -26,10 +27,12 @@ from moesaic.models.latent_attention import LatentAttention
 from moesaic.models.rope import rotation
 
 _KERNELS = (
-    "fetch", "add_norm", "combine", "route", "normed_product", "route_one", "stamp", "forecast",
-    "await_start",
+    "fetch", "add_norm", "combine", "route", "normed_product", "route_one", "stamp",
+    "forecast", "await_start",
 )  # fmt: skip
 TURN_THREADS = 128  # of `turn_store`
+ONE_TOKENS_THREADS = 256  # of `absorb_one` and `expand_one`
+ABSORBED, EXPANDED = 64, 16  # values that a block of each computes
 _MOST_ATTENDED = 12288  # values that a block of `add_product` keeps
 
 
@@ -80,9 +83,12 @@ class StepParts:
         names += ["add_product"] * ("ATTENDED" in self._defines())
         self.kernels: dict[str, Function] = {name: module.function(name) for name in names}
         if spec.latent_attention is not None:
-            latent = load_module("latent", latent_defines(decoder))
-            self.kernels["turn_store"] = latent.function("turn_store")
+            macros = latent_defines(decoder)
+            latent = load_module("latent", macros)
+            for name in ("turn_store", *("absorb_one", "expand_one") * ("VALUE_WIDTH" in macros)):
+                self.kernels[name] = latent.function(name)
         self.dense = DenseProducts(decoder, self._attended)
+        self.shared = SharedProducts(decoder)
 
     def experts(self, tokens: int) -> GpuExperts:
         """Expert kernels for a batch; all batches share buffers."""
@@ -162,9 +168,12 @@ def latent_defines(decoder: Decoder) -> dict[str, int | float]:
     latent = spec.latent_attention
     assert latent is not None, "a model with latent attention"
     assert isinstance(first, LatentAttention), "one kind of attention in a model"
-    return {
+    defines = {
         "HEADS": spec.num_heads, "RANK": latent.kv_lora_rank, "ROPE_DIM": latent.qk_rope_head_dim,
         "HEAD_WIDTH": latent.qk_nope_head_dim + latent.qk_rope_head_dim,
         "LATENT_EPS": first.latent_norm.eps,
         "INTERLEAVED": int(decoder.architecture.rope.interleaved),
     }  # fmt: skip
+    if latent.kv_lora_rank % ABSORBED == 0 and latent.v_head_dim % EXPANDED == 0:
+        defines["VALUE_WIDTH"] = latent.v_head_dim
+    return defines

@@ -1,6 +1,7 @@
 // Dense matrices in int8 or int4 (kernels/quantized_rows.py): products with one token at memory speed, and rows widened
 // to bf16 for PyTorch's products with many. The macro BITS is given by the caller; kernels of a decode step also want
-// HIDDEN and NORM_EPS, and attention's output projection ATTENDED. Sums are in fp32, activations are not quantised.
+// HIDDEN and NORM_EPS, attention's output projection ATTENDED, and shared experts INNER and ACTIVATION. Sums are in fp32,
+// activations are not quantised.
 //
 // A warp computes a few outputs at a time. A lane reads 16 bytes of a row at once, PER_READ neighbouring inputs, which
 // share a scale; the inputs themselves come from shared memory, once for all outputs.
@@ -8,6 +9,7 @@
 #include "codes.h"
 #include "device.h"
 #include "numbers.h"
+#include "reads.h"
 
 constexpr int PER_WORD = 32 / BITS;
 constexpr int PER_READ = 128 / BITS;
@@ -38,15 +40,6 @@ __device__ __forceinline__ void stage_corrections(const float* inputs, float* co
     }
     __syncthreads();
   }
-}
-
-// Weights are read once: they should not displace anything in the L1 cache.
-__device__ __forceinline__ uint4 read_once(const uint4* at) {
-  uint4 v;
-  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(at));
-  return v;
 }
 
 // Adds to sums[r] one read of each of Rows outputs, times the staged inputs of that read.
@@ -81,10 +74,11 @@ struct Matrix {
   const uint4* codes;
   const u16* scales;
   i64 outputs;
+  i64 apart = 1;  // outputs that are computed together
 };
 
 #ifdef HIDDEN
-// A lane's reads of Rows outputs that stand side by side, up to eight at once.
+// A lane's reads of Rows outputs, up to eight at once.
 template <int Inputs, int Rows>
 struct Reads {
   static constexpr int reads = divide_up(Inputs, PER_READ);  // of a row
@@ -103,7 +97,7 @@ struct Reads {
       if (at >= reads) break;
 #pragma unroll
       for (int r = 0; r < Rows; ++r) {
-        const i64 row = output + r < matrix.outputs ? output + r : matrix.outputs - 1;
+        const i64 wanted = output + r * matrix.apart, row = wanted < matrix.outputs ? wanted : matrix.outputs - 1;
         codes[i][r] = read_once(matrix.codes + row * reads + at);
         scales[i][r] = __ldg(matrix.scales + row * groups + at * PER_READ / GROUP);
       }
@@ -133,10 +127,24 @@ struct Reads {
   }
 };
 
+// A norm's weights, a pair of neighbours at a time: read before the stream is there.
+struct NormWeights {
+  static constexpr int each = divide_up(HIDDEN / 2, 256);
+  u32 pairs[each];
+
+  __device__ __forceinline__ void read(const u16* weight) {
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      const int pair = threadIdx.x + i * 256;
+      pairs[i] = pair < HIDDEN / 2 ? __ldg(reinterpret_cast<const u32*>(weight) + pair) : 0;
+    }
+  }
+};
+
 // norm(stream), rounded as in network.cu, as stage_pair leaves it; zero beyond the end.
 template <int Staged>
-__device__ void stage_normed(const u16* stream, const u16* weight, float* inputs) {
-  constexpr int each = divide_up(HIDDEN / 2, 256), end = Staged / STRIDE * PER_READ;
+__device__ void stage_normed(const u16* stream, const NormWeights& weights, float* inputs) {
+  constexpr int each = NormWeights::each, end = Staged / STRIDE * PER_READ;
   float low[each], high[each], square = 0;
 #pragma unroll
   for (int i = 0; i < each; ++i) {
@@ -150,7 +158,7 @@ __device__ void stage_normed(const u16* stream, const u16* weight, float* inputs
   for (int i = 0; i < each; ++i) {
     const int pair = threadIdx.x + i * 256;
     if (pair >= HIDDEN / 2) break;
-    const u32 both = reinterpret_cast<const u32*>(weight)[pair];
+    const u32 both = weights.pairs[i];
     stage_pair(inputs, 2 * pair, rounded(wide(u16(both)) * rounded(low[i] * scale)),
                rounded(wide(u16(both >> 16)) * rounded(high[i] * scale)));
   }
@@ -168,9 +176,11 @@ __device__ __forceinline__ void normed_rows(const u16* stream, const u16* norm, 
   i64 output = (i64(blockIdx.x) * 8 + threadIdx.x / 32) * each;
   R reads;
   if (output < matrix.outputs) reads.read(matrix, output);
+  NormWeights weights;
+  weights.read(norm);
   await_previous();
   release_next();
-  stage_normed<R::staged>(stream, norm, inputs);
+  stage_normed<R::staged>(stream, weights, inputs);
   stage_corrections(inputs, corrections, R::reads);
   const i64 end = output + each < matrix.outputs ? output + each : matrix.outputs;
   for (; output < end; output += Rows) {
@@ -197,29 +207,59 @@ extern "C" __global__ void __launch_bounds__(256, 3)
   normed_rows<BITS == 4 ? 4 : 2>(stream, norm, {codes, scales, outputs}, bias, out, each);
 }
 
+// One token's `x` times rows of a matrix, Rows outputs of a warp. Every thread of a block calls it; weights are read
+// before the kernel in front of this one has ended.
+template <int Inputs, int Rows>
+__device__ __forceinline__ void rows_dot(const u16* x, const Matrix& matrix, i64 output, float (&sums)[Rows]) {
+  using R = Reads<Inputs, Rows>;
+  __shared__ __align__(16) float inputs[R::staged];
+  __shared__ float corrections[BITS == 4 ? R::reads : 1];
+  R reads;
+  if (output < matrix.outputs) reads.read(matrix, output);
+  await_previous();
+  release_next();
+  for (int at = 2 * threadIdx.x; at < R::reads * PER_READ; at += 512) {
+    const u32 both = at < Inputs ? *reinterpret_cast<const u32*>(x + at) : 0;
+    stage_pair(inputs, at, wide(u16(both)), wide(u16(both >> 16)));
+  }
+  stage_corrections(inputs, corrections, R::reads);
+  if (output < matrix.outputs) reads.dot(matrix, output, inputs, corrections, sums);
+}
+
 #ifdef ATTENDED
 // stream += attended @ weights.T + bias: attention's output projection of one token. 256 threads, an output per warp.
 extern "C" __global__ void __launch_bounds__(256)
     add_product(const u16* attended, const uint4* codes, const u16* scales, const u16* bias, u16* stream) {
-  using R = Reads<ATTENDED, 1>;
-  __shared__ __align__(16) float inputs[R::staged];
-  __shared__ float corrections[BITS == 4 ? R::reads : 1];
-  const Matrix matrix = {codes, scales, HIDDEN};
   const i64 output = blockIdx.x * 8 + threadIdx.x / 32;
-  R reads;
-  if (output < HIDDEN) reads.read(matrix, output);
-  await_previous();
-  release_next();
-  for (int at = 2 * threadIdx.x; at < R::reads * PER_READ; at += 512) {
-    const u32 both = at < ATTENDED ? *reinterpret_cast<const u32*>(attended + at) : 0;
-    stage_pair(inputs, at, wide(u16(both)), wide(u16(both >> 16)));
-  }
-  stage_corrections(inputs, corrections, R::reads);
-  if (output >= HIDDEN) return;
   float sums[1];
-  reads.dot(matrix, output, inputs, corrections, sums);
+  rows_dot<ATTENDED, 1>(attended, {codes, scales, HIDDEN}, output, sums);
+  if (output >= HIDDEN || threadIdx.x % 32) return;
   if (bias) sums[0] += wide(bias[output]);
-  if (threadIdx.x % 32 == 0) stream[output] = to_bf16(wide(stream[output]) + rounded(sums[0]));
+  stream[output] = to_bf16(wide(stream[output]) + rounded(sums[0]));
+}
+#endif
+
+#ifdef INNER
+#include "activation.h"
+
+// inner = activation(gate(x)) * up(x) for one token, of a network that every token goes through. Rows of `codes`: gate's,
+// then up's. 256 threads, an output of each per warp.
+extern "C" __global__ void __launch_bounds__(256, 3)
+    gated_product(const u16* x, const uint4* codes, const u16* scales, u16* inner) {
+  const i64 output = blockIdx.x * 8 + threadIdx.x / 32;
+  float sums[2];
+  rows_dot<HIDDEN, 2>(x, {codes, scales, 2 * INNER, INNER}, output, sums);
+  if (output >= INNER || threadIdx.x % 32) return;
+  inner[output] = to_bf16(activate(rounded(sums[0])) * rounded(sums[1]));
+}
+
+// out = inner @ weights.T, the same network's second product. 256 threads, an output per warp.
+extern "C" __global__ void __launch_bounds__(256)
+    down_product(const u16* inner, const uint4* codes, const u16* scales, u16* out) {
+  const i64 output = blockIdx.x * 8 + threadIdx.x / 32;
+  float sums[1];
+  rows_dot<INNER, 1>(inner, {codes, scales, HIDDEN}, output, sums);
+  if (output < HIDDEN && threadIdx.x % 32 == 0) out[output] = to_bf16(sums[0]);
 }
 #endif
 #endif

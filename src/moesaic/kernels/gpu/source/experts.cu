@@ -1,19 +1,11 @@
 // Experts with one row each, read from packed blocks at memory speed. Besides what packed.h wants, the macros THREADS,
-// MIN_BLOCKS, UNROLL, DOWN_COUNT say how the work is cut.
+// MIN_BLOCKS, UP_UNROLL, DOWN_UNROLL, DOWN_COUNT say how the work is cut.
 //
 // A warp reads eight rows of words at once, 16 bytes per lane: lane l has outputs 4 (l % 4) ... + 3 of row l / 4. The
 // warps of a block share a strip's rows, so that every block has many reads under way.
 #include "codes.h"
 #include "packed.h"
-
-// Weights are read once: they should not displace anything in the L1 cache.
-__device__ __forceinline__ uint4 read_once(const u32* at) {
-  uint4 v;
-  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(at));
-  return v;
-}
+#include "reads.h"
 
 // Inputs as the words want them, in shared memory, zero beyond the end; int4 also has a correction per row of words.
 template <int Inputs>
@@ -49,23 +41,23 @@ __device__ __forceinline__ float word_dot(u32 word, const float* x) {
     return codes_dot<BITS>(word, x);
 }
 
-// A lane's reads of Count neighbouring strips: UNROLL rows of each, and their scales.
-template <int Inputs, int Count>
+// A lane's reads of Count neighbouring strips: Unroll rows of each, and their scales.
+template <int Inputs, int Count, int Unroll>
 struct Batch {
   using S = Strip<Inputs>;
-  uint4 words[UNROLL][Count];
-  uint2 scales[UNROLL][Count];
+  uint4 words[Unroll][Count];
+  uint2 scales[Unroll][Count];
 
   __device__ __forceinline__ void read(const u32* source, int base) {
     const int sub = threadIdx.x % 32 / 4, first = threadIdx.x % 4 * 4;
 #pragma unroll
-    for (int u = 0; u < UNROLL; ++u) {
+    for (int u = 0; u < Unroll; ++u) {
       const int row = (base + u) * 8 + sub;
       if (row >= S::rows) continue;
 #pragma unroll
       for (int s = 0; s < Count; ++s) {
         const u32* strip = source + s * S::words;
-        words[u][s] = read_once(strip + S::scale_words + row * 16 + first);
+        words[u][s] = read_once(reinterpret_cast<const uint4*>(strip + S::scale_words + row * 16 + first));
         if constexpr (BITS != 16)
           scales[u][s] = __ldg(reinterpret_cast<const uint2*>(strip + (row * PER_WORD / GROUP * 16 + first) / 2));
       }
@@ -77,7 +69,7 @@ struct Batch {
                                            float (&total)[Count][4]) const {
     const int sub = threadIdx.x % 32 / 4, first = threadIdx.x % 4 * 4;
 #pragma unroll
-    for (int u = 0; u < UNROLL; ++u) {
+    for (int u = 0; u < Unroll; ++u) {
       const int row = (base + u) * 8 + sub;
       if (row >= S::rows) continue;
       float x[PER_WORD];
@@ -101,21 +93,21 @@ struct Batch {
       }
     }
   }
+
+  // The first row that a warp reads, in units of eight, and how far apart its batches are.
+  static __device__ __forceinline__ int first_base() { return threadIdx.x / 32 * Unroll; }
+  static __device__ __forceinline__ int base_step() { return blockDim.x / 32 * Unroll; }
 };
 
-// The first row that a warp reads, in units of eight, and how far apart its batches are.
-__device__ __forceinline__ int first_base() { return threadIdx.x / 32 * UNROLL; }
-__device__ __forceinline__ int base_step() { return blockDim.x / 32 * UNROLL; }
-
 // All of a warp's rows, of which `batch` has been read already.
-template <int Inputs, int Count>
-__device__ __forceinline__ void strips_dot(Batch<Inputs, Count>& batch, const u32* source, u32* fill,
+template <int Inputs, int Count, int Unroll>
+__device__ __forceinline__ void strips_dot(Batch<Inputs, Count, Unroll>& batch, const u32* source, u32* fill,
                                            const float* inputs, const float* corrections,
                                            float (&total)[Count][4]) {
   using S = Strip<Inputs>;
   constexpr int loads = divide_up(S::rows, 8);
-  for (int base = first_base(); base < loads; base += base_step()) {
-    if (base != first_base()) batch.read(source, base);
+  for (int base = batch.first_base(); base < loads; base += batch.base_step()) {
+    if (base != batch.first_base()) batch.read(source, base);
     batch.multiply(fill, base, inputs, corrections, total);
   }
   if constexpr (BITS != 16) {
@@ -168,7 +160,8 @@ __device__ __forceinline__ bool find(const i64* table, i64 experts, int expert, 
 // inner[pair] = activation(gate(x)) * up(x): one strip of each per block. Grid [up strips, experts]. There is one token,
 // whose inputs are read while the table arrives: in front of this kernel stands what brings the table, and that begins
 // when everything before it has ended.
-extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) up_vector(const i64* table, i64 experts, const u16* x, u16* inner) {
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+    up_vector(const i64* table, i64 experts, const u16* x, u16* inner) {
   __shared__ __align__(16) float inputs[Up::inputs];
   __shared__ float corrections[BITS == 4 ? Up::rows : 1];
   __shared__ float sums[THREADS];
@@ -178,8 +171,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) up_vector(cons
   if (!find(table, experts, blockIdx.y, e)) return;
   if (e.ticket) await_copy(table, e.ticket);
   const i64 at = i64(2) * blockIdx.x * Up::words;
-  Batch<HIDDEN, 2> batch;
-  batch.read(e.block + at, first_base());
+  Batch<HIDDEN, 2, UP_UNROLL> batch;
+  batch.read(e.block + at, batch.first_base());
   float total[2][4] = {};
   strips_dot(batch, e.block + at, e.fill ? e.fill + at : nullptr, inputs, corrections, total);
   release_next();
@@ -201,12 +194,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
   Entry e;
   if (!find(table, experts, blockIdx.y, e)) return;
   const i64 at = DOWN_AT + i64(DOWN_COUNT) * blockIdx.x * Down::words;
-  Batch<INTERMEDIATE, DOWN_COUNT> batch;
+  Batch<INTERMEDIATE, DOWN_COUNT, DOWN_UNROLL> batch;
   const bool there = !e.ticket;  // else its bytes have arrived only when `up_vector` has seen them
-  if (there) batch.read(e.block + at, first_base());
+  if (there) batch.read(e.block + at, batch.first_base());
   await_previous();
   release_next();
-  if (!there) batch.read(e.block + at, first_base());
+  if (!there) batch.read(e.block + at, batch.first_base());
   stage_inputs<INTERMEDIATE>(inner + e.pair * INTERMEDIATE, INTERMEDIATE, inputs, corrections);
   float total[DOWN_COUNT][4] = {};
   strips_dot(batch, e.block + at, e.fill ? e.fill + at : nullptr, inputs, corrections, total);

@@ -1,12 +1,13 @@
-// Between the projections and the attention of latent layers. Compiled at run time for one model; every constant in
+// Around the attention of latent layers. Compiled at run time for one model; every constant in
 // capitals is a macro: HEADS, HEAD_WIDTH of a query, ROPE_DIM of it at its end, RANK of a latent, LATENT_EPS of its
-// norm, INTERLEAVED. Rounding follows models/rope.py and models/norm.py.
+// norm, INTERLEAVED. Kernels of one token also want VALUE_WIDTH of a head. Rounding follows models/rope.py and
+// models/norm.py.
 
 #include "device.h"
 #include "numbers.h"
+#include "row_reads.h"
 
 constexpr int HALF = ROPE_DIM / 2;
-constexpr int BLOCK = 128;
 
 // The value at `at` of ROPE_DIM values, turned; `turn`: HALF cosines, then HALF sines.
 __device__ __forceinline__ float turned_value(const u16* from, int at, const float* turn) {
@@ -22,32 +23,126 @@ __device__ __forceinline__ float turned_value(const u16* from, int at, const flo
 #endif
 }
 
+// A head's rotary part, by a block.
+__device__ __forceinline__ void turn_query(const u16* from, const float* turn, u16* turned) {
+  for (int at = threadIdx.x; at < ROPE_DIM; at += blockDim.x) turned[at] = to_bf16(turned_value(from, at, turn));
+}
+
+// A token's latent, normalised, and the key that all heads share, turned, by a block.
+__device__ __forceinline__ void store_latent(const u16* from, const u16* norm, const float* turn, u16* latent, u16* key) {
+  float square = 0;
+  for (int at = threadIdx.x; at < RANK; at += blockDim.x) square += wide(from[at]) * wide(from[at]);
+  const float scale = rsqrtf(block_sum(square) / RANK + LATENT_EPS);
+  for (int at = threadIdx.x; at < RANK; at += blockDim.x)
+    latent[at] = to_bf16(wide(norm[at]) * rounded(wide(from[at]) * scale));
+  for (int at = threadIdx.x; at < ROPE_DIM; at += blockDim.x) key[at] = to_bf16(turned_value(from + RANK, at, turn));
+}
+
 // Turns the rotary parts of queries and of the key that all heads share, normalises the latent, and writes latent and
-// key into their caches [slots, max_length, RANK or ROPE_DIM]. A block of BLOCK threads per token and head, and one more
-// for latent and key: grid [HEADS + 1, tokens]. `query` [tokens, HEADS, HEAD_WIDTH]; `compressed` [tokens, RANK +
-// ROPE_DIM]; `turned` [tokens, HEADS, ROPE_DIM]. Tokens beyond `active` leave the caches as they are.
+// key into their caches [slots, max_length, RANK or ROPE_DIM]. A block per token and head, and one more for latent and
+// key: grid [HEADS + 1, tokens]. `query` [tokens, HEADS, HEAD_WIDTH]; `compressed` [tokens, RANK + ROPE_DIM]; `turned`
+// [tokens, HEADS, ROPE_DIM]. Tokens beyond `active` leave the caches as they are.
 extern "C" __global__ void turn_store(const u16* query, const u16* compressed, const u16* norm, const float* turns,
                                       const i64* slots, const i64* positions, const i64* active, u16* turned,
                                       u16* latents, u16* keys, i64 max_length) {
-  await_previous();
-  release_next();
   const i64 token = blockIdx.y, position = positions[token];
   const int head = blockIdx.x;
   const float* turn = turns + position * ROPE_DIM;
+  await_previous();
+  release_next();
   if (head < HEADS) {
     const i64 row = token * HEADS + head;
-    const u16* from = query + row * HEAD_WIDTH + HEAD_WIDTH - ROPE_DIM;
-    for (int at = threadIdx.x; at < ROPE_DIM; at += BLOCK) turned[row * ROPE_DIM + at] = to_bf16(turned_value(from, at, turn));
+    turn_query(query + row * HEAD_WIDTH + HEAD_WIDTH - ROPE_DIM, turn, turned + row * ROPE_DIM);
+  } else if (token < *active) {
+    const i64 cached = slots[token] * max_length + position;
+    store_latent(compressed + token * (RANK + ROPE_DIM), norm, turn, latents + cached * RANK, keys + cached * ROPE_DIM);
+  }
+}
+
+#ifdef VALUE_WIDTH
+// ---- One token: weights are read before the kernel in front has ended ----
+
+constexpr int PLAIN = HEAD_WIDTH - ROPE_DIM;
+constexpr int WARPS = 8;
+constexpr int TILE = 64;  // of a latent: two neighbours per lane
+constexpr int TILES = RANK / TILE;
+
+// The same for one token, and its queries taken to the latents' space: queries[head] = query[head] @ expand[head], whose
+// first PLAIN rows [RANK] are keys. 256 threads, TILE values of a head: grid [HEADS * TILES + 1]. `expand` [HEADS, PLAIN
+// + VALUE_WIDTH, RANK].
+extern "C" __global__ void __launch_bounds__(256)
+    absorb_one(const u16* query, const u16* compressed, const u16* norm, const float* turns, const i64* slots,
+               const i64* positions, const i64* active, const u16* expand, u16* queries, u16* turned, u16* latents,
+               u16* keys, i64 max_length) {
+  constexpr int each = (PLAIN + WARPS - 1) / WARPS;
+  __shared__ float plain[PLAIN];
+  __shared__ float sums[WARPS][TILE];
+  const int head = blockIdx.x / TILES, tile = blockIdx.x % TILES, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  u32 words[each];
+#pragma unroll
+  for (int i = 0; i < each; ++i) {
+    const int row = warp * each + i;
+    if (head < HEADS && row < PLAIN) {
+      const i64 at = (i64(head) * (PLAIN + VALUE_WIDTH) + row) * RANK + tile * TILE + lane * 2;
+      words[i] = __ldg(reinterpret_cast<const u32*>(expand + at));
+    }
+  }
+  const i64 position = positions[0], cached = slots[0] * max_length + position;
+  const float* turn = turns + position * ROPE_DIM;
+  const bool stored = *active > 0;
+  await_previous();
+  release_next();
+  if (head == HEADS) {
+    if (stored) store_latent(compressed, norm, turn, latents + cached * RANK, keys + cached * ROPE_DIM);
     return;
   }
-  if (token >= *active) return;
-  const u16* from = compressed + token * (RANK + ROPE_DIM);
-  const i64 cached = slots[token] * max_length + position;
-  float square = 0;
-  for (int at = threadIdx.x; at < RANK; at += BLOCK) square += wide(from[at]) * wide(from[at]);
-  const float scale = rsqrtf(block_sum(square) / RANK + LATENT_EPS);
-  for (int at = threadIdx.x; at < RANK; at += BLOCK)
-    latents[cached * RANK + at] = to_bf16(wide(norm[at]) * rounded(wide(from[at]) * scale));
-  for (int at = threadIdx.x; at < ROPE_DIM; at += BLOCK)
-    keys[cached * ROPE_DIM + at] = to_bf16(turned_value(from + RANK, at, turn));
+  const u16* from = query + head * HEAD_WIDTH;
+  if (tile == 0) turn_query(from + PLAIN, turn, turned + head * ROPE_DIM);
+  for (int at = threadIdx.x; at < PLAIN; at += 256) plain[at] = wide(from[at]);
+  __syncthreads();
+  float low = 0, high = 0;
+#pragma unroll
+  for (int i = 0; i < each; ++i) {
+    const int row = warp * each + i;
+    if (row < PLAIN) low += plain[row] * wide(u16(words[i])), high += plain[row] * wide(u16(words[i] >> 16));
+  }
+  sums[warp][2 * lane] = low, sums[warp][2 * lane + 1] = high;
+  __syncthreads();
+  if (threadIdx.x >= TILE) return;
+  float sum = 0;
+  for (int w = 0; w < WARPS; ++w) sum += sums[w][threadIdx.x];
+  queries[head * RANK + tile * TILE + threadIdx.x] = to_bf16(sum);
 }
+
+// Joins the pieces of a token's attention (kernels/gpu/attention.py), and takes what every head has mixed back to values:
+// values[head] = expand[head] @ mixed[head], by its last VALUE_WIDTH rows. 256 threads, two values per warp: grid
+// [HEADS * VALUE_WIDTH / 16]. `mixed` [HEADS, pieces, RANK], `tops` and `sums` [HEADS, pieces]; a piece has so many
+// positions.
+extern "C" __global__ void __launch_bounds__(256)
+    expand_one(const float* mixed, const float* tops, const float* sums, const i64* positions, i64 pieces, i64 piece,
+               const u16* expand, u16* values) {
+  __shared__ __align__(16) float inputs[RANK];
+  constexpr int rows = 2, blocks = VALUE_WIDTH / (WARPS * rows);
+  const int head = blockIdx.x / blocks, first = (blockIdx.x % blocks * WARPS + threadIdx.x / 32) * rows;
+  const u16* row = expand + (i64(head) * (PLAIN + VALUE_WIDTH) + PLAIN + first) * RANK;
+  RowReads<RANK> reads[rows];
+  for (int r = 0; r < rows; ++r) reads[r].read(row + r * RANK);
+  const int used = int(positions[0] / piece) + 1;
+  await_previous();
+  release_next();
+  tops += head * pieces, sums += head * pieces, mixed += head * pieces * RANK;
+  float top = tops[0], total = 0;
+  for (int p = 1; p < used; ++p) top = fmaxf(top, tops[p]);
+  for (int p = 0; p < used; ++p) total += sums[p] * expf(tops[p] - top);
+  for (int at = threadIdx.x; at < RANK; at += 256) {
+    float sum = 0;
+    for (int p = 0; p < used; ++p) sum += mixed[p * RANK + at] * expf(tops[p] - top);
+    inputs[at] = rounded(sum / total);
+  }
+  __syncthreads();
+  for (int r = 0; r < rows; ++r) {
+    const float value = reads[r].dot(row + r * RANK, inputs);
+    if (threadIdx.x % 32 == 0) values[head * VALUE_WIDTH + first + r] = to_bf16(value);
+  }
+}
+#endif

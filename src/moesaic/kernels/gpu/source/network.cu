@@ -5,6 +5,8 @@
 #include "device.h"
 #include "flags.h"
 #include "numbers.h"
+#include "reads.h"
+#include "row_reads.h"
 
 #define INFINITY __int_as_float(0x7f800000)
 
@@ -39,11 +41,14 @@ __device__ void norm_into(const float (&values)[PER_THREAD], const u16* weight, 
 
 // Words from pinned memory to the GPU's: later kernels read them faster. A word per thread: reads over the link are
 // many at a time or slow. Where a flag is given, they are there when it is `number`; kernels that follow leave the GPU to
-// others until then. `begun`, where it is given: when the words were there.
-extern "C" __global__ void fetch(const i64* from, i64* to, i64 words, u64* begun, const u32* flag, i64 number) {
+// others until then. `arrived` and `begun`, where they are given: when everything in front had ended, and when the words
+// were there.
+extern "C" __global__ void fetch(const i64* from, i64* to, i64 words, u64* arrived, u64* begun, const u32* flag,
+                                 i64 number) {
+  const i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (arrived && i == 0) *arrived = gpu_time();
   if (flag) await_flag(flag, u32(number), u32(number) - 1);
   release_next();
-  const i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x;
   if (begun && i == 0) *begun = gpu_time();
   if (i < words) to[i] = static_cast<const volatile i64*>(from)[i];
 }
@@ -73,11 +78,12 @@ extern "C" __global__ void combine(const i64* table, i64 shares_at, const float*
   const i64 token = blockIdx.y;
   const int at = blockIdx.x * 256 + threadIdx.x;
   release_next();
-  const u32 seen = flag && threadIdx.x == 0 ? read_flag(flag) : 0;  // a look over the link while the experts end
+  // While the experts end: a look over the link, and what was there before them.
+  const u32 seen = flag && threadIdx.x == 0 ? read_flag(flag) : 0;
+  const bool on_cpu = table[2] != 0;
   await_previous();
   const bool first = token == 0 && at == 0;
   if (computed && first) *computed = gpu_time();
-  const bool on_cpu = table[2] != 0;
   if (flag && on_cpu) await_flag(flag, u32(number), seen);
   if (begun && first) *begun = gpu_time();
   if (at >= HIDDEN) return;
@@ -101,35 +107,36 @@ extern "C" __global__ void combine(const i64* table, i64 shares_at, const float*
 // Normalises (where the model does) and turns queries and keys, and writes keys and values into the cache. A block per
 // token and head, queries first, then keys, then values; HEAD_DIM threads. `qkv` [tokens, HEADS + 2 KV_HEADS, HEAD_DIM];
 // caches [slots, max_length, KV_HEADS, HEAD_DIM]; `turns` [positions, 2, ROPE_DIM / 2]: cosines and sines. Tokens beyond
-// `active` leave the cache as it is.
+// `active` leave the cache as it is. A step's inputs and weights are read while the projections end.
 extern "C" __global__ void rotate_store(const u16* qkv, const u16* query_norm, const u16* key_norm, const float* turns,
                                         const i64* slots, const i64* positions, const i64* active, u16* queries,
                                         u16* keys, u16* values, i64 max_length) {
+  constexpr int half = ROPE_DIM / 2;
+  const i64 token = blockIdx.y;
+  const int head = blockIdx.x, at = threadIdx.x, pair = at % half;
+  const bool stored = head < HEADS || token < *active;
+  const i64 position = positions[token];
+  const u16* norm = head < HEADS ? query_norm : key_norm;
+  const float weight = norm ? wide(norm[at]) : 0.0f;
+  const float cos = rounded(turns[position * ROPE_DIM + pair]), sin = rounded(turns[position * ROPE_DIM + half + pair]);
+  const i64 cached = ((slots[token] * max_length + position) * KV_HEADS) * HEAD_DIM;
   await_previous();
   release_next();
-  const i64 token = blockIdx.y;
-  const int head = blockIdx.x, at = threadIdx.x;
-  if (head >= HEADS && token >= *active) return;
+  if (!stored) return;
   const u16* from = qkv + (token * (HEADS + 2 * KV_HEADS) + head) * HEAD_DIM;
-  const i64 position = positions[token];
-  const i64 cached = ((slots[token] * max_length + position) * KV_HEADS) * HEAD_DIM;
   if (head >= HEADS + KV_HEADS) {
     values[cached + (head - HEADS - KV_HEADS) * HEAD_DIM + at] = from[at];
     return;
   }
   __shared__ float turned[HEAD_DIM];
   float value = wide(from[at]);
-  const u16* norm = head < HEADS ? query_norm : key_norm;
   if (norm) {
     const float scale = rsqrtf(block_sum(value * value) / HEAD_DIM + NORM_EPS);
-    value = rounded(wide(norm[at]) * rounded(value * scale));
+    value = rounded(weight * rounded(value * scale));
   }
   turned[at] = value;
   __syncthreads();
-  constexpr int half = ROPE_DIM / 2;
   if (at < ROPE_DIM) {
-    const int pair = at % half;
-    const float cos = rounded(turns[position * ROPE_DIM + pair]), sin = rounded(turns[position * ROPE_DIM + half + pair]);
     const float first = turned[pair], second = turned[pair + half];
     // Products are rounded before they are added, as PyTorch's bf16 tensors are.
     value = at < half ? rounded(rounded(first * cos) - rounded(second * sin))
@@ -199,57 +206,35 @@ extern "C" __global__ void forecast(const u16* logits, const float* biases, cons
   }
 }
 
-// ---- Products with one token: weights [outputs, inputs] are read at memory speed ----
-//
-// A warp computes one output at a time. Its first reads are issued before the kernel waits for the one in front of it:
-// weights do not depend on it.
+// ---- Products with one token ----
 
-template <int Inputs>
-struct RowReads {
-  static constexpr int loads = (Inputs + 255) / 256;        // of 8 values per lane
-  static constexpr int ahead = loads < 16 ? loads : 16;
-  uint4 words[ahead];
+// A norm's weights in registers: read before the stream is there.
+struct NormWeights {
+  u16 values[PER_THREAD];
 
-  __device__ __forceinline__ void read(const u16* row) {
+  __device__ __forceinline__ void read(const u16* weight) {
 #pragma unroll
-    for (int i = 0; i < ahead; ++i) {
-      const int at = (i * 32 + threadIdx.x % 32) * 8;
-      if (at < Inputs)
-        asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(words[i].x), "=r"(words[i].y), "=r"(words[i].z), "=r"(words[i].w)
-                     : "l"(row + at));
+    for (int i = 0; i < PER_THREAD; ++i) {
+      const int at = threadIdx.x + i * 256;
+      values[i] = at < HIDDEN ? __ldg(weight + at) : 0;
     }
-  }
-
-  // The whole row times inputs in shared memory; every lane gets the sum.
-  __device__ __forceinline__ float dot(const u16* row, const float* inputs) const {
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < loads; ++i) {
-      const int at = (i * 32 + threadIdx.x % 32) * 8;
-      if (at >= Inputs) break;
-      const uint4 w = i < ahead ? words[i < ahead ? i : 0] : *reinterpret_cast<const uint4*>(row + at);
-      const float4 low = *reinterpret_cast<const float4*>(inputs + at), high = *reinterpret_cast<const float4*>(inputs + at + 4);
-      sum += wide(u16(w.x)) * low.x + wide(u16(w.x >> 16)) * low.y + wide(u16(w.y)) * low.z + wide(u16(w.y >> 16)) * low.w;
-      sum += wide(u16(w.z)) * high.x + wide(u16(w.z >> 16)) * high.y + wide(u16(w.w)) * high.z + wide(u16(w.w >> 16)) * high.w;
-    }
-    for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-    return sum;
   }
 };
 
 // norm(stream) in fp32 (values are bf16) in shared memory.
-__device__ void stage_normed(const u16* stream, const u16* weight, float* inputs) {
+__device__ __forceinline__ void stage_normed(const u16* stream, const NormWeights& weights, float* inputs) {
   float values[PER_THREAD], square = 0;
+#pragma unroll
   for (int i = 0; i < PER_THREAD; ++i) {
     const int at = threadIdx.x + i * 256;
     values[i] = at < HIDDEN ? wide(stream[at]) : 0.0f;
     square += values[i] * values[i];
   }
   const float scale = rsqrtf(block_sum(square) / HIDDEN + NORM_EPS);
+#pragma unroll
   for (int i = 0; i < PER_THREAD; ++i) {
     const int at = threadIdx.x + i * 256;
-    if (at < HIDDEN) inputs[at] = rounded(wide(weight[at]) * rounded(values[i] * scale));
+    if (at < HIDDEN) inputs[at] = rounded(wide(weights.values[i]) * rounded(values[i] * scale));
   }
   __syncthreads();
 }
@@ -267,9 +252,11 @@ extern "C" __global__ void __launch_bounds__(256, 3) normed_product(const u16* s
   i64 output = (i64(blockIdx.x) * 8 + threadIdx.x / 32) * each;
   RowReads<HIDDEN> reads;
   if (output < outputs) reads.read(weights + output * HIDDEN);
+  NormWeights norms;
+  norms.read(norm);
   await_previous();
   release_next();
-  stage_normed(stream, norm, inputs);
+  stage_normed(stream, norms, inputs);
   for (i64 end = output + each; output < end && output < outputs; ++output) {
     float sum = reads.dot(weights + output * HIDDEN, inputs);
     if (output + 1 < end && output + 1 < outputs) reads.read(weights + (output + 1) * HIDDEN);
@@ -309,8 +296,11 @@ extern "C" __global__ void __launch_bounds__(256)
   const int expert = blockIdx.x * 8 + threadIdx.x / 32;
   RowReads<HIDDEN> reads;
   if (expert < EXPERTS) reads.read(router + i64(expert) * HIDDEN);
+  NormWeights norms;
+  norms.read(norm);
   await_previous();
-  stage_normed(stream, norm, inputs);
+  release_next();
+  stage_normed(stream, norms, inputs);
   if (blockIdx.x == 0) store_pairs(inputs, x);
   if (expert < EXPERTS) {
     const float sum = reads.dot(router + i64(expert) * HIDDEN, inputs);

@@ -7,6 +7,7 @@
 // with bf16 scales [groups, 16].
 #pragma once
 
+#include "activation.h"
 #include "device.h"
 
 constexpr int PER_WORD = 32 / BITS;
@@ -41,16 +42,6 @@ __device__ __forceinline__ float high_half(u32 word) { return __uint_as_float(wo
 __device__ __forceinline__ u16 to_bf16(float value) {
   const u32 bits = __float_as_uint(value);
   return u16((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-__device__ __forceinline__ float activate(float x) {
-#if ACTIVATION == 0
-  return x / (1 + __expf(-x));
-#elif ACTIVATION == 1
-  return 0.5f * x * (1 + erff(x * 0.7071067811865476f));
-#else
-  return 0.5f * x * (1 + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
-#endif
 }
 
 // Until the copy that brings the block has ended: its ticket is written behind the block's bytes.

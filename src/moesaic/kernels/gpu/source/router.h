@@ -34,6 +34,13 @@ struct Best {
   float score;
 };
 
+// Numbers in the order of floats, above 0; 0 for what is not chosen: minus infinity, and no number.
+__device__ __forceinline__ u32 ordered(float value) {
+  if (!(value > -INFINITY)) return 0;
+  const u32 bits = __float_as_uint(value + 0.0f);  // -0 is 0
+  return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
 // The best that is left, the lower number among equals; takes it out. One warp.
 __device__ __forceinline__ Best take_best(float (&preference)[PER_LANE], const float (&scores)[PER_LANE]) {
   const int lane = threadIdx.x % 32;
@@ -41,12 +48,10 @@ __device__ __forceinline__ Best take_best(float (&preference)[PER_LANE], const f
   int expert = EXPERTS;
   for (int i = 0; i < PER_LANE; ++i)
     if (preference[i] > best) best = preference[i], expert = lane + 32 * i, score = scores[i];
-  for (int step = 16; step; step /= 2) {
-    const float other = __shfl_xor_sync(~0u, best, step), other_score = __shfl_xor_sync(~0u, score, step);
-    const int other_expert = __shfl_xor_sync(~0u, expert, step);
-    if (other > best || (other == best && other_expert < expert))
-      best = other, expert = other_expert, score = other_score;
-  }
+  const u32 mine = ordered(best), most = __reduce_max_sync(~0u, mine);
+  expert = int(__reduce_min_sync(~0u, most && mine == most ? u32(expert) : u32(EXPERTS)));
+  score = __shfl_sync(~0u, score, expert % 32);
+  if (expert == EXPERTS) score = 0;
   for (int i = 0; i < PER_LANE; ++i)
     if (lane + 32 * i == expert) preference[i] = -INFINITY;
   return {expert, score};

@@ -1,0 +1,39 @@
+// Products with one token: weights [outputs, inputs] in bf16 are read at memory speed.
+//
+// A warp computes one output at a time. Its first reads are issued before the kernel waits for the one in front of it:
+// weights do not depend on it.
+#pragma once
+
+#include "numbers.h"
+#include "reads.h"
+
+template <int Inputs>
+struct RowReads {
+  static constexpr int loads = (Inputs + 255) / 256;        // of 8 values per lane
+  static constexpr int ahead = loads < 16 ? loads : 16;
+  uint4 words[ahead];
+
+  __device__ __forceinline__ void read(const u16* row) {
+#pragma unroll
+    for (int i = 0; i < ahead; ++i) {
+      const int at = (i * 32 + threadIdx.x % 32) * 8;
+      if (at < Inputs) words[i] = read_once(reinterpret_cast<const uint4*>(row + at));
+    }
+  }
+
+  // The whole row times inputs in shared memory; every lane gets the sum.
+  __device__ __forceinline__ float dot(const u16* row, const float* inputs) const {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < loads; ++i) {
+      const int at = (i * 32 + threadIdx.x % 32) * 8;
+      if (at >= Inputs) break;
+      const uint4 w = i < ahead ? words[i < ahead ? i : 0] : *reinterpret_cast<const uint4*>(row + at);
+      const float4 low = *reinterpret_cast<const float4*>(inputs + at), high = *reinterpret_cast<const float4*>(inputs + at + 4);
+      sum += wide(u16(w.x)) * low.x + wide(u16(w.x >> 16)) * low.y + wide(u16(w.y)) * low.z + wide(u16(w.y >> 16)) * low.w;
+      sum += wide(u16(w.z)) * high.x + wide(u16(w.z >> 16)) * high.y + wide(u16(w.w)) * high.z + wide(u16(w.w >> 16)) * high.w;
+    }
+    for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+    return sum;
+  }
+};

@@ -1,0 +1,84 @@
+"""Shared experts of one token: two kernels, which read weights while the router's still runs."""
+
+from __future__ import annotations
+
+import torch
+
+from moesaic.kernels.base import ExpertShape
+from moesaic.kernels.gpu import activations
+from moesaic.kernels.gpu.driver import Function
+from moesaic.kernels.gpu.modules import load_module
+from moesaic.kernels.quantize import FORMATS
+from moesaic.kernels.quantized_linear import QuantizedNetwork
+from moesaic.kernels.reference import block_views
+from moesaic.machines.cuda.dense_products import MOST_SHARED, staged
+from moesaic.models.decoder import Decoder
+from moesaic.models.feed_forward import GatedMlp, MoeBlock
+
+_THREADS = 256
+_WARPS = _THREADS // 32
+_PLAIN = "bf16"
+
+
+class SharedProducts:
+    """Kernels for the precisions of a decoder's shared experts, compiled when it is made."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        shared = _networks(decoder)
+        self._kernels: dict[str, tuple[Function, Function]] = {}
+        if not shared:
+            return
+        shape = shared[0].shape
+        assert all(each.shape == shape for each in shared), "one shape in a model"
+        spec, device = decoder.architecture.spec, decoder.embedding.device
+        self._inner = torch.zeros(1, shape.intermediate, dtype=torch.bfloat16, device=device)
+        self._out = torch.zeros(1, spec.hidden_size, dtype=torch.bfloat16, device=device)
+        for dtype in sorted({_dtype(each) for each in shared}):
+            space = shape.intermediate if dtype == _PLAIN else staged(dtype, shape.intermediate)
+            if activations.computes(shape) and space <= MOST_SHARED:
+                self._kernels[dtype] = _compiled(dtype, shape, decoder.architecture.norm_eps)
+
+    def takes(self, network: GatedMlp) -> bool:
+        return _dtype(network) in self._kernels
+
+    def launch(self, network: GatedMlp, x: torch.Tensor, early: bool) -> torch.Tensor:
+        """Of x [1, hidden]; the result stays until the next launch. `early`: a kernel stands in
+        front of it."""
+        up, down = self._kernels[_dtype(network)]
+        first, second = _weights(network)
+        grid = -(-network.shape.intermediate // _WARPS)
+        up((grid,), _THREADS, x, *first, self._inner, early=early)
+        grid = -(-network.shape.hidden // _WARPS)
+        down((grid,), _THREADS, self._inner, *second, self._out, early=True)
+        return self._out
+
+
+def _compiled(dtype: str, shape: ExpertShape, norm_eps: float) -> tuple[Function, Function]:
+    macros: dict[str, int | float] = {
+        "HIDDEN": shape.hidden, "INNER": shape.intermediate,
+        "ACTIVATION": activations.number(shape),
+    }  # fmt: skip
+    if dtype == _PLAIN:
+        module = load_module("shared", macros)
+    else:
+        macros |= {"BITS": FORMATS[dtype].bits, "NORM_EPS": norm_eps}
+        module = load_module("dense", macros)
+    return module.function("gated_product"), module.function("down_product")
+
+
+def _networks(decoder: Decoder) -> list[GatedMlp]:
+    blocks = (layer.feed_forward for layer in decoder.layers)
+    return [b.shared for b in blocks if isinstance(b, MoeBlock) and b.shared is not None]
+
+
+def _weights(network: GatedMlp) -> list[tuple[torch.Tensor, ...]]:
+    """What the two kernels read."""
+    packed = network.packed
+    if isinstance(packed, QuantizedNetwork):
+        return [(each.codes, each.scales) for each in (packed.gate_up, packed.down)]
+    return [(matrix,) for matrix in block_views(network.shape, network.block)]
+
+
+def _dtype(network: GatedMlp) -> str:
+    packed = network.packed
+    return packed.down.dtype if isinstance(packed, QuantizedNetwork) else _PLAIN
