@@ -50,12 +50,19 @@ def test_the_slowdown_is_found_among_disturbances(
     assert lengthened == (share == 1.0), "copies that end too soon are lengthened"
 
 
+def test_copies_that_seem_to_cost_nothing_cost_a_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the planner would move whatever it can, and not learn what that costs."""
+    machine: Any = Machine(0.0)
+    monkeypatch.setattr(contention, "perf_counter_ns", lambda: machine.now)
+    assert slowdown(machine.call, machine) == 1
+
+
 @pytest.mark.parametrize("accelerator", ["cuda", "emulated"])
 def test_machines_measure_it(accelerator: str) -> None:
     """The CPU plays the GPU: nothing runs beside anything, and the figure means nothing."""
     how = settings("best-split", "two-speed", "impact", accelerator=accelerator)
     model = loaded("olmoe")
     with running(model, how, model.slots(0.3)) as runner:
-        assert runner.machine.probe_slowdown("cpu") >= 0
-        assert runner.brain.belief.cpu_slowed >= 0
+        assert runner.machine.probe_slowdown("cpu") >= 1
+        assert runner.brain.belief.cpu_slowed >= 1
     assert USUAL.accelerator == "emulated"
