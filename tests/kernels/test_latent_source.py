@@ -98,11 +98,11 @@ def test_one_tokens_queries_go_to_the_latents_space(made: Made, active: int) -> 
     assert torch.allclose(queries.double(), wanted, rtol=2**-8, atol=1e-2)
 
 
-@pytest.mark.parametrize("position", [0, 7, 8, 10])
+@pytest.mark.parametrize("position", [0, 7, 8, 10, 200, 255])
 def test_pieces_are_joined_and_taken_to_values(made: Made, position: int) -> None:
-    """Pieces of four positions; what lies behind the last one may be anything."""
+    """Pieces of four positions, up to 64; what lies behind the last one may be anything."""
     torch.manual_seed(2)
-    piece, pieces = 4, 3
+    piece, pieces = 4, 64
     used = position // piece + 1
     mixed = torch.randn(HEADS, pieces, RANK)
     tops, sums = 3 * torch.randn(HEADS, pieces), 1 + torch.rand(HEADS, pieces)

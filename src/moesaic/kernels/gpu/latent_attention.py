@@ -13,7 +13,7 @@ from moesaic.kernels.gpu.attention import PIECE, early_launch, join_pieces
 
 _BLOCK = 32
 _HEADS = 16  # of a program
-_MOST_PIECES = 64  # of the longest sequence: every piece has a result of its own in memory
+_MOST_PIECES = 64  # as in source/latent.cu: every piece has a result of its own in memory
 _ONE_TOKENS_PIECE = 64  # of a single token, whose pieces leave most of a GPU idle
 
 

@@ -66,6 +66,7 @@ constexpr int PLAIN = HEAD_WIDTH - ROPE_DIM;
 constexpr int WARPS = 8;
 constexpr int TILE = 64;  // of a latent: two neighbours per lane
 constexpr int TILES = RANK / TILE;
+constexpr int MOST_PIECES = 64;  // that a sequence is cut into (kernels/gpu/latent_attention.py)
 
 // The same for one token, and its queries taken to the latents' space: queries[head] = query[head] @ expand[head], whose
 // first PLAIN rows [RANK] are keys. 256 threads, TILE values of a head: grid [HEADS * TILES + 1]. `expand` [HEADS, PLAIN
@@ -122,6 +123,7 @@ extern "C" __global__ void __launch_bounds__(256)
     expand_one(const float* mixed, const float* tops, const float* sums, const i64* positions, i64 pieces, i64 piece,
                const u16* expand, u16* values) {
   __shared__ __align__(16) float inputs[RANK];
+  __shared__ float weights[MOST_PIECES], total;
   constexpr int rows = 2, blocks = VALUE_WIDTH / (WARPS * rows);
   const int head = blockIdx.x / blocks, first = (blockIdx.x % blocks * WARPS + threadIdx.x / 32) * rows;
   const u16* row = expand + (i64(head) * (PLAIN + VALUE_WIDTH) + PLAIN + first) * RANK;
@@ -131,12 +133,19 @@ extern "C" __global__ void __launch_bounds__(256)
   await_previous();
   release_next();
   tops += head * pieces, sums += head * pieces, mixed += head * pieces * RANK;
-  float top = tops[0], total = 0;
-  for (int p = 1; p < used; ++p) top = fmaxf(top, tops[p]);
-  for (int p = 0; p < used; ++p) total += sums[p] * expf(tops[p] - top);
+  if (threadIdx.x < 32) {
+    float top = tops[0], sum = 0;
+    for (int p = threadIdx.x; p < used; p += 32) top = fmaxf(top, tops[p]);
+    for (int step = 16; step; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
+    for (int p = threadIdx.x; p < used; p += 32) sum += sums[p] * (weights[p] = expf(tops[p] - top));
+    for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+    if (threadIdx.x == 0) total = sum;
+  }
+  __syncthreads();
   for (int at = threadIdx.x; at < RANK; at += 256) {
     float sum = 0;
-    for (int p = 0; p < used; ++p) sum += mixed[p * RANK + at] * expf(tops[p] - top);
+#pragma unroll 8
+    for (int p = 0; p < used; ++p) sum += mixed[p * RANK + at] * weights[p];
     inputs[at] = rounded(sum / total);
   }
   __syncthreads();
