@@ -125,15 +125,85 @@ void fill_int8_fast(const FillCall& call) {
   }
 }
 
-// As `fill_int4` in elementwise.h, which explains the order of bytes.
+// Lane j: what `join` makes of all lanes of v[j]. Four at once take half the shuffles, and do not wait for each other.
+template <class Join>
+inline __m128 joined(const __m512 (&v)[4], Join join) {
+  const auto pairs = [](__m512 x) { return _mm512_castps_pd(x); };
+  const __m512 first = join(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));
+  const __m512 second = join(_mm512_unpacklo_ps(v[2], v[3]), _mm512_unpackhi_ps(v[2], v[3]));
+  __m512 all = join(_mm512_castpd_ps(_mm512_unpacklo_pd(pairs(first), pairs(second))),
+                    _mm512_castpd_ps(_mm512_unpackhi_pd(pairs(first), pairs(second))));
+  all = join(all, _mm512_shuffle_f32x4(all, all, 0x4e));
+  return _mm512_castps512_ps128(join(all, _mm512_shuffle_f32x4(all, all, 0xb1)));
+}
+
+// The codes of a group's two vectors to its row of a tile; returns their sums by lane. As `fill_int4` in elementwise.h,
+// which explains the order of bytes.
+template <bool Bytes>
+inline __m512i store_int4(const __m512 (&v)[2], __m512 inverse, std::uint8_t* to) {
+  const __m256i order =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15));
+  __m128i high[2], low[2];
+  __m512i sum = _mm512_setzero_si512();
+  for (int i = 0; i < 2; ++i) {
+    const __m512i codes = _mm512_cvtps_epi32(_mm512_mul_ps(v[i], inverse));
+    const __m512i highs =
+        Bytes ? codes : _mm512_srai_epi32(_mm512_add_epi32(codes, _mm512_set1_epi32(128)), 8);
+    high[i] = _mm512_cvtepi32_epi8(highs);
+    low[i] = _mm512_cvtepi32_epi8(codes);  // the low byte: 256 times the high one is gone
+    sum = _mm512_add_epi32(sum, codes);
+  }
+  _mm256_storeu_si256((__m256i*)to, _mm256_shuffle_epi8(_mm256_set_m128i(high[1], high[0]), order));
+  if (!Bytes)
+    _mm256_storeu_si256((__m256i*)(to + 32),
+                        _mm256_shuffle_epi8(_mm256_set_m128i(low[1], low[0]), order));
+  return sum;
+}
+
+// Four whole groups of a token, from tile `k` on.
+template <bool Bytes>
+inline void fill_four_int4(const FillCall& call, int t, int k) {
+  const __m512 zero = _mm512_setzero_ps();
+  __m512 v[4][2], tops[4], sums[4];
+  __mmask8 broken = 0;
+  for (int g = 0; g < 4; ++g) {
+    for (int i = 0; i < 2; ++i)
+      v[g][i] = load_masked(block_at(call.rows[t], call.type, (k + g) * 32 + i * 16, call.block_stride),
+                            call.type, __mmask16(0xffff));
+    tops[g] = _mm512_max_ps(_mm512_abs_ps(v[g][0]), _mm512_abs_ps(v[g][1]));
+    const __m512 poison = _mm512_fmadd_ps(v[g][0], zero, _mm512_mul_ps(v[g][1], zero));
+    broken |= __mmask8((_mm512_cmp_ps_mask(poison, zero, _CMP_NEQ_UQ) != 0) << g);
+  }
+  alignas(16) float largest[4], inverse[4], scales[4];
+  alignas(16) std::int32_t code_sums[4];
+  _mm_store_ps(largest, joined(tops, [](__m512 x, __m512 y) { return _mm512_max_ps(x, y); }));
+  for (int g = 0; g < 4; ++g) inverse[g] = inverse_of(largest[g], kTopCode<Bytes>);
+  for (int g = 0; g < 4; ++g)
+    sums[g] = _mm512_castsi512_ps(
+        store_int4<Bytes>(v[g], _mm512_set1_ps(inverse[g]),
+                          call.tile + (std::size_t(k + g) * call.tile_rows + t) * kRowBytes));
+  const auto add = [](__m512 x, __m512 y) {
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_castps_si512(y)));
+  };
+  _mm_store_si128((__m128i*)code_sums, _mm_castps_si128(joined(sums, add)));
+  for (int g = 0; g < 4; ++g) {
+    const bool whole = !(broken >> g & 1);
+    scales[g] = whole ? largest[g] / kTopCode<Bytes> : __builtin_nanf("");
+    if (!whole) code_sums[g] = 0;  // see GroupRange
+  }
+  const std::size_t at = t * std::size_t(call.group_stride) + k;
+  std::memcpy(call.scales + at, scales, sizeof scales);
+  std::memcpy(call.code_sums + at, code_sums, sizeof code_sums);
+}
+
 template <bool Bytes>
 void fill_int4_fast(const FillCall& call) {
   const auto [rows, type, block_stride, count, inputs, tiles, groups, tile, scales, code_sums, tile_rows,
               group_stride] = call;
-  const __m256i order =
-      _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15));
   for (int t = 0; t < count; ++t) {
-    for (int k = 0; k < tiles; ++k) {
+    int k = 0;
+    for (; k + 4 <= tiles && (k + 4) * 32 <= inputs; k += 4) fill_four_int4<Bytes>(call, t, k);
+    for (; k < tiles; ++k) {
       __m512 v[2];
       for (int i = 0; i < 2; ++i) {
         const int column = k * 32 + i * 16;
@@ -146,22 +216,9 @@ void fill_int4_fast(const FillCall& call) {
       const float poison = _mm512_reduce_add_ps(_mm512_fmadd_ps(v[0], zero, _mm512_mul_ps(v[1], zero)));
       const __m512 inverse = _mm512_set1_ps(inverse_of(largest, kTopCode<Bytes>));
       scales[t * group_stride + k] = largest / kTopCode<Bytes> + poison;
-      __m128i high[2], low[2];
-      __m512i sum = _mm512_setzero_si512();
-      for (int i = 0; i < 2; ++i) {
-        const __m512i codes = _mm512_cvtps_epi32(_mm512_mul_ps(v[i], inverse));
-        const __m512i highs =
-            Bytes ? codes : _mm512_srai_epi32(_mm512_add_epi32(codes, _mm512_set1_epi32(128)), 8);
-        high[i] = _mm512_cvtepi32_epi8(highs);
-        low[i] = _mm512_cvtepi32_epi8(codes);  // the low byte: 256 times the high one is gone
-        sum = _mm512_add_epi32(sum, codes);
-      }
+      const __m512i sum =
+          store_int4<Bytes>(v, inverse, tile + (std::size_t(k) * tile_rows + t) * kRowBytes);
       code_sums[t * group_stride + k] = poison == 0.0f ? _mm512_reduce_add_epi32(sum) : 0;  // see GroupRange
-      std::uint8_t* to = tile + (std::size_t(k) * tile_rows + t) * kRowBytes;
-      _mm256_storeu_si256((__m256i*)to, _mm256_shuffle_epi8(_mm256_set_m128i(high[1], high[0]), order));
-      if (!Bytes)
-        _mm256_storeu_si256((__m256i*)(to + 32),
-                            _mm256_shuffle_epi8(_mm256_set_m128i(low[1], low[0]), order));
     }
   }
 }
