@@ -17,8 +17,12 @@ from moesaic.hardware.nvidia import NvidiaDriver, NvidiaGpu, cuda_problem, nvidi
 class Library:
     """The driver's functions, of a machine with some GPUs; `init` is what cuInit answers."""
 
-    def __init__(self, gpus: list[tuple[str, int]], init: int = 0) -> None:
+    def __init__(
+        self, gpus: list[tuple[str, int]], init: int = 0, capability: tuple[int, int] = (9, 0)
+    ) -> None:
         self._gpus, self._init = gpus, init
+        # A driver that knows stream memory operations by the old name only.
+        self._attributes = {92: 1, 75: capability[0], 76: capability[1]}
 
     def cuInit(self, flags: int) -> int:
         return self._init
@@ -40,7 +44,7 @@ class Library:
         return _store(at, self._gpus[device.value][1])
 
     def cuDeviceGetAttribute(self, at: Any, which: int, device: Any) -> int:
-        return _store(at, 1) if which == 92 else 1  # a driver that knows the old name only
+        return _store(at, self._attributes[which]) if which in self._attributes else 1
 
 
 def _store(at: Any, value: int) -> int:
@@ -66,7 +70,10 @@ def with_torch(monkeypatch: pytest.MonkeyPatch, folder: Path | None) -> None:
 
 def test_gpus_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
     with_library(monkeypatch, Library([("NVIDIA H200", 150 * 10**9), ("other", 8 * 10**9)]))
-    gpus = NvidiaGpu("NVIDIA H200", 150 * 10**9, True), NvidiaGpu("other", 8 * 10**9, True)
+    gpus = tuple(
+        NvidiaGpu(name, size * 10**9, True, (9, 0))
+        for name, size in (("NVIDIA H200", 150), ("other", 8))
+    )
     assert nvidia_driver() == NvidiaDriver("12.8", gpus, None)
 
 
@@ -96,3 +103,15 @@ def test_pytorch_must_be_there_and_built_with_cuda(
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "libtorch_cuda.so").touch()
     assert cuda_problem() is None
+
+
+def test_an_old_gpu_is_refused_with_what_is_needed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with_library(monkeypatch, Library([("Tesla T4", 16 * 10**9)], capability=(7, 5)))
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libtorch_cuda.so").touch()
+    with_torch(monkeypatch, tmp_path)
+    said = cuda_problem() or ""
+    assert "Tesla T4 is too old (compute capability 7.5)" in said
+    assert "--accelerator none" in said

@@ -15,6 +15,8 @@ _LIBRARY = "libcuda.so.1"
 _NAME_BYTES = 128
 # CAN_USE_64_BIT_STREAM_MEM_OPS, and its name before CUDA 12.
 _STREAM_MEMORY_OPERATIONS = (122, 92)
+_MAJOR, _MINOR = 75, 76  # of the compute capability
+_LEAST_MAJOR = 8  # bf16 in tensor cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class NvidiaGpu:
     name: str
     memory_bytes: int
     stream_memory_operations: bool  # streams can wait for and write flags in pinned memory
+    capability: tuple[int, int] = (_LEAST_MAJOR, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,17 @@ def cuda_problem() -> str | None:
         return "PyTorch is not installed: pip install 'moesaic[engine]'"
     if not torch_has_cuda():
         return "PyTorch was built without CUDA: install a CUDA build (https://pytorch.org)"
-    return _too_old(driver.version, torch_cuda_version())
+    return _too_old(driver.version, torch_cuda_version()) or _incapable(driver.gpus[0])
+
+
+def _incapable(gpu: NvidiaGpu) -> str | None:
+    major, minor = gpu.capability
+    if major >= _LEAST_MAJOR:
+        return None
+    return (
+        f"{gpu.name} is too old (compute capability {major}.{minor}): the kernels need "
+        f"{_LEAST_MAJOR}.0, Ampere, or later. Use --accelerator none, or a newer GPU"
+    )
 
 
 def torch_has_cuda() -> bool:
@@ -111,7 +124,8 @@ def _gpus(library: ctypes.CDLL) -> Iterator[NvidiaGpu]:
         library.cuDeviceGetName(name, _NAME_BYTES, device)
         library.cuDeviceTotalMem_v2(ctypes.byref(size), device)
         able = any(_attribute(library, which, device) for which in _STREAM_MEMORY_OPERATIONS)
-        yield NvidiaGpu(name.value.decode(), size.value, able)
+        capability = (_attribute(library, _MAJOR, device), _attribute(library, _MINOR, device))
+        yield NvidiaGpu(name.value.decode(), size.value, able, capability)
 
 
 def _attribute(library: ctypes.CDLL, which: int, device: ctypes.c_int) -> int:

@@ -48,6 +48,13 @@ class _Launch(ctypes.Structure):
 _EARLY = 6  # attribute: programmatic stream serialization
 
 
+@cache
+def launches_early() -> bool:
+    """Whether a kernel can wait for the one in front of it by itself: Hopper and later."""
+    major, _ = torch.cuda.get_device_capability()
+    return int(major) >= 9
+
+
 class Function:
     """A kernel of a module."""
 
@@ -62,8 +69,8 @@ class Function:
         early: bool = False,
     ) -> None:
         """Launch on the current stream. Arguments are tensors (their addresses) and 64-bit
-        integers. `early`: may begin before the kernel in front of it has ended, and waits itself
-        where it needs its results."""
+        integers. `early`: may begin before the kernel in front of it has ended, where the GPU can,
+        and waits itself where it needs its results."""
         values = [
             ctypes.c_int64(a.data_ptr() if isinstance(a, torch.Tensor) else a) for a in arguments
         ]
@@ -74,7 +81,8 @@ class Function:
         launch.stream = torch.cuda.current_stream().cuda_stream
         attribute = _Attribute(_EARLY, 0)
         attribute.value[0] = 1
-        launch.attributes, launch.count = ctypes.pointer(attribute), int(early)
+        launch.attributes = ctypes.pointer(attribute)
+        launch.count = int(early and launches_early())
         result = library().cuLaunchKernelEx(ctypes.byref(launch), self._handle, given, None)
         check(result, "cuLaunchKernelEx")
 
