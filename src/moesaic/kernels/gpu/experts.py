@@ -17,6 +17,7 @@ from moesaic.kernels.gpu.table import TableShape
 
 _WARPS = 4  # of a block with several rows
 _ALL, _THERE, _ARRIVING = range(3)  # parts of a table
+_SHARED_BYTES, _SUMS_BYTES = 48 << 10, 2 << 10  # of a block; of them, for its warps' sums
 _MIN_BLOCKS = {1: 5, 2: 4, 4: 3}  # by row tiles: blocks of several rows per multiprocessor
 
 
@@ -69,7 +70,7 @@ class GpuExperts:
         """`parts[pair]` becomes the expert's result for the pair's token, not yet weighted, for
         all pairs in the table. x [tokens, hidden] bf16. `max_rows`: no expert has more rows; None:
         not known."""
-        if self._tokens == 1:
+        if self._by_vectors:
             self._vector(table, x)
         else:
             self._matrix(table, x, max_rows, _ALL)
@@ -102,6 +103,15 @@ class GpuExperts:
         return module.function("up_vector"), module.function("down_vector")
 
     @property
+    def _by_vectors(self) -> bool:
+        """One token, whose inputs and activations a block has room for; else the tensor cores do
+        it, which read them in pieces."""
+        return self._tokens == 1 and all(
+            4 * (matrix.rows * matrix.per_word + matrix.rows) + _SUMS_BYTES <= _SHARED_BYTES
+            for matrix in (self.words.up, self.words.down)
+        )
+
+    @property
     def _down_strips(self) -> int:
         wanted = self._tuning.down_strips
         return wanted if self.words.down.strips % wanted == 0 else 1
@@ -126,7 +136,7 @@ class GpuExperts:
 
     def prepare(self) -> None:
         """Compile what `launch` needs where the number of rows is not known."""
-        if self._tokens == 1:
+        if self._by_vectors:
             assert self._one_row
         else:
             self._row_tiles(self._tiles(None))
