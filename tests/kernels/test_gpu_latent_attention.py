@@ -36,7 +36,10 @@ def test_tokens_attend_to_their_own_sequence(heads: int) -> None:
 
 def test_long_sequences_are_cut_into_longer_pieces() -> None:
     """Every piece of every head has a result in memory: 64 of them are enough."""
-    assert piece_size(256, tokens=2) == piece_size(64 * PIECE, tokens=2) == PIECE
-    assert piece_size(64 * PIECE + 1, tokens=2) == 2 * PIECE
-    assert piece_size(163_840, tokens=2) == piece_size(163_840, tokens=1) == 4096
-    assert piece_size(4096, tokens=1) == 64
+    some = {"tokens": 2, "heads": 16}
+    assert piece_size(256, **some) == piece_size(64 * PIECE, **some) == PIECE
+    assert piece_size(64 * PIECE + 1, **some) == 2 * PIECE
+    assert piece_size(163_840, **some) == piece_size(163_840, tokens=1, heads=16) == 4096
+    assert piece_size(4096, tokens=1, heads=16) == 64, "a single token's are shorter"
+    assert piece_size(8192, tokens=1, heads=16) == 128, "but no more than 64"
+    assert piece_size(4096, tokens=1, heads=128) == PIECE, "where many heads fill the GPU, too"

@@ -14,7 +14,8 @@ from moesaic.kernels.gpu.attention import PIECE, early_launch, join_pieces
 _BLOCK = 32
 _HEADS = 16  # of a program
 _MOST_PIECES = 64  # as in source/latent.cu: every piece has a result of its own in memory
-_ONE_TOKENS_PIECE = 64  # of a single token, whose pieces leave most of a GPU idle
+_SHORTEST_PIECE = 64  # of a single token
+_PROGRAMS = 128  # that a GPU has room for
 
 
 @triton.jit
@@ -68,11 +69,19 @@ def _attend_latents(
     tl.store(mixed + place[:, None] * RANK + column[None, :], result, mask=real[:, None])
 
 
-def piece_size(max_length: int, tokens: int) -> int:
-    """Positions of a piece."""
-    piece = _ONE_TOKENS_PIECE if tokens == 1 else PIECE
+def piece_size(max_length: int, tokens: int, heads: int) -> int:
+    """Positions of a piece. A single token's are shorter where a GPU would be idle otherwise."""
+    piece = PIECE
     while max_length > _MOST_PIECES * piece:
         piece *= 2
+    groups = -(-heads // _HEADS)
+    while (
+        tokens == 1
+        and piece > _SHORTEST_PIECE
+        and max_length <= _MOST_PIECES * piece // 2
+        and groups * -(-max_length // piece) < _PROGRAMS
+    ):
+        piece //= 2
     return piece
 
 
@@ -87,7 +96,7 @@ class LatentDecodeAttention:
         assert turns & (turns - 1) == 0, "a rotary key's width is a power of two"
         self._shape = heads, rank, turns
         self._max_length, self._scale, self._tokens = max_length, scale, tokens
-        self.piece = piece_size(max_length, tokens)
+        self.piece = piece_size(max_length, tokens, heads)
         self.pieces = -(-max_length // self.piece)
         each = (tokens, heads, self.pieces)
         self.mixed = torch.zeros(*each, rank, dtype=torch.float32, device=device)

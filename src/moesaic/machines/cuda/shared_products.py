@@ -18,6 +18,7 @@ from moesaic.models.feed_forward import GatedMlp, MoeBlock
 _THREADS = 256
 _WARPS = _THREADS // 32
 _PLAIN = "bf16"
+_SUMS = 32  # floats beside the inputs, where a block adds up
 
 
 class SharedProducts:
@@ -34,8 +35,7 @@ class SharedProducts:
         self._inner = torch.zeros(1, shape.intermediate, dtype=torch.bfloat16, device=device)
         self._out = torch.zeros(1, spec.hidden_size, dtype=torch.bfloat16, device=device)
         for dtype in sorted({_dtype(each) for each in shared}):
-            space = shape.intermediate if dtype == _PLAIN else staged(dtype, shape.intermediate)
-            if activations.computes(shape) and space <= MOST_SHARED:
+            if activations.computes(shape) and _fits(dtype, shape):
                 self._kernels[dtype] = _compiled(dtype, shape, decoder.architecture.norm_eps)
 
     def takes(self, network: GatedMlp) -> bool:
@@ -51,6 +51,12 @@ class SharedProducts:
         grid = -(-network.shape.hidden // _WARPS)
         down((grid,), _THREADS, self._inner, *second, self._out, early=True)
         return self._out
+
+
+def _fits(dtype: str, shape: ExpertShape) -> bool:
+    """Whether a block's shared memory has room for the inputs of either product."""
+    widest = max(shape.hidden, shape.intermediate)
+    return (widest if dtype == _PLAIN else staged(dtype, widest)) <= MOST_SHARED - _SUMS
 
 
 def _compiled(dtype: str, shape: ExpertShape, norm_eps: float) -> tuple[Function, Function]:

@@ -99,8 +99,9 @@ class LatentStepAttention:
         width = self._shape.qk_rope_head_dim
         place = {"dtype": torch.bfloat16, "device": inputs.positions.device}
         self._turned = torch.zeros(inputs.tokens, self._heads, width, **place)
-        self._absorbed = torch.zeros(1, self._heads, self._shape.kv_lora_rank, **place)
-        self._values = torch.zeros(1, self._heads * self._shape.v_head_dim, **place)
+        one = int(inputs.tokens == 1)
+        self._absorbed = torch.zeros(one, self._heads, self._shape.kv_lora_rank, **place)
+        self._values = torch.zeros(one, self._heads * self._shape.v_head_dim, **place)
         self._make_kernel()
 
     def _make_kernel(self) -> None:

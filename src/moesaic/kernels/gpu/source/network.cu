@@ -210,15 +210,16 @@ extern "C" __global__ void forecast(const u16* logits, const float* biases, cons
 
 // A norm's weights in registers: read before the stream is there.
 struct NormWeights {
-  u16 values[PER_THREAD];
+  u32 pairs[(PER_THREAD + 1) / 2] = {};
 
   __device__ __forceinline__ void read(const u16* weight) {
 #pragma unroll
     for (int i = 0; i < PER_THREAD; ++i) {
       const int at = threadIdx.x + i * 256;
-      values[i] = at < HIDDEN ? __ldg(weight + at) : 0;
+      if (at < HIDDEN) pairs[i / 2] |= u32(__ldg(weight + at)) << i % 2 * 16;
     }
   }
+  __device__ __forceinline__ float value(int i) const { return wide(u16(pairs[i / 2] >> i % 2 * 16)); }
 };
 
 // norm(stream) in fp32 (values are bf16) in shared memory.
@@ -234,7 +235,7 @@ __device__ __forceinline__ void stage_normed(const u16* stream, const NormWeight
 #pragma unroll
   for (int i = 0; i < PER_THREAD; ++i) {
     const int at = threadIdx.x + i * 256;
-    if (at < HIDDEN) inputs[at] = rounded(wide(weights.values[i]) * rounded(values[i] * scale));
+    if (at < HIDDEN) inputs[at] = rounded(weights.value(i) * rounded(values[i] * scale));
   }
   __syncthreads();
 }

@@ -7,10 +7,11 @@
 #include "numbers.h"
 #include "reads.h"
 
-template <int Inputs>
+// `Most`: 16-byte reads that a lane has under way.
+template <int Inputs, int Most = 16>
 struct RowReads {
   static constexpr int loads = (Inputs + 255) / 256;        // of 8 values per lane
-  static constexpr int ahead = loads < 16 ? loads : 16;
+  static constexpr int ahead = loads < Most ? loads : Most;
   uint4 words[ahead];
 
   __device__ __forceinline__ void read(const u16* row) {

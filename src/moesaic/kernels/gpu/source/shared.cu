@@ -9,7 +9,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) gated_product(const u16* x,
   __shared__ __align__(16) float inputs[HIDDEN];
   const int output = blockIdx.x * 8 + threadIdx.x / 32;
   const u16 *gate = weights + i64(output) * HIDDEN, *up = gate + i64(INNER) * HIDDEN;
-  RowReads<HIDDEN> gates, ups;
+  RowReads<HIDDEN, 8> gates, ups;
   if (output < INNER) gates.read(gate), ups.read(up);
   await_previous();
   release_next();
