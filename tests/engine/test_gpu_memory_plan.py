@@ -15,7 +15,13 @@ from moesaic.engine.assemble import on_store, synthetic_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
 from moesaic.engine.memory.plan_parts import CONTEXT
-from moesaic.engine.memory.sizes import PIECE_LENGTH, SAMPLING, Sizes
+from moesaic.engine.memory.sizes import (
+    MOST_PIECES,
+    PIECE_LENGTH,
+    SAMPLING,
+    SINGLE_PIECE_LENGTH,
+    Sizes,
+)
 from moesaic.machines.accelerators import CUDA
 from moesaic.machines.cuda.cuda_machine import CudaMachine
 from moesaic.machines.cuda.latent_buffers import LatentBuffers
@@ -168,6 +174,16 @@ def test_pieces_of_attention_are_as_long_as_the_kernels() -> None:
     from moesaic.kernels.gpu.attention import PIECE
 
     assert PIECE_LENGTH == PIECE
+
+
+@pytest.mark.parametrize("heads", [4, 16, 128])
+@pytest.mark.parametrize("length", [100, 4096, 5000, 40_000])
+def test_one_tokens_pieces_are_no_more_than_is_planned(length: int, heads: int) -> None:
+    pytest.importorskip("triton")
+    from moesaic.kernels.gpu.latent_attention import piece_size
+
+    used = -(-length // piece_size(length, tokens=1, heads=heads))
+    assert used <= min(-(-length // SINGLE_PIECE_LENGTH), MOST_PIECES)
 
 
 def test_counts_of_sampling_are_those_of_the_kernel() -> None:

@@ -34,6 +34,7 @@ from moesaic.model_info.sliding_window import SCORES, window_rows
 _PIECE = 1 << 22  # weights of a quantised expert that are unpacked at a time
 
 PIECE_LENGTH = 256  # positions (kernels/gpu/attention.py)
+SINGLE_PIECE_LENGTH, MOST_PIECES = 64, 64  # of one token (kernels/gpu/latent_attention.py)
 # Sequences that are sampled at once, and bytes of each one's counts (kernels/gpu/sampling.py).
 SAMPLING = 32, 4 * (65536 + 64)
 
@@ -175,11 +176,18 @@ class Sizes:
             return 0
         spec, batch = self.spec, min(self.sequences, LARGEST_BATCH)
         pieces = spec.num_heads * -(-length // PIECE_LENGTH) * (_widest_value(spec) + 2)
-        decoding = 3 * batch * 4 * (pieces + spec.vocab_size)
+        decoding = 3 * batch * 4 * (pieces + spec.vocab_size) + self._single_pieces(length)
         width = spec.num_heads * spec.head_dim + 3 * spec.hidden_size
         reading = self.step_tokens * 2 * (3 * width + 3 * spec.head_dim * spec.num_heads)
         sampled, counts = SAMPLING
         return decoding + reading + self.latent_buffers + min(self.sequences, sampled) * counts
+
+    def _single_pieces(self, length: int) -> int:
+        """Of latent attention of one token, which is cut finer, in up to three kinds of steps."""
+        if self.spec.latent_attention is None:
+            return 0
+        pieces = min(-(-length // SINGLE_PIECE_LENGTH), MOST_PIECES)
+        return 3 * 4 * self.spec.num_heads * pieces * (_widest_value(self.spec) + 2)
 
     @property
     def latent_buffers(self) -> int:
