@@ -115,3 +115,6 @@ def test_an_old_gpu_is_refused_with_what_is_needed(
     said = cuda_problem() or ""
     assert "Tesla T4 is too old (compute capability 7.5)" in said
     assert "--accelerator none" in said
+    nvidia_driver.cache_clear()
+    with_library(monkeypatch, Library([("GPU", 16 * 10**9)], capability=(0, 0)))
+    assert cuda_problem() is None, "one that does not say is tried"

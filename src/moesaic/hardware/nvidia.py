@@ -24,7 +24,7 @@ class NvidiaGpu:
     name: str
     memory_bytes: int
     stream_memory_operations: bool  # streams can wait for and write flags in pinned memory
-    capability: tuple[int, int] = (_LEAST_MAJOR, 0)
+    capability: tuple[int, int] = (0, 0)  # of computing; zeros: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def cuda_problem() -> str | None:
 
 def _incapable(gpu: NvidiaGpu) -> str | None:
     major, minor = gpu.capability
-    if major >= _LEAST_MAJOR:
+    if major == 0 or major >= _LEAST_MAJOR:
         return None
     return (
         f"{gpu.name} is too old (compute capability {major}.{minor}): the kernels need "
