@@ -19,7 +19,7 @@ def slowed_by(alone: float, beside: float) -> int:
     return max(round((beside - alone) * 1000 / max(alone, 1)), 0)
 
 
-def at_least_some(slowed: int) -> int:
+def nonzero_slowdown(slowed: int) -> int:
     """Of a measurement on a real machine, where copies and CPU share memory: that it found nothing
     is noise, too. A planner that is told so moves whatever it can, and does not learn what that
     costs; told of a thousandth, it does."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from statistics import median
 from time import perf_counter_ns
 
-from moesaic.core.units import at_least_some, slowed_by
+from moesaic.core.units import nonzero_slowdown, slowed_by
 from moesaic.machines.cuda.slots import DeviceSlots
 from moesaic.machines.cuda.streams import Mark, Streams
 from moesaic.machines.real.expert_store import ExpertStore
@@ -53,7 +53,7 @@ def slowdown(call: Callable[[], None], copies: LinkCopies, rounds: int = ROUNDS)
         alone = _turn(call, calls)
         beside = _beside(call, calls, copies, _MARGIN * calls * alone)
         found.append(slowed_by(alone, beside))
-    return at_least_some(round(median(found)))
+    return nonzero_slowdown(round(median(found)))
 
 
 def _turn(call: Callable[[], None], calls: int) -> int:

@@ -16,7 +16,7 @@ from moesaic.core.offloading import CPU, GPU, OFFLOADING
 from moesaic.core.report import LayerReport, Span, Timeline, experts_span
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId
-from moesaic.core.units import at_least_some, slowed_by
+from moesaic.core.units import nonzero_slowdown, slowed_by
 from moesaic.core.view import View
 from moesaic.kernels.base import LayerExecutor
 from moesaic.kernels.grouping import Group, group_by_expert
@@ -123,7 +123,7 @@ class AcceleratedMachine(RealMachine):
     def probe_slowdown(self, device: str) -> int:
         alone = self.probe(device, 1, 2)
         with copies_running(self.store, self.accelerator):
-            return at_least_some(slowed_by(alone, self.probe(device, 1, 2)))
+            return nonzero_slowdown(slowed_by(alone, self.probe(device, 1, 2)))
 
     def probe_transfer(self, link: str | None = None) -> int:
         return time_transfer(self.store, self.accelerator)
