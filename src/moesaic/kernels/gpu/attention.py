@@ -11,6 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
+from moesaic.kernels.gpu.driver import launches_early
+
 PIECE = 256
 _BLOCK = 64
 
@@ -120,7 +122,7 @@ def _join(
 def early_launch(queries: torch.Tensor) -> dict[str, bool]:
     """On GPUs that can (Hopper and later), kernels are launched before the one in front of them
     has ended, and wait themselves."""
-    can = queries.is_cuda and torch.cuda.get_device_capability(queries.device)[0] >= 9
+    can = queries.is_cuda and launches_early()
     return {"EARLY": True, "launch_pdl": True} if can else {"EARLY": False}
 
 

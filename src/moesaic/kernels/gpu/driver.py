@@ -46,6 +46,7 @@ class _Launch(ctypes.Structure):
 
 
 _EARLY = 6  # attribute: programmatic stream serialization
+SHARED_BYTES = 48 << 10  # that a block has without asking for more
 
 
 @cache

@@ -10,14 +10,14 @@ import torch
 
 from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.gpu import activations
-from moesaic.kernels.gpu.driver import Function
+from moesaic.kernels.gpu.driver import SHARED_BYTES, Function
 from moesaic.kernels.gpu.layout import BITS, BlockWords
 from moesaic.kernels.gpu.modules import load_module
 from moesaic.kernels.gpu.table import TableShape
 
 _WARPS = 4  # of a block with several rows
 _ALL, _THERE, _ARRIVING = range(3)  # parts of a table
-_SHARED_BYTES, _SUMS_BYTES = 48 << 10, 2 << 10  # of a block; of them, for its warps' sums
+_SUMS_BYTES = 2 << 10  # of a block's shared memory, for its warps' sums
 _MIN_BLOCKS = {1: 5, 2: 4, 4: 3}  # by row tiles: blocks of several rows per multiprocessor
 
 
@@ -107,7 +107,7 @@ class GpuExperts:
         """One token, whose inputs and activations a block has room for; else the tensor cores do
         it, which read them in pieces."""
         return self._tokens == 1 and all(
-            4 * (matrix.rows * matrix.per_word + matrix.rows) + _SUMS_BYTES <= _SHARED_BYTES
+            4 * (matrix.rows * matrix.per_word + matrix.rows) + _SUMS_BYTES <= SHARED_BYTES
             for matrix in (self.words.up, self.words.down)
         )
 

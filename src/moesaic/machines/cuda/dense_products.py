@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import torch
 
 from moesaic.kernels.gpu import dense
-from moesaic.kernels.gpu.driver import Function
+from moesaic.kernels.gpu.driver import SHARED_BYTES, Function
 from moesaic.kernels.gpu.modules import load_module
 from moesaic.kernels.quantize import FORMATS
 from moesaic.kernels.quantized_linear import QuantizedNetwork, QuantizedWeight
@@ -18,7 +18,7 @@ from moesaic.models.grouped_attention import GroupedAttention
 from moesaic.models.latent_attention import LatentAttention
 from moesaic.models.linear import Linear
 
-MOST_SHARED = 12288  # floats of a block's inputs
+MOST_SHARED = SHARED_BYTES // 4  # floats of a block's inputs
 _PADDING = 4  # floats behind the inputs of a read
 _HEAD_OUTPUTS = {"int8": 8, "int4": 16}  # of a warp: as many bytes as it reads in bf16
 _OUTPUTS = 2  # of a warp, where there are fewer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from moesaic.kernels.base import ExpertShape
-from moesaic.kernels.gpu import activations
+from moesaic.kernels.gpu import activations, dense
 from moesaic.kernels.gpu.driver import Function
 from moesaic.kernels.gpu.modules import load_module
 from moesaic.kernels.quantize import FORMATS
@@ -15,8 +15,6 @@ from moesaic.machines.cuda.dense_products import MOST_SHARED, staged
 from moesaic.models.decoder import Decoder
 from moesaic.models.feed_forward import GatedMlp, MoeBlock
 
-_THREADS = 256
-_WARPS = _THREADS // 32
 _PLAIN = "bf16"
 _SUMS = 32  # floats beside the inputs, where a block adds up
 
@@ -46,10 +44,10 @@ class SharedProducts:
         front of it."""
         up, down = self._kernels[_dtype(network)]
         first, second = _weights(network)
-        grid = -(-network.shape.intermediate // _WARPS)
-        up((grid,), _THREADS, x, *first, self._inner, early=early)
-        grid = -(-network.shape.hidden // _WARPS)
-        down((grid,), _THREADS, self._inner, *second, self._out, early=True)
+        grid = -(-network.shape.intermediate // dense.WARPS)
+        up((grid,), dense.THREADS, x, *first, self._inner, early=early)
+        grid = -(-network.shape.hidden // dense.WARPS)
+        down((grid,), dense.THREADS, self._inner, *second, self._out, early=True)
         return self._out
 
 

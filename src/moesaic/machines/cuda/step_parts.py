@@ -13,7 +13,7 @@ from moesaic.kernels.gpu.experts import GpuExperts
 from moesaic.kernels.gpu.modules import load_module
 from moesaic.kernels.gpu.sampling import TokenSampling
 from moesaic.machines.accelerators import LARGEST_BATCH
-from moesaic.machines.cuda.dense_products import DenseProducts
+from moesaic.machines.cuda.dense_products import MOST_SHARED, DenseProducts
 from moesaic.machines.cuda.latent_buffers import LatentBuffers
 from moesaic.machines.cuda.mailbox import Mailbox
 from moesaic.machines.cuda.shared_products import SharedProducts
@@ -33,7 +33,6 @@ _KERNELS = (
 TURN_THREADS = 128  # of `turn_store`
 ONE_TOKENS_THREADS = 256  # of `absorb_one` and `expand_one`
 ABSORBED, EXPANDED = 64, 16  # values that a block of each computes
-_MOST_ATTENDED = 12288  # values that a block of `add_product` keeps
 
 
 class Replayed(NamedTuple):
@@ -145,7 +144,7 @@ class StepParts:
             "NORMALIZED": int(rule.normalized), "FACTOR": rule.factor,
             "ROUND_WEIGHTS": int(rule.round_weights),
         }  # fmt: skip
-        if self._attended <= _MOST_ATTENDED:
+        if self._attended <= MOST_SHARED:
             defines["ATTENDED"] = self._attended
         if spec.latent_attention is None:
             defines |= {

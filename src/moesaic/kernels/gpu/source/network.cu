@@ -270,18 +270,11 @@ extern "C" __global__ void __launch_bounds__(256, 3) normed_product(const u16* s
 // stream += attended @ weights.T + bias: attention's output projection of one token, ATTENDED wide. 256 threads, an output per warp.
 extern "C" __global__ void __launch_bounds__(256) add_product(const u16* attended, const u16* weights, const u16* bias,
                                                               u16* stream) {
-  __shared__ __align__(16) float inputs[ATTENDED];
   const int output = blockIdx.x * 8 + threadIdx.x / 32;
-  RowReads<ATTENDED> reads;
-  if (output < HIDDEN) reads.read(weights + i64(output) * ATTENDED);
-  await_previous();
-  release_next();
-  for (int i = threadIdx.x; i < ATTENDED; i += 256) inputs[i] = wide(attended[i]);
-  __syncthreads();
-  if (output >= HIDDEN) return;
-  float sum = reads.dot(weights + i64(output) * ATTENDED, inputs);
+  float sum = row_dot<ATTENDED>(attended, weights, output, HIDDEN);
+  if (output >= HIDDEN || threadIdx.x % 32) return;
   if (bias) sum += wide(bias[output]);
-  if (threadIdx.x % 32 == 0) stream[output] = to_bf16(wide(stream[output]) + rounded(sum));
+  stream[output] = to_bf16(wide(stream[output]) + rounded(sum));
 }
 #endif
 

@@ -38,3 +38,18 @@ struct RowReads {
     return sum;
   }
 };
+
+// One token's `x` times row `output` of a matrix, for every lane of a warp; every thread of a block calls it. Weights are
+// read before the kernel in front of this one has ended.
+template <int Inputs>
+__device__ __forceinline__ float row_dot(const u16* x, const u16* weights, int output, int outputs) {
+  __shared__ __align__(16) float inputs[Inputs];
+  const u16* row = weights + i64(output) * Inputs;
+  RowReads<Inputs> reads;
+  if (output < outputs) reads.read(row);
+  await_previous();
+  release_next();
+  for (int i = threadIdx.x; i < Inputs; i += 256) inputs[i] = wide(x[i]);
+  __syncthreads();
+  return output < outputs ? reads.dot(row, inputs) : 0.0f;
+}

@@ -22,15 +22,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) gated_product(const u16* x,
 
 // out = inner @ weights.T, its second product. 256 threads, an output per warp.
 extern "C" __global__ void __launch_bounds__(256) down_product(const u16* inner, const u16* weights, u16* out) {
-  __shared__ __align__(16) float inputs[INNER];
   const int output = blockIdx.x * 8 + threadIdx.x / 32;
-  RowReads<INNER> reads;
-  if (output < HIDDEN) reads.read(weights + i64(output) * INNER);
-  await_previous();
-  release_next();
-  for (int i = threadIdx.x; i < INNER; i += 256) inputs[i] = wide(inner[i]);
-  __syncthreads();
-  if (output >= HIDDEN) return;
-  const float sum = reads.dot(weights + i64(output) * INNER, inputs);
-  if (threadIdx.x % 32 == 0) out[output] = to_bf16(sum);
+  const float sum = row_dot<INNER>(inner, weights, output, HIDDEN);
+  if (output < HIDDEN && threadIdx.x % 32 == 0) out[output] = to_bf16(sum);
 }
