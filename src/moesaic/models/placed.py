@@ -12,6 +12,7 @@ from moesaic.kernels.quantized_linear import QuantizedWeight, stacked
 from moesaic.models.decoder import Decoder
 from moesaic.models.feed_forward import MoeBlock
 from moesaic.models.grouped_attention import GroupedAttention
+from moesaic.models.latent_attention import LatentAttention, QueryProjection
 from moesaic.models.linear import Linear
 
 
@@ -42,20 +43,30 @@ def placed(value: Any, device: str) -> Any:
     if isinstance(value, MoeBlock):
         changes["fused"] = None
     if isinstance(value, GroupedAttention):
-        changes |= side_by_side(changes["query"], changes["key"], changes["value"])
+        names = ("query", "key", "value")
+        laid = side_by_side([changes[name] for name in names])
+        changes |= zip(names, laid, strict=True)
+    if isinstance(value, LatentAttention):
+        changes |= _beside_queries(changes["query"], changes["compress"])
     return replace(value, **changes)
 
 
-def side_by_side(query: Linear, key: Linear, value: Linear) -> dict[str, Linear]:
+def _beside_queries(query: QueryProjection, compress: Linear) -> dict[str, Any]:
+    """What multiplies the same inputs as latents do, and is like that, in one piece of memory."""
+    if query.down is not None or (query.up.bias is None) != (compress.bias is None):
+        return {}
+    up, laid = side_by_side([query.up, compress])
+    return {"query": replace(query, up=up), "compress": laid}
+
+
+def side_by_side(linears: Sequence[Linear]) -> list[Linear]:
     """The same projections in one piece of memory, so that one product can compute them."""
-    linears = (query, key, value)
     rows = [len(each.weight) for each in linears]
     weights = torch.cat([each.weight for each in linears]).split(rows)
-    biases: Sequence[torch.Tensor | None] = (None,) * 3
+    biases: Sequence[torch.Tensor | None] = [None] * len(linears)
     if all(each.bias is not None for each in linears):
         biases = torch.cat([each.bias for each in linears if each.bias is not None]).split(rows)
-    parts = map(Linear, weights, biases, _stacked(linears, rows))
-    return dict(zip(("query", "key", "value"), parts, strict=True))
+    return list(map(Linear, weights, biases, _stacked(linears, rows)))
 
 
 def _stacked(linears: Sequence[Linear], rows: Sequence[int]) -> list[QuantizedWeight | None]:

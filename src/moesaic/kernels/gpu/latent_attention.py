@@ -1,7 +1,8 @@
 """Latent attention of one new token per sequence over a static cache, in Triton.
 
 All heads read the same latents: queries stand in the latents' space already, and what is mixed are
-latents. Cut into pieces and joined as in `attention.py`."""
+latents. Cut into pieces and joined as in `attention.py`; what was in the cache before is read
+while queries are made."""
 
 from __future__ import annotations
 
@@ -19,6 +20,21 @@ _PROGRAMS = 128  # that a GPU has room for
 
 
 @triton.jit
+def _with_latents(
+    query, turning, latent, key, there, top, total, result, scale, DOT: tl.constexpr
+):  # fmt: skip
+    """A piece's maximum, sum and result with a block more."""
+    score = tl.dot(query.to(DOT), tl.trans(latent).to(DOT))
+    score = (score + tl.dot(turning.to(DOT), tl.trans(key).to(DOT))) * scale
+    score = tl.where(there[None, :], score, float("-inf"))
+    higher = tl.maximum(top, tl.max(score, axis=1))
+    weight = tl.exp(score - higher[:, None])
+    shrink = tl.exp(top - higher)
+    part = tl.dot(weight.to(tl.bfloat16).to(DOT), latent.to(DOT))
+    return higher, total * shrink + tl.sum(weight, axis=1), result * shrink[:, None] + part
+
+
+@triton.jit
 def _attend_latents(
     queries, turned, latents, keys, slots, positions, mixed, tops, sums, max_length, scale, pieces,
     HEADS: tl.constexpr, RANK: tl.constexpr, TURNS: tl.constexpr, GROUP: tl.constexpr,
@@ -26,47 +42,50 @@ def _attend_latents(
 ):  # fmt: skip
     """One token, GROUP heads, one piece."""
     piece, token = tl.program_id(0), tl.program_id(2)
-    length = tl.load(positions + token) + 1  # as the slot, there before anything of the layer
+    position = tl.load(positions + token)  # as the slot, there before anything of the layer
     base = tl.load(slots + token) * max_length
+    column, turn = tl.arange(0, RANK)[None, :], tl.arange(0, TURNS)[None, :]
+    first = piece * PIECE + tl.arange(0, BLOCK)
+    there = first < position
+    row = (base + first)[:, None]
+    latent = tl.load(latents + row * RANK + column, mask=there[:, None], other=0)
+    key = tl.load(keys + row * TURNS + turn, mask=there[:, None], other=0)
     if EARLY:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
-    if piece * PIECE >= length:
+    if piece * PIECE > position:
         return
     head = tl.program_id(1) * GROUP + tl.arange(0, GROUP)
     real = head < HEADS
-    column, turn = tl.arange(0, RANK), tl.arange(0, TURNS)
-    row = (token * HEADS + head)[:, None]
-    query = tl.load(queries + row * RANK + column[None, :], mask=real[:, None], other=0)
-    turning = tl.load(turned + row * TURNS + turn[None, :], mask=real[:, None], other=0)
-    top = tl.full((GROUP,), float("-inf"), dtype=tl.float32)
-    total = tl.zeros((GROUP,), dtype=tl.float32)
-    result = tl.zeros((GROUP, RANK), dtype=tl.float32)
-    for start in range(0, PIECE, BLOCK):
-        if piece * PIECE + start < length:
-            at = piece * PIECE + start + tl.arange(0, BLOCK)
-            there = at < length
-            latent = tl.load(
-                latents + (base + at)[:, None] * RANK + column[None, :],
-                mask=there[:, None], other=0,
-            )  # fmt: skip
-            key = tl.load(
-                keys + (base + at)[:, None] * TURNS + turn[None, :], mask=there[:, None], other=0
+    line = (token * HEADS + head)[:, None]
+    query = tl.load(queries + line * RANK + column, mask=real[:, None], other=0)
+    turning = tl.load(turned + line * TURNS + turn, mask=real[:, None], other=0)
+    # The piece that holds the new token begins with it.
+    holds, own = piece == position // PIECE, base + position
+    new_latent = tl.load(latents + own * RANK + column).to(tl.float32)
+    new_key = tl.load(keys + own * TURNS + turn).to(tl.float32)
+    score = tl.sum(query.to(tl.float32) * new_latent, axis=1)
+    score = (score + tl.sum(turning.to(tl.float32) * new_key, axis=1)) * scale
+    top = tl.where(holds, score, float("-inf"))
+    total = tl.zeros((GROUP,), dtype=tl.float32) + tl.where(holds, 1.0, 0.0)
+    result = tl.zeros((GROUP, RANK), dtype=tl.float32) + tl.where(holds, new_latent, 0.0)
+    if piece * PIECE < position:
+        top, total, result = _with_latents(
+            query, turning, latent, key, there, top, total, result, scale, DOT
+        )
+    for start in range(BLOCK, PIECE, BLOCK):
+        if piece * PIECE + start < position:
+            at = first + start
+            before = (at < position)[:, None]
+            others = tl.load(latents + (base + at)[:, None] * RANK + column, mask=before, other=0)
+            their_keys = tl.load(keys + (base + at)[:, None] * TURNS + turn, mask=before, other=0)
+            top, total, result = _with_latents(
+                query, turning, others, their_keys, at < position, top, total, result, scale, DOT
             )
-            score = tl.dot(query.to(DOT), tl.trans(latent).to(DOT))
-            score = (score + tl.dot(turning.to(DOT), tl.trans(key).to(DOT))) * scale
-            score = tl.where(there[None, :], score, float("-inf"))
-            higher = tl.maximum(top, tl.max(score, axis=1))
-            weight = tl.exp(score - higher[:, None])
-            shrink = tl.exp(top - higher)
-            part = tl.dot(weight.to(tl.bfloat16).to(DOT), latent.to(DOT))
-            result = result * shrink[:, None] + part
-            total = total * shrink + tl.sum(weight, axis=1)
-            top = higher
     place = (token * HEADS + head).to(tl.int64) * pieces + piece
     tl.store(tops + place, top, mask=real)
     tl.store(sums + place, total, mask=real)
-    tl.store(mixed + place[:, None] * RANK + column[None, :], result, mask=real[:, None])
+    tl.store(mixed + place[:, None] * RANK + column, result, mask=real[:, None])
 
 
 def piece_size(max_length: int, tokens: int, heads: int) -> int:

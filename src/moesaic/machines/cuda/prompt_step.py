@@ -12,7 +12,11 @@ import torch
 from moesaic.kernels.gpu.latent_prompt_attention import LatentPromptAttention
 from moesaic.kernels.gpu.prompt_attention import PromptAttention, most_tiles, tiles_of
 from moesaic.machines.cuda.decode_step import DecodeStep
-from moesaic.machines.cuda.step_attention import GroupedStepAttention, LatentStepAttention
+from moesaic.machines.cuda.step_attention import (
+    GroupedStepAttention,
+    LatentStepAttention,
+    Norms,
+)
 from moesaic.machines.cuda.step_inputs import StepInputs
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
 from moesaic.machines.real.real_machine import PromptTokens
@@ -57,12 +61,26 @@ class GroupedPromptStepAttention(GroupedStepAttention):
         self._pieces = pieces
         super().__init__(parts, inputs)
 
-    def _make_kernel(self) -> PromptAttention:
-        return PromptAttention(*self._sizes)
+    def _make_kernel(self) -> None:
+        heads, kv_heads, width = self._heads
+        parts, tokens = self._parts, self._inputs.tokens
+        scale = parts.decoder.architecture.attention.scale
+        self._tiled = PromptAttention(tokens, heads, kv_heads, width, parts.cache.max_length, scale)
+        self._queries = torch.zeros(tokens, heads * width, dtype=torch.bfloat16, device="cuda")
 
-    def _attend(self, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        assert isinstance(self._attention, PromptAttention), "tiles of several rows"
-        return self._attention.launch(self._queries, keys, values, self._pieces.tiles)
+    def _attend(
+        self, number: int, qkv: torch.Tensor, norms: Norms, active: torch.Tensor
+    ) -> torch.Tensor:
+        inputs, cache = self._inputs, self._parts.cache
+        heads, kv_heads, width = self._heads
+        keys, values = cache.first[number], cache.second[number]
+        self._parts.kernels["rotate_store"](
+            (heads + 2 * kv_heads, inputs.tokens), width, qkv,
+            *(0 if norm is None else norm for norm in norms), self._parts.turn_pairs,
+            inputs.slots, inputs.positions, active, self._queries, keys, values, cache.max_length,
+            early=True,
+        )  # fmt: skip
+        return self._tiled.launch(self._queries, keys, values, self._pieces.tiles)
 
 
 class LatentPromptStepAttention(LatentStepAttention):

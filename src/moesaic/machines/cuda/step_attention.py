@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
-from moesaic.kernels.gpu.attention import DecodeAttention
+from moesaic.kernels.gpu.attention import CachedTokens, DecodeAttention, HeadShape
 from moesaic.kernels.gpu.latent_attention import LatentDecodeAttention
-from moesaic.kernels.gpu.prompt_attention import PromptAttention
+from moesaic.kernels.quantized_linear import QuantizedWeight
 from moesaic.machines.cuda.dense_products import quantized
 from moesaic.machines.cuda.step_parts import (
     ABSORBED,
@@ -26,65 +27,83 @@ if TYPE_CHECKING:
     from moesaic.machines.cuda.decode_step import DecodeStep
     from moesaic.machines.cuda.step_inputs import StepInputs
 
+Norms = tuple[torch.Tensor | None, torch.Tensor | None]
+
 
 class GroupedStepAttention:
     """Norm, projections, rotation, cache and attention of grouped-query layers."""
 
     def __init__(self, parts: StepParts, inputs: StepInputs) -> None:
-        spec = parts.decoder.architecture.spec
-        self._parts, self._inputs, self._spec = parts, inputs, spec
-        self._queries = torch.zeros(
-            inputs.tokens, spec.num_heads * spec.head_dim, dtype=torch.bfloat16, device="cuda"
-        )
-        self._attention = self._make_kernel()
+        self._parts, self._inputs = parts, inputs
+        self._spec = parts.decoder.architecture.spec
+        self._make_kernel()
 
-    def _make_kernel(self) -> DecodeAttention | PromptAttention:
-        return DecodeAttention(*self._sizes)
+    def _make_kernel(self) -> None:
+        parts, architecture = self._parts, self._parts.decoder.architecture
+        shape = HeadShape(
+            *self._heads, architecture.rope.dim, architecture.norm_eps, architecture.attention.scale
+        )
+        self._attention = DecodeAttention(
+            self._inputs.tokens, shape, parts.cache.max_length, parts.turn_pairs
+        )
 
     @property
-    def _sizes(self) -> tuple[int, int, int, int, int, float]:
-        spec, parts = self._spec, self._parts
-        return (
-            self._inputs.tokens, spec.num_heads, spec.num_kv_heads, spec.head_dim,
-            parts.cache.max_length, parts.decoder.architecture.attention.scale,
-        )  # fmt: skip
+    def _heads(self) -> tuple[int, int, int]:
+        """Of queries and of keys, and their width."""
+        return self._spec.num_heads, self._spec.num_kv_heads, self._spec.head_dim
 
     def prepare(self) -> None:
-        """Compile the kernels: over the first positions, to buffers that are written anew."""
-        self._attend(self._parts.cache.first[0], self._parts.cache.second[0])
+        """Compile the kernels: no token is real."""
+        heads, kv_heads, width = self._heads
+        qkv = torch.zeros(
+            self._inputs.tokens, (heads + 2 * kv_heads) * width, dtype=torch.bfloat16, device="cuda"
+        )
+        norms = self._norms(self._first)
+        self._attend(0, qkv, norms, torch.zeros_like(self._inputs.active))
 
-    def _attend(self, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        assert isinstance(self._attention, DecodeAttention), "one new token per sequence"
-        slots, positions = self._inputs.slots, self._inputs.positions
-        return self._attention.launch(self._queries, keys, values, slots, positions)
+    @property
+    def _first(self) -> GroupedAttention:
+        first = self._parts.decoder.layers[0].attention
+        assert isinstance(first, GroupedAttention), "one kind of attention in a model"
+        return first
+
+    def _attend(
+        self, number: int, qkv: torch.Tensor, norms: Norms, active: torch.Tensor
+    ) -> torch.Tensor:
+        """What the heads of a layer mix; its tokens' keys and values are in the cache then."""
+        inputs, cache = self._inputs, self._parts.cache
+        keys, values = cache.first[number], cache.second[number]
+        cached = CachedTokens(keys, values, inputs.slots, inputs.positions, active)
+        return self._attention.launch(qkv, norms, cached)
 
     def launch(
         self, step: DecodeStep, number: int, attention: GroupedAttention, norm: torch.Tensor
     ) -> None:
-        spec, inputs, cache = self._spec, self._inputs, self._parts.cache
-        kernels = self._parts.kernels
-        qkv, norms = self._projected(step, attention, norm)
-        keys, values = cache.first[number], cache.second[number]
-        heads = spec.num_heads + 2 * spec.num_kv_heads
-        kernels["rotate_store"](
-            (heads, inputs.tokens), spec.head_dim, qkv, *norms, self._parts.turn_pairs,
-            inputs.slots, inputs.positions, inputs.active, self._queries, keys, values,
-            cache.max_length, early=True,
-        )  # fmt: skip
-        mixed = self._attend(keys, values)
+        qkv = self._projected(step, attention, norm)
+        mixed = self._attend(number, qkv, self._norms(attention), self._inputs.active)
         step.add_product(attention.output, mixed)
 
     def _projected(
         self, step: DecodeStep, attention: GroupedAttention, norm: torch.Tensor
-    ) -> tuple[torch.Tensor, list[torch.Tensor | int]]:
-        """Queries, keys and values in one array, and the norms that are left to apply."""
-        rule = attention.architecture.attention
-        if rule.qk_norm == "projection" or rule.clip is not None:
+    ) -> torch.Tensor:
+        """Queries, keys and values in one array."""
+        if _normed_when_projected(attention):
             parts = attention.projected(step.normed(norm))
-            return torch.cat([part.flatten(1) for part in parts], dim=1), [0, 0]
+            return torch.cat([part.flatten(1) for part in parts], dim=1)
+        linears = (attention.query, attention.key, attention.value)
+        return step.normed_product(norm, together(linears), each=2)
+
+    def _norms(self, attention: GroupedAttention) -> Norms:
+        """Of queries and keys, where they are left to apply."""
         of = (attention.query_norm, attention.key_norm)
-        norms: list[torch.Tensor | int] = [0 if n is None else n.weight for n in of]
-        return step.normed_product(norm, together(attention), each=2), norms
+        left = not _normed_when_projected(attention)
+        query, key = (each.weight if left and each is not None else None for each in of)
+        return query, key
+
+
+def _normed_when_projected(attention: GroupedAttention) -> bool:
+    rule = attention.architecture.attention
+    return rule.qk_norm == "projection" or rule.clip is not None
 
 
 class LatentStepAttention:
@@ -176,8 +195,13 @@ class LatentStepAttention:
         if self._inputs.tokens > 1 or attention.query.down is not None:
             query, compressed = attention.query.beside(attention.compress, step.normed(norm))
             return query.contiguous(), compressed.contiguous()
-        query = step.normed_product(norm, attention.query.up, each=2)
-        return query, step.normed_product(norm, attention.compress)
+        linears = (attention.query.up, attention.compress)
+        if not lie_together(linears):
+            query = step.normed_product(norm, linears[0], each=2)
+            return query, step.normed_product(norm, linears[1])
+        both = step.normed_product(norm, together(linears), each=2)
+        queries = len(linears[0].weight)
+        return both[:, :queries], both[:, queries:]
 
     def _attend(
         self, attention: LatentAttention, plain: torch.Tensor, turning: torch.Tensor,
@@ -191,12 +215,12 @@ class LatentStepAttention:
         return torch.einsum("thr,hdr->thd", mixed, value_part)
 
 
-def together(attention: GroupedAttention) -> Linear:
-    """Queries, keys and values as one product: `models/placed.py` has laid them side by side."""
-    linears = (attention.query, attention.key, attention.value)
+def together(linears: Sequence[Linear]) -> Linear:
+    """One product for all: `models/placed.py` has laid them side by side."""
+    assert lie_together(linears), "one behind the other in memory"
     biases = [each.bias for each in linears if each.bias is not None]
     bias = _joined(biases) if biases else None
-    if attention.query.packed is None:
+    if linears[0].packed is None:
         return Linear(_joined([each.weight for each in linears]), bias)
     packed = [quantized(each) for each in linears]
     whole = replace(
@@ -204,15 +228,34 @@ def together(attention: GroupedAttention) -> Linear:
         codes=_joined([each.codes for each in packed]),
         scales=_joined([each.scales for each in packed]),
     )
-    return Linear(attention.query.weight, bias, whole)
+    return Linear(linears[0].weight, bias, whole)
 
 
-def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
+def lie_together(linears: Sequence[Linear]) -> bool:
+    """Whether their values are one behind the other in memory."""
+    biases = [each.bias for each in linears if each.bias is not None]
+    if len(biases) not in (0, len(linears)):
+        return False
+    if all(each.packed is None for each in linears):
+        parts = [[each.weight for each in linears]]
+    elif all(isinstance(each.packed, QuantizedWeight) for each in linears):
+        packed = [quantized(each) for each in linears]
+        if len({each.dtype for each in packed}) > 1:
+            return False
+        parts = [[each.codes for each in packed], [each.scales for each in packed]]
+    else:
+        return False
+    return all(_follow(each) for each in (*parts, biases))
+
+
+def _follow(parts: Sequence[torch.Tensor]) -> bool:
+    """Whether each begins where the one before it ends."""
+    ends = [each.data_ptr() + each.nbytes for each in parts]
+    starts = [each.data_ptr() for each in parts[1:]]
+    return ends[: len(starts)] == starts and all(each.is_contiguous() for each in parts)
+
+
+def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     """A view: kernels read it before what is in front of them has ended."""
-    first, end = parts[0], parts[0].data_ptr()
-    for part in parts:
-        assert part.is_contiguous(), "weights as they were laid"
-        assert part.data_ptr() == end, "one behind the other in memory"
-        end += part.nbytes
     rows = sum(len(part) for part in parts)
-    return first.as_strided((rows, *first.shape[1:]), first.stride())
+    return parts[0].as_strided((rows, *parts[0].shape[1:]), parts[0].stride())
