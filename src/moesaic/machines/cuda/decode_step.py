@@ -111,7 +111,7 @@ class DecodeStep:
                 self._routed(block)
         logits = self._head()
         if ending is Ending.GREEDY:
-            self._give_best(logits)
+            self._parts.best.launch(logits, self.host_tokens)
         elif ending is Ending.SAMPLED:
             self._give_sampled(logits)
         else:
@@ -120,17 +120,15 @@ class DecodeStep:
         if self._forecasts is not None:
             self._forecasts.join()
         if self._stamps.on:
-            self._stamp(self._stamps.ended)
-            self.fetch(self._stamps.device, self._stamps.host)
+            words = len(self._stamps.host)
+            self._kernels["leave_stamps"](
+                (-(-words // _THREADS),), _THREADS, self._stamps.device, self._stamps.host, words,
+                self._stamps.ended,
+            )  # fmt: skip
 
     def output(self, ending: Ending) -> torch.Tensor:
         """Of the last launch, in host memory."""
         return self.host_logits if ending is Ending.LOGITS else self.host_tokens
-
-    def _give_best(self, logits: torch.Tensor) -> None:
-        best = logits.argmax(-1)  # NaN counts as the largest
-        finite = logits.gather(1, best[:, None])[:, 0].isfinite()
-        self.host_tokens.copy_(best.where(finite, -1), non_blocking=True)
 
     def _give_sampled(self, logits: torch.Tensor) -> None:
         assert self._sampling is not None, "prepared for sampling"

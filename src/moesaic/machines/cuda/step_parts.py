@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 
+from moesaic.kernels.gpu.best_tokens import BestTokens
 from moesaic.kernels.gpu.driver import Function
 from moesaic.kernels.gpu.experts import GpuExperts
 from moesaic.kernels.gpu.modules import load_module
@@ -28,7 +29,7 @@ from moesaic.models.rope import rotation
 
 _KERNELS = (
     "fetch", "add_norm", "combine", "route", "normed_product", "route_one", "stamp",
-    "forecast", "await_start",
+    "forecast", "await_start", "leave_stamps",
 )  # fmt: skip
 TURN_THREADS = 128  # of `turn_store`
 ONE_TOKENS_THREADS = 256  # of `absorb_one` and `expand_one`
@@ -88,6 +89,7 @@ class StepParts:
                 self.kernels[name] = latent.function(name)
         self.dense = DenseProducts(decoder, self._attended)
         self.shared = SharedProducts(decoder)
+        self.best = BestTokens(LARGEST_BATCH)
 
     def experts(self, tokens: int) -> GpuExperts:
         """Expert kernels for a batch; all batches share buffers."""

@@ -20,6 +20,12 @@ __device__ __forceinline__ u64 gpu_time() {
 // When everything in front of it has ended. One thread.
 extern "C" __global__ void stamp(u64* ended) { *ended = gpu_time(); }
 
+// A step's times to the host, when everything in front of it has ended; `ended`: which of them says that.
+extern "C" __global__ void leave_stamps(const u64* from, u64* to, i64 words, const u64* ended) {
+  const i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < words) to[i] = from + i == ended ? gpu_time() : from[i];
+}
+
 // A launch begins when the conductor says so; the next one waits for its own word. One thread.
 extern "C" __global__ void await_start(u32* flag) {
   await_flag(flag, 1, 0);
