@@ -21,13 +21,18 @@ from moesaic.policies.timelines import Ints
 
 SPEEDS = (0.3, 0.1, 0.03, 0.01, 0.0)  # weight of the newest step; 0: a plain mean of all steps
 _MEAN = len(SPEEDS) - 1
+_HALVES = 3  # speeds whose average is also a forecast together with the mean
 # Speed and speed: a forecast is half the one's average and half the other's.
-FORECASTS = ((0, 0), (1, 1), (2, 2), (3, 3), (_MEAN, _MEAN), (0, _MEAN), (1, _MEAN), (2, _MEAN))
+FORECASTS = (
+    *((speed, speed) for speed in range(len(SPEEDS))),
+    *((speed, _MEAN) for speed in range(_HALVES)),
+)
 LAG_WHERE_MOVES_COST = 8
 _SPEEDS, _FORECASTS = len(SPEEDS), len(FORECASTS)
 _KEEP = 0.99  # of what was learned, from step to step
 _UNSEEN = 0.05  # of probability, spread over all experts: nothing is impossible
 _JUDGES = 8  # tokens of a large step that forecasts are judged by
+_TINY = 1e-30  # an average below is 0: it would become a number that a CPU is slow with
 _SMALL = 1e-200  # a product of probabilities that becomes a logarithm before it is nothing
 TOP_P, LAG = 0, 1  # in `numbers`; then, per layer, steps seen and the forecasts' log weights
 PER_LAYER = 1 + _FORECASTS
@@ -57,17 +62,12 @@ def observe_learned_speed(
     if lag > 1 and ((step + layer) % lag == 0 or step == 1):  # not all layers in one step
         memory[_SPEEDS:, layer] = memory[:_SPEEDS, layer]
     if step > 0:
-        averages = memory[:_SPEEDS] if lag == 1 else memory[_SPEEDS:]
-        _judge(averages, layer, experts, step, weights)
+        _judge(memory[_SPEEDS if lag > 1 else 0 :], layer, experts, step, weights)
     count[0] += 1.0
-    shares, row = _shares_of(weights), values[layer]
-    row[:] = 0.0
-    for speed in range(_SPEEDS):
-        newest = max(SPEEDS[speed], 1.0 / count[0])
-        if SPEEDS[speed] > 0.0:
-            _add_average(memory[speed, layer], scored, total, newest, shares[speed], row)
-        else:
-            _add_average(memory[speed, layer], used, uses, newest, shares[speed], row)
+    _bring_up_to_date(
+        memory, layer, used, 1.0 / uses, scored, 1.0 / total, 1.0 / count[0], _shares_of(weights),
+        values[layer],
+    )  # fmt: skip
 
 
 @compiled
@@ -80,76 +80,83 @@ def _judge(
 ) -> None:
     """A step of many tokens counts as one: they come at once, and are placed for together."""
     apart = -(-experts.shape[0] // _JUDGES)
-    first, able = step % apart, 0
-    for token in range(first, experts.shape[0], apart):
+    able, unseen = 0, _UNSEEN / averages.shape[2]
+    likely, products, shares = np.zeros(_FORECASTS), np.ones(_FORECASTS), np.zeros(_SPEEDS)
+    for token in range(step % apart, experts.shape[0], apart):
         used = False
         for rank in range(experts.shape[1]):
-            used |= experts[token, rank] >= 0
+            expert = experts[token, rank]
+            if expert < 0:
+                continue
+            used = True
+            for speed in range(_SPEEDS):
+                share = max(averages[speed, layer, expert], 0.0)
+                shares[speed] = (1.0 - _UNSEEN) * share + unseen
+            least = _multiply(shares, products)
+            if least < _SMALL:
+                for forecast in range(_FORECASTS):
+                    likely[forecast] += np.log(products[forecast])
+                    products[forecast] = 1.0
         able += used
     if able == 0:
         return
     best = -np.inf
     for forecast in range(_FORECASTS):
-        one, other = FORECASTS[forecast]
-        likely = _log_probability(
-            experts, first, apart, averages[one, layer], averages[other, layer]
-        )
-        weights[forecast] = _KEEP * weights[forecast] + likely / able
+        likely[forecast] += np.log(products[forecast])
+        weights[forecast] = _KEEP * weights[forecast] + likely[forecast] / able
         best = max(best, weights[forecast])
     for forecast in range(_FORECASTS):
         weights[forecast] -= best  # only differences count
 
 
 @compiled
-def _log_probability(
-    experts: Ints,
-    first: int,
-    apart: int,
-    before: NDArray[np.float64],
-    beside: NDArray[np.float64],
-) -> float:
-    """Of what some of the tokens use, in the forecast that lies between two averages."""
-    found, product, unseen = 0.0, 1.0, _UNSEEN / len(before)
-    for token in range(first, experts.shape[0], apart):
-        for rank in range(experts.shape[1]):
-            expert = experts[token, rank]
-            if expert >= 0:
-                share = max(0.5 * (before[expert] + beside[expert]), 0.0)
-                product *= (1.0 - _UNSEEN) * share + unseen
-                if product < _SMALL:
-                    found += np.log(product)
-                    product = 1.0
-    return float(found + np.log(product))
+def _multiply(shares: NDArray[np.float64], products: NDArray[np.float64]) -> float:
+    """Every forecast's product by what it says of an expert; returns the least product."""
+    least = 1.0
+    for speed in range(_SPEEDS):
+        products[speed] *= shares[speed]
+        least = min(least, products[speed])
+    for speed in range(_HALVES):
+        products[_SPEEDS + speed] *= 0.5 * (shares[speed] + shares[_MEAN])
+        least = min(least, products[_SPEEDS + speed])
+    return least
 
 
 @compiled
 def _shares_of(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Of each speed's average in the mixture of all forecasts."""
     shares, total = np.zeros(_SPEEDS), 0.0
-    for forecast in range(_FORECASTS):
-        weight = np.exp(weights[forecast])
-        one, other = FORECASTS[forecast]
-        shares[one] += 0.5 * weight
-        shares[other] += 0.5 * weight
+    for speed in range(_SPEEDS):
+        shares[speed] = np.exp(weights[speed])
+        total += shares[speed]
+    for speed in range(_HALVES):
+        weight = np.exp(weights[_SPEEDS + speed])
+        shares[speed] += 0.5 * weight
+        shares[_MEAN] += 0.5 * weight
         total += weight
     return shares / total
 
 
 @compiled
-def _add_average(
-    average: NDArray[np.float64],
-    new: NDArray[np.float64],
-    total: float,
-    newest: float,
-    share: float,
+def _bring_up_to_date(
+    memory: NDArray[np.float64], layer: int, used: NDArray[np.float64], of_uses: float,
+    scored: NDArray[np.float64], of_scores: float, least: float, shares: NDArray[np.float64],
     row: NDArray[np.float64],
-) -> None:
-    """Bring an average up to date, with `new` that adds up to `total`, and add its share."""
-    old, scaled = 1.0 - newest, newest / total
+) -> None:  # fmt: skip
+    """All averages with what is new; `row` becomes their mixture. `least`: the weight of a step in
+    the mean of all."""
     for expert in range(len(row)):
-        now = old * average[expert] + scaled * new[expert]
-        average[expert] = now
-        row[expert] += share * now
+        row[expert] = 0.0
+    for speed in range(_SPEEDS):
+        newest, share = max(SPEEDS[speed], least), shares[speed]
+        scores = SPEEDS[speed] > 0.0
+        new, scaled = (scored, of_scores) if scores else (used, of_uses)
+        old, scaled = 1.0 - newest, newest * scaled
+        for expert in range(len(row)):
+            now = old * memory[speed, layer, expert] + scaled * new[expert]
+            now = now if now > _TINY else 0.0
+            memory[speed, layer, expert] = now
+            row[expert] += share * now
 
 
 class LearnedSpeed(Cache):
