@@ -141,5 +141,5 @@ def test_steps_with_and_without_gates_say_the_same(names: tuple[str, str, str]) 
     assert without is not None
     assert (graphs._gates is not None) == (names[2] != "none")
     without._gates = None
-    got, want = conversation(told, captured=True), conversation(untold, captured=True)
+    got, want = conversation(told), conversation(untold)
     assert agreement(got, want) > 0.85
