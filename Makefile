@@ -53,7 +53,7 @@ unit: setup
 
 # What needs a GPU, on a machine that has one; elsewhere the same tests run as far as they can.
 test-gpu: setup
-	$(BIN)/pytest -n 0 tests/cuda tests/kernels/test_gpu_experts.py tests/kernels/test_gpu_attention.py tests/kernels/test_gpu_prompt_attention.py tests/kernels/test_gpu_table_experts.py
+	$(BIN)/pytest -n 0 tests/cuda tests/kernels/test_gpu_*.py
 
 bench: setup
 	$(BIN)/python -m benchmarks.planners

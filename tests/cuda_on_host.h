@@ -20,7 +20,7 @@
 struct uint4 { unsigned x, y, z, w; };
 struct float4 { float x, y, z, w; };
 struct Index { unsigned x, y, z; };
-static Index threadIdx, blockIdx, blockDim;
+static Index threadIdx, blockIdx, blockDim, gridDim;
 
 inline float __uint_as_float(unsigned bits) { float f; std::memcpy(&f, &bits, 4); return f; }
 inline unsigned __float_as_uint(float f) { unsigned bits; std::memcpy(&bits, &f, 4); return bits; }
@@ -43,7 +43,7 @@ struct Thread {
 static ucontext_t scheduler;
 static std::vector<Thread> threads;
 static unsigned current, arrived, generation, alive;
-static float exchanged[2][1024];
+static std::uint64_t exchanged[2][1024];
 
 inline void give_way() {
   const unsigned me = current;
@@ -59,12 +59,18 @@ inline void __syncthreads() {
   pass_barrier();
   while (generation == mine) give_way();
 }
-inline float __shfl_xor_sync(unsigned, float value, int with) {
+template <class T> T __shfl_xor_sync(unsigned, T value, int with) {
   const int turn = threads[current].shuffles++ % 2;
-  exchanged[turn][current] = value;
+  std::memcpy(&exchanged[turn][current], &value, sizeof value);
   give_way();
-  return exchanged[turn][current ^ with];
+  std::memcpy(&value, &exchanged[turn][current ^ with], sizeof value);
+  return value;
 }
+// No thread gives way in the middle of these.
+inline void __threadfence() {}
+template <class T> T atomicAdd(T* at, T value) { return std::exchange(*at, *at + value); }
+template <class T> T atomicMax(T* at, T value) { return std::exchange(*at, *at > value ? *at : value); }
+template <class T> T atomicExch(T* at, T value) { return std::exchange(*at, value); }
 
 static void (*body)();
 static void enter() {
@@ -100,6 +106,7 @@ void call_with(void (*kernel)(A...)) { call<Kernel>(kernel, std::index_sequence_
 template <auto Kernel>
 void run(unsigned grid_x, unsigned grid_y, unsigned count, const std::int64_t* arguments) {
   given = arguments, body = [] { call_with<Kernel>(Kernel); }, blockDim = {count, 1, 1};
+  gridDim = {grid_x, grid_y, 1};
   for (unsigned y = 0; y < grid_y; ++y)
     for (unsigned x = 0; x < grid_x; ++x) blockIdx = {x, y, 0}, run_block(count);
 }
