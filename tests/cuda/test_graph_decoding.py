@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 
 import pytest
@@ -60,10 +60,22 @@ def steps() -> Iterator[list[SequenceInput]]:
             yield [SequenceInput(3, [1, 2, 3, 4])]
 
 
-def said(runner: Runner, choices: Choices | None = None) -> torch.Tensor:
+def long_steps() -> Iterator[list[SequenceInput]]:
+    """From 240 to 280 positions: blocks of keys are full, and a second piece begins."""
+    text = [(37 * number) % 900 for number in range(240)]
+    yield [SequenceInput(0, text[:120])]
+    yield [SequenceInput(0, text[120:])]
+    for number in range(40):
+        yield [SequenceInput(0, [(17 * number) % 900])]
+
+
+Talk = Callable[[], Iterator[list[SequenceInput]]]
+
+
+def said(runner: Runner, choices: Choices | None = None, talk: Talk = steps) -> torch.Tensor:
     """Logits of a conversation, with a machine's own choice of experts or another's."""
     rows = []
-    for number, inputs in enumerate(steps()):
+    for number, inputs in enumerate(talk()):
         replay = None if choices is None else choices[number].__getitem__
         rows.append(runner.step(inputs, replay))
     for slot in range(CAPACITY.sequences):
@@ -94,7 +106,7 @@ def close(runner: Runner) -> None:
     runner.close()
 
 
-def driven(runner: Runner) -> tuple[torch.Tensor, Choices]:
+def driven(runner: Runner, talk: Talk = steps) -> tuple[torch.Tensor, Choices]:
     """The same conversation layer by layer, and which experts were chosen."""
     machine_of(runner)._graphs = None
     decide, layers = runner.brain.decide, runner.decoder.architecture.spec.num_moe_layers
@@ -105,7 +117,7 @@ def driven(runner: Runner) -> tuple[torch.Tensor, Choices]:
         return decide(routing, view)
 
     runner.brain.decide = decided  # type: ignore[method-assign]
-    rows = said(runner)
+    rows = said(runner, talk=talk)
     check_slots(machine_of(runner))
     runner.close()
     return rows, [found[start : start + layers] for start in range(0, len(found), layers)]
@@ -142,6 +154,18 @@ def compare(name: str, dtype: str, names: tuple[str, str, str], dense: str = "bf
     LOG.info("%s %s %s %s: worst %.4f, own alike %.2f", name, dtype, names[0], dense, worst, alike)
     assert worst < 0.03
     assert alike > 0.6
+
+
+@pytest.mark.parametrize("name", ["qwen3-30b-a3b", "deepseek-v2-lite"])
+def test_a_long_conversation_decodes_as_layer_by_layer(name: str) -> None:
+    """Twice: the cache has what the first left, in front of and behind every position."""
+    names = ("gpu-only", "lru", "none")
+    want, choices = driven(runner_of(name, "bf16", names), long_steps)
+    runner = runner_of(name, "bf16", names)
+    for _ in range(2):
+        got = said(runner, choices, long_steps)
+        assert apart(got, want).max() < 0.03
+    close(runner)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -9,11 +9,16 @@ from typing import Any
 import pytest
 import torch
 from cuda_runs import DEVICES
+from graph_models import shrunk
 
 import stock
-from moesaic.kernels.quantized_linear import QuantizedWeight
+from moesaic.kernels.quantized_linear import DenseQuantizer, QuantizedWeight
+from moesaic.model_info.dense_bytes import DensePrecision
 from moesaic.models.grouped_attention import GroupedAttention
+from moesaic.models.latent_attention import LatentAttention
+from moesaic.models.linear import Linear
 from moesaic.models.placed import placed_decoder
+from moesaic.models.synthetic_model import synthetic_decoder
 from quantized_networks import plain, quantized
 from real_runs import Loaded, Said, running, say, settings
 
@@ -57,6 +62,32 @@ def test_fewer_bits_are_not_the_same() -> None:
     """Or the others would say nothing."""
     texts = [truth(quantized("qwen2-moe", dense)).logits for dense in ("int8", "int4")]
     assert (texts[0] - texts[1]).abs().max() > 100 * FP32_TOLERANCE
+
+
+@pytest.mark.parametrize("dense", ["bf16", "int4"])
+def test_placed_queries_and_latents_are_one_matrix(dense: str) -> None:
+    """Where both have the same inputs."""
+    packer = DenseQuantizer(DensePrecision.of(dense))
+    decoder = synthetic_decoder(shrunk("deepseek-v2-lite"), "bf16", "reference", packer)
+    before, after = (each.layers[0].attention for each in (decoder, placed_decoder(decoder, "cpu")))
+    assert isinstance(before, LatentAttention)
+    assert isinstance(after, LatentAttention)
+    assert after.query.down is None
+    for old, new in ((before.query.up, after.query.up), (before.compress, after.compress)):
+        assert torch.equal(values(new), values(old))
+    assert memory(after.query.up)[1] == memory(after.compress)[0]
+
+
+def values(linear: Linear) -> torch.Tensor:
+    packed = linear.packed
+    return packed.widened() if isinstance(packed, QuantizedWeight) else linear.weight
+
+
+def memory(linear: Linear) -> tuple[int, int]:
+    """Where its numbers begin and end."""
+    packed = linear.packed
+    of = packed.codes if isinstance(packed, QuantizedWeight) else linear.weight
+    return of.data_ptr(), of.data_ptr() + of.nbytes
 
 
 def test_placed_projections_are_one_matrix() -> None:

@@ -112,3 +112,13 @@ def test_new_keys_and_values_are_in_the_cache_and_nothing_else_changes(case: Cas
     for part, before in ((keys, given.keys), (values, given.values)):
         changed = (part != before).flatten(2).any(-1).nonzero().tolist()
         assert changed == sorted(torch.stack(real, dim=1).tolist())
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # of the interpreter's numpy
+def test_a_score_that_is_no_number_is_seen_in_the_first_token_already() -> None:
+    given = Given.of(CASES[0])
+    given.qkv[0, given.shape.heads] = float("nan")  # the key of the first KV head
+    result, _, _ = given.run(active=3)
+    first = result[0].view(given.shape.heads, WIDTH)
+    assert first[0].isnan().all()
+    assert first[1:].isfinite().all(), "others have keys of their own"

@@ -34,6 +34,20 @@ def test_tokens_attend_to_their_own_sequence(heads: int) -> None:
         assert error < 0.01, token
 
 
+@pytest.mark.filterwarnings("ignore:invalid value")  # of the interpreter's numpy
+def test_a_score_that_is_no_number_is_seen_in_the_first_token_already() -> None:
+    latents, keys = (torch.zeros(1, PIECE, width, dtype=torch.bfloat16) for width in (32, 16))
+    queries, turned = (torch.ones(1, 3, width, dtype=torch.bfloat16) for width in (32, 16))
+    turned[0, 1] = float("inf")
+    latents[0, 0], keys[0, 0] = 1.0, -1.0
+    where = torch.zeros(1, dtype=torch.int64)
+    attention = LatentDecodeAttention(1, 3, 32, 16, PIECE, 0.2, DEVICE)
+    given = (p.to(DEVICE) for p in (queries, turned, latents, keys, where, where))
+    result = attention.launch(*given).cpu()[0]
+    assert result[1].isnan().all()
+    assert torch.equal(result[::2], torch.ones_like(result[::2]))
+
+
 def test_long_sequences_are_cut_into_longer_pieces() -> None:
     """Every piece of every head has a result in memory: 64 of them are enough."""
     some = {"tokens": 2, "heads": 16}

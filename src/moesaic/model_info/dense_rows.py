@@ -86,8 +86,13 @@ def _matrices(spec: ModelSpec, packed: DensePrecision) -> Iterator[DenseMatrix]:
 
 
 def _joined(spec: ModelSpec) -> list[tuple[int, int]]:
-    """Outputs and inputs of one layer's projections; queries, keys and values are one."""
-    separate = projections(spec)
-    if spec.latent_attention is not None:
+    """Outputs and inputs of one layer's projections; queries, keys and values are one, and so are
+    queries and latents that have the same inputs (models/placed.py)."""
+    separate, latent = projections(spec), spec.latent_attention
+    if latent is not None and latent.q_lora_rank is not None:
         return separate
-    return [(sum(outputs for outputs, _ in separate[:3]), spec.hidden_size), *separate[3:]]
+    joined = 3 if latent is None else 2
+    return [
+        (sum(outputs for outputs, _ in separate[:joined]), spec.hidden_size),
+        *separate[joined:],
+    ]

@@ -163,11 +163,10 @@ def _attend_piece(
     tl.store(values + own, new_value, mask=stores)
     # The piece that holds the new token begins with it.
     score = tl.sum(query.to(tl.float32) * new_key.to(tl.float32), axis=1) * scale
+    weight = tl.exp(score - score)  # 1, or no number where the score is none
     top = tl.where(holds, score, float("-inf"))
-    total = tl.zeros((16,), dtype=tl.float32) + tl.where(holds, 1.0, 0.0)
-    result = tl.zeros((16, WIDTH), dtype=tl.float32) + tl.where(
-        holds, new_value.to(tl.float32), 0.0
-    )
+    total = tl.where(holds, weight, 0.0)
+    result = tl.where(holds, weight[:, None] * new_value.to(tl.float32), 0.0)
     for start in tl.static_range(0, PIECE, BLOCK):
         if piece * PIECE + start < position:
             row = first + start

@@ -66,9 +66,10 @@ def _attend_latents(
     new_key = tl.load(keys + own * TURNS + turn).to(tl.float32)
     score = tl.sum(query.to(tl.float32) * new_latent, axis=1)
     score = (score + tl.sum(turning.to(tl.float32) * new_key, axis=1)) * scale
+    weight = tl.exp(score - score)  # 1, or no number where the score is none
     top = tl.where(holds, score, float("-inf"))
-    total = tl.zeros((GROUP,), dtype=tl.float32) + tl.where(holds, 1.0, 0.0)
-    result = tl.zeros((GROUP, RANK), dtype=tl.float32) + tl.where(holds, new_latent, 0.0)
+    total = tl.where(holds, weight, 0.0)
+    result = tl.where(holds, weight[:, None] * new_latent, 0.0)
     if piece * PIECE < position:
         top, total, result = _with_latents(
             query, turning, latent, key, there, top, total, result, scale, DOT

@@ -160,7 +160,7 @@ class DecodeStep:
         self, pinned: torch.Tensor, copy: torch.Tensor, times: tuple[int, int] = (0, 0),
         flag: Flag = NO_FLAG,
     ) -> None:  # fmt: skip
-        """64-bit words to the GPU (or back), by a kernel: copies on a stream begin later. `times`:
+        """64-bit words to the GPU, by a kernel: copies on a stream begin later. `times`:
         where it leaves when it began and when it had waited; `flag`: what it waits for."""
         blocks = -(-len(copy) // _THREADS)
         self._kernels["fetch"]((blocks,), _THREADS, pinned, copy, len(copy), *times, *flag)

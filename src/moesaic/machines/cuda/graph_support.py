@@ -25,6 +25,8 @@ def why_not(decoder: Decoder, kernel: ExpertKernel) -> str | None:
         return f"experts in {kernel.dtype} have no kernel that both GPU and CPU read"
     if spec.top_k > 32 or spec.hidden_size % 8:
         return "top-k is above 32, or the hidden size no multiple of 8"
+    if spec.latent_attention is None and decoder.architecture.rope.interleaved:
+        return "neighbours of a head are turned, where kernels turn its halves"
     return _attention(spec) or _streams()
 
 

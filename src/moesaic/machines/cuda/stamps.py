@@ -1,6 +1,6 @@
 """Times that a captured step's kernels leave in GPU memory, by the GPU's own clock; the step's last
 kernel copies them to the host. Per layer six words and up to four launches of one thread, per
-step two words and two launches: so little that they are always there."""
+step two words and one launch: so little that they are always there."""
 
 from __future__ import annotations
 

@@ -36,6 +36,8 @@ class GroupedStepAttention:
     def __init__(self, parts: StepParts, inputs: StepInputs) -> None:
         self._parts, self._inputs = parts, inputs
         self._spec = parts.decoder.architecture.spec
+        assert not parts.decoder.architecture.rope.interleaved, "halves of a head are turned"
+        self._nobody = torch.zeros_like(inputs.active)  # kernels read it before they wait
         self._make_kernel()
 
     def _make_kernel(self) -> None:
@@ -59,7 +61,7 @@ class GroupedStepAttention:
             self._inputs.tokens, (heads + 2 * kv_heads) * width, dtype=torch.bfloat16, device="cuda"
         )
         norms = self._norms(self._first)
-        self._attend(0, qkv, norms, torch.zeros_like(self._inputs.active))
+        self._attend(0, qkv, norms, self._nobody)
 
     @property
     def _first(self) -> GroupedAttention:
