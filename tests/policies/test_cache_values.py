@@ -64,6 +64,19 @@ def test_padding_is_no_expert(name: str, tokens: int) -> None:
     assert not cache.values[0, 1:].any()
 
 
+@pytest.mark.parametrize("name", ["mrs", "two-speed", "learned-speed"])
+def test_what_is_never_used_again_is_nothing_before_it_is_slow(name: str) -> None:
+    """Numbers below the normal ones take a CPU a hundred times as long."""
+    cache = caches.create(name, 1, 4, 1)
+    cache.observe(routing_of(0, [[3]]))
+    for _ in range(7000):
+        cache.observe(routing_of(0, [[0]]))
+    for numbers in (cache.values, cache.memory):
+        kept = numbers[numbers > 0]
+        assert (kept >= np.finfo(np.float64).tiny).all()
+    assert cache.values[0, 0] > cache.values[0, 3]
+
+
 def test_one_tokens_share_is_single_precision_as_its_scores_are() -> None:
     """The product of two single-precision numbers, rounded to one: not that of doubles."""
     cache = Mrs(1, 2, top_k=1, alpha=0.1)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.policies.cache.base import LEARNED_SPEED, NUMBERS, Cache
-from moesaic.policies.cache.scores import add_scores, add_uses
+from moesaic.policies.cache.scores import TINY, add_scores, add_uses
 from moesaic.policies.compiled import compiled
 from moesaic.policies.timelines import Ints
 
@@ -32,7 +32,6 @@ _SPEEDS, _FORECASTS = len(SPEEDS), len(FORECASTS)
 _KEEP = 0.99  # of what was learned, from step to step
 _UNSEEN = 0.05  # of probability, spread over all experts: nothing is impossible
 _JUDGES = 8  # tokens of a large step that forecasts are judged by
-_TINY = 1e-30  # an average below is 0: it would become a number that a CPU is slow with
 _SMALL = 1e-200  # a product of probabilities that becomes a logarithm before it is nothing
 TOP_P, LAG = 0, 1  # in `numbers`; then, per layer, steps seen and the forecasts' log weights
 PER_LAYER = 1 + _FORECASTS
@@ -154,7 +153,7 @@ def _bring_up_to_date(
         old, scaled = 1.0 - newest, newest * scaled
         for expert in range(len(row)):
             now = old * memory[speed, layer, expert] + scaled * new[expert]
-            now = now if now > _TINY else 0.0
+            now = now if now > TINY else 0.0
             memory[speed, layer, expert] = now
             row[expert] += share * now
 

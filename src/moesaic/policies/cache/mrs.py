@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.policies.cache.base import MRS, Cache
-from moesaic.policies.cache.scores import add_scores
+from moesaic.policies.cache.scores import TINY, add_scores
 from moesaic.policies.compiled import compiled
 from moesaic.policies.timelines import Ints
 
@@ -28,7 +28,8 @@ def observe_mrs(
 ) -> None:
     alpha, top_p, tokens = numbers[ALPHA], int(numbers[TOP_P]), ranked.shape[0]
     for expert in range(len(row)):
-        row[expert] *= 1.0 - alpha
+        left = row[expert] * (1.0 - alpha)
+        row[expert] = left if abs(left) > TINY else 0.0
     if tokens == 1:  # scores are single precision, and so is their share of one token
         for rank in range(min(top_p, ranked.shape[1])):
             if ranked[0, rank] >= 0:

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from moesaic.policies.compiled import compiled
 from moesaic.policies.timelines import Ints
 
+TINY = 1e-30  # an average below is 0: it would become a number that a CPU is slow with
+
 
 @compiled
 def add_scores(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.policies.cache.base import NUMBERS, TWO_SPEED, Cache
-from moesaic.policies.cache.scores import add_scores
+from moesaic.policies.cache.scores import TINY, add_scores
 from moesaic.policies.compiled import compiled
 from moesaic.policies.timelines import Ints
 
@@ -40,8 +40,10 @@ def observe_two_speed(
     slow = max(numbers[SLOW], 1.0 / numbers[NUMBERS + layer])
     for expert in range(experts):
         mean = total[expert] / tokens
-        memory[0, layer, expert] += numbers[FAST] * (mean - memory[0, layer, expert])
-        memory[1, layer, expert] += slow * (mean - memory[1, layer, expert])
+        for speed, newest in ((0, numbers[FAST]), (1, slow)):
+            now = memory[speed, layer, expert]
+            now += newest * (mean - now)
+            memory[speed, layer, expert] = now if abs(now) > TINY else 0.0
         values[layer, expert] = 0.5 * (memory[0, layer, expert] + memory[1, layer, expert])
 
 
