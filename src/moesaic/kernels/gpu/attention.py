@@ -88,12 +88,10 @@ def _turned(own, other, weight, partners, cos, sin, NORMED: tl.constexpr, EPS: t
 
 
 @triton.jit
-def _with_block(query, key, value, there, top, total, result, scale, DOT: tl.constexpr):
-    """A piece's maximum, sum and result with a block more."""
-    score = tl.dot(query.to(DOT), tl.trans(key).to(DOT)) * scale
+def with_block(score, value, there, top, total, result, DOT: tl.constexpr):
+    """A piece's maximum, sum and result with a block more, of which something is there."""
     score = tl.where(there[None, :], score, float("-inf"))
     higher = tl.maximum(top, tl.max(score, axis=1))
-    higher = tl.where(higher == float("-inf"), 0.0, higher)
     weight = tl.exp(score - higher[:, None])
     shrink = tl.exp(top - higher)
     part = tl.dot(weight.to(tl.bfloat16).to(DOT), value.to(DOT))
@@ -175,9 +173,8 @@ def _attend_piece(
                 at = cached + start * KV_HEADS * WIDTH
                 key = tl.load(keys + at, mask=(row < position)[:, None], other=0)
                 value = tl.load(values + at, mask=(row < position)[:, None], other=0)
-            top, total, result = _with_block(
-                query, key, value, row < position, top, total, result, scale, DOT
-            )
+            scores = tl.dot(query.to(DOT), tl.trans(key).to(DOT)) * scale
+            top, total, result = with_block(scores, value, row < position, top, total, result, DOT)
     line = token * HEADS + number
     _leave(
         mixed, tops, sums, ended + token * KV_HEADS + kv_head, line.to(tl.int64) * pieces, real,

@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from moesaic.kernels.gpu.attention import PIECE, early_launch, join_pieces
+from moesaic.kernels.gpu.attention import PIECE, early_launch, join_pieces, with_block
 
 _BLOCK = 32
 _HEADS = 16  # of a program
@@ -20,18 +20,9 @@ _PROGRAMS = 128  # that a GPU has room for
 
 
 @triton.jit
-def _with_latents(
-    query, turning, latent, key, there, top, total, result, scale, DOT: tl.constexpr
-):  # fmt: skip
-    """A piece's maximum, sum and result with a block more."""
+def _scores(query, turning, latent, key, scale, DOT: tl.constexpr):
     score = tl.dot(query.to(DOT), tl.trans(latent).to(DOT))
-    score = (score + tl.dot(turning.to(DOT), tl.trans(key).to(DOT))) * scale
-    score = tl.where(there[None, :], score, float("-inf"))
-    higher = tl.maximum(top, tl.max(score, axis=1))
-    weight = tl.exp(score - higher[:, None])
-    shrink = tl.exp(top - higher)
-    part = tl.dot(weight.to(tl.bfloat16).to(DOT), latent.to(DOT))
-    return higher, total * shrink + tl.sum(weight, axis=1), result * shrink[:, None] + part
+    return (score + tl.dot(turning.to(DOT), tl.trans(key).to(DOT))) * scale
 
 
 @triton.jit
@@ -71,18 +62,16 @@ def _attend_latents(
     total = tl.where(holds, weight, 0.0)
     result = tl.where(holds, weight[:, None] * new_latent, 0.0)
     if piece * PIECE < position:
-        top, total, result = _with_latents(
-            query, turning, latent, key, there, top, total, result, scale, DOT
-        )
+        scores = _scores(query, turning, latent, key, scale, DOT)
+        top, total, result = with_block(scores, latent, there, top, total, result, DOT)
     for start in range(BLOCK, PIECE, BLOCK):
         if piece * PIECE + start < position:
             at = first + start
             before = (at < position)[:, None]
             others = tl.load(latents + (base + at)[:, None] * RANK + column, mask=before, other=0)
             their_keys = tl.load(keys + (base + at)[:, None] * TURNS + turn, mask=before, other=0)
-            top, total, result = _with_latents(
-                query, turning, others, their_keys, at < position, top, total, result, scale, DOT
-            )
+            scores = _scores(query, turning, others, their_keys, scale, DOT)
+            top, total, result = with_block(scores, others, at < position, top, total, result, DOT)
     place = (token * HEADS + head).to(tl.int64) * pieces + piece
     tl.store(tops + place, top, mask=real)
     tl.store(sums + place, total, mask=real)
