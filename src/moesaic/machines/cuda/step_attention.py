@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from moesaic.kernels.gpu.attention import CachedTokens, DecodeAttention, HeadShape
 from moesaic.kernels.gpu.latent_attention import LatentDecodeAttention
-from moesaic.kernels.quantized_linear import QuantizedWeight
-from moesaic.machines.cuda.dense_products import quantized
+from moesaic.machines.cuda.one_matrix import is_one_matrix, one_matrix
 from moesaic.machines.cuda.step_parts import (
     ABSORBED,
     EXPANDED,
@@ -21,7 +18,6 @@ from moesaic.machines.cuda.step_parts import (
 )
 from moesaic.models.grouped_attention import GroupedAttention
 from moesaic.models.latent_attention import LatentAttention
-from moesaic.models.linear import Linear
 
 if TYPE_CHECKING:
     from moesaic.machines.cuda.decode_step import DecodeStep
@@ -93,7 +89,7 @@ class GroupedStepAttention:
             parts = attention.projected(step.normed(norm))
             return torch.cat([part.flatten(1) for part in parts], dim=1)
         linears = (attention.query, attention.key, attention.value)
-        return step.normed_product(norm, together(linears), each=2)
+        return step.normed_product(norm, one_matrix(linears), each=2)
 
     def _norms(self, attention: GroupedAttention) -> Norms:
         """Of queries and keys, where they are left to apply."""
@@ -198,10 +194,10 @@ class LatentStepAttention:
             query, compressed = attention.query.beside(attention.compress, step.normed(norm))
             return query.contiguous(), compressed.contiguous()
         linears = (attention.query.up, attention.compress)
-        if not lie_together(linears):
+        if not is_one_matrix(linears):
             query = step.normed_product(norm, linears[0], each=2)
             return query, step.normed_product(norm, linears[1])
-        both = step.normed_product(norm, together(linears), each=2)
+        both = step.normed_product(norm, one_matrix(linears), each=2)
         queries = len(linears[0].weight)
         return both[:, :queries], both[:, queries:]
 
@@ -215,49 +211,3 @@ class LatentStepAttention:
         slots, positions = self._inputs.slots, self._inputs.positions
         mixed = self._attention.launch(queries, turning, latents, keys, slots, positions)
         return torch.einsum("thr,hdr->thd", mixed, value_part)
-
-
-def together(linears: Sequence[Linear]) -> Linear:
-    """One product for all: `models/placed.py` has laid them side by side."""
-    assert lie_together(linears), "one behind the other in memory"
-    biases = [each.bias for each in linears if each.bias is not None]
-    bias = _joined(biases) if biases else None
-    if linears[0].packed is None:
-        return Linear(_joined([each.weight for each in linears]), bias)
-    packed = [quantized(each) for each in linears]
-    whole = replace(
-        packed[0],
-        codes=_joined([each.codes for each in packed]),
-        scales=_joined([each.scales for each in packed]),
-    )
-    return Linear(linears[0].weight, bias, whole)
-
-
-def lie_together(linears: Sequence[Linear]) -> bool:
-    """Whether their values are one behind the other in memory."""
-    biases = [each.bias for each in linears if each.bias is not None]
-    if len(biases) not in (0, len(linears)):
-        return False
-    if all(each.packed is None for each in linears):
-        parts = [[each.weight for each in linears]]
-    elif all(isinstance(each.packed, QuantizedWeight) for each in linears):
-        packed = [quantized(each) for each in linears]
-        if len({each.dtype for each in packed}) > 1:
-            return False
-        parts = [[each.codes for each in packed], [each.scales for each in packed]]
-    else:
-        return False
-    return all(_follow(each) for each in (*parts, biases))
-
-
-def _follow(parts: Sequence[torch.Tensor]) -> bool:
-    """Whether each begins where the one before it ends."""
-    ends = [each.data_ptr() + each.nbytes for each in parts]
-    starts = [each.data_ptr() for each in parts[1:]]
-    return ends[: len(starts)] == starts and all(each.is_contiguous() for each in parts)
-
-
-def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """A view: kernels read it before what is in front of them has ended."""
-    rows = sum(len(part) for part in parts)
-    return parts[0].as_strided((rows, *parts[0].shape[1:]), parts[0].stride())
