@@ -64,19 +64,6 @@ def seen(steps: Iterator[Step]) -> LearnedSpeed:
     return cache
 
 
-def test_what_is_never_used_again_is_worth_nothing_before_it_is_slow() -> None:
-    """Numbers below the normal ones take a CPU a hundred times as long."""
-    cache = LearnedSpeed(1, 4, top_k=1)
-    cache.observe(routing_of(0, [[3]]))
-    for _ in range(4000):
-        cache.observe(routing_of(0, [[0]]))
-    fast, mean = cache.memory[0, 0], cache.memory[len(SPEEDS) - 1, 0]
-    assert fast.tolist()[1:] == [0.0, 0.0, 0.0]
-    assert mean[3] == pytest.approx(1 / 4001)
-    kept = cache.memory[cache.memory > 0]
-    assert kept.min() > np.finfo(np.float64).tiny
-
-
 def test_one_step_is_all_that_is_known() -> None:
     """Two tokens; K = 1, so two scores of each count. Every average is the first step's."""
     cache = LearnedSpeed(2, 4, top_k=1)
