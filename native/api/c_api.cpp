@@ -107,6 +107,16 @@ int moesaic_submit(moesaic_runner* runner, const moesaic_layer* layer) {
 
 int moesaic_done(const moesaic_runner* runner) { return !runner || runner->runner.done(); }
 
+int moesaic_read_ahead(moesaic_runner* runner, const uint8_t* const* blocks, int32_t count) {
+  return guarded(1, [&] {
+    require(runner && (blocks || !count) && count >= 0, "a runner or blocks are missing");
+    runner->runner.read_ahead(blocks, count);
+    return 0;
+  });
+}
+
+int moesaic_read_some(moesaic_runner* runner) { return runner && runner->runner.read_some(); }
+
 int moesaic_wait(moesaic_runner* runner, int32_t help) {
   return guarded(1, [&] {
     require(runner, "a runner is missing");

@@ -43,6 +43,7 @@ BrainFields brain_fields(const nb::dict& given) {
   READ(s, f, link_busy_ns), READ(s, f, transfer_ns), READ(s, f, report_start_ns), READ(s, f, report_end_ns);
   READ(s, f, report_active), READ(s, f, report_hits), READ(s, f, report_cpu_ns);
   READ(s, f, expert_ids), READ(s, f, ranked_ids);
+  READ(s, f, read_ahead), READ(s, f, ahead_ids);
   READ(s, f, scores), READ(s, f, resident), READ(s, f, held), READ(s, f, flights), READ(s, f, plan);
   READ(s, f, background), READ(s, f, plan_header), READ(s, f, move_words), READ(s, f, flight_capacity);
   return f;
@@ -75,7 +76,7 @@ ConductorConfig configuration(const nb::dict& sizes, const nb::dict& brain, cons
   READ(s, c, watchdog_ns), READ(s, c, ahead_ns), READ(s, c, core), READ(s, c, records);
   READ(s, c, staging), READ(s, c, copy_from), READ(s, c, look_ahead_to), READ(s, c, stream_ahead);
   READ(b, c.brain, words), READ(b, c.brain, decide), READ(b, c.brain, look_ahead), READ(b, c.brain, learn);
-  READ(b, c.brain, begin_look_ahead), READ(b, c.brain, finish_look_ahead);
+  READ(b, c.brain, begin_look_ahead), READ(b, c.brain, finish_look_ahead), READ(b, c.brain, foresee);
   READ(s, c, forecast_depth), READ(s, c, forecast_rows);
   c.brain.at = brain_fields(fields);
   READ(m, c.mailbox, start), READ(m, c.mailbox, routed), READ(m, c.mailbox, hidden_ready);
@@ -84,6 +85,7 @@ ConductorConfig configuration(const nb::dict& sizes, const nb::dict& brain, cons
   READ(m, c.mailbox, hidden), READ(m, c.mailbox, ids), READ(m, c.mailbox, weights);
   READ(m, c.mailbox, ranked), READ(m, c.mailbox, scores), READ(m, c.mailbox, table), READ(m, c.mailbox, sum);
   READ(e, c.cpu, runner), READ(e, c.cpu, submit), READ(e, c.cpu, wait), READ(e, c.cpu, error);
+  READ(e, c.cpu, read_ahead), READ(e, c.cpu, read_some);
   return c;
 }
 
@@ -152,5 +154,7 @@ NB_MODULE(_conductor, m) {
       .def_prop_ro("judged_wants", [](const Conductor& self) { return self.wants().judged; })
       .def_prop_ro("forecasts_in_time", &Conductor::forecasts_in_time)
       .def_prop_ro("forecasts_late", &Conductor::forecasts_late)
+      .def_prop_ro("computed", &Conductor::computed)
+      .def_prop_ro("read_ahead", [](const Conductor& c) { return c.read_ahead(); })
       .def_prop_ro("bytes_moved", &Conductor::bytes_moved);
 }

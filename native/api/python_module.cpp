@@ -247,6 +247,8 @@ NB_MODULE(_native, m) {
   };
   add("moesaic_submit", &moesaic_submit);
   add("moesaic_wait", &moesaic_wait);
+  add("moesaic_read_ahead", &moesaic_read_ahead);
+  add("moesaic_read_some", &moesaic_read_some);
   add("moesaic_done", &moesaic_done);
   m.attr("c_functions") = functions;
 }

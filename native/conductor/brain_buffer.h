@@ -16,6 +16,7 @@ struct BrainFields {
   int gpu_busy_ns, cpu_busy_ns, link_busy_ns, transfer_ns;
   int report_start_ns, report_end_ns, report_active, report_hits, report_cpu_ns;
   int entries, lookahead, resting;
+  int read_ahead, ahead_ids;
   int forecast_shapes, forecast_steps, forecast_trust, forecast_ids, forecast_scores;
   int expert_ids, ranked_ids, scores, resident, held, flights, plan, background;
   int plan_header, move_words, flight_capacity;
@@ -25,6 +26,7 @@ struct Brain {
   Word* words = nullptr;
   BrainFields at{};
   BrainFunction decide = nullptr, look_ahead = nullptr, learn = nullptr;
+  BrainFunction foresee = nullptr;  // which experts the CPU may be given in the next layer
   BrainFunction begin_look_ahead = nullptr, finish_look_ahead = nullptr;  // the same in two stages, forecasts between
 
   Word& operator[](int field) { return words[field]; }

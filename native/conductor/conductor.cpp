@@ -171,6 +171,7 @@ bool Conductor::await_routing(std::uint32_t layer) {
     relax();
     log_.watch(copies_->ended());
     if (!pending_.empty()) start_background();
+    read_some();
     if (spins % 1024 != 1023) continue;
     if (state_ == State::stopping) {
       release_gpu();
@@ -220,6 +221,7 @@ void Conductor::conduct_layer(int layer) {
   store(config_.mailbox.planned, number);
   times.planned = times.summed = now();
   submit(number, times);
+  note_read_ahead();
   start_demanded();
   times.submitted = now();
   look_ahead(layer, times);
@@ -227,6 +229,7 @@ void Conductor::conduct_layer(int layer) {
   times.looked_ahead = now();
   log_.watch(copies_->ended());
   if (!cpu_experts_.empty()) await_cpu(number, times);
+  begin_read_ahead(layer);
   log_.watch(copies_->ended());
   learn(times);
   times_.push_back(times);

@@ -53,11 +53,13 @@ struct TableLayout {
   int experts, blocks_at, fills_at, waits_at, firsts_at, rows_at, shares_at;
 };
 
-// How CPU experts are computed: moesaic_submit and moesaic_wait, or what a test puts in their place.
+// How CPU experts are computed: moesaic_submit, moesaic_wait and so on, or what a test puts in their place.
 struct CpuExperts {
   void* runner = nullptr;
   int (*submit)(void*, const moesaic_layer*) = nullptr;
   int (*wait)(void*, std::int32_t) = nullptr;
+  int (*read_ahead)(void*, const std::uint8_t* const*, std::int32_t) = nullptr;  // null: caches are left alone
+  int (*read_some)(void*) = nullptr;
   const char* (*error)() = nullptr;
 };
 
@@ -167,6 +169,9 @@ class Conductor {
   // Layers whose forecasts were handed to the brain, and those that had none in time, since the beginning.
   std::int64_t forecasts_in_time() const { return forecasts_in_time_; }
   std::int64_t forecasts_late() const { return forecasts_late_; }
+  // Experts that the CPU was given in steps of one token, and how many of those were read ahead, since the beginning.
+  std::int64_t computed() const { return computed_; }
+  std::int64_t read_ahead() const { return read_ahead_; }
 
  private:
   enum class State { idle, running, failed, stopping };
@@ -192,6 +197,10 @@ class Conductor {
   void look_ahead(int layer, LayerTimes& times);
   Word find_moves(int layer);
   bool await_forecasts(int layer);
+  void begin_read_ahead(int layer);
+  void read_some();
+  void read_ahead(int layer, const Word* ids, Word count);
+  void note_read_ahead();
   void fill_forecasts(int layer, int depth);
   void fill_forecast(int layer, int distance, bool from_gpu, bool wanted);
   void note_wants(int layer);
@@ -224,6 +233,7 @@ class Conductor {
   Wants wants_;
   std::int64_t patience_ns_ = 50'000;  // with forecasts that are not there yet
   std::int64_t forecasts_in_time_ = 0, forecasts_late_ = 0;
+  std::int64_t computed_ = 0, read_ahead_ = 0;
 
   // Of the layer under way.
   std::vector<std::vector<int>> pairs_;  // by expert: token * top_k + rank
@@ -238,6 +248,12 @@ class Conductor {
   std::vector<std::int32_t> cpu_experts_;
   std::vector<const std::uint8_t*> cpu_blocks_;
   std::vector<std::int64_t> cpu_ids_;    // where tokens use fewer experts than top-k
+
+  // Between two layers.
+  int foreseen_ = -1;  // the layer whose forecast of the next one is waited for; -1: none
+  bool reading_ = false;
+  std::vector<std::int32_t> ahead_experts_;  // of the next layer, read ahead
+  std::vector<const std::uint8_t*> ahead_blocks_;
 
   std::mutex mutex_;
   std::condition_variable wake_, done_;

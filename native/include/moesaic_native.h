@@ -78,6 +78,12 @@ MOESAIC_EXPORT int moesaic_submit(moesaic_runner*, const moesaic_layer*);
 MOESAIC_EXPORT int moesaic_done(const moesaic_runner*);
 MOESAIC_EXPORT int moesaic_wait(moesaic_runner*, int32_t help); /* help: the caller computes, too */
 
+/* Blocks of experts that the next layer may have, the likeliest first: until one is submitted, workers that have
+ * nothing to do bring them into their caches. The thread that submits and helps may do the same with its own part, a few
+ * lines at a time: 0 when nothing is left. */
+MOESAIC_EXPORT int moesaic_read_ahead(moesaic_runner*, const uint8_t* const* blocks, int32_t count);
+MOESAIC_EXPORT int moesaic_read_some(moesaic_runner*);
+
 #ifdef __cplusplus
 }
 #endif

@@ -82,9 +82,11 @@ class MemoryBoundLayer : public RepeatedLayer {
     int index;  // within its chunk
   };
 
-  // How one matrix of every chunk is cut into items: chunk by chunk.
+  // How one matrix of every chunk is cut into items. With few rows a worker has the same part of every chunk, whichever
+  // they are: so it can be read ahead (expert_read_ahead.h). With many, chunk by chunk.
   struct MatrixItems {
     int strips = 0, strips_per_item = 1, items_per_chunk = 0;
+    int chunks = 0;  // whose same parts follow each other; 0: chunk by chunk
     WorkStealingRanges ranges;
 
     explicit MatrixItems(int workers) : ranges(0, workers) {}
@@ -94,6 +96,7 @@ class MemoryBoundLayer : public RepeatedLayer {
       strips = strips_;
       strips_per_item = choose(strips, bytes, granularity, layer);
       items_per_chunk = divide_up(strips, strips_per_item);
+      chunks = layer.sum_phase_ ? 0 : int(layer.rows_.chunks.size());
       if (layer.sum_phase_)
         ranges.reset(equal_work(layer));
       else
@@ -123,8 +126,10 @@ class MemoryBoundLayer : public RepeatedLayer {
       return std::max(std::min(int(kItemBytes / bytes), limit) / granularity * granularity, granularity);
     }
     Item item(int number) const {
-      const int index = number % items_per_chunk, strip = index * strips_per_item;
-      return {number / items_per_chunk, strip, std::min(strips_per_item, strips - strip), index};
+      const int index = chunks ? number / chunks : number % items_per_chunk;
+      const int strip = index * strips_per_item;
+      return {chunks ? number % chunks : number / items_per_chunk, strip, std::min(strips_per_item, strips - strip),
+              index};
     }
   };
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <stdexcept>
 
+#include "layer/expert_read_ahead.h"
 #include "layer/layer.h"
 #include "layout/pack.h"
 
@@ -69,15 +70,23 @@ class Runner {
   // Thread-safe: there is one workspace, so a layer is submitted when the one before is done. A wait
   // returns when the last submitted layer is done, and so all before it.
   void submit(const LayerCall& call);
+  // Blocks of experts that the next layer may have, the likeliest first: until one is submitted, workers that have
+  // nothing to do bring them into their caches.
+  void read_ahead(const std::uint8_t* const* blocks, int count);
+  // The same by the thread that submits layers and helps with them: a few lines; false: nothing is left.
+  bool read_some() { return ahead_ && ahead_->read_some(0); }
   bool done() const;
   void wait(bool help);
 
  private:
+  void stop_reading_ahead();
+
   std::shared_ptr<Pool> pool_;
   LayerConfig config_;
   std::mutex submit_mutex_;                // held until the job that uses the workspace is in the pool
   Workspace workspace_;                    // guarded by submit_mutex_
   LayerJobs jobs_;                         // likewise
+  std::shared_ptr<ExpertReadAhead> ahead_;  // written under submit_mutex_
   std::atomic<std::uint64_t> ticket_{0};   // of the last layer; 0: none
 };
 

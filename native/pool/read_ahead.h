@@ -10,6 +10,12 @@
 
 namespace moesaic {
 
+// Of one core; one MiB where the system does not say.
+inline std::size_t l2_cache_bytes() {
+  static const long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);  // 0 or -1: not known
+  return cache > 0 ? std::size_t(cache) : std::size_t(1) << 20;
+}
+
 // Of one worker, which alone uses it.
 class alignas(64) ReadAhead {
  public:
@@ -64,10 +70,7 @@ class alignas(64) ReadAhead {
   };
 
   // A quarter of the L2 cache: the rest is for what the worker reads meanwhile.
-  static std::size_t max_bytes() {
-    static const long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);  // 0 or -1: not known
-    return cache > 0 ? std::size_t(cache) / 4 : std::size_t(256) << 10;
-  }
+  static std::size_t max_bytes() { return l2_cache_bytes() / 4; }
 
   Rows rows_[kMaxRanges] = {};
   int count_ = 0, at_ = 0;

@@ -13,6 +13,7 @@ void test_non_finite(const std::vector<moesaic::Isa>& isas);
 void test_pools(int rounds);
 void test_work_stealing();
 void test_read_ahead();
+void test_expert_read_ahead();
 void test_affinity_scheduler();
 void test_batch_rows(const std::vector<moesaic::Isa>& isas, int rounds);
 void test_bad_input();
@@ -48,6 +49,7 @@ int main(int count, char** arguments) {
   test_pools(quick ? 3 : 30);
   test_work_stealing();
   test_read_ahead();
+  test_expert_read_ahead();
   test_affinity_scheduler();
   test_batch_rows(isas, quick ? 10 : 100);
   test_bad_input();

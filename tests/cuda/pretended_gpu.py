@@ -60,16 +60,22 @@ class PretendedCpu:
         self.layers: list[dict[int, bytes]] = []
         self.numbers: list[tuple[list[int], int]] = []  # of experts as given, and how many exist
         self.out_types: list[int] = []
-        self.fails = False
+        self.fails = self.fails_ahead = False
+        self.read_ahead: list[list[int]] = []  # by call: addresses of blocks
+        self.some = 0  # times that the conductor read some of its own part
         self.ends_at: int | None = None  # noted with the flag, as a worker would
         self.flags: list[int] = []
         submit = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Layer))
         wait = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int32)
         text = ctypes.CFUNCTYPE(ctypes.c_void_p)
+        blocks = ctypes.POINTER(ctypes.c_void_p)
+        ahead = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, blocks, ctypes.c_int32)
+        some = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
         self._message = ctypes.create_string_buffer(b"a worker has died")
         self._functions = (
             submit(self._submit), wait(lambda runner, helps: 0),
-            text(lambda: ctypes.addressof(self._message)),
+            text(lambda: ctypes.addressof(self._message)), ahead(self._read_ahead),
+            some(self._read_some),
         )  # fmt: skip
 
     def _submit(self, runner: int, layer: Any) -> int:
@@ -84,6 +90,14 @@ class PretendedCpu:
             ctypes.c_int64.from_address(call.done_ns).value = self.ends_at
             ctypes.c_uint32.from_address(call.done_flag).value = call.done_value
         return int(self.fails)
+
+    def _read_ahead(self, runner: int, blocks: Any, count: int) -> int:
+        self.read_ahead.append([blocks[i] for i in range(count)])
+        return int(self.fails_ahead)
+
+    def _read_some(self, runner: int) -> int:
+        self.some += 1
+        return 0
 
     def addresses(self) -> CpuExperts:
         cast = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in self._functions]

@@ -180,7 +180,7 @@ def test_results_record_every_policy_and_parameter() -> None:
         "parameters": {
             "schedule": {},
             "cache": {"alpha": 1.0, "top_p": None, "pool": "per-layer", "admission": "bypass"},
-            "prefetch": {"lookahead": 3},
+            "prefetch": {"lookahead": 3, "read_ahead": 4},
             "gate": {},
             "layout": {},
         },

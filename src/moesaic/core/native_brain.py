@@ -20,5 +20,6 @@ class NativeBrain:
     begin_look_ahead: int
     finish_look_ahead: int
     learn: int
+    foresee: int
     lookahead: int
     kept: object

@@ -17,6 +17,7 @@ class System:
 # HybriMoE's cache as the paper describes it: one pool "across layers", and every miss is
 # inserted. Its averaging coefficient is not stated; 0.3 comes nearest to its figure 9.
 PAPER_MRS = "mrs:alpha=0.3,pool=global,admission=always"
+PAPER_IMPACT = "impact:read_ahead=0"  # it leaves the CPU's caches alone
 
 # All systems of TriMoE's comparison predict loads in the same way and exchange hot experts in GPU
 # memory by them; only TriMoE's own also change the layout of main memory.
@@ -41,7 +42,7 @@ SYSTEMS: dict[str, System] = {
     ),
     "hybrimoe": System(
         "HybriMoE: hybrid scheduling, impact-driven prefetching, score-aware caching",
-        PolicySet.of(schedule="hybrid", cache=PAPER_MRS, prefetch="impact"),
+        PolicySet.of(schedule="hybrid", cache=PAPER_MRS, prefetch=PAPER_IMPACT),
     ),
     "ktransformers": System(
         "kTransformers: the most used experts stay on the GPU; the rest run on the CPU in decode, "

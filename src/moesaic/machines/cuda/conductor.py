@@ -79,13 +79,15 @@ class Decision(NamedTuple):
 
 
 class CpuExperts(NamedTuple):
-    """Addresses of C functions (`moesaic_submit`, `moesaic_wait`, `moesaic_last_error`) and of the
-    runner they are given."""
+    """Addresses of C functions (`moesaic_submit`, `moesaic_wait` and so on) and of the runner they
+    are given."""
 
     runner: int
     submit: int
     wait: int
     error: int
+    read_ahead: int = 0  # 0: caches are left alone
+    read_some: int = 0
 
 
 class Copying(NamedTuple):
@@ -170,7 +172,7 @@ class Conductor:
             "words": brain.words, "decide": brain.decide,
             "look_ahead": brain.look_ahead, "learn": brain.learn,
             "begin_look_ahead": brain.begin_look_ahead,
-            "finish_look_ahead": brain.finish_look_ahead,
+            "finish_look_ahead": brain.finish_look_ahead, "foresee": brain.foresee,
         }  # fmt: skip
         self._native = _conductor.Conductor(
             sizes, functions, dict(brain.fields),
@@ -270,6 +272,12 @@ class Conductor:
         """Layers whose forecasts the brain was given since the beginning, and layers in which they
         came too late."""
         return self._native.forecasts_in_time, self._native.forecasts_late
+
+    @property
+    def read_ahead_counts(self) -> tuple[int, int]:
+        """Experts that the CPU was given in steps of one token since the beginning, and how many
+        of those its workers had brought into their caches."""
+        return self._native.computed, self._native.read_ahead
 
     @property
     def bytes_moved(self) -> int:

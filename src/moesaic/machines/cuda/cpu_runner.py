@@ -50,7 +50,8 @@ class CpuRunner:
             raise ImpossibleSetting(f"no CPU kernels: {library.moesaic_last_error().decode()}")
 
     def addresses(self) -> CpuExperts:
-        names = ("moesaic_submit", "moesaic_wait", "moesaic_last_error")
+        verbs = ("submit", "wait", "last_error", "read_ahead", "read_some")
+        names = [f"moesaic_{verb}" for verb in verbs]
         found = (ctypes.cast(getattr(self._library, n), c_void_p).value or 0 for n in names)
         return CpuExperts(self._runner, *found)
 

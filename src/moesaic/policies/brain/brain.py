@@ -99,6 +99,7 @@ class Brain:
             (at.PREFETCH_RULE, prefetch.rule),
             (at.ORACLE, prefetch.needs_future),
             (at.LAST_END_NS, -1),
+            (at.READ_AHEAD, prefetch.read_ahead),
         ):
             s[scalar] = value
         quota = [slots // layers + (layer < slots % layers) for layer in range(layers)]

@@ -22,6 +22,7 @@ from moesaic.policies.brain.brain import Brain
 from moesaic.policies.brain.decide import decide
 from moesaic.policies.brain.learn import learn
 from moesaic.policies.brain.lookahead import begin, finish, look_ahead
+from moesaic.policies.brain.read_ahead import foresee
 from moesaic.policies.compiled import c_function, compiled
 from moesaic.policies.timelines import Ints
 
@@ -36,6 +37,7 @@ class Addresses(NamedTuple):
     begin_look_ahead: int  # returns how many moves there is time for, -1: nothing may move
     finish_look_ahead: int  # after filling in forecasts; returns how many moves
     learn: int  # from the report in the buffer; returns 0
+    foresee: int  # returns how many experts the CPU may be given next, in AHEAD_IDS
 
 
 @compiled
@@ -65,6 +67,10 @@ def _learn(pointer: Any) -> int:
     return learn(_buffer(pointer))
 
 
+def _foresee(pointer: Any) -> int:
+    return foresee(_buffer(pointer))
+
+
 def native_brain(brain: Brain, tokens: int, ranks: int) -> NativeBrain:
     """A brain for a native conductor whose steps have at most so many tokens. It belongs to the
     conductor from here on: its buffer must not move."""
@@ -73,12 +79,13 @@ def native_brain(brain: Brain, tokens: int, ranks: int) -> NativeBrain:
     numbers = {name.lower(): value for name, value in vars(at).items() if name.isupper()}
     return NativeBrain(
         words.ctypes.data, int(words[at.LAYERS]), numbers, entry.decide, entry.look_ahead,
-        entry.begin_look_ahead, entry.finish_look_ahead, entry.learn, brain.forecasts_used, brain,
+        entry.begin_look_ahead, entry.finish_look_ahead, entry.learn, entry.foresee,
+        brain.forecasts_used, brain,
     )  # fmt: skip
 
 
 @cache
 def addresses() -> Addresses:
     """Compiled on first use, and kept on disk like everything compiled."""
-    stages = (_decide, _look_ahead, _begin_look_ahead, _finish_look_ahead, _learn)
+    stages = (_decide, _look_ahead, _begin_look_ahead, _finish_look_ahead, _learn, _foresee)
     return Addresses(*(c_function(_SIGNATURE, stage).address for stage in stages))

@@ -31,6 +31,7 @@ from moesaic.policies.timelines import Ints
     LOOKAHEAD,
     ORACLE,  # 1: forecasts are the truth, and need no judging
     ENTRIES,  # tokens times ranks there is space for
+    READ_AHEAD,  # experts of the next layer that an idle CPU reads into its caches
     COST_TOKENS,  # columns of the cost tables
     CPU_FIRST_NS,
     CPU_SLOWED_BY,  # thousandths, while the link is busy; 0 where the schedule does not ask
@@ -89,7 +90,7 @@ from moesaic.policies.timelines import Ints
     PREFETCHED,  # in the same step
     REST,  # steps that do not look ahead, when the last such rest began
     RESTING,  # those that are left, with this one
-) = range(71)
+) = range(72)
 
 NUM_SCALARS = 80
 FLIGHT_CAPACITY = view.FLIGHT_CAPACITY
@@ -146,8 +147,9 @@ PLAN_HEADER = 4  # GPU experts, CPU experts, moves, estimated nanoseconds; then 
     BELIEVED_CPU,
     CPU_MEANS,
     ASSIGNED_MOVING,
-) = range(NUM_SCALARS, NUM_SCALARS + 2 * 48, 2)
-FIRST_ARRAY_WORD = NUM_SCALARS + 2 * 48
+    AHEAD_IDS,
+) = range(NUM_SCALARS, NUM_SCALARS + 2 * 49, 2)
+FIRST_ARRAY_WORD = NUM_SCALARS + 2 * 49
 
 
 @compiled

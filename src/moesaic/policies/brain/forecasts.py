@@ -55,14 +55,17 @@ def observe_routing(s: Ints) -> None:
     """A layer was routed: learn from it, and judge what was forecast for it."""
     if s[at.LOOKAHEAD] == 0:
         return
-    if not s[at.BODY_FORECASTS] and s[at.PREFETCH_RULE] != NOTHING and s[at.RESTING] == 0:
-        _count(s)
+    if not s[at.BODY_FORECASTS] and s[at.PREFETCH_RULE] != NOTHING:
+        if s[at.RESTING] == 0:
+            _count(s, s[at.LOOKAHEAD])
+        elif s[at.READ_AHEAD] > 0:
+            _count(s, 1)
     _judge(s)
 
 
 @compiled
-def _count(s: Ints) -> None:
-    """Pairs of experts chosen by one token in this layer and in one shortly before."""
+def _count(s: Ints, most: int) -> None:
+    """Pairs of experts chosen by one token in this layer and in one of so many before."""
     ahead, layer, experts = s[at.LOOKAHEAD], s[at.LAYER], s[at.EXPERTS]
     tokens, used = s[at.TOKENS], s[at.USED_RANKS]
     chosen = at.ints(s, at.EXPERT_IDS)
@@ -75,7 +78,7 @@ def _count(s: Ints) -> None:
         if chosen[i] >= 0:
             uses[chosen[i]] += 1.0
     pairs = at.floats(s, at.PAIRS).reshape(ahead, s[at.LAYERS], experts, experts)
-    for distance in range(1, ahead + 1):
+    for distance in range(1, most + 1):
         earlier = (layer - distance) % (ahead + 1)
         known = layer >= distance and shapes[earlier, 0] == layer - distance
         if not known or shapes[earlier, 1] != tokens:
@@ -162,6 +165,20 @@ def predict(s: Ints) -> int:
             at_token = slice(token * ranks, (token + 1) * ranks)
             _rank(posterior, ids[d, at_token], scores[d, at_token])
     return count
+
+
+@compiled
+def likelihoods(s: Ints) -> NDArray[np.float64]:
+    """How likely the only token is to choose each expert of the next layer, up to a factor."""
+    experts, later = s[at.EXPERTS], s[at.LAYER] + 1
+    pairs = at.floats(s, at.PAIRS).reshape(s[at.LOOKAHEAD], s[at.LAYERS], experts, experts)
+    uses = at.floats(s, at.USES).reshape(s[at.LAYERS], experts)
+    ratios = at.floats(s, at.RATIOS).reshape(experts, experts + 1)
+    ratios[:, experts] = 0.0
+    posterior = at.floats(s, at.POSTERIOR)
+    mine = at.ints(s, at.EXPERT_IDS)[: s[at.USED_RANKS]]
+    _posterior(mine, pairs[0, later], uses[later], ratios, posterior)
+    return posterior
 
 
 @compiled

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from moesaic.policies.brain import fields as at
 from moesaic.policies.brain.promotions import MISSED_LAYERS
 from moesaic.policies.cache.base import NUMBERS
-from moesaic.policies.prefetch.base import IMPACT_ROWS, MAX_PROPOSED
+from moesaic.policies.prefetch.base import IMPACT_ROWS, MAX_PROPOSED, MOST_READ_AHEAD
 from moesaic.policies.schedule.base import SCRATCH_ROWS
 from moesaic.policies.timelines import NUM_LANES, Ints
 
@@ -94,6 +94,7 @@ def arrays(n: Sizes) -> list[Array]:
         Array(at.BELIEVED_CPU, INT, (n.cost_tokens,)),  # COSTS of the CPU before it was watched
         Array(at.CPU_MEANS, FLOAT, (4,)),  # see cpu_times.py
         Array(at.ASSIGNED_MOVING, INT, (SCRATCH_ROWS, experts + 4)),  # ASSIGNED, with transfers
+        Array(at.AHEAD_IDS, INT, (MOST_READ_AHEAD,)),  # see read_ahead.py
     ]
 
 

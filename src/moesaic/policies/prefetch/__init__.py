@@ -14,6 +14,11 @@ prefetches: Registry[Prefetch] = Registry("prefetch")
 _HERE = "moesaic.policies.prefetch"
 _LOOKAHEAD = Parameter("lookahead", int, 3, "how many layers ahead experts are valued", minimum=1)
 
+_READ_AHEAD = Parameter(
+    "read_ahead", int, 4, "experts of the next layer that idle CPU workers read into their caches",
+    minimum=0, maximum=8,
+)  # fmt: skip
+
 prefetches.register("none", f"{_HERE}.none:NoPrefetch", "only what a layer demands is moved")
 prefetches.register(
     "next-layer",
@@ -29,7 +34,7 @@ prefetches.register(
     "impact",
     f"{_HERE}.impact:Impact",
     "HybriMoE: the experts of the next layers whose presence shortens a layer most",
-    (_LOOKAHEAD,),
+    (_LOOKAHEAD, _READ_AHEAD),
 )
 prefetches.register(
     "oracle",

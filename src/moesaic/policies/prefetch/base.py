@@ -13,6 +13,7 @@ from moesaic.policies.belief import Belief
 from moesaic.policies.timelines import Ints
 
 MAX_PROPOSED = 4  # transfers proposed at once; the next layer proposes again
+MOST_READ_AHEAD = 8  # experts
 IMPACT_ROWS = 5  # of scratch, one number per expert each, to value the experts of a layer
 PYTHON, NOTHING, NEXT_LAYER, IMPACT = -1, 0, 1, 2  # compiled rules, see brain/lookahead.py
 
@@ -43,6 +44,7 @@ class Prefetch(ABC):
 
     rule: int = PYTHON
     lookahead: int = 0
+    read_ahead: int = 0  # experts of the next layer that idle CPU workers bring into their caches
     needs_future: bool = False
 
     @abstractmethod

@@ -165,8 +165,8 @@ def rank_by_impact(
 class Impact(Prefetch):
     rule = IMPACT
 
-    def __init__(self, lookahead: int = 3) -> None:
-        self.lookahead = lookahead
+    def __init__(self, lookahead: int = 3, read_ahead: int = 4) -> None:
+        self.lookahead, self.read_ahead = lookahead, read_ahead
 
     def propose(self, outlook: Outlook) -> list[ExpertId]:
         depth, experts = len(outlook.forecasts), outlook.resident.shape[1]

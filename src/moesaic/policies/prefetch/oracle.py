@@ -7,3 +7,6 @@ from moesaic.policies.prefetch.impact import Impact
 
 class OraclePrefetch(Impact):
     needs_future = True
+
+    def __init__(self, lookahead: int = 3) -> None:
+        super().__init__(lookahead, read_ahead=0)

@@ -1,0 +1,63 @@
+// The conductor's part between two layers of one token: what the next one may want of the CPU is read into the caches of
+// its workers, which have nothing else to do while the GPU attends.
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "conductor/conductor.h"
+#include "conductor/flags.h"
+
+namespace moesaic {
+
+// After a layer. A token that runs again has said what it wants; what the GPU's gates say of the next layer may not be
+// there yet, and `read_some` looks again; else the brain predicts.
+void Conductor::begin_read_ahead(int layer) {
+  Brain& brain = config_.brain;
+  reading_ = false, foreseen_ = -1;
+  if (!config_.cpu.read_ahead || !brain[brain.at.read_ahead] || tokens_ != 1 || layer + 1 == config_.layers) return;
+  const Word* wanted = wants_.ids ? wants_.ids + std::size_t(layer + 1) * config_.top_k : nullptr;
+  if (wanted && wanted[0] >= 0)
+    read_ahead(layer + 1, wanted, config_.top_k);
+  else if (forecast_source_.depth > 0)
+    foreseen_ = layer;
+  else
+    read_ahead(layer + 1, brain.ints(brain.at.ahead_ids), brain.foresee(brain.words));
+}
+
+// Again and again, until the next layer is routed: this thread is a worker, too, and reads its own part.
+void Conductor::read_some() {
+  if (reading_) reading_ = config_.cpu.read_some(config_.cpu.runner) != 0;
+  if (foreseen_ < 0 || load(config_.mailbox.forecast_ready) <= std::uint32_t(foreseen_)) return;
+  const Word* ids = config_.mailbox.forecast_ids +
+                    std::size_t(foreseen_) * config_.forecast_depth * config_.forecast_rows * config_.top_k;
+  read_ahead(std::exchange(foreseen_, -1) + 1, ids, config_.top_k);
+}
+
+// Those of so many experts that the GPU will not have, the first ones first.
+void Conductor::read_ahead(int layer, const Word* ids, Word count) {
+  ahead_blocks_.clear(), ahead_experts_.clear();
+  const std::size_t most = std::size_t(config_.brain[config_.brain.at.read_ahead]);
+  for (Word i = 0; i < count && ahead_blocks_.size() < most; ++i) {
+    if (ids[i] < 0 || ids[i] >= config_.experts) continue;  // scores that are not numbers say nothing
+    const int index = slots_.index(layer, int(ids[i]));
+    if (slots_.slot_of(index) != kNoSlot || slots_.flight_of(index)) continue;
+    ahead_blocks_.push_back(reinterpret_cast<const std::uint8_t*>(host(index)));
+    ahead_experts_.push_back(std::int32_t(ids[i]));
+  }
+  if (ahead_blocks_.empty()) return;
+  const std::int32_t blocks = std::int32_t(ahead_blocks_.size());
+  if (config_.cpu.read_ahead(config_.cpu.runner, ahead_blocks_.data(), blocks))
+    throw std::runtime_error(config_.cpu.error());
+  reading_ = true;
+}
+
+// What the CPU is given now: how much of that was read ahead.
+void Conductor::note_read_ahead() {
+  if (tokens_ != 1) return;
+  for (const std::int32_t expert : cpu_experts_)
+    read_ahead_ += std::find(ahead_experts_.begin(), ahead_experts_.end(), expert) != ahead_experts_.end();
+  computed_ += std::int64_t(cpu_experts_.size());
+  ahead_experts_.clear();
+}
+
+}  // namespace moesaic

@@ -1,0 +1,113 @@
+"""Which experts the CPU may be given next, for its caches: what the brain foresees of the next
+layer, of that what is not on the GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from made_up import exact_belief, make_brain, routing_of, small_model, stated_physics, view_of
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.policies.brain import Brain
+from moesaic.policies.brain import fields as at
+from moesaic.policies.brain.read_ahead import foresee
+from moesaic.policies.policy_set import PolicySet
+from moesaic.policies.systems import SYSTEMS
+
+MODEL = small_model(layers=3, experts=8, top_k=2)
+FOLLOWS = {(0, 1): [2, 3], (4, 5): [6, 7]}  # in layer 1
+
+
+def _brain(prefetch: str = "impact", cpu_slowed: int = 0) -> Brain:
+    physics = stated_physics(lambda t: 10, lambda t: 400, transfer=100, model=MODEL)
+    belief = exact_belief(physics)
+    brain = make_brain(MODEL, belief, 8, "static-experts", "lfu", prefetch, promote=False)
+    brain.state.words[at.CPU_SLOWED_BY] = cpu_slowed
+    return brain
+
+
+def _taught(brain: Brain, there: list[tuple[int, int]], times: int = 10) -> Brain:
+    view = view_of(there, 8, experts=8)
+    for before, after in list(FOLLOWS.items()) * times:
+        brain.plan(routing_of(0, [list(before)]), view)
+        brain.plan(routing_of(1, [after]), view)
+    return brain
+
+
+def _foreseen(brain: Brain) -> list[int]:
+    count = foresee(brain.state.words)
+    ids: list[int] = brain.state.of(at.AHEAD_IDS)[:count].tolist()
+    return ids
+
+
+def _after(brain: Brain, layer: int, tokens: list[list[int]], there: list[tuple[int, int]]) -> None:
+    brain.plan(routing_of(layer, tokens), view_of(there, 8, experts=8))
+
+
+@pytest.mark.parametrize("before", list(FOLLOWS))
+def test_what_follows_most_often_comes_first(before: tuple[int, int]) -> None:
+    brain = _taught(_brain(), [])
+    _after(brain, 0, [list(before)], [])
+    found = _foreseen(brain)
+    assert len(found) == 4
+    assert sorted(found[:2]) == FOLLOWS[before]
+
+
+def test_what_the_gpu_has_is_left_out() -> None:
+    there = [(1, 2), (1, 6), (1, 7)]
+    brain = _taught(_brain(), there)
+    _after(brain, 0, [[0, 1]], there)
+    found = _foreseen(brain)
+    assert found[0] == 3
+    assert not {2, 6, 7} & set(found)
+
+
+def test_all_that_is_absent_may_be_less_than_asked_for() -> None:
+    there = [(1, expert) for expert in range(7)]
+    brain = _taught(_brain(), there, 1)
+    _after(brain, 0, [[0, 1]], there)
+    assert _foreseen(brain) == [7]
+
+
+@pytest.mark.parametrize("asked", [0, 1, 2, 8])
+def test_as_many_as_the_policy_asks_for(asked: int) -> None:
+    brain = _taught(_brain(f"impact:read_ahead={asked}"), [])
+    _after(brain, 0, [[0, 1]], [])
+    assert len(_foreseen(brain)) == asked
+
+
+def test_nothing_after_the_last_layer_or_of_several_tokens() -> None:
+    brain = _taught(_brain(), [])
+    _after(brain, 2, [[0, 1]], [])
+    assert _foreseen(brain) == []
+    _after(brain, 0, [[0, 1], [4, 5]], [])
+    assert _foreseen(brain) == []
+
+
+@pytest.mark.parametrize("prefetch", ["none", "next-layer"])
+def test_other_policies_leave_caches_alone(prefetch: str) -> None:
+    brain = _taught(_brain(prefetch), [])
+    _after(brain, 0, [[0, 1]], [])
+    assert _foreseen(brain) == []
+
+
+def test_pairs_are_counted_while_looking_ahead_rests() -> None:
+    """Where looking ahead does not pay, reading ahead goes on, and so does learning for it."""
+    learnt = {}
+    for ahead in (0, 4):
+        brain = _brain(f"impact:read_ahead={ahead}", cpu_slowed=1)
+        brain.state.words[at.RESTING] = 1000
+        learnt[ahead] = np.asarray(_taught(brain, []).state.of(at.PAIRS)).copy()
+    assert not learnt[0].any()
+    assert learnt[4][0, 1, 0, 2] == 10  # the next layer's, ...
+    assert not learnt[4][1:].any()  # ... no later one's
+
+
+def test_a_wrong_number_is_refused() -> None:
+    with pytest.raises(ImpossibleSetting, match="at least 0 and at most 8"):
+        PolicySet.of(prefetch="impact:read_ahead=9")
+
+
+def test_hybrimoe_is_the_papers_and_leaves_caches_alone() -> None:
+    assert SYSTEMS["hybrimoe"].policies.prefetch.parameters["read_ahead"] == 0
+    assert SYSTEMS["moesaic"].policies.prefetch.parameters["read_ahead"] == 4
