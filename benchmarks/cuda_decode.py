@@ -2,7 +2,8 @@
 
 Random weights of a real architecture, routing replayed from a trace. Prints tokens per second per
 system and cache ratio, where the time of a layer goes, and the floor: bytes that CPU, link and GPU
-have to read at the rates measured here, best split.
+have to read at the rates measured here, best split. `--systems learned-speed,caches-alone --rounds
+5` says what reading ahead into the CPU's caches gains.
 
 `--forecasts` says what prefetching sees of the next layers: what the brain has learned to predict,
 what a trace's next layers will choose (`true`: the most that forecasts can bring), or, with the
@@ -46,6 +47,7 @@ from moesaic.models.decoder import Decoder
 from moesaic.models.decoder_builder import DecoderBuilder
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.moe_names import plain_names
+from moesaic.models.placed import placed_decoder
 from moesaic.models.synthetic_model import synthetic_architecture
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain.c_functions import native_brain
@@ -61,6 +63,7 @@ SYSTEMS = {
     "hybrid-noprefetch": ("hybrid", "mrs", "none"),
     "best-split": ("best-split", "lru", "none"),
     "learned-speed": ("best-split", "learned-speed", "impact"),
+    "caches-alone": ("best-split", "learned-speed", "impact:read_ahead=0"),
     "two-speed": ("best-split", "two-speed", "impact"),
     "static-experts": ("static-experts", "pinned", "none"),
     "gpu-only": ("gpu-only", "lru", "none"),
@@ -81,7 +84,9 @@ class GpuRandom:
 
 
 def random_decoder(architecture: Architecture) -> Decoder:
-    return DecoderBuilder(architecture, GpuRandom(), plain_names, "reference").build()
+    """Laid out as an engine's."""
+    decoder = DecoderBuilder(architecture, GpuRandom(), plain_names, "reference").build()
+    return placed_decoder(decoder, "cuda")
 
 
 class Machine:
@@ -303,6 +308,7 @@ class Run:
                 ]
             ),
             "forecast_counts": self.conductor.forecast_counts,
+            "read_ahead_counts": self.conductor.read_ahead_counts,
             "trust": [round(share, 2) for share in self.brain.forecast_accuracy],
             "finite": bool(torch.isfinite(self.step.logits).all()),
         }  # fmt: skip
@@ -316,6 +322,7 @@ def main() -> None:
     parser.add_argument("--caches", default="0.25,0.5,0.75")
     parser.add_argument("--systems", default=",".join(SYSTEMS))
     parser.add_argument("--tokens", type=int, default=120)
+    parser.add_argument("--rounds", type=int, default=1, help="of all systems in turn")
     parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--contended", action="store_true", help="believe CPU costs beside copies")
     parser.add_argument("--forecasts", default="predicted", help="predicted, true, gates")
@@ -335,7 +342,7 @@ def main() -> None:
         every = decode_steps(source, 1, skip_tokens=PROFILE_TOKENS, wrap=True)
         steps = [next(every) for _ in range(arguments.tokens + WARMUP)]
         for ratio in map(float, arguments.caches.split(",")):
-            for name in arguments.systems.split(","):
+            for name in arguments.systems.split(",") * arguments.rounds:
                 schedule, cache, prefetch = SYSTEMS[name]
                 policies = PolicySet.of(schedule=schedule, cache=cache, prefetch=prefetch)
                 for forecasts in arguments.forecasts.split(","):
