@@ -76,6 +76,8 @@ class LayerJobs {
   ~LayerJobs();
 
   std::shared_ptr<Job> make(const LayerCall& call, Workspace& workspace);
+  // From the next one on, those of few rows give a worker the same part of every expert (expert_read_ahead.h).
+  void divide_experts();
 
  private:
   const LayerConfig config_;

@@ -48,6 +48,8 @@ class MemoryBoundLayer : public RepeatedLayer {
     begin_items(call, workspace);
   }
 
+  void divide_experts() override { divided_ = true; }
+
   int phases() const override { return sum_phase_ ? 3 : 2; }
   // The first phases' items only wake the workers: each then takes items from `ranges` until none is left.
   int items(int phase) override { return phase < 2 ? worker_slots_ : divide_up(down_.strips, sum_strips()); }
@@ -82,8 +84,8 @@ class MemoryBoundLayer : public RepeatedLayer {
     int index;  // within its chunk
   };
 
-  // How one matrix of every chunk is cut into items. With few rows a worker has the same part of every chunk, whichever
-  // they are: so it can be read ahead (expert_read_ahead.h). With many, chunk by chunk.
+  // How one matrix of every chunk is cut into items: chunk by chunk, or a part of all of them, then the next part. A
+  // worker then has the same part of a chunk whatever the others are, and can read it ahead.
   struct MatrixItems {
     int strips = 0, strips_per_item = 1, items_per_chunk = 0;
     int chunks = 0;  // whose same parts follow each other; 0: chunk by chunk
@@ -96,7 +98,7 @@ class MemoryBoundLayer : public RepeatedLayer {
       strips = strips_;
       strips_per_item = choose(strips, bytes, granularity, layer);
       items_per_chunk = divide_up(strips, strips_per_item);
-      chunks = layer.sum_phase_ ? 0 : int(layer.rows_.chunks.size());
+      chunks = layer.divided_ ? int(layer.rows_.chunks.size()) : 0;
       if (layer.sum_phase_)
         ranges.reset(equal_work(layer));
       else
@@ -212,6 +214,7 @@ class MemoryBoundLayer : public RepeatedLayer {
   }
 
   const bool sum_phase_;
+  bool divided_ = false;
   MatrixItems up_, down_;
   Counters unfinished_up_items_;  // of each chunk
   Counters unfinished_chunks_;    // of each item index of down

@@ -86,6 +86,7 @@ void Runner::submit(const LayerCall& call) {
 void Runner::read_ahead(const std::uint8_t* const* blocks, int count) {
   const std::lock_guard<std::mutex> lock(submit_mutex_);
   stop_reading_ahead();
+  jobs_.divide_experts();
   if (count == 0 || pool_->workers() == 0) return;
   ahead_ = std::make_shared<ExpertReadAhead>(config_.layout, blocks, count, pool_->worker_slots());
   pool_->submit(ahead_);

@@ -45,35 +45,36 @@ void test_cancel() {
   check(!ahead.read_some(1) && !ahead.read_some(0), "something else is to be done");
 }
 
-void test_layers_after_it() {
-  constexpr int kHidden = 64, kInner = 48, kExperts = 4, kWorkers = 3;
+// The first round is computed before anything is read ahead, so expert by expert; the others part by part.
+void test_layers_after_it(Dtype dtype, int hidden, int inner) {
+  constexpr int kExperts = 4, kWorkers = 3, kTokens = 2;
   std::mt19937 random(5);
   const std::vector<std::int32_t> anywhere(kWorkers, -1);
   moesaic_pool* pool = moesaic_pool_create(anywhere.data(), kWorkers, 100.0);
   moesaic_runner* runner =
-      moesaic_runner_create(pool, MOESAIC_INT4, kHidden, kInner, MOESAIC_SILU, MOESAIC_BEST, 0);
-  const Experts experts(runner, Dtype::int4, kHidden, kInner, kExperts, random);
-  const std::vector<float> hidden = normal(random, kHidden, 1.0f), weights = normal(random, 2, 1.0f);
-  const std::vector<std::int64_t> ids{1, 3};
-  const std::vector<std::int32_t> listed{1, 3};
-  const std::vector<const std::uint8_t*> blocks{experts.blocks[1], experts.blocks[3]};
+      moesaic_runner_create(pool, int(dtype), hidden, inner, MOESAIC_SILU, MOESAIC_BEST, 0);
+  const Experts experts(runner, dtype, hidden, inner, kExperts, random);
+  const std::vector<float> states = normal(random, std::size_t(kTokens) * hidden, 1.0f);
+  const std::vector<float> weights = normal(random, kTokens * 3, 1.0f);
+  const std::vector<std::int64_t> ids{1, 3, 0, 3, 2, 1};
+  const std::vector<std::int32_t> listed{0, 1, 2, 3};
   std::vector<float> expected;
   check(moesaic_read_ahead(nullptr, nullptr, 0) != 0, "no runner");
   check(moesaic_read_ahead(runner, nullptr, 1) != 0, "no blocks");
   check(!moesaic_read_some(nullptr) && !moesaic_read_some(runner), "nothing was to be read");
-  for (int round = 0; round < 200; ++round) {
-    std::vector<float> out(kHidden, -1.0f);
-    const moesaic_layer layer = {.hidden = hidden.data(),
+  for (int round = 0; round < 60; ++round) {
+    std::vector<float> out(states.size(), -1.0f);
+    const moesaic_layer layer = {.hidden = states.data(),
                                  .hidden_type = MOESAIC_FLOAT32,
-                                 .hidden_stride = kHidden,
-                                 .tokens = 1,
-                                 .top_k = 2,
+                                 .hidden_stride = std::size_t(hidden),
+                                 .tokens = kTokens,
+                                 .top_k = 3,
                                  .experts_total = kExperts,
                                  .ids = ids.data(),
                                  .weights = weights.data(),
-                                 .count = 2,
+                                 .count = kExperts,
                                  .experts = listed.data(),
-                                 .blocks = blocks.data(),
+                                 .blocks = experts.blocks.data(),
                                  .out = out.data(),
                                  .out_type = MOESAIC_FLOAT32,
                                  .add = 0};
@@ -94,5 +95,8 @@ void test_layers_after_it() {
 void test_expert_read_ahead() {
   test_parts();
   test_cancel();
-  test_layers_after_it();
+  for (const Dtype dtype : {Dtype::bf16, Dtype::int8, Dtype::int4}) {
+    test_layers_after_it(dtype, 64, 48);
+    test_layers_after_it(dtype, 520, 1000);
+  }
 }
