@@ -5,6 +5,9 @@ from __future__ import annotations
 import ctypes
 from ctypes import POINTER, c_char_p, c_double, c_int32, c_void_p
 
+import numpy as np
+from numpy.typing import NDArray
+
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.native import ACTIVATIONS, DTYPES
@@ -64,6 +67,18 @@ class CpuRunner:
             self._runner, 1
         ):
             raise ImpossibleSetting(library.moesaic_last_error().decode())
+
+    def read_ahead(self, blocks: NDArray[np.int64]) -> None:
+        """Experts that the next layer may have, by their blocks' addresses, likeliest first."""
+        library = self._library
+        library.moesaic_read_ahead.argtypes = (c_void_p, c_void_p, c_int32)
+        if library.moesaic_read_ahead(self._runner, blocks.ctypes.data, len(blocks)):
+            raise ImpossibleSetting(library.moesaic_last_error().decode())
+
+    def read_some(self) -> bool:
+        """A few lines of the caller's own part of them; False: nothing is left."""
+        self._library.moesaic_read_some.argtypes = (c_void_p,)
+        return bool(self._library.moesaic_read_some(self._runner))
 
     def close(self) -> None:
         library = self._library
