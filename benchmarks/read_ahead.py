@@ -86,7 +86,6 @@ def main() -> None:
     rows = []
     for dtype in asked.dtypes.split(","):
         layers = Layers(ExpertShape(asked.hidden, asked.intermediate), dtype, asked.threads)
-        layers.times("ahead", 1, asked.between_us, 10)  # divides experts from here on
         for count in map(int, asked.experts.split(",")):
             found = (layers.times(m, count, asked.between_us, asked.rounds) for m in MODES)
             cells = [f"{middle:.1f} ({low:.1f} to {high:.1f})" for middle, low, high in found]

@@ -169,7 +169,8 @@ class Conductor {
   // Layers whose forecasts were handed to the brain, and those that had none in time, since the beginning.
   std::int64_t forecasts_in_time() const { return forecasts_in_time_; }
   std::int64_t forecasts_late() const { return forecasts_late_; }
-  // Experts that the CPU was given in steps of one token, and how many of those were read ahead, since the beginning.
+  // Experts that the CPU was given in steps of one token, and how many of those its workers were asked to read ahead,
+  // since the beginning.
   std::int64_t computed() const { return computed_; }
   std::int64_t read_ahead() const { return read_ahead_; }
 
@@ -252,6 +253,7 @@ class Conductor {
   // Between two layers.
   int foreseen_ = -1;  // the layer whose forecast of the next one is waited for; -1: none
   bool reading_ = false;
+  int without_cpu_ = 0;  // layers since the CPU was given an expert
   std::vector<std::int32_t> ahead_experts_;  // of the next layer, read ahead
   std::vector<const std::uint8_t*> ahead_blocks_;
 

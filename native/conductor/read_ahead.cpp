@@ -8,6 +8,11 @@
 #include "conductor/flags.h"
 
 namespace moesaic {
+namespace {
+
+constexpr int kLayersWithoutCpu = 256;  // after which nobody thinks that it will be given any expert
+
+}  // namespace
 
 // After a layer. A token that runs again has said what it wants; what the GPU's gates say of the next layer may not be
 // there yet, and `read_some` looks again; else the brain predicts.
@@ -15,6 +20,7 @@ void Conductor::begin_read_ahead(int layer) {
   Brain& brain = config_.brain;
   reading_ = false, foreseen_ = -1;
   if (!config_.cpu.read_ahead || !brain[brain.at.read_ahead] || tokens_ != 1 || layer + 1 == config_.layers) return;
+  if (without_cpu_ > kLayersWithoutCpu) return;
   const Word* wanted = wants_.ids ? wants_.ids + std::size_t(layer + 1) * config_.top_k : nullptr;
   if (wanted && wanted[0] >= 0)
     read_ahead(layer + 1, wanted, config_.top_k);
@@ -30,7 +36,10 @@ void Conductor::read_some() {
   if (foreseen_ < 0 || load(config_.mailbox.forecast_ready) <= std::uint32_t(foreseen_)) return;
   const Word* ids = config_.mailbox.forecast_ids +
                     std::size_t(foreseen_) * config_.forecast_depth * config_.forecast_rows * config_.top_k;
-  read_ahead(std::exchange(foreseen_, -1) + 1, ids, config_.top_k);
+  // The token may use fewer than top-k, as it does in the layer before.
+  const Word* used = config_.brain.ints(config_.brain.at.expert_ids);
+  const Word count = std::count_if(used, used + config_.top_k, [](Word id) { return id >= 0; });
+  read_ahead(std::exchange(foreseen_, -1) + 1, ids, count);
 }
 
 // Those of so many experts that the GPU will not have, the first ones first.
@@ -41,6 +50,8 @@ void Conductor::read_ahead(int layer, const Word* ids, Word count) {
     if (ids[i] < 0 || ids[i] >= config_.experts) continue;  // scores that are not numbers say nothing
     const int index = slots_.index(layer, int(ids[i]));
     if (slots_.slot_of(index) != kNoSlot || slots_.flight_of(index)) continue;
+    const auto moves = [&](const Move& move) { return move.layer == layer && move.expert == ids[i]; };
+    if (std::any_of(pending_.begin(), pending_.end(), moves)) continue;
     ahead_blocks_.push_back(reinterpret_cast<const std::uint8_t*>(host(index)));
     ahead_experts_.push_back(std::int32_t(ids[i]));
   }
@@ -51,8 +62,9 @@ void Conductor::read_ahead(int layer, const Word* ids, Word count) {
   reading_ = true;
 }
 
-// What the CPU is given now: how much of that was read ahead.
+// What the CPU is given now: how much of that workers were asked to read ahead.
 void Conductor::note_read_ahead() {
+  without_cpu_ = cpu_experts_.empty() ? std::min(without_cpu_, kLayersWithoutCpu) + 1 : 0;
   if (tokens_ != 1) return;
   for (const std::int32_t expert : cpu_experts_)
     read_ahead_ += std::find(ahead_experts_.begin(), ahead_experts_.end(), expert) != ahead_experts_.end();

@@ -17,11 +17,22 @@ namespace moesaic {
 // A job of one item per thread of the pool; its caller, worker 0, reads its own part by `read_some`.
 class ExpertReadAhead : public Job {
  public:
-  // As many of the blocks, from the first on, as fit into three quarters of the workers' caches; at least one.
+  // As much of the blocks, from the first one's beginning on, as fits into three quarters of a worker's cache.
   ExpertReadAhead(const ExpertLayout& layout, const std::uint8_t* const* blocks, int count, int worker_slots)
-      : layout_(layout), worker_slots_(worker_slots), places_(worker_slots) {
-    const std::size_t fit = l2_cache_bytes() / 4 * 3 * worker_slots / layout.bytes;
-    blocks_.assign(blocks, blocks + std::min(std::size_t(count), std::max<std::size_t>(fit, 1)));
+      : layout_(layout), blocks_(blocks, blocks + count), worker_slots_(worker_slots), places_(worker_slots) {}
+
+  // A worker's part of a block: bytes of gate and up, or of down. As the layer divides them, which has items of one
+  // strip of gate and up, and of two of down, or more.
+  struct Part {
+    std::size_t begin, end;
+  };
+  static Part part(const ExpertLayout& layout, bool down, int worker, int worker_slots) {
+    const int strips = down ? layout.down.strips : layout.up.strips, together = down ? 2 : 1;
+    const int items = divide_up(strips, together);
+    const int first = WorkStealingRanges::split(items, worker, worker_slots) * together;
+    const int end = std::min(divide_up(items * (worker + 1), worker_slots) * together, strips);
+    return down ? Part{layout.down_strip(first), layout.down_strip(end)}
+                : Part{layout.gate_strip(first), layout.gate_strip(end)};
   }
 
   // Something else is to be done: workers end within a few lines.
@@ -38,35 +49,35 @@ class ExpertReadAhead : public Job {
   // A few lines of the worker's part; false: nothing is left to do.
   bool read_some(int worker) {
     constexpr int kLineBytes = 64, kLinesAtOnce = 8;
+    if (cancelled_.load(std::memory_order_relaxed)) return false;
     Place& place = places_[worker];
     for (int line = 0; line < kLinesAtOnce; ++line, place.at += kLineBytes) {
-      if (place.at >= place.end && !next_range(worker)) return false;
+      while (place.at >= place.end)
+        if (!next_range(worker)) return false;
       __builtin_prefetch(place.at, 0, 2);  // 2: the L2 cache
     }
-    return !cancelled_.load(std::memory_order_relaxed);
+    return true;
   }
 
  private:
   struct alignas(64) Place {
     const std::uint8_t *at = nullptr, *end = nullptr;
     std::size_t ranges = 0;  // begun: gate and up of a block, then down
+    std::size_t left = l2_cache_bytes() / 4 * 3;
   };
 
   bool next_range(int worker) {
     Place& place = places_[worker];
-    if (place.ranges == 2 * blocks_.size()) return false;
+    if (place.ranges == 2 * blocks_.size() || place.left == 0) return false;
     const std::uint8_t* block = blocks_[place.ranges / 2];
-    const bool down = place.ranges++ % 2;
-    const int strips = down ? layout_.down.strips : layout_.up.strips;
-    const int first = WorkStealingRanges::split(strips, worker, worker_slots_);
-    const int end = divide_up(strips * (worker + 1), worker_slots_);
-    place.at = block + (down ? layout_.down_strip(first) : layout_.gate_strip(first));
-    place.end = block + (down ? layout_.down_strip(end) : layout_.gate_strip(end));
+    const Part mine = part(layout_, place.ranges++ % 2, worker, worker_slots_);
+    const std::size_t bytes = std::min(mine.end - mine.begin, place.left);
+    place.at = block + mine.begin, place.end = place.at + bytes, place.left -= bytes;
     return true;
   }
 
   const ExpertLayout layout_;
-  std::vector<const std::uint8_t*> blocks_;
+  const std::vector<const std::uint8_t*> blocks_;
   const int worker_slots_;
   std::vector<Place> places_;  // by worker, which alone uses it
   std::atomic<bool> cancelled_{false};

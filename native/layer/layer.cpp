@@ -53,6 +53,4 @@ std::shared_ptr<Job> LayerJobs::make(const LayerCall& call, Workspace& workspace
   return few_rows_;
 }
 
-void LayerJobs::divide_experts() { few_rows_->divide_experts(); }
-
 }  // namespace moesaic

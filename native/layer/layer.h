@@ -32,6 +32,7 @@ struct LayerCall {
   std::uint32_t done_value = 0;
   std::int64_t* done_ns = nullptr;
   const Panel* inputs = nullptr;  // of a single token, where they are a panel already; else null
+  bool divides = false;  // few rows: a worker has the same part of every expert, as it was read ahead
   bool strict = true;  // reject routing weights that are not finite, rather than compute with them
 };
 
@@ -76,8 +77,6 @@ class LayerJobs {
   ~LayerJobs();
 
   std::shared_ptr<Job> make(const LayerCall& call, Workspace& workspace);
-  // From the next one on, those of few rows give a worker the same part of every expert (expert_read_ahead.h).
-  void divide_experts();
 
  private:
   const LayerConfig config_;

@@ -116,8 +116,6 @@ class RepeatedLayer : public LayerJob {
   virtual void begin(const LayerCall& call, Workspace& workspace) = 0;
   // The same with the call's rows, for which others are given back.
   virtual void begin(const LayerCall& call, RoutedRows& rows, Workspace& workspace) = 0;
-  // From the next call on a worker has the same part of every expert, rather than some whole ones.
-  virtual void divide_experts() = 0;
 
  protected:
   using LayerJob::LayerJob;

@@ -48,8 +48,6 @@ class MemoryBoundLayer : public RepeatedLayer {
     begin_items(call, workspace);
   }
 
-  void divide_experts() override { divided_ = true; }
-
   int phases() const override { return sum_phase_ ? 3 : 2; }
   // The first phases' items only wake the workers: each then takes items from `ranges` until none is left.
   int items(int phase) override { return phase < 2 ? worker_slots_ : divide_up(down_.strips, sum_strips()); }
@@ -98,7 +96,7 @@ class MemoryBoundLayer : public RepeatedLayer {
       strips = strips_;
       strips_per_item = choose(strips, bytes, granularity, layer);
       items_per_chunk = divide_up(strips, strips_per_item);
-      chunks = layer.divided_ ? int(layer.rows_.chunks.size()) : 0;
+      chunks = layer.call_.divides && !layer.sum_phase_ ? int(layer.rows_.chunks.size()) : 0;
       if (layer.sum_phase_)
         ranges.reset(equal_work(layer));
       else
@@ -214,7 +212,6 @@ class MemoryBoundLayer : public RepeatedLayer {
   }
 
   const bool sum_phase_;
-  bool divided_ = false;
   MatrixItems up_, down_;
   Counters unfinished_up_items_;  // of each chunk
   Counters unfinished_chunks_;    // of each item index of down

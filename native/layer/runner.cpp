@@ -77,16 +77,17 @@ void Runner::pack(const MatrixView (&matrices)[3], std::uint8_t* block) {
 void Runner::submit(const LayerCall& call) {
   if (const std::string wrong = validate(config_, call); !wrong.empty()) throw InvalidCall(wrong);
   const std::lock_guard<std::mutex> lock(submit_mutex_);
+  LayerCall own = call;
+  own.divides = ahead_ && call.tokens == 1;
   stop_reading_ahead();
   wait(true);  // the workspace is in use until then
   if (call.tokens == 0) return;
-  ticket_ = pool_->submit(jobs_.make(call, workspace_));
+  ticket_ = pool_->submit(jobs_.make(own, workspace_));
 }
 
 void Runner::read_ahead(const std::uint8_t* const* blocks, int count) {
   const std::lock_guard<std::mutex> lock(submit_mutex_);
   stop_reading_ahead();
-  jobs_.divide_experts();
   if (count == 0 || pool_->workers() == 0) return;
   ahead_ = std::make_shared<ExpertReadAhead>(config_.layout, blocks, count, pool_->worker_slots());
   pool_->submit(ahead_);

@@ -142,6 +142,8 @@ void Pool::run_phases(Slot& slot, int worker) {
       }
       slot.phase.store(following, std::memory_order_release);
       slot.phase_finished.notify_all();
+    } else if (phase + 1 == slot.phase_count) {
+      break;  // nothing follows: others may end it
     } else {
       const std::uint32_t seen = slot.phase_finished.count();
       const std::int64_t spin = slot.job->stays_awake() ? kAwakeNs : spin_ns_;

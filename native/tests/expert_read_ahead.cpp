@@ -2,6 +2,8 @@
 // and layers that follow give what they give without.
 #include "layer/expert_read_ahead.h"
 
+#include <utility>
+
 #include "checks.h"
 #include "small_layer.h"
 
@@ -9,30 +11,58 @@ using namespace moesaic;
 
 namespace {
 
-constexpr int kLines = 8;  // that `read_some` reads
+using Part = ExpertReadAhead::Part;
+
+// Strips that a layer of so many chunks gives a worker at first (memory_bound.cpp), as bytes of a block.
+Part given(const ExpertLayout& layout, bool down, int chunks, int worker, int workers) {
+  const int together = down ? 2 : 1, strips = down ? layout.down.strips : layout.up.strips;
+  const int items = divide_up(strips, together) * chunks;
+  const int first = WorkStealingRanges::split(items, worker, workers) / chunks * together;
+  const int end = divide_up(WorkStealingRanges::split(items, worker + 1, workers), chunks) * together;
+  const auto at = [&](int strip) {
+    strip = std::min(strip, strips);
+    return down ? layout.down_strip(strip) : layout.gate_strip(strip);
+  };
+  return {at(first), at(end)};
+}
+
+void test_parts() {
+  for (const auto& [hidden, inner] : {std::pair{2048, 768}, {2048, 1408}, {72, 40}, {16, 16}})
+    for (const int workers : {1, 3, 16})
+      for (const bool down : {false, true}) {
+        const ExpertLayout layout(Dtype::int4, hidden, inner);
+        std::size_t covered = down ? layout.down_offset : 0;
+        for (int worker = 0; worker < workers; ++worker) {
+          const Part mine = ExpertReadAhead::part(layout, down, worker, workers);
+          check(mine.begin <= covered && mine.end >= covered, "no strip is left out");
+          covered = mine.end;
+          for (const int chunks : {1, 2, 3, 4, 8}) {
+            const Part wanted = given(layout, down, chunks, worker, workers);
+            if (wanted.begin < wanted.end)
+              check(mine.begin <= wanted.begin && wanted.end <= mine.end, "what the layer gives is read ahead");
+          }
+        }
+        check(covered == (down ? layout.bytes : layout.down_offset), "up to the last strip");
+      }
+}
 
 int lines_of(ExpertReadAhead& ahead, int worker) {
   int calls = 0;
   while (ahead.read_some(worker)) ++calls;
-  return (calls + 1) * kLines;  // the last call reads up to as many
+  return calls * 8;
 }
 
-void test_parts() {
+void test_limit() {
   const ExpertLayout layout(Dtype::int4, 2048, 768);
-  const std::vector<std::uint8_t> memory(layout.bytes * 2);
-  const std::uint8_t* blocks[2] = {memory.data(), memory.data() + layout.bytes};
-  for (const int workers : {1, 3, 16}) {
-    ExpertReadAhead ahead(layout, blocks, 2, workers);
-    int lines = 0;
-    for (int worker = 0; worker < workers; ++worker) lines += lines_of(ahead, worker);
-    const std::size_t fit = l2_cache_bytes() / 4 * 3 * workers / layout.bytes;
-    const std::size_t read = std::min<std::size_t>(std::max<std::size_t>(fit, 1), 2);
-    check(std::size_t(lines) >= read * layout.bytes / 64, "every line of what fits is read");
-    // Neighbours may both read a strip of which each needs a part.
-    const std::size_t shared = 2 * read * workers * (2 * layout.up.strip_bytes + layout.down.strip_bytes);
-    check(std::size_t(lines) <= (read * layout.bytes + shared) / 64 + workers * kLines, "and little more");
-    check(!ahead.read_some(0), "everything was read");
-  }
+  const std::vector<std::uint8_t> memory(layout.bytes);
+  const std::vector<const std::uint8_t*> blocks(16, memory.data());
+  const std::size_t most = l2_cache_bytes() / 4 * 3 / 64;
+  ExpertReadAhead one(layout, blocks.data(), 1, 16), many(layout, blocks.data(), 16, 1);
+  const auto lines = int(layout.bytes / 64);
+  check(lines_of(one, 3) >= lines / 16 - 8 && lines_of(one, 4) <= lines / 16 + 8, "a sixteenth of a block");
+  const int read = lines_of(many, 0);
+  check(read <= int(most) && read >= int(std::min(most, 16 * layout.bytes / 64)) - 8, "no more than a cache holds");
+  check(!many.read_some(0), "nothing is left");
 }
 
 void test_cancel() {
@@ -45,17 +75,17 @@ void test_cancel() {
   check(!ahead.read_some(1) && !ahead.read_some(0), "something else is to be done");
 }
 
-// The first round is computed before anything is read ahead, so expert by expert; the others part by part.
-void test_layers_after_it(Dtype dtype, int hidden, int inner) {
-  constexpr int kExperts = 4, kWorkers = 3, kTokens = 2;
+// Of one token, which has parts of all experts after some were read ahead, and of two.
+void test_layers_after_it(Dtype dtype, int hidden, int inner, int tokens) {
+  constexpr int kExperts = 4, kWorkers = 3;
   std::mt19937 random(5);
   const std::vector<std::int32_t> anywhere(kWorkers, -1);
   moesaic_pool* pool = moesaic_pool_create(anywhere.data(), kWorkers, 100.0);
   moesaic_runner* runner =
       moesaic_runner_create(pool, int(dtype), hidden, inner, MOESAIC_SILU, MOESAIC_BEST, 0);
   const Experts experts(runner, dtype, hidden, inner, kExperts, random);
-  const std::vector<float> states = normal(random, std::size_t(kTokens) * hidden, 1.0f);
-  const std::vector<float> weights = normal(random, kTokens * 3, 1.0f);
+  const std::vector<float> states = normal(random, std::size_t(tokens) * hidden, 1.0f);
+  const std::vector<float> weights = normal(random, tokens * 3, 1.0f);
   const std::vector<std::int64_t> ids{1, 3, 0, 3, 2, 1};
   const std::vector<std::int32_t> listed{0, 1, 2, 3};
   std::vector<float> expected;
@@ -67,7 +97,7 @@ void test_layers_after_it(Dtype dtype, int hidden, int inner) {
     const moesaic_layer layer = {.hidden = states.data(),
                                  .hidden_type = MOESAIC_FLOAT32,
                                  .hidden_stride = std::size_t(hidden),
-                                 .tokens = kTokens,
+                                 .tokens = tokens,
                                  .top_k = 3,
                                  .experts_total = kExperts,
                                  .ids = ids.data(),
@@ -94,9 +124,11 @@ void test_layers_after_it(Dtype dtype, int hidden, int inner) {
 
 void test_expert_read_ahead() {
   test_parts();
+  test_limit();
   test_cancel();
   for (const Dtype dtype : {Dtype::bf16, Dtype::int8, Dtype::int4}) {
-    test_layers_after_it(dtype, 64, 48);
-    test_layers_after_it(dtype, 520, 1000);
+    test_layers_after_it(dtype, 64, 48, 1);
+    test_layers_after_it(dtype, 520, 1000, 1);
+    test_layers_after_it(dtype, 64, 48, 2);
   }
 }

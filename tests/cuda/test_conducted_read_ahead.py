@@ -44,6 +44,7 @@ def test_what_was_learnt_is_read_before_it_is_wanted() -> None:
         scene.step(number, (SAME + 2 * (number % 3)) % EXPERTS)
         ahead = dict(at for blocks in read(scene) for at in [(blocks[0][0], blocks)])
         assert set(ahead) <= {1, 2}  # of every layer but the first
+        assert max(map(len, ahead.values()), default=0) <= 4
         for layer, work in enumerate(scene.conductor.work):
             known += [(number, (layer, e) in ahead.get(layer, ())) for e in work.cpu if layer]
     assert all(read_ahead for number, read_ahead in known if number >= 12)
@@ -105,6 +106,23 @@ def test_who_does_not_ask_leaves_caches_alone(prefetch: str, tokens: int) -> Non
     for number in range(3):
         scene.step(number, SAME.repeat(tokens, axis=1))
     assert read(scene) == []
+
+
+def test_where_the_cpu_computes_nothing_nothing_is_read_any_more() -> None:
+    policies = PolicySet.of(schedule="gpu-only", cache="lru", prefetch="impact")
+    scene = Scene(policies, SLOTS)
+    for number in range(100):
+        scene.step(number, (SAME + 2 * (number % 3)) % EXPERTS)
+        if number == 86:
+            assert read(scene)
+            scene.cpu.read_ahead.clear()
+    assert read(scene) == []
+
+
+def test_what_the_token_will_not_use_is_not_read() -> None:
+    scene = scene_of(forecasts=2)
+    scene.step(0, SAME, np.array([1]))
+    assert read(scene) == [[(1, 6)], [(2, 2)]]
 
 
 def test_a_failing_worker_is_an_error() -> None:

@@ -49,7 +49,7 @@ def test_what_follows_most_often_comes_first(before: tuple[int, int]) -> None:
     brain = _taught(_brain(), [])
     _after(brain, 0, [list(before)], [])
     found = _foreseen(brain)
-    assert len(found) == 4
+    assert len(found) == 8
     assert sorted(found[:2]) == FOLLOWS[before]
 
 
@@ -70,10 +70,10 @@ def test_all_that_is_absent_may_be_less_than_asked_for() -> None:
 
 
 @pytest.mark.parametrize("asked", [0, 1, 2, 8])
-def test_as_many_as_the_policy_asks_for(asked: int) -> None:
+def test_whoever_asks_has_a_choice_of_eight(asked: int) -> None:
     brain = _taught(_brain(f"impact:read_ahead={asked}"), [])
     _after(brain, 0, [[0, 1]], [])
-    assert len(_foreseen(brain)) == asked
+    assert len(_foreseen(brain)) == (8 if asked else 0)
 
 
 def test_nothing_after_the_last_layer_or_of_several_tokens() -> None:
@@ -93,14 +93,18 @@ def test_other_policies_leave_caches_alone(prefetch: str) -> None:
 
 def test_pairs_are_counted_while_looking_ahead_rests() -> None:
     """Where looking ahead does not pay, reading ahead goes on, and so does learning for it."""
-    learnt = {}
+    pairs, uses = {}, {}
     for ahead in (0, 4):
         brain = _brain(f"impact:read_ahead={ahead}", cpu_slowed=1)
         brain.state.words[at.RESTING] = 1000
-        learnt[ahead] = np.asarray(_taught(brain, []).state.of(at.PAIRS)).copy()
-    assert not learnt[0].any()
-    assert learnt[4][0, 1, 0, 2] == 10  # the next layer's, ...
-    assert not learnt[4][1:].any()  # ... no later one's
+        state = _taught(brain, []).state
+        pairs[ahead], uses[ahead] = np.asarray(state.of(at.PAIRS)), np.asarray(state.of(at.USES))
+        _after(brain, 0, [[0, 1], [4, 5]], [])  # several tokens are nobody's
+        assert uses[ahead].sum() == (80 if ahead else 0)
+    assert not pairs[0].any()
+    assert pairs[4][0, 1, 0, 2] == 10  # the next layer's, ...
+    assert not pairs[4][1:].any()  # ... no later one's, whose predictions
+    assert not uses[4][1:].any()  # stay as they are
 
 
 def test_a_wrong_number_is_refused() -> None:

@@ -276,7 +276,7 @@ class Conductor:
     @property
     def read_ahead_counts(self) -> tuple[int, int]:
         """Experts that the CPU was given in steps of one token since the beginning, and how many
-        of those its workers had brought into their caches."""
+        of those its workers had been asked to bring into their caches."""
         return self._native.computed, self._native.read_ahead
 
     @property

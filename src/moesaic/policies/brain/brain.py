@@ -99,7 +99,7 @@ class Brain:
             (at.PREFETCH_RULE, prefetch.rule),
             (at.ORACLE, prefetch.needs_future),
             (at.LAST_END_NS, -1),
-            (at.READ_AHEAD, prefetch.read_ahead),
+            (at.READ_AHEAD, prefetch.read_ahead if prefetch.lookahead else 0),
         ):
             s[scalar] = value
         quota = [slots // layers + (layer < slots % layers) for layer in range(layers)]

@@ -58,7 +58,7 @@ def observe_routing(s: Ints) -> None:
     if not s[at.BODY_FORECASTS] and s[at.PREFETCH_RULE] != NOTHING:
         if s[at.RESTING] == 0:
             _count(s, s[at.LOOKAHEAD])
-        elif s[at.READ_AHEAD] > 0:
+        elif s[at.READ_AHEAD] > 0 and s[at.TOKENS] == 1:
             _count(s, 1)
     _judge(s)
 
@@ -71,12 +71,12 @@ def _count(s: Ints, most: int) -> None:
     chosen = at.ints(s, at.EXPERT_IDS)
     shapes = at.ints(s, at.HISTORY_SHAPES).reshape(ahead + 1, 3)
     history = at.ints(s, at.HISTORY).reshape(ahead + 1, s[at.ENTRIES])
-    uses = at.floats(s, at.USES)[layer * experts : (layer + 1) * experts]
+    uses = at.floats(s, at.USES).reshape(ahead, s[at.LAYERS], experts)
     if layer == 0:
         shapes[:, 0] = -1
     for i in range(tokens * used):
         if chosen[i] >= 0:
-            uses[chosen[i]] += 1.0
+            uses[:most, layer, chosen[i]] += 1.0
     pairs = at.floats(s, at.PAIRS).reshape(ahead, s[at.LAYERS], experts, experts)
     for distance in range(1, most + 1):
         earlier = (layer - distance) % (ahead + 1)
@@ -150,7 +150,7 @@ def predict(s: Ints) -> int:
     scores = at.floats(s, at.FORECAST_SCORES).reshape(ahead, s[at.ENTRIES])
     chosen = at.ints(s, at.EXPERT_IDS)
     pairs = at.floats(s, at.PAIRS).reshape(ahead, s[at.LAYERS], experts, experts)
-    uses = at.floats(s, at.USES).reshape(s[at.LAYERS], experts)
+    uses = at.floats(s, at.USES).reshape(s[at.LOOKAHEAD], s[at.LAYERS], experts)
     posterior = at.floats(s, at.POSTERIOR)
     ratios = at.floats(s, at.RATIOS).reshape(experts, experts + 1)
     for d in range(count):
@@ -161,7 +161,7 @@ def predict(s: Ints) -> int:
         ratios[:, experts] = 0.0
         for token in range(tokens):
             mine = chosen[token * used : (token + 1) * used]
-            _posterior(mine, pairs[d, later], uses[later], ratios, posterior)
+            _posterior(mine, pairs[d, later], uses[d, later], ratios, posterior)
             at_token = slice(token * ranks, (token + 1) * ranks)
             _rank(posterior, ids[d, at_token], scores[d, at_token])
     return count
@@ -172,12 +172,12 @@ def likelihoods(s: Ints) -> NDArray[np.float64]:
     """How likely the only token is to choose each expert of the next layer, up to a factor."""
     experts, later = s[at.EXPERTS], s[at.LAYER] + 1
     pairs = at.floats(s, at.PAIRS).reshape(s[at.LOOKAHEAD], s[at.LAYERS], experts, experts)
-    uses = at.floats(s, at.USES).reshape(s[at.LAYERS], experts)
+    uses = at.floats(s, at.USES).reshape(s[at.LOOKAHEAD], s[at.LAYERS], experts)
     ratios = at.floats(s, at.RATIOS).reshape(experts, experts + 1)
     ratios[:, experts] = 0.0
     posterior = at.floats(s, at.POSTERIOR)
     mine = at.ints(s, at.EXPERT_IDS)[: s[at.USED_RANKS]]
-    _posterior(mine, pairs[0, later], uses[later], ratios, posterior)
+    _posterior(mine, pairs[0, later], uses[0, later], ratios, posterior)
     return posterior
 
 
@@ -190,7 +190,7 @@ def complete(s: Ints) -> None:
     scores = at.floats(s, at.FORECAST_SCORES).reshape(s[at.LOOKAHEAD], s[at.ENTRIES])
     chosen = at.ints(s, at.EXPERT_IDS)
     pairs = at.floats(s, at.PAIRS).reshape(s[at.LOOKAHEAD], s[at.LAYERS], experts, experts)
-    uses = at.floats(s, at.USES).reshape(s[at.LAYERS], experts)
+    uses = at.floats(s, at.USES).reshape(s[at.LOOKAHEAD], s[at.LAYERS], experts)
     ratios = at.floats(s, at.RATIOS).reshape(experts, experts + 1)
     for d in range(s[at.FORECASTS]):
         layer, ranks = shapes[d, 0], shapes[d, 2]
@@ -205,8 +205,9 @@ def complete(s: Ints) -> None:
                 begun = True
             mine = chosen[token * used : (token + 1) * used]
             _posterior(
-                mine, pairs[distance, layer], uses[layer], ratios, at.floats(s, at.POSTERIOR)
-            )
+                mine, pairs[distance, layer], uses[distance, layer], ratios,
+                at.floats(s, at.POSTERIOR),
+            )  # fmt: skip
             at_token = slice(token * ranks, (token + 1) * ranks)
             _rank(at.floats(s, at.POSTERIOR), ids[d, at_token], scores[d, at_token])
 

@@ -13,9 +13,10 @@ from moesaic.policies.timelines import Ints
 @compiled
 def foresee(s: Ints) -> int:
     """After a layer of one token: experts of the next one that are not on the GPU, likeliest first,
-    into AHEAD_IDS; returns how many. As predicted: a body with forecasts has no need to ask."""
-    later, experts, most = s[at.LAYER] + 1, s[at.EXPERTS], min(s[at.READ_AHEAD], MOST_READ_AHEAD)
-    if most == 0 or s[at.TOKENS] != 1 or later == s[at.LAYERS]:
+    into AHEAD_IDS; returns how many: more than READ_AHEAD where there are, since some may be under
+    way. As predicted: a body with forecasts has no need to ask."""
+    later, experts, most = s[at.LAYER] + 1, s[at.EXPERTS], MOST_READ_AHEAD
+    if s[at.READ_AHEAD] == 0 or s[at.TOKENS] != 1 or later == s[at.LAYERS]:
         return 0
     likely = likelihoods(s)
     resident = at.octets(s, at.RESIDENT)[later * experts : (later + 1) * experts]

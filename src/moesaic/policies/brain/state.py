@@ -74,7 +74,7 @@ def arrays(n: Sizes) -> list[Array]:
         Array(at.FORECAST_IDS, INT, (ahead, entries)),
         Array(at.FORECAST_SCORES, FLOAT, (ahead, entries)),
         Array(at.PAIRS, FLOAT, (pairs, layers, experts, experts)),  # [distance, layer, before, now]
-        Array(at.USES, FLOAT, (layers, experts)),
+        Array(at.USES, FLOAT, (pairs, layers, experts)),  # counted with the pairs at that distance
         Array(at.POSTERIOR, FLOAT, (experts,)),
         Array(at.RATIOS, FLOAT, (experts if pairs else 0, experts + 1)),
         Array(at.HISTORY_SHAPES, INT, (ahead + 1, 3)),  # layer or -1, tokens, ranks
