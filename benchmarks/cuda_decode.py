@@ -2,7 +2,7 @@
 
 Random weights of a real architecture, routing replayed from a trace. Prints tokens per second per
 system and cache ratio, where the time of a layer goes, and the floor: bytes that CPU, link and GPU
-have to read at the rates measured here, best split. `--systems learned-speed,caches-alone --rounds
+have to read at the rates measured here, best split. `--systems learned-speed,no-read-ahead --rounds
 5` says what reading ahead into the CPU's caches gains.
 
 `--forecasts` says what prefetching sees of the next layers: what the brain has learned to predict,
@@ -63,7 +63,7 @@ SYSTEMS = {
     "hybrid-noprefetch": ("hybrid", "mrs", "none"),
     "best-split": ("best-split", "lru", "none"),
     "learned-speed": ("best-split", "learned-speed", "impact"),
-    "caches-alone": ("best-split", "learned-speed", "impact:read_ahead=0"),
+    "no-read-ahead": ("best-split", "learned-speed", "impact:read_ahead=0"),
     "two-speed": ("best-split", "two-speed", "impact"),
     "static-experts": ("static-experts", "pinned", "none"),
     "gpu-only": ("gpu-only", "lru", "none"),

@@ -76,7 +76,8 @@ ConductorConfig configuration(const nb::dict& sizes, const nb::dict& brain, cons
   READ(s, c, watchdog_ns), READ(s, c, ahead_ns), READ(s, c, core), READ(s, c, records);
   READ(s, c, staging), READ(s, c, copy_from), READ(s, c, look_ahead_to), READ(s, c, stream_ahead);
   READ(b, c.brain, words), READ(b, c.brain, decide), READ(b, c.brain, look_ahead), READ(b, c.brain, learn);
-  READ(b, c.brain, begin_look_ahead), READ(b, c.brain, finish_look_ahead), READ(b, c.brain, foresee);
+  READ(b, c.brain, begin_look_ahead), READ(b, c.brain, finish_look_ahead);
+  READ(b, c.brain, choose_read_ahead);
   READ(s, c, forecast_depth), READ(s, c, forecast_rows);
   c.brain.at = brain_fields(fields);
   READ(m, c.mailbox, start), READ(m, c.mailbox, routed), READ(m, c.mailbox, hidden_ready);
@@ -154,7 +155,7 @@ NB_MODULE(_conductor, m) {
       .def_prop_ro("judged_wants", [](const Conductor& self) { return self.wants().judged; })
       .def_prop_ro("forecasts_in_time", &Conductor::forecasts_in_time)
       .def_prop_ro("forecasts_late", &Conductor::forecasts_late)
-      .def_prop_ro("computed", &Conductor::computed)
-      .def_prop_ro("read_ahead", [](const Conductor& c) { return c.read_ahead(); })
+      .def_prop_ro("cpu_experts", &Conductor::cpu_experts)
+      .def_prop_ro("experts_read_ahead", &Conductor::experts_read_ahead)
       .def_prop_ro("bytes_moved", &Conductor::bytes_moved);
 }

@@ -26,7 +26,7 @@ struct Brain {
   Word* words = nullptr;
   BrainFields at{};
   BrainFunction decide = nullptr, look_ahead = nullptr, learn = nullptr;
-  BrainFunction foresee = nullptr;  // which experts the CPU may be given in the next layer
+  BrainFunction choose_read_ahead = nullptr;  // experts that the CPU may be given in the next layer
   BrainFunction begin_look_ahead = nullptr, finish_look_ahead = nullptr;  // the same in two stages, forecasts between
 
   Word& operator[](int field) { return words[field]; }

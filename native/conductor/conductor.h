@@ -171,8 +171,8 @@ class Conductor {
   std::int64_t forecasts_late() const { return forecasts_late_; }
   // Experts that the CPU was given in steps of one token, and how many of those its workers were asked to read ahead,
   // since the beginning.
-  std::int64_t computed() const { return computed_; }
-  std::int64_t read_ahead() const { return read_ahead_; }
+  std::int64_t cpu_experts() const { return num_cpu_experts_; }
+  std::int64_t experts_read_ahead() const { return num_read_ahead_; }
 
  private:
   enum class State { idle, running, failed, stopping };
@@ -234,7 +234,7 @@ class Conductor {
   Wants wants_;
   std::int64_t patience_ns_ = 50'000;  // with forecasts that are not there yet
   std::int64_t forecasts_in_time_ = 0, forecasts_late_ = 0;
-  std::int64_t computed_ = 0, read_ahead_ = 0;
+  std::int64_t num_cpu_experts_ = 0, num_read_ahead_ = 0;
 
   // Of the layer under way.
   std::vector<std::vector<int>> pairs_;  // by expert: token * top_k + rank
@@ -251,9 +251,8 @@ class Conductor {
   std::vector<std::int64_t> cpu_ids_;    // where tokens use fewer experts than top-k
 
   // Between two layers.
-  int foreseen_ = -1;  // the layer whose forecast of the next one is waited for; -1: none
+  int awaited_forecast_ = -1;  // the layer whose forecast of the next one is to come; -1: none
   bool reading_ = false;
-  int without_cpu_ = 0;  // layers since the CPU was given an expert
   std::vector<std::int32_t> ahead_experts_;  // of the next layer, read ahead
   std::vector<const std::uint8_t*> ahead_blocks_;
 

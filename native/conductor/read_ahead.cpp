@@ -8,38 +8,34 @@
 #include "conductor/flags.h"
 
 namespace moesaic {
-namespace {
 
-constexpr int kLayersWithoutCpu = 256;  // after which nobody thinks that it will be given any expert
-
-}  // namespace
-
-// After a layer. A token that runs again has said what it wants; what the GPU's gates say of the next layer may not be
+// After a layer, where the brain wants it. A token that runs again has said what it wants; what the GPU's gates say of the next layer may not be
 // there yet, and `read_some` looks again; else the brain predicts.
 void Conductor::begin_read_ahead(int layer) {
   Brain& brain = config_.brain;
-  reading_ = false, foreseen_ = -1;
-  if (!config_.cpu.read_ahead || !brain[brain.at.read_ahead] || tokens_ != 1 || layer + 1 == config_.layers) return;
-  if (without_cpu_ > kLayersWithoutCpu) return;
+  reading_ = false, awaited_forecast_ = -1;
+  if (!config_.cpu.read_ahead) return;
+  const Word candidates = brain.choose_read_ahead(brain.words);
+  if (!candidates) return;
   const Word* wanted = wants_.ids ? wants_.ids + std::size_t(layer + 1) * config_.top_k : nullptr;
   if (wanted && wanted[0] >= 0)
     read_ahead(layer + 1, wanted, config_.top_k);
   else if (forecast_source_.depth > 0)
-    foreseen_ = layer;
+    awaited_forecast_ = layer;
   else
-    read_ahead(layer + 1, brain.ints(brain.at.ahead_ids), brain.foresee(brain.words));
+    read_ahead(layer + 1, brain.ints(brain.at.ahead_ids), candidates);
 }
 
 // Again and again, until the next layer is routed: this thread is a worker, too, and reads its own part.
 void Conductor::read_some() {
   if (reading_) reading_ = config_.cpu.read_some(config_.cpu.runner) != 0;
-  if (foreseen_ < 0 || load(config_.mailbox.forecast_ready) <= std::uint32_t(foreseen_)) return;
+  if (awaited_forecast_ < 0 || load(config_.mailbox.forecast_ready) <= std::uint32_t(awaited_forecast_)) return;
   const Word* ids = config_.mailbox.forecast_ids +
-                    std::size_t(foreseen_) * config_.forecast_depth * config_.forecast_rows * config_.top_k;
+                    std::size_t(awaited_forecast_) * config_.forecast_depth * config_.forecast_rows * config_.top_k;
   // The token may use fewer than top-k, as it does in the layer before.
   const Word* used = config_.brain.ints(config_.brain.at.expert_ids);
   const Word count = std::count_if(used, used + config_.top_k, [](Word id) { return id >= 0; });
-  read_ahead(std::exchange(foreseen_, -1) + 1, ids, count);
+  read_ahead(std::exchange(awaited_forecast_, -1) + 1, ids, count);
 }
 
 // Those of so many experts that the GPU will not have, the first ones first.
@@ -64,11 +60,10 @@ void Conductor::read_ahead(int layer, const Word* ids, Word count) {
 
 // What the CPU is given now: how much of that workers were asked to read ahead.
 void Conductor::note_read_ahead() {
-  without_cpu_ = cpu_experts_.empty() ? std::min(without_cpu_, kLayersWithoutCpu) + 1 : 0;
   if (tokens_ != 1) return;
   for (const std::int32_t expert : cpu_experts_)
-    read_ahead_ += std::find(ahead_experts_.begin(), ahead_experts_.end(), expert) != ahead_experts_.end();
-  computed_ += std::int64_t(cpu_experts_.size());
+    num_read_ahead_ += std::find(ahead_experts_.begin(), ahead_experts_.end(), expert) != ahead_experts_.end();
+  num_cpu_experts_ += std::int64_t(cpu_experts_.size());
   ahead_experts_.clear();
 }
 

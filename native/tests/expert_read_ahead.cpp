@@ -86,7 +86,8 @@ void test_layers_after_it(Dtype dtype, int hidden, int inner, int tokens) {
   const Experts experts(runner, dtype, hidden, inner, kExperts, random);
   const std::vector<float> states = normal(random, std::size_t(tokens) * hidden, 1.0f);
   const std::vector<float> weights = normal(random, tokens * 3, 1.0f);
-  const std::vector<std::int64_t> ids{1, 3, 0, 3, 2, 1};
+  std::vector<std::int64_t> ids{1, 3, 0, 3, 2, 1};
+  ids.resize(tokens * 3);
   const std::vector<std::int32_t> listed{0, 1, 2, 3};
   std::vector<float> expected;
   check(moesaic_read_ahead(nullptr, nullptr, 0) != 0, "no runner");
@@ -94,25 +95,15 @@ void test_layers_after_it(Dtype dtype, int hidden, int inner, int tokens) {
   check(!moesaic_read_some(nullptr) && !moesaic_read_some(runner), "nothing was to be read");
   for (int round = 0; round < 60; ++round) {
     std::vector<float> out(states.size(), -1.0f);
-    const moesaic_layer layer = {.hidden = states.data(),
-                                 .hidden_type = MOESAIC_FLOAT32,
-                                 .hidden_stride = std::size_t(hidden),
-                                 .tokens = tokens,
-                                 .top_k = 3,
-                                 .experts_total = kExperts,
-                                 .ids = ids.data(),
-                                 .weights = weights.data(),
-                                 .count = kExperts,
-                                 .experts = listed.data(),
-                                 .blocks = experts.blocks.data(),
-                                 .out = out.data(),
-                                 .out_type = MOESAIC_FLOAT32,
-                                 .add = 0};
-    check(moesaic_submit(runner, &layer) == 0 && moesaic_wait(runner, round % 2) == 0, "a layer");
+    const moesaic_layer layer = layer_of(experts, listed, states, ids, weights, tokens, out);
+    check(moesaic_submit(runner, &layer) == 0, "submitting");
+    check(!moesaic_read_some(runner), "reading ahead ends with a layer");
+    check(moesaic_wait(runner, round % 2) == 0, "a layer");
     if (round == 0) expected = out;
     check(out == expected, "the same with and without reading ahead");
     for (int again = 0; again < round % 3; ++again)
       check(moesaic_read_ahead(runner, experts.blocks.data(), 1 + round % kExperts) == 0, "reading ahead");
+    if (round % 3) check(moesaic_read_some(runner), "the caller has a part to read");
     for (int some = 0; some < round % 5; ++some) moesaic_read_some(runner);
   }
   moesaic_read_ahead(runner, experts.blocks.data(), kExperts);

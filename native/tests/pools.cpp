@@ -32,20 +32,7 @@ struct Shared {
     return moesaic_runner_create(pool, MOESAIC_BF16, kHidden, kInner, MOESAIC_SILU, MOESAIC_BEST, 4);
   }
   moesaic_layer into(std::vector<float>& out) const {
-    return {.hidden = hidden.data(),
-            .hidden_type = MOESAIC_FLOAT32,
-            .hidden_stride = kHidden,
-            .tokens = kTokens,
-            .top_k = 2,
-            .experts_total = kExperts,
-            .ids = ids.data(),
-            .weights = weights.data(),
-            .count = kExperts,
-            .experts = listed.data(),
-            .blocks = experts.blocks.data(),
-            .out = out.data(),
-            .out_type = MOESAIC_FLOAT32,
-            .add = 0};
+    return layer_of(experts, listed, hidden, ids, weights, kTokens, out);
   }
 };
 

@@ -46,3 +46,23 @@ struct Experts {
     return true;
   }
 };
+
+// All of the experts, numbered as `listed` says, for so many tokens in fp32. Everything given stays until it is computed.
+inline moesaic_layer layer_of(const Experts& experts, const std::vector<std::int32_t>& listed,
+                              const std::vector<float>& hidden, const std::vector<std::int64_t>& ids,
+                              const std::vector<float>& weights, int tokens, std::vector<float>& out) {
+  return {.hidden = hidden.data(),
+          .hidden_type = MOESAIC_FLOAT32,
+          .hidden_stride = hidden.size() / tokens,
+          .tokens = tokens,
+          .top_k = std::int32_t(ids.size()) / tokens,
+          .experts_total = std::int32_t(listed.size()),
+          .ids = ids.data(),
+          .weights = weights.data(),
+          .count = std::int32_t(listed.size()),
+          .experts = listed.data(),
+          .blocks = experts.blocks.data(),
+          .out = out.data(),
+          .out_type = MOESAIC_FLOAT32,
+          .add = 0};
+}

@@ -1,4 +1,4 @@
-"""Which experts the CPU may be given next, for its caches: what the brain foresees of the next
+"""Which experts the CPU may be given next, for its caches: what the brain predicts of the next
 layer, of that what is not on the GPU."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from made_up import exact_belief, make_brain, routing_of, small_model, stated_ph
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.policies.brain import Brain
 from moesaic.policies.brain import fields as at
-from moesaic.policies.brain.read_ahead import foresee
+from moesaic.policies.brain.read_ahead import IDLE_LAYERS, choose_read_ahead
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.systems import SYSTEMS
 
@@ -34,8 +34,8 @@ def _taught(brain: Brain, there: list[tuple[int, int]], times: int = 10) -> Brai
     return brain
 
 
-def _foreseen(brain: Brain) -> list[int]:
-    count = foresee(brain.state.words)
+def _candidates(brain: Brain) -> list[int]:
+    count = choose_read_ahead(brain.state.words)
     ids: list[int] = brain.state.of(at.AHEAD_IDS)[:count].tolist()
     return ids
 
@@ -48,7 +48,7 @@ def _after(brain: Brain, layer: int, tokens: list[list[int]], there: list[tuple[
 def test_what_follows_most_often_comes_first(before: tuple[int, int]) -> None:
     brain = _taught(_brain(), [])
     _after(brain, 0, [list(before)], [])
-    found = _foreseen(brain)
+    found = _candidates(brain)
     assert len(found) == 8
     assert sorted(found[:2]) == FOLLOWS[before]
 
@@ -57,7 +57,7 @@ def test_what_the_gpu_has_is_left_out() -> None:
     there = [(1, 2), (1, 6), (1, 7)]
     brain = _taught(_brain(), there)
     _after(brain, 0, [[0, 1]], there)
-    found = _foreseen(brain)
+    found = _candidates(brain)
     assert found[0] == 3
     assert not {2, 6, 7} & set(found)
 
@@ -66,29 +66,29 @@ def test_all_that_is_absent_may_be_less_than_asked_for() -> None:
     there = [(1, expert) for expert in range(7)]
     brain = _taught(_brain(), there, 1)
     _after(brain, 0, [[0, 1]], there)
-    assert _foreseen(brain) == [7]
+    assert _candidates(brain) == [7]
 
 
 @pytest.mark.parametrize("asked", [0, 1, 2, 8])
 def test_whoever_asks_has_a_choice_of_eight(asked: int) -> None:
     brain = _taught(_brain(f"impact:read_ahead={asked}"), [])
     _after(brain, 0, [[0, 1]], [])
-    assert len(_foreseen(brain)) == (8 if asked else 0)
+    assert len(_candidates(brain)) == (8 if asked else 0)
 
 
 def test_nothing_after_the_last_layer_or_of_several_tokens() -> None:
     brain = _taught(_brain(), [])
     _after(brain, 2, [[0, 1]], [])
-    assert _foreseen(brain) == []
+    assert _candidates(brain) == []
     _after(brain, 0, [[0, 1], [4, 5]], [])
-    assert _foreseen(brain) == []
+    assert _candidates(brain) == []
 
 
 @pytest.mark.parametrize("prefetch", ["none", "next-layer"])
 def test_other_policies_leave_caches_alone(prefetch: str) -> None:
     brain = _taught(_brain(prefetch), [])
     _after(brain, 0, [[0, 1]], [])
-    assert _foreseen(brain) == []
+    assert _candidates(brain) == []
 
 
 def test_pairs_are_counted_while_looking_ahead_rests() -> None:
@@ -105,6 +105,18 @@ def test_pairs_are_counted_while_looking_ahead_rests() -> None:
     assert pairs[4][0, 1, 0, 2] == 10  # the next layer's, ...
     assert not pairs[4][1:].any()  # ... no later one's, whose predictions
     assert not uses[4][1:].any()  # stay as they are
+
+
+def test_where_the_cpu_is_given_nothing_nothing_is_read_until_it_is_again() -> None:
+    there = [(0, 0), (0, 1)]
+    brain = _taught(_brain(), there)
+    for _ in range(IDLE_LAYERS):
+        _after(brain, 0, [[0, 1]], there)
+        assert _candidates(brain)
+    _after(brain, 0, [[0, 1]], there)
+    assert _candidates(brain) == []
+    _after(brain, 0, [[0, 2]], there)
+    assert _candidates(brain)
 
 
 def test_a_wrong_number_is_refused() -> None:

@@ -20,6 +20,6 @@ class NativeBrain:
     begin_look_ahead: int
     finish_look_ahead: int
     learn: int
-    foresee: int
+    choose_read_ahead: int
     lookahead: int
     kept: object

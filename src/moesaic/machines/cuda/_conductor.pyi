@@ -4,8 +4,8 @@ class Conductor:
     bytes_moved: int
     forecasts_in_time: int
     forecasts_late: int
-    computed: int
-    read_ahead: int
+    cpu_experts: int
+    experts_read_ahead: int
     right_wants: int
     judged_wants: int
     def __init__(

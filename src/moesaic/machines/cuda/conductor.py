@@ -172,7 +172,8 @@ class Conductor:
             "words": brain.words, "decide": brain.decide,
             "look_ahead": brain.look_ahead, "learn": brain.learn,
             "begin_look_ahead": brain.begin_look_ahead,
-            "finish_look_ahead": brain.finish_look_ahead, "foresee": brain.foresee,
+            "finish_look_ahead": brain.finish_look_ahead,
+            "choose_read_ahead": brain.choose_read_ahead,
         }  # fmt: skip
         self._native = _conductor.Conductor(
             sizes, functions, dict(brain.fields),
@@ -277,7 +278,7 @@ class Conductor:
     def read_ahead_counts(self) -> tuple[int, int]:
         """Experts that the CPU was given in steps of one token since the beginning, and how many
         of those its workers had been asked to bring into their caches."""
-        return self._native.computed, self._native.read_ahead
+        return self._native.cpu_experts, self._native.experts_read_ahead
 
     @property
     def bytes_moved(self) -> int:

@@ -22,7 +22,7 @@ from moesaic.policies.brain.brain import Brain
 from moesaic.policies.brain.decide import decide
 from moesaic.policies.brain.learn import learn
 from moesaic.policies.brain.lookahead import begin, finish, look_ahead
-from moesaic.policies.brain.read_ahead import foresee
+from moesaic.policies.brain.read_ahead import choose_read_ahead
 from moesaic.policies.compiled import c_function, compiled
 from moesaic.policies.timelines import Ints
 
@@ -37,7 +37,7 @@ class Addresses(NamedTuple):
     begin_look_ahead: int  # returns how many moves there is time for, -1: nothing may move
     finish_look_ahead: int  # after filling in forecasts; returns how many moves
     learn: int  # from the report in the buffer; returns 0
-    foresee: int  # returns how many experts the CPU may be given next, in AHEAD_IDS
+    choose_read_ahead: int  # returns how many experts stand in AHEAD_IDS, 0: nothing is read
 
 
 @compiled
@@ -67,8 +67,8 @@ def _learn(pointer: Any) -> int:
     return learn(_buffer(pointer))
 
 
-def _foresee(pointer: Any) -> int:
-    return foresee(_buffer(pointer))
+def _choose_read_ahead(pointer: Any) -> int:
+    return choose_read_ahead(_buffer(pointer))
 
 
 def native_brain(brain: Brain, tokens: int, ranks: int) -> NativeBrain:
@@ -79,13 +79,15 @@ def native_brain(brain: Brain, tokens: int, ranks: int) -> NativeBrain:
     numbers = {name.lower(): value for name, value in vars(at).items() if name.isupper()}
     return NativeBrain(
         words.ctypes.data, int(words[at.LAYERS]), numbers, entry.decide, entry.look_ahead,
-        entry.begin_look_ahead, entry.finish_look_ahead, entry.learn, entry.foresee,
-        brain.forecasts_used, brain,
+        entry.begin_look_ahead, entry.finish_look_ahead, entry.learn,
+        entry.choose_read_ahead, brain.forecasts_used, brain,
     )  # fmt: skip
 
 
 @cache
 def addresses() -> Addresses:
     """Compiled on first use, and kept on disk like everything compiled."""
-    stages = (_decide, _look_ahead, _begin_look_ahead, _finish_look_ahead, _learn, _foresee)
+    stages = (
+        _decide, _look_ahead, _begin_look_ahead, _finish_look_ahead, _learn, _choose_read_ahead
+    )  # fmt: skip
     return Addresses(*(c_function(_SIGNATURE, stage).address for stage in stages))

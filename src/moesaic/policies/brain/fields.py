@@ -90,7 +90,8 @@ from moesaic.policies.timelines import Ints
     PREFETCHED,  # in the same step
     REST,  # steps that do not look ahead, when the last such rest began
     RESTING,  # those that are left, with this one
-) = range(72)
+    CPU_IDLE_LAYERS,  # since the CPU was given an expert; see read_ahead.py
+) = range(73)
 
 NUM_SCALARS = 80
 FLIGHT_CAPACITY = view.FLIGHT_CAPACITY
