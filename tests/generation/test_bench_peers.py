@@ -146,7 +146,9 @@ given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 open({log!r}, "a").write(json.dumps(given) + "\\n")
 print(json.dumps([
     {{"n_prompt": prompt, "n_gen": answer, "avg_ts": 1.0, "n_cpu_moe": int(layers),
-      "samples_ts": [50.0 + int(layers)] * int(given["-r"])}}
+      "n_threads": int(threads),
+      "samples_ts": [50.0 + int(layers) - 10 * (int(threads) % 2)] * int(given["-r"])}}
+    for threads in given["-t"].split(",")
     for layers in given["-ncmoe"].split(",")
     for prompt, answer in ((int(given["-p"]), 0), (0, int(given["-n"])))
 ]))
@@ -165,7 +167,7 @@ def test_llama_bench_runs_with_as_many_layers_experts_on_the_gpu(
     program.write_text(FAKE.format(python=sys.executable, log=str(tmp_path / "calls")))
     program.chmod(0o755)
     cases = make_cases([64], [4])
-    configs = [config(model, threads=1), config(model, threads=1, cache_ratio=1.0)]
+    configs = [config(model, threads=2), config(model, threads=2, cache_ratio=1.0)]
     rows = run_peers(model, configs, cases, 1, [f"llama.cpp={program}"])
     found = [row for row in rows if row["program"] == "llama.cpp"]
     assert [(row["test"], row["cache_ratio"], row["tokens_per_s"]) for row in found] == [
@@ -173,7 +175,8 @@ def test_llama_bench_runs_with_as_many_layers_experts_on_the_gpu(
     ]  # fmt: skip
     calls = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
     assert [call["-ncmoe"] for call in calls] == ["6,0"], "all in one process"
-    assert {(call["-ngl"], call["-ub"], call["-t"]) for call in calls} == {("99", "64", "1")}
+    assert {(call["-ngl"], call["-ub"], call["-t"]) for call in calls} == {("99", "64", "1,2")}
+    assert all(row["words"].endswith("-t 2") for row in found), "the faster of both counts"
     emulated = [config(model, threads=1, accelerator="emulated")]
     assert run_peers(model, emulated, cases, 1, [f"llama.cpp={program}"]) == []
     assert "there is no GPU in this run" in capsys.readouterr().err

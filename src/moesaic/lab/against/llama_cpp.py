@@ -76,7 +76,7 @@ class LlamaCpp:
         }
 
     def _tests(self, cases: Sequence[Case]) -> list[dict[str, Any]]:
-        asked = command(self.program, self.model, self.threads, cases, self.options)
+        asked = command(self.program, self.model, [self.threads], cases, self.options)
         return run_program(asked, gpu=False)
 
     def _batched(self, case: Case) -> float:
@@ -86,29 +86,36 @@ class LlamaCpp:
 def command(
     program: Path,
     model: Path,
-    threads: int,
+    threads: Sequence[int],
     cases: Sequence[Case],
     options: Sequence[str],
     repetitions: int = 1,
 ) -> list[str]:
-    """Every prompt and every answer are a test of their own."""
+    """Every prompt and every answer are a test of their own, with each number of threads."""
+    counts = ",".join(map(str, threads))
     lengths = [
         ",".join(str(case.tokens) for case in cases if case.phase == phase) or "0"
         for phase in ("prefill", "decode")
     ]
     return [
-        *(str(program), "-m", str(model), "-t", str(threads), "-p", lengths[0], "-n", lengths[1]),
+        *(str(program), "-m", str(model), "-t", counts, "-p", lengths[0], "-n", lengths[1]),
         *("-r", str(repetitions), *options, "-o", "json"),
     ]
 
 
 def rates_of(
-    tests: Sequence[dict[str, Any]], case: Case, program: Path, layers_on_cpu: int | None = None
+    tests: Sequence[dict[str, Any]],
+    case: Case,
+    program: Path,
+    layers_on_cpu: int | None = None,
+    threads: int | None = None,
 ) -> list[float]:
-    """Tokens per second of every repetition. `layers_on_cpu`: of a process that had several."""
+    """Tokens per second of every repetition. `layers_on_cpu` and `threads`: of a process that had
+    several."""
     asked = (case.tokens, 0) if case.phase == "prefill" else (0, case.tokens)
     for test in tests:
-        same = layers_on_cpu is None or test.get("n_cpu_moe") == layers_on_cpu
+        same = layers_on_cpu in (None, test.get("n_cpu_moe"))
+        same = same and threads in (None, test.get("n_threads"))
         if same and (test.get("n_prompt"), test.get("n_gen")) == asked:
             samples = test.get("samples_ts")
             found = samples if isinstance(samples, list) and samples else [test.get("avg_ts")]
