@@ -164,7 +164,7 @@ def with_changes(spec: MachineSpec, changes: Mapping[str, Any]) -> MachineSpec:
 
 def command_line(context: click.Context) -> str:
     """The command that makes this result again: every option that was given, none that was not."""
-    words = ["moesaic", str(context.info_name)]
+    words = ["moesaic", *_verbs(context)]
     for option in context.command.params:
         name = str(option.name)
         if name not in context.params:  # it is part of another
@@ -173,6 +173,13 @@ def command_line(context: click.Context) -> str:
             continue
         words += _words(option, context.params[name])
     return shlex.join(words)
+
+
+def _verbs(context: click.Context) -> list[str]:
+    """The command's name behind those of its groups, without the program's."""
+    if context.parent is None or context.parent.parent is None:
+        return [str(context.info_name)]
+    return [*_verbs(context.parent), str(context.info_name)]
 
 
 def _words(option: click.Parameter, value: Any) -> list[str]:
