@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from moesaic.cli.shared.simulation_options import json_option, names
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.cli.shared.simulation_options import command_line, json_option, names
+from moesaic.cli.study.reproduce_measured import measured_options
+from moesaic.core.errors import ImpossibleSetting, MissingExtra
 
 if TYPE_CHECKING:
     from moesaic.reproductions.mobile.together import Gains
@@ -26,13 +28,31 @@ def reproduce() -> None:
 @click.option("--only", default="", metavar="ID", help="Only rows whose id starts like this.")
 @click.option("--traces", metavar="DIR", help="Folder with real routing traces (.npz).")
 @click.option("--jobs", type=click.IntRange(min=1), default=None, help="Processes.  [one per core]")
+@measured_options
 @json_option
-def hybrimoe(only: str, traces: str | None, jobs: int | None, as_json: bool) -> None:
-    """HybriMoE: figures 7, 8, 9, table III and the average speedups."""
+@click.pass_context
+def hybrimoe(
+    context: click.Context,
+    /,
+    only: str,
+    traces: str | None,
+    jobs: int | None,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """HybriMoE: figures 7, 8, 9, table III and the average speedups, simulated.
+
+    With --measured, dynamic against static placement on this machine's GPU instead, in real time:
+    by CPU threads, share of the experts in GPU memory and length of the profile."""
+    if asked["measured"]:
+        _measured_hybrimoe(only, traces, jobs, as_json, asked, command_line(context))
+        return
     from moesaic.cli.shared.output import print_json, progress
+    from moesaic.cli.study.reproduce_measured import check_not_measured
     from moesaic.cli.study.reproduce_tables import print_rows
     from moesaic.reproductions.hybrimoe import Reproduction
 
+    check_not_measured(asked)
     reproduction = Reproduction(only, traces)
     with progress("simulating", reproduction.total) as advance:
         rows = reproduction.rows(jobs or os.cpu_count() or 1, advance)
@@ -41,6 +61,31 @@ def hybrimoe(only: str, traces: str | None, jobs: int | None, as_json: bool) -> 
         return
     print_rows(rows)
     click.echo("--json has every row with its conditions and the command that gives it again.")
+
+
+def _measured_hybrimoe(
+    only: str,
+    traces: str | None,
+    jobs: int | None,
+    as_json: bool,
+    asked: dict[str, Any],
+    command: str,
+) -> None:
+    from moesaic.cli.shared.output import print_json
+    from moesaic.cli.study.reproduce_measured import (
+        check_measured,
+        print_measured,
+        run_measured,
+    )
+
+    if find_spec("torch") is None:
+        raise MissingExtra("reproduce hybrimoe --measured", "engine")
+    check_measured(only, jobs)
+    result = run_measured(asked, traces, command)
+    if as_json:
+        print_json(result)
+    else:
+        print_measured(result)
 
 
 @reproduce.command()

@@ -69,7 +69,7 @@ def choose_routing(
 def _settings(spec: ModelSpec, case: Case, repetitions: int) -> Settings:
     """A run as long as the test; without repetitions, as short as can be."""
     base = Settings(
-        spec, _unlimited_machine(), profile_tokens=PROFILE_TOKENS, cache_ratio=1.0, warmup=0
+        spec, unlimited_machine(), profile_tokens=PROFILE_TOKENS, cache_ratio=1.0, warmup=0
     )
     if not repetitions:
         return replace(base, phase=case.phase, tokens=1, prompts=1)
@@ -79,7 +79,7 @@ def _settings(spec: ModelSpec, case: Case, repetitions: int) -> Settings:
     return replace(base, tokens=steps, batch=case.batch)
 
 
-def _unlimited_machine() -> MachineSpec:
+def unlimited_machine() -> MachineSpec:
     """Which routing is replayed depends on no machine: on this one everything fits."""
     some = load_machine("h200-emr16")
     return replace(some, gpu=replace(some.gpu, memory_gb=inf), cpu=replace(some.cpu, memory_gb=inf))

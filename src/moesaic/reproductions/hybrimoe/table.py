@@ -53,7 +53,7 @@ class Reproduction:
     routing traces; models without one there replay synthetic routing."""
 
     def __init__(self, only: str = "", traces: str | None = None) -> None:
-        real = _Traces(traces)
+        real = Traces(traces)
         self._wanted = _only(only, list(_wanted(real)))
         self._hit_rates = _only(only, list(hit_rates.wanted(real.of)))
         self._runs = list(dict.fromkeys(run for w in self._wanted for run in w.runs))
@@ -96,7 +96,7 @@ def _each(
             advance(1)
 
 
-class _Traces:
+class Traces:
     """Real traces by model, where the user has them."""
 
     def __init__(self, folder: str | None) -> None:
@@ -114,7 +114,7 @@ class _Traces:
         return str(Path(self._folder) / REAL_TRACES[model])
 
 
-def _wanted(traces: _Traces) -> Iterator[Wanted]:
+def _wanted(traces: Traces) -> Iterator[Wanted]:
     for phase in ("prefill", "decode"):
         yield from _averages(traces, phase)
     yield from _ablation()
@@ -124,7 +124,7 @@ def _wanted(traces: _Traces) -> Iterator[Wanted]:
 
 
 def _grid(
-    traces: _Traces, phase: str, machine: str, system: str, lengths: tuple[int, ...] = LENGTHS
+    traces: Traces, phase: str, machine: str, system: str, lengths: tuple[int, ...] = LENGTHS
 ) -> list[Run]:
     return [
         Run(model, machine, phase, ratio, length, system, trace=traces.of(model))
@@ -132,7 +132,7 @@ def _grid(
     ]
 
 
-def _averages(traces: _Traces, phase: str) -> Iterator[Wanted]:
+def _averages(traces: Traces, phase: str) -> Iterator[Wanted]:
     for machine in (MACHINE, IMPLIED):
         ours, theirs = (
             _settled(traces, machine, system) if phase == "decode"
@@ -145,7 +145,7 @@ def _averages(traces: _Traces, phase: str) -> Iterator[Wanted]:
             yield _average(f"{name}@{machine}", phase, machine, model, pairs)
 
 
-def _settled(traces: _Traces, machine: str, system: str) -> list[Run]:
+def _settled(traces: Traces, machine: str, system: str) -> list[Run]:
     """The decode grid in runs that are long enough for the speedup not to hang on their length."""
     grid = _grid(traces, "decode", machine, system, DECODE_LENGTHS)
     return [replace(run, tokens=SETTLED_STEPS) for run in grid]
@@ -190,7 +190,7 @@ def _ablation() -> Iterator[Wanted]:
                 yield speedup(f"{name}/speedup", f"{phase} speedup, {technique}", gain, run, base)
 
 
-def _figure(traces: _Traces, phase: str) -> Iterator[Wanted]:
+def _figure(traces: Traces, phase: str) -> Iterator[Wanted]:
     for system in SYSTEMS:
         for run in _grid(traces, phase, MACHINE, system):
             ratio = f"{100 * run.cache_ratio:g}%"
