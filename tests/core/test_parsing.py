@@ -109,3 +109,11 @@ def test_messages_stay_short_and_printable() -> None:
     said = str(Bad("p", "\x1b[31m\ud800", "x" * 10_000))
     assert said.isprintable()
     assert len(said) < 2500
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "b": 2, "a": 1}', '{"c": [{"a": 1, "a": 2}]}'])
+def test_a_repeated_key(text: str) -> None:
+    """Readers differ in which of the two they take."""
+    assert "header.a: this key is in the same JSON object twice" in refusal(text)
+    with pytest.raises(Bad, match=r"'a\.json': a: this key"):
+        parse_json(text, Bad, "a.json")

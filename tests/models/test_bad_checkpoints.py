@@ -216,3 +216,39 @@ def test_a_sequence_longer_than_the_cache() -> None:
     with pytest.raises(ImpossibleSetting, match=r"5 tokens was asked for.* holds 4"):
         cache.extend(0, 0, keys, keys)
     assert len(cache.extend(0, 0, keys[:4], keys[:4])[0]) == 4
+
+
+def test_an_index_that_places_a_tensor_in_another_file(shards: Path) -> None:
+    """As after files of two downloads were mixed."""
+    file = shards / "model.safetensors.index.json"
+    index = json.loads(file.read_text())
+    places = index["weight_map"]
+    holder = places[EXPERT]
+    other = next(name for name in places.values() if name != holder)
+    index["weight_map"] = places | {EXPERT: other}
+    file.write_text(json.dumps(index))
+    said = complaint(shards)
+    assert f"{EXPERT}: is placed in {other}, but {holder} has it" in said
+    assert str(file) in said
+
+
+def test_an_index_may_name_a_tensor_that_no_file_has(shards: Path) -> None:
+    """Published ones name the head of a model whose head is its embedding."""
+    file = shards / "model.safetensors.index.json"
+    index = json.loads(file.read_text())
+    places = index["weight_map"]
+    index["weight_map"] = places | {"elsewhere.weight": next(iter(places.values()))}
+    file.write_text(json.dumps(index))
+    open_model(shards)
+
+
+def test_repeated_keys(shards: Path) -> None:
+    index = shards / "model.safetensors.index.json"
+    whole = index.read_text()
+    index.write_text('{"weight_map": {}, ' + whole.lstrip()[1:])
+    assert "weight_map: this key is in the same JSON object twice" in complaint(shards)
+    index.write_text(whole)
+    config = shards / "config.json"
+    config.write_text('{"hidden_size": 64, ' + config.read_text().lstrip()[1:])
+    said = complaint(shards, BadConfig)
+    assert "hidden_size: this key is in the same JSON object twice" in said

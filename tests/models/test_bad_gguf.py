@@ -114,6 +114,14 @@ def tensor(name: bytes, sizes: list[int], kind: int = 0, offset: int = 0) -> byt
         (made(tensors=tensor(b"w", [4]) * 2, count=2), "w: is in the table of tensors twice"),
         (made(tensors=tensor(b"v", [4]) + tensor(b"w", [4]), count=2), "w: its data overlaps"),
         (
+            made(tensors=tensor(b"v", [4], 0, 32) + tensor(b"w", [4]), count=2),
+            "v: its data begins at byte [0-9]+, expected [0-9]+: tensors follow each other",
+        ),
+        (
+            made(tensors=tensor(b"v", [4]) + tensor(b"w", [4], 0, 64), count=2),
+            "w: its data begins at byte 160, expected 128",
+        ),
+        (
             made(key(b"general.alignment", 4, struct.pack("<I", 0)), 1),
             "general.alignment: expected a multiple of 8",
         ),

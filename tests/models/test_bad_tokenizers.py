@@ -106,3 +106,30 @@ def test_text_that_is_not_unicode(tmp_path: Path) -> None:
     tokenizer = Tokenizer.open(save(tmp_path, "byte-level"))
     with pytest.raises(ImpossibleSetting, match="not valid Unicode: character 2"):
         tokenizer.encode("ab\ud83d")
+
+
+def test_two_tokens_with_one_id(tmp_path: Path) -> None:
+    """The library would decode the id to either of them."""
+    fields = json.loads(trained("byte-level"))
+    fields["model"]["vocab"]["a"] = number = fields["model"]["vocab"]["b"]
+    write(save(tmp_path, "byte-level") / "tokenizer.json", fields)
+    assert f"vocabulary: 'a' and 'b' have the same id, {number}" in complaint(tmp_path)
+
+
+def test_an_added_token_with_the_id_of_another(tmp_path: Path) -> None:
+    """The library would use its own number for it, not the file's."""
+    fields = json.loads(trained("byte-level"))
+    used = fields["added_tokens"][0]["id"]
+    fields["added_tokens"][0]["id"] = 7
+    write(save(tmp_path, "byte-level") / "tokenizer.json", fields)
+    said = complaint(tmp_path)
+    assert "added_tokens: '<" in said
+    assert f"is stated to be 7, but its place in the vocabulary is {used}" in said
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "generation_config.json"])
+def test_a_repeated_key(tmp_path: Path, name: str) -> None:
+    folder = save(tmp_path, "byte-level")
+    (folder / name).write_text('{"eos_token_id": 1, "eos_token_id": 2}')
+    said = complaint(folder)
+    assert f"{name}': eos_token_id: this key is in the same JSON object twice" in said

@@ -1,4 +1,5 @@
-"""Output files appear whole or not at all, and never in the place of a device or a pipe."""
+"""Output files appear whole or not at all, and never in the place of a device or a pipe; files of a
+model are read where they are regular ones."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import FileError, ImpossibleSetting
 
 _UNFINISHED = ".part"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors of writing, which know no name
@@ -74,6 +75,31 @@ def refuse_special(path: str | os.PathLike[str], option: str = "output") -> None
     if kind != stat.S_IFREG:
         what = _SPECIAL.get(kind, "no regular file")
         raise ImpossibleSetting(f"{option} {str(path)!r} is {what}: give the name of a file")
+
+
+def has_regular_file(path: Path, kind: type[FileError]) -> bool:
+    """Whether there is a file with this name. Anything else with this name is an error, and not
+    an absent file: reading a pipe would wait for its writer, a device may never end."""
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        if path.is_symlink():
+            what = f"is a link to {os.readlink(path)!r}, which does not exist: fetch it again"
+            raise kind(path, "file", what) from None
+        return False
+    if not stat.S_ISREG(mode):
+        what = _SPECIAL.get(stat.S_IFMT(mode), "no regular file")
+        raise kind(path, "file", f"is {what}, expected a regular file")
+    return True
+
+
+@contextmanager
+def reading(path: Path, kind: type[FileError], field: str = "file") -> Iterator[None]:
+    """Errors while an open file is read do not name it; here they are a `kind` of error."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(path, field, f"cannot be read: {error.strerror}") from None
 
 
 def _unfinished(target: Path) -> tuple[int, str]:

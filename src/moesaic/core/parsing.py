@@ -3,7 +3,8 @@ values of bounded depth and size, or one error that names the file.
 
 The parsers of the standard library raise RecursionError on deep nesting and ValueError on long
 integers, and accept what fails later: NaN, halves of surrogate pairs, integers beyond any count,
-tables so deep that comparing or printing them fails.
+tables so deep that comparing or printing them fails. That of JSON also keeps the last of repeated
+keys, where other readers may keep the first; here they are an error.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from moesaic.core.errors import FileError
+from moesaic.core.files import reading
 
 MAX_DEPTH = 64
 MAX_INTEGER_BITS = 128  # seeds may have as many; a float of it is finite
@@ -30,7 +32,7 @@ Kind = type[FileError]
 
 def read_bounded(path: Path, kind: Kind, limit: int = MAX_JSON_BYTES, field: str = "file") -> bytes:
     """A file's content, unless it is larger than any of its kind."""
-    with path.open("rb") as stream:
+    with path.open("rb") as stream, reading(path, kind, field):
         content = stream.read(limit + 1)
     if len(content) > limit:
         raise kind(path, field, f"expected at most {limit} bytes, the file has more")
@@ -49,14 +51,33 @@ def parse_json(
     are no JSON but in files that Python has written."""
     text = _text(content, kind, path, field, "JSON")
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=_table)
     except RecursionError:
         raise kind(path, field, _NESTED) from None
+    except _RepeatedKey as error:
+        where = error.key if field == "file" else f"{field}.{error.key}"
+        raise kind(path, where, "this key is in the same JSON object twice") from None
     except json.JSONDecodeError as error:
         raise kind(path, field, f"expected JSON: {error}") from None
     except ValueError:
         raise kind(path, field, _LONG) from None
     _check(found, kind, path, field, finite, texts=_SURROGATE.search(text) is not None)
+    return found
+
+
+class _RepeatedKey(Exception):
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+
+def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys: set[str] = set()
+        for key, _ in pairs:
+            if key in keys:
+                raise _RepeatedKey(key)
+            keys.add(key)
     return found
 
 

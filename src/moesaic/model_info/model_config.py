@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from moesaic.core.errors import BadConfig
+from moesaic.core.files import has_regular_file
 from moesaic.core.parsing import read_json, short
 from moesaic.model_info.config_reader import MAX_EXPERTS, MAX_LAYERS, ConfigReader
 from moesaic.model_info.gguf.config import read_gguf_config
@@ -56,7 +57,7 @@ def model_spec(config: ConfigReader) -> ModelSpec:
 
 
 def _parse(file: Path) -> dict[str, Any]:
-    if not file.is_file():
+    if not has_regular_file(file, BadConfig):
         raise BadConfig(file, "file", "expected a config.json, there is none here")
     content = read_json(file, BadConfig)
     if not isinstance(content, dict):

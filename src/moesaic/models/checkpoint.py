@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 
 from moesaic.core.errors import BadCheckpoint
+from moesaic.core.files import has_regular_file
 from moesaic.core.parsing import read_json
 from moesaic.model_info.model_names import found_instead
-from moesaic.models.shard import DTYPES, Shard, TensorEntry
+from moesaic.model_info.text_config import text_name
+from moesaic.models.safetensors_header import TensorEntry
+from moesaic.models.shard import DTYPES, Shard
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
@@ -25,7 +28,7 @@ class Checkpoint:
     described_by = "config.json"
 
     def __init__(self, folder: Path) -> None:
-        self._source, files = weight_files(folder)
+        self._source, files, placed = _files(folder)
         self._shards: dict[str, Shard] = {}
         self._expected: set[str] = set()
         for file in files:
@@ -34,6 +37,7 @@ class Checkpoint:
                 if self._shards.setdefault(name, shard) is not shard:
                     other = self._shards[name].path.name
                     raise BadCheckpoint(file, name, f"is in {other} too; expected it only once")
+        self._check_places(placed)
 
     def __contains__(self, name: object) -> bool:
         return name in self._shards
@@ -77,6 +81,15 @@ class Checkpoint:
     def file_of(self, name: str) -> Path:
         return self._shards[name].path
 
+    def _check_places(self, placed: Mapping[str, str]) -> None:
+        """An index that places a tensor in another file was made for other files. One that names
+        a tensor which no file has is harmless: where the tensor is needed, it is missing."""
+        for name, file in placed.items():
+            shard = self._shards.get(text_name(name))
+            if shard is not None and shard.path.name != file:
+                what = f"is placed in {file}, but {shard.path.name} has it: the index and the files"
+                raise BadCheckpoint(self._source, name, f"{what} do not belong together")
+
     def _find(self, name: str) -> tuple[Shard, TensorEntry]:
         if name not in self._shards:
             raise BadCheckpoint(self._source, name, "the tensor is missing")
@@ -86,25 +99,36 @@ class Checkpoint:
 
 def weight_files(folder: Path) -> tuple[Path, list[Path]]:
     """The file a missing tensor is blamed on, and all files with weights."""
+    source, files, _ = _files(folder)
+    return source, files
+
+
+def _files(folder: Path) -> tuple[Path, list[Path], dict[str, str]]:
+    """What `weight_files` returns, and the file that the index places each tensor in."""
     index, single = folder / _INDEX, folder / _SINGLE
-    if index.is_file():
-        return index, _indexed(folder, index)
-    if single.is_file():
-        return single, [single]
+    if has_regular_file(index, BadCheckpoint):
+        placed = _index(index)
+        return index, _indexed(folder, placed), placed
+    if has_regular_file(single, BadCheckpoint):
+        return single, [single], {}
     instead = found_instead(folder)
     found = "" if instead is None else f"; {instead}"
     raise BadCheckpoint(folder, "file", f"expected {_SINGLE} or {_INDEX}{found}")
 
 
-def _indexed(folder: Path, index: Path) -> list[Path]:
+def _index(index: Path) -> dict[str, str]:
     content = read_json(index, BadCheckpoint)
     files = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(files, dict) or not all(_is_file_name(name) for name in files.values()):
         raise BadCheckpoint(index, "weight_map", "expected file names by tensor name")
-    counts = Counter(files.values())
+    return files
+
+
+def _indexed(folder: Path, placed: Mapping[str, str]) -> list[Path]:
+    counts = Counter(placed.values())
     names = sorted(counts)
     for name in names:
-        if not (folder / name).is_file():
+        if not has_regular_file(folder / name, BadCheckpoint):
             what = f"the file is missing; {_INDEX} places {counts[name]} tensors in it"
             raise BadCheckpoint(folder / name, "file", what)
     return [folder / name for name in names]

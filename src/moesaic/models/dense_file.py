@@ -14,7 +14,8 @@ import torch
 from moesaic.core.errors import BadCheckpoint
 from moesaic.models.decoder_builder import DecoderBuilder
 from moesaic.models.expert_weights import names_in
-from moesaic.models.shard import DTYPES, LENGTH_BYTES
+from moesaic.models.safetensors_header import LENGTH_BYTES, MAX_HEADER_BYTES
+from moesaic.models.shard import DTYPES
 
 if TYPE_CHECKING:
     from moesaic.models.open_model import OpenModel
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 DENSE = "model.safetensors"
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _LONGEST_ENTRY = 128  # characters of a table's entry besides name and shape
-_MAX_HEADER = 100_000_000
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -78,6 +78,6 @@ def contents_digest(path: Path) -> str:
     with path.open("rb") as file:
         start = file.read(LENGTH_BYTES)
         length = int.from_bytes(start, "little")
-        if length > _MAX_HEADER:
+        if length > MAX_HEADER_BYTES:
             raise BadCheckpoint(path, "header", "this is not a safetensors file")
         return sha256(start + file.read(length)).hexdigest()

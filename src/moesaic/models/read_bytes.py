@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from moesaic.core.errors import BadCheckpoint
+from moesaic.core.files import reading
 
 
 def read_bytes(path: Path, start: int, size: int, name: str) -> torch.Tensor:
@@ -18,7 +19,8 @@ def read_bytes(path: Path, start: int, size: int, name: str) -> torch.Tensor:
     with path.open("rb", buffering=0) as file:
         file.seek(start)
         while done < size:  # one read may give less than asked, and never more than 2 GiB
-            count = file.readinto(buffer[done:])
+            with reading(path, BadCheckpoint, name):
+                count = file.readinto(buffer[done:])
             if not count:
                 raise BadCheckpoint(path, name, "the file ended early: it changed while being read")
             done += count

@@ -15,6 +15,7 @@ from pathlib import Path
 import tokenizers
 
 from moesaic.core.errors import BadTokenizer, ImpossibleSetting
+from moesaic.core.files import has_regular_file
 from moesaic.core.parsing import read_bounded
 from moesaic.model_info.gguf.files import is_gguf
 from moesaic.models.chat_messages import Messages, check_messages, refuse_dropped
@@ -23,6 +24,7 @@ from moesaic.models.gguf.tokenizer import read_tokenizer, states_tokenizer, unsu
 from moesaic.models.special_tokens import mark_special, token_names
 from moesaic.models.tokenizer_faults import reported
 from moesaic.models.tokenizer_files import read_config, read_eos_ids, read_template
+from moesaic.models.tokenizer_ids import check_added_ids, count_ids
 
 _FILE = "tokenizer.json"
 _MAX_BYTES = 256 << 20
@@ -32,7 +34,7 @@ def has_tokenizer(folder: str | os.PathLike[str]) -> bool:
     path = Path(folder)
     if is_gguf(path):
         return states_tokenizer(path) or has_tokenizer(path.parent)
-    return (path / _FILE).is_file()
+    return has_regular_file(path / _FILE, BadTokenizer)
 
 
 class Tokenizer:
@@ -79,7 +81,7 @@ class Tokenizer:
         return cls(
             backend,
             path,
-            vocabulary=_vocabulary(backend, path, vocab_size),
+            vocabulary=count_ids(backend, path / _FILE, vocab_size),
             bos_id=ids.get("bos_token"),
             eos_ids=read_eos_ids(path, ids.get("eos_token")),
             template=None if template is None else ChatTemplate(*template, names),
@@ -92,7 +94,7 @@ class Tokenizer:
         return cls(
             found.backend,
             path,
-            vocabulary=_vocabulary(found.backend, path, vocab_size),
+            vocabulary=count_ids(found.backend, path, vocab_size),
             bos_id=found.bos_id,
             eos_ids=found.eos_ids,
             template=None if template is None else ChatTemplate(template, path, found.names),
@@ -174,27 +176,18 @@ def _not_text(text: str, place: int) -> ImpossibleSetting:
 
 def _read_backend(folder: Path) -> tokenizers.Tokenizer:
     file = folder / _FILE
-    if not file.is_file():
+    if not has_regular_file(file, BadTokenizer):
         other = sorted(path.name for path in folder.glob("*.model")) if folder.is_dir() else []
         found = f"; found {other[0]}, which must be converted first" if other else ""
         raise BadTokenizer(folder, "file", f"expected {_FILE}{found}")
     with reported(file, "be read"):
-        backend = tokenizers.Tokenizer.from_buffer(read_bounded(file, BadTokenizer, _MAX_BYTES))
+        content = read_bounded(file, BadTokenizer, _MAX_BYTES)
+        backend = tokenizers.Tokenizer.from_buffer(content)
+        check_added_ids(backend, content, file)
     # A file may ask for a fixed length, which suits training; a prompt is as long as it is.
     backend.no_truncation()
     backend.no_padding()
     return backend
-
-
-def _vocabulary(backend: tokenizers.Tokenizer, folder: Path, vocab_size: int | None) -> int:
-    file = folder / _FILE if folder.is_dir() else folder
-    count = 1 + max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
-    if count == 0:
-        raise BadTokenizer(file, "vocabulary", "is empty, expected at least one token")
-    if vocab_size is not None and count > vocab_size:
-        what = f"has {count} tokens, the model knows {vocab_size}: use the file published with it"
-        raise BadTokenizer(file, "vocabulary", what)
-    return count
 
 
 def _spells_bytes(backend: tokenizers.Tokenizer) -> bool:

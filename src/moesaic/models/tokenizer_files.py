@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from moesaic.core.errors import BadTokenizer
+from moesaic.core.files import has_regular_file
 from moesaic.core.parsing import read_bounded, read_json, short
 from moesaic.model_info.text_config import text_fields
 
@@ -37,7 +38,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 def read_template(folder: Path, config: dict[str, Any]) -> TemplateFile | None:
     """The model's chat template: a file of its own comes before what the config has."""
     own = folder / _TEMPLATE
-    if own.is_file():
+    if has_regular_file(own, BadTokenizer):
         return TemplateFile(_text(own), own)
     found = config.get("chat_template")
     if isinstance(found, list):
@@ -78,7 +79,7 @@ def _named_templates(folder: Path, entries: list[Any]) -> dict[str, Any]:
 
 def _fields(file: Path) -> dict[str, Any]:
     """A JSON object's fields; none where there is no such file."""
-    if not file.is_file():
+    if not has_regular_file(file, BadTokenizer):
         return {}
     content = read_json(file, BadTokenizer)
     if not isinstance(content, dict):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from moesaic.core.errors import BadCheckpoint
+from moesaic.core.files import has_regular_file
 from moesaic.model_info.gguf.header import MAX_TENSORS, Header, TensorInfo, read_header
 
 SUFFIX = ".gguf"
@@ -72,7 +73,7 @@ def _parts(first: Header, count: int) -> list[Path]:
         for number in range(count)
     ]
     for part in parts:
-        if not part.is_file():
+        if not has_regular_file(part, BadCheckpoint):
             raise BadCheckpoint(part, "file", f"the part is missing; {path.name} has {count} parts")
     return parts
 

@@ -83,6 +83,7 @@ def _header(reader: ByteReader, path: Path, size: int) -> Header:
     data = -(-reader.position // alignment) * alignment
     tensors = {entry.name: _placed(reader, path, entry, data, alignment, size) for entry in entries}
     _refuse_overlap(reader, tensors)
+    _check_order(reader, tensors, data, alignment)
     return Header(path, metadata, tensors)
 
 
@@ -176,3 +177,16 @@ def _refuse_overlap(reader: ByteReader, tensors: Mapping[str, TensorInfo]) -> No
         if info.start < end:
             reader.fail(name, f"its data overlaps that of {before}")
         end, before = info.start + info.size, name
+
+
+def _check_order(
+    reader: ByteReader, tensors: Mapping[str, TensorInfo], data: int, alignment: int
+) -> None:
+    """llama.cpp requires it, too: data follows in the order of the table, without gaps. A file
+    whose offsets were exchanged is refused. Bytes after the last tensor are ignored, as there."""
+    expected = data
+    for name, info in tensors.items():
+        if info.start != expected:
+            what = f"its data begins at byte {info.start}, expected {expected}: tensors follow each"
+            reader.fail(name, f"{what} other in the order of the table")
+        expected += -(-info.size // alignment) * alignment

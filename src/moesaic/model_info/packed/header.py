@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from moesaic.core.errors import BadCheckpoint
+from moesaic.core.files import has_regular_file, reading
 from moesaic.core.parsing import parse_json, short
 
 EXPERTS = "experts.moepack"
@@ -61,7 +62,7 @@ class PackedHeader:
 
 
 def is_packed(folder: Path) -> bool:
-    return (folder / EXPERTS).is_file()
+    return has_regular_file(folder / EXPERTS, BadCheckpoint)
 
 
 def encoded(header: PackedHeader) -> bytes:
@@ -76,7 +77,7 @@ def encoded(header: PackedHeader) -> bytes:
 def read_header(folder: Path) -> PackedHeader:
     """Checked: what a file is not, or has not got, is BadCheckpoint with the field's name."""
     path = folder / EXPERTS
-    with path.open("rb") as file:
+    with path.open("rb") as file, reading(path, BadCheckpoint):
         start = file.read(_NUMBERS.size)
         if len(start) < _NUMBERS.size or not start.startswith(MAGIC):
             raise BadCheckpoint(path, "magic", "this is not a file of packed experts")
