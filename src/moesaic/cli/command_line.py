@@ -13,6 +13,7 @@ from types import FrameType
 import click
 
 from moesaic import __version__
+from moesaic.cli.shared import standard_output
 from moesaic.core.errors import MoesaicError, UnknownName
 from moesaic.core.files import FULL
 from moesaic.core.folders import cache_folder
@@ -90,8 +91,11 @@ def run(imported: Callable[[], object]) -> None:
     interrupt is reported: Ctrl-C may be Python's again."""
     try:
         imported()
+        standard_output.name_errors()
         with _orderly_end():
             app.main(prog_name="moesaic", standalone_mode=False)
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except _Ended:
         with suppress(OSError):  # the terminal may be what went away
             click.echo("interrupted", err=True)
@@ -141,6 +145,9 @@ def _orderly_end() -> Iterator[None]:
 
 def _in_words(error: Exception) -> str:
     """One line, also for click's own errors."""
+    if isinstance(error, OSError) and error.filename == standard_output.NAME:
+        standard_output.discard_output()
+        return f"{standard_output.NAME} could not be written: {error.strerror}"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, OSError) and error.errno in FULL:  # compiled code is saved by its compiler
