@@ -147,4 +147,10 @@ def test_mistakes_are_one_line(
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     said = refused(monkeypatch, capsys, "run", ID, "-p", "x")
     assert "HF_HUB_OFFLINE forbids fetching it" in said
+    said = refused(monkeypatch, capsys, "run", "Qwen3.6-35B-A3B", "-p", "x")
+    assert "an id on Hugging Face needs its owner, as in Qwen/Qwen3.6-35B-A3B" in said
+    said = refused(monkeypatch, capsys, "run", "models/x.gguf", "-p", "x")
+    assert said == "error: there is no file 'models/x.gguf': there is no folder 'models'\n"
+    with pytest.raises(BadConfig, match="needs its owner, as in Qwen/Qwen3-1T"):
+        LLM("Qwen3-1T")
     assert "--local lists all" in refused(monkeypatch, capsys, "models", "--local", ID)

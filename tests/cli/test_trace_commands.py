@@ -146,7 +146,7 @@ def test_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("words", "message"),
     [
         (("synthesize", "--tokens", 5, "--layers", 3), "either --model, or all of"),
-        (("synthesize", "--tokens", 5, "--model", "mixtral-8x8"), "Did you mean"),
+        (("synthesize", "--tokens", 5, "--model", "mixtal-8x7b"), "Did you mean"),
         (("synthesize", *SHAPE, "--tokens", 5, "--calibration", "none"), "unknown calibration"),
         (("synthesize", *SHAPE, "--tokens", 5, "--ranks", 1), "ranks: must be from 2 to 16"),
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moesaic.core.errors import BadConfig, UnknownName
+from moesaic.core.errors import BadConfig, ImpossibleSetting, UnknownName
 from moesaic.model_info.model_config import read_model_config
 from moesaic.model_info.model_families import FAMILIES
 from moesaic.model_info.model_zoo import known_models, load_model
@@ -100,6 +100,40 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(UnknownName, match="mixtral-8x7b") as caught:
         load_model("mixtral-8x7")
     assert caught.value.nearest == "mixtral-8x7b"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant", "id_"),
+    [
+        ("Qwen3.6-35B-A3B", None, "Qwen/Qwen3.6-35B-A3B"),
+        ("mixtral-8x8b", None, "mistralai/mixtral-8x8b"),
+        ("gpt-oss-12b", None, "openai/gpt-oss-12b"),
+        ("mixtal-8x7b", "mixtral-8x7b", "OWNER/mixtal-8x7b"),
+        ("gpt-os-120b", "gpt-oss-120b", "OWNER/gpt-os-120b"),
+    ],
+)
+def test_another_model_is_not_suggested(name: str, meant: str | None, id_: str) -> None:
+    """A name with other numbers is another model, and may be an id without its owner."""
+    with pytest.raises(UnknownName) as caught:
+        load_model(name)
+    assert caught.value.nearest == meant
+    assert ("Did you mean" in str(caught.value)) == (meant is not None)
+    assert f"An id on Hugging Face needs its owner, as in {id_}; or give a folder." in (
+        str(caught.value)
+    )
+
+
+def test_a_missing_gguf_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ImpossibleSetting, match=r"no file 'x\.gguf'; this folder has no \.gguf"):
+        load_model("x.gguf")
+    (tmp_path / "y.gguf").touch()
+    with pytest.raises(ImpossibleSetting, match=r"no file 'x\.gguf'; this folder has y\.gguf"):
+        load_model("x.gguf")
+    with pytest.raises(ImpossibleSetting, match=r"x\.gguf'; the folder .* has y\.gguf"):
+        load_model(str(tmp_path / "x.gguf"))
+    with pytest.raises(ImpossibleSetting, match="there is no folder 'models/of'"):
+        load_model("models/of/x.gguf")
 
 
 def test_a_path_is_read(tmp_path: Path) -> None:

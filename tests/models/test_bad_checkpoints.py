@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 import stock
 from moesaic.core.errors import BadCheckpoint, BadConfig, ImpossibleSetting, UnknownName
 from moesaic.model_info.model_families import FAMILIES
+from moesaic.model_info.model_zoo import load_model
 from moesaic.models.families import NOT_IMPLEMENTED, RUNNABLE
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.open_model import load_decoder, open_model
@@ -159,6 +160,20 @@ def test_an_unknown_architecture(folder: Path, model_type: object) -> None:
     said = complaint(folder, BadConfig)
     runnable = ", ".join(sorted(RUNNABLE))
     assert f"unsupported architecture {model_type!r}; can be run: {runnable}" in said
+
+
+@pytest.mark.parametrize("read", [open_model, load_model])
+@pytest.mark.parametrize("model_type", ["llama", "qwen3"])
+def test_a_dense_model_is_called_dense(
+    tmp_path: Path, read: Callable[[str], object], model_type: str
+) -> None:
+    fields = {"model_type": model_type, "hidden_size": 64, "num_hidden_layers": 2}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    with pytest.raises(BadConfig) as caught:
+        read(str(tmp_path))
+    said = str(caught.value)
+    assert f"model_type: '{model_type}' is a dense model: it has no experts" in said
+    assert "run this one with transformers, vLLM or llama.cpp" in said
 
 
 def test_quantized_weights(folder: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -161,6 +163,42 @@ def test_a_hub_that_cannot_be_reached(hub: Hub, monkeypatch: pytest.MonkeyPatch)
     words: list[str] = []
     assert fetch_model(ID, report=words.append) == folder
     assert "Using the copy in the cache" in words[0]
+
+
+@pytest.mark.parametrize("fault", ["refused", "no name"])
+def test_one_attempt_and_no_warnings_without_a_network(
+    hub: Hub, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`huggingface_hub` would try six times, with two lines on standard error each time."""
+
+    def unknown(host: str, *_: object, **__: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    def no_retry(seconds: float) -> None:
+        raise AssertionError("a second attempt")
+
+    folder = fetch_config(ID)
+    shown: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = shown.append  # type: ignore[method-assign]
+    logger = logging.getLogger("huggingface_hub")
+    logger.addHandler(handler)
+    address = "http://127.0.0.1:9"
+    if fault == "no name":
+        address = "http://hub.invalid"
+        monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    template = f"{address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr("time.sleep", no_retry)
+    try:
+        for fetched in (fetch_config, fetch_model):
+            with pytest.raises(CannotFetch, match=f"cannot reach {address} to fetch owner/other"):
+                fetched(HubId("owner/other"))
+        assert fetch_config(ID) == folder, "it is in the cache"
+    finally:
+        logger.removeHandler(handler)
+    assert shown == []
 
 
 @pytest.mark.parametrize("name", ["owner/a--b", "owner/a.", "owner/a.git"])

@@ -7,13 +7,14 @@ import logging
 import os
 from pathlib import Path
 
-from moesaic.core.errors import CannotFetch, ImpossibleSetting
+from moesaic.core.errors import BadConfig, CannotFetch, ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.gpu_memory import accelerator_free
 from moesaic.engine.memory.memory_plan import plan_memory
 from moesaic.hardware.host import memory
 from moesaic.model_info.hub.fetch import Report, fetch_model
 from moesaic.model_info.hub.hub_id import parse_hub_id
+from moesaic.model_info.model_names import missing_gguf, needs_owner
 from moesaic.models.bundled_model import model_path
 from moesaic.models.config import read_architecture
 
@@ -28,7 +29,10 @@ def local_model(
     """None is the bundled model. `settings` are those it must fit this machine with."""
     hub_id = parse_hub_id(model)
     if hub_id is None:
-        return model_path(model)
+        path = model_path(model)
+        if isinstance(model, str) and not path.exists():
+            _refuse_missing(model, path)
+        return path
 
     def check(folder: Path) -> None:
         spec = read_architecture(folder).spec
@@ -43,3 +47,12 @@ def local_model(
         report(f"{hub_id}: runs here in {plan.main_bytes / 1e9:.1f} GB of memory, {there}")
 
     return fetch_model(hub_id, check, report)
+
+
+def _refuse_missing(model: str, path: Path) -> None:
+    missing = missing_gguf(model)
+    if missing is not None:
+        raise ImpossibleSetting(missing)
+    owner = needs_owner(model)
+    if owner is not None:
+        raise BadConfig(path, "folder", f"there is none here, and {owner}; or give another folder")

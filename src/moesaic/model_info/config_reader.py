@@ -35,6 +35,15 @@ class ConfigReader:
         self._read.add(field)
         return self._fields.get(field)
 
+    def names(self) -> tuple[str, ...]:
+        """Of all fields, those of tables included; this reads none of them."""
+        found: list[str] = []
+        tables: list[Mapping[str, Any]] = [self._fields]
+        for table in tables:  # which grows
+            found += table
+            tables += [value for value in table.values() if isinstance(value, dict)]
+        return tuple(found)
+
     def unread(self) -> dict[str, Any]:
         """The fields not read so far."""
         return {name: value for name, value in self._fields.items() if name not in self._read}

@@ -14,6 +14,7 @@ from moesaic.core.errors import BadConfig
 from moesaic.core.files import has_regular_file
 from moesaic.core.parsing import read_json, short
 from moesaic.model_info.config_reader import MAX_EXPERTS, MAX_LAYERS, ConfigReader
+from moesaic.model_info.dense_models import refuse_dense
 from moesaic.model_info.gguf.config import read_gguf_config
 from moesaic.model_info.gguf.files import is_gguf, model_name
 from moesaic.model_info.layer_kinds import read_linear_attention, read_linear_layers
@@ -49,6 +50,7 @@ def open_config(path: str | os.PathLike[str]) -> ConfigReader:
 def model_spec(config: ConfigReader) -> ModelSpec:
     model_type = config.value("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
+        refuse_dense(config)
         supported = ", ".join(sorted(FAMILIES))
         config.fail(
             "model_type", f"unsupported architecture {short(model_type)}; supported: {supported}"

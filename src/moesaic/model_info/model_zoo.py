@@ -12,11 +12,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from moesaic.core.errors import BadConfig, CannotFetch, UnknownName
+from moesaic.core.errors import BadConfig, CannotFetch, ImpossibleSetting
 from moesaic.model_info.hub.fetch import fetch_config
 from moesaic.model_info.hub.hub_id import HubId, parse_hub_id
 from moesaic.model_info.linear_attention import LinearAttentionSpec
 from moesaic.model_info.model_config import read_model_config
+from moesaic.model_info.model_names import UnknownModel, missing_gguf
 from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
 
 
@@ -39,12 +40,15 @@ def load_model(name_or_path: str) -> ModelSpec:
     hub_id = parse_hub_id(name_or_path)
     if hub_id is not None:
         return _by_id(hub_id)
+    missing = missing_gguf(name_or_path)
+    if missing is not None:
+        raise ImpossibleSetting(missing)
     if path.suffix == ".json" or os.sep in name_or_path:
         known = ", ".join(zoo)
         raise BadConfig(
             path, "file", f"there is none here; expected a config.json, or one of: {known}"
         )
-    raise UnknownName("model", name_or_path, zoo)
+    raise UnknownModel(name_or_path, zoo)
 
 
 def _by_id(hub_id: HubId) -> ModelSpec:

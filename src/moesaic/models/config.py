@@ -10,6 +10,7 @@ from moesaic.core.parsing import short
 from moesaic.kernels.base import ClampedSwiglu
 from moesaic.kernels.reference import ACTIVATIONS
 from moesaic.model_info.config_reader import ConfigReader
+from moesaic.model_info.dense_models import refuse_dense
 from moesaic.model_info.model_config import model_spec, open_config
 from moesaic.model_info.model_families import FAMILIES
 from moesaic.model_info.model_spec import ModelSpec
@@ -55,6 +56,7 @@ def _refuse_unknown(config: ConfigReader) -> None:
     """Before the simulator's reader does, which may know architectures only it can use."""
     model_type = config.value("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
+        refuse_dense(config)
         what = f"unsupported architecture {short(model_type)}"
         if isinstance(model_type, str) and model_type in NOT_IMPLEMENTED:
             what = f"{what} ({NOT_IMPLEMENTED[model_type]} is not implemented)"

@@ -13,7 +13,7 @@ import click
 from moesaic.core.errors import ImpossibleSetting, MissingExtra
 from moesaic.model_info.gguf.files import is_gguf
 from moesaic.model_info.hub.hub_id import parse_hub_id
-from moesaic.model_info.model_names import instead_of
+from moesaic.model_info.model_names import instead_of, missing_gguf, needs_owner
 from moesaic.models.bundled_model import NAME, model_path
 
 if TYPE_CHECKING:
@@ -52,14 +52,19 @@ def model_folder(model: str | None, settings: EngineSettings | None = None) -> P
             f"`moesaic plan {model}` says what it would need, and `moesaic bench --synthetic "
             f"{model}` measures it with random ones"
         )
+    missing = missing_gguf(model)
+    if missing is not None:
+        raise ImpossibleSetting(missing)
     if _reads_like_a_prompt(model):
         raise ImpossibleSetting(
             f"{model!r} stands where the model's directory is named: to ask it, write "
             f"`moesaic run -p {shlex.quote(model)}`"
         )
+    owner = needs_owner(model)
+    needed = "" if owner is None else f", and {owner}"
     raise ImpossibleSetting(
-        f"there is no directory {model!r}; a model that runs is {_LAYOUT}, its id there (as in "
-        f"Qwen/Qwen3-30B-A3B), or {NAME}, which is what runs where none is named"
+        f"there is no directory {model!r}{needed}; a model that runs is {_LAYOUT}, its id there "
+        f"(as in Qwen/Qwen3-30B-A3B), or {NAME}, which is what runs where none is named"
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from moesaic.core.errors import BadConfig
+from moesaic.model_info.dense_models import DENSE
 from moesaic.model_info.gguf.families import GGUF_FAMILIES, ONLY_SAFETENSORS, GgufFamily
 from moesaic.model_info.gguf.fields import Fields, GgufConfig
 from moesaic.model_info.gguf.files import read_gguf
@@ -57,6 +58,8 @@ def _family(header: Header) -> tuple[GgufFamily, Fields]:
         raise BadConfig(header.path, "general.quantization_version", what)
     name = header.metadata.get("general.architecture")
     if not isinstance(name, str) or name not in GGUF_FAMILIES:
+        if isinstance(name, str) and _is_dense(header, name):
+            raise BadConfig(header.path, "general.architecture", f"{name!r} is {DENSE}")
         known = ", ".join(sorted(GGUF_FAMILIES))
         what = "is missing" if name is None else f"{name!r} is not supported"
         if isinstance(name, str) and name in ONLY_SAFETENSORS:
@@ -65,13 +68,19 @@ def _family(header: Header) -> tuple[GgufFamily, Fields]:
     return GGUF_FAMILIES[name], Fields(header, name)
 
 
+def _is_dense(header: Header, architecture: str) -> bool:
+    """Of an architecture that is not read, as far as its header shows."""
+    experts = header.metadata.get(f"{architecture}.expert_count")
+    return not experts and architecture not in ONLY_SAFETENSORS
+
+
 def _put_shapes(fields: Fields, family: GgufFamily) -> None:
     _put_layers(fields)
     fields.put_count("max_position_embeddings", "context_length")
     hidden = fields.put_count("hidden_size", "embedding_length")
     fields.put_count("num_attention_heads", "attention.head_count")
     if not fields.has("expert_count") or not fields.value("expert_count"):
-        fields.fail("expert_count", "expected routed experts: a model without them cannot be run")
+        fields.fail("expert_count", f"expected routed experts: this is {DENSE}")
     fields.put_count(family.experts, "expert_count")
     fields.put_count("num_experts_per_tok", "expert_used_count")
     fields.put_count(family.expert_width, family.expert_width_key)

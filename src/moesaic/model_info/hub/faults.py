@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,9 +17,11 @@ _LOG_IN = "log in with `hf auth login` or set HF_TOKEN"
 
 @contextmanager
 def reported(hub_id: HubId) -> Iterator[None]:
-    """Errors of `huggingface_hub`, whatever it calls them, become CannotFetch."""
+    """Errors of `huggingface_hub`, whatever it calls them, become CannotFetch. Its warnings are
+    not shown: they repeat the error for every attempt."""
     try:
-        yield
+        with _without_warnings():
+            yield
     except ImportError:
         raise MissingExtra("fetching a model by its id", "engine") from None
     except Exception as error:
@@ -26,6 +29,19 @@ def reported(hub_id: HubId) -> Iterator[None]:
         if said is None:
             raise
         raise CannotFetch(said) from None
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """A level that was lowered to see more, by HF_HUB_VERBOSITY for example, stays."""
+    logger = logging.getLogger("huggingface_hub")
+    before = logger.level
+    if before in (logging.NOTSET, logging.WARNING):
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def endpoint() -> str:

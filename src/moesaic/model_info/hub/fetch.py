@@ -15,7 +15,7 @@ from moesaic.core.errors import CannotFetch
 from moesaic.model_info.hub.cached import missing_files, snapshot
 from moesaic.model_info.hub.faults import is_offline, not_in_cache, reported
 from moesaic.model_info.hub.hub_id import HubId
-from moesaic.model_info.hub.listing import Listing, check_disk, read_listing
+from moesaic.model_info.hub.listing import Listing, check_disk, check_reachable, read_listing
 from moesaic.model_info.hub.progress import watched
 from moesaic.model_info.model_files import CONFIG
 
@@ -28,9 +28,24 @@ _log: Report = logging.getLogger("moesaic").info
 
 
 def fetch_config(hub_id: HubId) -> Path:
-    """The folder of its config.json, which alone is fetched; a GGUF file has its own inside."""
+    """The folder of its config.json, which alone is fetched; a GGUF file has its own inside.
+    Without a network, the copy in the cache is used."""
     if hub_id.file is not None:
         return fetch_model(hub_id)
+    with reported(hub_id):
+        here = snapshot(hub_id)
+    if not is_offline() and (here is None or not _is_commit(hub_id)):
+        try:
+            check_reachable(hub_id)
+        except CannotFetch as error:
+            if here is None:
+                raise
+            _log(f"{error}. Using the copy in the cache: {here}")
+            return here
+    return _fetch_config(hub_id)
+
+
+def _fetch_config(hub_id: HubId) -> Path:
     with reported(hub_id):
         from huggingface_hub import hf_hub_download
 
@@ -63,7 +78,7 @@ def fetch_model(
         return here
     folder = None
     if hub_id.file is None:
-        folder = fetch_config(hub_id)
+        folder = _fetch_config(hub_id)
         check(folder)
     if listing.missing_bytes:
         report(f"fetching {listing}; {check_disk(listing)}")
@@ -91,10 +106,14 @@ def _download(hub_id: HubId, listing: Listing, files: list[str], report: Report)
 
 
 def _is_settled(hub_id: HubId, here: Path) -> bool:
-    """Whether nobody need be asked: a commit does not change. Others fetch weights without the
-    tokenizer."""
+    """Whether the hub need not be asked: a commit does not change. Other programs fetch weights
+    without the tokenizer."""
     whole = hub_id.file is not None or (here / _TOKENIZER).is_file()
-    return whole and _COMMIT.fullmatch(hub_id.revision or "") is not None
+    return whole and _is_commit(hub_id)
+
+
+def _is_commit(hub_id: HubId) -> bool:
+    return _COMMIT.fullmatch(hub_id.revision or "") is not None
 
 
 def _complete(hub_id: HubId) -> Path | None:

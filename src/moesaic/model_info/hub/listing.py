@@ -13,6 +13,7 @@ from moesaic.model_info.hub.hub_id import HubId
 from moesaic.model_info.hub.wanted_files import wanted_files
 
 SPARE = 1 << 30  # bytes of the disk that stay free
+_ANSWER_S = 10.0  # a hub that does not answer within it cannot be reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,9 @@ def read_listing(hub_id: HubId) -> Listing:
     with reported(hub_id):
         from huggingface_hub import HfApi, try_to_load_from_cache
 
-        info = HfApi().model_info(hub_id.repo, revision=hub_id.revision, files_metadata=True)
+        info = HfApi().model_info(
+            hub_id.repo, revision=hub_id.revision, timeout=_ANSWER_S, files_metadata=True
+        )
         files = {each.rfilename: each.size or 0 for each in info.siblings or []}
         wanted = wanted_files(hub_id, files)
         commit = str(info.sha)
@@ -54,6 +57,14 @@ def read_listing(hub_id: HubId) -> Listing:
             if isinstance(try_to_load_from_cache(hub_id.repo, name, revision=commit), str)
         )
         return Listing(hub_id, commit, {name: files[name] for name in wanted}, frozenset(cached))
+
+
+def check_reachable(hub_id: HubId) -> None:
+    """One request. A download makes six attempts, which takes half a minute without a network."""
+    with reported(hub_id):
+        from huggingface_hub import HfApi
+
+        HfApi().model_info(hub_id.repo, revision=hub_id.revision, timeout=_ANSWER_S)
 
 
 def cache_folder() -> Path:
