@@ -1,8 +1,9 @@
 """Reads hostile files: `python -m benchmarks.fuzz --files 10000` (`make fuzz`).
 
 Every file is a valid one, mutated by a generator whose seed is the format and a number, so that a
-failure can be made again. A failure is an exception that is no MoesaicError, or a file that takes
-longer than `--seconds`."""
+failure can be made again. A failure is an exception that is no MoesaicError, a file that takes
+longer than `--seconds`, or a lie that is read without an error: formats called `lying-...` have
+valid headers, and contents that the format forbids."""
 
 from __future__ import annotations
 
@@ -18,10 +19,25 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.fuzz_formats import Format, formats
+from benchmarks.fuzz_formats import Format
+from benchmarks.fuzz_formats import formats as mutated_formats
+from benchmarks.fuzz_lying_tensors import INDEXES, TENSORS
+from benchmarks.fuzz_lying_tokenizers import TOKENIZERS
+from benchmarks.fuzz_lying_traces import NPZ, TRACES
 from moesaic.core.errors import MoesaicError
 
 SLOWEST_S = 5.0
+LIES = {
+    "lying-tensors": TENSORS,
+    "lying-index": INDEXES,
+    "lying-tokenizer": TOKENIZERS,
+    "lying-trace": TRACES,
+    "lying-npz": NPZ,
+}
+
+
+def formats() -> dict[str, Format]:
+    return mutated_formats() | LIES
 
 
 class Failure(NamedTuple):
@@ -101,7 +117,7 @@ def main() -> int:
         found = fuzz(name, range(asked.first, asked.first + asked.files), asked.seconds)
         failures += found.failures
         print(
-            f"{name:12} {found.files} files, {found.read} read, "
+            f"{name:15} {found.files} files, {found.read} read, "
             f"{len(found.failures)} failures, slowest {found.slowest_s:.2f} s, "
             f"{time.perf_counter() - begin:.0f} s",
             flush=True,

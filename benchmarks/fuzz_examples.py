@@ -135,9 +135,8 @@ def packed_header() -> dict[str, Any]:
     return asdict(made)
 
 
-@cache
-def trace() -> bytes:
-    header = TraceHeader(
+def trace_header() -> TraceHeader:
+    return TraceHeader(
         model="tiny",
         num_layers=2,
         num_experts=4,
@@ -147,17 +146,24 @@ def trace() -> bytes:
         source="an example",
         metadata={"note": "for fuzzing", "domains": ["a", "b"]},
     )
+
+
+def trace_block() -> RoutingBlock:
     count = 5
-    block = RoutingBlock(
+    return RoutingBlock(
         np.zeros(count, np.uint32),
         np.arange(count, dtype=np.uint32),
         np.full(count, DECODE, np.uint8),
         np.tile(np.array([0, 3], np.uint8), (count, 2, 1)),
         np.full((count, 2, 2), 0.5, np.float16),
     )
+
+
+@cache
+def trace() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.moet"
-        write_trace(path, header, [block])
+        write_trace(path, trace_header(), [trace_block()])
         return path.read_bytes()
 
 
