@@ -21,9 +21,10 @@ class Streams(NamedTuple):
 
 
 def run(*words: object) -> Streams:
-    """A command that must succeed."""
+    """A command that must succeed. Whatever it prints, nothing is cut to fit a width."""
     result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
     assert result.exit_code == 0, result.output
+    assert "…" not in result.stdout
     return Streams(result.stdout, result.stderr)
 
 

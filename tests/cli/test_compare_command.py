@@ -91,7 +91,8 @@ def test_table_and_plot(tmp_path: Path) -> None:
 
 
 def test_names_of_combinations_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+    """A pipe has no width: the table is wider than 80 columns where names need that."""
+    monkeypatch.delenv("COLUMNS", raising=False)
     words = ("--schedules", "hybrid,static-experts", "--caches", "lru,two-speed")
     lines = run("compare", *SMALL, *ALONE, *words, "--prefetches", "next-layer").out.splitlines()
     for name in ("hybrid+lru+next-layer", "static-experts+two-speed+next-layer"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +12,8 @@ import click
 
 from moesaic.cli.shared.progress_lines import ProgressLines
 
-_ANY_WIDTH = 1000
+UNKNOWN = "unknown"  # instead of a number that cannot be computed
+_WIDEST_PIPE = 160  # columns
 
 
 def print_json(value: Any) -> None:
@@ -19,32 +21,53 @@ def print_json(value: Any) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table on standard output; columns of numbers (and gaps) are right-aligned. Brackets
-    are text, not rich's markup."""
+    """A table on standard output that fits the terminal or the variable COLUMNS. Where whole
+    words do not fit side by side, each row is a block of lines instead. A pipe has no width:
+    there a table has 80 columns, or as many more as its words need. Columns of numbers (and gaps)
+    are right-aligned. Brackets are text, not rich's markup."""
     from rich.console import Console
-    from rich.markup import escape
-    from rich.measure import Measurement
-    from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=escape(title), title_justify="left", title_style="bold")
-    for index, column in enumerate(columns):
-        cells = [row[index] for row in rows if row[index] is not None]
-        numeric = bool(cells) and all(_is_number(value) for value in cells)
-        one_word = all(" " not in cell(value) for value in cells)  # names stay whole
-        table.add_column(escape(column), justify="right" if numeric else "left", no_wrap=one_word)
-    for row in rows:
-        table.add_row(*(escape(cell(value)) for value in row))
+    from moesaic.cli.shared.table_layout import column_widths, least_width, row_blocks, wrapped
+
     console = Console()
-    any_width = console.options.update(max_width=_ANY_WIDTH)
-    least = Measurement.get(console, any_width, table).minimum
-    console.width = max(console.width, least)  # rather too wide than with names cut off
-    console.print(table)
+    texts = [[cell(value) for value in row] for row in rows]
+    if not console.is_terminal and not os.environ.get("COLUMNS"):
+        console.width = max(console.width, min(least_width(columns, texts), _WIDEST_PIPE))
+    widths = column_widths(columns, texts, console.width)
+    for paragraph in title.split("\n"):
+        for line in wrapped(paragraph, console.width, indent=""):
+            console.print(Text(line, "bold"), soft_wrap=True)
+    if widths is None:
+        for line in ("", *row_blocks(columns, texts, console.width), ""):
+            console.print(Text(line), soft_wrap=True)
+    else:
+        console.print(_rich_table(columns, rows, texts, widths), soft_wrap=True)
+
+
+def _rich_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    texts: Sequence[Sequence[str]],
+    widths: Sequence[int],
+) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    for place, (column, width) in enumerate(zip(columns, widths, strict=True)):
+        values = [row[place] for row in rows if row[place] is not None]
+        numeric = bool(values) and all(_is_number(value) for value in values)
+        table.add_column(Text(column), justify="right" if numeric else "left", width=width)
+    for row in texts:
+        table.add_row(*map(Text, row))
+    return table
 
 
 def _is_number(value: object) -> bool:
-    """A number, or one already formatted."""
+    """A number, or one already formatted, or the lack of one."""
     if isinstance(value, str):
-        return value.rstrip("%").replace(".", "", 1).isdecimal()
+        return value == UNKNOWN or value.rstrip("%").replace(".", "", 1).isdecimal()
     return isinstance(value, (int, float))
 
 

@@ -124,4 +124,4 @@ def _show(result: dict[str, Any], conditions: dict[str, Any], memory: Timing) ->
         f"{memory.title}\n{conditions['pattern']}: {conditions['requests']} requests, "
         f"{conditions['in_flight']} in flight, {conditions['ranks']} ranks, {refresh}"
     )
-    print_table(title, ("", "value", ""), rows)
+    print_table(title, ("what", "value", "unit"), rows)
