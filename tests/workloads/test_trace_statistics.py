@@ -80,7 +80,7 @@ def test_any_two_tokens_of_a_document_by_hand() -> None:
     # {0,1}, {1,2}, {2,1}: pairs share 1, 1 and 2 of 2; {2,1}, {0,3}: none
     sample = one_layer([[0, 1], [1, 2], [2, 1], [2, 1], [0, 3]], starts=(3,))
     assert document_overlap(sample) == pytest.approx((3 * (4 / 6) + 2 * 0) / 5)
-    assert document_overlap(one_layer([[0], [1]], starts=(1,))) == 0.0
+    assert document_overlap(one_layer([[0], [1]], starts=(1,))) is None
 
 
 def test_overlap_by_hand() -> None:
@@ -88,7 +88,7 @@ def test_overlap_by_hand() -> None:
     sample = one_layer([[0, 1], [1, 2], [2, 1], [2, 1], [0, 3]], starts=(3,))
     assert overlap(sample) == pytest.approx((0.5 + 1 + 0) / 3)
     assert overlap(sample, 2) == pytest.approx(0.5)
-    assert overlap(sample, 5) == 0.0
+    assert overlap(sample, 5) is None
     # document 0: frequencies 1/3, 1, 2/3; document 1: four experts of 1/2
     first, second = (1 / 9 + 1 + 4 / 9) / 2, (4 * 0.25) / 2
     assert independent_overlap(sample) == pytest.approx((3 * first + 2 * second) / 5)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from moesaic.cli.shared.output import UNKNOWN
 from moesaic.cli.trace.trace_hits import CACHES, CAPACITIES, HitRates, hit_rates
 from moesaic.cli.trace.trace_hits import PARTS as HIT_PARTS
 from moesaic.workloads.source import TraceSource
@@ -136,5 +137,5 @@ def table(found: Sequence[Column], rows: Iterable[str] = ROWS) -> list[tuple[str
     ]
     for row in rows:
         values = [column.value(row) for column in found]
-        lines.append((row, *("" if v is None else f"{v:.3f}" for v in values)))
+        lines.append((row, *(UNKNOWN if v is None else f"{v:.3f}" for v in values)))
     return lines

@@ -9,16 +9,19 @@ from moesaic.core.routing import UNUSED
 from moesaic.workloads.stats.sample import Sample
 
 
-def overlap(sample: Sample, lag: int = 1) -> float:
-    """Share of a token's experts that the token `lag` earlier in the same document chose too."""
-    return float(np.mean(overlap_by_layer(sample, lag)))
+def overlap(sample: Sample, lag: int = 1) -> float | None:
+    """Share of a token's experts that the token `lag` earlier in the same document chose too.
+    None: no document is longer than `lag` tokens."""
+    by_layer = overlap_by_layer(sample, lag)
+    return float(np.mean(by_layer)) if by_layer else None
 
 
 def overlap_by_layer(sample: Sample, lag: int = 1) -> list[float]:
+    """The same for each layer; empty where no document is long enough."""
     document = sample.document_of
     later = np.flatnonzero(document[lag:] == document[:-lag]) + lag
     if not len(later):
-        return [0.0] * sample.num_layers
+        return []
     return [_shared(sample, layer, later, lag) for layer in range(sample.num_layers)]
 
 
@@ -40,14 +43,14 @@ def independent_overlap(sample: Sample) -> float:
     return total / (sample.num_layers * sample.experts_per_token * float(lengths.sum()))
 
 
-def document_overlap(sample: Sample) -> float:
+def document_overlap(sample: Sample) -> float | None:
     """The overlap of two different tokens of a document, wherever they stand in it. Unlike
     `independent_overlap`, which may draw the same token twice, it does not rise where documents
-    are short."""
+    are short. None: every document is a single token."""
     lengths = sample.lengths
     pairs = lengths * (lengths - 1)
     if not pairs.any():
-        return 0.0
+        return None
     shared = 0.0
     for layer in range(sample.num_layers):
         used = _by_document(sample, layer)

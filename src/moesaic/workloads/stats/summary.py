@@ -118,11 +118,15 @@ def _by_rank(sample: Sample, weights: NDArray[np.float32]) -> NDArray[np.float64
 
 
 def _locality(sample: Sample) -> Statistics:
-    result = {f"overlap_{lag}": overlap(sample, lag) for lag in LAGS}
-    result["overlap_document"] = document_overlap(sample)
+    """What needs two tokens of one document is left out where no document is long enough."""
+    found = {f"overlap_{lag}": overlap(sample, lag) for lag in LAGS}
+    found["overlap_document"] = document_overlap(sample)
+    result = {name: value for name, value in found.items() if value is not None}
     result["overlap_drift"] = independent_overlap(sample)
-    reuse = reuse_by_rank(sample)
-    return result | {f"reuse_rank_{r + 1}": v for r, v in enumerate(reuse)}
+    if "overlap_1" in result:
+        reuse = reuse_by_rank(sample)
+        result |= {f"reuse_rank_{r + 1}": value for r, value in enumerate(reuse)}
+    return result
 
 
 def _caches(sample: Sample) -> Statistics:
@@ -140,7 +144,7 @@ def _layers(sample: Sample) -> Statistics:
     distances = tuple(d for d in DISTANCES if d < sample.num_layers)
     recalls, popular = predictability(sample, distances)
     result = {f"predict_{d}": v for d, v in zip(distances, recalls, strict=True)}
-    return result | {"predict_popular": popular}
+    return result | {"predict_popular": popular} if distances else {}
 
 
 def _batches(sample: Sample) -> Statistics:

@@ -29,7 +29,7 @@ class TraceProfile:
     tokens: int  # those looked at
     statistics: Statistics
     load_curve: list[float]  # traffic of the 0, 1, ... E most used experts
-    overlap_by_layer: list[float]
+    overlap_by_layer: list[float]  # empty: no document has two tokens
     sample: Sample
 
 

@@ -37,11 +37,16 @@ def fit_statistics(sample: Sample) -> Statistics:
         **_named("predict", distances, recalls),
         **_named("reuse", range(sample.top_k), reuse),
         **_named("share", shares, top_shares(counts, shares)),
-        **_named("overlap", lags, [overlap(sample, lag) for lag in lags]),
+        **_named("overlap", lags, [_overlap(sample, lag) for lag in lags]),
         **_named("lru_cold", caches, lru_curve(sample, caches, cold=True)),
         **_named("lru_warm", caches, lru_curve(sample, caches, cold=False)),
         **_named("active", batches, [active_fraction(sample, b) for b in batches]),
     }
+
+
+def _overlap(sample: Sample, lag: int) -> float:
+    """Zero where no document is long enough: real trace and trial are then alike in it."""
+    return overlap(sample, lag) or 0.0
 
 
 def trial_lengths(real: Sample) -> NDArray[np.int64]:
