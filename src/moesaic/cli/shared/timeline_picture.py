@@ -6,14 +6,22 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from moesaic.cli.shared.in_time import in_time
-from moesaic.cli.shared.pictures import FAINT, GRID, INK, new_figure, plain, save
+from moesaic.cli.shared.pictures import (
+    FAINT,
+    GRID,
+    INK,
+    legend_below,
+    new_figure,
+    plain,
+    save,
+    title_above,
+)
 from moesaic.cli.shared.timeline_info import TimelineInfo, timeline_info
 from moesaic.cli.study.simulate_recording import RecordedStep, Recording
 from moesaic.core.report import ENGINE, Span
 from moesaic.core.units import NS_PER_MS, NS_PER_US
 from moesaic.lab.simulate.result import Result
 
-NAMES = {"gpu": "GPU", "cpu": "CPU", "pcie": "PCIe"}  # of lanes, where not their own
 HEIGHTS = {"planner": 0.3, ENGINE: 0.3}  # of a lane's bars, where not the usual
 HEIGHT = 0.72
 COLOURS = {
@@ -32,15 +40,15 @@ COLOURS = {
     "await-sum": "#f6e6ec",
 }
 MEANINGS = {
-    "dense": "attention, shared experts, head",
-    "expert": "experts, by their numbers",
-    "transfer": "transfer a layer waits for",
-    "prefetch": "transfer in idle time",
-    "plan": "deciding, the experts wait",
-    "hand-over": "routing on its way to the planner",
-    "start": "experts are handed to the lanes",
-    "look-ahead": "choosing what to prefetch",
-    "sum": "collecting and adding results",
+    "dense": "attention, shared experts, output head",
+    "expert": "routed experts, with their numbers",
+    "transfer": "expert copied now, the layer waits for it",
+    "prefetch": "expert copied ahead, in idle time",
+    "plan": "planner decides who computes what",
+    "hand-over": "routing is handed to the planner",
+    "start": "experts are handed to the devices",
+    "look-ahead": "planner chooses what to copy ahead",
+    "sum": "results are collected and added",
     "launch": "the step is launched",
     "return": "logits reach the caller",
     "await-plan": "the GPU waits for the plan",
@@ -48,9 +56,8 @@ MEANINGS = {
 }
 _OF_EVERY_RUN = ("dense", "expert", "transfer", "prefetch", "plan")
 ZOOMED_LAYERS = 4
-WIDTH_IN = 13.0
-_LEGEND_COLUMNS = 6
-DIGIT_SHARE = 0.005  # of the width of the picture that one digit takes
+WIDTH_IN, HEIGHT_IN = 10.0, 5.0
+LETTER_SHARE = 0.0075  # of the width of the picture that one letter takes
 
 
 class TimeWindow(NamedTuple):
@@ -61,6 +68,23 @@ class TimeWindow(NamedTuple):
         return span.start_ns < self.end_ns and span.end_ns > self.start_ns
 
 
+class TimeAxis(NamedTuple):
+    """Nanoseconds as both panels show them: since the step began, in one unit."""
+
+    origin_ns: int
+    unit_ns: int
+    unit: str
+
+    @classmethod
+    def of(cls, step: TimeWindow) -> TimeAxis:
+        long = step.end_ns - step.start_ns > NS_PER_MS
+        scale = (NS_PER_MS, "milliseconds") if long else (NS_PER_US, "microseconds")
+        return cls(step.start_ns, *scale)
+
+    def at(self, time_ns: float) -> float:
+        return (time_ns - self.origin_ns) / self.unit_ns
+
+
 def draw_timeline(path: str, run: Result | TimelineInfo, recording: Recording) -> None:
     """A step that is like most."""
     info = timeline_info(run)
@@ -69,21 +93,23 @@ def draw_timeline(path: str, run: Result | TimelineInfo, recording: Recording) -
     starts = layer_starts(spans, step.start_ns)
     whole = TimeWindow(step.start_ns, step.end_ns)
     zoom, layers = zoom_window(starts, whole, info.phase)
-    figure = new_figure(WIDTH_IN, 6.8)
+    axis = TimeAxis.of(whole)
+    figure = new_figure(WIDTH_IN, HEIGHT_IN)
     above, below = figure.subplots(2, 1, gridspec_kw={"height_ratios": (1, 1.35)})
-    _panel(above, info.lanes, spans, starts, whole, whole.start_ns, numbers=False)
-    above.axvspan(*_scaled(zoom, whole), color="#fff3c4", zorder=0)
-    above.set_title(step_label(step, info), loc="left", fontsize=9, color=FAINT)
-    _panel(below, info.lanes, spans, starts, zoom, whole.start_ns, numbers=True)
-    below.set_title(f"MoE layers {layers[0]} to {layers[-1]}", loc="left", fontsize=9, color=FAINT)
+    _panel(above, info, spans, starts, whole, axis, numbers=False)
+    above.axvspan(*map(axis.at, zoom), color="#fff3c4", zorder=0)
+    above.set_title(step_label(step, info), loc="left", fontsize=9, color=INK)
+    _panel(below, info, spans, starts, zoom, axis, numbers=True)
+    zoomed = f"MoE layers {layers[0]} to {layers[-1]} of it (yellow above)"
+    below.set_title(zoomed, loc="left", fontsize=9, color=INK)
     _dress(figure, info, {span.kind for span in spans})
     save(figure, path)
 
 
 def step_label(step: RecordedStep, info: TimelineInfo) -> str:
-    unit = "step" if info.phase == "decode" else "prompt"
+    unit = "decode step" if info.phase == "decode" else "prompt"
     own, mean = in_time(info.latencies_s[step.number]), in_time(info.mean_s)
-    return f"{unit} {step.number}: {own} (mean {mean})"
+    return f"{unit} {step.number}, all of it: {own} (mean of all: {mean})"
 
 
 def layer_starts(spans: Sequence[Span], not_before: int) -> dict[int, int]:
@@ -110,31 +136,30 @@ def zoom_window(
 
 def _panel(
     axes: Any,
-    lanes: Sequence[str],
+    info: TimelineInfo,
     spans: Sequence[Span],
     starts: dict[int, int],
     window: TimeWindow,
-    origin: int,
+    axis: TimeAxis,
     numbers: bool,
 ) -> None:
-    scale, unit = _unit(window)
-    for row, lane in enumerate(lanes):
+    for row, lane in enumerate(info.lanes):
         shown = [s for s in spans if s.lane == lane and window.shows(s)]
         height = HEIGHTS.get(lane, HEIGHT)
         for kind, colour in COLOURS.items():
-            bars = [(s.start_ns - origin, s.end_ns - s.start_ns) for s in shown if s.kind == kind]
-            extents = [(start / scale, length / scale) for start, length in bars]
+            bars = [(s.start_ns, s.end_ns - s.start_ns) for s in shown if s.kind == kind]
+            extents = [(axis.at(start), length / axis.unit_ns) for start, length in bars]
             edge = _edge([length for _, length in bars], colour, window, numbers)
             axes.broken_barh(
                 extents, (row - height / 2, height), facecolors=colour, zorder=2, **edge
             )
         if numbers:
-            _label_bars(axes, shown, row, window, origin)
-    _layer_lines(axes, starts, window, origin, numbers)
-    axes.set_xlim(*((edge - origin) / scale for edge in window))
-    axes.set_ylim(len(lanes) - 0.5, -0.75 if numbers else -0.55)
-    axes.set_yticks(range(len(lanes)), [NAMES.get(lane, lane) for lane in lanes])
-    axes.set_xlabel(f"time in {unit}", color=INK, fontsize=9)
+            _label_bars(axes, shown, row, window, axis)
+    _layer_lines(axes, starts, window, axis, numbers)
+    axes.set_xlim(*map(axis.at, window))
+    axes.set_ylim(len(info.lanes) - 0.5, -0.75 if numbers else -0.55)
+    axes.set_yticks(range(len(info.lanes)), [info.lane_name(lane) for lane in info.lanes])
+    axes.set_xlabel(f"time in {axis.unit}", color=INK, fontsize=9)
     plain(axes)
 
 
@@ -147,27 +172,27 @@ def _edge(lengths: Sequence[int], colour: str, window: TimeWindow, numbers: bool
 
 
 def _layer_lines(
-    axes: Any, starts: dict[int, int], window: TimeWindow, origin: int, named: bool
+    axes: Any, starts: dict[int, int], window: TimeWindow, axis: TimeAxis, named: bool
 ) -> None:
-    scale, _ = _unit(window)
     for layer, start in starts.items():
         if not window.start_ns <= start < window.end_ns:
             continue
-        x = (start - origin) / scale
+        x = axis.at(start)
         axes.axvline(x, color=GRID, linewidth=0.8, zorder=1)
         if named:
             axes.text(x, -0.52, f" layer {layer}", fontsize=8, color=FAINT, va="bottom")
 
 
-def _label_bars(axes: Any, bars: Sequence[Span], row: int, window: TimeWindow, origin: int) -> None:
+def _label_bars(
+    axes: Any, bars: Sequence[Span], row: int, window: TimeWindow, axis: TimeAxis
+) -> None:
     """The longest of a bar's names that fits inside it."""
-    scale, _ = _unit(window)
-    digit = DIGIT_SHARE * (window.end_ns - window.start_ns)
+    letter = LETTER_SHARE * (window.end_ns - window.start_ns)
     for span in bars:
         start, end = max(span.start_ns, window.start_ns), min(span.end_ns, window.end_ns)
         for text in _names(span):
-            if end - start > (len(text) + 0.4) * digit:
-                middle = ((start + end) / 2 - origin) / scale
+            if end - start > (len(text) + 0.6) * letter:
+                middle = axis.at((start + end) / 2)
                 colour = "white" if span.kind in ("expert", "transfer") else INK
                 axes.text(middle, row, text, ha="center", va="center", fontsize=7.5, color=colour)
                 break
@@ -184,28 +209,14 @@ def _names(span: Span) -> tuple[str, ...]:
     return (f"{number} of layer {span.layer}", number) if span.kind == "prefetch" else (number,)
 
 
-def _unit(window: TimeWindow) -> tuple[int, str]:
-    return (NS_PER_MS, "ms") if window.end_ns - window.start_ns > NS_PER_MS else (NS_PER_US, "us")
-
-
-def _scaled(zoom: TimeWindow, whole: TimeWindow) -> tuple[float, float]:
-    scale, _ = _unit(whole)
-    return (zoom.start_ns - whole.start_ns) / scale, (zoom.end_ns - whole.start_ns) / scale
-
-
 def _dress(figure: Any, info: TimelineInfo, kinds: set[str]) -> None:
     """Title and legend, outside the panels."""
     from matplotlib.patches import Patch
 
     kind = info.kind[0].upper() + info.kind[1:]
-    figure.suptitle(
-        f"{kind}: {info.model} on {info.machine}, {info.phase}\n{info.setting}",
-        fontsize=11, color=INK,
-    )  # fmt: skip
+    title = f"{kind}: {info.model} on {info.machine}, {info.phase}{info.batch_words}"
+    title_above(figure, f"{title}\n{info.setting}")
     shown = [kind for kind in COLOURS if kind in _OF_EVERY_RUN or kind in kinds]
     handles = [Patch(color=COLOURS[kind], label=MEANINGS[kind]) for kind in shown]
-    white = Patch(facecolor="white", edgecolor=GRID, label="the lane waits for another")
-    rows = -(-(len(handles) + 1) // _LEGEND_COLUMNS)
-    columns = -(-(len(handles) + 1) // rows)
-    figure.legend(handles=[*handles, white], loc="outside lower center", ncols=columns,
-                  frameon=False, fontsize=9)  # fmt: skip
+    white = Patch(facecolor="white", edgecolor=GRID, label="idle")
+    legend_below(figure, [*handles, white])

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from moesaic.cli.shared.pictures import FAINT, GRID, INK, new_figure, plain, save
+from moesaic.cli.shared.pictures import (
+    FAINT,
+    GRID,
+    INK,
+    legend_below,
+    new_figure,
+    plain,
+    save,
+    title_above,
+)
 from moesaic.cli.study.comparison import ComparisonCell
 
 _PALETTE = (
@@ -21,9 +30,8 @@ MANY_BARS = 12  # more of them have values in small print
 CUT_FROM = 5.0  # times the median: bars above are cut
 CUT_AT = 1.25  # times the highest of the others
 BAR_IN, MAX_IN = 0.16, 13.0  # room for "skipped" upright; the widest panel
-LEGEND_LETTERS = 11  # per inch; a handle takes as much as eight
-LEGEND_LINE_IN = 0.2
 FLOOR = "physical floor"
+NOTHING = "+none"  # in the name of a combination: no prefetching
 MS = 1e3
 
 
@@ -34,9 +42,7 @@ def draw_comparison(path: str, cells: Sequence[ComparisonCell]) -> None:
     rows = -(-len(machines) // columns)
     bars = len(cells) // len(machines)
     width = max(7.0, columns * min(MAX_IN, max(5.6, BAR_IN * bars)))
-    legend = legend_columns(labels, width)
-    lines = -(-(len(labels) + 1) // legend)
-    figure = new_figure(width, 1.2 + LEGEND_LINE_IN * lines + 3.2 * rows)
+    figure = new_figure(width, 1.0 + 3.2 * rows)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, machine in zip(panels, machines, strict=False):
         _panel(axes, [cell for cell in cells if cell.machine == machine], labels)
@@ -44,16 +50,18 @@ def draw_comparison(path: str, cells: Sequence[ComparisonCell]) -> None:
     for axes in panels[len(machines) :]:
         axes.set_visible(False)
     result = next(cell.result for cell in cells if cell.result is not None)
-    figure.suptitle(_title(result), fontsize=11, color=INK)
-    _legend(figure, labels, legend)
+    title_above(figure, _title(result))
+    _legend(figure, labels)
     save(figure, path)
 
 
 def _title(result: dict[str, Any]) -> str:
     kind = "synthetic" if result["trace"]["synthetic"] else "real"
     what = "time to first token" if result["phase"] == "prefill" else "time per decode step"
-    model, experts = result["model"], f"{result['expert_dtype']} experts"
-    return f"Simulated {what}: {model}, {experts}, {kind} routing"
+    words = [result["model"], f"{result['expert_dtype']} experts"]
+    if result["phase"] == "decode":
+        words.append(f"batch {result['batch']}")
+    return f"Simulated {what}: {', '.join(words)}, {kind} routing"
 
 
 def _panel(axes: Any, cells: Sequence[ComparisonCell], labels: Sequence[str]) -> None:
@@ -65,10 +73,11 @@ def _panel(axes: Any, cells: Sequence[ComparisonCell], labels: Sequence[str]) ->
         x = ratios.index(cell.cache_ratio) - GROUP / 2 + (index + 0.5) * width
         _bar(axes, cell, x, 0.92 * width, style(index), highest)
         _number(axes, cell, x, len(cells), highest)
-    axes.set_xticks(range(len(ratios)), [f"{ratio:.0%} in GPU memory" for ratio in ratios])
+    axes.set_xticks(range(len(ratios)), [f"{100 * ratio:.3g} %" for ratio in ratios])
+    axes.set_xlabel("share of the experts in GPU memory", color=FAINT, fontsize=9)
     axes.set_xlim(-0.5, len(ratios) - 0.5)  # room for a group without a bar, too
     axes.set_ylim(0, highest * 1.12 or 1.0)
-    axes.set_ylabel("ms", color=FAINT)
+    axes.set_ylabel("milliseconds", color=FAINT, fontsize=9)
     axes.grid(axis="y", color=GRID, linewidth=0.6, zorder=0)
     plain(axes)
 
@@ -117,17 +126,17 @@ def _number(axes: Any, cell: ComparisonCell, x: float, bars: int, highest: float
         axes.text(x, above, digits, fontsize=size, color=INK, **text)
 
 
-def legend_columns(labels: Sequence[str], width: float) -> int:
-    longest = max(len(label) for label in (*labels, FLOOR))
-    columns = max(1, int(width * LEGEND_LETTERS) // (longest + 8))
-    return min(len(labels) + 1, columns)
+def short_label(label: str) -> str:
+    """A combination's name without the policy that does nothing."""
+    return label.replace(NOTHING, "")
 
 
-def _legend(figure: Any, labels: Sequence[str], columns: int) -> None:
+def _legend(figure: Any, labels: Sequence[str]) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles: list[Any] = [Patch(label=label, **style(index)) for index, label in enumerate(labels)]
+    handles: list[Any] = [
+        Patch(label=short_label(label), **style(index)) for index, label in enumerate(labels)
+    ]
     handles.append(Line2D([], [], color=INK, linewidth=1.2, label=FLOOR))
-    index = {"loc": "outside lower center", "frameon": False}
-    figure.legend(handles=handles, ncols=columns, fontsize=9, **index)
+    legend_below(figure, handles)

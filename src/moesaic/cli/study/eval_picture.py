@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moesaic.cli.shared.pictures import FAINT, GRID, INK, new_figure, plain, save
+from moesaic.cli.shared.pictures import FAINT, GRID, INK, new_figure, plain, save, title_above
 
 _WHOLE, _PART = "#3b7dc4", "#a9c7e8"
 _ROW_IN, _WIDTH_IN = 0.32, 7.5
@@ -22,13 +22,13 @@ def draw_scores(path: str, described: Mapping[str, Any]) -> None:
         _bar(axes, position, score)
     axes.set_yticks(range(len(drawn)), [_name(score) for score in drawn])
     axes.set_ylim(max(len(drawn), 1) - 0.4, -0.6)  # the first on top
-    axes.set_xlim(0, 100)
-    axes.set_xlabel("% right, with 95 % interval", color=FAINT)
+    axes.set_xlim(0, 101)
+    axes.set_xlabel("right answers in % (black line: 95 % interval)", color=FAINT)
     axes.grid(axis="x", color=GRID, linewidth=0.6, zorder=0)
     plain(axes)
     if not drawn:
         axes.text(50, 0, "no answers were judged", ha="center", va="center", color=FAINT)
-    figure.suptitle(_title(described), fontsize=10, color=INK)
+    title_above(figure, _title(described), size=10)
     save(figure, path)
 
 
@@ -40,9 +40,9 @@ def _draw_texts(
     axes = figure.subplots()
     axes.barh(range(len(texts)), [text["bits_per_byte"] for text in texts], 0.7, color=_WHOLE)
     axes.set_yticks(range(len(texts)), [f"{text['tokens']} tokens" for text in texts])
-    axes.set_xlabel("bits per byte", color=FAINT)
+    axes.set_xlabel("bits per byte of text", color=FAINT)
     plain(axes)
-    figure.suptitle(_title(described), fontsize=10, color=INK)
+    title_above(figure, _title(described), size=10)
     save(figure, path)
 
 
@@ -51,6 +51,7 @@ def _bar(axes: Any, position: int, score: Mapping[str, Any]) -> None:
     colour = _PART if score["kind"] else _WHOLE
     axes.barh(position, share, 0.7, color=colour, zorder=2)
     axes.hlines(position, low, high, color=INK, linewidth=1.2, zorder=3)
+    axes.plot((low, high), (position, position), "|", color=INK, markersize=6, zorder=3)
 
 
 def _name(score: Mapping[str, Any]) -> str:
@@ -60,7 +61,8 @@ def _name(score: Mapping[str, Any]) -> str:
 
 def _title(described: Mapping[str, Any]) -> str:
     texts: Sequence[Mapping[str, Any]] = described["texts"]
-    lines = [str(described["model"])]
+    judged = any(score["share"] is not None for score in described["scores"])
+    lines = [f"{described['model']}: right answers" if judged else str(described["model"])]
     for text in texts:
         if text["token_perplexity"] is not None:
             lines.append(

@@ -5,7 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moesaic.cli.shared.pictures import FAINT, GRID, INK, new_figure, plain, save
+from moesaic.cli.shared.pictures import (
+    FAINT,
+    GRID,
+    INK,
+    legend_below,
+    new_figure,
+    plain,
+    save,
+    title_above,
+)
 from moesaic.lab.gating.rules import Rule, full_rule
 from moesaic.policies.gate import FULL, MEASURES
 from moesaic.reproductions.mobile.quality_rows import curve
@@ -17,7 +26,7 @@ if TYPE_CHECKING:
     from moesaic.reproductions.mobile.table import Found
 
 _COLOURS = ("#3b7dc4", "#c4573b", "#4a9d5b")
-_NAMES = {CPU: "CPU only", EMULATED: "emulated, default", SLOW_LINK: "emulated, slow link"}
+_NAMES = {CPU: "CPU only", EMULATED: "emulated accelerator", SLOW_LINK: "emulated, slow link"}
 _RULES = {
     "full": full_rule(TOP_K),
     "gamma=0": Rule(HALF, 0.0),
@@ -54,8 +63,10 @@ def _accuracy_against_speed(path: str, found: Found) -> None:
                 name, points[-1], xytext=(4, 4), textcoords="offset points", fontsize=7, color=INK
             )
         axes.plot(*zip(*points, strict=True), "o-", color=colour, label=_NAMES[machine])
-    axes.set_xlabel("times as fast as all experts, measured", color=FAINT)
-    _finish(figure, axes, path, "Accuracy against speed, moesaic-20m, 2 of 4 experts")
+    axes.set_xlabel("measured speed, times that with all experts (gamma: threshold)", color=FAINT)
+    axes.margins(x=0.1)  # room for the names of the rightmost points
+    title = "moesaic-20m with 2 of 4 experts: accuracy against speed, with 95 % intervals"
+    _finish(figure, axes, path, title)
 
 
 def _measures(path: str, found: Found) -> None:
@@ -65,15 +76,16 @@ def _measures(path: str, found: Found) -> None:
         points = [(100 * ratio, 100 * share) for ratio, share in curve(found.quality, measure)]
         axes.plot(*zip(*points, strict=True), "o-", color=colour, label=measure)
     full = found.quality[full_rule(TOP_K)].accuracy
-    axes.axhline(100 * full, color=FAINT, linewidth=0.8, linestyle="--")
-    axes.set_xlabel("% of tokens that fall back", color=FAINT)
-    _finish(figure, axes, path, "Confidence measures, moesaic-20m, 2 of 4 experts")
+    dashed = {"color": FAINT, "linewidth": 0.8, "linestyle": "--"}
+    axes.axhline(100 * full, label="all experts for every token", **dashed)
+    axes.set_xlabel("tokens that fall back to all experts, in %", color=FAINT)
+    _finish(figure, axes, path, "moesaic-20m with 2 of 4 experts: accuracy by confidence measure")
 
 
 def _finish(figure: Any, axes: Any, path: str, title: str) -> None:
-    axes.set_ylabel("% right", color=FAINT)
+    axes.set_ylabel("right answers in %", color=FAINT)
     axes.grid(color=GRID, linewidth=0.6, zorder=0)
-    axes.legend(frameon=False, fontsize=8)
     plain(axes)
-    figure.suptitle(title, fontsize=10, color=INK)
+    title_above(figure, title, size=10)
+    legend_below(figure, axes.get_legend_handles_labels()[0], size=8)
     save(figure, path)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from moesaic.cli.shared.pictures import FAINT, GRID, INK, new_figure, plain, save
+from moesaic.cli.shared.pictures import (
+    FAINT,
+    GRID,
+    INK,
+    legend_below,
+    new_figure,
+    plain,
+    save,
+    title_above,
+)
 from moesaic.cli.study.reproduce_trimoe import RULES, Lines, pivot
 from moesaic.cli.study.routing_label import named, titled
 
@@ -17,6 +26,7 @@ PAPER = "#444444"
 MODELS = {"deepseek-v2": "DeepSeek-V2", "qwen3-235b-a22b": "Qwen3-235B-A22B"}
 MODELS["glm-4.5-air"] = "GLM-4.5-Air"
 SYSTEMS = ("enhanced-ktransformers", "monde", "trimoe", "tri-balanced")
+RULE_WORDS = "contention rule: how long a host read occupies the DIMMs it touches"
 PATHS = {
     "gpu": "GPU, in its memory",
     "gpu-pcie": "GPU, over PCIe",
@@ -50,18 +60,20 @@ def grouped(axes: Any, lines: Lines, columns: Sequence[str], digits: int = 2) ->
     plain(axes)
 
 
-def legend(figure: Any, names: Sequence[str]) -> None:
+def legend(figure: Any, names: Sequence[str], title: str | None = None) -> None:
     from matplotlib.patches import Patch
 
     colours = [
         PAPER if name == "paper" else COLOURS[i % len(COLOURS)] for i, name in enumerate(names)
     ]
     handles = [Patch(color=c, label=n) for c, n in zip(colours, names, strict=True)]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(names), 5), fontsize=8)
+    legend_below(figure, handles, size=8, title=title)
 
 
 def fig3(path: str, rows: Sequence[Row]) -> bool:
     """Shares of tokens, stacked, by model, data set and batch."""
+    from matplotlib.patches import Patch
+
     lines = pivot(rows, "fig3/", "/") | {
         f"real/{name}": line for name, line in pivot(rows, "real/fig3/", "/").items()
     }
@@ -71,23 +83,28 @@ def fig3(path: str, rows: Sequence[Row]) -> bool:
     figure = new_figure(9.0, 1.6 + 0.22 * len(lines))
     axes = figure.subplots()
     names = list(lines)[::-1]
-    left = [0.0] * len(names)
+    left, handles = [0.0] * len(names), []
+    axes.set_yticks(range(len(names)), names)
     for colour, kind in zip(COLOURS, ("hot", "warm", "cold"), strict=False):
-        values = [lines[name].get(kind, 0.0) for name in names]
-        axes.barh(names, values, left=left, color=colour, label=kind, zorder=2)
-        for at, value in enumerate(values):
+        handles.append(Patch(color=colour, label=kind))
+        for at, name in enumerate(names):
+            if kind not in lines[name]:
+                continue  # unknown is no bar
+            value = lines[name][kind]
+            axes.barh(name, value, left=left[at], color=colour, zorder=2)
             where = left[at] + value / 2
             axes.text(
                 where, at, f"{value:.2f}", ha="center", va="center", fontsize=6.5, color="white"
             )
             left[at] += value
     of = [row for row in rows if row.id.startswith(("fig3/", "real/fig3/"))]
-    title = titled("Fig. 3: share of tokens by class of experts", of)
-    axes.set_title(title, loc="left", fontsize=10)
+    title_above(figure, titled("Fig. 3: share of tokens by class of experts", of))
     axes.tick_params(axis="y", labelsize=7)
+    axes.set_ylim(-0.7, len(names) - 0.3)
     axes.set_xlabel("share of tokens (paper: cold 0.08, warm up to 0.70)", color=FAINT, fontsize=8)
+    axes.set_ylabel("model / data set / batch size in sequences", color=FAINT, fontsize=8)
     plain(axes)
-    figure.legend(loc="outside lower center", ncols=3, fontsize=8)
+    legend_below(figure, handles, size=8)
     save(figure, path)
     return True
 
@@ -106,12 +123,14 @@ def fig5(path: str, rows: Sequence[Row]) -> bool:
         )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set_xlabel("tokens of the expert", color=FAINT)
-    axes.set_ylabel("TFLOPS", color=FAINT)
-    axes.set_title("Fig. 5: throughput of one Qwen3-235B expert", loc="left", fontsize=10)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("tokens that the expert computes", color=FAINT)
+    axes.set_ylabel("throughput in TFLOP per second", color=FAINT)
     axes.grid(color=GRID, linewidth=0.6, zorder=0)
     plain(axes)
-    axes.legend(fontsize=8, frameon=False)
+    title_above(figure, "Fig. 5: throughput of one Qwen3-235B-A22B expert")
+    legend_below(figure, axes.get_lines(), size=8)
     save(figure, path)
     return True
 
@@ -125,12 +144,19 @@ def fig6(path: str, rows: Sequence[Row]) -> bool:
         if found:
             panels[title] = {name.replace("/", "\n"): line for name, line in found.items()}
     title = named("Fig. 6: MoE layer in decode, speedup over Klotski, own-share", rows, "fig6/")
-    return _panels(path, panels, SYSTEMS, title, "times faster than Klotski")
+    across = "data set and batch size in sequences"
+    return _panels(path, panels, SYSTEMS, title, ("times the speed of Klotski", across))
 
 
 def _panels(
-    path: str, panels: dict[str, Lines], columns: Sequence[str], title: str, unit: str
+    path: str,
+    panels: dict[str, Lines],
+    columns: Sequence[str],
+    title: str,
+    units: tuple[str, str],
+    legend_title: str | None = None,
 ) -> bool:
+    """`units`: what the heights are, and what the groups."""
     if not panels:
         return False
     figure = new_figure(max(6.0, 4.6 * len(panels)), 4.2)
@@ -139,11 +165,12 @@ def _panels(
     for axes, (name, lines) in zip(every, panels.items(), strict=True):
         grouped(axes, lines, columns)
         axes.set_title(name, loc="left", fontsize=10, color=INK)
+        axes.set_xlabel(units[1], color=FAINT, fontsize=8)
         top = max(top, axes.get_ylim()[1])
     every[0].set_ylim(0, top)
-    every[0].set_ylabel(unit, color=FAINT)
-    figure.suptitle(title, fontsize=11, color=INK)
-    legend(figure, columns)
+    every[0].set_ylabel(units[0], color=FAINT, fontsize=9)
+    title_above(figure, title)
+    legend(figure, columns, legend_title)
     save(figure, path)
     return True
 
@@ -162,7 +189,8 @@ def fig7(path: str, rows: Sequence[Row]) -> bool:
     panels = {title: lines for title, lines in panels.items() if lines}
     title = "Fig. 7: TriMoE from prompt to last token, over the best baseline, by output tokens"
     title = named(title, rows, "fig7/")
-    return _panels(path, panels, (*RULES, "paper"), title, "times the throughput")
+    units = "times the throughput of the best baseline", "output tokens"
+    return _panels(path, panels, (*RULES, "paper"), title, units, RULE_WORDS)
 
 
 def fig8(path: str, rows: Sequence[Row]) -> bool:
@@ -170,7 +198,8 @@ def fig8(path: str, rows: Sequence[Row]) -> bool:
     panels = {data: lines for data, lines in panels.items() if lines}
     title = "Fig. 8: gain of each part over the stage before it, batch 512, mean of three models"
     title = named(title, rows, "fig8/")
-    return _panels(path, panels, (*RULES, "paper"), title, "times faster")
+    units = "times the speed of the stage before", "part that is added"
+    return _panels(path, panels, (*RULES, "paper"), title, units, RULE_WORDS)
 
 
 def fig9(path: str, rows: Sequence[Row]) -> bool:
@@ -179,7 +208,7 @@ def fig9(path: str, rows: Sequence[Row]) -> bool:
     if not all(found.values()):
         return False
     figure = new_figure(9.0, 4.0)
-    labels = {"ndp": "NDP units", "cpu": "CPU TFLOPS over AMX's 90.1"}
+    labels = {"ndp": "number of NDP units", "cpu": "CPU speed, times AMX's 90.1 TFLOP per second"}
     for axes, (what, lines) in zip(figure.subplots(1, 2), found.items(), strict=True):
         for system, style in (("trimoe", "-"), ("tri-balanced", "--")):
             for colour, rule in zip(COLOURS, RULES, strict=False):
@@ -201,19 +230,21 @@ def fig9(path: str, rows: Sequence[Row]) -> bool:
         ticks = sorted({float(name.split("/")[0]) for name in lines})
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.set_ylim(bottom=0)
-        axes.set_xlabel(labels[what], color=FAINT)
-        axes.set_ylabel("latency over the paper's machine", color=FAINT)
+        axes.set_xlabel(labels[what], color=FAINT, fontsize=9)
+        axes.set_ylabel("latency, times that of the paper's machine", color=FAINT, fontsize=9)
         axes.grid(color=GRID, linewidth=0.6, zorder=0)
         plain(axes)
     title = named("Fig. 9: MoE layer of Qwen3-235B-A22B, batch 512", rows, "fig9/")
-    figure.suptitle(title, fontsize=11, color=INK)
-    figure.legend(loc="outside lower center", ncols=3, fontsize=8)
+    title_above(figure, title)
+    legend_below(figure, figure.axes[0].get_lines(), size=8, title=RULE_WORDS)
     save(figure, path)
     return True
 
 
 def table3(path: str, rows: Sequence[Row]) -> bool:
     """One panel per definition, under the default rule."""
+    from moesaic.reproductions.trimoe.table3 import WAYS
+
     panels: dict[str, Lines] = {}
     for row in rows:
         if row.id.startswith("table3/") and row.id.endswith("@own-share"):
@@ -224,14 +255,15 @@ def table3(path: str, rows: Sequence[Row]) -> bool:
                 line["paper"] = row.paper
     if not panels:
         return False
-    figure = new_figure(10.0, 2.9 * len(panels))
+    figure = new_figure(12.5, 2.9 * len(panels))
     every = figure.subplots(len(panels), 1, squeeze=False).ravel()
     for axes, (way, lines) in zip(every, panels.items(), strict=True):
-        short = {n.replace("enhanced-ktransformers", "en-kt"): line for n, line in lines.items()}
-        grouped(axes, short, ("ours", "paper"))
-        axes.set_title(f"utilisation, {way}", loc="left", fontsize=10, color=INK)
+        names = {n.replace("enhanced-", "enhanced-\n"): line for n, line in lines.items()}
+        grouped(axes, names, ("ours", "paper"))
+        axes.set_title(f"{way}: {WAYS[way]}", loc="left", fontsize=9, color=INK)
+        axes.set_ylabel("utilisation, share of 1", color=FAINT, fontsize=8)
     title = named("Table 3: utilisation by three definitions, own-share", rows, "table3/")
-    figure.suptitle(title, fontsize=11, color=INK)
+    title_above(figure, title)
     legend(figure, ("ours", "paper"))
     save(figure, path)
     return True
@@ -257,9 +289,12 @@ def sensitivity(path: str, rows: Sequence[Row]) -> bool:
     axes.axvspan(2.12, 2.83, color=GRID, alpha=0.5, zorder=0, label="paper, 2.12 to 2.83")
     axes.set_yticks(range(len(lines)), list(lines)[::-1], fontsize=8)
     title = named("Speedup over the best baseline, one choice changed", rows, "sensitivity/")
-    axes.set_title(title, loc="left", fontsize=10)
+    title_above(figure, title)
+    axes.set_xlabel("times the speed of the best baseline", color=FAINT, fontsize=9)
+    axes.margins(x=0.08)
+    axes.set_ylim(-0.7, len(lines) - 0.3)
     plain(axes)
-    figure.legend(loc="outside lower center", ncols=3, fontsize=8)
+    legend_below(figure, axes.get_legend_handles_labels()[0], size=8)
     save(figure, path)
     return True
 

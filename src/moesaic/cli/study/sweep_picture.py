@@ -6,9 +6,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from moesaic.cli.shared.pictures import FAINT, GRID, INK, new_figure, plain, save
+from moesaic.cli.shared.pictures import (
+    FAINT,
+    GRID,
+    INK,
+    legend_below,
+    new_figure,
+    plain,
+    save,
+    title_above,
+)
 from moesaic.cli.shared.what_if_options import in_words
-from moesaic.cli.study.compare_picture import LEGEND_LINE_IN, legend_columns, style
+from moesaic.cli.study.compare_picture import short_label, style
 from moesaic.cli.study.compare_tables import workload_words
 from moesaic.cli.study.comparison import ComparisonCell
 from moesaic.core.errors import ImpossibleSetting
@@ -16,6 +25,13 @@ from moesaic.core.errors import ImpossibleSetting
 MAX_PANELS = 24
 _MAX_COLUMNS = 4
 _MARKERS = "os^Dv<>Ph*"
+RUN_LABELS = {
+    "batch": "batch size in sequences",
+    "context": "context in tokens",
+    "tokens": "tokens of the run",
+    "cache_ratio": "share of the experts in GPU memory",
+    "expert_dtype": "precision of the experts",
+}
 LOG_FROM = 12.0  # largest over smallest value from which a scale is logarithmic
 
 
@@ -30,24 +46,15 @@ def draw_sweep(path: str, cells: Sequence[ComparisonCell]) -> None:
     columns = min(_MAX_COLUMNS, len(shown)) if len(shown) != 4 else 2
     rows = -(-len(shown) // columns)
     width = max(6.5, 3.6 * columns)
-    legend = legend_columns(labels, width)
-    notes = _left_out(cells)
-    height = 1.2 + LEGEND_LINE_IN * (-(-len(labels) // legend) + len(notes)) + 2.8 * rows
-    figure = new_figure(width, height)
+    figure = new_figure(width, 1.0 + 2.8 * rows)
     axes = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
     for panel, each in zip(shown, axes, strict=False):
         _draw(each, panel, labels, list(dict.fromkeys(c.swept[0][1] for c in cells)))
     for each in axes[len(shown) :]:
         each.set_visible(False)
     _scale_speed(axes[0], cells)
-    figure.suptitle(_title(cells), fontsize=11, color=INK)
-    handles = axes[0].get_lines()
-    named = {line.get_label(): line for line in handles}
-    order = [named[label] for label in labels]
-    where = {"loc": "outside lower center", "frameon": False}
-    figure.legend(order, labels, ncols=legend, fontsize=9, title="\n".join(notes) or None, **where)
-    for text in figure.legends:
-        text.get_title().set(fontsize=8, color=FAINT)
+    title_above(figure, _title(cells))
+    legend_below(figure, axes[0].get_lines(), title="\n".join(_left_out(cells)) or None)
     save(figure, path)
 
 
@@ -59,7 +66,7 @@ def panels(cells: Sequence[ComparisonCell]) -> list[Panel]:
     found: dict[str, list[ComparisonCell]] = {}
     for cell in cells:
         words = [cell.machine] if machines else []
-        words += [f"{cell.cache_ratio:.0%} in GPU memory"] if ratios else []
+        words += [f"{100 * cell.cache_ratio:.3g} % of experts in GPU memory"] if ratios else []
         words += [in_words((pair,)) for pair in cell.swept[1:]]
         found.setdefault(", ".join(words), []).append(cell)
     if len(found) > MAX_PANELS:
@@ -78,7 +85,7 @@ def _draw(axes: Any, panel: Panel, labels: Sequence[str], values: Sequence[Any])
         y = [_speed(cell) for cell in line]
         marker = _MARKERS[index % len(_MARKERS)]
         drawn = {"color": style(index)["facecolor"], "marker": marker, "markersize": 4}
-        axes.plot(x, y, label=label, linewidth=1.4, zorder=2, **drawn)
+        axes.plot(x, y, label=short_label(label), linewidth=1.4, zorder=2, **drawn)
     if numeric:
         if min(values) > 0 and max(values) >= LOG_FROM * min(values):
             axes.set_xscale("log", base=2)
@@ -87,11 +94,23 @@ def _draw(axes: Any, panel: Panel, labels: Sequence[str], values: Sequence[Any])
     else:
         axes.set_xticks(range(len(values)), [str(value) for value in values])
     axes.set_title(panel.title, loc="left", fontsize=9, color=INK)
-    axes.set_xlabel(panel.cells[0].swept[0][0], color=FAINT, fontsize=9)
-    axes.set_ylabel("tokens/s", color=FAINT, fontsize=9)
+    axes.set_xlabel(_axis_label(panel.cells), color=FAINT, fontsize=9)
+    axes.set_ylabel("tokens per second", color=FAINT, fontsize=9)
     axes.label_outer()
     axes.grid(axis="y", color=GRID, linewidth=0.6, zorder=0)
     plain(axes)
+
+
+def _axis_label(cells: Sequence[ComparisonCell]) -> str:
+    """The swept number and its unit: of a run, or as the machine's description has it."""
+    from moesaic.hardware.what_if import described_names
+
+    name = cells[0].swept[0][0]
+    if name in RUN_LABELS:
+        return RUN_LABELS[name]
+    settings = next((cell.settings for cell in cells if cell.settings is not None), None)
+    known = {} if settings is None else described_names(settings.machine)
+    return f"{name} in {known[name].unit}" if name in known and known[name].unit else name
 
 
 def _speed(cell: ComparisonCell) -> float:
