@@ -17,6 +17,7 @@ from moesaic.model_info.gguf.tensor_types import TYPES
 from moesaic.model_info.model_families import FAMILIES
 from moesaic.model_info.model_zoo import known_models, load_model
 from moesaic.model_info.quantization.read import METHODS
+from moesaic.model_info.text_config import TEXT_MODELS
 from moesaic.models.families import RUNNABLE
 from moesaic.models.shard import DTYPES
 
@@ -36,7 +37,7 @@ def architectures() -> str:
         known.setdefault(load_model(name).family, []).append(name)
     rows = [
         [
-            f"`{family}`",
+            _listed(f"`{name}`" for name in _model_types(family)),
             "yes" if family in RUNNABLE else "simulated only",
             _listed(f"`{name}`" for name in _in_gguf(family)),
             _listed(known.get(family, [])),
@@ -53,6 +54,12 @@ def weight_formats() -> str:
         ["GGUF, one file or split", ", ".join(kind.name for kind in TYPES.values())],
     ]
     return table(["weights in", "stored as"], rows)
+
+
+def _model_types(family: str) -> list[str]:
+    """What config.json may say: of models that also see images, the name of the whole first."""
+    whole = [name for name, text in TEXT_MODELS.items() if text == family]
+    return [*whole, family]
 
 
 def _in_gguf(family: str) -> list[str]:

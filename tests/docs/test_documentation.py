@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import click
 import pytest
 from benchmarks.what_runs import updated
 from click.testing import CliRunner
@@ -49,6 +50,21 @@ def test_the_tables_of_what_runs_are_the_registries() -> None:
     page = (ROOT / "README.md").read_text()
     assert updated(page) == page, "python -m benchmarks.what_runs writes them"
     assert "| `qwen3_moe` | yes | `qwen3moe` | qwen3-30b-a3b" in page
+    assert "| `qwen3_5_moe`, `qwen3_5_moe_text` | yes |" in page, "as published files have it"
+
+
+def test_the_readme_says_which_commands_have_no_json() -> None:
+    context = click.Context(app)
+    commands = {name: app.get_command(context, name) for name in COMMANDS}
+    without = [
+        name
+        for name, command in commands.items()
+        if command is not None
+        and not isinstance(command, click.Group)
+        and not any("--json" in option.opts for option in command.params)
+    ]
+    said = " and ".join(f"`{name}`" for name in sorted(without, reverse=True))
+    assert f"`--json` works on every command but {said};" in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
