@@ -104,7 +104,7 @@ def test_names_of_combinations_stay_whole(monkeypatch: pytest.MonkeyPatch) -> No
 
 def outcome(label: str, ratio: float, mean_s: float | None) -> ComparisonCell:
     result = {
-        "latency_s": {"mean": mean_s}, "floor_s": 1e-3, "steps": 1, "phase": "decode",
+        "latency_s": {"mean": mean_s}, "floor_s": 1e-3, "steps": 1, "phase": "decode", "batch": 1,
         "model": "m", "expert_dtype": "bf16", "trace": {"synthetic": True},
     }  # fmt: skip
     if mean_s is None:
