@@ -167,8 +167,17 @@ def test_a_share_of_no_expert_at_all_is_refused(per_layer: bool, smallest: int) 
     fields: dict[str, Any] = {**EMULATED, "cache": pooled(per_layer)}
     said = refused(**fields, cache_ratio=0.0001)
     assert "cache ratio 0.0001 leaves no slot" in said
-    least = float(re.search(r"--cache-ratio ([\d.]+) or more", said)[1])  # type: ignore[index]
+    least = float(re.search(r"--cache-ratio ([\d.]+) to 1", said)[1])  # type: ignore[index]
     assert plan(**fields, cache_ratio=least).capacity.slots == smallest
+
+
+@pytest.mark.parametrize("schedule", ["hybrid", "gpu-only"])
+def test_with_one_expert_per_layer_the_only_cache_ratio_is_one(schedule: str) -> None:
+    single = replace(OLMOE, num_experts=1, top_k=1)
+    fields: dict[str, Any] = {**EMULATED, "cache": pooled(True), "schedule": schedule}
+    said = refused(spec=single, **fields, cache_ratio=0.4)
+    assert re.search(r"use (--cache-ratio )?1, or", said), said
+    assert plan(spec=single, **fields, cache_ratio=1.0).capacity.slots == OLMOE.num_moe_layers
 
 
 def test_slots_must_fit_in_main_memory_too() -> None:
@@ -185,7 +194,7 @@ def test_a_schedule_that_needs_an_accelerator(phase: str) -> None:
     assert plan(**EMULATED, **named).capacity.slots >= OLMOE.num_moe_layers
     said = refused(**EMULATED, **named, cache_ratio=0.001)
     assert "leaves 0 slots" in said
-    least = float(re.search(r"at least ([\d.]+)", said)[1])  # type: ignore[index]
+    least = float(re.search(r"use ([\d.]+) to 1", said)[1])  # type: ignore[index]
     assert plan(**EMULATED, **named, cache_ratio=least).capacity.slots == OLMOE.num_moe_layers
 
 

@@ -63,17 +63,22 @@ def _slots(
         raise ImpossibleSetting(
             f"schedule {needing_slots(settings.policies)!r} computes every expert on the "
             f"accelerator, but cache ratio {ratio} leaves {slots} slots for the {minimum} layers "
-            f"of {spec.name}: use at least {1 / spec.num_experts:.4g}, or a schedule that can use "
-            "the CPU"
+            f"of {spec.name}: use {_ratios(1 / spec.num_experts)}, or a schedule that can use the "
+            "CPU"
         )
     if settings.cache_ratio and not slots:
         minimum = _unit(spec, settings)
         raise ImpossibleSetting(
             f"cache ratio {ratio:g} leaves no slot in the accelerator; the smallest cache of "
             f"{spec.name} has {minimum}: use --cache-ratio "
-            f"{minimum / spec.num_expert_blocks:.4g} or more, or 0 for none"
+            f"{_ratios(minimum / spec.num_expert_blocks)}, or 0 for none"
         )
     return slots
+
+
+def _ratios(least: float) -> str:
+    """The cache ratios from the least that makes a slot; one expert per layer leaves only 1."""
+    return "1" if least >= 1 else f"{least:.4g} to 1"
 
 
 def sized_by_memory(settings: EngineSettings, plan: MemoryPlan) -> bool:
