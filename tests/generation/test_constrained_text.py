@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -213,6 +214,27 @@ def test_mistakes_are_found_at_once(given: dict[str, Any], words: str) -> None:
     with pytest.raises(ImpossibleSetting, match=re.escape(words)) as caught:
         SamplingParams(**given)
     assert "\n" not in str(caught.value)
+
+
+PANICS = "((\u00e9|\\p{L})|(())(\\p{L}|))"  # in the Rust code of llguidance 1.9
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"regex": PANICS},
+        {"grammar": f"start: /{PANICS}/"},
+        {"json_schema": {"type": "string", "pattern": PANICS}},
+    ],
+    ids=lambda given: next(iter(given)),
+)
+def test_an_expression_that_makes_the_library_panic(
+    given: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The user gets our message, and nothing of the panic on standard error."""
+    with suppress(ImpossibleSetting):  # a release of the library that does not panic may accept it
+        SamplingParams(**given)
+    assert capfd.readouterr().err == ""
 
 
 def test_a_model_without_a_tokenizer_has_no_text() -> None:

@@ -118,4 +118,6 @@ def _unreadable(what: str) -> ImpossibleSetting:
 def _in_words(error: str) -> str:
     """A matcher's error without the state it was in."""
     why = " ".join(re.split("<state>|<backtrace>", error)[0].split())
-    return "no token of the model can follow" if why.startswith("NoExtension") else why
+    if why.startswith("NoExtension"):
+        return "no token of the model can follow"
+    return f"llguidance fails on it ({why.removeprefix('panic: ')})" if "panic: " in why else why

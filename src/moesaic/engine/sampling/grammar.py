@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from moesaic.core.errors import ImpossibleSetting, MissingExtra, printable
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
 
 _MAX_TEXT = 1 << 20  # characters of a schema, a grammar or an expression
 # JSON as `json.dumps` writes it: were any white space allowed, a model could write it for ever.
@@ -52,12 +56,27 @@ def compiled(kind: str, text: object) -> str:
         form = _form(kind, text)
     except ValueError as error:  # half a surrogate pair, or numbers that JSON has not
         raise _mistake(kind, printable(str(error))) from None
+    _check_compilable(kind, form)
+    return form
+
+
+def _check_compilable(kind: str, form: str) -> None:
+    """The Rust code of llguidance panics on some expressions. Its validation lets the panic out,
+    and Rust prints it on standard error; making a matcher catches it, so that comes first."""
     from llguidance import LLMatcher
 
+    if LLMatcher(_byte_tokenizer(), form, log_level=0).get_error().startswith("panic:"):
+        raise _mistake(kind, "llguidance fails on this combination: write it in another way")
     failed, messages = LLMatcher.validate_grammar_with_warnings(form)
     if failed:
         raise _mistake(kind, messages[0])
-    return form
+
+
+@cache
+def _byte_tokenizer() -> LLTokenizer:
+    from llguidance import LLTokenizer
+
+    return LLTokenizer("byte")  # a token for every byte: there is no model yet
 
 
 def _form(kind: str, text: str) -> str:
