@@ -44,12 +44,11 @@ PLACES = [
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize(("method", "calls"), PLACES)
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("broken")], ids=str)
-def test_the_model_goes_on(machine: str, method: str, calls: int, error: BaseException) -> None:
+def test_the_model_goes_on(machine: str, method: str, calls: int) -> None:
     saved, before = stock.saved("mixtral"), threading.enumerate()
     with llm(saved.folder, machine) as model:
-        fail_once(model.model.runner.machine, method, error, calls)
-        with pytest.raises(type(error)):
+        fail_once(model.model.runner.machine, method, KeyboardInterrupt(), calls)
+        with pytest.raises(KeyboardInterrupt):
             model.generate(prompts(), greedy(TOKENS))
         assert model.model.batcher.idle
         said = model.generate(prompts(), greedy(TOKENS))

@@ -13,7 +13,9 @@ without a traceback and exits with status 2. Invariants of our own use `assert` 
     ├── CannotFetch          a model named by its id cannot be fetched from the hub
     ├── ImpossibleSetting    settings that no machine could satisfy
     ├── IllegalPlan          a policy returned a plan that no machine may execute
-    ├── BrokenModel          a model computed NaN or infinity instead of logits
+    ├── FailedRows           some sequences of a batch failed, and the error says which
+    │   ├── BrokenModel      a model computed NaN or infinity instead of logits
+    │   └── StuckGrammar     a text cannot go on as its grammar demands
     └── MissingExtra         an optional package is needed
 """
 
@@ -93,25 +95,29 @@ class IllegalPlan(MoesaicError):
     pass
 
 
-class BrokenModel(MoesaicError):
-    """Says which rows of a batch are affected; the others could go on."""
+class FailedRows(MoesaicError):
+    """`rows` are those of the batch that failed; the others can go on."""
 
-    def __init__(self, rows: Iterable[int], batch: int) -> None:
+    def __init__(self, rows: Iterable[int], message: str) -> None:
         self.rows = tuple(rows)
+        super().__init__(message)
+
+
+class BrokenModel(FailedRows):
+    def __init__(self, rows: Iterable[int], batch: int) -> None:
+        broken = tuple(rows)
         super().__init__(
-            f"the model computed NaN or infinite logits for {len(self.rows)} of {batch} sequences, "
+            broken,
+            f"the model computed NaN or infinite logits for {len(broken)} of {batch} sequences, "
             "so there is no next token to choose: its weights are damaged or overflow in this "
-            "precision; compare the files with their source, or run it in bf16 or fp32."
+            "precision; compare the files with their source, or run it in bf16 or fp32.",
         )
 
 
-class StuckGrammar(MoesaicError):
-    """Says which rows of a batch have no next token; the others could go on."""
-
+class StuckGrammar(FailedRows):
     def __init__(self, failed: Mapping[int, str | None]) -> None:
-        self.rows = tuple(failed)
         why = next(iter(failed.values()))
-        super().__init__(f"the text cannot go on as its grammar demands: {why}")
+        super().__init__(failed, f"the text cannot go on as its grammar demands: {why}")
 
 
 class MissingExtra(MoesaicError):

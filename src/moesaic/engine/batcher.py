@@ -2,10 +2,10 @@
 
 Every decoding request has one token in every step; the rest of the token budget goes to requests in
 prefill, first come, first served, so a long prompt never stalls decoding. Text is the requests'
-concern, delivery the callers'. A machine that runs steps by itself is given the next one before
-anybody is told this one's tokens, where it is plain what it is. A batch-invariant batcher has one
-request in every step, in turns: how products are rounded depends on how many tokens share a call,
-and these are then its own.
+concern, delivery the callers'. Where the machine supports it, the next step is submitted before
+this step's tokens are delivered. A request that fails ends alone (see `isolation`). A
+batch-invariant batcher has one request in every step, in turns: how products are rounded depends on
+how many tokens share a call, and these are then its own.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from typing import NamedTuple
 
 import torch
 
-from moesaic.core.errors import BrokenModel, StuckGrammar
 from moesaic.engine.completion import Chunk
 from moesaic.engine.drafting import checked, drafting_input, drafts_wanted
 from moesaic.engine.gating import confidence_of
+from moesaic.engine.isolation import run_isolated
 from moesaic.engine.kv_slots import KVSlots
 from moesaic.engine.recording import RecordingBody
 from moesaic.engine.request import Request
 from moesaic.engine.run_stats import RunStats, StatsCounter
 from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.sampling.sampled import Sampled
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.submitted_step import ComputedStep, Scheduled, SubmittedStep
 from moesaic.machines.real.row_sampling import RowSampling
@@ -40,8 +41,10 @@ class Update(NamedTuple):
 
 
 class Batcher:
-    """Not thread-safe. A step that fails or is interrupted ends all requests; new ones can be
-    submitted afterwards."""
+    """Not thread-safe. A request whose tokens cannot be computed, sampled or shown ends with its
+    error (`Request.failure`), and the others go on. An interruption, or an error of what they share
+    (the recording, the gate), ends all requests and is raised; new ones can be submitted
+    afterwards."""
 
     def __init__(
         self,
@@ -66,7 +69,7 @@ class Batcher:
         slots = min(sequences, max_step_tokens)
         reuse = prefix_cache and recording is None and not batch_invariant
         self._slots = KVSlots(runner, slots, reuse)
-        self._submitted = SubmittedStep(runner)
+        self._submitted = SubmittedStep(runner, self.counter.add_failed_step)
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
 
@@ -98,8 +101,10 @@ class Batcher:
             raise
 
     def _give_up(self, error: BaseException) -> None:
-        if self._recording is not None:
-            self._recording.abandon(error)
+        if self._recording is not None and isinstance(error, Exception):
+            self._recording.discard(error)
+        elif self._recording is not None:
+            self._recording.abandon_step()
         self.cancel_all()
         if isinstance(error, Exception):
             self._slots.clear()  # an interruption leaves every sequence as it was
@@ -150,22 +155,41 @@ class Batcher:
             self._running.append(request)
 
     def _step(self, ahead: bool) -> list[Update]:
-        step = self._submitted.take(self._running) or self._compute()
-        scheduled, inputs, logits = step.scheduled, step.inputs, step.output
-        if ahead:
-            self._go_on(scheduled, logits)
-        self.counter.add_step(step.whole)
-        updates = self._updates(scheduled, inputs, logits)
+        def complete(_: Sequence[Scheduled], step: ComputedStep) -> list[Update]:
+            scheduled, inputs, logits = step.scheduled, step.inputs, step.output
+            if ahead:
+                self._go_on(scheduled, logits)
+            self.counter.add_step(step.whole)
+            return self._updates(scheduled, inputs, logits)
+
+        step = self._submitted.take(self._running)
+        if step is not None:
+            updates = complete(step.scheduled, step)
+        else:
+            updates = run_isolated(self._schedule(), self._compute, complete, self._fail)
         for request, chunk in updates:
             if chunk.finish_reason is not None:
                 self._finish(request)
         return updates
 
-    def _compute(self) -> ComputedStep:
-        scheduled = self._schedule()
-        inputs = [self._input(request, count) for request, count in scheduled]
-        self._announce(scheduled)
-        return ComputedStep(scheduled, inputs, self._runner.step(inputs), inputs)
+    def _compute(self, scheduled: Sequence[Scheduled]) -> ComputedStep:
+        """A step that fails leaves the machine and the sequences as they were (see `Runner.step`),
+        so its requests can run in other steps."""
+        try:
+            inputs = [self._input(request, count) for request, count in scheduled]
+            self._announce(scheduled)
+            return ComputedStep(list(scheduled), inputs, self._runner.step(inputs), inputs)
+        except Exception:
+            self.counter.add_failed_step()
+            if self._recording is not None:
+                self._recording.abandon_step()
+            raise
+
+    def _fail(self, scheduled: Scheduled, error: Exception) -> Update:
+        """Its tokens cannot be computed, not even in a step of their own."""
+        if self._recording is not None:
+            self._recording.discard(error)  # it has whole documents only
+        return Update(scheduled.request, scheduled.request.fail(error))
 
     def _go_on(self, scheduled: list[Scheduled], sampled: torch.Tensor) -> None:
         """Submit the next step, where its tokens are what a machine has sampled in this one, and
@@ -300,21 +324,21 @@ class Batcher:
 
     def _sample(self, logits: torch.Tensor, requests: Sequence[Request]) -> list[Update]:
         """A request with NaN or infinite logits, or with nothing to say in its grammar, fails
-        alone."""
-        if not requests:
-            return []
-        try:
-            sampled = self._sampler.sample(logits, [request.sampling for request in requests])
-        except (BrokenModel, StuckGrammar) as error:
-            fine = [row for row in range(len(requests)) if row not in error.rows]
-            failed = [requests[row] for row in error.rows]
-            others = self._sample(logits[fine], [requests[row] for row in fine])
-            return [*others, *(Update(request, request.cancel(error)) for request in failed)]
-        self.counter.add_generated(len(sampled))
-        return [
-            Update(request, request.accept(token))
-            for request, token in zip(requests, sampled, strict=True)
-        ]
+        alone, and so does one whose text cannot be made."""
+
+        def attempt(rows: Sequence[int]) -> list[Sampled]:
+            mine = logits if len(rows) == len(requests) else logits[list(rows)]
+            return self._sampler.sample(mine, [requests[row].sampling for row in rows])
+
+        def accept(rows: Sequence[int], sampled: list[Sampled]) -> list[Update]:
+            self.counter.add_generated(len(sampled))
+            pairs = zip(rows, sampled, strict=True)
+            return [_accept(requests[row], token) for row, token in pairs]
+
+        def fail(row: int, error: Exception) -> Update:
+            return Update(requests[row], requests[row].fail(error))
+
+        return run_isolated(range(len(requests)), attempt, accept, fail)
 
     def _finish(self, request: Request) -> None:
         self._running.remove(request)
@@ -337,6 +361,14 @@ class Batcher:
             positions += range(request.computed_tokens, request.computed_tokens + count)
             phases += repeat("prefill" if request.prefilling else "decode", count)
         self._recording.begin(documents, positions, phases)
+
+
+def _accept(request: Request, token: Sampled) -> Update:
+    """Detokenizer, stop strings and grammar are the request's own."""
+    try:
+        return Update(request, request.accept(token))
+    except Exception as error:
+        return Update(request, request.fail(error))
 
 
 def _slot(request: Request) -> int:

@@ -63,7 +63,7 @@ class InputProcessor:
     def conversation(self, messages: Messages, params: SamplingParams | None = None) -> Request:
         """The model's answer to the last message."""
         tokens = self._known_tokenizer("a conversation").encode_chat(messages)
-        return self._checked(tokens, self._alone(params))
+        return self._checked(self._of_text(tokens), self._alone(params))
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -87,9 +87,21 @@ class InputProcessor:
             return self._ids_of(prompt)
         tokenizer = self._known_tokenizer("text")
         tokens = tokenizer.encode(prompt)
-        if tokens or tokenizer.bos_id is None:
-            return tokens
-        return [tokenizer.bos_id]
+        if not tokens and tokenizer.bos_id is not None:
+            tokens = [tokenizer.bos_id]
+        return self._of_text(tokens)
+
+    def _of_text(self, tokens: list[int]) -> list[int]:
+        """A tokenizer may make ids that its own vocabulary, which was checked, does not have: its
+        post-processor puts tokens around a text by number."""
+        unknown = [token for token in tokens if token >= self._spec.vocab_size]
+        if unknown:
+            raise ImpossibleSetting(
+                f"the tokenizer makes token id {unknown[0]} of this text, but {self._spec.name} "
+                f"knows ids from 0 to {self._spec.vocab_size - 1}: use the tokenizer.json "
+                "published with the model, or give prompts as token ids"
+            )
+        return tokens
 
     def _ids_of(self, prompt: Sequence[int]) -> list[int]:
         tokens = [_id(token, prompt) for token in _listed(prompt)]

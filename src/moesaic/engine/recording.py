@@ -89,12 +89,10 @@ class RecordingBody:
             self.discard(error)
             raise
 
-    def abandon(self, error: BaseException) -> None:
-        """The step will not be finished. An interruption is no failure: earlier steps stay
-        recorded."""
-        if isinstance(error, Exception):
-            self.discard(error)
-        elif self._recorder is not None:
+    def abandon_step(self) -> None:
+        """The step failed or was interrupted. Earlier steps stay recorded, and its tokens may run
+        again."""
+        if self._recorder is not None:
             self._recorder.abandon_step()
 
     def close(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 
-from moesaic.core.errors import MoesaicError
 from moesaic.core.units import NS_PER_S
 from moesaic.engine.completion import Chunk, Completion, FinishReason, Timings
 from moesaic.engine.output_text import OutputText
@@ -35,7 +34,7 @@ class Request:
     # checked yet; the KV cache has entries of them, which do not count as computed
     sampled: list[Sampled] = field(default_factory=list)
     finish_reason: FinishReason | None = None
-    failure: MoesaicError | None = None  # why it was cancelled, unless by its client
+    failure: Exception | None = None  # why it was cancelled, unless by its client
     submitted_ns: int = field(default_factory=perf_counter_ns)
     first_token_ns: int | None = None
     finished_ns: int | None = None
@@ -79,12 +78,18 @@ class Request:
         wanted = sampled if self.params.logprobs is not None else None
         return Chunk(text, sampled.token, self.finish_reason, wanted)
 
-    def cancel(self, failure: MoesaicError | None = None) -> Chunk:
+    def cancel(self) -> Chunk:
         """End the request now."""
         assert self.finish_reason is None, "a finished request cannot be cancelled"
-        self.finish_reason, self.failure = "cancelled", failure
+        self.finish_reason = "cancelled"
         self.finished_ns = perf_counter_ns()
         return Chunk("", None, "cancelled")
+
+    def fail(self, error: Exception) -> Chunk:
+        """End the request because of this error, also where it fails while its last token is
+        accepted."""
+        self.failure, self.finish_reason = error, None
+        return self.cancel()
 
     def completion(self) -> Completion:
         assert self.finish_reason is not None, "the request is still running"

@@ -27,6 +27,7 @@ class RunStats:
     rerun_tokens: int = 0  # rejected by the gate and run again
     cached_tokens: int = 0  # of prompts, not read because their KV was there
     kept_tokens: int = 0  # of ended requests, whose KV is there now
+    failed_steps: int = 0  # whose requests were then run in smaller steps, or ended if alone
     gate: GateStats = NO_GATE
 
 
@@ -38,6 +39,7 @@ class StatsCounter:
         self._prompt_tokens = self._generated_tokens = self._steps = self._decode_steps = 0
         self._step_ns = self._overhead_ns = self._decode_layers = 0
         self._hits = self._active = self._rerun_tokens = self._cached_tokens = 0
+        self._failed_steps = 0
         self._bytes_before = runner.bytes_moved
         self._gate = GateCounter(runner.gate_name, runner.reads_of_a_token)
 
@@ -67,6 +69,9 @@ class StatsCounter:
     def add_cached(self, tokens: int) -> None:
         self._cached_tokens += tokens
 
+    def add_failed_step(self) -> None:
+        self._failed_steps += 1
+
     def add_check(self, drafted: int, stood: int) -> None:
         """So many drafts were checked, and so many tokens stood, the check's own included."""
         self._gate.add_check(drafted, stood)
@@ -85,5 +90,6 @@ class StatsCounter:
             overhead_us=overhead_us / self._decode_layers if self._decode_layers else None,
             rerun_tokens=self._rerun_tokens,
             cached_tokens=self._cached_tokens,
+            failed_steps=self._failed_steps,
             gate=self._gate.stats(self._runner.prefetch_accuracy),
         )

@@ -86,6 +86,7 @@ class Runner:
         whole = isinstance(self.gate, Full)  # which is not asked: switched off, it costs nothing
         self._counts = None if whole else expert_counts(self.gate, _gate_step(inputs))
         lengths = [self.cache.length(sequence.slot) for sequence in inputs]
+        sources = dict(self._sources)
         try:
             with torch.inference_mode():
                 work = self._work(inputs, lengths, replay)
@@ -94,6 +95,7 @@ class Runner:
             return self.machine.output
         except BaseException:
             self._truncate(zip((each.slot for each in inputs), lengths, strict=True))
+            self._sources = sources
             raise
 
     def submit(self, inputs: Sequence[SequenceInput]) -> bool:
@@ -103,11 +105,9 @@ class Runner:
             return False
         self._counts = None
         lengths = [self.cache.length(sequence.slot) for sequence in inputs]
-        with torch.inference_mode():
-            if not self.machine.submit(self._work(inputs, lengths), self.brain):
-                return False
         self._lengths = list(zip((each.slot for each in inputs), lengths, strict=True))
-        return True
+        with torch.inference_mode():
+            return self.machine.submit(self._work(inputs, lengths), self.brain)
 
     def collect(self) -> torch.Tensor:
         """Until the submitted step has ended."""
@@ -119,6 +119,14 @@ class Runner:
             raise
         self._report, self._collected = None, True
         return output
+
+    def discard_submitted(self) -> None:
+        """Wait for a step that may have been submitted, and leave the sequences as they were before
+        it."""
+        try:
+            self.collect()
+        finally:
+            self._truncate(self._lengths)
 
     @property
     def report(self) -> StepReport | None:

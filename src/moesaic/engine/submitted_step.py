@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -44,10 +45,12 @@ class ComputedStep(NamedTuple):
 
 class SubmittedStep:
     """At most one. While it is under way, nothing else may be asked of the runner but what the last
-    step was: `settle` first."""
+    step was: `settle` first. A submitted step that fails is as if it had not been submitted: its
+    requests run in the next step, which finds out which of them is the cause. `on_failure` is
+    called for each."""
 
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
+    def __init__(self, runner: Runner, on_failure: Callable[[], None]) -> None:
+        self._runner, self._on_failure = runner, on_failure
         self._under_way: tuple[list[Scheduled], list[SequenceInput]] | None = None
         self._computed: ComputedStep | None = None  # nobody has taken it yet
 
@@ -56,7 +59,14 @@ class SubmittedStep:
         assert self._under_way is None, "one step at a time"
         assert self._computed is None, "somebody has taken the last one"
         self._under_way = scheduled, inputs  # before: who is interrupted must know what to wait for
-        if not self._runner.submit(inputs):
+        try:
+            begun = self._runner.submit(inputs)
+        except Exception:
+            begun = False
+            self._on_failure()
+            with suppress(Exception):
+                self._runner.discard_submitted()
+        if not begun:
             self._under_way = None
 
     def settle(self) -> None:
@@ -66,6 +76,8 @@ class SubmittedStep:
         scheduled, inputs = self._under_way
         try:
             self._computed = ComputedStep(scheduled, inputs, self._runner.collect(), inputs)
+        except Exception:
+            self._on_failure()
         finally:
             self._under_way = None
 
@@ -77,9 +89,8 @@ class SubmittedStep:
         return None if computed is None else computed.of(requests)
 
     def drop(self) -> None:
-        """Until it has ended, but nobody wants to know how: the machine remembers what matters."""
+        """Wait for its end, and forget its results."""
         try:
-            with suppress(Exception):
-                self.settle()
+            self.settle()
         finally:
             self._computed = None

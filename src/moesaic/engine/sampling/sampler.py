@@ -33,9 +33,9 @@ class Sampler:
 
     def sample(self, logits: torch.Tensor, rows: Sequence[SamplingState]) -> list[Sampled]:
         """One token per row of `logits` [rows, vocabulary], which stay as they are. Advances the
-        generators of the rows that draw; the caller appends the tokens to the rows. Where the rows
-        need no more of them (`row_sampling`), `logits` may be tokens that a machine sampled [rows],
-        -1 where logits were not finite."""
+        generators of the rows that draw, or of none where it fails; the caller appends the tokens
+        to the rows. Where the rows need no more of them (`row_sampling`), `logits` may be tokens
+        that a machine sampled [rows], -1 where logits were not finite."""
         assert len(logits) == len(rows), "every row of logits belongs to a request"
         if logits.dim() == 1:
             return self._accepted(logits.tolist(), rows)
@@ -51,7 +51,9 @@ class Sampler:
                 whole = len(changed) == len(rows)
                 scores = mine if whole else scores.index_copy(0, torch.tensor(changed), mine)
             _put(tokens, *_drawn(scores, rows))
-            return with_logprobs(logits, tokens, [row.params for row in rows])
+            sampled = with_logprobs(logits, tokens, [row.params for row in rows])
+        _advance_generators(rows)
+        return sampled
 
     def row_sampling(self, row: SamplingState, later: int = 0) -> RowSampling | None:
         """How a machine may sample the row's next token, or the one so many `later`; None: its
@@ -69,9 +71,7 @@ class Sampler:
         """Tokens that a machine has sampled."""
         assert all(self.row_sampling(row) for row in rows), "a row needs its logits"
         _checked(tokens, [token >= 0 for token in tokens])
-        for row in rows:
-            if not row.params.greedy:
-                row.take_number()
+        _advance_generators(rows)
         return [Sampled(token) for token in tokens]
 
     def _changed(self, row: SamplingState) -> bool:
@@ -102,8 +102,14 @@ def _drawn(scores: torch.Tensor, rows: Sequence[SamplingState]) -> tuple[list[in
     drawing = scores if len(draws) == len(rows) else scores[draws]
     tokens: list[int] = []
     for group in candidates(drawing, [rows[index].params for index in draws]):
-        tokens += group.draw([rows[draws[i]].take_number() for i in group.rows])
+        tokens += group.draw([rows[draws[i]].next_number() for i in group.rows])
     return draws, tokens
+
+
+def _advance_generators(rows: Sequence[SamplingState]) -> None:
+    for row in rows:
+        if not row.params.greedy:
+            row.take_number()
 
 
 def _put(tokens: list[int], rows: Sequence[int], new: Sequence[int]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from time import perf_counter
 
+from moesaic.core.errors import MoesaicError
 from moesaic.engine.loading import LoadedModel
 from moesaic.engine.request import Request
 from moesaic.engine.sampling.sampling_params import SamplingParams
@@ -46,6 +47,8 @@ def _request(model: LoadedModel, question: Question) -> Request:
 
 def _result(question: Question, request: Request, seconds: float) -> ItemResult:
     text = request.completion().text or ""
+    if request.failure is not None and not isinstance(request.failure, MoesaicError):
+        raise request.failure
     if request.failure is not None:
         verdict = Verdict(False, str(request.failure))
     else:

@@ -88,6 +88,8 @@ def _write(model: LoadedModel, gate: str, problems: int) -> tuple[int, float]:
         model.batcher.submit(request)
         while request.finish_reason is None:
             model.batcher.step()
+        if request.failure is not None:
+            raise request.failure
         times = request.completion().timings
         tokens += len(request.sampled) - 1
         seconds += times.total_s - (times.time_to_first_token_s or 0.0)
