@@ -285,7 +285,7 @@ def test_closing_frees_threads_and_ends_streams() -> None:
     model.close()
     model.close()
     assert threading.enumerate() == before
-    assert list(stream) == []
+    assert [chunk.finish_reason for chunk in stream] == ["cancelled"]
     with pytest.raises(ImpossibleSetting, match="was closed"):
         model.generate([[1]])
 

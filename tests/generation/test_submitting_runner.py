@@ -102,3 +102,27 @@ def test_a_step_that_fails_leaves_the_sequence_as_it_was() -> None:
         with pytest.raises(RuntimeError, match="lost"):
             runner.collect()
         assert runner.cache.length(0) == 3
+
+
+@pytest.mark.parametrize("where", ["collect", "submit"])
+def test_submitted_steps_that_fail_run_again_as_ordinary_ones(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = stock.saved("qwen3-moe")
+    with llm(saved.folder) as model:
+        _, later = submitting(model)
+        later.fails = where == "collect"
+        submit = later.submit
+
+        def begun_and_failed(*work: Any) -> bool:
+            submit(*work)
+            raise RuntimeError("lost")
+
+        if where == "submit":
+            monkeypatch.setattr(model.model.runner.machine, "submit", begun_and_failed)
+        said = model.generate(prompts(), greedy(TOKENS))
+        stats = model.stats()
+    assert stats.failed_steps == later.submitted >= TOKENS - 2
+    assert [list(each.tokens) for each in said] == [
+        stock_greedy(saved.model, prompt, TOKENS) for prompt in prompts()
+    ]

@@ -1,10 +1,12 @@
-"""`LLM`: a model directory in, text out. Not thread-safe; `AsyncLLM` serves many clients."""
+"""`LLM`: a model directory in, text out. Not thread-safe but for `close`; `AsyncLLM` serves many
+clients."""
 
 from __future__ import annotations
 
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
+from threading import RLock
 from types import TracebackType
 from typing import Any
 
@@ -43,6 +45,8 @@ class LLM:
         self.model = load(model, chosen, record, progress)
         weakref.finalize(self, self.model.close)
         self._streams: dict[Request, deque[Chunk]] = {}
+        self._lock = RLock()  # of the batcher: `close` may be called by another thread
+        self._closing = False
 
     def generate(self, prompts: Prompts, params: Params = None) -> list[Completion]:
         """All prompts in batches of at most `max_sequences`; the completions in their order, `n`
@@ -73,8 +77,10 @@ class LLM:
         return self.model.batcher.stats()
 
     def close(self) -> None:
-        """End streams, stop the threads, write the recording."""
-        self.model.close()
+        """End streams, stop the threads, write the recording. Another thread may call it: it waits
+        for the step that is being computed. Streams that are being read end with a chunk whose
+        finish reason is `cancelled`."""
+        self._close(None)
 
     def __enter__(self) -> LLM:
         return self
@@ -85,20 +91,33 @@ class LLM:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        self.model.close(error)
+        self._close(error)
+
+    def _close(self, error: BaseException | None) -> None:
+        self._closing = True  # before the lock, which a thread that takes many steps seldom leaves
+        with self._lock:
+            self.model.close(error)
+
+    def _submit(self, requests: Sequence[Request]) -> None:
+        with self._lock:
+            self.model.refuse_if(self._closing or self.model.closed)
+            for request in requests:
+                self.model.batcher.submit(request)
+
+    def _cancel(self, requests: Sequence[Request]) -> None:
+        """Those that have not ended. Afterwards no step is under way."""
+        with self._lock:
+            for request in requests:
+                self.model.batcher.cancel(request)
+            self.model.batcher.settle()
 
     def _finish(self, requests: Sequence[Request]) -> list[Completion]:
-        self.model.refuse_if(self.model.closed)
-        batcher = self.model.batcher
-        for request in requests:
-            batcher.submit(request)
+        self._submit(requests)
         try:
             while any(request.finish_reason is None for request in requests):
                 self._step()
         finally:
-            for request in requests:
-                batcher.cancel(request)
-            batcher.settle()  # of streams that go on
+            self._cancel(requests)  # settles the steps of streams that go on, too
         for request in requests:
             if request.failure is not None:
                 raise request.failure
@@ -107,22 +126,29 @@ class LLM:
     def _chunks(self, request: Request) -> Iterator[Chunk]:
         """Other streams may step the batcher in between: chunks of this request are queued. While
         the caller has a chunk, no step is under way: what callers do with a GPU is theirs."""
-        self.model.refuse_if(self.model.closed)
+        self._submit([request])
         arrived = self._streams[request] = deque()
-        self.model.batcher.submit(request)
+        ended = False
         try:
             while request.finish_reason is None or arrived:
                 if arrived:
+                    ended = arrived[0].finish_reason is not None
                     yield arrived.popleft()
                 else:
                     self._step(ahead=False)
             if request.failure is not None:
                 raise request.failure
+            if not ended:  # by `close`, or by an interruption of another stream's step
+                yield Chunk("", None, "cancelled")
         finally:
             del self._streams[request]
-            self.model.batcher.cancel(request)
+            self._cancel([request])
 
     def _step(self, ahead: bool = True) -> None:
-        for request, chunk in self.model.batcher.step(ahead):
-            if request in self._streams:
-                self._streams[request].append(chunk)
+        with self._lock:
+            if self._closing:
+                self.model.batcher.cancel_all()
+                return
+            for request, chunk in self.model.batcher.step(ahead):
+                if request in self._streams:
+                    self._streams[request].append(chunk)
