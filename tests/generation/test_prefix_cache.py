@@ -183,6 +183,18 @@ def test_an_interrupted_answer_is_kept_and_a_failed_one_is_not() -> None:
             assert (said.cached_tokens, list(said.tokens)) == (cached, stock_text(SHARED, 4))
 
 
+@pytest.mark.parametrize("left", [0, 20])
+def test_a_slot_that_others_have_shortened_holds_what_is_left(left: int) -> None:
+    """Measurements use the runner's slots themselves, between requests."""
+    with counted(max_sequences=1) as (model, _):
+        model.generate([SHARED], greedy(4))
+        model.model.runner.cache.truncate(0, left)
+        assert model.stats().kept_tokens == left
+        (said,) = model.generate([SHARED], greedy(4))
+    assert said.cached_tokens == left
+    assert list(said.tokens) == stock_text(SHARED, 4)
+
+
 @pytest.mark.parametrize(
     ("gate", "kept"),
     [("little:k=1", 40), ("big-little:k=1,gamma=0.5", 40), ("self-speculative:k=1", 48)],

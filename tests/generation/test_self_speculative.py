@@ -117,6 +117,28 @@ def test_passes_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < stats.acceptance < 1, "without rejected drafts nothing stays behind"
 
 
+@pytest.mark.parametrize(("step_tokens", "longest"), [(12, 12), (13, 12), (7, 6), (5, 3)])
+def test_a_step_has_room_for_the_checks_of_all(
+    monkeypatch: pytest.MonkeyPatch, step_tokens: int, longest: int
+) -> None:
+    """Three sequences, each with its drafts and the token before them, and no more tokens than a
+    step may have: the memory plan and a GPU's buffers are made for those."""
+    whole = Runner.step
+    sizes: list[int] = []
+
+    def step(self: Runner, inputs: Sequence[SequenceInput], replay: Any = None) -> torch.Tensor:
+        if not any(each.prompt for each in inputs):
+            sizes.append(sum(len(each.tokens) for each in inputs))
+        return whole(self, inputs, replay)
+
+    monkeypatch.setattr(Runner, "step", step)
+    together = [[number] for number in range(3)]  # whose checks are in the same steps
+    options: dict[str, Any] = {"max_step_tokens": step_tokens, "dtype": "fp32"}
+    with llm(stock.saved(NAME).folder, gate="self-speculative:draft=16,k=1", **options) as model:
+        model.generate(together, greedy(TOKENS))
+    assert max(sizes) == longest
+
+
 def test_reads_are_counted_once_per_pass() -> None:
     with llm(stock.saved(NAME).folder, dtype="fp32") as model:
         model.generate(prompts()[:1], greedy(TOKENS))
