@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Unpack
 
 from moesaic.engine.completion import Chunk, Completion
+from moesaic.engine.engine_options import EngineOptions, list_options
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.input_processor import Params, Prompt, Prompts
 from moesaic.engine.loading import Progress, load, settings_from
@@ -24,6 +25,7 @@ class AsyncLLM:
     """An asynchronous context manager with the arguments of `LLM`. Loading blocks, so load before
     serving. Cancelling a task, or closing a stream, cancels its requests."""
 
+    @list_options
     def __init__(
         self,
         model: PathLike | None = None,
@@ -32,8 +34,9 @@ class AsyncLLM:
         system: str | None = None,
         record: PathLike | None = None,
         progress: Progress | None = None,
-        **options: Any,
+        **options: Unpack[EngineOptions],
     ) -> None:
+        """As `LLM`: options come before what `settings` and `system` say."""
         chosen = settings_from(settings, system, options)
         self.model = load(model, chosen, record, progress)
         self._worker = Worker(self.model)

@@ -39,22 +39,22 @@ _THREADS_PER_CORE = 4  # more only wait for each other, and thousands end the pr
 class EngineSettings:
     """Policies, precision and capacity; whether it fits is checked by the memory plan."""
 
-    policies: PolicySet = field(default_factory=PolicySet)
+    policies: PolicySet = field(default_factory=PolicySet)  # a whole set; single ones go by name
     dtype: str = "auto"  # what everything but the experts is computed in; auto: as published
-    expert_dtype: str = "auto"  # auto: the same
+    expert_dtype: str = "auto"  # of the routed experts; auto: as `dtype`
     dense_dtype: str = "auto"  # of all other matrices (see `DensePrecision`); auto: as `dtype`
     experts_per_token: int | None = None  # fewer than it was trained with; None: as trained
     kernel: str = "auto"  # instructions that the CPU computes experts with; auto: the best it has
     accelerator: str = "none"  # auto becomes cuda where a GPU can be used, else none
     cache_ratio: float | None = None  # share of experts in the accelerator; None: what fits, 0.25
     gpu_memory_gb: float | None = None  # what the accelerator may use; None: no limit of its own
-    link_gb_s: float = 4.0  # of the emulated accelerator
-    link_latency_us: float = 20.0
+    link_gb_s: float = 4.0  # bandwidth of the emulated accelerator's link
+    link_latency_us: float = 20.0  # of one copy over it
     max_model_len: int | None = None  # tokens of one sequence; None: the model's, or what fits
-    max_sequences: int = 8  # at once
+    max_sequences: int = 8  # that run at once
     max_step_tokens: int | None = None  # longer prompts are fed in pieces; None: see `step_tokens`
     prefix_cache: bool = True  # ended sequences keep their KV until their slot is needed
-    threads: int | None = None  # None: every core
+    threads: int | None = None  # that compute; None: one for every core
     mmap: bool | None = None  # map a packed model's file; None: see packed_store.py
     belief: str = AUTO_BELIEF  # where the brain's cost estimates come from
     checked: bool = False  # check every plan while running

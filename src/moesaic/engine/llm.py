@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from threading import RLock
 from types import TracebackType
-from typing import Any
+from typing import Unpack
 
 from moesaic.engine.completion import Chunk, Completion
+from moesaic.engine.engine_options import EngineOptions, list_options
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.input_processor import Params, Prompt, Prompts
 from moesaic.engine.loading import Progress, load, settings_from
@@ -26,6 +27,7 @@ class LLM:
     """A context manager; `close` stops its threads, and so does forgetting it. `model` has what it
     runs on: the memory plan, the tokenizer, the runner."""
 
+    @list_options
     def __init__(
         self,
         model: PathLike | None = None,
@@ -34,13 +36,13 @@ class LLM:
         system: str | None = None,
         record: PathLike | None = None,
         progress: Progress | None = None,
-        **options: Any,
+        **options: Unpack[EngineOptions],
     ) -> None:
         """`model` is a directory in Hugging Face layout; without it, the bundled one is loaded.
-        `options` are fields of the settings (`accelerator="emulated", cache_ratio=0.25`) or of
-        their policies (`cache="mrs:alpha=0.2"`), `system` a named set of policies. `record` is the
-        file for a routing trace, written when the model is closed; `progress` is called with the
-        number of experts loaded and the total."""
+        Options are fields of the settings (`accelerator="emulated", cache_ratio=0.25`) or of their
+        policies (`cache="mrs:alpha=0.2"`), and come before what `settings` and `system`, a named
+        set of policies, say. `record` is the file for a routing trace, written when the model is
+        closed; `progress` is called with the number of experts loaded and the total."""
         chosen = settings_from(settings, system, options)
         self.model = load(model, chosen, record, progress)
         weakref.finalize(self, self.model.close)

@@ -40,14 +40,14 @@ PHASES = ("decode", "prefill")
 class Choices(TypedDict, total=False):
     """What `PolicySet.of` takes: its fields, with policies said in any form."""
 
-    schedule: Choosable
-    cache: Choosable
-    prefetch: Choosable
-    prefill_schedule: Choosable | None
-    gate: Choosable
-    layout: Choosable
-    promote: bool
-    fill: str
+    schedule: Choosable  # which device computes which expert (`moesaic policies` lists all)
+    cache: Choosable  # which experts stay in the accelerator
+    prefetch: Choosable  # which experts of later layers are brought in idle link time
+    prefill_schedule: Choosable | None  # the schedule of prompts; None: as `schedule`
+    gate: Choosable  # how many experts each token uses; only this one may change the text
+    layout: Choosable  # where experts lie in a main memory of DIMMs that compute
+    promote: bool  # whether experts that ran on the CPU may take a slot in idle link time
+    fill: str  # which experts are in the accelerator at the beginning
 
 
 @dataclass(frozen=True, slots=True)
