@@ -88,18 +88,23 @@ def test_the_bundled_model_fills_in_a_schema() -> None:
 
 
 def test_a_stop_string_ends_it_earlier_and_max_tokens_cuts_it() -> None:
-    with talker() as model:
-        stopped, cut = model.generate(
-            ["Hello"] * 2,
-            [
-                SamplingParams(regex="[ab]{4}x[0-9]{9}", stop="x", max_tokens=40, seed=1),
-                SamplingParams(regex="[ab]{40}", max_tokens=3, seed=1),
-            ],
-        )
+    """A text that is cut where it matches is as good as one that the model ended."""
+    asked = [
+        SamplingParams(regex="[ab]{4}x[0-9]{9}", stop="x", max_tokens=40, seed=1),
+        SamplingParams(regex="[ab]{40}", max_tokens=3, seed=1),
+        SamplingParams(regex="[ab]{2,40}", max_tokens=2, seed=1),
+        SamplingParams(regex="[ab]{400}", max_tokens=500, seed=1),
+    ]
+    with talker(max_model_len=60) as model:
+        stopped, cut, fine, full = model.generate(["Hello"] * 4, asked)
+        chunks = list(model.stream("Hello", asked[1]))
     assert re.fullmatch("[ab]{4}", stopped.text or "")
-    assert stopped.finish_reason == "stop"
-    assert cut.finish_reason == "length"
+    assert [one.finish_reason for one in (stopped, cut, fine, full)] == [
+        *("stop", "incomplete", "length", "incomplete")
+    ]
     assert len(cut.tokens) == 3
+    assert len(full.prompt_tokens) + len(full.tokens) == 60, "the context is full"
+    assert chunks[-1].finish_reason == "incomplete"
 
 
 def test_clients_of_one_model() -> None:

@@ -7,7 +7,9 @@ from typing import Literal
 
 from moesaic.engine.sampling.sampled import Sampled
 
-FinishReason = Literal["stop", "length", "cancelled"]
+# stop: the model, a stop text or the grammar ended the text. length: `max_tokens` or the context
+# was reached. incomplete: the same, before the text matched its schema, grammar or expression.
+FinishReason = Literal["stop", "length", "incomplete", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,10 @@ class Request:
         if self.sampling.generated < self.max_new_tokens and not self.sampling.complete:
             return shown.text
         last = self.output.finish()  # a stop string may come to light with it
-        self.finish_reason = "stop" if last.stopped or self.sampling.complete else "length"
+        if last.stopped or self.sampling.complete:
+            self.finish_reason = "stop"
+        else:
+            self.finish_reason = "incomplete" if self.sampling.incomplete else "length"
         return shown.text + last.text
 
     def _timings(self) -> Timings:

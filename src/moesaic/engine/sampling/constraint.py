@@ -42,6 +42,11 @@ class Constraint:
         """Whether nothing but an end can follow; a matcher that has failed says so too."""
         return self._matcher.is_stopped() and not self._matcher.is_error()
 
+    @property
+    def accepting(self) -> bool:
+        """Whether the text so far matches as it is, even if more may follow."""
+        return self._matcher.is_accepting()
+
     def forbidden(self, vocabulary: int) -> torch.Tensor:
         """[vocabulary], true where a token may not come next. Tokens that the tokenizer does not
         know never may."""

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from moesaic.core.errors import ImpossibleSetting, MissingExtra, printable
+from moesaic.engine.sampling.closed_schema import close_objects
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
@@ -84,7 +85,7 @@ def _form(kind: str, text: str) -> str:
     from llguidance.gbnf_to_lark import any_to_lark
 
     if kind == "json_schema":
-        return LLMatcher.grammar_from_json_schema(text, overrides=_JSON)
+        return LLMatcher.grammar_from_json_schema(_closed(text), overrides=_JSON)
     if kind == "regex":
         return LLMatcher.grammar_from_regex(text)
     try:
@@ -93,6 +94,12 @@ def _form(kind: str, text: str) -> str:
         raise _mistake(kind, "it is nested too deeply") from None
     except Exception as error:  # its parser of GBNF raises Exception itself
         raise _mistake(kind, str(error)) from None
+
+
+def _closed(schema: str) -> str:
+    """Objects have no properties but the named ones, unless the schema says otherwise."""
+    parsed = json.loads(schema)
+    return json.dumps(parsed) if close_objects(parsed) else schema
 
 
 def _mistake(kind: str, why: str) -> ImpossibleSetting:

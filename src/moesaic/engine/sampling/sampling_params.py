@@ -57,8 +57,10 @@ class SamplingParams:
     logit_bias: Bias = ()  # added to the logits of these tokens; kept as sorted pairs
     stop_token_ids: Sequence[int] = ()  # they end a sequence as its own end does; kept as a tuple
     n: int = 1  # completions of the prompt; each draws by seed and number, the first by seed alone
-    # What the text must be, one of them. A text that is cut by `max_tokens` is only a beginning.
-    json_schema: str | Mapping[str, Any] | None = None  # kept as JSON text
+    # What the text must be, one of them. A text that `max_tokens` cuts before it matches has the
+    # finish reason "incomplete".
+    json_schema: str | Mapping[str, Any] | None = None  # kept as JSON text; for objects that do not
+    # say otherwise, additionalProperties is false
     grammar: str | None = None  # Lark or GBNF
     regex: str | None = None  # of the whole text
     form: str | None = field(default=None, init=False, repr=False, compare=False)  # llguidance's

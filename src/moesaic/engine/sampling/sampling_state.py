@@ -68,6 +68,11 @@ class SamplingState:
         return self.constraint is not None and self.constraint.complete
 
     @property
+    def incomplete(self) -> bool:
+        """Whether the constraint demands more text."""
+        return self.constraint is not None and not self.constraint.accepting
+
+    @property
     def too_short(self) -> bool:
         """Whether the model may not end the sequence yet."""
         return self.generated < self.params.min_tokens
