@@ -43,6 +43,13 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return open_pair(save(tmp_path_factory.mktemp("tokenizer"), kind))
 
 
+def test_the_texts_of_single_tokens_make_the_whole(pair: Pair) -> None:
+    """Spaces included, which decoders drop at the beginning of a text."""
+    ids = pair.ours.encode(ENGLISH[0], special=False)
+    assert "".join(map(pair.ours.token_text, ids)).strip() == ENGLISH[0]
+    assert pair.ours.token_text(pair.ours.encode(" </s>", special=False)[-1]) == "</s>"
+
+
 @pytest.mark.parametrize("text", TEXTS)
 def test_text_and_tokens(pair: Pair, text: str) -> None:
     assert_equal(pair, text)

@@ -118,6 +118,13 @@ class Tokenizer:
         with reported(self._file, "decode these tokens"):
             return self._backend.decode(list(ids), skip_special_tokens=skip_special)
 
+    def token_text(self, token_id: int) -> str:
+        """The text of one token as it stands among others: decoders may drop the first space of a
+        text. A part of a character is U+FFFD; special tokens are written by their names."""
+        before = self.encode("a", special=False)
+        text = self.decode([*before, token_id], skip_special=False)
+        return text.removeprefix(self.decode(before, skip_special=False))
+
     def render_chat(self, messages: Messages, add_generation_prompt: bool = True) -> str:
         """The conversation as the model's chat template writes it, up to where it answers."""
         if self._template is None:
