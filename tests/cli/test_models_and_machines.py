@@ -38,7 +38,7 @@ def run(*arguments: str) -> str:
 def test_models_lists_every_name_in_full() -> None:
     listing = run("models")
     assert all(name in listing for name in known_models())
-    assert "moesaic-20m is in the box" in listing
+    assert "moesaic-20m comes with the package" in listing
 
 
 def test_models_as_json() -> None:

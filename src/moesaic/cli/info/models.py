@@ -76,7 +76,8 @@ def _list(specs: list[ModelSpec], as_json: bool) -> None:
     ]
     print_table("Known models: billions of parameters, MB of one bf16 expert", columns, rows)
     click.echo(
-        f'{NAME} is in the box: moesaic run -p "..." asks it. Of the others, shapes are known.'
+        f'{NAME} comes with the package: moesaic run -p "..." asks it. '
+        "Of the others, shapes are known."
     )
 
 

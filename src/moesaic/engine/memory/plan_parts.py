@@ -80,7 +80,7 @@ def make_plan(
     # What belongs to attention and router.
     network = partial(Part, main=not able.own_memory, accelerator=able.moves)
     sequences = "1 sequence" if sizes.sequences == 1 else f"{sizes.sequences} sequences"
-    tokens = _kept(sizes, length) + (", running or kept" if settings.prefix_cache else "")
+    tokens = _kept(sizes, length) + (", prefix cache included" if settings.prefix_cache else "")
     step = f"a step of at most {sizes.step_tokens} tokens"
     parts = [
         Part("routed experts", f"{spec.num_expert_blocks} in {sizes.expert_dtype}", sizes.store),
