@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from copy import copy
 from itertools import count
 from numbers import Integral
 from operator import index
@@ -64,6 +65,12 @@ class InputProcessor:
         """The model's answer to the last message."""
         tokens = self._known_tokenizer("a conversation").encode_chat(messages)
         return self._checked(self._of_text(tokens), self._alone(params))
+
+    def with_context(self, context: int) -> InputProcessor:
+        """The same, for sequences of another length."""
+        other = copy(self)
+        other._context = context
+        return other
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moesaic.cli.shared.option_order import repeated_options
 from moesaic.cli.shared.option_stack import one_of, stack
 from moesaic.cli.shared.policy_options import chosen_policies, policy_choices
 from moesaic.cli.shared.unused_options import check_phase_options
@@ -165,13 +166,19 @@ def with_changes(spec: MachineSpec, changes: Mapping[str, Any]) -> MachineSpec:
 def command_line(context: click.Context) -> str:
     """The command that makes this result again: every option that was given, none that was not."""
     words = ["moesaic", *_verbs(context)]
+    in_order = repeated_options(context)  # all of them stand where the first one does
+    placed = {option for option, _ in in_order}
     for option in context.command.params:
         name = str(option.name)
         if name not in context.params:  # it is part of another
             continue
         if context.get_parameter_source(name) != click.core.ParameterSource.COMMANDLINE:
             continue
-        words += _words(option, context.params[name])
+        if option in placed:
+            words += [word for each, value in in_order for word in _words(each, [value])]
+            in_order = []
+        else:
+            words += _words(option, context.params[name])
     return shlex.join(words)
 
 
