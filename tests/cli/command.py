@@ -33,6 +33,12 @@ def run_json(*words: object) -> Any:
     return json.loads(run(*words, "--json").out)
 
 
+def only_answer(*words: object) -> Any:
+    """The one answer of `moesaic run --json`."""
+    (answer,) = run_json("run", *words)["answers"]
+    return answer
+
+
 def refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object
 ) -> str:

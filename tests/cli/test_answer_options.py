@@ -47,9 +47,9 @@ def test_several_completions_share_the_prompt() -> None:
 
 
 def test_what_is_shared_is_said() -> None:
-    said = run(*asked("--completions", 2, "-n", 2)).err
-    assert re.search(r"prompt +\d+ tokens, \d+ of them from the KV cache", said)
-    assert re.search(r"KV cache +\d+ tokens of prompts \(\d+%\) were not read again", said)
+    said = run(*asked("--completions", 2, "-n", 2, "--stats")).err
+    assert re.search(r"answer 2 +prompt of \d+ tokens \(\d+ from the prefix cache\)", said)
+    assert re.search(r"KV cache +\d+ tokens of prompts \(\d+%\) were taken from the prefix", said)
 
 
 def test_a_chat_reads_what_is_new_and_its_stats_say_so() -> None:
@@ -70,12 +70,12 @@ def test_a_chat_reads_what_is_new_and_its_stats_say_so() -> None:
     read = len(turns[1]["prompt_tokens"]) - turns[1]["cached_tokens"]
     assert turns[1]["stats"]["prompt_tokens"] == len(first) + read
     said = CliRunner().invoke(app, words, input=f"{lines}/stats\n", catch_exceptions=False).stderr
-    assert f"{turns[1]['cached_tokens']} of them from the KV cache" in said
+    assert f"({turns[1]['cached_tokens']} from the prefix cache)" in said
 
 
 def test_a_system_prompt_stands_before_the_users_message() -> None:
-    result = run_json(*asked("--chat", "-sys", "Be brief.", "-n", 1))
-    text = talking().tokenizer.decode(result["prompt_tokens"])
+    (answer,) = run_json(*asked("--chat", "-sys", "Be brief.", "-n", 1))["answers"]
+    text = talking().tokenizer.decode(answer["prompt_tokens"])
     assert text.startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from command import run, run_json
+from command import only_answer, run, run_json
 
 from moesaic import LLM, SamplingParams
 from moesaic.cli.command_line import app
@@ -28,18 +28,24 @@ def as_question(tokenizer: Tokenizer) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def answer() -> Any:
+def result() -> Any:
     return run_json("run", "-p", QUESTION, *SHORT)
 
 
-def test_run_puts_a_question_to_it(answer: Any, tokenizer: Tokenizer) -> None:
-    assert answer["model"] == NAME
+@pytest.fixture(scope="module")
+def answer(result: Any) -> Any:
+    (only,) = result["answers"]
+    return only
+
+
+def test_run_puts_a_question_to_it(result: Any, answer: Any, tokenizer: Tokenizer) -> None:
+    assert result["model"] == NAME
     assert answer["prompt_tokens"] == as_question(tokenizer)
 
 
 @pytest.mark.parametrize("named", [NAME, default_model()], ids=["by name", "by directory"])
 def test_named_it_answers_the_same(named: object, answer: Any) -> None:
-    output = run_json("run", named, "-p", QUESTION, *SHORT)
+    output = only_answer(named, "-p", QUESTION, *SHORT)
     assert (output["prompt_tokens"], output["tokens"]) == (
         answer["prompt_tokens"],
         answer["tokens"],
@@ -47,35 +53,38 @@ def test_named_it_answers_the_same(named: object, answer: Any) -> None:
 
 
 def test_it_takes_the_likeliest_tokens_unless_chance_is_asked_for(answer: Any) -> None:
-    said = run_json("run", "-p", QUESTION, *SHORT, "--temperature", 0)["tokens"]
+    said = only_answer("-p", QUESTION, *SHORT, "--temperature", 0)["tokens"]
     assert said == answer["tokens"]
-    drawn = [run_json("run", "-p", QUESTION, *SHORT, "--seed", seed)["tokens"] for seed in (1, 2)]
-    hot = run_json("run", "-p", QUESTION, *SHORT, "--seed", 1, "--temperature", 1)["tokens"]
+    drawn = [only_answer("-p", QUESTION, *SHORT, "--seed", seed)["tokens"] for seed in (1, 2)]
+    hot = only_answer("-p", QUESTION, *SHORT, "--seed", 1, "--temperature", 1)["tokens"]
     assert drawn[0] == hot
     very = ("--temperature", 50, "--seed", 1)
-    assert run_json("run", "-p", QUESTION, *SHORT, *very)["tokens"] != answer["tokens"]
+    assert only_answer("-p", QUESTION, *SHORT, *very)["tokens"] != answer["tokens"]
 
 
 def test_a_text_can_be_gone_on_with(tokenizer: Tokenizer) -> None:
     output = run_json("run", "--no-chat", "-p", QUESTION, *SHORT)
-    assert output["prompt_tokens"] == tokenizer.encode(QUESTION)
+    assert output["answers"][0]["prompt_tokens"] == tokenizer.encode(QUESTION)
     assert "--no-chat" in output["command"]
 
 
 def test_ids_are_no_question() -> None:
-    assert run_json("run", "--prompt-ids", "5,6,7", *SHORT)["prompt_tokens"] == [5, 6, 7]
+    assert only_answer("--prompt-ids", "5,6,7", *SHORT)["prompt_tokens"] == [5, 6, 7]
 
 
 def test_a_question_may_be_piped(answer: Any) -> None:
     words = ["run", *map(str, SHORT), "--json"]
     done = CliRunner().invoke(app, words, input=f"{QUESTION}\n", catch_exceptions=False)
-    assert json.loads(done.stdout)["tokens"] == answer["tokens"]
+    assert json.loads(done.stdout)["answers"][0]["tokens"] == answer["tokens"]
 
 
 def test_chat_needs_no_model_either(answer: Any) -> None:
     words = ["chat", *map(str, SHORT), "--json"]
     done = CliRunner().invoke(app, words, input=f"{QUESTION}\n", catch_exceptions=False)
     assert done.exit_code == 0
+    first = done.stderr.splitlines()[0]
+    assert first.startswith(f"{NAME} is a very small demonstration model: it solves grade-school ")
+    assert "hardly anything else" in first
     assert json.loads(done.stdout)["tokens"] == answer["tokens"]
 
 

@@ -69,7 +69,12 @@ def test_answers_alone_are_on_stdout() -> None:
     result = talk(*lines)
     texts = [turn["text"] for turn in turns(*lines)]
     assert result.stdout == "".join(f"{text}\n" for text in texts)
-    for words in ("(cut at --max-tokens)", "first token after", "so far", "/save    FILE"):
+    for words in (
+        f"(cut at --max-tokens {TOKENS})",
+        "first token after",
+        "so far",
+        "/save    FILE",
+    ):
         assert words in result.stderr
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import refused, run, run_json
+from command import only_answer, refused, run
 
 import small_tokenizers
 from chat_models import talking
@@ -28,7 +28,7 @@ def configured(folder: Path, **fields: Any) -> Path:
 
 
 def tokens(folder: Path, *words: object) -> list[int]:
-    found: list[int] = run_json("run", folder, *SEEDED, *words)["tokens"]
+    found: list[int] = only_answer(folder, *SEEDED, *words)["tokens"]
     return found
 
 

@@ -9,7 +9,7 @@ from tempfile import mkdtemp
 
 import gguf
 import pytest
-from command import refused, run, run_json
+from command import only_answer, refused, run, run_json
 
 import gguf_models
 from chat_models import CHATML, talking
@@ -36,15 +36,16 @@ def file(kind: Type = Type.F32) -> Path:
 
 def test_run_writes_the_same_text() -> None:
     words = ("-p", TEXT, *GREEDY)
-    mine, same = run_json("run", file(), *words), run_json("run", talking().folder, *words)
+    said, same = run_json("run", file(), *words), only_answer(talking().folder, *words)
+    (mine,) = said["answers"]
     assert mine["tokens"] == same["tokens"]
     assert mine["text"] == same["text"]
-    assert mine["model"] == "talking"
+    assert said["model"] == "talking"
 
 
 def test_chat_uses_the_template_of_the_file() -> None:
     words = ("-p", TEXT, "--chat", *GREEDY)
-    mine, same = run_json("run", file(), *words), run_json("run", talking().folder, *words)
+    mine, same = only_answer(file(), *words), only_answer(talking().folder, *words)
     assert mine["tokens"] == same["tokens"]
     assert mine["prompt_tokens"] == same["prompt_tokens"]
 
@@ -88,10 +89,11 @@ def test_a_file_is_fetched_from_the_hub(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     with serving(tmp_path / "cache", monkeypatch) as hub:
         hub.repos["owner/g"] = Repo({"q8/g.gguf": b"", "f32/talking.gguf": file().read_bytes()})
-        mine = run_json("run", "owner/g:f32/talking.gguf", "-p", TEXT, *GREEDY)
+        said = run_json("run", "owner/g:f32/talking.gguf", "-p", TEXT, *GREEDY)
         assert hub.fetched() == {"f32/talking.gguf"}
-    assert mine["tokens"] == run_json("run", file(), "-p", TEXT, *GREEDY)["tokens"]
-    assert mine["model"] == "talking"
+    (mine,) = said["answers"]
+    assert mine["tokens"] == only_answer(file(), "-p", TEXT, *GREEDY)["tokens"]
+    assert said["model"] == "talking"
 
 
 def test_a_file_is_not_packed(

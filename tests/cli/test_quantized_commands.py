@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command import refused, run, run_json
+from command import only_answer, refused, run, run_json
 
 import quantized_models
 import stock
@@ -18,8 +18,8 @@ WORDS = ("--prompt-ids", "1,2,3", "--max-tokens", 4, "--temperature", 0, "--thre
 def test_run_and_plan(tmp_path: Path) -> None:
     pair = quantized_models.write(stock.saved("qwen3-moe").folder, tmp_path, FORMS["gptq"])
     exact = ("--dtype", "fp32", "--expert-dtype", "fp32")
-    mine = run_json("run", pair.quantized, *WORDS, *exact)
-    assert mine["tokens"] == run_json("run", pair.values, *WORDS, *exact)["tokens"]
+    mine = only_answer(pair.quantized, *WORDS, *exact)
+    assert mine["tokens"] == only_answer(pair.values, *WORDS, *exact)["tokens"]
     assert run_json("plan", pair.quantized)["expert_dtype"] == "int4"
     said = run("run", pair.quantized, *WORDS).err
     assert "experts are stored as GPTQ 4-bit and repacked as int4, rounded to other codes" in said

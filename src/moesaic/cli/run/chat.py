@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import click
 
 from moesaic.cli.run.prompt import system_prompt_option
 from moesaic.cli.run.sampling_options import sampling_options, sampling_params
-from moesaic.cli.shared.bundled_defaults import with_bundled_defaults
+from moesaic.cli.shared.bundled_defaults import announce_bundled, with_bundled_defaults
 from moesaic.cli.shared.engine_options import one_text_options, one_text_settings
 from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.model_folder import model_folder
@@ -22,7 +23,7 @@ from moesaic.core.errors import ImpossibleSetting, MoesaicError
 
 if TYPE_CHECKING:
     from moesaic.cli.run.conversation import Conversation
-    from moesaic.engine.completion import Chunk
+    from moesaic.engine.completion import Chunk, Completion
     from moesaic.engine.preparation import Prepared
     from moesaic.engine.sampling.sampling_params import SamplingParams
 
@@ -35,14 +36,16 @@ MAX_TOKENS = 1024
 @system_prompt_option("The system message; /system sets another.")
 @click.option("--record", metavar="FILE", help="Leave a trace of the routing there (.moet).")
 @one_text_options
+@click.option("--stats", is_flag=True, help="Print after every answer what /stats prints.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per answer.")
 def chat(model: str | None, as_json: bool, **asked: Any) -> None:
     """Chat with a model in one conversation.
 
     MODEL is a directory in Hugging Face layout, an id there or a GGUF file, with a chat template;
-    without it, the bundled moesaic-20m answers. Piped lines are answered one by one. /help lists
+    without it, the bundled moesaic-20m answers. Piped lines are answered one by one; the exit
+    status is then 2 where one was not answered, and 3 where an answer is incomplete. /help lists
     commands, Ctrl-C ends an answer, Ctrl-D the conversation."""
-    settings = one_text_settings(asked)
+    settings = one_text_settings(asked, announce=False)
     folder = model_folder(model, settings)
     params = sampling_params(with_bundled_defaults(asked, folder), as_json, folder)
     if asked["record"] is not None:
@@ -57,10 +60,13 @@ def chat(model: str | None, as_json: bool, **asked: Any) -> None:
     prepared = prepare(folder, settings)
     system = asked["system_prompt"]
     _check_chat_template(prepared, params, system)
+    announce_bundled(folder)
+    one_text_settings(asked)  # says what was chosen, after the line about the model
     with loaded(prepared, asked["record"]) as engine:
-        all_answered = _talk(Conversation(engine, params, system), as_json)
-    if not (all_answered or _on_terminal()):
-        sys.exit(2)
+        answer = _answer_in_json if as_json else partial(_answer, stats=asked["stats"])
+        status = _talk(Conversation(engine, params, system), answer)
+    if not _on_terminal():
+        sys.exit(status)
 
 
 def _check_chat_template(prepared: Prepared, params: SamplingParams, system: str | None) -> None:
@@ -76,41 +82,47 @@ def _check_chat_template(prepared: Prepared, params: SamplingParams, system: str
     prepared.input_processor.conversation([*before, hello], params)
 
 
-def _talk(conversation: Conversation, as_json: bool) -> bool:
-    """Until the user leaves. False if something could not be done."""
+def _talk(conversation: Conversation, answer: Callable[[Conversation, str], Completion]) -> int:
+    """Until the user leaves. The exit status: 2 if something could not be done."""
+    from moesaic.cli.run.answer_output import INCOMPLETE_STATUS
     from moesaic.cli.run.chat_commands import run_command
 
-    answer = _answer_in_json if as_json else _answer
-    fine = True
+    fine, complete = True, True
     for line in _lines():
         try:
             if line.startswith("/"):
                 if not run_command(line, conversation):
                     break
             elif line.strip():
-                answer(conversation, line.strip())
+                complete &= answer(conversation, line.strip()).finish_reason != "incomplete"
         except MoesaicError as error:
             fine = False
             click.echo(f"error: {error}", err=True)
         except KeyboardInterrupt:  # a moment too late for the answer
             click.echo(err=True)
-    return fine
+    if not fine:
+        return 2
+    return 0 if complete else INCOMPLETE_STATUS
 
 
-def _answer(conversation: Conversation, text: str) -> None:
+def _answer(conversation: Conversation, text: str, stats: bool) -> Completion:
     from moesaic.cli.run.answer_output import ending, fills
+    from moesaic.cli.run.chat_commands import print_stats
 
     completion = conversation.answer(text, _show)
     if not (completion.text or "").endswith("\n"):
         click.echo()
     if completion.finish_reason != "stop":
-        context = conversation.model.plan.capacity.length
-        advice = "; /reset begins a new one" if fills(completion, context) else ""
-        click.echo(f"({ending(completion, context)}{advice})", err=True)
+        limits = conversation.limits
+        advice = "; /reset begins a new one" if fills(completion, limits) else ""
+        click.echo(f"({ending(completion, limits)}{advice})", err=True)
+    if stats:
+        print_stats(conversation)
+    return completion
 
 
-def _answer_in_json(conversation: Conversation, text: str) -> None:
-    from moesaic.cli.run.answer_output import answer_fields
+def _answer_in_json(conversation: Conversation, text: str) -> Completion:
+    from moesaic.cli.run.answer_output import answer_fields, warn_incomplete
 
     try:
         completion = conversation.answer(text, lambda chunk: None)
@@ -118,7 +130,10 @@ def _answer_in_json(conversation: Conversation, text: str) -> None:
         click.echo(json.dumps({"error": str(error)}, ensure_ascii=False))
         raise
     stats = asdict(conversation.model.batcher.stats())
-    click.echo(json.dumps({**answer_fields(completion), "stats": stats}, ensure_ascii=False))
+    fields = answer_fields(completion, conversation.model.tokenizer)
+    click.echo(json.dumps({**fields, "stats": stats}, ensure_ascii=False))
+    warn_incomplete([completion], conversation.limits)
+    return completion
 
 
 def _show(chunk: Chunk) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from moesaic.cli.run.answer_output import answer_lines, cost_lines, print_lines
+from moesaic.cli.run.answer_output import answer_lines, detail_lines, hit_rate_lines, print_lines
 from moesaic.cli.shared.out_files import check_writable
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 
@@ -36,25 +36,28 @@ def _help(conversation: Conversation, rest: str) -> None:
     click.echo("A message that begins with a slash: put a space before it.", err=True)
 
 
-def _stats(conversation: Conversation, rest: str) -> None:
+def print_stats(conversation: Conversation, rest: str = "") -> None:
     stats, latest = conversation.model.batcher.stats(), conversation.latest
     if latest is None:
-        click.echo("there was no answer yet", err=True)
+        click.echo("there is no answer yet", err=True)
         return
-    print_lines(answer_lines(latest, conversation.model.plan.capacity.length), cost_lines(stats))
-    total = f"{stats.prompt_tokens} tokens read, {stats.generated_tokens} written"
-    print_lines(iter([("so far", f"{total}, in {stats.step_s:.1f} s")]))
+    print_lines(
+        answer_lines([latest], conversation.limits), hit_rate_lines(stats), detail_lines(stats)
+    )
+    total = f"{stats.prompt_tokens} prompt tokens and {stats.generated_tokens} generated tokens"
+    print_lines(iter([("so far", f"{total} in {stats.step_s:.1f} s")]))
 
 
 def _reset(conversation: Conversation, rest: str) -> None:
     conversation.reset()
-    kept = "" if conversation.system is None else "; /system stays"
-    click.echo(f"a new conversation{kept}", err=True)
+    kept = "" if conversation.system is None else "; the system message is kept"
+    click.echo(f"started a new conversation{kept}", err=True)
 
 
 def _system(conversation: Conversation, rest: str) -> None:
     conversation.system = rest or None
-    click.echo("from the next answer on" if rest else "the system message is removed", err=True)
+    done = "is used from the next answer on" if rest else "is removed"
+    click.echo(f"the system message {done}", err=True)
 
 
 def _save(conversation: Conversation, rest: str) -> None:
@@ -70,8 +73,8 @@ def _save(conversation: Conversation, rest: str) -> None:
 
 # command -> (description, function)
 COMMANDS: dict[str, tuple[str, Callable[[Conversation, str], None]]] = {
-    "/help": ("these lines.", _help),
-    "/stats": ("what the last answer cost, and all of them.", _stats),
+    "/help": ("list the commands.", _help),
+    "/stats": ("tokens and times of the last answer and of the whole conversation.", print_stats),
     "/system": ("TEXT: set the system message; without TEXT, remove it.", _system),
     "/reset": ("begin a new conversation.", _reset),
     "/save": ("FILE: write the conversation as JSON.", _save),

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from moesaic.cli.run.answer_output import Limits
 from moesaic.cli.run.generating import follow
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.files import whole_file
@@ -28,6 +29,7 @@ class Conversation:
         self.model = model
         self.system = system  # the system message
         self.latest: Completion | None = None  # the last answer
+        self.limits = Limits.of(params, model.plan.capacity.length)
         self._params = params
         self._said: list[Message] = []
 

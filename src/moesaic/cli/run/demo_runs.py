@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,7 +34,7 @@ class _Measured(NamedTuple):
 
 def first_answer(question: str) -> Completion:
     """Show the command, the answer while it is generated, and what it cost."""
-    from moesaic.cli.run.answer_output import answer_lines, cost_lines
+    from moesaic.cli.run.answer_output import Limits, answer_lines
     from moesaic.cli.run.generating import follow, loaded
     from moesaic.cli.run.prompt import prompt_tokens
     from moesaic.engine.preparation import prepare
@@ -50,12 +49,11 @@ def first_answer(question: str) -> Completion:
         click.secho(question, bold=True)
         request = engine.input_processor.request(tokens, params)  # its clock starts here
         completion = follow(engine, request, lambda chunk: click.echo(chunk.text, nl=False))
-        stats = engine.batcher.stats()
     click.echo("\n")
     if completion.finish_reason == "cancelled":
         raise click.Abort
-    context = prepared.plan.capacity.length
-    for name, value in chain(answer_lines(completion, context), cost_lines(stats)):
+    limits = Limits.of(params, prepared.plan.capacity.length)
+    for name, value in answer_lines([completion], limits):
         click.echo(f"{name:<10}{value}")
     click.echo()
     return completion

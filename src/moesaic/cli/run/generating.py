@@ -3,7 +3,7 @@ and an answer that Ctrl-C ends early."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -30,19 +30,27 @@ def loaded(prepared: Prepared, record: str | None = None) -> Iterator[LoadedMode
     model.close()
 
 
-def follow(model: LoadedModel, request: Request, show: Callable[[Chunk], None]) -> Completion:
-    """The whole answer, after showing it piece by piece. Ctrl-C ends it: the completion is then
-    `cancelled`, and the model can be asked again."""
+def follow_all(
+    model: LoadedModel, requests: Sequence[Request], show: Callable[[Request, Chunk], None]
+) -> None:
+    """Generate all answers together, and show every piece as it comes. Ctrl-C ends those that
+    have not ended: they are then `cancelled`, and the model can be asked again."""
     try:
-        model.batcher.submit(request)
-        while request.finish_reason is None:
+        for request in requests:
+            model.batcher.submit(request)
+        while any(request.finish_reason is None for request in requests):
             for update in model.batcher.step():
-                if request.failure is None:
-                    show(update.chunk)
+                show(update.request, update.chunk)
     except KeyboardInterrupt:
         pass
     finally:
-        model.batcher.cancel(request)
+        for request in requests:
+            model.batcher.cancel(request)
+
+
+def follow(model: LoadedModel, request: Request, show: Callable[[Chunk], None]) -> Completion:
+    """The whole answer, after showing it piece by piece. Ctrl-C ends it."""
+    follow_all(model, [request], lambda _, chunk: show(chunk))
     if request.failure is not None:
         raise request.failure
     return request.completion()
@@ -108,7 +116,8 @@ def _load(prepared: Prepared, record: str | None) -> LoadedModel:
     note = repacking(prepared.opened, prepared.plan.expert_dtype)
     if note is not None:
         click.echo(str(note), err=True)
-    announce_compilation()
+    if prepared.settings.capabilities.moves:  # else no planner is used
+        announce_compilation()
     total = prepared.spec.num_expert_blocks
     with progress("loading experts", total) as advance:
         loaded = load_prepared(prepared, record, lambda done, of: advance())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moesaic.cli.shared.option_order import named, repeated_options
 from moesaic.cli.shared.option_stack import F, stack
 from moesaic.core.errors import ImpossibleSetting
 
@@ -28,8 +29,8 @@ prompt_options = stack(
         "--prompt",
         metavar="TEXT",
         multiple=True,
-        help="The text to go on with; `-` reads standard input; several are answered one after the "
-        "other.  [standard input, if piped]",
+        help="The text to go on with; `-` reads standard input. Several prompts, of -p and -f, are "
+        "answered together, in the order given.  [standard input, if piped]",
     ),
     click.option(
         "-f", "--file", metavar="FILE", multiple=True, help="A file that is a prompt, as -p is."
@@ -37,7 +38,9 @@ prompt_options = stack(
     click.option(
         "--prompt-ids",
         metavar="1,2,3",
-        help="Token ids instead, for a model without a tokenizer: it then answers in ids.",
+        multiple=True,
+        help="Token ids instead, for a model without a tokenizer: it then answers in ids. May be "
+        "repeated.",
     ),
     click.option(
         "--chat/--no-chat",
@@ -48,18 +51,20 @@ prompt_options = stack(
 )
 
 
-def read_prompts(asked: Mapping[str, Any]) -> list[Prompt]:
-    """All of -p, then all of -f; or token ids, or what is piped in."""
+def read_prompts(asked: Mapping[str, Any], context: click.Context) -> list[Prompt]:
+    """Those of -p and -f in the order given; or token ids, or what is piped in."""
     texts, files, ids = asked["prompt"], asked["file"], asked["prompt_ids"]
-    if ids is not None:
+    if ids:
         for option, given in (("--prompt", texts), ("--file", files), ("--chat", asked["chat"])):
             if given:
                 raise ImpossibleSetting(
                     f"--prompt-ids and {option} were given: {option} is about text; give one"
                 )
-        return [_ids(ids)]
+        return [_ids(each) for each in ids]
     if texts or files:
-        return [*map(_from_option, texts), *map(_from_file, files)]
+        read = {"prompt": _from_option, "file": _from_file}
+        given = named(repeated_options(context), *read)
+        return [read[name](value) for name, value in given]
     if sys.stdin is None or sys.stdin.isatty():
         raise ImpossibleSetting(
             "there is no prompt: give one with -p TEXT, with -f FILE, with --prompt-ids 1,2,3, or "

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from itertools import chain, repeat
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from moesaic.cli.run.prompt import prompt_options, prompt_tokens, read_prompts
+from moesaic.cli.run.prompt import Prompt, prompt_options, prompt_tokens, read_prompts
 from moesaic.cli.run.sampling_options import sampling_options, sampling_params
 from moesaic.cli.shared.bundled_defaults import with_bundled_defaults
-from moesaic.cli.shared.engine_options import one_text_options, one_text_settings
+from moesaic.cli.shared.engine_options import (
+    MAX_SEQUENCES,
+    batch_invariant_option,
+    engine_settings,
+    one_text_options,
+)
 from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.model_folder import model_folder
+from moesaic.cli.shared.option_order import OrderedOptions
 from moesaic.cli.shared.simulation_options import command_line
-from moesaic.policies.quality_levels import LEVELS, QualityLevel, quality_level
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from moesaic.engine.completion import Chunk, Completion
     from moesaic.engine.loading import LoadedModel
     from moesaic.engine.preparation import Prepared
-    from moesaic.engine.run_stats import RunStats
+    from moesaic.engine.request import Request
     from moesaic.engine.sampling.sampling_params import SamplingParams
 
 MAX_TOKENS = 256
-_SETTINGS = ("accelerator", "policies", "dtype", "expert_dtype")
 
 
-@click.command()
+@click.command(cls=OrderedOptions)
 @model_argument
 @prompt_options
 @sampling_options(MAX_TOKENS)
@@ -42,7 +42,20 @@ _SETTINGS = ("accelerator", "policies", "dtype", "expert_dtype")
 )
 @click.option("--record", metavar="FILE", help="Leave a trace of the routing there (.moet).")
 @one_text_options
-@click.option("--stats", is_flag=True, help="Also say what every --quality costs, as measured.")
+@click.option(
+    "--max-sequences",
+    type=int,
+    metavar="N",
+    help="Answers generated at the same time.  "
+    f"[all of them, at most {MAX_SEQUENCES}, fewer where memory is short]",
+)
+@batch_invariant_option
+@click.option(
+    "--stats",
+    is_flag=True,
+    help="Also print steps, copies, overhead and what the prefix cache and the gate have done, and "
+    "what every --quality costs, as measured.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 @click.pass_context
 def run(context: click.Context, /, model: str | None, as_json: bool, **asked: Any) -> None:
@@ -52,8 +65,10 @@ def run(context: click.Context, /, model: str | None, as_json: bool, **asked: An
     where prompts are text), an id there, as Qwen/Qwen3-30B-A3B, which is fetched, or a GGUF file
     (the first part of a split one). Without it, the bundled moesaic-20m answers: a prompt is then a
     question (--chat) and tokens are not drawn (--temperature 0), unless you say otherwise. What it
-    cost is printed on standard error."""
-    settings = one_text_settings(asked)
+    cost is printed on standard error. The exit status is 3 where an answer is cut before it matches
+    its --json-schema, --grammar or --regex."""
+    sequences = asked["max_sequences"]  # None: as many as the answers need, see `_planned`
+    settings = engine_settings({**asked, "max_sequences": 1 if sequences is None else sequences})
     folder = model_folder(model, settings)
     asked = with_bundled_defaults(asked, folder)
     params = sampling_params(asked, as_json, folder)
@@ -61,109 +76,57 @@ def run(context: click.Context, /, model: str | None, as_json: bool, **asked: An
         from moesaic.cli.shared.out_files import check_routing
 
         check_routing("--record", asked["record"])
-    prompts = read_prompts(asked)
+    prompts = read_prompts(asked, context)
 
     from moesaic.cli.run.generating import loaded
+    from moesaic.cli.run.run_output import FinishedRun, end, print_result, print_summary
     from moesaic.engine.preparation import prepare
 
-    prepared = prepare(folder, settings)
-    asked_tokens = [
+    prepared, asked_tokens = _planned(prepare(folder, settings), prompts, params, asked)
+    with loaded(prepared, asked["record"]) as engine:
+        requests = _answers(engine, asked_tokens, params, as_json)
+        done = FinishedRun(prepared, requests, engine.batcher.stats(), asked["quality"])
+        if len(done.failures) == len(requests):  # nothing to show, and nothing to record
+            raise done.failures[0]
+    if as_json:
+        print_result(done, command_line(context))
+    else:
+        print_summary(done, asked["stats"])
+    end(done)
+
+
+def _planned(
+    prepared: Prepared, prompts: list[Prompt], params: SamplingParams, asked: Mapping[str, Any]
+) -> tuple[Prepared, list[list[int]]]:
+    """The model with room for all answers at once, and the prompts' tokens. What cannot be asked
+    is refused here, before loading."""
+    from moesaic.cli.run.several_answers import planned_for
+
+    tokens = [
         prompt_tokens(prompt, asked["chat"], prepared, asked["system_prompt"]) for prompt in prompts
     ]
-    for tokens in asked_tokens:  # what cannot be asked is refused before loading
-        prepared.input_processor.completions(tokens, params)
-    with loaded(prepared, asked["record"]) as engine:
-        completions = _answers(engine, asked_tokens, params, as_json)
-        stats = engine.batcher.stats()
-    if as_json:
-        level = None if asked["quality"] is None else quality_level(asked["quality"])
-        _print_json(prepared, completions, stats, command_line(context), level)
-    else:
-        _end(prepared, completions, stats, _levels(asked["quality"], asked["stats"]))
-    if completions[-1].finish_reason == "cancelled":
-        raise click.Abort
+    for each in tokens:
+        prepared.input_processor.completions(each, params)
+    if asked["max_sequences"] is not None:
+        return prepared, tokens
+    longest = max(map(len, tokens)) + params.max_tokens
+    fixed = asked["max_model_len"] is not None
+    return planned_for(prepared, len(tokens) * params.n, longest, fixed), tokens
 
 
 def _answers(
     engine: LoadedModel, prompts: list[list[int]], params: SamplingParams, silent: bool
-) -> list[Completion]:
-    """One after the other, each on lines of its own; Ctrl-C ends the answer and the rest."""
-    from moesaic.cli.run.generating import follow
+) -> list[Request]:
+    """All of them, generated together; Ctrl-C ends those that have not ended."""
+    from moesaic.cli.run.generating import follow_all
+    from moesaic.cli.run.several_answers import AnswerPrinter
 
-    completions: list[Completion] = []
     processor = engine.input_processor
-    for request in chain(*(processor.completions(tokens, params) for tokens in prompts)):
-        show = _silent if silent else _printer(engine)
-        completions.append(follow(engine, request, show))
-        if not silent and completions[-1].tokens and not _ends_a_line(completions[-1]):
-            click.echo()
-        if completions[-1].finish_reason == "cancelled":
-            break
-    return completions
-
-
-def _ends_a_line(completion: Completion) -> bool:
-    return (completion.text or "").endswith("\n")
-
-
-def _silent(chunk: Chunk) -> None:
-    pass
-
-
-def _printer(model: LoadedModel) -> Callable[[Chunk], None]:
-    if model.tokenizer is not None:
-        return lambda chunk: click.echo(chunk.text, nl=False)
-    before = chain([""], repeat(" "))
-    return lambda chunk: click.echo(f"{next(before)}{chunk.token}", nl=False)
-
-
-def _levels(quality: str | None, every: bool) -> list[tuple[str, str]]:
-    """What the chosen quality costs, as measured; with `every`, what each would."""
-    chosen = [] if quality is None else [quality_level(quality)]
-    others = [level for level in LEVELS.values() if every and level not in chosen]
-    return [("quality", str(level)) for level in (*chosen, *others)]
-
-
-def _end(
-    prepared: Prepared,
-    completions: list[Completion],
-    stats: RunStats,
-    levels: list[tuple[str, str]],
-) -> None:
-    from moesaic.cli.run.answer_output import answer_lines, cost_lines, print_lines
-
-    context = prepared.plan.capacity.length
-    answers = (answer_lines(completion, context) for completion in completions)
-    print_lines(*answers, cost_lines(stats), iter(levels))
-
-
-def _print_json(
-    prepared: Prepared,
-    completions: list[Completion],
-    stats: RunStats,
-    command: str,
-    level: QualityLevel | None,
-) -> None:
-    """One answer is part of the object; several are a list in it."""
-    from moesaic.cli.run.answer_output import answer_fields
-    from moesaic.cli.shared.output import print_json
-    from moesaic.cli.study.plan import describe
-
-    memory = describe(prepared.plan, prepared.settings)
-    settings = {name: memory.pop(name) for name in _SETTINGS}
-    settings["cache_ratio"] = prepared.plan.cache_ratio
-    counted = asdict(stats)
-    gate = counted.pop("gate")
-    answers = [answer_fields(completion) for completion in completions]
-    print_json(
-        {
-            "model": memory.pop("model"),
-            **(answers[0] if len(answers) == 1 else {"answers": answers}),
-            "stats": counted,
-            "gate": gate,
-            "quality": None if level is None else asdict(level),
-            "settings": settings,
-            "memory": memory,
-            "command": command,
-        }
-    )
+    requests = [request for each in prompts for request in processor.completions(each, params)]
+    if silent:
+        follow_all(engine, requests, lambda request, chunk: None)
+        return requests
+    printer = AnswerPrinter(requests, params.n)
+    follow_all(engine, requests, printer.show)
+    printer.finish()
+    return requests

@@ -9,9 +9,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from moesaic.models.bundled_model import is_bundled
+import click
+
+from moesaic.models.bundled_model import NAME, is_bundled
 
 _DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")  # any of these asks for sampling
+
+
+def announce_bundled(folder: Path) -> None:
+    """Say what the bundled model can and cannot do, where `folder` is its directory."""
+    if is_bundled(folder):
+        click.echo(
+            f"{NAME} is a very small demonstration model: it solves grade-school word problems "
+            "like those it was trained on, and hardly anything else; it has no general knowledge, "
+            "does no bare arithmetic and mostly ignores earlier turns. For a real conversation "
+            "name a model: moesaic chat MODEL",
+            err=True,
+        )
 
 
 def with_bundled_defaults(asked: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -20,7 +34,7 @@ def with_bundled_defaults(asked: Mapping[str, Any], folder: Path) -> dict[str, A
     if not is_bundled(folder):
         return whole
     if whole.get("chat") is None:
-        whole["chat"] = whole.get("prompt_ids") is None
+        whole["chat"] = not whole.get("prompt_ids")
     if all(whole[name] is None for name in _DRAWING):
         whole["temperature"] = 0.0
     return whole

@@ -169,8 +169,8 @@ def engine_settings(asked: Mapping[str, Any], announce: bool = True) -> EngineSe
     return _with_default_system(asked, settings, announce)
 
 
-def one_text_settings(asked: Mapping[str, Any]) -> EngineSettings:
-    return engine_settings({**asked, "max_sequences": 1})
+def one_text_settings(asked: Mapping[str, Any], announce: bool = True) -> EngineSettings:
+    return engine_settings({**asked, "max_sequences": 1}, announce)
 
 
 def _check_link(asked: Mapping[str, Any], settings: EngineSettings) -> None:

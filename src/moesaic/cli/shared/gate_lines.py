@@ -30,7 +30,7 @@ def gate_lines(gate: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _draft_lines(gate: dict[str, Any]) -> list[tuple[str, str]]:
     acceptance, saved = gate["acceptance"], gate["reads_saved"]
-    stood = "" if acceptance is None else f"{acceptance:.1%} of drafts stood, "
+    stood = "" if acceptance is None else f"{acceptance:.1%} of drafts were accepted, "
     times = f"{in_time(gate['little_s'])} in drafts, {in_time(gate['big_s'])} in checks"
     lines = [
         ("drafts", f"{stood}{gate['tokens_per_check']:.2f} tokens per check"),
