@@ -80,8 +80,9 @@ def test_text_is_the_stock_models_and_nothing_else_is_on_stdout() -> None:
 
 def test_details_are_printed_when_asked_for() -> None:
     words = (talking().folder, "-p", TEXT, *GREEDY)
-    shown = [line.split()[0] for line in run("run", *words, "--stats").err.splitlines()[1:]]
-    assert shown[:4] == ["prompt", "answer", "steps", "overhead"]
+    shown = [line.split()[0] for line in run("run", *words, "--stats").err.splitlines()]
+    first = shown.index("prompt")
+    assert shown[first : first + 4] == ["prompt", "answer", "steps", "overhead"]
 
 
 def test_options_as_in_llama_cpp(

@@ -63,9 +63,9 @@ def test_they_run_together_in_the_order_given(words: tuple[object, ...]) -> None
     assert [given[3], given[5], given[7]] == ["-p", "-f", "-p"]
     streams = run("run", *words)
     assert streams.out == headed(said["answers"])
-    names = [" ".join(line.split()[:2]) for line in streams.err.splitlines()[1:-1]]
-    assert names == ["answer 1", "answer 2", "answer 3"]
-    assert streams.err.splitlines()[-1].startswith(f"total     {3 * TOKENS} tokens in ")
+    *summary, total = streams.err.splitlines()[-4:]
+    assert [line[:8] for line in summary] == ["answer 1", "answer 2", "answer 3"]
+    assert total.startswith(f"total     {3 * TOKENS} tokens in ")
 
 
 def test_fewer_may_run_at_a_time(words: tuple[object, ...]) -> None:
