@@ -115,7 +115,11 @@ def test_the_first_appears_while_it_is_generated(
         return whole(self, *args)
 
     monkeypatch.setattr(Batcher, "step", step)
-    monkeypatch.setattr("click.echo", lambda text="", **how: how.get("err") or shown.append(text))
+
+    def echo(text: str = "", err: bool = False, **how: Any) -> None:
+        shown.append("" if err else text)
+
+    monkeypatch.setattr("click.echo", echo)
     result = CliRunner().invoke(app, ["run", *map(str, words)], catch_exceptions=False)
     assert result.exit_code == 0
     pieces = "".join(shown).split("|")
