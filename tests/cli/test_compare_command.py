@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 from dataclasses import replace
 from pathlib import Path
@@ -196,3 +197,29 @@ def test_a_mistake_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert message in refused(monkeypatch, capsys, "compare", *SMALL, *words)
+
+
+def test_formats_for_other_programs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("compare", *SMALL, *ALONE, "--cache-ratios", "0", "--systems", "adapmoe,fiddler")
+    rows = list(csv.DictReader(run(*words, "--format", "csv").out.splitlines()))
+    expected = run_json(*words)
+    assert [row["system"] for row in rows] == ["adapmoe", "fiddler"]
+    assert "leaves no GPU slot" in rows[0]["skipped"]
+    assert rows[0]["latency_s.mean"] == ""
+    assert float(rows[1]["latency_s.mean"]) == expected[1]["latency_s"]["mean"]
+    assert rows[1]["trace.source"] == expected[1]["trace"]["source"]
+
+    head, ruler, *lines = run(*words, "--format", "md").out.splitlines()
+    names = [each.strip() for each in head.strip("|").split("|")]
+    assert names[:4] == ["model", "machine", "run", "cache"]
+    assert names[-1] == "skipped"
+    assert set(ruler) == {"|", "-", " "}
+    assert len(lines) == 2
+    assert all(line.count("|") == head.count("|") for line in lines)
+
+    said = refused(monkeypatch, capsys, *words, "--format", "cvs")
+    assert "Did you mean 'csv'?" in said
+    said = refused(monkeypatch, capsys, *words, "--format", "md", "--json")
+    assert "both --json and --format md" in said

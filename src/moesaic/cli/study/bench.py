@@ -26,7 +26,8 @@ from moesaic.cli.shared.simulation_options import (
     names,
     ratios,
 )
-from moesaic.core.errors import ImpossibleSetting, MissingExtra, UnknownName
+from moesaic.cli.shared.table_formats import chosen_format, format_option
+from moesaic.core.errors import ImpossibleSetting, MissingExtra
 from moesaic.policies.gate import FULL, gates
 from moesaic.policies.policy_choice import PolicyChoice
 from moesaic.policies.systems import SYSTEMS
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from moesaic.lab.bench.bench_model import BenchModel
     from moesaic.lab.bench.bench_row import BenchConfig
     from moesaic.lab.bench.cases import Case
-
-FORMATS = ("table", "json", "csv", "md")
 
 
 @click.command()
@@ -108,11 +107,7 @@ FORMATS = ("table", "json", "csv", "md")
     "systems or ratios each, with its name in the file's.",
 )
 @click.option("--perfetto", metavar="FILE", help="Write decode steps as .json for ui.perfetto.dev")
-@click.option(
-    "--format",
-    metavar="FORMAT",
-    help=f"Of the result: {one_of(FORMATS)}; csv has every number.  [table]",
-)
+@format_option
 @click.option(
     "--against",
     multiple=True,
@@ -193,11 +188,7 @@ def _check_turns(configs: list[BenchConfig], recorded: bool) -> None:
 
 
 def _format(asked: dict[str, Any], as_json: bool) -> str:
-    form = asked["format"] or ("json" if as_json else FORMATS[0])
-    if form not in FORMATS:
-        raise UnknownName("format", form, FORMATS)
-    if as_json and form != "json":
-        raise ImpossibleSetting(f"both --json and --format {form} were given: give one of them")
+    form = chosen_format(asked["format"], as_json)
     others = [f"--{name}" for name in ("against", "compare") if asked[name]]
     if others and form in ("csv", "md"):
         raise ImpossibleSetting(

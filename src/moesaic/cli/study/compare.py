@@ -21,6 +21,7 @@ from moesaic.cli.shared.simulation_options import (
     setup_options,
     workload_options,
 )
+from moesaic.cli.shared.table_formats import chosen_format, format_option
 from moesaic.cli.shared.unused_options import check_phase_options
 from moesaic.cli.shared.what_if_options import (
     RUN_NAMES,
@@ -71,6 +72,7 @@ def _list_option(plural: str, more: str = "") -> Callable[[F], F]:
 @setup_options
 @click.option("--jobs", type=int, help="Runs at the same time.  [one per core]")
 @click.option("--plot", metavar="FILE", help="Draw the latencies: .png, .svg or .pdf")
+@format_option
 @json_option
 @click.pass_context
 def compare(context: click.Context, /, as_json: bool, **asked: Any) -> None:
@@ -88,13 +90,14 @@ def compare(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     if asks_for_help((*asked["changes"], *asked["sweeps"])):
         _help(asked)
         return
+    form = chosen_format(asked["format"], as_json)
     check_picture("--plot", asked["plot"])
     asked["changes"] = read_changes(asked["changes"])
     check_phase_options(asked)
     entries = _entries(asked)
     baseline = _baseline(asked["baseline"], [entry.label for entry in entries])
     cells = _run(asked, entries)
-    _report(cells, baseline, as_json, command_line(context))
+    _report(cells, baseline, form, command_line(context))
     if asked["plot"] is not None:
         _draw(asked["plot"], cells)
         click.echo(f"wrote {asked['plot']}", err=True)
@@ -201,11 +204,16 @@ def _of_gate(asked: dict[str, Any]) -> dict[str, Any]:
     return asked if reruns else {**asked, "fallback_ratio": None}
 
 
-def _report(cells: list[ComparisonCell], baseline: str, as_json: bool, command: str) -> None:
+def _report(cells: list[ComparisonCell], baseline: str, form: str, command: str) -> None:
     from moesaic.cli.shared.output import print_json
-    from moesaic.cli.study.compare_tables import as_rows, print_comparison
+    from moesaic.cli.shared.table_formats import as_csv
+    from moesaic.cli.study.compare_tables import as_rows, markdown, print_comparison
 
-    if as_json:
+    if form == "json":
         print_json(as_rows(cells, baseline, command))
+    elif form == "csv":
+        click.echo(as_csv(as_rows(cells, baseline, command)), nl=False)
+    elif form == "md":
+        click.echo(markdown(cells, baseline), nl=False)
     else:
         print_comparison(cells, baseline)

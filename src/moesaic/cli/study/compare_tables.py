@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from moesaic.cli.shared.output import print_table
+from moesaic.cli.shared.table_formats import as_markdown
 from moesaic.cli.shared.what_if_options import in_words
 from moesaic.cli.study.comparison import ComparisonCell, speedups
 
@@ -53,6 +54,22 @@ def print_comparison(cells: Sequence[ComparisonCell], baseline: str) -> None:
     if reasons:
         rows = [(", ".join(where), reason) for reason, where in reasons.items()]
         print_table("Skipped", ("what", "why"), rows)
+
+
+def markdown(cells: Sequence[ComparisonCell], baseline: str) -> str:
+    """All machines in one table, with what the tables' titles say in columns of its own; a run
+    that was skipped has its reason in the last column."""
+    result = next(cell.result for cell in cells if cell.result is not None)
+    skipped = any(cell.skipped is not None for cell in cells)
+    names = ("model", "machine", "run", *(name for name, _ in cells[0].swept), *COLUMNS)
+    own = result["model"], workload_words(cells)
+    rows = [
+        (own[0], cell.machine, own[1], *_shown(cell), *_row(cell, speedup), cell.skipped)
+        for cell, speedup in zip(cells, speedups(cells, baseline), strict=True)
+    ]
+    if skipped:
+        return as_markdown((*names, "skipped"), rows)
+    return as_markdown(names, [row[:-1] for row in rows])
 
 
 def _shown(cell: ComparisonCell) -> list[str]:
