@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import errno
-import os
+import signal
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 
 import pytest
 
 from moesaic.cli import command_line
 from moesaic.core.folders import cache_folder
+from moesaic.core.worker_pool import worker_pool
 
 HEAVY = ("numpy", "numba", "rich", "matplotlib", "multiprocessing", "torch")
 CALL = "from moesaic.cli.main import main; main()"
@@ -60,14 +60,28 @@ def test_a_worker_that_was_killed_is_said_in_words(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def killed(**options: object) -> None:
-        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            pool.submit(os._exit, 9).result()
+        with worker_pool(1) as pool:
+            pool.submit(signal.raise_signal, signal.SIGKILL).result()
 
     monkeypatch.setattr(command_line.app, "main", killed)
     with pytest.raises(SystemExit) as ended:
         command_line.run(lambda: None)
     assert ended.value.code == 2
     assert "for lack of memory" in capsys.readouterr().err
+
+
+def test_a_script_without_a_main_guard_is_named(tmp_path: Path) -> None:
+    """Every worker imports the script, which starts the same command again."""
+    script = tmp_path / "launcher.py"
+    words = ["moesaic", "compare", "--tokens", "8", "--jobs", "2", "--systems", "hybrimoe,fiddler"]
+    script.write_text(f"import sys\nsys.argv = {words}\n{CALL}\n")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: every worker process imports launcher.py, which starts the same")
+    assert 'under if __name__ == "__main__":' in last
+    assert "memory" not in last
 
 
 def test_other_failures_of_ours_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

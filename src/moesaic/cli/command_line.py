@@ -79,9 +79,6 @@ def app() -> None:
     """Mixture-of-Experts models larger than the GPU: run them, or study how."""
 
 
-_WORKER_DIED = "BrokenProcessPool"  # by name: importing it would take longer than `--help`
-
-
 class _Ended(SystemExit):
     """By a signal. Unlike Ctrl-C it ends a conversation too, not only an answer."""
 
@@ -89,6 +86,8 @@ class _Ended(SystemExit):
 def run(imported: Callable[[], object]) -> None:
     """The command that the process was called with. `imported` is called first, where an
     interrupt is reported: Ctrl-C may be Python's again."""
+    if "multiprocessing" in sys.modules:
+        _refuse_in_a_new_worker()
     try:
         imported()
         standard_output.name_errors()
@@ -109,15 +108,15 @@ def run(imported: Callable[[], object]) -> None:
     except (MoesaicError, OSError, click.ClickException) as error:
         click.echo(f"error: {_in_words(error)}", err=True)
         sys.exit(2)
-    except RuntimeError as error:
-        if type(error).__name__ != _WORKER_DIED:
-            raise
-        click.echo(
-            "error: a process that computed a part of this was ended from outside, most likely for "
-            "lack of memory: close other programs, or let fewer compute at once (--jobs 1)",
-            err=True,
-        )
-        sys.exit(2)
+
+
+def _refuse_in_a_new_worker() -> None:
+    """A script that calls the command line without a guard does so in every worker, too. The
+    process that has started the worker reports it."""
+    from moesaic.core.worker_pool import STARTED_AGAIN, imports_its_script
+
+    if imports_its_script():
+        sys.exit(STARTED_AGAIN)
 
 
 @contextmanager

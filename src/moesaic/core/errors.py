@@ -11,6 +11,9 @@ without a traceback and exits with status 2. Invariants of our own use `assert` 
     ├── BadMachine           a machine description is malformed
     ├── BadTrace             a routing trace is malformed, truncated or of another model
     ├── CannotFetch          a model named by its id cannot be fetched from the hub
+    ├── BadPlugin            a plugin cannot be imported, or registers what is no policy
+    ├── BadPolicy            a policy of the user's own that does not keep its contract
+    ├── WorkerEnded          a process that computed a part of the work has ended before its end
     ├── ImpossibleSetting    settings that no machine could satisfy
     ├── IllegalPlan          a policy returned a plan that no machine may execute
     ├── FailedRows           some sequences of a batch failed, and the error says which
@@ -32,11 +35,16 @@ class MoesaicError(Exception):
 
 
 class UnknownName(MoesaicError):
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    """`problems` are reasons why further names may be missing."""
+
+    def __init__(
+        self, kind: str, name: str, known: Iterable[str], problems: Iterable[str] = ()
+    ) -> None:
         names = sorted(known)
         near = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        super().__init__(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names)}.")
+        more = "".join(f" Not loaded: {problem}." for problem in problems)
+        super().__init__(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names)}.{more}")
         self.name = name
         self.nearest = near[0] if near else None
 
@@ -81,6 +89,18 @@ class BadMachine(FileError):
 
 class BadTrace(FileError):
     kind = "routing trace"
+
+
+class BadPlugin(FileError):
+    kind = "plugin"
+
+
+class BadPolicy(MoesaicError):
+    pass
+
+
+class WorkerEnded(MoesaicError):
+    pass
 
 
 class CannotFetch(MoesaicError):

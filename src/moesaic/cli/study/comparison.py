@@ -5,11 +5,10 @@ instead of a table."""
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 from moesaic.cli.shared.output import progress
 from moesaic.cli.shared.what_if_options import Point
 from moesaic.core.errors import ImpossibleSetting, MissingExtra
+from moesaic.core.worker_pool import worker_pool
 from moesaic.hardware.dimms import NdpDevice
 from moesaic.hardware.machine_reader import load_machine
 from moesaic.lab.simulate.settings import Settings
@@ -147,28 +147,13 @@ def run_grid(cells: Sequence[ComparisonCell], trace: str | None, jobs: int) -> l
                 done[index] = run_cell(cells[index], trace)
                 advance()
             return _some_left(done)
-        with _processes(min(jobs, len(waiting))) as pool:
+        with worker_pool(min(jobs, len(waiting))) as pool:
             with _deaf():
                 running = {pool.submit(run_cell, cells[index], trace): index for index in waiting}
             for future in as_completed(running):
                 done[running[future]] = future.result()
                 advance()
     return _some_left(done)
-
-
-@contextmanager
-def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Spawned rather than forked: the progress bar has a thread, and a fork copies locks. What
-    ends the command (Ctrl-C, a mistake) ends what is running, too: a run may take minutes."""
-    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"))
-    try:
-        yield pool
-    except BaseException:
-        for process in list((pool._processes or {}).values()):
-            process.kill()  # they write nothing
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager

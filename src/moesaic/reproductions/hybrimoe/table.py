@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.worker_pool import worker_pool
 from moesaic.policies.systems import PAPER_MRS
 from moesaic.reproductions.hybrimoe import beliefs, hit_rates
 from moesaic.reproductions.hybrimoe.paper import (
@@ -90,7 +89,7 @@ def _each(
             yield do(item)
             advance(1)
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with worker_pool(jobs) as pool:
         for outcome in pool.map(do, items, chunksize=4):
             yield outcome
             advance(1)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 
+from moesaic.core.worker_pool import worker_pool
 from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.rules import TOP_PROBABILITY, Rule, full_rule
 from moesaic.policies.gate import MEASURES
@@ -39,7 +38,7 @@ def answered(problems: int, jobs: int, advance: Callable[[int], None]) -> Iterat
         yield from work(0)
         advance(1)
         return
-    with ProcessPoolExecutor(parts, mp_context=get_context("spawn")) as pool:
+    with worker_pool(parts) as pool:
         for outcomes in pool.map(work, range(parts)):
             yield from outcomes
             advance(1)

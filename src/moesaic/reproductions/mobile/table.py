@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
 from statistics import fmean
 from typing import NamedTuple
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.worker_pool import worker_pool
 from moesaic.lab.gating.rules import Rule
 from moesaic.lab.gating.tally import Tally, tallies
 from moesaic.reproductions.mobile import paper, quality_rows, speed_rows
@@ -110,7 +109,7 @@ def _each(runs: Sequence[Run], jobs: int, advance: Callable[[int], None]) -> Ite
             yield execute(run)
             advance(1)
         return
-    with ProcessPoolExecutor(min(jobs, len(runs)), mp_context=get_context("spawn")) as pool:
+    with worker_pool(min(jobs, len(runs))) as pool:
         for seconds in pool.map(execute, runs):
             yield seconds
             advance(1)

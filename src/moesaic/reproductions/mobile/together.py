@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from multiprocessing import get_context
 from typing import NamedTuple
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.worker_pool import worker_pool
 from moesaic.hardware.machine_reader import known_machines, load_machine
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
@@ -114,7 +113,7 @@ def seconds(
 ) -> dict[Together, float]:
     if jobs <= 1:
         return dict(_one_after_another(runs, advance))
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with worker_pool(jobs) as pool:
         found = {}
         for run, taken in zip(runs, pool.map(execute, runs), strict=True):
             found[run] = taken

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures import as_completed
 from typing import Any
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.worker_pool import worker_pool
 from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import (
     beyond,
@@ -76,7 +76,7 @@ def _computed(
                 advance(1)
         return
     largest_first = sorted(groups.values(), key=len, reverse=True)
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with worker_pool(jobs) as pool:
         for done in as_completed([pool.submit(_group, group) for group in largest_first]):
             yield from done.result()
             advance(len(done.result()))

@@ -1,0 +1,64 @@
+"""Processes that compute parts of a study, and what is said when one of them ends too early."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+
+from moesaic.core.errors import WorkerEnded
+
+STARTED_AGAIN = 70  # exit status of a worker whose script starts the same work without a guard
+_GUARD = 'if __name__ == "__main__":'
+
+
+@contextmanager
+def worker_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Spawned rather than forked: a progress bar has a thread, and a fork copies locks. What ends
+    the work (Ctrl-C, a mistake) also ends what is running, which may take minutes; the workers must
+    therefore write nothing."""
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+    workers = pool._processes  # type: ignore[attr-defined]
+    try:
+        yield pool
+    except BrokenProcessPool:
+        pool.shutdown()
+        raise WorkerEnded(_why([process.exitcode for process in workers.values()])) from None
+    except BaseException:
+        for process in list((workers or {}).values()):
+            process.kill()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def imports_its_script() -> bool:
+    """Whether this process is a worker that still imports the script of the process that has
+    started it: what that script does outside its guard is done again."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and getattr(process.current_process(), "_inheriting", False)
+
+
+def _why(statuses: Sequence[int | None]) -> str:
+    """The pool ends the other workers with SIGTERM, which says nothing."""
+    own = [status for status in statuses if status is not None and status > 0]
+    if not own:
+        return (
+            "a process that computed a part of this was ended from outside, most likely for lack "
+            "of memory: close other programs, or let fewer compute at once (--jobs 1)"
+        )
+    script = Path(getattr(sys.modules["__main__"], "__file__", None) or "the script").name
+    if STARTED_AGAIN in own:
+        return (
+            f"every worker process imports {script}, which starts the same work again: put what it "
+            f"does under {_GUARD}, or compute in one process (--jobs 1)"
+        )
+    return (
+        f"a process that computed a part of this ended by itself with status {own[0]}; its own "
+        f"message stands above. Each of them imports {script}: where that is a script of yours, "
+        f"what it does must stand under {_GUARD}"
+    )
