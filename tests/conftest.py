@@ -39,3 +39,23 @@ def _nothing_stays_locked() -> Iterator[None]:
     yield
     if _LOCKING in sys.modules:
         sys.modules[_LOCKING].close_others(before)
+
+
+@pytest.fixture
+def own_policies() -> Iterator[None]:
+    """What a test registers, itself or by a plugin, is forgotten after it."""
+    from moesaic.core import plugins
+    from moesaic.policies.policy_set import REGISTRIES
+    from moesaic.policies.systems import EVERY_SYSTEM
+
+    tables = [*(registry._entries for registry in REGISTRIES.values()), EVERY_SYSTEM]
+    before = [dict(table) for table in tables]
+    loaded, path = set(plugins._loaded), list(sys.path)
+    plugins.load_installed.cache_clear()
+    yield
+    for table, entries in zip(tables, before, strict=True):
+        table.clear()
+        table.update(entries)
+    plugins._loaded.clear()
+    plugins._loaded.update(loaded)
+    sys.path[:] = path

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import subprocess
 import sys
 from importlib.resources import files
 from itertools import islice
@@ -27,7 +29,6 @@ from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate
 from moesaic.lab.simulate.workload import choose_workload
 from moesaic.model_info.model_zoo import load_model
-from moesaic.policies.cache import caches
 from moesaic.policies.policy_choice import policy
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.schedule import schedules
@@ -143,16 +144,20 @@ def test_the_device_of_the_guide_works(tmp_path: Path, monkeypatch: pytest.Monke
         machine.finish()
 
 
-def test_the_policies_of_the_guide_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guide's files, its registrations, and a run with every plan proved legal."""
-    examples = blocks(ROOT / "docs" / "add-a-policy.md", "python")
-    kinds: list[tuple[str, Registry[Any]]]
-    kinds = [("cache", caches), ("cache", caches), ("schedule", schedules)]
-    names = ("latest_score", "fading_score", "alternate")
-    for (kind, registry), name, source, line in zip(
-        kinds, names, examples[::2], examples[1::2], strict=True
-    ):
-        register(monkeypatch, kind, registry, name, source, line)
+@pytest.fixture
+def guide_plugin(own_policies: None, tmp_path: Path) -> Path:
+    file = tmp_path / "my_policies.py"
+    file.write_text(blocks(ROOT / "docs" / "add-a-policy.md", "python")[0])
+    return file
+
+
+def test_the_plugin_of_the_guide_works(guide_plugin: Path) -> None:
+    """The guide's file, its registrations, and a run with every plan proved legal."""
+    words = ["policies", "--plugin", str(guide_plugin), "--json"]
+    listed = json.loads(CliRunner().invoke(app, words, catch_exceptions=False).stdout)
+    assert listed["caches"]["fading-score"]["origin"] == str(guide_plugin)
+    assert listed["caches"]["lru"]["origin"] == "moesaic"
+    assert listed["systems"]["my-system"]["schedule"] == "alternate"
     hits = {
         cache: _hit_rate(cache)
         for cache in ("latest-score", "fading-score:fade=0", "fading-score", "fading-score:fade=1")
@@ -162,7 +167,21 @@ def test_the_policies_of_the_guide_work(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(set(hits.values())) == 3, "the parameter has an effect"
     with pytest.raises(ImpossibleSetting, match="a number at least 0 and at most 1"):
         PolicySet.of(cache=policy("fading-score", fade=2))
-    assert "fading-score" in run_policies()
+
+
+def test_the_guide_names_limits_as_parameters_have_them() -> None:
+    page = (ROOT / "docs" / "add-a-policy.md").read_text()
+    (sentence,) = re.findall(r"Numbers have [^.]*\.", page)
+    named = re.findall(r"`(\w+)`", sentence)
+    assert {"above", "minimum", "maximum"} <= set(named) <= set(Parameter.__slots__)
+
+
+def test_the_script_of_the_guide_works(tmp_path: Path) -> None:
+    """It registers a policy of its own and simulates with it."""
+    script = tmp_path / "study.py"
+    script.write_text(blocks(ROOT / "docs" / "add-a-policy.md", "python")[1])
+    done = subprocess.run([sys.executable, script], check=True, capture_output=True, text=True)
+    assert 0.0 < float(done.stdout) < 1.0
 
 
 def _hit_rate(cache: str) -> float:
@@ -170,7 +189,3 @@ def _hit_rate(cache: str) -> float:
     policies = PolicySet.of(schedule="alternate", cache=cache)
     settings = Settings(model, machine, policies=policies, tokens=16, warmup=4, checked=True)
     return simulate(settings, choose_workload(None, settings).source).hit_rate
-
-
-def run_policies() -> str:
-    return CliRunner().invoke(app, ["policies"], catch_exceptions=False).stdout

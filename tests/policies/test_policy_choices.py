@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moesaic.core.errors import ImpossibleSetting, MoesaicError, UnknownName
+from moesaic.core.errors import BadPolicy, ImpossibleSetting, MoesaicError, UnknownName
 from moesaic.core.parameter import Parameter
 from moesaic.core.registry import Registry
 from moesaic.policies.cache import caches
@@ -221,7 +221,7 @@ def test_without_slots_nothing_is_prefetched() -> None:
 
 def test_registering_a_parameter_twice_is_a_bug() -> None:
     again = replace(caches.shared[0], name="pool")
-    with pytest.raises(AssertionError, match="has a parameter twice"):
+    with pytest.raises(BadPolicy, match="two parameters of the same name"):
         caches.register("toy", "builtins:dict", "never registered", (again,))
     assert "toy" not in caches
 

@@ -1,64 +1,144 @@
 """Names to implementations, without importing the implementations until they are asked for.
 
-A registry knows one kind of thing (schedules, caches, ...). Registering is one statement in the
-package's `__init__`; the command line reads its choices, their descriptions and their parameters
-from here."""
+A registry knows one kind of thing (schedules, caches, ...). Registering is one statement, in the
+package's `__init__`, in a plugin (`core/plugins.py`) or in a user's script; the command line reads
+its choices, their descriptions and their parameters from here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
-from moesaic.core.errors import UnknownName
+from moesaic.core.errors import BadPolicy, UnknownName
 from moesaic.core.parameter import Parameter
 
 T = TypeVar("T")
+OURS = "moesaic"  # the origin of what comes with the package
+
+
+@dataclass(slots=True)
+class Registering:
+    """The plugin that is being imported: `plugin` is what `load_plugin` takes, in another process
+    too (None: an installed one, which is found by itself), `origin` its name for users. `undo` and
+    `checks` are added by everything that it registers."""
+
+    plugin: str | None
+    origin: str
+    undo: list[Callable[[], object]] = field(default_factory=list)
+    checks: list[Callable[[], object]] = field(default_factory=list)
+
+
+_registering: ContextVar[Registering | None] = ContextVar("registering", default=None)
+
+
+@contextmanager
+def registering(by: Registering) -> Iterator[None]:
+    before = _registering.set(by)
+    try:
+        yield
+    finally:
+        _registering.reset(before)
+
+
+def registering_now() -> Registering | None:
+    return _registering.get()
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where an implementation lives (`module:attribute`), one line about it, and the parameters
-    that its constructor takes as keywords."""
+    """An implementation, or where it lives (`module:attribute`), one line about it, and the
+    parameters that its constructor takes as keywords. `plugin` and `origin` as in `Registering`."""
 
-    target: str
+    target: str | type[Any]
     summary: str
     parameters: tuple[Parameter, ...] = ()
+    plugin: str | None = None
+    origin: str = OURS
 
 
 class Registry(Generic[T]):
     """`shared` are parameters that every entry has in addition to its own. They concern the
-    composition of a brain, not the implementation, whose constructor does not get them."""
+    composition of a brain, not the implementation, whose constructor does not get them.
 
-    def __init__(self, kind: str, shared: tuple[Parameter, ...] = ()) -> None:
+    `contract` (`module:attribute`) is the class that implementations from outside the package must
+    be subclasses of, `arguments` what their constructors are called with before the parameters."""
+
+    def __init__(
+        self,
+        kind: str,
+        shared: tuple[Parameter, ...] = (),
+        contract: str | None = None,
+        arguments: tuple[str, ...] = (),
+    ) -> None:
         self.kind, self.shared = kind, shared
+        self._contract, self._arguments = contract, arguments
         self._entries: dict[str, Entry] = {}
+        self._checked: set[type[T]] = set()
 
     def register(
-        self, name: str, target: str, summary: str, parameters: tuple[Parameter, ...] = ()
+        self,
+        name: str,
+        target: str | type[T],
+        summary: str,
+        parameters: tuple[Parameter, ...] = (),
     ) -> None:
-        assert name not in self._entries, f"{self.kind} {name!r} is registered twice"
+        """`target` is the implementation's class or, so that it is imported only when it is used,
+        `module:attribute`."""
+        if name in self._entries:
+            raise BadPolicy(
+                f"{self.kind} {name!r} is registered already, by {self._entries[name].origin}: "
+                "choose another name"
+            )
+        if not name or not set(name).isdisjoint(" ,:;=|"):
+            raise BadPolicy(f"{self.kind} {name!r}: a name has no spaces and none of , : ; = |")
         every = [parameter.name for parameter in (*parameters, *self.shared)]
-        assert len(set(every)) == len(every), f"{self.kind} {name!r} has a parameter twice"
-        self._entries[name] = Entry(target, summary, parameters)
+        if len(set(every)) != len(every):
+            raise BadPolicy(f"{self.kind} {name!r} has two parameters of the same name: {every}")
+        by = registering_now()
+        if by is None:
+            self._entries[name] = Entry(target, summary, parameters, origin=_module(target))
+            return
+        self._entries[name] = Entry(target, summary, parameters, by.plugin, by.origin)
+        by.undo.append(lambda: self._entries.pop(name, None))
+        by.checks.append(lambda: self.load(name))
 
     def entry(self, name: str) -> Entry:
+        """Installed plugins are imported when a name is not known without them."""
         if name not in self._entries:
-            raise UnknownName(self.kind, name, self._entries)
+            from moesaic.core.plugins import load_installed
+
+            problems = load_installed()
+            if name not in self._entries:
+                raise UnknownName(self.kind, name, self._entries, problems)
         return self._entries[name]
 
     def load(self, name: str) -> type[T]:
         """The implementation's class; imports its module."""
-        module, _, attribute = self.entry(name).target.partition(":")
-        implementation: type[T] = getattr(import_module(module), attribute)
-        return implementation
+        entry = self.entry(name)
+        target = entry.target
+        found: type[T] = _imported(target) if isinstance(target, str) else target
+        if entry.origin != OURS and self._contract is not None and found not in self._checked:
+            from moesaic.core.policy_contract import check_contract
+
+            own = {parameter.name: parameter.default for parameter in entry.parameters}
+            contract = _imported(self._contract)
+            check_contract(f"{self.kind} {name!r}", found, contract, self._arguments, own)
+            self._checked.add(found)
+        return found
 
     def create(self, name: str, *args: Any, **settings: Any) -> T:
         return self.load(name)(*args, **settings)
 
     def summary(self, name: str) -> str:
         return self._entries[name].summary
+
+    def origin(self, name: str) -> str:
+        """The package itself, a plugin, or the module that has registered it."""
+        return self._entries[name].origin
 
     def parameters(self, name: str) -> tuple[Parameter, ...]:
         """Its own, then those that all of its kind have."""
@@ -69,3 +149,17 @@ class Registry(Generic[T]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries
+
+
+def _imported(target: str) -> Any:
+    module, _, attribute = target.partition(":")
+    found = import_module(module)
+    if not hasattr(found, attribute):
+        raise BadPolicy(f"module {module!r} has no {attribute!r}, which {target!r} names")
+    return getattr(found, attribute)
+
+
+def _module(target: str | type[Any]) -> str:
+    """Where a target is registered without a plugin: in the package, or in a script."""
+    module = target.partition(":")[0] if isinstance(target, str) else target.__module__
+    return OURS if module.partition(".")[0] == OURS else module

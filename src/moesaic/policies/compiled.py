@@ -4,10 +4,13 @@ The decorated source is the only one: the simulator and the engine call the same
 function, and a native thread can have it as a C function without Python (numba's `cfunc`).
 Inside: integers, floats and arrays of them; no objects.
 
-Compiled code is kept on disk under a hash of all policy sources (`compiling/code_cache.py`)."""
+Compiled code is kept on disk under a hash of all policy sources (`compiling/code_cache.py`). A
+function from outside the package, as in a plugin, is compiled anew in every process: that hash does
+not cover its source, nor that of the functions it calls."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -18,6 +21,7 @@ import numba
 from moesaic.compiling.code_cache import code_cache
 from moesaic.compiling.kept_code import kept, kept_in
 
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
 # Division by zero gives infinity, as in numpy: a check would keep loops from being vectorised.
 _OPTIONS: dict[str, Any] = {"boundscheck": False, "error_model": "numpy"}
 
@@ -26,6 +30,9 @@ F = TypeVar("F", bound=Callable[..., object])
 
 def compiled(function: F) -> F:
     """Compile on first call, or load what an earlier run compiled; releases the GIL inside."""
+    if not function.__code__.co_filename.startswith(_PACKAGE):
+        outside: F = numba.njit(nogil=True, **_OPTIONS)(function)
+        return outside
     return kept(function, _cache_folder(), nogil=True, **_OPTIONS)
 
 

@@ -6,11 +6,12 @@ registry of their kind, which needs no numpy."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.core.parameter import Parameter, Value
+from moesaic.core.plugins import load_plugin
 from moesaic.core.registry import Registry
 
 T = TypeVar("T")
@@ -31,11 +32,16 @@ def policy(name: str, **parameters: object) -> Wanted:
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
     """A registered policy and the value of every parameter it has. `str(choice)` leaves out the
-    defaults and reads back as the same choice."""
+    defaults and reads back as the same choice. In another process it brings its `plugin` along,
+    so that a policy from outside the package is registered there, too."""
 
     name: str
     values: tuple[tuple[str, Value], ...]  # in the order of registration
     text: str  # canonical
+    plugin: str | None = field(default=None, compare=False)  # as in `core.registry.Entry`
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.name, self.values, self.text, self.plugin)
 
     @classmethod
     def parse(cls, registry: Registry[Any], text: str) -> PolicyChoice:
@@ -56,7 +62,7 @@ class PolicyChoice:
             f"{p.name}={p.write(values[p.name])}" for p in known if values[p.name] != p.default
         ]
         text = f"{name}:{','.join(changed)}" if changed else name
-        return cls(name, tuple(values.items()), text)
+        return cls(name, tuple(values.items()), text, registry.entry(name).plugin)
 
     @property
     def parameters(self) -> dict[str, Value]:
@@ -70,6 +76,14 @@ class PolicyChoice:
 
     def __str__(self) -> str:
         return self.text
+
+
+def _restored(
+    name: str, values: tuple[tuple[str, Value], ...], text: str, plugin: str | None
+) -> PolicyChoice:
+    if plugin is not None:
+        load_plugin(plugin)
+    return PolicyChoice(name, values, text, plugin)
 
 
 Choosable = str | Wanted | PolicyChoice

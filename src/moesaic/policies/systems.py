@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from moesaic.core.errors import UnknownName
+from moesaic.core.errors import BadPolicy, UnknownName
+from moesaic.core.plugins import load_installed
+from moesaic.core.registry import OURS, registering_now
 from moesaic.policies.policy_set import PolicySet
 
 
 @dataclass(frozen=True, slots=True)
 class System:
+    """`origin` as in `core.registry.Entry`."""
+
     summary: str
     policies: PolicySet
+    origin: str = OURS
 
 
 # HybriMoE's cache as the paper describes it: one pool "across layers", and every miss is
@@ -112,7 +117,21 @@ MORE_SYSTEMS: dict[str, System] = {
 EVERY_SYSTEM = {**SYSTEMS, **MORE_SYSTEMS, **NEAR_DATA_SYSTEMS}
 
 
+def register_system(name: str, summary: str, policies: PolicySet) -> None:
+    """A combination of policies under a name of its own, from a plugin or a script."""
+    if name in EVERY_SYSTEM:
+        taken = EVERY_SYSTEM[name].origin
+        raise BadPolicy(f"system {name!r} is registered already, by {taken}: choose another name")
+    by = registering_now()
+    EVERY_SYSTEM[name] = System(summary, policies, "a script" if by is None else by.origin)
+    if by is not None:
+        by.undo.append(lambda: EVERY_SYSTEM.pop(name, None))
+
+
 def load_system(name: str) -> System:
+    """Installed plugins are imported when a name is not known without them."""
     if name not in EVERY_SYSTEM:
-        raise UnknownName("system", name, EVERY_SYSTEM)
+        problems = load_installed()
+        if name not in EVERY_SYSTEM:
+            raise UnknownName("system", name, EVERY_SYSTEM, problems)
     return EVERY_SYSTEM[name]

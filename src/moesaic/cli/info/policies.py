@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from moesaic.cli.shared.output import print_json, print_table
+from moesaic.cli.shared.plugin_option import plugin_option
 from moesaic.cli.shared.simulation_options import json_option
 from moesaic.core.parameter import Parameter
-from moesaic.core.registry import Registry
+from moesaic.core.plugins import load_installed
+from moesaic.core.registry import OURS, Registry
 from moesaic.policies.cache import caches
 from moesaic.policies.gate import gates
 from moesaic.policies.layout import STRIPED, layouts
@@ -29,17 +32,21 @@ _COLUMNS = ("of", "parameter", "default", "allowed", "meaning")
 
 
 @click.command()
+@plugin_option
 @json_option
-def policies(as_json: bool) -> None:
+def policies(plugins: tuple[str, ...], as_json: bool) -> None:
     """List the policies, their parameters, and the systems made of them.
 
-    Parameters are given behind the name, as in --cache mrs:alpha=0.2,pool=global."""
+    Parameters are given behind the name, as in --cache mrs:alpha=0.2,pool=global. Policies of
+    installed plugins, and of those named with --plugin, are listed with their origin."""
+    for problem in load_installed():
+        click.echo(f"warning: {problem}", err=True)
     if as_json:
         print_json(_listed())
         return
     for registry, what in _KINDS.values():
-        rows = [(name, registry.summary(name)) for name in registry]
-        print_table(f"--{registry.kind}: {what}", ("name", "what it does"), rows)
+        rows = [(name, registry.summary(name), registry.origin(name)) for name in registry]
+        _print_listed(f"--{registry.kind}: {what}", ("name", "what it does"), rows)
         parameters = _parameter_rows(registry)
         if parameters:
             print_table(f"parameters of --{registry.kind}", _COLUMNS, parameters)
@@ -47,8 +54,20 @@ def policies(as_json: bool) -> None:
     print_table(
         "--fill: what is in GPU memory before the first step", ("name", "what it does"), fills
     )
-    systems = [(name, system.summary, _parts(system)) for name, system in EVERY_SYSTEM.items()]
-    print_table("--policies: known combinations", ("name", "what it does", "made of"), systems)
+    systems = [
+        (name, system.summary, _parts(system), system.origin)
+        for name, system in EVERY_SYSTEM.items()
+    ]
+    columns = ("name", "what it does", "made of")
+    _print_listed("--policies: known combinations", columns, systems)
+
+
+def _print_listed(title: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
+    """Each row ends with its origin, which is shown where some are not the package's own."""
+    if any(row[-1] != OURS for row in rows):
+        print_table(title, (*columns, "from"), rows)
+    else:
+        print_table(title, columns, [row[:-1] for row in rows])
 
 
 def _listed() -> dict[str, Any]:
@@ -57,13 +76,14 @@ def _listed() -> dict[str, Any]:
             name: {
                 "summary": registry.summary(name),
                 "parameters": {p.name: _described(p) for p in registry.parameters(name)},
+                "origin": registry.origin(name),
             }
             for name in registry
         }
         for plural, (registry, _) in _KINDS.items()
     }
     systems = {
-        name: {"summary": system.summary, **system.policies.as_dict()}
+        name: {"summary": system.summary, **system.policies.as_dict(), "origin": system.origin}
         for name, system in EVERY_SYSTEM.items()
     }
     return {**kinds, "fills": FILLS, "systems": systems}

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from moesaic.cli.shared.option_stack import F, one_of, stack
+from moesaic.cli.shared.plugin_option import plugin_option
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.registry import Registry
 from moesaic.policies.cache import caches
@@ -103,6 +104,7 @@ def policy_choices(system: str | None = None) -> Callable[[F], F]:
             help=f"Instead of --gate: {one_of(LEVELS)}, or a file of `moesaic calibrate`",
         ),
         promote_option,
+        plugin_option,
         moved_options,
     )
 

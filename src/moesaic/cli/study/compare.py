@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moesaic.cli.shared.option_stack import F, one_of
+from moesaic.cli.shared.plugin_option import plugin_option
 from moesaic.cli.shared.policy_options import moved_options, policy_list, promote_option
 from moesaic.cli.shared.simulation_options import (
     CACHE_RATIO,
@@ -67,6 +68,7 @@ def _list_option(plural: str, more: str = "") -> Callable[[F], F]:
 @_list_option("prefetches")
 @_list_option("gates", "; with systems and with combinations")
 @promote_option
+@plugin_option
 @moved_options
 @click.option("--baseline", help="What speedups are relative to.  [ktransformers, or the first]")
 @setup_options

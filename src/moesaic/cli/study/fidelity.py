@@ -9,6 +9,7 @@ import click
 
 from moesaic.cli.shared.busy import warn_if_busy
 from moesaic.cli.shared.option_stack import one_of
+from moesaic.cli.shared.plugin_option import plugin_option
 from moesaic.cli.shared.simulation_options import command_line, json_option, names, ratios
 from moesaic.core.errors import ImpossibleSetting
 
@@ -50,6 +51,7 @@ def _each(defaults: dict[str, Any]) -> str:
     metavar="A,B",
     help="Known systems to run.",
 )
+@plugin_option
 @click.option("--cache-ratios", metavar="X,Y", help=f"[{_each(_RATIOS)}]")
 @click.option("--tokens", type=int, default=48, show_default=True, help="Decode steps measured.")
 @click.option("--expert-dtype", default="bf16", show_default=True, help="Of the routed experts.")

@@ -28,8 +28,13 @@ ADMISSION = Parameter(
 )
 USED, RANKED = "used", "ranked"
 
-caches: Registry[Cache] = Registry("cache", shared=(POOL, ADMISSION))
 _HERE = "moesaic.policies.cache"
+caches: Registry[Cache] = Registry(
+    "cache",
+    shared=(POOL, ADMISSION),
+    contract=f"{_HERE}.base:Cache",
+    arguments=("layers", "experts", "top_k"),
+)
 
 caches.register(
     "lru",

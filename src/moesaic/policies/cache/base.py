@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from moesaic.core.errors import BadPolicy
 from moesaic.core.routing import LayerRouting
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ class Cache:
         """A layer was routed; called once per layer and step, in order."""
         from moesaic.policies.cache.rules import observe
 
-        assert self.rule != PYTHON, f"{type(self).__name__} must observe by itself"
+        if self.rule == PYTHON:
+            raise BadPolicy(f"cache {type(self).__name__} must define observe, or name a `rule`")
         observe(
             self.rule,
             routing.layer,

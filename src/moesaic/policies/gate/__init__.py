@@ -12,8 +12,8 @@ from moesaic.core.registry import Registry
 if TYPE_CHECKING:  # names and summaries must cost no numpy: `--help` reads them
     from moesaic.policies.gate.base import Gate
 
-gates: Registry[Gate] = Registry("gate")
 _HERE = "moesaic.policies.gate"
+gates: Registry[Gate] = Registry("gate", contract=f"{_HERE}.base:Gate", arguments=("top_k",))
 FULL = "full"  # the model as it was trained
 BIG_LITTLE = "big-little"
 SELF_SPECULATIVE = "self-speculative"

@@ -13,8 +13,10 @@ from moesaic.core.registry import Registry
 if TYPE_CHECKING:  # names, summaries and parameters must cost no numpy: `--help` reads them
     from moesaic.policies.layout.base import Layout
 
-layouts: Registry[Layout] = Registry("layout")
 _HERE = "moesaic.policies.layout"
+layouts: Registry[Layout] = Registry(
+    "layout", contract=f"{_HERE}.base:Layout", arguments=("layers", "experts")
+)
 STRIPED = "striped"  # the default: what a machine does by itself
 
 _DEVICES = Parameter(

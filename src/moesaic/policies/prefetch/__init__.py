@@ -10,8 +10,8 @@ from moesaic.core.registry import Registry
 if TYPE_CHECKING:  # names, summaries and parameters must cost no numpy: `--help` reads them
     from moesaic.policies.prefetch.base import Prefetch
 
-prefetches: Registry[Prefetch] = Registry("prefetch")
 _HERE = "moesaic.policies.prefetch"
+prefetches: Registry[Prefetch] = Registry("prefetch", contract=f"{_HERE}.base:Prefetch")
 _LOOKAHEAD = Parameter("lookahead", int, 3, "how many layers ahead experts are valued", minimum=1)
 
 _READ_AHEAD = Parameter(

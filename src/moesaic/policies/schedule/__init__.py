@@ -10,8 +10,8 @@ from moesaic.core.registry import Registry
 if TYPE_CHECKING:  # names, summaries and parameters must cost no numpy: `--help` reads them
     from moesaic.policies.schedule.base import Schedule
 
-schedules: Registry[Schedule] = Registry("schedule")
 _HERE = "moesaic.policies.schedule"
+schedules: Registry[Schedule] = Registry("schedule", contract=f"{_HERE}.base:Schedule")
 
 schedules.register(
     "hybrid",
