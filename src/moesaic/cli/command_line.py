@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "dram": ("moesaic.cli.study.dram", "Serve requests from one simulated DRAM sub-channel."),
     "trace": (
         "moesaic.cli.trace.trace",
-        "Inspect, compare, fit, synthesize and convert traces.",
+        "Inspect, compare, fit, synthesize, convert and import traces.",
     ),
     "models": ("moesaic.cli.info.models", "List the known models, or show one."),
     "machines": ("moesaic.cli.info.machines", "List the known machines, or show one."),

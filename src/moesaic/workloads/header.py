@@ -13,6 +13,9 @@ from typing import Any
 from moesaic.core.errors import BadTrace
 from moesaic.core.parsing import parse_json
 
+REAL, SYNTHETIC, IMPORTED = "real", "synthetic", "imported"
+ORIGINS = (REAL, SYNTHETIC, IMPORTED)
+ORIGIN = "origin"  # in the metadata, where it is neither synthetic nor this package's recording
 MAX_LAYERS = 4096
 MAX_EXPERTS = 65536
 
@@ -43,6 +46,14 @@ class TraceHeader:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     has_counts: bool = False
     has_confidence: bool = False
+
+    @property
+    def origin(self) -> str:
+        """Made by a generator, recorded from a model, or imported from a source whose author does
+        not say that it is real."""
+        if self.synthetic:
+            return SYNTHETIC
+        return IMPORTED if self.metadata.get(ORIGIN) == IMPORTED else REAL
 
     @property
     def expert_bytes(self) -> int:

@@ -1,152 +1,191 @@
-"""Real routing published as arrays: per-token traces (.npz), and popularity alone.
+"""Routing published as arrays: per-token traces (.npz), and popularity alone.
 
-A per-token file has `experts` [tokens, layers, k] in rank order, `weights_u8` (gate probability
-times 255), `doc_start` [documents + 1] and `domain` [documents].
-"""
+A per-token file has `experts` [tokens, layers, k], best first; everything else has a default
+(docs/trace-format.md describes every array)."""
 
 from __future__ import annotations
 
-import struct
-import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.core.errors import BadTrace
 from moesaic.core.parsing import read_json
-from moesaic.workloads.block import DECODE, PREFILL, RoutingBlock
+from moesaic.workloads.block import DECODE, PHASES, PREFILL, RoutingBlock
 from moesaic.workloads.domains import with_domains
-from moesaic.workloads.header import TraceHeader
+from moesaic.workloads.header import IMPORTED, ORIGIN, ORIGINS, SYNTHETIC, TraceHeader
+from moesaic.workloads.npz_arrays import read_arrays
 from moesaic.workloads.reader import PathLike
+from moesaic.workloads.routing_arrays import RoutingArrays, check_experts, check_weights
 
-BLOCK_TOKENS = 4096
-# What numpy and zipfile raise on damaged or hostile archives, one that is a bare array included.
-_DAMAGED = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    KeyError,
-    MemoryError,
-    OSError,
-    RecursionError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+REQUIRED = "experts"
+OPTIONAL = (
+    "weights", "weights_u8", "doc_start", "domain", "num_experts", "phase", "model", "origin",
+    "source",
+)  # fmt: skip
+_Arrays = dict[str, NDArray[Any]]
+
+
+class Said(NamedTuple):
+    """What a file says itself; None: the header has a default."""
+
+    num_experts: int | None
+    model: str | None
+    origin: str | None
+    source: str | None
 
 
 class NpzTrace:
-    """A real trace in an .npz. The arrays are unpacked once and kept: such files are small."""
+    """A trace in an .npz. The arrays are unpacked once and kept: such files are small."""
 
-    def __init__(
-        self, path: PathLike, header: TraceHeader, arrays: dict[str, NDArray[Any]]
-    ) -> None:
-        self.path = path
+    def __init__(self, header: TraceHeader, arrays: RoutingArrays, said: Said) -> None:
         self.header = header
-        self._arrays = arrays
-        self._phase = PREFILL if header.metadata["phase"] == "prefill" else DECODE
+        self.arrays = arrays
+        self.said = said
 
     def blocks(self) -> Iterator[RoutingBlock]:
-        starts = self._arrays["doc_start"]
-        tokens = int(starts[-1])
-        for begin in range(0, tokens, BLOCK_TOKENS):
-            index = np.arange(begin, min(begin + BLOCK_TOKENS, tokens))
-            document = np.searchsorted(starts, index, side="right") - 1
-            yield RoutingBlock(
-                document.astype(np.uint32),
-                (index - starts[document]).astype(np.uint32),
-                np.full(len(index), self._phase, dtype=np.uint8),
-                self._arrays["experts"][index],
-                (self._arrays["weights_u8"][index] / np.float32(255)).astype(np.float16),
-            )
+        return self.arrays.blocks(self.header)
 
 
 def open_npz(path: PathLike) -> NpzTrace:
-    arrays = _load(path)
-    experts = arrays["experts"]
-    _, layers, top_k = experts.shape
-    model, _, phase = Path(path).stem.rpartition("_")
-    header = TraceHeader(
-        model=model or Path(path).stem,
+    found = read_arrays(path, (REQUIRED, *OPTIONAL))
+    if REQUIRED not in found:
+        raise BadTrace(
+            path,
+            REQUIRED,
+            f"is missing; a routing .npz has {REQUIRED} [tokens, layers, k], and may have "
+            f"{', '.join(OPTIONAL)}",
+        )
+    experts = found[REQUIRED]
+    words = (_text(path, found, name) for name in ("model", "origin", "source"))
+    said = Said(_number(path, found, "num_experts"), *words)
+    num_experts = check_experts(path, experts, said.num_experts)
+    starts = _starts(path, found, len(experts))
+    tokens = np.arange(len(experts))
+    documents = np.searchsorted(starts, tokens, side="right") - 1
+    arrays = RoutingArrays(
+        documents,
+        tokens - starts[documents],
+        _phases(path, found, len(experts)),
+        experts,
+        _weights(path, found),
+    )
+    header = _header(path, said, arrays, num_experts)
+    header.check(path)
+    if "domain" in found:
+        header = with_domains(header, _domains(path, found, len(starts) - 1))
+    return NpzTrace(header, arrays, said)
+
+
+def _header(path: PathLike, said: Said, arrays: RoutingArrays, num_experts: int) -> TraceHeader:
+    """What the file does not say follows from its name: `MODEL_prefill.npz`."""
+    file, named = Path(path).name, Path(path).stem
+    if named.rpartition("_")[2] in PHASES:
+        named = named.rpartition("_")[0] or named
+    model, origin = said.model or named, said.origin or IMPORTED
+    if origin not in ORIGINS:
+        raise BadTrace(path, "origin", f"must be {' or '.join(ORIGINS)}, is {origin!r}")
+    source = said.source or f"{origin} routing of {model}, from {file}"
+    phases = {PHASES[phase] for phase in np.unique(arrays.phases)}
+    _, layers, top_k = arrays.experts.shape
+    return TraceHeader(
+        model=model,
         num_layers=layers,
-        num_experts=_expert_count(int(experts.max()) + 1),
+        num_experts=num_experts,
         top_k=top_k,
         ranks=top_k,
-        has_weights=True,
-        source=f"real routing of {model or Path(path).stem}, from {Path(path).name}",
-        metadata={"phase": "prefill" if phase == "prefill" else "decode"},
+        has_weights=arrays.weights is not None,
+        source=source,
+        synthetic=origin == SYNTHETIC,
+        metadata={"phase": " and ".join(sorted(phases, key=PHASES.index)), ORIGIN: origin},
     )
-    header.check(path)
-    return NpzTrace(path, with_domains(header, arrays["domain"].astype(str).tolist()), arrays)
 
 
-def _load(path: PathLike) -> dict[str, NDArray[Any]]:
-    wanted = {"experts": 3, "weights_u8": 3, "doc_start": 1, "domain": 1}
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            missing = wanted.keys() - set(archive.files)
-            if missing:
-                expected = f"is missing; a routing .npz has {', '.join(wanted)}"
-                raise BadTrace(path, ", ".join(sorted(missing)), expected)
-            arrays = {name: archive[name] for name in wanted}
-    except _DAMAGED as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise BadTrace(path, "archive", f"cannot be read ({error})") from error
-    for name, dimensions in wanted.items():
-        if arrays[name].ndim != dimensions:
-            raise BadTrace(path, name, f"must have {dimensions} dimensions")
-    _check_shapes(arrays, path)
-    return arrays
+def _weights(path: PathLike, found: _Arrays) -> NDArray[Any] | None:
+    if "weights" in found and "weights_u8" in found:
+        raise BadTrace(
+            path, "weights", "are given twice, also as weights_u8: leave one of them out"
+        )
+    if "weights" in found:
+        check_weights(path, "weights", found["weights"], found[REQUIRED])
+        return found["weights"]
+    if "weights_u8" not in found:
+        return None
+    packed = found["weights_u8"]
+    if packed.dtype != np.uint8:
+        raise BadTrace(path, "weights_u8", "must be uint8: the weight times 255")
+    check_weights(path, "weights_u8", packed, found[REQUIRED])
+    return np.asarray(packed / np.float32(255))
 
 
-def _check_shapes(arrays: dict[str, NDArray[Any]], path: PathLike) -> None:
-    experts, starts = arrays["experts"], arrays["doc_start"]
-    if arrays["weights_u8"].shape != experts.shape:
-        raise BadTrace(path, "weights_u8", f"must have the shape of experts, {experts.shape}")
-    if starts.dtype.kind not in "iu":
-        raise BadTrace(path, "doc_start", f"must be whole numbers, not {starts.dtype}")
-    for name in ("experts", "weights_u8"):
-        if arrays[name].dtype != np.uint8 or not arrays[name].size:
-            raise BadTrace(path, name, "must be uint8 and not empty")
-    ordered = np.sort(experts, axis=-1)
-    if (ordered[..., 1:] == ordered[..., :-1]).any():
-        raise BadTrace(path, "experts", "must be different within a layer of a token")
+def _starts(path: PathLike, found: _Arrays, tokens: int) -> NDArray[Any]:
+    """Where documents begin, and the number of tokens."""
+    if "doc_start" not in found:
+        return np.array([0, tokens])
+    starts = found["doc_start"]
+    if starts.ndim != 1 or starts.dtype.kind not in "iu":
+        raise BadTrace(path, "doc_start", "must be whole numbers in one dimension")
     if (
         not len(starts)
         or starts[0] != 0
-        or starts[-1] != len(experts)
+        or starts[-1] != tokens
         or (starts[1:] <= starts[:-1]).any()
     ):
-        raise BadTrace(path, "doc_start", f"must rise from 0 to {len(experts)}")
-    if len(arrays["domain"]) != len(starts) - 1:
-        raise BadTrace(path, "domain", f"must name {len(starts) - 1} documents")
+        raise BadTrace(path, "doc_start", f"must rise from 0 to {tokens}, the number of tokens")
+    return starts.astype(np.int64)
 
 
-def _expert_count(seen: int) -> int:
-    """Such files do not say how many experts there are: every model so far has a power of two."""
-    return 1 << (seen - 1).bit_length()
+def _domains(path: PathLike, found: _Arrays, documents: int) -> list[str]:
+    if found["domain"].shape != (documents,):
+        raise BadTrace(path, "domain", f"must name {documents} documents in one dimension")
+    return [str(each) for each in found["domain"].tolist()]
+
+
+def _phases(path: PathLike, found: _Arrays, tokens: int) -> NDArray[Any]:
+    """One word for all tokens, or a number for each; by the file's name where there is neither."""
+    given = found.get("phase")
+    if given is None:
+        word = Path(path).stem.rpartition("_")[2]
+        return np.full(tokens, PREFILL if word == PHASES[PREFILL] else DECODE)
+    if given.dtype.kind == "U" and given.ndim == 0 and str(given) in PHASES:
+        return np.full(tokens, PHASES.index(str(given)))
+    if given.dtype.kind in "iu" and given.shape == (tokens,) and np.isin(given, (0, 1)).all():
+        return given
+    raise BadTrace(
+        path, "phase", f"must be 'prefill' or 'decode', or {tokens} numbers, 0 for prefill, 1 for "
+        "decode",
+    )  # fmt: skip
+
+
+def _number(path: PathLike, found: _Arrays, name: str) -> int | None:
+    if name not in found:
+        return None
+    value = found[name]
+    if value.ndim != 0 or value.dtype.kind not in "iu" or value < 1:
+        raise BadTrace(path, name, "must be one whole number, 1 or more")
+    return int(value)
+
+
+def _text(path: PathLike, found: _Arrays, name: str) -> str | None:
+    value = found.get(name)
+    if value is None:
+        return None
+    if value.ndim != 0 or value.dtype.kind != "U":
+        raise BadTrace(path, name, "must be one string")
+    return str(value)
 
 
 def load_shares(path: PathLike) -> NDArray[np.float64]:
     """Popularity [layers, experts], rows summing to 1, from per-question shares (.npz with one
     uint8 array [questions, layers, experts] per subject)."""
+    arrays = read_arrays(path).values()
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            total = sum(archive[name].sum(axis=0, dtype=np.float64) for name in archive.files)
-    except _DAMAGED as error:
-        if isinstance(error, FileNotFoundError):
-            raise
+        counts = np.asarray(sum(each.sum(axis=0, dtype=np.float64) for each in arrays))
+    except (TypeError, ValueError) as error:
         raise BadTrace(path, "archive", f"cannot be read ({error})") from error
-    counts = np.asarray(total)
     if counts.ndim != 2:
         raise BadTrace(path, "shares", "must be [questions, layers, experts] per subject")
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))

@@ -1,4 +1,4 @@
-"""Where routing comes from: a file, an .npz of a real trace, a generator, or memory."""
+"""Where routing comes from: a file, an .npz of arrays, a generator, or memory."""
 
 from __future__ import annotations
 

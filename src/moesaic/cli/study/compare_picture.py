@@ -56,7 +56,7 @@ def draw_comparison(path: str, cells: Sequence[ComparisonCell]) -> None:
 
 
 def _title(result: dict[str, Any]) -> str:
-    kind = "synthetic" if result["trace"]["synthetic"] else "real"
+    kind = result["trace"]["origin"]
     what = "time to first token" if result["phase"] == "prefill" else "time per decode step"
     words = [result["model"], f"{result['expert_dtype']} experts"]
     if result["phase"] == "decode":

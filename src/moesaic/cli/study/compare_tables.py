@@ -86,7 +86,7 @@ def workload_words(cells: Sequence[ComparisonCell]) -> str:
         words.append(f"batch {result['batch']}")
     if "expert_dtype" not in swept:
         words.append(f"{result['expert_dtype']} experts")
-    words.append(f"{'synthetic' if result['trace']['synthetic'] else 'real'} routing")
+    words.append(f"{result['trace']['origin']} routing")
     return ", ".join(words)
 
 

@@ -115,7 +115,7 @@ def run_with_progress(
 
 
 def routing_kind(result: Result) -> str:
-    return "synthetic routing" if result.trace["synthetic"] else "real routing"
+    return f"{result.trace['origin']} routing"
 
 
 def announce_compilation() -> None:

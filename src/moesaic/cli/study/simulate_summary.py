@@ -33,7 +33,7 @@ def _setting(result: dict[str, Any]) -> list[tuple[str, str]]:
         ("GPU cache", f"{result['cache_ratio']:.0%}: {result['slots']} experts"),
         ("weights", f"{result['expert_dtype']} experts, {result['dense_dtype']} elsewhere"),
         ("measured", _measured(result)),
-        ("routing", provenance(trace["source"], trace["synthetic"])),
+        ("routing", provenance(trace["source"], trace["origin"])),
     ]
 
 

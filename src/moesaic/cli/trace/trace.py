@@ -11,6 +11,7 @@ from moesaic.cli.shared.output import print_json, progress
 from moesaic.cli.shared.simulation_options import json_option
 from moesaic.cli.trace.trace_compare import compare
 from moesaic.cli.trace.trace_files import open_named
+from moesaic.cli.trace.trace_import import import_
 from moesaic.core.errors import ImpossibleSetting
 
 if TYPE_CHECKING:
@@ -28,14 +29,15 @@ _max_tokens = click.option(
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def trace() -> None:
-    """Inspect, compare, fit, synthesize and convert routing traces.
+    """Inspect, compare, fit, synthesize, convert and import routing traces.
 
-    A trace is a .moet file, an .npz of a real trace (experts, weights_u8, doc_start, domain), or
-    the word `bundled`: routing of moesaic-20m, recorded while it answered prompts, which comes
+    A trace is a .moet file, an .npz of arrays (only `experts` is required), or the word
+    `bundled`: routing of moesaic-20m, recorded while it answered prompts, which comes
     with the package."""
 
 
 trace.add_command(compare)
+trace.add_command(import_)
 
 
 @trace.command()

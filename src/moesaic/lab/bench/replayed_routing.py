@@ -38,7 +38,7 @@ class BenchRouting:
         first = next(iter(self.sources.values()), None)
         if first is None:
             return "own routing"
-        return "synthetic routing" if first.header.synthetic else "real routing"
+        return f"{first.header.origin} routing"
 
     def of(self, case: Case) -> TraceSource | None:
         return self.sources.get(case)

@@ -145,7 +145,11 @@ class ResultCounter:
         header = source.header
         return Result(
             settings=self._settings,
-            trace={"source": header.source, "synthetic": header.synthetic},
+            trace={
+                "source": header.source,
+                "synthetic": header.synthetic,
+                "origin": header.origin,
+            },
             latencies_s=tuple(self._latencies),
             tokens=self._tokens,
             hit_rate=self._hits / self._active,

@@ -80,7 +80,7 @@ def _from_file(trace: str, settings: Settings) -> Workload:
             f"placement, then {_asked(settings)}, and the trace gives {_lasts(source, settings)}. "
             f"Ask for fewer --tokens, use a longer trace, or --trace {SYNTHETIC}"
         )
-    words = provenance(source.header.source, source.header.synthetic)
+    words = provenance(source.header.source, source.header.origin)
     return Workload(source, f"{Path(trace).name}: {words}")
 
 
@@ -126,9 +126,8 @@ def _asked(settings: Settings) -> str:
     return f"{steps} decode steps of batch {settings.batch}"
 
 
-def provenance(source: str, synthetic: bool) -> str:
+def provenance(source: str, origin: str) -> str:
     """Where routing comes from; whether it is real stands first, even of a source without words."""
-    kind = "synthetic" if synthetic else "real"
-    if source.startswith(kind):
+    if source.startswith(origin):
         return source
-    return f"{kind} routing, {source}" if source else f"{kind} routing"
+    return f"{origin} routing, {source}" if source else f"{origin} routing"
