@@ -93,7 +93,7 @@ def test_csv_in_both_forms(tmp_path: Path) -> None:
         for expert in experts
     ]
     long = tmp_path / "long.csv"
-    lines = [f"{t},{l},{e},0.5,{d},prefill" for d, t, l, e in reversed(rows)]
+    lines = [f"{t},{layer},{e},0.5,{d},prefill" for d, t, layer, e in reversed(rows)]
     lines = [line for pair in zip(lines[1::2], lines[::2], strict=True) for line in pair]
     long.write_text("\n".join(["token,layer,expert,weight,document,phase", *lines]))
     _, block = imported(long)
@@ -103,7 +103,9 @@ def test_csv_in_both_forms(tmp_path: Path) -> None:
     assert block.weights is not None
     wide = tmp_path / "wide.csv"
     words = [
-        f"{t},{l},{a},{b}" for t, layers in enumerate(EXPERTS) for l, (a, b) in enumerate(layers)
+        f"{token},{layer},{a},{b}"
+        for token, layers in enumerate(EXPERTS)
+        for layer, (a, b) in enumerate(layers)
     ]
     wide.write_text("\n".join(["token,layer,expert_0,expert_1", *words]))
     _, block = imported(wide, "--phase", "prefill")

@@ -1,4 +1,4 @@
-"""Does a trace of arrays need `experts` only, and is what cannot be refused before it is unpacked?"""
+"""Does a trace of arrays need `experts` only, and are mistakes refused before it is unpacked?"""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def worker_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
     the work (Ctrl-C, a mistake) also ends what is running, which may take minutes; the workers must
     therefore write nothing."""
     pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
-    workers = pool._processes  # type: ignore[attr-defined]
+    workers = pool._processes
     try:
         yield pool
     except BrokenProcessPool:
