@@ -67,7 +67,7 @@ fuzz: setup
 	$(BIN)/python -m benchmarks.fuzz --files $(FUZZ_FILES)
 
 bench-engine: setup
-	$(BIN)/moesaic bench --synthetic olmoe-1b-7b --layers 4 -p 64 -n 32
+	$(BIN)/moesaic bench --accelerator none --synthetic olmoe-1b-7b --layers 4 -p 64 -n 32
 
 bench-kernels: setup
 	$(BIN)/python -m benchmarks.kernels

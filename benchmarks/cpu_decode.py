@@ -126,7 +126,7 @@ def layerwise_ms(
     """The engine's path layer by layer, with PyTorch's dense products or packed ones."""
     dense = None if plain else DenseRunner(DensePrecision.of("bf16"), choose("auto"))
     decoder = synthetic_decoder(architecture, "bf16", dense=dense)
-    settings = EngineSettings(threads=threads, max_sequences=1)
+    settings = EngineSettings(accelerator="none", threads=threads, max_sequences=1)
     runner = on_store(decoder, store, settings, Capacity(0, 1, 256))
     assert isinstance(runner.machine, CpuMachine), "no accelerator"
     runner.machine.drive_layerwise("asked for")

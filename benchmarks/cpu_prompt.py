@@ -33,8 +33,8 @@ def measure(options: argparse.Namespace, precision: str) -> dict[str, object]:
     """Tokens per second of both; how many times as fast packed weights are, within rounds."""
     architecture = synthetic_architecture(options.model, options.layers)
     settings = EngineSettings(
-        threads=options.threads, max_sequences=1, max_step_tokens=options.tokens,
-        dense_dtype=precision, kernel=options.kernel,
+        accelerator="none", threads=options.threads, max_sequences=1,
+        max_step_tokens=options.tokens, dense_dtype=precision, kernel=options.kernel,
     )  # fmt: skip
     packing = dense_packer(settings, "bf16")
     decoders = {

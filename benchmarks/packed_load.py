@@ -46,8 +46,8 @@ CONFIG = {
     "mlp_only_layers": [], "attention_bias": False,
 }  # fmt: skip
 SETTINGS: dict[str, dict[str, Any]] = {
-    "mapped": {"mmap": True},
-    "read": {"mmap": False},
+    "mapped": {"accelerator": "none", "mmap": True},
+    "read": {"accelerator": "none", "mmap": False},
     "cuda": {"accelerator": "cuda", "gpu_memory_gb": 16.0},
 }
 PROMPT = list(range(100, 132))

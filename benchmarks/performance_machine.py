@@ -19,7 +19,7 @@ _ASK_GPU = ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,nohea
 
 
 def machine() -> dict[str, Any]:
-    host, rates = this_host(), measure_rates(EngineSettings(), "bf16").cpu
+    host, rates = this_host(), measure_rates(EngineSettings(accelerator="none"), "bf16").cpu
     gpu, driver = _gpu()
     return {
         "cpu": host.cpu, "cores": host.cores, "isa": list(host.isa), "kernels": choose("auto"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from benchmarks.performance_options import Asked
 
 MOESAIC, PYTHON = "moesaic", "python"  # first words of commands
+CPU = ("--accelerator", "none")
 RESULT = "RESULT.json"  # in a command: a file that it writes, instead of printing
 
 

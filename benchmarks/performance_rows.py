@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks import performance_two_cores
 from benchmarks.performance_options import RATIOS, Asked
-from benchmarks.performance_row import MOESAIC, PYTHON, RESULT, Conditions, Row, against
+from benchmarks.performance_row import CPU, MOESAIC, PYTHON, RESULT, Conditions, Row, against
 
 # Where other programs are, in commands as they are shown.
 PROGRAM_WORDS = {"llama": "$LLAMA_BENCH", "cuda": "$LLAMA_BENCH_CUDA", "ik": "$IK_LLAMA_BENCH"}
@@ -31,7 +31,7 @@ def _cpu(asked: Asked) -> Iterator[Row]:
     shape = ["--synthetic", sizes.qwen, "--layers", str(sizes.layers)]
     threads = ["--threads", str(asked.threads), "--repetitions", str(asked.repetitions)]
     tests = ["-p", str(sizes.prompt), "-n", str(sizes.decode)]
-    common = (MOESAIC, "bench", *shape, *tests, *threads, "--dtype", "bf16", "--json")
+    common = (MOESAIC, "bench", *CPU, *shape, *tests, *threads, "--dtype", "bf16", "--json")
     four = ("--expert-dtype", "int4", "--dense-dtype", "int4")
     others = ("llama.cpp", "ik_llama.cpp")
     stock = against(asked, *others, "transformers")
@@ -66,11 +66,11 @@ def _cpu_olmoe(asked: Asked) -> Iterator[Row]:
     missing = None if llama else "--llama-bench was not given"
     tests = ["-p", "0", "--threads", str(asked.threads), "--repetitions", str(asked.repetitions),
              "--dtype", "bf16", "--json", *llama]  # fmt: skip
-    shape = (MOESAIC, "bench", "--synthetic", sizes.olmoe, "-n", str(sizes.decode), *tests)
+    shape = (MOESAIC, "bench", *CPU, "--synthetic", sizes.olmoe, "-n", str(sizes.decode), *tests)
     four = ("--expert-dtype", "int4", "--dense-dtype", "int4")
     yield Row("cpu-olmoe", "bf16", (*shape, "--batch", "1,16"), 90, "against", missing)
     yield Row("cpu-olmoe", "int4", (*shape, *four, "--batch", "1,16"), 50, "against", missing)
-    bundled = (MOESAIC, "bench", "-n", str(sizes.bundled_decode), *tests, "--batch", "1,16")
+    bundled = (MOESAIC, "bench", *CPU, "-n", str(sizes.bundled_decode), *tests, "--batch", "1,16")
     yield Row("cpu-olmoe", "bundled", bundled, 20, "against", missing)
 
 

@@ -12,7 +12,7 @@ from benchmarks.performance_cpu_tables import LLAMA, least, spread, test_words
 from benchmarks.performance_goals import CPU_DECODE, CPU_PROMPT, cpu_prompt
 from benchmarks.performance_options import Asked
 from benchmarks.performance_results import Measured, Results
-from benchmarks.performance_row import MOESAIC, Conditions, Row, against
+from benchmarks.performance_row import CPU, MOESAIC, Conditions, Row, against
 from moesaic.kernels.cores import all_cores
 
 SECTION = "cpu-two"
@@ -42,7 +42,7 @@ def rows(asked: Asked) -> Iterator[Row]:
     if cores is None:
         missing = f"{_CORES} cores are needed, and this process cannot be pinned to as many"
     common = (
-        *(MOESAIC, "bench", "--synthetic", sizes.qwen, "--layers", str(sizes.two_layers)),
+        *(MOESAIC, "bench", *CPU, "--synthetic", sizes.qwen, "--layers", str(sizes.two_layers)),
         *("-p", str(sizes.two_prompt), "-n", str(sizes.decode), "--threads", str(_CORES)),
         *("--repetitions", str(asked.repetitions), "--dtype", "bf16"),
     )

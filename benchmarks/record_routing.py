@@ -101,7 +101,7 @@ def record(model: Path, prompts: list[Prompt], path: Path, asked: argparse.Names
     read = written = again = 0
     with TemporaryDirectory(dir=path.parent) as folder:
         raw = Path(folder) / "raw.moet"
-        with LLM(model, record=raw, threads=asked.threads) as llm:
+        with LLM(model, record=raw, threads=asked.threads, accelerator="none") as llm:
             for prompt, answer in _answers(llm, prompts, asked):
                 if answer is None:
                     skipped += 1

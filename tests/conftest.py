@@ -12,6 +12,10 @@ from pathlib import Path
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
 
+# Tests compute on the CPU unless they name an accelerator, so that they mean the same on a machine
+# with a GPU; those about the choice itself take this away.
+os.environ["MOESAIC_ACCELERATOR"] = "none"
+
 # No test asks the real hub; those with one of their own allow it (`hub_server.py`).
 os.environ["HF_HUB_OFFLINE"] = "1"
 

@@ -12,7 +12,7 @@ from command import refused, run, run_json
 from small_measurements import without_a_gpu
 
 from moesaic.cli.info import doctor
-from moesaic.engine import assemble, gpu_memory, loading, preparation
+from moesaic.engine import assemble, gpu_memory, loading
 from moesaic.hardware.host import this_host
 from moesaic.hardware.identity import cpu_identity, gpu_identity
 from moesaic.hardware.machine_reader import load_machine, machine_file
@@ -46,7 +46,7 @@ def a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(accelerators.ACCELERATORS, "cuda", row)
     monkeypatch.setattr(loading, "assemble", partial(assemble.assemble, device="cpu"))
     monkeypatch.setattr(grid, "on_store", partial(assemble.on_store, device="cpu"))
-    for module in (preparation, bench_configs, gpu_memory):
+    for module in (bench_configs, gpu_memory):
         monkeypatch.setattr(module, "accelerator_free", lambda settings: 2_000_000_000)
     measured = partial(DeviceRates.measured, device="cpu", scale=64)
     monkeypatch.setattr(DeviceRates, "measured", measured)

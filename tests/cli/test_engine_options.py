@@ -141,7 +141,7 @@ def test_help_says_the_choices_and_defaults_that_count() -> None:
     default = {field.name: field.default for field in fields(EngineSettings)}
     own = EngineSettings().with_system(load_system(options_module.SYSTEM))
     assert own == EngineSettings(), "help says the policies of this system"
-    assert (*ACCELERATORS, AUTO) == options_module.ACCELERATORS
+    assert (AUTO, *ACCELERATORS) == options_module.ACCELERATORS
     assert settings_module.DTYPES == options_module.DTYPES
     assert default["accelerator"] == options_module.ACCELERATORS[0]
     assert default["link_gb_s"] == options_module.LINK_GB_S
@@ -159,21 +159,3 @@ def test_help_says_the_choices_and_defaults_that_count() -> None:
         "10^9 bytes",
     ):
         assert part in shown
-
-
-def test_policies_are_named_where_auto_finds_no_accelerator(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("moesaic.machines.accelerators.cuda_problem", lambda: "no driver")
-    monkeypatch.setattr("moesaic.hardware.nvidia.cuda_problem", lambda: "no driver")
-    options_module.engine_settings({"accelerator": "auto", "cache": "lru"})
-    assert "note: --cache lru changes nothing" in capsys.readouterr().err
-
-
-def test_auto_says_what_it_takes_and_why(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("moesaic.machines.accelerators.cuda_problem", lambda: "no driver")
-    monkeypatch.setattr("moesaic.hardware.nvidia.cuda_problem", lambda: "no driver")
-    assert options_module.engine_settings({"accelerator": "auto"}) == EngineSettings()
-    assert "--accelerator auto: none (no driver)" in capsys.readouterr().err

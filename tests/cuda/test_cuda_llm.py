@@ -14,7 +14,7 @@ import torch
 import stock
 from moesaic import LLM, SamplingParams
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.engine import loading, preparation
+from moesaic.engine import gpu_memory, loading
 from moesaic.engine.assemble import assemble
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.machines import accelerators
@@ -33,7 +33,7 @@ def _a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     if torch.cuda.is_available():
         return
     monkeypatch.setattr(loading, "assemble", partial(assemble, device="cpu"))
-    monkeypatch.setattr(preparation, "accelerator_free", lambda settings: 2_000_000_000)
+    monkeypatch.setattr(gpu_memory, "accelerator_free", lambda settings: 2_000_000_000)
 
 
 def prompts() -> list[list[int]]:
@@ -99,7 +99,10 @@ def test_without_a_gpu_it_is_refused_with_the_way_out(monkeypatch: pytest.Monkey
 def test_auto_takes_the_gpu_where_there_is_one(
     problem: str | None, chosen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv(accelerators.VARIABLE)
     monkeypatch.setattr(accelerators, "cuda_problem", lambda: problem)
+    monkeypatch.setattr(accelerators, "compiler_problem", lambda: None)
+    assert EngineSettings().accelerator == chosen
     assert EngineSettings(accelerator="auto").accelerator == chosen
 
 

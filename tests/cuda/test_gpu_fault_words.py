@@ -12,7 +12,7 @@ import torch
 import stock
 from moesaic import LLM, SamplingParams
 from moesaic.core.errors import ImpossibleSetting, MoesaicError
-from moesaic.engine import gpu_memory, loading, preparation
+from moesaic.engine import gpu_memory, loading
 from moesaic.engine.assemble import assemble
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.hardware.nvidia import _too_old, torch_cuda_version
@@ -25,10 +25,13 @@ PARAMS = SamplingParams(max_tokens=4, temperature=0.0)
 PROMPT = [1, 2, 3, 4]
 
 
+REAL_FREE = gpu_memory.accelerator_free  # which the fixture replaces
+
+
 @pytest.fixture(autouse=True)
 def _a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "assemble", partial(assemble, device="cpu"))
-    monkeypatch.setattr(preparation, "accelerator_free", lambda settings: 2_000_000_000)
+    monkeypatch.setattr(gpu_memory, "accelerator_free", lambda settings: 2_000_000_000)
 
 
 def opened(**changes: Any) -> LLM:
@@ -102,7 +105,7 @@ def test_memory_that_was_taken_after_the_plan(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_memory_that_another_process_has_before_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation, "accelerator_free", lambda settings: 1_000_000_000)
+    monkeypatch.setattr(gpu_memory, "accelerator_free", lambda settings: 1_000_000_000)
     with pytest.raises(ImpossibleSetting, match="are free there"):
         opened()
 
@@ -114,7 +117,7 @@ def test_a_driver_that_pytorch_cannot_use(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(gpu_memory, "check_usable", lambda name: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", old)
     with pytest.raises(ImpossibleSetting, match="too old") as caught:
-        gpu_memory.accelerator_free(EngineSettings(accelerator="cuda"))
+        REAL_FREE(EngineSettings(accelerator="cuda"))
     assert "update the driver or install an older build of PyTorch" in str(caught.value)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.kernels.instruction_sets import REFERENCE, choose
+from moesaic.kernels.instruction_sets import choose
 from moesaic.model_info.dense_bytes import DensePrecision
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def packed_dtype(settings: EngineSettings, dtype: str) -> DensePrecision | None:
     if settings.capabilities.moves:
         precision = DensePrecision.of("bf16" if asked == "auto" else asked)
         return precision if precision.quantizes else None
-    if choose(settings.kernel) == REFERENCE:
+    if not settings.native_kernels:
         return None
     if asked == "auto":
         return DensePrecision.of(dtype) if dtype == "bf16" else None

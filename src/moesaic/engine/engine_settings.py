@@ -9,9 +9,10 @@ from numbers import Integral, Real
 from moesaic.core.capabilities import Capabilities
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.hardware.host import usable_cores
+from moesaic.hardware.planned_host import PlannedHost
 from moesaic.kernels.instruction_sets import REFERENCE
 from moesaic.kernels.instruction_sets import choose as choose_kernel
-from moesaic.machines.accelerators import ACCELERATORS
+from moesaic.machines.accelerators import ACCELERATORS, AUTO, Automatic, chosen_gpu
 from moesaic.machines.accelerators import choose as choose_accelerator
 from moesaic.model_info.dense_bytes import DensePrecision
 from moesaic.policies.policy_checks import check_real, check_together
@@ -45,7 +46,7 @@ class EngineSettings:
     dense_dtype: str = "auto"  # of all other matrices (see `DensePrecision`); auto: as `dtype`
     experts_per_token: int | None = None  # fewer than it was trained with; None: as trained
     kernel: str = "auto"  # instructions that the CPU computes experts with; auto: the best it has
-    accelerator: str = "none"  # auto becomes cuda where a GPU can be used, else none
+    accelerator: str = AUTO  # becomes cuda where a GPU can be used, else none (see `Automatic`)
     cache_ratio: float | None = None  # share of experts in the accelerator; None: what fits, 0.25
     gpu_memory_gb: float | None = None  # what the accelerator may use; None: no limit of its own
     link_gb_s: float = 4.0  # bandwidth of the emulated accelerator's link
@@ -60,9 +61,10 @@ class EngineSettings:
     checked: bool = False  # check every plan while running
     batch_invariant: bool = False  # an answer has the same bits alone and beside other requests
     quality_of: str | None = None  # the model that the gate was calibrated for; None: any
+    host: PlannedHost | None = None  # another machine, for plans only; None: this one
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "accelerator", choose_accelerator(self.accelerator))
+        object.__setattr__(self, "accelerator", choose_accelerator(self.accelerator, self.host))
         for kind, name, known in (
             ("accelerator", self.accelerator, ACCELERATORS),
             ("dtype", self.dtype, DTYPES),
@@ -75,10 +77,9 @@ class EngineSettings:
                 )
             if name not in known:
                 raise UnknownName(kind, name, known)
-        self._check_computing()
         self._check_numbers()
         self._check_threads()
-        self._check_batch_invariant()
+        self._check_device()
         check_together(self.policies)
         check_real(self.policies, self.capabilities)
         self._check_memory()
@@ -98,6 +99,44 @@ class EngineSettings:
         """What a machine with this accelerator can do."""
         return ACCELERATORS[self.accelerator].capabilities
 
+    @property
+    def cores(self) -> int:
+        """Threads that compute, unless `threads` says how many."""
+        return usable_cores() if self.host is None else self.host.cores
+
+    @property
+    def native_kernels(self) -> bool:
+        """Whether native kernels compute on the CPU. Refuses kernels that this computer lacks."""
+        if self.host is not None:
+            return self.kernel != REFERENCE
+        return choose_kernel(self.kernel) != REFERENCE
+
+    def without_gpu(self, reason: str) -> EngineSettings | None:
+        """The same on the CPU, where the GPU was not asked for and cannot be used for this
+        `reason`; None: it was asked for, by its name or by its memory, or the CPU cannot do it."""
+        asked = self.cache_ratio is not None or self.gpu_memory_gb is not None
+        if asked or not chosen_gpu(self.accelerator):
+            return None
+        try:
+            return replace(self, accelerator=Automatic("none", reason))
+        except ImpossibleSetting:
+            return None
+
+    def _check_device(self) -> None:
+        """Where `auto` found a GPU that cannot do what is asked, the CPU is used, if it can."""
+        chosen = self.accelerator
+        try:
+            self._check_computing()
+            self._check_batch_invariant()
+        except ImpossibleSetting as error:
+            if not chosen_gpu(chosen):
+                raise
+            object.__setattr__(self, "accelerator", Automatic("none", str(error)))
+            try:
+                self._check_device()
+            except ImpossibleSetting:
+                raise error from None
+
     def _check_computing(self) -> None:
         """With what the machine can compute experts, and in which precision."""
         able = self.capabilities
@@ -105,7 +144,7 @@ class EngineSettings:
             raise UnknownName("kernel", self.kernel, able.kernels)
         if self.expert_dtype not in ("auto", *able.expert_dtypes):
             raise UnknownName("expert dtype", self.expert_dtype, ("auto", *able.expert_dtypes))
-        native = choose_kernel(self.kernel) != REFERENCE  # refuses what this computer has not got
+        native = self.native_kernels
         if self.dense_dtype == "auto":
             return
         precision = DensePrecision.of(self.dense_dtype)
@@ -139,7 +178,7 @@ class EngineSettings:
     def _check_threads(self) -> None:
         if self.threads is None:
             return
-        cores = usable_cores()
+        cores = self.cores
         limit = _THREADS_PER_CORE * cores
         if self.threads > limit:
             there = "1 core" if cores == 1 else f"{cores} cores"
@@ -179,6 +218,10 @@ class EngineSettings:
         asked = self.cache_ratio or self.gpu_memory_gb
         if asked and not self.capabilities.moves:
             raise ImpossibleSetting(
-                "a cache ratio or accelerator memory was given, but there is no accelerator: "
-                "add --accelerator emulated (or cuda), or leave it out"
+                "a cache ratio or accelerator memory was given, but there is no accelerator"
+                f"{self._why_none()}: leave it out, or add --accelerator emulated (or cuda)"
             )
+
+    def _why_none(self) -> str:
+        chosen = self.accelerator
+        return f" ({chosen.reason})" if isinstance(chosen, Automatic) else ""

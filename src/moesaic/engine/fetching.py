@@ -9,8 +9,7 @@ from pathlib import Path
 
 from moesaic.core.errors import BadConfig, CannotFetch, ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.gpu_memory import accelerator_free
-from moesaic.engine.memory.memory_plan import plan_memory
+from moesaic.engine.gpu_memory import plan_here, usable_machine
 from moesaic.hardware.host import memory
 from moesaic.model_info.hub.fetch import Report, fetch_model
 from moesaic.model_info.hub.hub_id import parse_hub_id
@@ -40,7 +39,7 @@ def local_model(
         if settings is None or available is None:
             return
         try:
-            plan = plan_memory(spec, settings, available, accelerator_free(settings))
+            plan = plan_here(spec, usable_machine(settings), available).plan
         except ImpossibleSetting as error:
             raise CannotFetch(f"not fetched: {error}") from None
         there = f"of {available / 1e9:.1f} GB available"

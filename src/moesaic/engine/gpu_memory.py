@@ -1,12 +1,56 @@
-"""How much memory the GPU has left."""
+"""How much memory the GPU has left, and whether a model is run on it or on the CPU where that was
+left open."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.machines.accelerators import check_usable
+from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
+from moesaic.kernels.gpu.nvrtc import CompilationFailed, find_compiler
+from moesaic.machines.accelerators import check_usable, chosen_gpu
+from moesaic.model_info.model_spec import ModelSpec
+
+
+class UsableMachine(NamedTuple):
+    """`free`: see `accelerator_free`."""
+
+    settings: EngineSettings
+    free: int | None
+
+
+class PlannedModel(NamedTuple):
+    settings: EngineSettings
+    plan: MemoryPlan
+
+
+def usable_machine(settings: EngineSettings) -> UsableMachine:
+    """With the CPU instead of a GPU that cannot be used, where it was not asked for by its name."""
+    try:
+        return UsableMachine(settings, accelerator_free(settings))
+    except (ImpossibleSetting, CompilationFailed) as error:
+        without = settings.without_gpu(str(error))
+        if without is None:
+            raise
+        return UsableMachine(without, None)
+
+
+def plan_here(spec: ModelSpec, machine: UsableMachine, available: int) -> PlannedModel:
+    """The memory plan, on the CPU where a model does not fit on a GPU that was not asked for."""
+    settings, free = machine
+    try:
+        return PlannedModel(settings, plan_memory(spec, settings, available, free))
+    except ImpossibleSetting as error:
+        without = settings.without_gpu(str(error))
+        if without is None:
+            raise
+        try:
+            return PlannedModel(without, plan_memory(spec, without, available))
+        except ImpossibleSetting:
+            raise error from None
 
 
 def accelerator_free(settings: EngineSettings) -> int | None:
@@ -23,4 +67,6 @@ def accelerator_free(settings: EngineSettings) -> int | None:
             f"({error}). If the driver is too old for it, update the driver or install an older "
             "build of PyTorch"
         ) from None
+    if chosen_gpu(settings.accelerator):  # else what is missing is an error where it is needed
+        find_compiler()
     return int(free)

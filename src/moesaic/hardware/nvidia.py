@@ -4,7 +4,9 @@ driver's library is asked directly, and no context is made on a GPU."""
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Iterator
+from ctypes.util import find_library
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -17,6 +19,8 @@ _NAME_BYTES = 128
 _STREAM_MEMORY_OPERATIONS = (122, 92)
 _MAJOR, _MINOR = 75, 76  # of the compute capability
 _LEAST_MAJOR = 8  # bf16 in tensor cores
+_NVRTC = "libnvrtc[.-]*so*"
+_NVIDIA, _DISPLAY = "0x10de", "0x03"  # vendor and class of a PCI device
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,39 @@ def _incapable(gpu: NvidiaGpu) -> str | None:
         f"{gpu.name} is too old (compute capability {major}.{minor}): the kernels need "
         f"{_LEAST_MAJOR}.0, Ampere, or later. Use --accelerator none, or a newer GPU"
     )
+
+
+def compiler_problem() -> str | None:
+    """Why the GPU's kernels cannot be compiled here, as far as files tell; None: they can. Kernels
+    are compiled by NVRTC and by Triton when they are first used."""
+    if find_spec("triton") is None:
+        return "Triton is not installed, which compiles the GPU's kernels: pip install triton"
+    found = any(next(folder.glob(_NVRTC), None) for folder in _library_folders())
+    if found or find_library("nvrtc") is not None:
+        return None
+    return "CUDA's run-time compiler (libnvrtc) was not found: install a CUDA build of PyTorch"
+
+
+def _library_folders() -> Iterator[Path]:
+    """Where a CUDA build of PyTorch, from pip or conda, has its libraries."""
+    torch, packages = find_spec("torch"), find_spec("nvidia")
+    if torch is not None and torch.origin is not None:
+        yield Path(torch.origin).parent / "lib"
+    for root in [] if packages is None else packages.submodule_search_locations or []:
+        yield from Path(root).glob("*/lib")
+    yield Path(sys.prefix) / "lib"
+
+
+def card_on_bus(root: Path = Path("/")) -> bool:
+    """Whether an NVIDIA display adapter is on the PCI bus, whatever the driver says."""
+    for device in (root / "sys/bus/pci/devices").glob("*"):
+        try:
+            vendor, kind = ((device / name).read_text().strip() for name in ("vendor", "class"))
+        except OSError:
+            continue
+        if vendor == _NVIDIA and kind.startswith(_DISPLAY):
+            return True
+    return False
 
 
 def torch_has_cuda() -> bool:

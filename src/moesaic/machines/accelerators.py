@@ -5,14 +5,16 @@ capabilities, and a line where `engine/assemble.py` builds it."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from moesaic.core.capabilities import Capabilities
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.core.offloading import CPU, GPU
 from moesaic.hardware import machine_reader as machine_files
-from moesaic.hardware.nvidia import cuda_problem
+from moesaic.hardware.nvidia import compiler_problem, cuda_problem
+from moesaic.hardware.planned_host import PlannedHost
 from moesaic.kernels.instruction_sets import KERNELS
 
 NONE = Capabilities(
@@ -70,13 +72,43 @@ ACCELERATORS: dict[str, Accelerator] = {
 LARGEST_BATCH = 256  # of sequences that a GPU decodes as one graph
 SMALLEST_PROMPT, LARGEST_PROMPT = 16, 2048  # tokens that it reads as one graph
 AUTO = "auto"  # an accelerator's name in settings: a GPU where there is one that can be used
+VARIABLE = "MOESAIC_ACCELERATOR"  # what AUTO means, where this is set
 
 
-def choose(name: str) -> str:
-    """The accelerator that settings mean by a name: `AUTO` is a GPU where one can be used."""
+class Automatic(str):
+    """The accelerator that `AUTO` became. It equals the plain name; being of this type tells that
+    it was not named by the user, so that the CPU may be used where the GPU cannot.
+
+    `reason` says why it is no GPU; None: it is one."""
+
+    reason: str | None
+
+    def __new__(cls, name: str, reason: str | None = None) -> Automatic:
+        chosen = super().__new__(cls, name)
+        chosen.reason = reason
+        return chosen
+
+
+def choose(name: str, host: PlannedHost | None = None) -> str:
+    """The accelerator that settings mean by a name: `AUTO` is a GPU where one can be used, unless
+    the environment variable names another; on a machine that is only planned for, one that its
+    description has."""
     if name != AUTO:
         return name
-    return "none" if cuda_problem() else "cuda"
+    if host is not None:
+        return Automatic("cuda") if host.gpu else Automatic("none", "its description has none")
+    named = os.environ.get(VARIABLE) or AUTO
+    if named not in (*ACCELERATORS, AUTO):
+        raise UnknownName(VARIABLE, named, (*ACCELERATORS, AUTO))
+    if named != AUTO:
+        return named
+    problem = cuda_problem() or compiler_problem()
+    return Automatic("cuda") if problem is None else Automatic("none", problem)
+
+
+def chosen_gpu(name: str) -> bool:
+    """Whether `AUTO` found a GPU, so that the CPU may be used instead."""
+    return isinstance(name, Automatic) and ACCELERATORS[name].capabilities.own_memory
 
 
 def check_usable(name: str) -> None:

@@ -15,7 +15,7 @@ def gpus_in_words(driver: NvidiaDriver) -> str:
 def accelerator_in_words(driver: NvidiaDriver, problem: str | None) -> str:
     if problem is not None:
         return f"none ({problem}); an emulated one with --accelerator emulated"
-    return f"{driver.gpus[0].name}, with --accelerator cuda or auto"
+    return f"{driver.gpus[0].name}, used unless --accelerator none is given"
 
 
 def _gpu_in_words(gpu: NvidiaGpu) -> str:

@@ -77,7 +77,7 @@ def _fits(spec: ModelSpec) -> str:
     if available is None:
         return "unknown: the system does not say how much memory is available"
     for dtype in _DTYPES:
-        settings = EngineSettings(expert_dtype=dtype, max_sequences=1)
+        settings = EngineSettings(expert_dtype=dtype, max_sequences=1, accelerator="none")
         try:
             plan = plan_memory(spec, settings, available)
         except ImpossibleSetting:

@@ -14,13 +14,13 @@ from moesaic.cli.shared.output import print_json, print_table
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.hardware.dimms import CONTENTION, LINK_TOPOLOGIES, SHARING
 from moesaic.hardware.machine_reader import (
-    ATTENTION,
     known_machines,
     load_machine,
     machine_file,
     measured_machines,
 )
 from moesaic.hardware.machine_spec import MachineSpec
+from moesaic.hardware.planned_host import has_gpu
 from moesaic.hardware.quantities import unit_of
 
 _OF_GPU = ("gpu.", "pcie.", "host.gpu_", "host.link_")  # numbers of a GPU and the link to it
@@ -75,7 +75,7 @@ def _describe(spec: MachineSpec) -> dict[str, Any]:
         "title": spec.title,
         "description": spec.description,
         "notes": list(spec.notes),
-        "gpu": spec.gpu.name if _has_gpu(spec) else None,
+        "gpu": spec.gpu.name if has_gpu(spec) else None,
         "cpu": spec.cpu.name,
         "topology": _topology(spec),
         "numbers": numbers,
@@ -150,10 +150,10 @@ def _list(specs: list[MachineSpec], as_json: bool) -> None:
         (
             spec.name,
             spec.title,
-            spec.gpu.memory_gb if _has_gpu(spec) else None,
-            round(spec.gpu.effective_bandwidth_gb_s) if _has_gpu(spec) else None,
+            spec.gpu.memory_gb if has_gpu(spec) else None,
+            round(spec.gpu.effective_bandwidth_gb_s) if has_gpu(spec) else None,
             round(spec.cpu.effective_bandwidth_gb_s),
-            spec.pcie.bandwidth_gb_s if _has_gpu(spec) else None,
+            spec.pcie.bandwidth_gb_s if has_gpu(spec) else None,
         )
         for spec in specs
     ]
@@ -165,13 +165,8 @@ def _list(specs: list[MachineSpec], as_json: bool) -> None:
     )
 
 
-def _has_gpu(spec: MachineSpec) -> bool:
-    """Descriptions have the numbers of a GPU in any case: of a computer without one, the CPU's."""
-    return not spec.gpu.name.endswith(ATTENTION)
-
-
 def _gpu_in_words(spec: MachineSpec) -> str:
-    if _has_gpu(spec):
+    if has_gpu(spec):
         return f"GPU: {spec.gpu.name}."
     return "GPU: none, the CPU computes attention too (how fast: [gpu] of --toml)."
 
@@ -183,7 +178,7 @@ def _show(spec: MachineSpec, as_json: bool) -> None:
     rows = [
         (key, f"{value:g}", unit_of(key), spec.sources[key])
         for key, value in spec.values().items()
-        if _has_gpu(spec) or not key.startswith(_OF_GPU)
+        if has_gpu(spec) or not key.startswith(_OF_GPU)
     ]
     print_table(f"{spec.name}: {spec.title}", ("number", "value", "unit", "source"), rows)
     click.echo(f"{_gpu_in_words(spec)} CPU: {spec.cpu.name}.")

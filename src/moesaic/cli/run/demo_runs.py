@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from moesaic.engine.completion import Completion
     from moesaic.engine.run_stats import RunStats
 
+ON_CPU: dict[str, Any] = {"accelerator": "none"}  # beside stock transformers there
 EMULATED: dict[str, Any] = {"accelerator": "emulated", "cache_ratio": 0.25}
 ANSWER_TOKENS = 96  # at most
 QUESTIONS = 12  # recorded
@@ -40,7 +41,7 @@ def first_answer(question: str) -> Completion:
     from moesaic.engine.preparation import prepare
     from moesaic.engine.sampling.sampling_params import SamplingParams
 
-    prepared = prepare(None, one_text_settings({}))
+    prepared = prepare(None, one_text_settings(ON_CPU))
     tokens = prompt_tokens(question, True, prepared)
     params = SamplingParams(ANSWER_TOKENS, temperature=0.0)
     prepared.input_processor.request(tokens, params)  # what cannot be asked is refused now
@@ -108,7 +109,7 @@ def emulated_answer(tokens: Sequence[int]) -> Completion:
 
 def _command(question: str) -> str:
     words = ["moesaic", "run", "-p", question, "--max-tokens", str(ANSWER_TOKENS)]
-    return shlex.join(words)
+    return shlex.join([*words, "--accelerator", ON_CPU["accelerator"]])
 
 
 def _rows(expected: Completion) -> Iterator[tuple[object, ...]]:

@@ -3,6 +3,7 @@ threads, each alone in its process."""
 
 from __future__ import annotations
 
+from moesaic.cli.run.demo_runs import ON_CPU
 from moesaic.cli.shared.engine_options import one_text_settings
 
 CASES = (64,), (48,)  # tokens read, tokens written
@@ -20,7 +21,7 @@ def compare_with_stock() -> None:
 
     folder, cases = default_model(), make_cases(*CASES)
     found = from_folder(folder)
-    (config,) = plan_configs(found.spec, [("moesaic", one_text_settings({}))], cases)
+    (config,) = plan_configs(found.spec, [("moesaic", one_text_settings(ON_CPU))], cases)
     measured = Measured(str(folder), None, None, OWN, cases)
     rows = run_against(("transformers",), found, config, measured, ROUNDS)
     print_against(against_result(rows, found, config, "moesaic demo"), rows)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from moesaic.cli.shared.accelerator_words import announce_accelerator
 from moesaic.kernels.instruction_sets import choose, has_native
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def follow(model: LoadedModel, request: Request, show: Callable[[Chunk], None]) 
 def what_runs(prepared: Prepared) -> str:
     """One line for the user: which devices, which kernel, which precision."""
     from moesaic.hardware.host import usable_cores
+    from moesaic.machines.accelerators import Automatic
 
     settings, plan = prepared.settings, prepared.plan
     threads = settings.threads or usable_cores()
@@ -71,7 +73,8 @@ def what_runs(prepared: Prepared) -> str:
     )
     how = f"{kernel}, {plan.dtype}{experts}, {cores}"
     if not settings.capabilities.moves:
-        return f"no accelerator: the CPU computes everything with {how}"
+        named = "" if isinstance(settings.accelerator, Automatic) else "no accelerator: "
+        return f"{named}the CPU computes everything with {how}"
     slots = f"{plan.capacity.slots} of {prepared.spec.num_expert_blocks} experts"
     link = "" if settings.capabilities.own_memory else f"copies at {settings.link_gb_s:g} GB/s, "
     return (
@@ -110,6 +113,7 @@ def _load(prepared: Prepared, record: str | None) -> LoadedModel:
     from moesaic.engine.loading import load_prepared
     from moesaic.models.repacking import repacking
 
+    announce_accelerator(prepared.settings)
     click.echo(what_runs(prepared), err=True)
     if (where := where_experts_are(prepared)) is not None:
         click.echo(where, err=True)

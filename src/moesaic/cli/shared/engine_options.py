@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moesaic.cli.shared.accelerator_words import announce_accelerator
 from moesaic.cli.shared.option_stack import one_of, stack
 from moesaic.cli.shared.policy_options import chosen_policies, policy_choices
 from moesaic.cli.shared.unused_options import check_accelerator_options
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 # Defaults of `EngineSettings`, here for `--help`: it must not wait for numpy.
 SYSTEM = "moesaic"
-ACCELERATORS = ("none", "emulated", "cuda", "auto")
+ACCELERATORS = ("auto", "none", "emulated", "cuda")
 DTYPES = ("auto", "bf16", "fp16", "fp32")
 BATCH_INVARIANT = " + batch-invariant"  # behind the name of a system, in tables
 CACHE_RATIO, LINK_GB_S, MAX_SEQUENCES = 0.25, 4.0, 8
@@ -33,7 +34,8 @@ _capacity_options = stack(
     click.option(
         "--accelerator",
         metavar="KIND",
-        help=f"The device in addition to the CPU: {one_of(ACCELERATORS)}  [{ACCELERATORS[0]}]",
+        help=f"The device in addition to the CPU: {one_of(ACCELERATORS)}  "
+        "[auto: the GPU, if one can be used]",
     ),
     click.option(
         "--cache-ratio",
@@ -163,9 +165,9 @@ def engine_settings(asked: Mapping[str, Any], announce: bool = True) -> EngineSe
         fields["quality_of"] = quality_level(quality).model
     settings = EngineSettings(policies=chosen_policies(asked), **fields)
     _check_link(asked, settings)
-    check_accelerator_options(asked, settings)
     if announce:
-        _announce(asked.get("accelerator"), settings)
+        announce_accelerator(settings)
+    check_accelerator_options(asked, settings, announce)
     return _with_default_system(asked, settings, announce)
 
 
@@ -179,7 +181,8 @@ def _check_link(asked: Mapping[str, Any], settings: EngineSettings) -> None:
     if speed is not None and able.own_memory:
         raise ImpossibleSetting(
             f"--link-bandwidth {speed:g} is of the emulated accelerator, but the link of "
-            f"{settings.accelerator!r} is as fast as it is: leave it out"
+            f"{settings.accelerator!r} is as fast as it is: leave it out, or add --accelerator "
+            "emulated"
         )
     if speed is not None and not able.moves:
         raise ImpossibleSetting(
@@ -221,14 +224,3 @@ def default_system(asked: Mapping[str, Any]) -> str:
     from moesaic.engine.belief_source import belief_source
 
     return belief_source(settings).system or SYSTEM
-
-
-def _announce(asked: str | None, settings: EngineSettings) -> None:
-    """What was chosen, where that was left open."""
-    from moesaic.hardware.nvidia import cuda_problem
-    from moesaic.machines.accelerators import AUTO
-
-    if asked == AUTO:
-        problem = cuda_problem()
-        why = "" if problem is None else f" ({problem})"
-        click.echo(f"--accelerator auto: {settings.accelerator}{why}", err=True)

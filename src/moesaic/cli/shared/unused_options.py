@@ -28,10 +28,13 @@ def check_phase_options(asked: Mapping[str, Any]) -> None:
             )
 
 
-def check_accelerator_options(asked: Mapping[str, Any], settings: EngineSettings) -> None:
+def check_accelerator_options(
+    asked: Mapping[str, Any], settings: EngineSettings, announce: bool
+) -> None:
     """Policies decide what an accelerator holds and computes: without one they are refused, or,
-    where `auto` found none, named. Systems may also have a gate, which counts without one."""
-    from moesaic.machines.accelerators import AUTO
+    where `auto` found none, named if `announce`. Systems may also have a gate, which counts without
+    one."""
+    from moesaic.machines.accelerators import Automatic
     from moesaic.policies.policy_checks import needing_slots
 
     if settings.capabilities.moves or needing_slots(settings.policies) is not None:
@@ -43,11 +46,12 @@ def check_accelerator_options(asked: Mapping[str, Any], settings: EngineSettings
         f"{' and '.join(unused)} {'changes' if len(unused) == 1 else 'change'} nothing: there is "
         "no accelerator, so the CPU computes every expert"
     )
-    if asked.get("accelerator") == AUTO:
-        click.echo(f"note: {said}", err=True)
+    if isinstance(settings.accelerator, Automatic):
+        if announce:
+            click.echo(f"note: {said}", err=True)
     else:
         raise ImpossibleSetting(
-            f"{said}; add --accelerator emulated (or cuda, or auto), or leave "
+            f"{said}; add --accelerator emulated (or cuda), or leave "
             f"{'it' if len(unused) == 1 else 'them'} out"
         )
 

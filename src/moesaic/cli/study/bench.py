@@ -267,6 +267,7 @@ def _grid(asked: dict[str, Any]) -> list[tuple[str, EngineSettings]]:
         if asked[one] is not None and asked[several] is not None:
             second = f"--{several.replace('_', '-')}"
             raise ImpossibleSetting(f"both {first} and {second} were given: give one of them")
+    asked = _on_one_device(asked)
     single = asked["system"] or default_system(asked)
     systems = names("--systems", asked["systems"]) or [single]
     if asked["compare"]:
@@ -290,6 +291,21 @@ def _grid(asked: dict[str, Any]) -> list[tuple[str, EngineSettings]]:
         )
         for number, ((name, each), (words, invariant)) in enumerate(priced)
     ]
+
+
+def _on_one_device(asked: dict[str, Any]) -> dict[str, Any]:
+    """With an accelerator that can do all that is compared, where none is named: what is measured
+    in one table is measured on the same devices."""
+    from moesaic.machines.accelerators import AUTO, chosen_gpu
+
+    if asked["accelerator"] not in (None, AUTO):
+        return asked
+    widest = {**asked, "cache_ratio": None, "system": None, "gate": None, "link_bandwidth": None}
+    found = engine_settings(widest, announce=False).accelerator
+    if chosen_gpu(found) and asked["against"] and not asked["compare"]:
+        click.echo("--against compares on the CPU: the GPU is not used", err=True)
+        found = "none"
+    return {**asked, "accelerator": found}
 
 
 # Beside each other, so that the price shows.

@@ -34,9 +34,9 @@ def _each(defaults: dict[str, Any]) -> str:
 @click.option(
     "--accelerator",
     metavar="KIND",
-    default="emulated",
-    show_default=True,
-    help=f"Of the real machine: {one_of(TOLERANCES)} | auto (cuda where there is a GPU)",
+    default="auto",
+    help=f"Of the real machine: {one_of(TOLERANCES)} | auto  "
+    "[auto: the GPU, if one can be used, or emulated]",
 )
 @click.option(
     "--synthetic",
@@ -116,6 +116,8 @@ def _with_defaults(asked: dict[str, Any]) -> dict[str, Any]:
     kind = asked["accelerator"]
     if kind == AUTO:
         kind = "cuda" if choose(AUTO) == "cuda" else "emulated"
+        words = "using the GPU" if kind == "cuda" else "no GPU: an emulated accelerator is used"
+        click.echo(words, err=True)
     if kind not in TOLERANCES:
         raise UnknownName("accelerator", kind, (*TOLERANCES, AUTO))
     check_usable(kind)

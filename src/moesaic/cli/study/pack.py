@@ -52,7 +52,7 @@ def pack(
         raise ImpossibleSetting("give either -o DIR, the directory to write, or --verify")
     if source is not None and not verify:
         raise ImpossibleSetting("--source is what --verify compares with: give --verify, too")
-    settings = EngineSettings(**asked)
+    settings = EngineSettings(accelerator="none", **asked)  # the layout of the CPU's kernels
     if output is not None:
         packing_target(Path(output))  # before anything is fetched
     folder = model_folder(model)

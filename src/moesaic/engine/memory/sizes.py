@@ -10,8 +10,6 @@ from moesaic.core.dtypes import weight_bytes
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.dense_weights import packed_dtype
 from moesaic.engine.engine_settings import DTYPES, EngineSettings
-from moesaic.hardware.host import usable_cores
-from moesaic.kernels.instruction_sets import has_native
 from moesaic.machines.accelerators import LARGEST_BATCH, LARGEST_PROMPT, SMALLEST_PROMPT
 from moesaic.model_info.dense_bytes import DensePrecision, packed_dense_bytes
 from moesaic.model_info.dense_rows import (
@@ -70,11 +68,11 @@ class Sizes:
             )
         lanes = len(settings.capabilities.devices)
         step_tokens = max(settings.step_tokens, settings.max_sequences)
-        threads = settings.threads or usable_cores()
+        threads = settings.threads or settings.cores
         packed = packed_dtype(settings, dtype)
         sequences = settings.max_sequences
         by_rows = settings.capabilities.moves
-        native = has_native(settings.kernel, expert_dtype)
+        native = expert_dtype in TILES and settings.native_kernels
         return cls(
             spec, dtype, expert_dtype, sequences, step_tokens, lanes, threads, packed, by_rows,
             native,

@@ -20,7 +20,7 @@ class CompilationFailed(MoesaicError):
 
 
 @cache
-def _library() -> ctypes.CDLL:
+def find_compiler() -> ctypes.CDLL:
     """NVRTC as PyTorch finds it, or the system's."""
     for name in ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"):
         for folder in ("", *map(str, _package_folders())):
@@ -29,7 +29,7 @@ def _library() -> ctypes.CDLL:
             except OSError:
                 continue
     raise CompilationFailed(
-        "CUDA's run-time compiler (libnvrtc) was not found: install a CUDA build of PyTorch."
+        "CUDA's run-time compiler (libnvrtc) was not found: install a CUDA build of PyTorch"
     )
 
 
@@ -69,7 +69,7 @@ def compile_source(name: str, defines: Mapping[str, int | float], architecture: 
 
 
 def _compile(name: str, text: str, headers: Sequence[str], options: Sequence[str]) -> bytes:
-    nvrtc = _library()
+    nvrtc = find_compiler()
     program = ctypes.c_void_p()
     _check(nvrtc.nvrtcCreateProgram(
         ctypes.byref(program), text.encode(), f"{name}.cu".encode(),

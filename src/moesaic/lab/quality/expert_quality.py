@@ -49,6 +49,7 @@ def prepare_precisions(
     """The reference, which has the settings' own precision, and others, in which either the
     experts or the other weights differ; what cannot be run is refused here."""
     own = prepare(model, settings)
+    settings = replace(settings, accelerator=own.settings.accelerator)  # one device for all
     others = [
         replace(settings, expert_dtype=dtype)
         for dtype in expert_dtypes

@@ -55,7 +55,11 @@ def _part(problems: int, parts: int, number: int) -> list[Outcome]:
     asked = rules()
     sequences = _AT_ONCE * len(asked)
     settings = EngineSettings(
-        dtype="fp32", max_sequences=sequences, max_model_len=_LENGTH, threads=1
+        accelerator="none",
+        dtype="fp32",
+        max_sequences=sequences,
+        max_model_len=_LENGTH,
+        threads=1,
     )
     prepared = prepare(None, settings)
     assert prepared.tokenizer is not None, "the bundled model has one"

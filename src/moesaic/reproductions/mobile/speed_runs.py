@@ -18,7 +18,7 @@ CPU, EMULATED, SLOW_LINK = "cpu", "emulated", "slow-link"
 CACHE_RATIO = 0.25
 SLOW_GB_S = 0.05  # 2 ms per expert of the bundled model, several times what computing it takes
 MACHINES: dict[str, dict[str, Any]] = {
-    CPU: {},
+    CPU: {"accelerator": "none"},
     EMULATED: {"accelerator": "emulated", "cache_ratio": CACHE_RATIO},
     SLOW_LINK: {
         "accelerator": "emulated",
