@@ -52,8 +52,8 @@ def test_chat_uses_the_template_of_the_file() -> None:
 
 def test_plan_holds_experts_in_about_what_they_are_stored_in() -> None:
     """Rows of 24 weights are no blocks: the down projections stay in fp32."""
-    assert run_json("plan", file())["expert_dtype"] == "fp32"
-    assert run_json("plan", file(Type.Q8_0))["dtype"] == "bf16"
+    assert run_json("plan", file(), "--dtype", "auto")["expert_dtype"] == "fp32"
+    assert run_json("plan", file(Type.Q8_0), "--dtype", "auto")["dtype"] == "bf16"
 
 
 def test_repacking_says_what_it_costs() -> None:

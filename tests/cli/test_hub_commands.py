@@ -62,9 +62,7 @@ def test_plan_fetches_the_config_alone(hub: Hub) -> None:
 
 
 def test_the_simulator_takes_it_too(hub: Hub) -> None:
-    assert (
-        run_json("models", ID)["num_experts"] == run_json("plan", ID)["capacity"]["slots"] or True
-    )
+    assert run_json("models", ID)["name"] == run_json("plan", ID)["model"]
     assert run_json("models", ID)["name"] == "small"
     assert hub.fetched() == {"config.json"}
 
@@ -76,11 +74,11 @@ def test_revision_is_an_option_or_part_of_the_id(
     config = json.loads(repo.files["config.json"]) | {"max_position_embeddings": 32}
     repo.tags["v1"] = repo.files | {"config.json": json.dumps(config).encode()}
     lengths = [
-        run_json("plan", *words)["capacity"]["length"]
+        run_json("plan", *words)["rows"][0]["context"]
         for words in ((f"{ID}@v1",), (ID, "--revision", "v1"), ("-m", ID, "--revision", "v1"))
     ]
     assert lengths == [32, 32, 32]
-    assert run_json("plan", ID)["capacity"]["length"] > 32
+    assert run_json("plan", ID)["rows"][0]["context"] > 32
     for words in (("moesaic-20m",), ()):
         said = refused(monkeypatch, capsys, "plan", *words, "--revision", "v1")
         assert "--revision v1 is of models fetched by their id" in said

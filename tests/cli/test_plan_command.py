@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from command import refused, run, run_json
 
-from moesaic.cli.study import plan as plan_module
+from moesaic.cli.study.plan_target import available_memory
 from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.memory_plan import plan_memory
@@ -27,6 +27,7 @@ from moesaic.policies.policy_set import PolicySet, with_options
 
 OLMOE, A6000 = ("plan", "olmoe-1b-7b"), ("--machine", "a6000-xeon5220r")
 EMULATED = ("--accelerator", "emulated")
+DETAILED = ("--dtype", "auto")  # with any option, what `run` would do is planned in detail
 CONFIG = {
     "model_type": "mixtral",
     "num_hidden_layers": 2,
@@ -54,7 +55,9 @@ def measure_as(name: str) -> None:
 
 def planned(memory_gb: float, **fields: Any) -> dict[str, int]:
     plan = plan_memory(
-        load_model("olmoe-1b-7b"), with_options(EngineSettings(), fields), round(memory_gb * GB)
+        load_model("olmoe-1b-7b"),
+        with_options(EngineSettings(max_sequences=1), fields),
+        round(memory_gb * GB),
     )
     return {part.name: part.bytes for part in plan.parts}
 
@@ -65,11 +68,11 @@ def test_json_has_the_plan_and_stable_keys() -> None:
         *("model", "dtype", "expert_dtype", "dense_dtype", "accelerator", "policies"),
         *("capacity", "parts"),
         *("main_bytes", "available_bytes", "accelerator_bytes", "accelerator_limit_bytes"),
-        *("memory_of", "cannot_run", "download", "speed"),
+        *("memory_of", "longer_sequences", "cannot_run", "download", "speed"),
     }
     parts = {part["name"]: part["bytes"] for part in output["parts"]}
     assert parts == planned(64, accelerator="emulated", cache_ratio=0.5)
-    assert output["capacity"] == {"slots": 512, "sequences": 8, "length": 4096, "cache_ratio": 0.5}
+    assert output["capacity"] == {"slots": 512, "sequences": 1, "length": 4096, "cache_ratio": 0.5}
     assert output["available_bytes"] == 64 * GB
     assert output["main_bytes"] == sum(parts.values()) <= 64 * GB
 
@@ -98,7 +101,7 @@ def test_a_sliding_window_bounds_the_kv_cache_and_not_the_context(tmp_path: Path
     def planned_for(**fields: Any) -> tuple[int, int]:
         long = CONFIG | {"max_position_embeddings": 8192}
         (tmp_path / "config.json").write_text(json.dumps(long | fields))
-        found = run_json("plan", tmp_path, "--memory", 64)
+        found = run_json("plan", tmp_path, "--memory", 64, *DETAILED)
         size = next(part["bytes"] for part in found["parts"] if part["name"] == "KV cache")
         return size, found["capacity"]["length"]
 
@@ -122,9 +125,11 @@ def test_tables_show_every_part_and_the_capacity() -> None:
 
 
 def test_a_machine_that_was_not_measured_is_not_predicted() -> None:
-    assert run_json(*OLMOE, "--memory", 64)["speed"]["machine"] is None
-    said = run(*OLMOE, "--memory", 64).out
-    assert "run `moesaic profile`, or name another with --machine" in said
+    assert run_json(*OLMOE, "--memory", 64, *DETAILED)["speed"]["machine"] is None
+    assert run_json(*OLMOE, "--memory", 64)["machine"] is None
+    for words in ((), DETAILED):
+        said = run(*OLMOE, "--memory", 64, *words).out
+        assert "run `moesaic profile`, or name another with --machine" in said
 
 
 def test_memory_is_what_is_available_here(tmp_path: Path) -> None:
@@ -139,7 +144,7 @@ def test_memory_is_what_is_available_here(tmp_path: Path) -> None:
 @pytest.mark.parametrize("named", [(), ("--machine", "this")])
 def test_the_measured_machine_is_predicted(named: tuple[str, ...]) -> None:
     measure_as("h200-emr16")
-    output = run_json(*OLMOE, "--memory", 64, *named)
+    output = run_json(*OLMOE, "--memory", 64, *named, *DETAILED)
     speed = output["speed"]
     assert speed["machine"] == "h200-emr16"
     assert output["memory_of"] == "given by --memory"
@@ -216,13 +221,17 @@ def test_no_prediction_is_no_reason_to_refuse_a_plan() -> None:
 def test_a_model_directory_is_planned_without_its_weights(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     for path in (tmp_path, tmp_path / "config.json"):
-        output = run_json("plan", path, "--memory", 1)
+        output = run_json("plan", path, "--memory", 1, *DETAILED)
         assert output["model"] == tmp_path.name
         assert output["capacity"]["length"] == CONFIG["max_position_embeddings"]
 
 
 MISTAKES = [
-    (("mixtral-8x7b", "--memory", 22), "routed experts 90.20 GB (256 in bf16)"),
+    (("mixtral-8x7b", "--memory", 22, *DETAILED), "routed experts 90.20 GB (256 in bf16)"),
+    (
+        ("mixtral-8x7b", "--memory", 22, *DETAILED),
+        "GB of available memory and all of --expert-dtype int4",
+    ),
     (("olmoe-1b-7b", "--memory", 22, "--max-model-len", 9999), "at most 4096"),
     (("olmoe-1b-7b", "--memory", 22, "--schedule", "gpu-only"), "there is none"),
     (("olmoe-1b-7b", "--memory", 22, *EMULATED, "--gpu-memory", 0.1), "Use --gpu-memory "),
@@ -251,7 +260,7 @@ def test_unknown_memory_must_be_given(
     host = replace(this_host(), available_bytes=None)
     monkeypatch.setattr("moesaic.hardware.host.this_host", lambda: host)
     assert "say it with --memory GB" in refused(monkeypatch, capsys, *OLMOE)
-    assert plan_module._memory(3.0, None).bytes == 3 * GB
+    assert available_memory(3.0, None).bytes == 3 * GB
 
 
 @pytest.mark.parametrize("words", [("--help",), ("olmoe-1b-7b", "--memory", "64")], ids=str)
@@ -267,3 +276,118 @@ def test_neither_help_nor_a_plan_waits_for_torch(words: tuple[str, ...]) -> None
     assert "torch" not in loaded
     if "--help" in words:
         assert not loaded & {"numpy", "numba", "rich"}
+
+
+def test_a_plan_is_what_run_would_do(tmp_path: Path) -> None:
+    """One sequence, which has the whole KV cache; several say what one would have."""
+    words = ("plan", "qwen3-30b-a3b", "--memory", 66, *DETAILED)
+    alone, several = run_json(*words), run_json(*words, "--max-sequences", 8)
+    assert (alone["capacity"]["sequences"], several["capacity"]["sequences"]) == (1, 8)
+    assert several["longer_sequences"] == alone["capacity"]["length"]
+    assert alone["longer_sequences"] is None
+    said = run(*words, "--max-sequences", 8).out
+    assert f"With --max-sequences 1 a sequence may have {alone['capacity']['length']}" in said
+
+
+def test_without_options_every_precision_is_a_row_and_nothing_is_refused() -> None:
+    output = run_json("plan", "mixtral-8x7b", "--memory", 40)
+    rows = {row["expert_dtype"]: row for row in output["rows"]}
+    assert list(rows) == ["bf16", "int8", "int4"]
+    assert [row["fits"] for row in rows.values()] == [False, False, True]
+    assert [row["stored"] for row in rows.values()] == [True, False, False]
+    assert rows["bf16"]["problem"].startswith("needs 9")
+    assert "of main memory, 40.00 GB available" in rows["bf16"]["problem"]
+    detailed = run_json("plan", "mixtral-8x7b", "--memory", 40, "--expert-dtype", "int4")
+    assert rows["int4"]["context"] == detailed["capacity"]["length"]
+    said = run("plan", "mixtral-8x7b", "--memory", 22).out
+    assert said.count("│ no ") == 3, "nothing fits, and the status is 0"
+    assert "bf16*" in said
+    assert "The smallest: int4 on a machine with" in said
+
+
+@pytest.mark.parametrize(("model", "stored"), [("gpt-oss-20b", "int4"), ("deepseek-v3", "int8")])
+def test_the_stored_precision_is_marked(model: str, stored: str) -> None:
+    rows = run_json("plan", model, "--memory", 64)["rows"]
+    assert [row["expert_dtype"] for row in rows if row["stored"]] == [stored]
+
+
+def test_a_precision_of_its_own_is_a_row_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"torch_dtype": "float32"}))
+    rows = run_json("plan", tmp_path, "--memory", 1)["rows"]
+    assert [(row["expert_dtype"], row["stored"]) for row in rows] == [
+        ("fp32", True), ("bf16", False), ("int8", False), ("int4", False),
+    ]  # fmt: skip
+
+
+def test_the_smallest_machine_is_large_enough_and_no_larger(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = run_json("plan", "mixtral-8x7b", "--memory", 22)["rows"]
+    least = rows[-1]["smallest_machine"]
+    length = ("--expert-dtype", "int4", "--max-model-len", least["context"])
+
+    def words(main: float, gpu: float | None = None) -> tuple[object, ...]:
+        device = () if gpu is None else ("--machine", "h100-xeon8470", "--gpu-memory", gpu / GB)
+        return ("plan", "mixtral-8x7b", *length, "--memory", main / GB, *device)
+
+    run(*words(least["main_bytes"]))
+    assert "needs" in refused(monkeypatch, capsys, *words(0.99 * least["main_bytes"]))
+    sizes = least["main_bytes_with_gpu"] + GB / 10, least["gpu_bytes"] + 1
+    run(*words(*sizes))  # workers of the described CPU need more
+    assert "in the accelerator" in refused(monkeypatch, capsys, *words(sizes[0], 0.99 * sizes[1]))
+
+
+def test_a_described_gpu_is_used_and_is_not_looked_for_here() -> None:
+    """10 tokens/s on its CPU, four times as many with its GPU."""
+    here = ("plan", "gpt-oss-20b", *A6000)
+    rows = run_json(*here)["rows"]
+    assert all(row["accelerator"] == "cuda" and row["cache_ratio"] > 0 for row in rows)
+    stored = next(row for row in rows if row["stored"])
+    on_cpu = run_json(*here, "--accelerator", "none")["speed"]["decode"]["tokens_per_s"]
+    assert stored["decode_tokens_per_s"] > 2 * on_cpu
+    assert run_json(*here, *DETAILED)["accelerator"] == "cuda"
+
+
+def test_a_described_machine_without_a_gpu_is_planned_without_one(tmp_path: Path) -> None:
+    a6000 = load_machine("a6000-xeon5220r")
+    cpu = replace(a6000, gpu=replace(a6000.gpu, name="Some CPU (attention)"))
+    save_machine(cpu, tmp_path / "mine.toml")
+    output = run_json("plan", "olmoe-1b-7b", "--machine", tmp_path / "mine.toml", *DETAILED)
+    assert output["accelerator"] == "none"
+
+
+def test_a_plan_for_another_machine_does_not_depend_on_this_ones_kernels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def planned() -> list[str]:
+        ways: list[tuple[object, ...]] = [
+            (), ("--dense-dtype", "int4", "--accelerator", "none"), ("--kernel", "amx"),
+            ("--threads", 10, "--accelerator", "none"),
+        ]  # fmt: skip
+        return [run(*OLMOE, *A6000, "--json", *words).out for words in ways]
+
+    before = planned()
+    monkeypatch.setattr("moesaic.kernels.instruction_sets.native", lambda: None)
+    monkeypatch.setenv("MOESAIC_KERNEL", "reference")
+    monkeypatch.setattr("moesaic.engine.engine_settings.usable_cores", lambda: 1)
+    assert planned() == before
+
+
+def test_a_gpu_that_is_too_small_is_left_out_as_a_run_would(tmp_path: Path) -> None:
+    a6000 = load_machine("a6000-xeon5220r")
+    small = replace(a6000, gpu=replace(a6000.gpu, memory_gb=1.5))
+    save_machine(small, tmp_path / "small.toml")
+    words = ("plan", "olmoe-1b-7b", "--machine", tmp_path / "small.toml")
+    row = next(row for row in run_json(*words)["rows"] if row["stored"])
+    assert (row["fits"], row["accelerator"]) == (True, "none")
+    assert "on the GPU, 1.50 GB available" in row["problem"]
+    assert "bf16 runs on the CPU only: needs" in run(*words).out
+    assert run_json(*words, *DETAILED)["accelerator"] == "none"
+
+
+def test_the_table_is_not_cut_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said = run("plan", "gpt-oss-20b", *A6000).out
+    assert "\N{HORIZONTAL ELLIPSIS}" not in said
+    for column in ("main GB", "GPU GB", "on GPU", "context", "tokens/s", "prompt/s", "fits"):
+        assert f" {column} " in said

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from moesaic.core.errors import BadConfig, CannotFetch, ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.gpu_memory import plan_here, usable_machine
+from moesaic.engine.gpu_memory import usable_machine
+from moesaic.engine.memory.memory_plan import plan_or_without_gpu
 from moesaic.hardware.host import memory
 from moesaic.model_info.hub.fetch import Report, fetch_model
 from moesaic.model_info.hub.hub_id import parse_hub_id
@@ -39,7 +40,8 @@ def local_model(
         if settings is None or available is None:
             return
         try:
-            plan = plan_here(spec, usable_machine(settings), available).plan
+            usable, free = usable_machine(settings)
+            plan = plan_or_without_gpu(spec, usable, available, free).plan
         except ImpossibleSetting as error:
             raise CannotFetch(f"not fetched: {error}") from None
         there = f"of {available / 1e9:.1f} GB available"

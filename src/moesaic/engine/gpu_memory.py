@@ -9,10 +9,8 @@ import torch
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
 from moesaic.kernels.gpu.nvrtc import CompilationFailed, find_compiler
 from moesaic.machines.accelerators import check_usable, chosen_gpu
-from moesaic.model_info.model_spec import ModelSpec
 
 
 class UsableMachine(NamedTuple):
@@ -20,11 +18,6 @@ class UsableMachine(NamedTuple):
 
     settings: EngineSettings
     free: int | None
-
-
-class PlannedModel(NamedTuple):
-    settings: EngineSettings
-    plan: MemoryPlan
 
 
 def usable_machine(settings: EngineSettings) -> UsableMachine:
@@ -36,21 +29,6 @@ def usable_machine(settings: EngineSettings) -> UsableMachine:
         if without is None:
             raise
         return UsableMachine(without, None)
-
-
-def plan_here(spec: ModelSpec, machine: UsableMachine, available: int) -> PlannedModel:
-    """The memory plan, on the CPU where a model does not fit on a GPU that was not asked for."""
-    settings, free = machine
-    try:
-        return PlannedModel(settings, plan_memory(spec, settings, available, free))
-    except ImpossibleSetting as error:
-        without = settings.without_gpu(str(error))
-        if without is None:
-            raise
-        try:
-            return PlannedModel(without, plan_memory(spec, without, available))
-        except ImpossibleSetting:
-            raise error from None
 
 
 def accelerator_free(settings: EngineSettings) -> int | None:

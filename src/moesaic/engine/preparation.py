@@ -11,9 +11,9 @@ from pathlib import Path
 from moesaic.core.errors import BadTokenizer, ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.fetching import local_model
-from moesaic.engine.gpu_memory import plan_here, usable_machine
+from moesaic.engine.gpu_memory import usable_machine
 from moesaic.engine.input_processor import InputProcessor
-from moesaic.engine.memory.memory_plan import MemoryPlan
+from moesaic.engine.memory.memory_plan import MemoryPlan, plan_or_without_gpu
 from moesaic.engine.packed_store import check_packed, packed_settings
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.hardware.host import memory
@@ -53,8 +53,7 @@ def default_params(folder: Path) -> SamplingParams:
 
 def prepare(model: PathLike | None, settings: EngineSettings) -> Prepared:
     """None is the bundled model."""
-    machine = usable_machine(settings)
-    settings = machine.settings
+    settings, free = usable_machine(settings)
     folder = local_model(model, settings)
     opened = open_model(folder)
     if settings.experts_per_token is not None:
@@ -70,7 +69,7 @@ def prepare(model: PathLike | None, settings: EngineSettings) -> Prepared:
     eos_ids = read_eos_ids(folder, None) if tokenizer is None else tokenizer.eos_ids
     _, available = memory()
     available = _UNKNOWN_MEMORY if available is None else available
-    settings, plan = plan_here(spec, machine._replace(settings=settings), available)
+    settings, plan = plan_or_without_gpu(spec, settings, available, free)
     check_packed(opened, settings, plan.dtype)
     return Prepared(
         opened=opened,

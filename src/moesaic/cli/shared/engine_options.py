@@ -77,6 +77,11 @@ _sequences_option = click.option(
     help=f"Sequences generated at the same time.  [{MAX_SEQUENCES}]",
 )
 
+# For `plan`, which answers what `run` would do.
+one_sequence_option = click.option(
+    "--max-sequences", type=int, metavar="N", help="Sequences generated at the same time.  [1]"
+)
+
 # For commands that run several texts at a time.
 batch_invariant_option = click.option(
     "--batch-invariant",
@@ -149,6 +154,7 @@ _FIELDS = {
     "belief": "belief",
     "check": "checked",
     "batch_invariant": "batch_invariant",
+    "host": "host",  # of a machine that is only planned for
 }
 
 
@@ -198,8 +204,9 @@ def _with_default_system(
     fastest, where neither a system nor a policy was asked for."""
     from moesaic.machines.accelerators import ACCELERATORS
 
-    unusable = ACCELERATORS[settings.accelerator].problem() is not None  # refused where it matters
-    if unusable or not settings.capabilities.own_memory:
+    if settings.host is not None or not settings.capabilities.own_memory:
+        return settings
+    if ACCELERATORS[settings.accelerator].problem() is not None:  # refused where it matters
         return settings
     from moesaic.engine.belief_source import belief_source
     from moesaic.policies.policy_set import POLICY_FIELDS

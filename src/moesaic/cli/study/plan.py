@@ -1,35 +1,37 @@
-"""`moesaic plan`: what a model would need here and how fast it would be, without loading it."""
+"""`moesaic plan`: what a model would need and how fast it would be, without loading it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from moesaic.cli.shared.engine_options import engine_options, engine_settings
+from moesaic.cli.shared.engine_options import (
+    engine_settings,
+    one_sequence_option,
+    one_text_options,
+)
 from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.simulation_options import json_option
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.core.units import GB
 from moesaic.models.bundled_model import NAME
 
 if TYPE_CHECKING:
     from moesaic.engine.engine_settings import EngineSettings
     from moesaic.engine.memory.memory_plan import MemoryPlan
     from moesaic.hardware.machine_spec import MachineSpec
+    from moesaic.lab.speed_estimate import SpeedEstimate
     from moesaic.model_info.model_spec import ModelSpec
 
-
-class AvailableMemory(NamedTuple):
-    bytes: int
-    words: str  # whose it is
+_OF_TABLES = ("machine", "memory")  # options that a table of all precisions has, too
 
 
 @click.command()
 @model_argument
-@engine_options
+@one_text_options
+@one_sequence_option
 @click.option(
     "--machine",
     help="Plan for a known machine or a TOML, within its memory and its GPU's.  "
@@ -47,37 +49,101 @@ def plan(model: str | None, as_json: bool, **asked: Any) -> None:
 
     MODEL is a model directory, a GGUF file, a config.json, a known name (`moesaic models`) or an id
     on Hugging Face, of which the config alone is fetched; without it, the bundled moesaic-20m is
-    planned. What does not fit is refused, with what to change. Speed comes from the simulator, with
-    synthetic routing."""
-    settings = engine_settings(asked)
-
+    planned. Without options other than --machine and --memory, a table has a row for every
+    precision, and the smallest machine for each. With options, what `moesaic run` would do with
+    them is planned in detail; what does not fit is refused, with what to change. Speed comes from
+    the simulator, with synthetic routing."""
     from moesaic.cli.shared.output import print_json
     from moesaic.cli.study.plan_download import download
-    from moesaic.cli.study.plan_tables import print_plan
-    from moesaic.engine.memory.memory_plan import plan_memory
-    from moesaic.engine.memory.packed_dtype import with_packed_dtype
+    from moesaic.cli.study.plan_target import described_elsewhere, options_for
     from moesaic.model_info.hub.hub_id import parse_hub_id
     from moesaic.model_info.model_zoo import load_model
     from moesaic.models.runnable import why_not_run
 
-    spec, machine = load_model(model or NAME), _machine(asked["machine"], settings)
-    hub_id = parse_hub_id(model)
-    settings = with_packed_dtype(settings, Path(model or ""))
-    elsewhere = None if _is_here(asked["machine"]) else machine
-    settings = _within(settings, elsewhere)
-    memory = _memory(asked["memory"], elsewhere)
-    decided = plan_memory(spec, settings, memory.bytes, _accelerator_free(settings, elsewhere))
+    asked["max_sequences"] = asked["max_sequences"] or 1
+    elsewhere = described_elsewhere(asked["machine"])
+    settings = engine_settings(options_for(asked, elsewhere))
+    spec, hub_id = load_model(model or NAME), parse_hub_id(model)
+    detailed = _detailed(click.get_current_context())
+    make = _detailed_plan if detailed else _table
     described = {
-        **describe(decided, settings),
-        "memory_of": memory.words,
+        **make(spec, settings, model, asked, elsewhere),
         "cannot_run": why_not_run(spec, model or NAME if hub_id is None else spec.source),
         "download": None if hub_id is None else download(hub_id),
-        "speed": _speed(spec, settings, decided, machine, asked),
     }
     if as_json:
         print_json(described)
-    else:
+    elif detailed:
+        from moesaic.cli.study.plan_tables import print_plan
+
         print_plan(described)
+    else:
+        from moesaic.cli.study.plan_overview import print_overview
+
+        print_overview(described, model)
+
+
+def _detailed(context: click.Context) -> bool:
+    """Whether options say what is to be planned."""
+    given = click.core.ParameterSource.COMMANDLINE
+    known = ("model", "named_model", "revision", "as_json", *_OF_TABLES)
+    names = (str(each.name) for each in context.command.params)
+    return any(context.get_parameter_source(n) == given for n in names if n not in known)
+
+
+def _table(
+    spec: ModelSpec,
+    settings: EngineSettings,
+    model: str | None,
+    asked: dict[str, Any],
+    elsewhere: MachineSpec | None,
+) -> dict[str, Any]:
+    from moesaic.cli.study.plan_overview import describe_rows
+    from moesaic.cli.study.plan_target import (
+        available_memory,
+        description,
+        is_here,
+        usable_memory,
+    )
+    from moesaic.cli.study.simulate_recording import announce_compilation
+    from moesaic.engine.memory.packed_dtype import with_packed_dtype
+    from moesaic.lab.plan_rows import PlanningTarget, plan_rows
+    from moesaic.model_info.packed.header import is_packed
+
+    settings, free = usable_memory(settings, elsewhere)
+    memory = available_memory(asked["memory"], elsewhere)
+    machine = description(settings, asked["machine"])
+    target = PlanningTarget(memory.bytes, free, machine, is_here(asked["machine"]))
+    folder = Path(model or "")
+    if machine is not None:
+        announce_compilation()
+    rows = plan_rows(spec, with_packed_dtype(settings, folder), target, is_packed(folder))
+    return describe_rows(spec, rows, target, memory.words)
+
+
+def _detailed_plan(
+    spec: ModelSpec,
+    settings: EngineSettings,
+    model: str | None,
+    asked: dict[str, Any],
+    elsewhere: MachineSpec | None,
+) -> dict[str, Any]:
+    from moesaic.cli.study.plan_target import available_memory, description, usable_memory
+    from moesaic.engine.memory.memory_plan import plan_or_without_gpu
+    from moesaic.engine.memory.packed_dtype import with_packed_dtype
+    from moesaic.engine.memory.refusal import longer_sequences
+
+    settings, free = usable_memory(settings, elsewhere)
+    settings = with_packed_dtype(settings, Path(model or ""))
+    memory = available_memory(asked["memory"], elsewhere)
+    settings, decided = plan_or_without_gpu(spec, settings, memory.bytes, free)
+    machine = description(settings, asked["machine"])
+    return {
+        **describe(decided, settings),
+        "memory_of": memory.words,
+        "longer_sequences": longer_sequences(spec, decided, settings, free),
+        "speed": _speed(spec, settings, decided, machine, asked),
+    }
 
 
 def describe(plan: MemoryPlan, settings: EngineSettings) -> dict[str, Any]:
@@ -98,58 +164,6 @@ def describe(plan: MemoryPlan, settings: EngineSettings) -> dict[str, Any]:
     }
 
 
-def _machine(name: str | None, settings: EngineSettings) -> MachineSpec | None:
-    """The named machine, or this one if it was measured."""
-    from moesaic.hardware.machine_reader import load_machine, measured_machines
-    from moesaic.machines.accelerators import ACCELERATORS
-
-    here = ACCELERATORS[settings.accelerator].described_as
-    if name is None and here not in measured_machines():
-        return None
-    return load_machine(name or here)
-
-
-def _is_here(name: str | None) -> bool:
-    from moesaic.hardware.machine_reader import CUDA, EMULATED, THIS
-
-    return name is None or name.lower() in (THIS, EMULATED, CUDA)
-
-
-def _within(settings: EngineSettings, elsewhere: MachineSpec | None) -> EngineSettings:
-    """A described machine's GPU has only so much memory."""
-    limited = not settings.capabilities.moves or settings.gpu_memory_gb is not None
-    if elsewhere is None or limited:
-        return settings
-    return replace(settings, gpu_memory_gb=elsewhere.gpu.memory_gb)
-
-
-def _accelerator_free(settings: EngineSettings, elsewhere: MachineSpec | None) -> int | None:
-    """Of the GPU here; None: another machine is meant, or --gpu-memory says it."""
-    limited = settings.gpu_memory_gb is not None or not settings.capabilities.own_memory
-    if elsewhere is not None or limited:
-        return None
-    from moesaic.engine.gpu_memory import accelerator_free
-
-    return accelerator_free(settings)
-
-
-def _memory(gigabytes: float | None, elsewhere: MachineSpec | None) -> AvailableMemory:
-    from moesaic.hardware.host import this_host
-
-    if gigabytes is not None:
-        if not 0 < gigabytes < float("inf"):
-            raise ImpossibleSetting(f"--memory is {gigabytes:g} GB; it must be finite and above 0")
-        return AvailableMemory(round(gigabytes * GB), "given by --memory")
-    if elsewhere is not None:
-        return AvailableMemory(round(elsewhere.host_memory_gb * GB), f"in {elsewhere.name}")
-    available = this_host().available_bytes
-    if available is None:
-        raise ImpossibleSetting(
-            "how much memory is available here cannot be found out: say it with --memory GB"
-        )
-    return AvailableMemory(available, "available here")
-
-
 def _speed(
     spec: ModelSpec,
     settings: EngineSettings,
@@ -158,24 +172,26 @@ def _speed(
     asked: dict[str, Any],
 ) -> dict[str, Any]:
     """Predictions, or why there are none: a plan is of use without them."""
+    from moesaic.cli.study.plan_target import NOT_MEASURED, is_here
+
     if machine is None:
-        reason = (
-            "this machine is not measured yet: run `moesaic profile`, or name another with "
-            "--machine (see `moesaic machines`)"
-        )
-        return {"machine": None, "reason": reason}
+        return {"machine": None, "reason": NOT_MEASURED}
     from moesaic.cli.study.simulate_recording import announce_compilation
     from moesaic.lab.speed_estimate import estimate_speed
 
     announce_compilation()
     try:
         found = estimate_speed(
-            spec, settings, plan, _linked(machine, asked), _is_here(asked["machine"])
+            spec, settings, plan, _linked(machine, asked), is_here(asked["machine"])
         )
     except ImpossibleSetting as error:
         return {"machine": machine.name, "reason": str(error)}
+    return {"machine": machine.name} | describe_speed(found)
+
+
+def describe_speed(found: SpeedEstimate) -> dict[str, Any]:
     runs = {"decode": found.decode, "prefill": found.prefill}
-    return {"machine": machine.name} | {
+    return {
         phase: {
             "tokens_per_s": run.tokens_per_s,
             "ms_per_step": 1000 * run.mean_s,

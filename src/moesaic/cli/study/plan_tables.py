@@ -20,16 +20,24 @@ def print_plan(described: dict[str, Any]) -> None:
     title = f"{described['model']}: {precisions}"
     print_table(title, ("part", "what", "memory", "GB"), list(_memory(described)))
     print_table("Capacity", ("what", "value"), list(_capacity(described)))
-    if described["cannot_run"] is not None:
-        click.echo(f"It cannot be run: {described['cannot_run']}")
-    if described["download"] is not None:
-        click.echo(described["download"]["words"])
+    if described["longer_sequences"] is not None:
+        length = described["longer_sequences"]
+        click.echo(f"With --max-sequences 1 a sequence may have {length} tokens.")
+    print_notes(described)
     speed = described["speed"]
     if "reason" in speed:
         click.echo(f"Speed is not predicted: {speed['reason']}")
         return
     rows = list(_speed(speed, described["accelerator"]))
     print_table(f"Predicted on {speed['machine']}, synthetic routing", ("what", "value"), rows)
+
+
+def print_notes(described: dict[str, Any]) -> None:
+    """What prevents a model from being run, and what fetching it would take."""
+    if described["cannot_run"] is not None:
+        click.echo(f"It cannot be run: {described['cannot_run']}")
+    if described["download"] is not None:
+        click.echo(described["download"]["words"])
 
 
 def _memory(described: dict[str, Any]) -> Iterator[Row]:

@@ -7,6 +7,7 @@ is refused with the numbers and with changes that would make it fit.
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
@@ -16,7 +17,12 @@ from moesaic.engine.memory.refusal import refusal
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.policy_checks import check_gate
 
-__all__ = ["MemoryPlan", "Part", "plan_memory"]
+__all__ = ["MemoryPlan", "Part", "PlannedModel", "plan_memory", "plan_or_without_gpu"]
+
+
+class PlannedModel(NamedTuple):
+    settings: EngineSettings
+    plan: MemoryPlan
 
 
 def plan_memory(
@@ -36,3 +42,22 @@ def plan_memory(
         )
         raise ImpossibleSetting(refusal(plan, settings, decide_again))
     return plan
+
+
+def plan_or_without_gpu(
+    spec: ModelSpec, settings: EngineSettings, available_bytes: int, accelerator_free: int | None
+) -> PlannedModel:
+    """The same, on the CPU where a model does not fit on a GPU that was not asked for; the settings
+    then say why."""
+    try:
+        return PlannedModel(
+            settings, plan_memory(spec, settings, available_bytes, accelerator_free)
+        )
+    except ImpossibleSetting as error:
+        without = settings.without_gpu(str(error))
+        if without is None:
+            raise
+        try:
+            return PlannedModel(without, plan_memory(spec, without, available_bytes))
+        except ImpossibleSetting:
+            raise error from None

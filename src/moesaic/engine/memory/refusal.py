@@ -13,8 +13,9 @@ from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import MoesaicError
 from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.memory.fitting import MIN_LENGTH, largest, sized_by_memory
+from moesaic.engine.memory.fitting import MIN_LENGTH, decide, largest, sized_by_memory
 from moesaic.engine.memory.plan_parts import SPARE, MemoryPlan, Part
+from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.policy_checks import needing_slots
 from moesaic.policies.policy_set import with_options
 
@@ -28,9 +29,9 @@ class Change(NamedTuple):
     fields: dict[str, Any]
 
 
-def refusal(plan: MemoryPlan, settings: EngineSettings, decide: Decide) -> str:
+def refusal(plan: MemoryPlan, settings: EngineSettings, try_out: Decide) -> str:
     why = _why(plan, settings)
-    return f"{_shortage(plan, settings)}{why}. {_advice(plan, settings, decide)}"
+    return f"{_shortage(plan, settings)}{why}. {_advice(plan, settings, try_out)}"
 
 
 def _why(plan: MemoryPlan, settings: EngineSettings) -> str:
@@ -48,6 +49,37 @@ def in_gb(size: float, up: bool = True) -> str:
     unit, name = (GB, "GB") if size >= GB / 10 else (_MB, "MB")
     rounded = (math.ceil if up else math.floor)(size / unit * 100)
     return f"{rounded / 100:.2f} {name}"
+
+
+def main_memory_needed(plan: MemoryPlan) -> int:
+    """Bytes of available main memory that would be enough, with the share that is left free."""
+    spare = round(SPARE * plan.available_bytes)
+    return math.ceil((plan.main_bytes - spare) / (1 - SPARE))
+
+
+def short_refusal(plan: MemoryPlan) -> str:
+    """Which memory is too small, in a few words."""
+    words = []
+    if not plan.fits_main:
+        there = in_gb(plan.available_bytes, up=False)
+        words.append(f"needs {in_gb(main_memory_needed(plan))} of main memory, {there} available")
+    if not plan.fits_accelerator:
+        there = in_gb(plan.accelerator_limit_bytes or 0, up=False)
+        words.append(f"needs {in_gb(plan.accelerator_bytes)} on the GPU, {there} available")
+    return "; ".join(words)
+
+
+def longer_sequences(
+    spec: ModelSpec, plan: MemoryPlan, settings: EngineSettings, accelerator_free: int | None
+) -> int | None:
+    """Tokens of the only sequence, where several have less than the model allows because they share
+    the memory; None: a single one would have no more."""
+    asked = settings.max_model_len is not None or settings.max_sequences == 1
+    if asked or plan.capacity.length >= (spec.max_context or plan.capacity.length):
+        return None
+    alone = with_options(settings, {"max_sequences": 1})
+    length = decide(spec, alone, plan.available_bytes, accelerator_free).capacity.length
+    return length if length > plan.capacity.length else None
 
 
 def _shortage(plan: MemoryPlan, settings: EngineSettings) -> str:
@@ -78,10 +110,10 @@ def _listed(parts: Iterable[Part]) -> str:
     return ", ".join(f"{part.name} {in_gb(part.bytes)} ({part.detail})" for part in parts)
 
 
-def _advice(plan: MemoryPlan, settings: EngineSettings, decide: Decide) -> str:
+def _advice(plan: MemoryPlan, settings: EngineSettings, try_out: Decide) -> str:
     def fits(**fields: Any) -> bool:
         try:
-            return decide(with_options(settings, fields)).fits
+            return try_out(with_options(settings, fields)).fits
         except MoesaicError:  # a change may also be impossible
             return False
 
@@ -90,7 +122,8 @@ def _advice(plan: MemoryPlan, settings: EngineSettings, decide: Decide) -> str:
     smallest = _smallest(plan, settings)
     if not helpful and fits(**smallest.fields):
         helpful = [f"all of {smallest.words}"]
-    return f"Use {', or '.join([*helpful, _more_memory(plan, settings)])}"
+    less = [] if helpful else _less_memory(smallest, settings, try_out)
+    return f"Use {', or '.join([*helpful, _more_memory(plan, settings), *less])}"
 
 
 def _changes(plan: MemoryPlan, settings: EngineSettings, fits: Fits) -> Iterator[Change]:
@@ -134,13 +167,23 @@ def _smallest(plan: MemoryPlan, settings: EngineSettings) -> Change:
     return Change(words, fields)
 
 
+def _less_memory(smallest: Change, settings: EngineSettings, try_out: Decide) -> list[str]:
+    """Where nothing helps on this machine: the smallest one on which everything together does."""
+    try:
+        least = try_out(with_options(settings, smallest.fields))
+    except MoesaicError:
+        return []
+    if least.fits_main or not least.fits_accelerator:
+        return []
+    needed = in_gb(main_memory_needed(least))
+    return [f"a machine with {needed} of available memory and all of {smallest.words}"]
+
+
 def _more_memory(plan: MemoryPlan, settings: EngineSettings) -> str:
     """What would be enough for what was asked."""
     words = []
     if not plan.fits_main:
-        spare = round(SPARE * plan.available_bytes)
-        needed = (plan.main_bytes - spare) / (1 - SPARE)
-        words.append(f"a machine with {in_gb(needed)} of available memory")
+        words.append(f"a machine with {in_gb(main_memory_needed(plan))} of available memory")
     if not plan.fits_accelerator and _is_full(plan, settings):
         words.append(f"a GPU with {in_gb(plan.accelerator_bytes)} free")
     elif not plan.fits_accelerator:

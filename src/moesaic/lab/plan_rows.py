@@ -1,0 +1,90 @@
+"""A model in every precision on one machine: what each needs, whether it fits, how fast it is.
+
+Nothing is refused: a precision that does not fit is a row that says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from moesaic.core.dtypes import BITS_PER_WEIGHT
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.memory.fitting import decide
+from moesaic.engine.memory.plan_parts import MemoryPlan
+from moesaic.engine.memory.refusal import main_memory_needed, short_refusal
+from moesaic.hardware.machine_spec import MachineSpec
+from moesaic.lab.smallest_machine import SmallestMachine, smallest_machine
+from moesaic.lab.speed_estimate import SpeedEstimate, estimate_speed
+from moesaic.model_info.model_spec import ModelSpec
+
+PRECISIONS = ("bf16", "int8", "int4")  # of the routed experts
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningTarget:
+    """The machine that is planned for. `accelerator_free`: bytes of its GPU that may be used, where
+    the settings do not say."""
+
+    available: int
+    accelerator_free: int | None
+    machine: MachineSpec | None  # None: not described, so speed cannot be estimated
+    measured: bool  # see `estimate_speed`
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """One precision. The plan has the largest capacity that fits, or the smallest, which does not.
+    `problem` says why it does not fit, or fits without the machine's GPU only. `stored`: what runs
+    where no precision is asked for."""
+
+    stored: bool
+    settings: EngineSettings
+    plan: MemoryPlan
+    smallest: SmallestMachine
+    problem: str | None = None
+    speed: SpeedEstimate | None = None
+    no_speed: str | None = None  # why the speed of what fits is not estimated
+
+    @property
+    def main_bytes(self) -> int:
+        """What must be available, with what is left free."""
+        return main_memory_needed(self.plan)
+
+
+def plan_rows(
+    spec: ModelSpec, settings: EngineSettings, target: PlanningTarget, packed: bool = False
+) -> list[PlanRow]:
+    """The stored precision, and those that experts can be converted to, from large to small; of a
+    packed model there are no others."""
+    stored = _row(spec, settings, target, stored=True)
+    if packed:
+        return [stored]
+    rows = []
+    for dtype in PRECISIONS:
+        if dtype == stored.plan.expert_dtype:
+            continue
+        # Experts in floating point have the precision of the rest.
+        dense = dtype if dtype == "bf16" else settings.dtype
+        asked = replace(settings, dtype=dense, expert_dtype=dtype)
+        rows.append(_row(spec, asked, target, stored=False))
+    return sorted([stored, *rows], key=lambda row: -BITS_PER_WEIGHT[row.plan.expert_dtype])
+
+
+def _row(
+    spec: ModelSpec, settings: EngineSettings, target: PlanningTarget, stored: bool
+) -> PlanRow:
+    plan = decide(spec, settings, target.available, target.accelerator_free)
+    problem = None if plan.fits else short_refusal(plan)
+    without = None if problem is None else settings.without_gpu(problem)
+    if without is not None:  # as a run would
+        on_cpu = decide(spec, without, target.available)
+        if on_cpu.fits:
+            settings, plan = without, on_cpu
+    row = PlanRow(stored, settings, plan, smallest_machine(spec, settings), problem)
+    if target.machine is None or not plan.fits:
+        return row
+    try:
+        speed = estimate_speed(spec, settings, plan, target.machine, target.measured)
+    except ImpossibleSetting as error:
+        return replace(row, no_speed=str(error))
+    return replace(row, speed=speed)
