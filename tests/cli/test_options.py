@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import pytest
 from command import SMALL, refused, run, run_json
 
-from moesaic.cli.shared.simulation_options import DTYPE
+from moesaic.cli.shared.simulation_options import MACHINE, build_settings
 from moesaic.core.dtypes import BITS_PER_WEIGHT
-from moesaic.lab.simulate.settings import Settings
 from moesaic.policies.policy_set import PolicySet
 
 PREFILL = ("--phase", "prefill")
@@ -44,7 +41,7 @@ def test_an_option_that_became_a_parameter_names_its_new_form(
     assert "No such option: --alpha" in said
     assert "--cache mrs:alpha=0.2" in said
     assert "--cache lru:pool=global" in refused(monkeypatch, capsys, command, "--slots", "global")
-    shown = run(command, "--help").out
+    shown = run(command, "--help-all").out
     assert "--alpha" not in shown
     assert "--slots" not in shown
 
@@ -63,14 +60,24 @@ def test_a_list_of_policies_has_parameters() -> None:
     assert len({row["latency_s"]["mean"] for row in rows}) == 3, "a parameter has an effect"
 
 
-def test_help_says_the_defaults_that_count() -> None:
-    defaults = {field.name: field.default for field in fields(Settings)}
-    assert (defaults["expert_dtype"], defaults["dense_dtype"]) == (DTYPE, DTYPE)
+@pytest.mark.parametrize(
+    ("model", "experts"),
+    [("gpt-oss-20b", "int4"), ("deepseek-v3", "int8"), ("olmoe-1b-7b", "bf16")],
+)
+def test_plans_and_simulations_have_the_same_precision_by_default(model: str, experts: str) -> None:
+    planned = run_json("plan", model, "--memory", 2000, "--dtype", "auto")
+    assert (planned["expert_dtype"], planned["dtype"]) == (experts, "bf16")
+    asked = {"model": model, "machine": MACHINE, "phase": "decode", "cache_ratio": 0.0}
+    asked["changes"] = {"cpu.memory_gb": 2000}
+    for given in ({}, {"expert_dtype": "auto", "dense_dtype": "auto"}):
+        simulated = build_settings({**asked, **given})
+        assert (simulated.expert_dtype, simulated.dense_dtype) == (experts, "bf16")
+    assert build_settings({**asked, "expert_dtype": "int8"}).expert_dtype == "int8"
 
 
 @pytest.mark.parametrize("command", ["simulate", "compare", "run", "bench"])
 def test_help_shows_defaults_and_choices(command: str) -> None:
-    shown = " ".join(run(command, "--help").out.split()).replace("- ", "-")
+    shown = " ".join(run(command, "--help-all").out.split()).replace("- ", "-")
     own = PolicySet()
     for default in (str(own.schedule), str(own.cache), str(own.prefetch), "promote"):
         assert f"[{default}" in shown

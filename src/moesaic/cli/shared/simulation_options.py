@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MACHINE = "a6000-xeon5220r"  # a link slow enough that offloading matters
 CACHE_RATIO = 0.25
-DTYPE = "bf16"  # the default of `Settings`, here for `--help`: it must not wait for numpy
+_DTYPES = ("auto", *BITS_PER_WEIGHT)
 
 
 def names(option: str, commas: str | None) -> list[str]:
@@ -99,12 +99,12 @@ setup_options = stack(
     click.option(
         "--expert-dtype",
         metavar="DTYPE",
-        help=f"Of the routed experts: {one_of(BITS_PER_WEIGHT)}  [{DTYPE}]",
+        help=f"Of the routed experts: {one_of(_DTYPES)}  [auto: as published]",
     ),
     click.option(
         "--dense-dtype",
         metavar="DTYPE",
-        help=f"Of everything else: {one_of(BITS_PER_WEIGHT)}  [{DTYPE}]",
+        help=f"Of everything else: {one_of(_DTYPES)}  [auto: as published]",
     ),
     click.option("--fill", help="Initial GPU content, see `moesaic policies`.  [auto]"),
     click.option("--belief", help="Costs the planner knows: measured | described  [measured]"),
@@ -141,12 +141,18 @@ def build_settings(asked: dict[str, Any]) -> Settings:
     from moesaic.hardware.machine_reader import load_machine
     from moesaic.lab.simulate.settings import Settings
     from moesaic.model_info.model_zoo import load_model
+    from moesaic.model_info.published_dtypes import AUTO, published_dtypes
 
+    model = load_model(asked["model"])
+    dense, experts = published_dtypes(model)
     given = {name: asked[name] for name in _PLAIN if asked.get(name) is not None}
     fields = {_FIELDS.get(name, name): value for name, value in given.items()}
+    for name, published in (("expert_dtype", experts), ("dense_dtype", dense)):
+        if fields.get(name, AUTO) == AUTO:
+            fields[name] = published
     fields["belief_error"] = factors("--belief-error", asked.get("belief_error"))
     return Settings(
-        load_model(asked["model"]),
+        model,
         with_changes(load_machine(asked["machine"]), asked.get("changes") or {}),
         policies=chosen_policies(asked),
         **fields,

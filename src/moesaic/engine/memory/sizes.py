@@ -27,6 +27,7 @@ from moesaic.model_info.expert_workspace import (
     native_workspace,
 )
 from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
+from moesaic.model_info.published_dtypes import published_dtypes
 from moesaic.model_info.sliding_window import SCORES, window_rows
 
 _PIECE = 1 << 22  # weights of a quantised expert that are unpacked at a time
@@ -56,11 +57,11 @@ class Sizes:
     def of(cls, spec: ModelSpec, settings: EngineSettings) -> Sizes:
         """Where settings say `auto`: as the model was published. Experts follow the rest, unless
         they were published in integers."""
-        published = spec.native_dtype if spec.native_dtype in DTYPES else "bf16"
-        dtype = published if settings.dtype == "auto" else settings.dtype
+        published = published_dtypes(spec)
+        dtype = published.dense if settings.dtype == "auto" else settings.dtype
         expert_dtype = settings.expert_dtype
         if expert_dtype == "auto":
-            expert_dtype = dtype if spec.native_dtype in DTYPES else spec.native_dtype
+            expert_dtype = dtype if published.experts in DTYPES else published.experts
         if expert_dtype not in (dtype, *FORMATS):
             raise ImpossibleSetting(
                 f"experts in {expert_dtype} cannot be computed with activations in {dtype}: use "
