@@ -111,7 +111,7 @@ def test_the_old_name_of_policies_works_with_a_warning() -> None:
         assert results[0][name] == results[1][name]
     assert results[0]["command"].endswith("--policies hybrimoe --json")
     assert results[0]["policies"]["cache"] == str(load_system("hybrimoe").policies.cache)
-    assert "--system " not in run("run", "--help").out
+    assert "--system " not in run("run", "--help-all").out
 
 
 def test_both_names_are_refused(

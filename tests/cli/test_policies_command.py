@@ -60,6 +60,6 @@ def test_tables_name_them_all() -> None:
 
 
 def test_simulate_help_offers_the_registered_names() -> None:
-    shown = "".join(run("simulate", "--help").out.split())  # names may be broken over lines
+    shown = "".join(run("simulate", "--help-all").out.split())  # names may be broken over lines
     for name in (*schedules, *caches, *prefetches, *EVERY_SYSTEM):
         assert name in shown

@@ -19,6 +19,8 @@ from moesaic.cli.shared.bundled_defaults import announce_bundled, with_bundled_d
 from moesaic.cli.shared.engine_options import one_text_options, one_text_settings
 from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.model_folder import model_folder
+from moesaic.cli.shared.short_help import ShortHelpCommand
+from moesaic.cli.shared.usual_options import CHAT
 from moesaic.core.errors import ImpossibleSetting, MoesaicError
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 MAX_TOKENS = 1024
 
 
-@click.command()
+@click.command(cls=ShortHelpCommand, usual=CHAT)
 @model_argument
 @sampling_options(MAX_TOKENS)
 @system_prompt_option("The system message; /system sets another.")

@@ -19,7 +19,9 @@ from moesaic.cli.shared.engine_options import (
 from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.model_folder import model_folder
 from moesaic.cli.shared.option_order import OrderedOptions
+from moesaic.cli.shared.short_help import ShortHelpCommand
 from moesaic.cli.shared.simulation_options import command_line
+from moesaic.cli.shared.usual_options import RUN
 
 if TYPE_CHECKING:
     from moesaic.engine.loading import LoadedModel
@@ -30,7 +32,11 @@ if TYPE_CHECKING:
 MAX_TOKENS = 256
 
 
-@click.command(cls=OrderedOptions)
+class _RunCommand(OrderedOptions, ShortHelpCommand):
+    """Prompts are answered in the order in which they were given."""
+
+
+@click.command(cls=_RunCommand, usual=RUN)
 @model_argument
 @prompt_options
 @sampling_options(MAX_TOKENS)

@@ -19,6 +19,7 @@ from moesaic.cli.shared.engine_options import (
 from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.option_stack import one_of
 from moesaic.cli.shared.policy_options import policy_list
+from moesaic.cli.shared.short_help import ShortHelpCommand
 from moesaic.cli.shared.simulation_options import (
     command_line,
     fallback_ratio_option,
@@ -27,6 +28,7 @@ from moesaic.cli.shared.simulation_options import (
     ratios,
 )
 from moesaic.cli.shared.table_formats import chosen_format, format_option
+from moesaic.cli.shared.usual_options import BENCH
 from moesaic.core.errors import ImpossibleSetting, MissingExtra
 from moesaic.policies.gate import FULL, gates
 from moesaic.policies.policy_choice import PolicyChoice
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from moesaic.lab.bench.cases import Case
 
 
-@click.command()
+@click.command(cls=ShortHelpCommand, usual=BENCH)
 @model_argument
 @click.option(
     "--synthetic",

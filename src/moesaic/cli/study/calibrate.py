@@ -14,7 +14,9 @@ from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.model_folder import model_folder
 from moesaic.cli.shared.option_stack import one_of
 from moesaic.cli.shared.out_files import check_file
+from moesaic.cli.shared.short_help import ShortHelpCommand
 from moesaic.cli.shared.simulation_options import command_line, json_option, names
+from moesaic.cli.shared.usual_options import CALIBRATE
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.policies.gate import MEASURES
 
@@ -30,7 +32,7 @@ _AT_ONCE = 2  # prompts, each under all thresholds
 _SHOWN = 12
 
 
-@click.command()
+@click.command(cls=ShortHelpCommand, usual=CALIBRATE)
 @model_argument
 @click.option("--prompts", required=True, metavar="FILE", help="Lines of text, or .jsonl.")
 @click.option("--bound", metavar="TEXT", help='Such as "1 point exact match"; needs answers.')

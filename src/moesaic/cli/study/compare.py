@@ -11,6 +11,7 @@ import click
 from moesaic.cli.shared.option_stack import F, one_of
 from moesaic.cli.shared.plugin_option import plugin_option
 from moesaic.cli.shared.policy_options import moved_options, policy_list, promote_option
+from moesaic.cli.shared.short_help import ShortHelpCommand
 from moesaic.cli.shared.simulation_options import (
     CACHE_RATIO,
     MACHINE,
@@ -24,6 +25,7 @@ from moesaic.cli.shared.simulation_options import (
 )
 from moesaic.cli.shared.table_formats import chosen_format, format_option
 from moesaic.cli.shared.unused_options import check_phase_options
+from moesaic.cli.shared.usual_options import COMPARE
 from moesaic.cli.shared.what_if_options import (
     RUN_NAMES,
     SETTING,
@@ -56,7 +58,7 @@ def _list_option(plural: str, more: str = "") -> Callable[[F], F]:
     return click.option(f"--{plural}", metavar="NAME[:PARAMETER=VALUE,...],...", help=words)
 
 
-@click.command()
+@click.command(cls=ShortHelpCommand, usual=COMPARE)
 @workload_options
 @click.option("--machines", "--machine", default=MACHINE, show_default=True, help="A comma list.")
 @set_option

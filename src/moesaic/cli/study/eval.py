@@ -11,7 +11,9 @@ import click
 from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.model_folder import model_folder
 from moesaic.cli.shared.out_files import check_picture
+from moesaic.cli.shared.short_help import ShortHelpCommand
 from moesaic.cli.shared.simulation_options import command_line, json_option
+from moesaic.cli.shared.usual_options import EVAL
 from moesaic.cli.study.eval_options import Asked, eval_options, evaluation_settings, what_is_asked
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.model_info.gguf.files import is_gguf, part_files
@@ -28,7 +30,7 @@ _ADVICE = "raise --max-model-len, if the model allows more"
 _SHOTS_ADVICE = "ask with fewer --shots"
 
 
-@click.command()
+@click.command(cls=ShortHelpCommand, usual=EVAL)
 @model_argument
 @eval_options
 @json_option

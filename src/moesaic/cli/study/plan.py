@@ -14,7 +14,9 @@ from moesaic.cli.shared.engine_options import (
     one_text_options,
 )
 from moesaic.cli.shared.model_argument import model_argument
+from moesaic.cli.shared.short_help import ShortHelpCommand
 from moesaic.cli.shared.simulation_options import json_option
+from moesaic.cli.shared.usual_options import PLAN
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.models.bundled_model import NAME
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 _OF_TABLES = ("machine", "memory")  # options that a table of all precisions has, too
 
 
-@click.command()
+@click.command(cls=ShortHelpCommand, usual=PLAN)
 @model_argument
 @one_text_options
 @one_sequence_option

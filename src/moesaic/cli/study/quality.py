@@ -14,7 +14,9 @@ from moesaic.cli.shared.engine_options import one_text_options, one_text_setting
 from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.model_folder import model_folder
 from moesaic.cli.shared.option_stack import one_of
+from moesaic.cli.shared.short_help import ShortHelpCommand
 from moesaic.cli.shared.simulation_options import command_line, json_option, names
+from moesaic.cli.shared.usual_options import QUALITY
 from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.model_info.dense_bytes import DensePrecision
@@ -33,7 +35,7 @@ _WINDOW = 2048  # default context of a prediction, in tokens
 BUNDLED_PROBLEMS, _AT_ONCE = 50, 16
 
 
-@click.command()
+@click.command(cls=ShortHelpCommand, usual=QUALITY)
 @model_argument
 @click.option(
     "--expert-dtypes",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moesaic.cli.shared.short_help import ShortHelpCommand
 from moesaic.cli.shared.simulation_options import (
     CACHE_RATIO,
     MACHINE,
@@ -16,6 +17,7 @@ from moesaic.cli.shared.simulation_options import (
     setup_options,
     workload_options,
 )
+from moesaic.cli.shared.usual_options import SIMULATE
 from moesaic.cli.shared.what_if_options import (
     SETTING,
     asks_for_help,
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from moesaic.lab.simulate.settings import Settings
 
 
-@click.command()
+@click.command(cls=ShortHelpCommand, usual=SIMULATE)
 @workload_options
 @click.option("--machine", default=MACHINE, show_default=True, help="A known machine or a TOML.")
 @set_option
