@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent / "hiding"))
+
+from hiding import hide
+
+hide()
+
+# A shell starts background jobs of a script with SIGINT ignored, and child processes inherit that:
+# tests that interrupt would wait for nothing.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Triton's kernels run in its interpreter where there is no GPU. Triton reads this when it is
 # imported, and a test's own imports may come after another's.
@@ -18,9 +33,6 @@ os.environ["MOESAIC_ACCELERATOR"] = "none"
 
 # No test asks the real hub; those with one of their own allow it (`hub_server.py`).
 os.environ["HF_HUB_OFFLINE"] = "1"
-
-import pytest
-from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "moesaic",

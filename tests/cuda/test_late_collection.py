@@ -10,6 +10,7 @@ import pytest
 import torch
 
 pytest.importorskip("moesaic.machines.cuda._conductor")
+pytest.importorskip("moesaic.kernels._native", reason="the native kernels were not built")
 
 from moesaic.machines.cuda.graph_decoding import GraphDecoding
 from moesaic.machines.cuda.stamps import LayerStamps, Stamps

@@ -3,6 +3,10 @@ are made up: the CPU takes 100 us for a layer of two experts alone, a copy 70.""
 
 from __future__ import annotations
 
+import pytest
+
+pytest.importorskip("moesaic.machines.cuda._conductor")
+
 from moesaic.lab.profile.link_times import NO_LINK_COSTS, Copy, copies_of, link_times
 from moesaic.machines.cuda.captured_step import CapturedStep
 from moesaic.machines.cuda.conductor import CopyTimes, LayerTimes, LayerWork

@@ -8,6 +8,7 @@ import torch
 import stock
 from moesaic.cli.run import generating
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.kernels import instruction_sets
 from moesaic.kernels.base import ClampedSwiglu, ExpertShape
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.gpu.experts import supports
@@ -39,7 +40,9 @@ def test_such_experts_are_pytorchs(words: str) -> None:
 
 
 def test_the_user_reads_which_kernel_computes_them_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(generating, "choose", lambda wanted: "avx512")
+    """On any processor, and where no native kernels were built."""
+    monkeypatch.delenv(instruction_sets.VARIABLE, raising=False)
+    monkeypatch.setattr(instruction_sets, "available", lambda: ("avx512", "reference"))
     said = generating._kernel_in_words("auto", "bf16", "biases")
     assert said == "the PyTorch reference kernel (avx512 kernels know no experts with biases)"
     assert generating._kernel_in_words("auto", "bf16", None) == "native avx512 kernels"

@@ -1,0 +1,5 @@
+"""Python imports this when it starts, where `hiding.hide` has put its folder into PYTHONPATH."""
+
+from hiding import hide
+
+hide()
