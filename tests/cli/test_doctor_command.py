@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -53,7 +55,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     every package and the native kernels."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    for variable in ("NUMBA_CACHE_DIR", "MOESAIC_CACHE"):
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(environment, "version", lambda package: "1.2.3")
     if native() is None:
         monkeypatch.setattr(environment, "choose_kernel", lambda: "amx")
@@ -213,8 +216,42 @@ def test_a_cpu_without_any_kernel_says_what_it_has_not_got(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place(replace(WELL_EQUIPPED, isa=("avx2", "f16c")))
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(environment, "choose_kernel", lambda: "reference")
     assert "this CPU has not got fma" in lacks()["kernels"]["what"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "compiler", "why", "remedy"),
+    [
+        ("aarch64", "/usr/bin/c++", "none for Linux on aarch64", "nothing can be installed"),
+        ("x86_64", None, "not built, and there is no C++ compiler", "install a C++20 compiler"),
+        ("x86_64", "/usr/bin/c++", "/usr/bin/c++ was missing or too old", "reinstall Moesaic"),
+    ],
+)
+def test_an_installation_without_native_kernels_says_why(
+    place: Place,
+    monkeypatch: pytest.MonkeyPatch,
+    machine: str,
+    compiler: str | None,
+    why: str,
+    remedy: str,
+) -> None:
+    """A compiler is missing only where there is none and one would help."""
+    isa = ("asimd",) if machine == "aarch64" else ("avx2", "fma", "f16c")
+    place(replace(WELL_EQUIPPED, isa=isa))
+    for where in (instruction_sets, doctor_module):
+        monkeypatch.setattr(where, "native", lambda: None)
+    monkeypatch.setattr(environment, "choose_kernel", lambda: "reference")
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
+    monkeypatch.setattr(shutil, "which", lambda name: compiler)
+    lack = lacks()["kernels"]
+    assert why in lack["what"]
+    assert lack["remedy"].startswith(remedy)
+    assert (
+        f"(native kernels: {lack['what'].rpartition('native kernels: ')[2]})" in run("doctor").out
+    )
 
 
 def test_a_broken_description_is_reported(place: Place) -> None:
@@ -234,7 +271,7 @@ def test_huge_pages_switched_off(place: Place) -> None:
     assert "for this process" in lacks()["huge-pages"]["what"]
 
 
-@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "NUMBA_CACHE_DIR"])
+@pytest.mark.parametrize("variable", ["MOESAIC_CACHE", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR"])
 def test_a_cache_that_cannot_be_written(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
@@ -252,7 +289,8 @@ def test_the_cache_is_where_compiled_policies_are_kept(
 ) -> None:
     from moesaic.policies import compiled
 
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    for variable in ("NUMBA_CACHE_DIR", "MOESAIC_CACHE"):
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kept = Path(compiled._cache_folder.__wrapped__())
     assert kept.parent == environment.compiled_folder()

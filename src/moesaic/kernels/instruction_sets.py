@@ -5,8 +5,12 @@ environment variable MOESAIC_KERNEL names another. Needs no torch.
 from __future__ import annotations
 
 import os
+import platform
+import shutil
+import sys
 from collections.abc import Collection
 from types import ModuleType
+from typing import NamedTuple
 
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.model_info.expert_block import TILES
@@ -48,6 +52,33 @@ def native() -> ModuleType | None:
     except ImportError:
         return None
     return _native
+
+
+class NotBuilt(NamedTuple):
+    """Why this installation has no native kernels, and what to do about it."""
+
+    why: str
+    remedy: str
+
+
+def exist_here() -> bool:
+    """Whether there are native kernels for this system and processor (native/CMakeLists.txt)."""
+    return sys.platform.startswith("linux") and platform.machine() in ("x86_64", "AMD64")
+
+
+def why_not_built() -> NotBuilt:
+    """The reason that can be found now, which is after the installation."""
+    if not exist_here():
+        here = f"{platform.system()} on {platform.machine()}"
+        why = f"there are none for {here}, only for Linux on x86-64"
+        return NotBuilt(why, "nothing can be installed; use a GPU or an x86-64 processor")
+    needed = "a C++20 compiler that knows AMX (GCC 11 or later)"
+    found = shutil.which(os.environ.get("CXX") or "c++") or shutil.which("g++")
+    if found is None:
+        why = "they were not built, and there is no C++ compiler"
+        return NotBuilt(why, f"install {needed}, then reinstall Moesaic")
+    why = f"they were not built: {found} was missing or too old when Moesaic was installed"
+    return NotBuilt(why, f"reinstall Moesaic; that needs {needed}")
 
 
 def available() -> tuple[str, ...]:
@@ -104,7 +135,7 @@ def kernel_description(name: str, isa: Collection[str] | None = None) -> str:
     if better is None:
         return text
     if native() is None:
-        return f"{text} (the native kernels were not built: installing needs a C++20 compiler)"
+        return f"{text} (native kernels: {why_not_built().why})"
     best = available()[0]
     if name != best:
         return f"{text} (this CPU could use {best})"

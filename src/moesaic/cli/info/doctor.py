@@ -19,9 +19,11 @@ from moesaic.hardware.nvidia import NvidiaDriver, cuda_problem, nvidia_driver
 from moesaic.kernels.instruction_sets import (
     REFERENCE,
     VARIABLE,
+    exist_here,
     kernel_description,
     missing_for_better,
     native,
+    why_not_built,
 )
 
 _HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
@@ -97,24 +99,20 @@ def what_is_missing(
     yield from _missing_huge_pages(host)
     if not environment.cache_writable:
         what = f"compiled policies cannot be kept in {environment.cache_folder}"
-        remedy = "make it a folder you may write to, or set XDG_CACHE_HOME to another one"
-        yield MissingItem(
-            "compiled-cache", f"{what}: runs may begin with seconds of compiling", remedy
-        )
+        remedy = "make it a folder you may write to, or set MOESAIC_CACHE to another one"
+        instead = "runs keep them in a temporary folder, or compile them again"
+        yield MissingItem("compiled-cache", f"{what}: {instead}", remedy)
 
 
 def _missing_kernel(host: Host) -> MissingItem:
     what = "experts are computed by PyTorch, several times slower than by the native kernels"
-    missing = missing_for_better(REFERENCE, host.isa)
+    missing = missing_for_better(REFERENCE, host.isa) if exist_here() else []
     if missing:
         lacking = f"this CPU has not got {', '.join(missing)}"
         return MissingItem("kernels", f"{what}: {lacking}", "use another CPU")
     if native() is None:
-        return MissingItem(
-            "kernels",
-            f"{what}: they were not built",
-            "install a C++20 compiler, then reinstall Moesaic",
-        )
+        why, remedy = why_not_built()
+        return MissingItem("kernels", f"{what}: {why}", remedy)
     return MissingItem("kernels", f"{what}, as {VARIABLE} asks", f"unset {VARIABLE}")
 
 
