@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from numba.core.caching import IndexDataCacheFile
 
-from moesaic.compiling.kept_code import SharedFiles
+from moesaic.compiling.shared_files import SharedFiles
 
 SAVERS = 4
 

@@ -10,19 +10,27 @@ from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
 
-from moesaic.core.folders import cache_folder
+from moesaic.core.caches import writable_cache
 
 KEPT = 4  # folders of compiled code for other versions of the sources
 
 
-def code_cache(sources: Path, kind: str) -> str:
-    """The cache folder for code compiled from what lies under `sources`."""
+def code_cache(sources: Path, kind: str) -> str | None:
+    """The cache folder for code compiled from what lies under `sources`; None where nothing can
+    be kept."""
+    if (kept_in := writable_cache()) is None:
+        return None
     digest = sha256()
     for source in sorted(sources.rglob("*.py")):
         digest.update(source.read_bytes())
-    folder = cache_folder() / kind / digest.hexdigest()[:16]
+    folder = kept_in / kind / digest.hexdigest()[:16]
     _forget_old_ones(folder)
     return str(folder)
+
+
+def holds_code(folder: str | None) -> bool:
+    """Whether an earlier run has left compiled code there."""
+    return folder is not None and any(Path(folder).rglob("*.nbc"))
 
 
 def _forget_old_ones(folder: Path) -> None:

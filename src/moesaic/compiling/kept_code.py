@@ -2,61 +2,95 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeVar
 
 import numba
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
+from numba.core.ccallback import CFunc
+from numba.core.sigutils import normalize_signature
+
+from moesaic.compiling.shared_files import SharedFiles
+from moesaic.core.caches import announce
 
 F = TypeVar("F", bound=Callable[..., object])
 
 
-def kept(function: F, folder: str, **options: Any) -> F:
-    """The function, compiled on its first call with numba's `options`, or loaded from `folder`."""
-    with kept_in(folder):
-        jitted = numba.njit(cache=True, **options)(function)
-        jitted._cache = _SharedCache(function)
+def kept(function: F, folder: str | None, **options: Any) -> F:
+    """The function, compiled on its first call with numba's `options`, or loaded from `folder`;
+    None keeps nothing."""
+    jitted = numba.njit(**options)(function)
+    if (code := _code_of(function, folder)) is not None:
+        jitted._cache = code
     compiled: F = jitted
     return compiled
 
 
+def kept_c_function(
+    signature: Any, function: Callable[..., object], folder: str | None, **options: Any
+) -> Any:
+    """The function for C callers, compiled now or loaded from `folder`: it has an `address`."""
+    compiled = CFunc(
+        function, normalize_signature(signature), locals={}, options={"nopython": True, **options}
+    )
+    if (code := _code_of(function, folder)) is not None:
+        compiled._cache = code
+    compiled.compile()
+    return compiled
+
+
+def _code_of(function: Callable[..., object], folder: str | None) -> _KeptCode | None:
+    """NUMBA_CACHE_DIR, where it is set, is preferred to `folder`."""
+    place = numba.config.CACHE_DIR or folder
+    if place is None:
+        return None
+    try:
+        with _numba_cache_dir(place):
+            return _KeptCode(function)
+    except RuntimeError:  # numba cannot write there
+        _announce_unkept(place, "it cannot be written")
+        return None
+
+
 @contextmanager
-def kept_in(folder: str) -> Iterator[None]:
-    """Where numba keeps code, unless NUMBA_CACHE_DIR says otherwise."""
+def _numba_cache_dir(folder: str) -> Iterator[None]:
     before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = before or folder
+    numba.config.CACHE_DIR = folder
     try:
         yield
     finally:
         numba.config.CACHE_DIR = before
 
 
-class _SharedCache(FunctionCache):  # type: ignore[misc]
+@cache
+def _announce_unkept(folder: str, why: str) -> None:
+    announce(f"compiled planners are not kept in {folder} ({why}): every run compiles them again")
+
+
+class _InGivenFolder(CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = (UserProvidedCacheLocator,)  # not beside the package's sources
+
+
+class _KeptCode(FunctionCache):  # type: ignore[misc]
+    """Code that cannot be loaded is compiled again; code that cannot be saved is still used."""
+
+    _impl_class = _InGivenFolder
+
     def __init__(self, function: Callable[..., object]) -> None:
         super().__init__(function)
         stamp = self._impl.locator.get_source_stamp()
         self._cache_file = SharedFiles(self._cache_path, self._impl.filename_base, stamp)
 
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        try:
+            return super().load_overload(signature, target)
+        except Exception:  # whatever another version of the compiler has left there
+            return None
 
-class SharedFiles(IndexDataCacheFile):  # type: ignore[misc]
-    """A function's code for each kind of arguments has a number, which an index keeps. Numba reads
-    the index, takes the next number and writes both without a lock: of two processes that compile
-    for different arguments at once, one's code would stand under the other's arguments for good."""
-
-    def save(self, key: object, data: object) -> None:
-        with self._locked(fcntl.LOCK_EX):
-            super().save(key, data)
-
-    def load(self, key: object) -> object:
-        with self._locked(fcntl.LOCK_SH):
-            return super().load(key)
-
-    @contextmanager
-    def _locked(self, kind: int) -> Iterator[None]:
-        os.makedirs(self._cache_path, exist_ok=True)  # somebody may have tidied up
-        with open(f"{self._index_path}.lock", "ab") as file:
-            fcntl.flock(file, kind)
-            yield
+    def save_overload(self, signature: Any, data: Any) -> None:
+        try:
+            super().save_overload(signature, data)
+        except OSError as error:  # a full disk, a folder that has become read-only
+            _announce_unkept(self._cache_path, error.strerror or str(error))

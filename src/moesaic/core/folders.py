@@ -19,8 +19,13 @@ _NEW_S = 60.0  # between its making and its lock a folder is nobody's
 
 
 def cache_folder() -> Path:
-    """Where what can be made again is kept between runs."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "moesaic"
+    """The configured folder for what can be made again: MOESAIC_CACHE, else `moesaic` in
+    XDG_CACHE_HOME or ~/.cache. `caches.writable_cache` replaces it where it cannot be written."""
+    if chosen := os.environ.get("MOESAIC_CACHE"):
+        return Path(chosen).absolute()
+    if caches := os.environ.get("XDG_CACHE_HOME"):
+        return Path(caches, "moesaic").absolute()
+    return Path(os.path.expanduser("~/.cache"), "moesaic")  # as it is where there is no home
 
 
 @contextmanager

@@ -16,10 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numba
-
-from moesaic.compiling.code_cache import code_cache
-from moesaic.compiling.kept_code import kept, kept_in
+from moesaic.compiling.code_cache import code_cache, holds_code
+from moesaic.compiling.kept_code import kept, kept_c_function
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 # Division by zero gives infinity, as in numpy: a check would keep loops from being vectorised.
@@ -38,15 +36,14 @@ def compiled(function: F) -> F:
 
 def c_function(signature: Any, function: Callable[..., object]) -> Any:
     """The function for C callers: it has an `address`, and never needs the interpreter."""
-    with kept_in(_cache_folder()):
-        return numba.cfunc(signature, cache=True, nopython=True, **_OPTIONS)(function)
+    return kept_c_function(signature, function, _cache_folder(), **_OPTIONS)
 
 
 @cache
-def _cache_folder() -> str:
+def _cache_folder() -> str | None:
     return code_cache(Path(__file__).parent, "compiled")
 
 
 def compiled_before() -> bool:
     """Whether an earlier run has left compiled planners: without them, the first takes seconds."""
-    return any(Path(_cache_folder()).rglob("*.nbc"))
+    return holds_code(_cache_folder())

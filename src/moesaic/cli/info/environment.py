@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from moesaic.core.errors import MoesaicError
+from moesaic.core.folders import cache_folder
 from moesaic.hardware.machine_reader import EMULATED, THIS, load_machine, machine_file
 from moesaic.kernels.instruction_sets import choose as choose_kernel
 
@@ -63,8 +64,7 @@ def compiled_folder() -> Path:
     """Where `policies/compiled.py` keeps machine code; asking it would load the compiler."""
     if chosen := os.environ.get("NUMBA_CACHE_DIR"):
         return Path(chosen)
-    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(folder, "moesaic", "compiled")
+    return cache_folder() / "compiled"
 
 
 def _version(package: str) -> str | None:

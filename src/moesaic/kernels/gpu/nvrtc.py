@@ -11,8 +11,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from moesaic.core.caches import writable_cache
 from moesaic.core.errors import MoesaicError
-from moesaic.core.folders import cache_folder
 
 
 class CompilationFailed(MoesaicError):
@@ -57,7 +57,10 @@ def compile_source(name: str, defines: Mapping[str, int | float], architecture: 
     options = [f"--gpu-architecture={architecture}", "--std=c++17"]
     options += [f"-D{key}={value}" for key, value in sorted(defines.items())]
     key = hashlib.sha256("\0".join([text, *headers, *options]).encode()).hexdigest()[:32]
-    kept = cache_folder() / "cuda" / f"{name}-{key}.cubin"
+    folder = writable_cache()
+    if folder is None:
+        return _compile(name, text, headers, options)
+    kept = folder / "cuda" / f"{name}-{key}.cubin"
     if kept.exists():
         return kept.read_bytes()
     code = _compile(name, text, headers, options)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from moesaic.compiling.code_cache import code_cache
+from moesaic.compiling.code_cache import code_cache, holds_code
 from moesaic.compiling.kept_code import kept
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -31,4 +31,4 @@ def inlined(function: F) -> F:
 
 def compiled_before() -> bool:
     """Whether an earlier run has left compiled code: without it, the first takes seconds."""
-    return any(Path(_FOLDER).rglob("*.nbc"))
+    return holds_code(_FOLDER)
