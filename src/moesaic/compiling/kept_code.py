@@ -8,10 +8,16 @@ from functools import cache
 from typing import Any, TypeVar
 
 import numba
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
+from numba.core.caching import (
+    CompileResultCacheImpl,
+    FunctionCache,
+    NullCache,
+    UserProvidedCacheLocator,
+)
 from numba.core.ccallback import CFunc
 from numba.core.sigutils import normalize_signature
 
+from moesaic.compiling.deferred_signals import defer_signals_in
 from moesaic.compiling.shared_files import SharedFiles
 from moesaic.core.caches import announce
 
@@ -22,8 +28,7 @@ def kept(function: F, folder: str | None, **options: Any) -> F:
     """The function, compiled on its first call with numba's `options`, or loaded from `folder`;
     None keeps nothing."""
     jitted = numba.njit(**options)(function)
-    if (code := _code_of(function, folder)) is not None:
-        jitted._cache = code
+    jitted._cache = _code_of(function, folder)
     compiled: F = jitted
     return compiled
 
@@ -35,23 +40,22 @@ def kept_c_function(
     compiled = CFunc(
         function, normalize_signature(signature), locals={}, options={"nopython": True, **options}
     )
-    if (code := _code_of(function, folder)) is not None:
-        compiled._cache = code
+    compiled._cache = _code_of(function, folder)
     compiled.compile()
     return compiled
 
 
-def _code_of(function: Callable[..., object], folder: str | None) -> _KeptCode | None:
+def _code_of(function: Callable[..., object], folder: str | None) -> _KeptCode | _UnkeptCode:
     """NUMBA_CACHE_DIR, where it is set, is preferred to `folder`."""
     place = numba.config.CACHE_DIR or folder
     if place is None:
-        return None
+        return _UnkeptCode()
     try:
         with _numba_cache_dir(place):
             return _KeptCode(function)
     except RuntimeError:  # numba cannot write there
         _announce_unkept(place, "it cannot be written")
-        return None
+        return _UnkeptCode()
 
 
 @contextmanager
@@ -73,6 +77,11 @@ class _InGivenFolder(CompileResultCacheImpl):  # type: ignore[misc]
     _locator_classes = (UserProvidedCacheLocator,)  # not beside the package's sources
 
 
+class _UnkeptCode(NullCache):  # type: ignore[misc]
+    def load_overload(self, signature: Any, target: Any) -> None:
+        defer_signals_in(target.codegen()._engine)
+
+
 class _KeptCode(FunctionCache):  # type: ignore[misc]
     """Code that cannot be loaded is compiled again; code that cannot be saved is still used."""
 
@@ -84,6 +93,7 @@ class _KeptCode(FunctionCache):  # type: ignore[misc]
         self._cache_file = SharedFiles(self._cache_path, self._impl.filename_base, stamp)
 
     def load_overload(self, signature: Any, target: Any) -> Any:
+        defer_signals_in(target.codegen()._engine)  # this is asked for before code is made
         try:
             return super().load_overload(signature, target)
         except Exception:  # whatever another version of the compiler has left there
