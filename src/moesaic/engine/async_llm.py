@@ -81,7 +81,8 @@ class AsyncLLM:
 
     async def _close(self, error: BaseException | None) -> None:
         try:
-            await asyncio.to_thread(self._worker.close)
+            if not self.model.forked:
+                await asyncio.to_thread(self._worker.close)
         finally:
             self.model.close(error)
 
@@ -92,6 +93,7 @@ class AsyncLLM:
 
     async def _chunks(self, requests: Sequence[Request]) -> AsyncIterator[Chunk]:
         """Chunks of all requests in order of arrival, until the last request has finished."""
+        self.model.refuse_fork()  # before the worker's lock, which a thread may have held
         events: asyncio.Queue[Chunk | BaseException] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 

@@ -147,6 +147,7 @@ class LLM:
             self._cancel([request])
 
     def _step(self, ahead: bool = True) -> None:
+        self.model.refuse_fork()  # a stream may have begun before the fork
         with self._lock:
             if self._closing:
                 self.model.batcher.cancel_all()

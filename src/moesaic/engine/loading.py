@@ -4,8 +4,9 @@ before weights are read; see `preparation`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import count
 from typing import Any
 
@@ -48,10 +49,17 @@ class LoadedModel:
     recording: RecordingBody | None
     threads: int  # torch's, in the thread that drives the batcher
     closed: bool = False
+    process: int = field(default_factory=os.getpid)  # that loaded it
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a fork of the one that loaded the model. It has neither its
+        threads nor its GPU, and would wait for them for ever; recording is the other's."""
+        return os.getpid() != self.process
 
     def close(self, error: BaseException | None = None) -> None:
         """Stop the threads and finish the recording, which an error makes void."""
-        if self.closed:
+        if self.closed or self.forked:
             return
         self.closed = True
         try:
@@ -64,8 +72,17 @@ class LoadedModel:
             self.runner.close()
 
     def refuse_if(self, closed: bool) -> None:
+        self.refuse_fork()
         if closed:
             raise ImpossibleSetting(f"{self.spec.name} was closed: load it again to go on")
+
+    def refuse_fork(self) -> None:
+        if self.forked:
+            raise ImpossibleSetting(
+                f"{self.spec.name} was loaded by process {self.process}, of which this one is a "
+                "fork, and a fork has no threads: open the model in this process, or start "
+                "processes with the start method 'spawn' (multiprocessing.get_context('spawn'))"
+            )
 
 
 def load(
