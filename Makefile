@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 comma  := ,
 
-.PHONY: setup demo test lint format types unit bench fuzz bench-engine bench-kernels clean
+.PHONY: setup demo test lint format types unit unit-without-native bench fuzz bench-engine bench-kernels clean
 
 .PHONY: test-gpu native-test native-sanitize native-valgrind fuzz-native
 .DEFAULT_GOAL := help
@@ -19,7 +19,7 @@ help:
 	@echo "make bench-engine   measure the engine here: speed, physical floor, its own overhead"
 	@echo "make bench-kernels   measure the CPU kernels against memory, matrix peak and PyTorch"
 	@echo "make fuzz    read 10,000 hostile files of every format (FUZZ_FILES=n: fewer)"
-	@echo "make lint | format | types | unit   one check each"
+	@echo "make lint | format | types | unit | unit-without-native   one check each"
 	@echo "make test-gpu   the CUDA machine and its kernels, where there is a GPU"
 	@echo "make native-test | native-sanitize | native-valgrind   the native kernels without Python"
 	@echo "make fuzz-native   random right and wrong calls of the native kernels, under the address sanitizer"
@@ -35,7 +35,7 @@ $(STAMP): pyproject.toml constraints.txt $(shell find native -name '*.cpp' -o -n
 demo: setup
 	$(BIN)/moesaic demo
 
-test: lint types unit
+test: lint types unit unit-without-native
 
 lint: setup
 	$(BIN)/ruff check .
@@ -50,6 +50,12 @@ types: setup
 
 unit: setup
 	$(BIN)/pytest -n 2
+
+# What differs on a machine without native modules: ARM has no CPU kernels (`native`), and without a
+# compiler there is no conductor either. All tests are imported, those marked so are run.
+unit-without-native: setup
+	MOESAIC_TESTS_HIDE=native $(BIN)/pytest -n 2 -m without_native
+	MOESAIC_TESTS_HIDE=native,conductor $(BIN)/pytest -n 0 -m without_native tests/cuda tests/structure
 
 # What needs a GPU, on a machine that has one; elsewhere the same tests run as far as they can.
 test-gpu: setup

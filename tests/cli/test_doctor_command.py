@@ -25,6 +25,8 @@ from moesaic.hardware.nvidia import NvidiaDriver, NvidiaGpu
 from moesaic.kernels import instruction_sets
 from moesaic.kernels.instruction_sets import choose, kernel_description, native
 
+pytestmark = pytest.mark.without_native
+
 WELL_EQUIPPED = Host(
     cpu="Intel(R) Xeon(R) Gold",
     cores=16,

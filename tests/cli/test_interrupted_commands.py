@@ -28,7 +28,11 @@ from moesaic.workloads.source import open_trace
 LONG = 200_000  # tokens: minutes of writing, were it not interrupted
 SOON_S = 60  # until a process must have ended, on a busy machine
 COMPARE_ENDS_S = 1.0  # where the cores are not shared
-CALL = "from moesaic.cli.main import main; main()"
+# `nohup` starts a program with SIGHUP ignored, the tests as well, and their children inherit it.
+CALL = (
+    "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+    "from moesaic.cli.main import main; main()"
+)
 ENDLESS = ("--max-tokens", LONG, "--threads", 1, "--seed", 1)
 
 
@@ -179,7 +183,7 @@ def at_work(pid: str) -> bool:
 
 def test_a_process_that_ignores_hangups_goes_on(endless: Path, tmp_path: Path) -> None:
     """As under `nohup`, which leaves the signal ignored."""
-    ignoring = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {CALL}"
+    ignoring = CALL.replace("SIG_DFL", "SIG_IGN")
     with started(tmp_path, "run", endless, "-p", "x", *ENDLESS, call=ignoring) as process:
         some_text(process)
         process.send_signal(signal.SIGHUP)

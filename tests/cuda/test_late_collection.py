@@ -15,6 +15,8 @@ pytest.importorskip("moesaic.kernels._native", reason="the native kernels were n
 from moesaic.machines.cuda.graph_decoding import GraphDecoding
 from moesaic.machines.cuda.stamps import LayerStamps, Stamps
 
+pytestmark = pytest.mark.without_native
+
 LATE_S = 0.05
 COMPUTED_NS = 3_000_000
 NATIVE = object()

@@ -12,6 +12,8 @@ from moesaic.machines.cuda.captured_step import CapturedStep
 from moesaic.machines.cuda.conductor import CopyTimes, LayerTimes, LayerWork
 from moesaic.machines.cuda.stamps import StepStamps
 
+pytestmark = pytest.mark.without_native
+
 US = 1000
 EXPERTS, ON_CPU = 8, (0, 1, 2)
 FIRST, EACH = 10 * US, 30 * US  # of the CPU: 100 us for three experts

@@ -26,6 +26,8 @@ from moesaic.models.feed_forward import GatedMlp
 from moesaic.models.linear import Linear
 from moesaic.models.synthetic_model import synthetic_decoder
 
+pytestmark = pytest.mark.without_native
+
 TIED = replace(GROUPED, name="tied", tied_embeddings=True)
 native = pytest.mark.skipif(available() == (REFERENCE,), reason="no native kernels here")
 

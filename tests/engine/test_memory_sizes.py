@@ -33,6 +33,8 @@ from moesaic.models.sequence_attention import attend_sequences
 from moesaic.models.synthetic_model import random_expert, synthetic_decoder
 from moesaic.models.token_batch import Segment
 
+pytestmark = pytest.mark.without_native
+
 torch.set_num_threads(1)
 
 

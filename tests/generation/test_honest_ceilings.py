@@ -12,6 +12,8 @@ from moesaic.lab.bench import compute_peak
 from moesaic.lab.bench.rates import Rates
 from moesaic.machines.real.lane import InlineLane
 
+pytestmark = pytest.mark.without_native
+
 MIB = 1 << 20
 
 

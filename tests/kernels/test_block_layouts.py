@@ -18,6 +18,8 @@ from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.instruction_sets import native
 from moesaic.model_info.expert_block import ROWS, STRIPS
 
+pytestmark = pytest.mark.without_native
+
 SHAPE = ExpertShape(72, 40)  # fills no strip, tile or group
 BITS = {"bf16": 16, "int8": 8, "int4": 4}
 DIGESTS = {

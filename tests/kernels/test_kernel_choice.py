@@ -18,6 +18,8 @@ from moesaic.kernels.instruction_sets import (
 from moesaic.kernels.quantized import QuantizedKernel
 from moesaic.kernels.reference import ReferenceKernel
 
+pytestmark = pytest.mark.without_native
+
 SHAPE = ExpertShape(12, 20)
 ISAS = [name for name in available() if name != REFERENCE]
 

@@ -18,6 +18,8 @@ from moesaic.kernels.reference import ReferenceKernel, gated
 from moesaic.models.config import read_architecture
 from moesaic.models.synthetic_model import synthetic_architecture
 
+pytestmark = pytest.mark.without_native
+
 PLAIN = ExpertShape(64, 32)
 UNUSUAL = {
     "biases": ExpertShape(64, 32, bias=True),

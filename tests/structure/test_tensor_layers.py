@@ -9,6 +9,8 @@ from sources import sources
 
 from moesaic.kernels.instruction_sets import native
 
+pytestmark = pytest.mark.without_native
+
 # Without the compiled extension nothing imports them.
 NATIVE_MODULES = (
     "moesaic.kernels.native",
