@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <cstdio>
 
@@ -20,7 +21,8 @@ bool pin(int core) {
 
 }  // namespace
 
-Pool::Pool(const std::vector<int>& cores, std::int64_t spin_ns) : spin_ns_(spin_ns), pinned_(cores.size()) {
+Pool::Pool(const std::vector<int>& cores, std::int64_t spin_ns)
+    : spin_ns_(spin_ns), process_(getpid()), pinned_(cores.size()) {
   for (std::size_t i = 0; i < cores.size(); ++i) try {
       threads_.emplace_back([this, i, core = cores[i]] { worker_loop(int(i) + 1, core); });
     } catch (...) {  // thread limit of the system
@@ -32,6 +34,10 @@ Pool::Pool(const std::vector<int>& cores, std::int64_t spin_ns) : spin_ns_(spin_
 Pool::~Pool() { stop(); }
 
 void Pool::stop() {
+  if (getpid() != process_) {  // a fork has no threads to join, only objects that name them
+    new std::vector<std::thread>(std::move(threads_));
+    return;
+  }
   stopping_.store(true, std::memory_order_seq_cst);
   job_submitted_.notify_all();
   for (std::thread& thread : threads_) thread.join();

@@ -67,6 +67,7 @@ class Pool {
   const Slot& slot_of(std::uint64_t ticket) const { return ring_[ticket % kRingSlots]; }
 
   std::int64_t spin_ns_;
+  int process_;  // that has the threads
   std::mutex submit_mutex_, helper_mutex_;
   std::uint64_t last_ticket_ = 0;  // guarded by submit_mutex_
   std::atomic<std::uint64_t> published_ticket_{0};

@@ -1,4 +1,7 @@
 // Many jobs, threads and pools: every result equals that of a single thread.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <thread>
 
@@ -69,9 +72,23 @@ void concurrently(int threads, Function function) {
   for (std::thread& one : all) one.join();
 }
 
+// Joining threads that a fork has not got would crash it when it ends.
+void destroy_in_a_fork() {
+  moesaic_pool* pool = new_pool(3, 20.0);
+  const pid_t child = fork();
+  if (child == 0) {
+    moesaic_pool_destroy(pool);
+    _exit(0);
+  }
+  int status = -1;
+  check(waitpid(child, &status, 0) == child && status == 0, "a fork cannot destroy a pool");
+  moesaic_pool_destroy(pool);
+}
+
 }  // namespace
 
 void test_pools(int rounds) {
+  destroy_in_a_fork();
   const Shared shared;
   for (int workers : {1, 2, 8}) {  // more threads than ring buffer slots
     moesaic_pool* pool = new_pool(workers, workers == 1 ? 0.0 : 20.0);
