@@ -96,11 +96,14 @@ class LLM:
         self._close(error)
 
     def _close(self, error: BaseException | None) -> None:
+        if self.model.forked:  # whose lock may be held by a thread that it has not got
+            return
         self._closing = True  # before the lock, which a thread that takes many steps seldom leaves
         with self._lock:
             self.model.close(error)
 
     def _submit(self, requests: Sequence[Request]) -> None:
+        self.model.refuse_fork()  # before the lock, see `_close`
         with self._lock:
             self.model.refuse_if(self._closing or self.model.closed)
             for request in requests:
@@ -108,6 +111,8 @@ class LLM:
 
     def _cancel(self, requests: Sequence[Request]) -> None:
         """Those that have not ended. Afterwards no step is under way."""
+        if self.model.forked:
+            return
         with self._lock:
             for request in requests:
                 self.model.batcher.cancel(request)

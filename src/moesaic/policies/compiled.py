@@ -16,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numba
+
 from moesaic.compiling.code_cache import code_cache, holds_code
 from moesaic.compiling.kept_code import kept, kept_c_function
 
