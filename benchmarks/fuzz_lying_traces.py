@@ -37,7 +37,7 @@ class _Trace:
         self.header: dict[str, Any] = json.loads(header.to_json())
         self.packed_as = header
         columns = {field.name: getattr(block, field.name) for field in fields(RoutingBlock)}
-        self.columns = {name: None if a is None else a.copy() for name, a in columns.items()}
+        self.columns: dict[str, Any] = {n: a.copy() for n, a in columns.items() if a is not None}
         self.tokens = self.total = len(block)
         self.after = b""
 

@@ -180,7 +180,7 @@ def test_one_attempt_and_no_warnings_without_a_network(
     folder = fetch_config(ID)
     shown: list[logging.LogRecord] = []
     handler = logging.Handler()
-    handler.emit = shown.append  # type: ignore[method-assign]
+    monkeypatch.setattr(handler, "emit", shown.append)
     logger = logging.getLogger("huggingface_hub")
     logger.addHandler(handler)
     address = "http://127.0.0.1:9"
