@@ -157,9 +157,10 @@ def test_figures_of_trimoe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_figures_of_mobile(monkeypatch: pytest.MonkeyPatch) -> None:
-    from test_reproduce_mobile import made_up, speeds, tallies
+    from test_reproduce_mobile import made_up, speeds
 
     from moesaic.cli.study.mobile_pictures import draw_all
+    from moesaic.lab.gating.tally import tallies
     from moesaic.reproductions.mobile.table import Found
 
     taken = {"full": 4.0, "gamma=0": 2.0, "gamma=0.7": 2.5, "gamma=0.99": 3.2}

@@ -178,7 +178,7 @@ def test_timeline_says_what_it_shows(tmp_path: Path) -> None:
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         result = run_json("simulate", *SMALL, *SYNTHETIC, "--timeline", path)
     drawn = path.read_text()
-    assert f"(mean {in_time(result['latency_s']['mean'])})" in drawn
+    assert f"(mean of all: {in_time(result['latency_s']['mean'])})" in drawn
     assert "Simulated, synthetic routing" in drawn
     assert "planner" in drawn
 

@@ -13,6 +13,7 @@ from moesaic.core.files import whole_file
 try:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 except ImportError as error:  # matplotlib is an extra
     raise MissingExtra("a picture", "plot") from error
 
@@ -22,9 +23,8 @@ _SHORTEST_LINE = 20  # letters of a title that is wrapped
 
 
 def new_figure(width: float, height: float) -> Any:
-    figure = Figure(figsize=(width, height), facecolor="white", layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.06)  # inches: labels keep off the edges
-    return figure
+    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)  # inches: labels keep off the edges
+    return Figure(figsize=(width, height), facecolor="white", layout=layout)
 
 
 def save(figure: Any, path: str) -> None:
