@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -64,7 +65,10 @@ def own_policies() -> Iterator[None]:
     from moesaic.policies.policy_set import REGISTRIES
     from moesaic.policies.systems import EVERY_SYSTEM
 
-    tables = [*(registry._entries for registry in REGISTRIES.values()), EVERY_SYSTEM]
+    tables: list[dict[str, Any]] = [
+        *(registry._entries for registry in REGISTRIES.values()),
+        EVERY_SYSTEM,
+    ]
     before = [dict(table) for table in tables]
     loaded, path = set(plugins._loaded), list(sys.path)
     plugins.load_installed.cache_clear()

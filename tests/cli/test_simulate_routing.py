@@ -50,7 +50,8 @@ def test_a_model_replays_what_it_has_left() -> None:
     words = ("simulate", *SMALL, "--model", OURS)
     streams = run(*words, "--json")
     assert "routing: moesaic-20m.moet: real routing, recorded in a test" in streams.err
-    assert json.loads(streams.out)["trace"] == {"source": "recorded in a test", "synthetic": False}
+    source = {"source": "recorded in a test", "synthetic": False, "origin": "real"}
+    assert json.loads(streams.out)["trace"] == source
     assert run_json(*words, "--trace", "synthetic")["trace"]["synthetic"] is True
     (row,) = run_json("compare", *SMALL, "--jobs", 1, "--model", OURS, "--systems", "hybrimoe")
     assert row["trace"]["synthetic"] is False

@@ -94,7 +94,7 @@ def test_what_unpacks_to_too_much_is_refused_by_its_headers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(npz_arrays, "MAX_UNPACKED_BYTES", 1_000_000)
-    monkeypatch.setattr(npz_arrays.np, "load", None)  # nothing is unpacked
+    monkeypatch.setattr(np, "load", None)  # nothing is unpacked
     path = archive(tmp_path / "bomb.npz", (1000, 10, 200), bytes(2_000_000))
     assert path.stat().st_size < 10_000
     with pytest.raises(BadTrace, match=r"unpacks to 0\.0 GB, and at most .* trace import"):

@@ -59,7 +59,7 @@ def one_trace(files: Sequence[tuple[object, Imported]], phase: int) -> RoutingAr
         np.concatenate([each.positions for _, each in every]),
         np.concatenate([_phases(each, phase) for _, each in every]),
         np.concatenate([each.experts for _, each in every]),
-        np.concatenate([each.weights for _, each in every]) if weighted == {True} else None,  # type: ignore[misc]
+        np.concatenate([each.weights for _, each in every]) if weighted == {True} else None,
     )
 
 
