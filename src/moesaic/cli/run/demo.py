@@ -61,7 +61,7 @@ Then try
   {moesaic} bench --against transformers
   {moesaic} bench --accelerator emulated --systems moesaic,ktransformers --cache-ratios 0.25,0.5
   {moesaic} simulate --model moesaic-20m --trace {out}/routing.moet --timeline simulated.png
-  {moesaic} plan qwen3-30b-a3b --machine a6000-xeon5220r --accelerator emulated
+  {moesaic} plan qwen3-30b-a3b --machine a6000-xeon5220r
   {moesaic} compare --model deepseek-v2-lite --cache-ratios 0.25,0.5 --plot large.png
   {moesaic} profile"""
 

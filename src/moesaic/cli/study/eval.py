@@ -121,6 +121,7 @@ def _identity(
 
     settings = prepared.settings
     identity = asdict(asked) | asdict(settings) | {"policies": settings.policies.as_dict()}
+    del identity["host"]  # of plans only
     identity["files"] = {task: _named(path) for task, path in asked.files.items()}
     identity["shots_file"] = asked.shots_file and _named(asked.shots_file)
     return {

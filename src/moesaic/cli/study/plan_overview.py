@@ -12,6 +12,7 @@ import click
 from moesaic.cli.shared.output import print_table
 from moesaic.cli.study.plan_tables import print_notes
 from moesaic.core.units import GB
+from moesaic.machines.accelerators import has_slots
 
 if TYPE_CHECKING:
     from moesaic.lab.plan_rows import PlanningTarget, PlanRow
@@ -111,7 +112,7 @@ def _without_empty(
 
 
 def _cells(row: dict[str, Any]) -> tuple[object, ...]:
-    gpu, fits = row["accelerator"] != "none", row["fits"]
+    gpu, fits = has_slots(row["accelerator"]), row["fits"]
     return (
         _name(row),
         f"{row['main_bytes'] / GB:.1f}",
