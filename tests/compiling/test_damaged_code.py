@@ -25,7 +25,7 @@ def loaded(folder: Path) -> bool:
     """Whether calling the function found its code there; the result is right in any case."""
     function: Any = kept(doubled, str(folder))
     assert function(21) == 42
-    return sum(function.stats.cache_hits.values()) == 1
+    return bool(sum(function.stats.cache_hits.values()) == 1)
 
 
 def loaded_for_c(folder: Path) -> bool:
@@ -80,16 +80,15 @@ def test_an_interrupted_save_leaves_what_was_there(
 ) -> None:
     folder = copytree(intact, tmp_path / "kept")
     before = {file.name: file.read_bytes() for file in folder.rglob("*.nb?")}
-    write = shared_files.whole_file
 
     def interrupted(path: str) -> Any:
         raise KeyboardInterrupt
 
     function: Any = kept(doubled, str(folder))
-    monkeypatch.setattr(shared_files, "whole_file", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        function(2.5)
-    monkeypatch.setattr(shared_files, "whole_file", write)
+    with monkeypatch.context() as patched:
+        patched.setattr(shared_files, "whole_file", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            function(2.5)
     assert {file.name: file.read_bytes() for file in folder.rglob("*.nb?")} == before
     assert function(2.5) == 5.0
 

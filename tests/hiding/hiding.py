@@ -34,7 +34,7 @@ def hide() -> None:
     names = [name for name in os.environ.get(VARIABLE, "").split(",") if name]
     if not names or any(isinstance(each, _Hidden) for each in sys.meta_path):
         return
-    sys.meta_path.insert(0, _Hidden([MODULES[name] for name in names]))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _Hidden([MODULES[name] for name in names]))
     folder = str(Path(__file__).parent)
     others = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
     if folder not in others:

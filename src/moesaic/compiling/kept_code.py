@@ -37,7 +37,7 @@ def kept_c_function(
     signature: Any, function: Callable[..., object], folder: str | None, **options: Any
 ) -> Any:
     """The function for C callers, compiled now or loaded from `folder`: it has an `address`."""
-    compiled = CFunc(
+    compiled: Any = CFunc(
         function, normalize_signature(signature), locals={}, options={"nopython": True, **options}
     )
     compiled._cache = _code_of(function, folder)
