@@ -40,5 +40,5 @@ def recorded_info(
         latencies_s=[report.latency_ns / NS_PER_S for report in recorder.reports],
         tokens_per_step=batch,
         lanes=(CPU, ENGINE) if alone else (GPU, CPU, PCIE, ENGINE),
-        emulated=settings.accelerator == "emulated",
+        emulated=not settings.capabilities.own_memory,
     )
