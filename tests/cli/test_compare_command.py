@@ -106,7 +106,7 @@ def test_names_of_combinations_stay_whole(monkeypatch: pytest.MonkeyPatch) -> No
 def outcome(label: str, ratio: float, mean_s: float | None) -> ComparisonCell:
     result = {
         "latency_s": {"mean": mean_s}, "floor_s": 1e-3, "steps": 1, "phase": "decode", "batch": 1,
-        "model": "m", "expert_dtype": "bf16", "trace": {"synthetic": True},
+        "model": "m", "expert_dtype": "bf16", "trace": {"synthetic": True, "origin": "synthetic"},
     }  # fmt: skip
     if mean_s is None:
         return ComparisonCell(label, "box", ratio, skipped="cannot be")

@@ -149,7 +149,7 @@ def cell(label: str, speed: float | None, **swept: Any) -> ComparisonCell:
     point = tuple((name.replace("_", ".", 1), value) for name, value in swept.items())
     result = {
         "tokens_per_s": speed, "phase": "decode", "model": "m", "expert_dtype": "bf16",
-        "batch": 64, "trace": {"synthetic": True},
+        "batch": 64, "trace": {"synthetic": True, "origin": "synthetic"},
     }  # fmt: skip
     if speed is None:
         return ComparisonCell(label, "box", 0.25, skipped="no units", swept=point)
