@@ -7,6 +7,7 @@ import pickle
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -123,9 +124,12 @@ def test_what_does_not_fit_on_the_gpu_runs_on_the_cpu_unless_the_gpu_was_asked_f
         chosen = llm.model.settings.accelerator
         assert isinstance(chosen, Automatic)
         assert "1.00 MB are free there" in str(chosen.reason)
-    for asked in ({"accelerator": "cuda"}, {"cache_ratio": 0.5}, {"gpu_memory_gb": 1.0}):
+    ways: list[dict[str, Any]] = [
+        {"accelerator": "cuda"}, {"cache_ratio": 0.5}, {"gpu_memory_gb": 1.0},
+    ]  # fmt: skip
+    for asked in ways:
         with pytest.raises(ImpossibleSetting, match="in the accelerator"):
-            LLM(threads=1, **asked)  # type: ignore[arg-type]
+            LLM(threads=1, **asked)
 
 
 @pytest.mark.usefixtures("gpu")
