@@ -66,13 +66,11 @@ def option_parameters() -> list[inspect.Parameter]:
     defaults = {each.name: each.default for each in fields(EngineSettings)}
     policies = PolicySet()
     defaults |= {name: _as_given(getattr(policies, name)) for name in POLICY_FIELDS}
-    defaults |= {"policies": policies, "quality": None}
+    defaults |= {"policies": ..., "quality": None}  # its fields are listed one by one
     assert MISSING not in defaults.values(), "only policies are made by a function"
-    types = get_type_hints(EngineOptions)
+    types, kind = get_type_hints(EngineOptions), inspect.Parameter.KEYWORD_ONLY
     return [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=types[name]
-        )
+        inspect.Parameter(name, kind, default=value, annotation=types[name])
         for name, value in defaults.items()
     ]
 

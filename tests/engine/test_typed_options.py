@@ -45,4 +45,4 @@ def test_help_describes_each_in_a_line(model: type) -> None:
     for name in (*SETTINGS, *POLICY_FIELDS, "quality"):
         (line,) = [line for line in text.splitlines() if line.strip("| ").startswith(f"{name}: ")]
         assert len(line.partition(": ")[2].split()) >= 3, line
-    assert "max_sequences: at once" in text
+    assert "max_sequences: that run at once" in text
