@@ -122,4 +122,4 @@ def test_placement_follows_other_requests(accelerator: str) -> None:
     with pytest.raises(ImpossibleSetting, match="depends on what other requests used"):
         EngineSettings(batch_invariant=True, accelerator=accelerator)
     with pytest.raises(ImpossibleSetting, match="True or False"):
-        LLM(stock.saved("mixtral").folder, batch_invariant="yes")
+        LLM(stock.saved("mixtral").folder, batch_invariant="yes")  # type: ignore[arg-type]

@@ -58,12 +58,17 @@ def test_by_another_thread_while_a_stream_is_read(machine: str) -> None:
 def test_by_another_thread_in_the_middle_of_a_step() -> None:
     """It waits for the step: the machine is not taken away under it."""
     model = llm(stock.saved("olmoe").folder)
-    runner, closers = model.model.runner, []
-    step, entered = runner.step, threading.Event()
+    runner, entered = model.model.runner, threading.Event()
+    step = runner.step
+    closers: list[threading.Thread] = []
+
+    def close() -> None:
+        entered.set()
+        model.close()
 
     def slow(inputs: Any, replay: Any = None) -> Any:
         if len(closers) == 0 and runner.cache.length(inputs[0].slot) > 4:
-            closers.append(threading.Thread(target=lambda: (entered.set(), model.close())))
+            closers.append(threading.Thread(target=close))
             closers[0].start()
             assert entered.wait(10)
             closers[0].join(0.05)

@@ -186,8 +186,9 @@ def test_what_follows_the_step_fails_alone(where: str, monkeypatch: pytest.Monke
             monkeypatch.setattr(sampler, "sample", fails_with_it(sampler.sample))
         elif where == "log-probabilities":  # which come after the draw
             from moesaic.engine.sampling import sampler as module
+            from moesaic.engine.sampling.sampled import with_logprobs
 
-            monkeypatch.setattr(module, "with_logprobs", fails_with_it(module.with_logprobs))
+            monkeypatch.setattr(module, "with_logprobs", fails_with_it(with_logprobs))
         elif where == "text":
             monkeypatch.setattr(bad.output, "feed", fails)
         else:
