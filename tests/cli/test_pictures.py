@@ -46,7 +46,8 @@ def test_a_timeline(phase: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 def cell(label: str, machine: str, swept: tuple[tuple[str, object], ...] = ()) -> ComparisonCell:
     result = {
         "latency_s": {"mean": 0.0123}, "floor_s": 1e-3, "steps": 1, "phase": "decode", "batch": 1,
-        "model": "a-model", "expert_dtype": "bf16", "trace": {"synthetic": True},
+        "model": "a-model", "expert_dtype": "bf16",
+        "trace": {"synthetic": True, "origin": "synthetic"},
         "tokens_per_s": 81.3,
     }  # fmt: skip
     return ComparisonCell(label, machine, 0.25, result, swept=swept)

@@ -143,7 +143,7 @@ def test_one_that_fails_leaves_the_others(
 
     def accept(self: Request, sampled: Any) -> Any:
         if self.id % 3 == 1 and len(self.sampled) == 4:
-            return self.cancel(StuckGrammar({0: "too complex"}))
+            return self.fail(StuckGrammar({0: "too complex"}))
         return whole(self, sampled)
 
     monkeypatch.setattr(Request, "accept", accept)

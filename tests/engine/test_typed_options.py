@@ -35,7 +35,7 @@ def test_the_signature_has_them_with_their_defaults(model: type) -> None:
             assert shown[field.name].default == field.default
         assert shown[field.name].annotation == get_type_hints(EngineOptions)[field.name]
     for name in POLICY_FIELDS:
-        assert PolicySet.of(**{name: shown[name].default}) == PolicySet()  # type: ignore[misc]
+        assert PolicySet.of(**{name: shown[name].default}) == PolicySet()
 
 
 @BOTH

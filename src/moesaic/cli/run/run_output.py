@@ -25,7 +25,6 @@ from moesaic.cli.shared.output import print_json
 from moesaic.policies.quality_levels import LEVELS, quality_level
 
 if TYPE_CHECKING:
-    from moesaic.core.errors import MoesaicError
     from moesaic.engine.completion import Completion
     from moesaic.engine.preparation import Prepared
     from moesaic.engine.request import Request
@@ -48,7 +47,7 @@ class FinishedRun:
         return [request.completion() for request in self.requests]
 
     @property
-    def failures(self) -> list[MoesaicError]:
+    def failures(self) -> list[Exception]:
         return [each.failure for each in self.requests if each.failure is not None]
 
     @property
