@@ -19,6 +19,7 @@ from moesaic.policies.policy_choice import PolicyChoice
 from moesaic.policies.policy_set import POLICY_FIELDS, Choices, PolicySet
 
 Init = TypeVar("Init", bound=Callable[..., None])
+PLANS_ONLY = ("host",)  # fields of `EngineSettings` that a model which is run has not got
 
 
 class EngineOptions(Choices, total=False):
@@ -63,7 +64,8 @@ def list_options(init: Init) -> Init:
 
 def option_parameters() -> list[inspect.Parameter]:
     """Settings first. A default is what holds where neither the option nor `settings` is given."""
-    defaults = {each.name: each.default for each in fields(EngineSettings)}
+    settings = (each for each in fields(EngineSettings) if each.name not in PLANS_ONLY)
+    defaults = {each.name: each.default for each in settings}
     policies = PolicySet()
     defaults |= {name: _as_given(getattr(policies, name)) for name in POLICY_FIELDS}
     defaults |= {"policies": ..., "quality": None}  # its fields are listed one by one
