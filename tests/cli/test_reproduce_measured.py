@@ -57,7 +57,9 @@ def test_every_system_runs_under_every_profile_beside_static_placement(config: P
 
 
 def test_the_table_names_what_others_are_compared_with(config: Path) -> None:
-    printed = run(*MEASURED, *SMALL, "--models", config, "--profiles", "8").out
+    streams = run(*MEASURED, *SMALL, "--models", config, "--profiles", "8")
+    assert "2 threads, 50% cached, profile of 8: moesaic" in streams.err
+    printed = streams.out
     assert "moesaic/static" in printed
     assert "ktransformers is static placement" in printed
     assert "Rounds differ most" in printed

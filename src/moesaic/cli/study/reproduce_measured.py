@@ -156,8 +156,23 @@ def _measure(
     first = next(iter(cells.values()))
     with progress(f"{model.spec.name}: loading", model.spec.num_expert_blocks) as advance:
         loaded = load(model, first, advance)
+    rows = []
     with progress(f"{model.spec.name}: measuring", grid.runs) as advance:
-        return list(measure(model, loaded, cells, routing, grid, advance))
+        for row in measure(model, loaded, cells, routing, grid, advance):
+            rows.append(row)
+            click.echo(_line(row), err=True)
+    return rows
+
+
+def _line(row: MeasuredRow) -> str:
+    """What a run that is interrupted later has found."""
+    speed, over = row.tokens_per_s, row.over_static
+    times = "" if over is None else f", {over.median:.2f} times static placement"
+    return (
+        f"{row.model}, {row.threads} threads, {row.cache_ratio:.0%} cached, profile of "
+        f"{row.profile_tokens}: {row.system} {speed.median:.1f} tokens/s "
+        f"({speed.low:.1f} to {speed.high:.1f}){times}"
+    )
 
 
 def _llama_program(against: str | None) -> Path | None:
@@ -195,6 +210,9 @@ def _llama(
                 program, gguf, TYPES[DTYPE], list(here.values()), [case], grid.rounds
             )
             found += [_peer(model, threads, row) for row in rows]
+            for row in rows:
+                share = f"{row.cache_ratio:.0%} cached"
+                click.echo(f"llama.cpp, {share}: {row.tokens_per_s:.1f} tokens/s", err=True)
     return found
 
 
