@@ -116,8 +116,6 @@ def _with_defaults(asked: dict[str, Any]) -> dict[str, Any]:
     kind = asked["accelerator"]
     if kind == AUTO:
         kind = "cuda" if choose(AUTO) == "cuda" else "emulated"
-        words = "using the GPU" if kind == "cuda" else "no GPU: an emulated accelerator is used"
-        click.echo(words, err=True)
     if kind not in TOLERANCES:
         raise UnknownName("accelerator", kind, (*TOLERANCES, AUTO))
     check_usable(kind)
@@ -205,6 +203,8 @@ def _machine(asked: dict[str, Any], settings: EngineSettings) -> MachineSpec:
     from moesaic.engine.belief_source import belief_source
     from moesaic.hardware.machine_reader import CUDA, load_machine
 
+    gpu = settings.capabilities.own_memory
+    click.echo("using the GPU" if gpu else "using an emulated accelerator", err=True)
     if asked["machine"]:
         return load_machine(asked["machine"])
     if not settings.capabilities.own_memory:
