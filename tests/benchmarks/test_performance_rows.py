@@ -127,7 +127,7 @@ def test_a_recorded_routing_is_replayed(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, short[1:], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     result = json.loads(done.stdout)
-    assert result["routing_kind"] == "real routing"
+    assert result["routing_kind"] == "imported routing"
     assert [each["test"] for each in result["rows"]] == ["tg8"]
 
 

@@ -108,7 +108,7 @@ def test_systems_and_ratios_share_one_model(config: Path, tmp_path: Path) -> Non
     assert {path.stem for path in tmp_path.glob("*.json")} == {f"steps-{name}" for name in names}
     drawn = (tmp_path / "step-ktransformers-0.5.svg").read_text()
     assert "Measured, synthetic routing: tiny on" in drawn
-    for words in ("engine", "routing on its way to the planner", "collecting and adding results"):
+    for words in ("engine", "routing is handed to the planner", "results are collected and added"):
         assert words in drawn, "what happens where no expert runs"
     assert "50% of the bf16 experts in the accelerator: static-experts + pinned + none" in drawn
     assert (

@@ -92,7 +92,7 @@ def test_a_gpu_that_can_be_used_is_described(place: Place, monkeypatch: pytest.M
     monkeypatch.setattr(doctor_module, "cuda_problem", lambda: None)
     said, output = run("doctor").out, run_json("doctor")
     assert "NVIDIA H200, 150.0 GB, with stream memory operations; driver for CUDA 12.8" in said
-    assert "NVIDIA H200, with --accelerator cuda or auto" in said
+    assert "NVIDIA H200, used unless --accelerator none is given" in said
     assert output["used"]["accelerator"] == "cuda"
     assert output["machine"]["nvidia"]["gpus"][0]["memory_bytes"] == 150_000_000_000
     assert [each["about"] for each in output["missing"]] == ["profile-cuda"]
