@@ -32,6 +32,9 @@ if not Path("/dev/nvidiactl").exists():
 # with a GPU; those about the choice itself take this away.
 os.environ["MOESAIC_ACCELERATOR"] = "none"
 
+# pytest-xdist gives its workers the width of its own terminal, and tables would follow it.
+os.environ.pop("COLUMNS", None)
+
 # No test asks the real hub; those with one of their own allow it (`hub_server.py`).
 os.environ["HF_HUB_OFFLINE"] = "1"
 

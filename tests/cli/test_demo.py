@@ -38,7 +38,6 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     torch.set_num_threads(1)
     out = tmp_path_factory.mktemp("new") / "my demo" / "out"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("COLUMNS", "160")  # tables stay tables, however long a slow hour's numbers
         patched.setattr(demo_runs, "ANSWER_TOKENS", ANSWER)
         patched.setattr(demo_runs, "REPEATS", 1)
         patched.setattr(demo_stock, "CASES", ((8,), (4,)))

@@ -87,8 +87,7 @@ def test_figures_are_the_stock_models(window: int | None, machine: tuple[str, ..
     assert all(row["load_s"] > 0 for row in output["rows"])
 
 
-def test_the_table_has_a_row_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
+def test_the_table_has_a_row_for_each(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("The router of a mixture of experts sends every token to a few experts.")
     said = run("quality", talking().folder, "--threads", 1, "--text", text).out

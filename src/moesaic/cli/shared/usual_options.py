@@ -51,7 +51,7 @@ COMPARE: Groups = {
         "--model", "--machines", "--sweep", "--trace", "--tokens", "--batch", "--cache-ratios",
         "--expert-dtype",
     ),
-    "Policies": ("--systems", "--schedules", "--caches", "--baseline", "--plugin"),
+    "Policies": ("--systems", "--caches", "--plugin"),
     "Output": ("--plot", "--format", "--json"),
 }  # fmt: skip
 QUALITY: Groups = {
