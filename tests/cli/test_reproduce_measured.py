@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from command import refused, run, run_json
 
-from moesaic.model_info.model_zoo import load_model
-from moesaic.reproductions.hybrimoe.measured_routing import (
+from moesaic.lab.bench.placement_routing import (
     WARMUP,
     MeasuredRouting,
     measured_routing,
 )
+from moesaic.model_info.model_zoo import load_model
 from moesaic.workloads.steps import decode_steps
 
 CONFIG = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,8 @@ from moesaic.core.errors import ImpossibleSetting
 if TYPE_CHECKING:
     from moesaic.lab.bench.bench_model import BenchModel
     from moesaic.lab.bench.bench_row import BenchConfig
+    from moesaic.lab.bench.placement_grid import Cell, Grid, MeasuredRow
     from moesaic.lab.bench.stock_peer import PeerRow
-    from moesaic.reproductions.hybrimoe.measured import Cell, Grid, MeasuredRow
 
 SYSTEMS = "moesaic,hybrimoe,ktransformers,adapmoe"
 MODELS = "deepseek-v2-lite,qwen3-30b-a3b"
@@ -75,7 +76,7 @@ def check_measured(only: str, jobs: int | None) -> None:
 def run_measured(asked: dict[str, Any], traces: str | None, command: str) -> dict[str, Any]:
     """Everything that --json prints."""
     from moesaic.lab.bench.bench_model import random_model
-    from moesaic.reproductions.hybrimoe.measured import configurations
+    from moesaic.lab.bench.placement_grid import configurations
     from moesaic.reproductions.hybrimoe.table import Traces
 
     grid, real = _grid(asked), Traces(traces)
@@ -92,7 +93,7 @@ def run_measured(asked: dict[str, Any], traces: str | None, command: str) -> dic
         "rows": [row.as_dict() for row in rows],
         "peers": peers,
         "precision": grid.settings.expert_dtype,
-        "accelerator": grid.settings.accelerator,
+        "accelerator": str(grid.settings.accelerator),
         "rounds": grid.rounds,
         "tokens": grid.tokens,
         "command": command,
@@ -106,17 +107,17 @@ def _names(asked: dict[str, Any], option: str, default: str) -> list[str]:
 def _grid(asked: dict[str, Any]) -> Grid:
     from moesaic.engine.engine_settings import EngineSettings
     from moesaic.hardware.host import usable_cores
+    from moesaic.lab.bench.placement_grid import Grid
     from moesaic.machines.accelerators import check_usable
-    from moesaic.reproductions.hybrimoe.measured import Grid
 
-    accelerator = asked["accelerator"] or "cuda"
     settings = EngineSettings(
-        accelerator=accelerator,
+        accelerator=asked["accelerator"] or "cuda",
         dtype="bf16",
         expert_dtype=DTYPE,
-        dense_dtype=DTYPE if accelerator == "cuda" else "auto",
         max_step_tokens=1,
     )
+    if settings.capabilities.own_memory:
+        settings = replace(settings, dense_dtype=DTYPE)
     check_usable(settings.accelerator)
     cores = usable_cores()
     threads = [str(count) for count in THREADS if count <= cores] or [str(cores)]
@@ -147,8 +148,8 @@ def _measure(
 ) -> list[MeasuredRow]:
     from moesaic.cli.shared.output import progress
     from moesaic.cli.study.simulate_recording import announce_compilation
-    from moesaic.reproductions.hybrimoe.measured import load, measure
-    from moesaic.reproductions.hybrimoe.measured_routing import measured_routing
+    from moesaic.lab.bench.placement_grid import load, measure
+    from moesaic.lab.bench.placement_routing import measured_routing
 
     path = None if trace is None else Path(trace)
     routing = measured_routing(model.spec, path, max(grid.profiles), grid.rounds, grid.tokens)

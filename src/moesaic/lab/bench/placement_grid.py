@@ -1,4 +1,4 @@
-"""HybriMoE's comparison measured on this machine: dynamic against static placement, in real time.
+"""Dynamic against static placement measured on this machine, in real time: HybriMoE's comparison.
 
 How much dynamic placement gains depends on how fast the host reads its memory beside the link, so
 the number of CPU threads is a dimension of the grid: few threads stand for a desktop's memory. In
@@ -23,10 +23,10 @@ from moesaic.lab.bench.bench_configs import plan_configs
 from moesaic.lab.bench.bench_model import BenchModel, Loaded, load_bench_model
 from moesaic.lab.bench.bench_row import BenchConfig
 from moesaic.lab.bench.cases import Case
+from moesaic.lab.bench.placement_routing import WARMUP, MeasuredRouting
 from moesaic.lab.bench.rates import MeasuredRates, measure_rates
 from moesaic.lab.replayed_run import replay_steps
 from moesaic.policies.systems import load_system
-from moesaic.reproductions.hybrimoe.measured_routing import WARMUP, MeasuredRouting
 
 STATIC = "ktransformers"  # the system that others are compared with
 Advance = Callable[[int], None]
