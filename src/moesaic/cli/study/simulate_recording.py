@@ -120,4 +120,4 @@ def routing_kind(result: Result) -> str:
 
 def announce_compilation() -> None:
     if not compiled_before():
-        click.echo("compiling the planners, first run only: about ten seconds", err=True)
+        click.echo("compiling the planners, first run only: about a minute", err=True)
