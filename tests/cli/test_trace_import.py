@@ -35,7 +35,7 @@ def test_the_hook_of_the_guide_records_a_transformers_model(
     """The guide's lines around a real (small, random) model; the experts are those that its own
     router logits say."""
     (hook,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    assert len(hook.strip().splitlines()) <= 16
+    assert len(hook.strip().splitlines()) < 16
     model = stock.saved("olmoe").model
     inputs = {"input_ids": torch.tensor([[5, 11, 17, 3, 29]])}
     monkeypatch.chdir(tmp_path)

@@ -84,7 +84,7 @@ def test_by_another_thread_in_the_middle_of_a_step() -> None:
 
 
 def test_the_rest_of_what_has_arrived_comes_first() -> None:
-    """Another stream's steps may have brought chunks that nobody has read."""
+    """Steps of another stream may have produced chunks of this one that are still unread."""
     model = llm(stock.saved("olmoe").folder)
     first, second = model.stream([1], LONG), model.stream([2], LONG)
     chunks = [next(first)]

@@ -231,7 +231,7 @@ def test_a_recording_has_whole_documents_or_is_not_written(
 
 
 class Batch:
-    """Of numbers: the odd ones fail, whoever they are tried with."""
+    """The items are numbers, and an attempt fails if it contains an odd one."""
 
     def __init__(self) -> None:
         self.tried: list[list[int]] = []

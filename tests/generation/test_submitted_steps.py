@@ -288,7 +288,7 @@ def test_an_interrupted_step_ends_all(when: str) -> None:
 
 
 def test_a_submitted_step_that_fails_is_run_again() -> None:
-    """In ordinary steps; nobody's text changes, and cancelling another request works."""
+    """Requests go on in ordinary steps with the same texts; another can be cancelled."""
     batch = [GREEDY, DRAWN, replace(DRAWN, max_tokens=20)]
     want = said(SubmittingMachine(submits=False), *batch)
     machine = SubmittingMachine()

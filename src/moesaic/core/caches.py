@@ -64,7 +64,7 @@ def why_not_writable(folder: Path) -> str | None:
 
 def _own_folder(parent: str) -> Path | None:
     """A folder that no other user can have filled or can write to. Its name is the same for every
-    run of this user; one that somebody else has put there first is not used."""
+    run of this user; a folder of that name that belongs to another user is not used."""
     folder = Path(parent, f"moesaic-{os.getuid()}")
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
