@@ -43,6 +43,23 @@ def test_a_timeline(phase: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert units <= {"time in milliseconds", "time in microseconds"}
 
 
+def test_a_timeline_shows_every_lane_that_worked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Compute units of DIMMs, too: without them the step looks idle where they work."""
+    machine = ("--machine", "h200-emr16-ndp", "--policies", "trimoe", "--batch", 16)
+    words = (*machine, "--tokens", 2, "--warmup", 1)
+    with drawn(monkeypatch) as figures:
+        run("simulate", *words, "--timeline", tmp_path / "step.png")
+    check_readable(figures[0])
+    for axes in figures[0].axes:
+        rows = [text.get_text() for text in axes.get_yticklabels()]
+        assert {"GPU", "CPU", "NDP\n16 units"} <= set(rows)
+        assert len(axes.collections) > 16, "bars of every unit"
+    numbers = [text.get_window_extent() for text in figures[0].axes[1].texts]
+    assert not any(a.overlaps(b) for i, a in enumerate(numbers) for b in numbers[:i])
+
+
 def cell(label: str, machine: str, swept: tuple[tuple[str, object], ...] = ()) -> ComparisonCell:
     result = {
         "latency_s": {"mean": 0.0123}, "floor_s": 1e-3, "steps": 1, "phase": "decode", "batch": 1,

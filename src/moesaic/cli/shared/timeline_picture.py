@@ -17,13 +17,12 @@ from moesaic.cli.shared.pictures import (
     title_above,
 )
 from moesaic.cli.shared.timeline_info import TimelineInfo, timeline_info
+from moesaic.cli.shared.timeline_rows import UNITS_SIZE, Row, timeline_rows
 from moesaic.cli.study.simulate_recording import RecordedStep, Recording
 from moesaic.core.report import ENGINE, Span
 from moesaic.core.units import NS_PER_MS, NS_PER_US
 from moesaic.lab.simulate.result import Result
 
-HEIGHTS = {"planner": 0.3, ENGINE: 0.3}  # of a lane's bars, where not the usual
-HEIGHT = 0.72
 COLOURS = {
     "dense": "#b8bfc9",
     "expert": "#3b7dc4",
@@ -57,6 +56,9 @@ MEANINGS = {
 _OF_EVERY_RUN = ("dense", "expert", "transfer", "prefetch", "plan")
 ZOOMED_LAYERS = 4
 WIDTH_IN, HEIGHT_IN = 10.0, 5.0
+ROW_IN = 0.7  # more for every row beyond the usual
+USUAL_ROWS = 4
+LEAST_FOR_NUMBERS = 0.25  # of a row, the height of bars with numbers
 LETTER_SHARE = 0.0075  # of the width of the picture that one letter takes
 
 
@@ -94,12 +96,14 @@ def draw_timeline(path: str, run: Result | TimelineInfo, recording: Recording) -
     whole = TimeWindow(step.start_ns, step.end_ns)
     zoom, layers = zoom_window(starts, whole, info.phase)
     axis = TimeAxis.of(whole)
-    figure = new_figure(WIDTH_IN, HEIGHT_IN)
+    rows = timeline_rows(info, spans)
+    more = max(0.0, _edge_of(rows) + 0.5 - USUAL_ROWS)
+    figure = new_figure(WIDTH_IN, HEIGHT_IN + ROW_IN * more)
     above, below = figure.subplots(2, 1, gridspec_kw={"height_ratios": (1, 1.35)})
-    _panel(above, info, spans, starts, whole, axis, numbers=False)
+    _panel(above, rows, spans, starts, whole, axis, numbers=False)
     above.axvspan(*map(axis.at, zoom), color="#fff3c4", zorder=0)
     above.set_title(step_label(step, info), loc="left", fontsize=9, color=INK)
-    _panel(below, info, spans, starts, zoom, axis, numbers=True)
+    _panel(below, rows, spans, starts, zoom, axis, numbers=True)
     zoomed = f"MoE layers {layers[0]} to {layers[-1]} of it (yellow above)"
     below.set_title(zoomed, loc="left", fontsize=9, color=INK)
     _dress(figure, info, {span.kind for span in spans})
@@ -136,31 +140,36 @@ def zoom_window(
 
 def _panel(
     axes: Any,
-    info: TimelineInfo,
+    rows: Sequence[Row],
     spans: Sequence[Span],
     starts: dict[int, int],
     window: TimeWindow,
     axis: TimeAxis,
     numbers: bool,
 ) -> None:
-    for row, lane in enumerate(info.lanes):
-        shown = [s for s in spans if s.lane == lane and window.shows(s)]
-        height = HEIGHTS.get(lane, HEIGHT)
-        for kind, colour in COLOURS.items():
-            bars = [(s.start_ns, s.end_ns - s.start_ns) for s in shown if s.kind == kind]
-            extents = [(axis.at(start), length / axis.unit_ns) for start, length in bars]
-            edge = _edge([length for _, length in bars], colour, window, numbers)
-            axes.broken_barh(
-                extents, (row - height / 2, height), facecolors=colour, zorder=2, **edge
-            )
-        if numbers:
-            _label_bars(axes, shown, row, window, axis)
+    for row in rows:
+        for lanes, middle, height in row.bars():
+            shown = [s for s in spans if s.lane in lanes and window.shows(s)]
+            for kind, colour in COLOURS.items():
+                bars = [(s.start_ns, s.end_ns - s.start_ns) for s in shown if s.kind == kind]
+                extents = [(axis.at(start), length / axis.unit_ns) for start, length in bars]
+                edge = _edge([length for _, length in bars], colour, window, numbers)
+                axes.broken_barh(
+                    extents, (middle - height / 2, height), facecolors=colour, zorder=2, **edge
+                )
+            if numbers and len(lanes) == 1 and height >= LEAST_FOR_NUMBERS:
+                _label_bars(axes, shown, middle, window, axis)
     _layer_lines(axes, starts, window, axis, numbers)
     axes.set_xlim(*map(axis.at, window))
-    axes.set_ylim(len(info.lanes) - 0.5, -0.75 if numbers else -0.55)
-    axes.set_yticks(range(len(info.lanes)), [info.lane_name(lane) for lane in info.lanes])
+    axes.set_ylim(_edge_of(rows), -0.75 if numbers else -0.55)
+    axes.set_yticks([row.middle for row in rows], [row.name for row in rows])
     axes.set_xlabel(f"time in {axis.unit}", color=INK, fontsize=9)
     plain(axes)
+
+
+def _edge_of(rows: Sequence[Row]) -> float:
+    """Where the last row ends; the first begins at -0.5."""
+    return rows[-1].middle + (0.5 if len(rows[-1].parts) == 1 else UNITS_SIZE / 2)
 
 
 def _edge(lengths: Sequence[int], colour: str, window: TimeWindow, numbers: bool) -> dict[str, Any]:
@@ -184,7 +193,7 @@ def _layer_lines(
 
 
 def _label_bars(
-    axes: Any, bars: Sequence[Span], row: int, window: TimeWindow, axis: TimeAxis
+    axes: Any, bars: Sequence[Span], row: float, window: TimeWindow, axis: TimeAxis
 ) -> None:
     """The longest of a bar's names that fits inside it."""
     letter = LETTER_SHARE * (window.end_ns - window.start_ns)
