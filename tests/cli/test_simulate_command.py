@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 import pytest
-from command import SMALL, run, run_json
+from command import SMALL, refused, run, run_json
 
 from moesaic.cli.shared.in_time import in_time
 from moesaic.cli.shared.simulation_options import CACHE_RATIO, MACHINE
@@ -202,3 +203,25 @@ def test_a_short_recording_is_played_as_far_as_it_goes(tmp_path: Path) -> None:
     streams = run("simulate", *words, "--json")
     assert "the trace is short" in streams.err
     assert 4 <= json.loads(streams.out)["steps"] < 120
+
+
+def test_short_recordings_are_compared_over_one_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As far as the shortest run goes; a length that was asked for is kept, and refused in words
+    that help."""
+    trace = tmp_path / "short.npz"
+    experts = np.argsort(np.random.default_rng(0).random((120, 16, 64)), axis=-1)[..., :8]
+    np.savez(trace, experts=experts, doc_start=[0, 40, 80, 120])
+    words = ("--model", "olmoe-1b-7b", "--trace", trace, "--systems", "fiddler", "--jobs", 1)
+    streams = run("compare", *words, "--sweep", "batch=1,2", "--json")
+    assert streams.err.count("the trace is short") == 1
+    rows = json.loads(streams.out)
+    assert len({row["steps"] for row in rows}) == 1
+    assert 4 <= rows[0]["steps"] < 60
+    for more, said in (
+        ("--tokens 128", "Leave out --tokens and --warmup"),
+        ("--batch 4 --tokens 8", "A batch replays as many documents side by side, and it has 3"),
+        ("--phase prefill --tokens 512", "Ask for fewer --tokens or --prompts"),
+    ):
+        assert said in refused(monkeypatch, capsys, "compare", *words, *more.split())

@@ -35,7 +35,7 @@ def test_the_hook_of_the_guide_records_a_transformers_model(
     """The guide's lines around a real (small, random) model; the experts are those that its own
     router logits say."""
     (hook,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    assert len(hook.strip().splitlines()) < 16
+    assert len(hook.strip().splitlines()) < 19
     model = stock.saved("olmoe").model
     inputs = {"input_ids": torch.tensor([[5, 11, 17, 3, 29]])}
     monkeypatch.chdir(tmp_path)
@@ -60,6 +60,28 @@ def test_the_hook_of_the_guide_records_a_transformers_model(
         assert block.experts[:5, layer].tolist() == chosen.indices.tolist()
     assert block.weights is not None
     assert np.isfinite(block.weights).all()
+
+
+def test_the_hook_puts_the_best_expert_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Routers of GLM-4.5 and DeepSeek-V3 return their choice unsorted; and a model whose routers
+    are not found gets words instead of arrays of nothing."""
+    (hook,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    hook = hook.replace("max_new_tokens=64", "max_new_tokens=6, do_sample=False")
+    inputs = {"input_ids": torch.tensor([[5, 11, 17, 3, 29]])}
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"model": stock.saved("glm-4.5").model, "inputs": inputs}
+    try:
+        exec(hook, names)
+    finally:
+        for router in names.get("routers", ()):
+            router._forward_hooks.clear()
+    _, block = imported(tmp_path / "routing.npz")
+    assert block.weights is not None
+    assert (np.diff(block.weights.astype(float), axis=-1) <= 0).all()
+    with pytest.raises(AssertionError, match="have another name"):
+        exec(hook, {"model": torch.nn.Linear(1, 1), "inputs": inputs})
 
 
 def response(prompt: Any, *answers: Any) -> dict[str, Any]:
@@ -111,6 +133,38 @@ def test_csv_in_both_forms(tmp_path: Path) -> None:
     _, block = imported(wide, "--phase", "prefill")
     assert block.experts.tolist() == EXPERTS
     assert block.phases.tolist() == [0, 0, 0]
+
+
+def test_text_with_a_byte_order_mark(tmp_path: Path) -> None:
+    """As spreadsheets write it."""
+    texts = {
+        "x.csv": "token,layer,expert\r\n0,0,1\r\n1,0,2\r\n",
+        "moe_trace.csv": "0,1\n1,2\n",
+        "x.json": json.dumps(response(None, EXPERTS)),
+    }
+    for name, text in texts.items():
+        file = tmp_path / name
+        file.write_text("\ufeff" + text, encoding="utf-8")
+        imported(file, "--top-k", 1)
+
+
+def test_the_phase_of_arrays_that_do_not_say_it(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", experts=EXPERTS)
+    np.savez(tmp_path / "b_decode.npz", experts=EXPERTS)
+    np.savez(tmp_path / "c.npz", experts=EXPERTS, phase="decode")
+    for name, phase in (("a", 0), ("b_decode", 1), ("c", 1)):
+        _, block = imported(tmp_path / f"{name}.npz", "--phase", "prefill")
+        assert block.phases.tolist() == [phase] * 3
+
+
+def test_an_empty_file_is_refused_whatever_it_should_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "empty"
+    file.touch()
+    for form in ("npz", "vllm", "csv", "llama.cpp"):
+        words = ("trace", "import", file, "-o", tmp_path / "x.moet", "--from", form, "--top-k", 1)
+        assert "empty" in refused(monkeypatch, capsys, *words)
 
 
 def moe_trace(path: Path) -> Path:

@@ -36,6 +36,7 @@ class Said(NamedTuple):
     model: str | None
     origin: str | None
     source: str | None
+    phases: bool  # in an array or in the name of the file
 
 
 class NpzTrace:
@@ -61,7 +62,8 @@ def open_npz(path: PathLike) -> NpzTrace:
         )
     experts = found[REQUIRED]
     words = (_text(path, found, name) for name in ("model", "origin", "source"))
-    said = Said(_number(path, found, "num_experts"), *words)
+    said_phases = "phase" in found or _phase_of_name(path) is not None
+    said = Said(_number(path, found, "num_experts"), *words, said_phases)
     num_experts = check_experts(path, experts, said.num_experts)
     starts = _starts(path, found, len(experts))
     tokens = np.arange(len(experts))
@@ -148,8 +150,8 @@ def _phases(path: PathLike, found: _Arrays, tokens: int) -> NDArray[Any]:
     """One word for all tokens, or a number for each; by the file's name where there is neither."""
     given = found.get("phase")
     if given is None:
-        word = Path(path).stem.rpartition("_")[2]
-        return np.full(tokens, PREFILL if word == PHASES[PREFILL] else DECODE)
+        named = _phase_of_name(path)
+        return np.full(tokens, DECODE if named is None else named)
     if given.dtype.kind == "U" and given.ndim == 0 and str(given) in PHASES:
         return np.full(tokens, PHASES.index(str(given)))
     if given.dtype.kind in "iu" and given.shape == (tokens,) and np.isin(given, (0, 1)).all():
@@ -158,6 +160,11 @@ def _phases(path: PathLike, found: _Arrays, tokens: int) -> NDArray[Any]:
         path, "phase", f"must be 'prefill' or 'decode', or {tokens} numbers, 0 for prefill, 1 for "
         "decode",
     )  # fmt: skip
+
+
+def _phase_of_name(path: PathLike) -> int | None:
+    word = Path(path).stem.rpartition("_")[2]
+    return PHASES.index(word) if word in PHASES else None
 
 
 def _number(path: PathLike, found: _Arrays, name: str) -> int | None:

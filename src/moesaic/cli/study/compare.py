@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -152,6 +153,7 @@ def _run(asked: dict[str, Any], entries: list[Configuration]) -> list[Comparison
         announce_compilation,
         announced_workload,
         asked_trace,
+        fitted,
     )
 
     jobs = asked["jobs"] if asked["jobs"] is not None else os.cpu_count() or 1
@@ -167,10 +169,12 @@ def _run(asked: dict[str, Any], entries: list[Configuration]) -> list[Comparison
         shares,
         swept,
     )
+    settings = [cell.settings for cell in cells if cell.settings is not None]
+    trace = asked_trace(asked, settings[0])
+    lengths = iter(fitted(settings, trace, asked))
+    cells = [c if c.settings is None else replace(c, settings=next(lengths)) for c in cells]
     # A trace that fits one run fits all: what is wrong with it is said before any of them.
-    settings = next(cell.settings for cell in cells if cell.settings is not None)
-    trace = asked_trace(asked, settings)
-    announced_workload(trace, settings)
+    announced_workload(trace, next(c.settings for c in cells if c.settings is not None))
     announce_compilation()
     return run_grid(cells, trace, jobs)
 

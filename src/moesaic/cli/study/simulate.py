@@ -30,7 +30,6 @@ from moesaic.cli.shared.what_if_options import (
 if TYPE_CHECKING:
     from moesaic.cli.study.simulate_recording import Recording
     from moesaic.lab.simulate.result import Result
-    from moesaic.lab.simulate.settings import Settings
 
 
 @click.command(cls=ShortHelpCommand, usual=SIMULATE)
@@ -73,11 +72,12 @@ def simulate(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     from moesaic.cli.study.simulate_recording import (
         announced_workload,
         asked_trace,
+        fitted,
         run_with_progress,
     )
 
     trace = asked_trace(asked, settings)
-    settings = _fitted(settings, trace, asked)
+    (settings,) = fitted([settings], trace, asked)
     workload = announced_workload(trace, settings)
     record = asked["timeline"] is not None or asked["perfetto"] is not None
     result, recording = run_with_progress(settings, workload.source, record)
@@ -91,24 +91,6 @@ def simulate(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     from moesaic.cli.study.simulate_summary import print_summary
 
     print_summary(described)
-
-
-def _fitted(settings: Settings, trace: str, asked: dict[str, Any]) -> Settings:
-    """A short recording is played as far as it goes, unless a length was asked for."""
-    from moesaic.lab.simulate.workload import SYNTHETIC, shortened
-    from moesaic.workloads.bundled_traces import BUNDLED
-
-    lengths = ("tokens", "warmup", "prompts")
-    if trace in (SYNTHETIC, BUNDLED) or any(asked[name] is not None for name in lengths):
-        return settings
-    fitted = shortened(trace, settings)
-    if fitted is not settings:
-        click.echo(
-            f"the trace is short: {fitted.steps} steps after {fitted.warmup_steps} of warm-up, "
-            f"placement from its first {fitted.profile_tokens} tokens",
-            err=True,
-        )
-    return fitted
 
 
 def _write(asked: dict[str, Any], result: Result, recording: Recording, command: str) -> None:

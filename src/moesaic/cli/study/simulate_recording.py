@@ -4,7 +4,7 @@ of the steps that are shown."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -17,8 +17,15 @@ from moesaic.core.units import GB
 from moesaic.lab.simulate.result import Result
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import full_token_s, simulate
-from moesaic.lab.simulate.workload import SYNTHETIC, Workload, choose_workload, usual_trace
+from moesaic.lab.simulate.workload import (
+    SYNTHETIC,
+    Workload,
+    choose_workload,
+    shortened,
+    usual_trace,
+)
 from moesaic.policies.compiled import compiled_before
+from moesaic.workloads.bundled_traces import BUNDLED
 from moesaic.workloads.source import TraceSource
 
 LARGE_MODEL = "qwen3-30b-a3b"  # to try instead of a small one
@@ -77,6 +84,28 @@ def asked_trace(asked: Mapping[str, Any], settings: Settings) -> str:
             f"trace: leave it out, or use --trace {SYNTHETIC}"
         )
     return chosen
+
+
+def fitted(
+    runs: Sequence[Settings], trace: str, asked: Mapping[str, Any]
+) -> Sequence[Settings]:
+    """A short recording is played as far as it goes, unless a length was asked for. Runs that are
+    compared get one length: that of the run for which the trace is shortest."""
+    lengths = ("tokens", "warmup", "prompts")
+    if trace in (SYNTHETIC, BUNDLED) or any(asked[name] is not None for name in lengths):
+        return runs
+    each = {(run.batch, run.phase): run for run in runs}  # other settings need no more tokens
+    found = [shortened(trace, run) for run in each.values()]
+    if all(run in runs for run in found):
+        return runs
+    least = min(found, key=lambda run: run.tokens)
+    click.echo(
+        f"the trace is short: {least.steps} steps after {least.warmup_steps} of warm-up, "
+        f"placement from its first {least.profile_tokens} tokens",
+        err=True,
+    )
+    length = {name: getattr(least, name) for name in ("tokens", "warmup", "profile_tokens")}
+    return [replace(run, **length) for run in runs]
 
 
 def announced_workload(trace: str, settings: Settings) -> Workload:

@@ -78,10 +78,20 @@ def _from_file(trace: str, settings: Settings) -> Workload:
             f"the trace {Path(trace).name!r} has {found} tokens for {settings.phase}; this run "
             f"needs {settings.tokens_needed}: {settings.profile_tokens} to choose the initial "
             f"placement, then {_asked(settings)}, and the trace gives {_lasts(source, settings)}. "
-            f"Ask for fewer --tokens, use a longer trace, or --trace {SYNTHETIC}"
+            f"{_advice(source, settings)}, use a longer trace, or --trace {SYNTHETIC}"
         )
     words = provenance(source.header.source, source.header.origin)
     return Workload(source, f"{Path(trace).name}: {words}")
+
+
+def _advice(source: TraceSource, settings: Settings) -> str:
+    """What would make a short trace fit."""
+    if settings.phase != "decode":
+        return "Ask for fewer --tokens or --prompts"
+    found = sum(1 for _ in documents(source))
+    if found < settings.batch:
+        return f"A batch replays as many documents side by side, and it has {found}: use --batch 1"
+    return "Leave out --tokens and --warmup to play it as far as it goes"
 
 
 def _synthetic(settings: Settings) -> Workload:

@@ -113,7 +113,7 @@ _Row = tuple[int, int, int, int, int, float | None, int | None]
 
 def _rows(path: Path) -> Iterator[_Row]:
     """Document, token, layer, line, expert, weight and phase, one for each expert."""
-    with path.open(newline="", encoding="utf-8", errors="replace") as stream:
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as stream:
         reader = csv.reader(stream)
         names = [name.strip().lower() for name in next(reader, [])]
         columns = _columns(path, names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def read_routing(path: Path, form: str | None = None, top_k: int | None = None) 
     if form is not None and form not in FORMATS:
         raise UnknownName("format", form, FORMATS)
     with path.open("rb") as stream:
-        start = stream.read(4096)
+        start = stream.read(4096).removeprefix(BOM_UTF8)  # spreadsheets write it
     is_archive = start.startswith(ZIP_MAGIC)
     form = form or _recognized(path, start)
     if is_archive and form in (CSV, LLAMA_CPP):
@@ -76,7 +77,7 @@ def _from_npz(path: Path) -> Imported:
             arrays.experts[part],
             arrays.positions[part],
             None if arrays.weights is None else arrays.weights[part],
-            arrays.phases[part],
+            arrays.phases[part] if trace.said.phases else None,
             domains[number] if domains else None,
         )
         for number, part in enumerate(parts)

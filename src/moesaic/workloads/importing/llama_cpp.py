@@ -88,12 +88,14 @@ def _of_passes(
 
 def _read(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     rows = []
-    with path.open(encoding="utf-8", errors="replace") as stream:
+    with path.open(encoding="utf-8-sig", errors="replace") as stream:
         for line, text in enumerate(stream, 1):
             words = text.strip().split(",")
             numbers = all(word.strip().isdecimal() and len(word) < _DIGITS for word in words)
             if len(words) != 2 or not numbers:
                 raise BadTrace(path, f"line {line}", f"must be layer,expert, is {text.strip()!r}")
             rows.append((int(words[0]), int(words[1])))
+    if not rows:
+        raise BadTrace(path, "line 1", "is missing: there is no row of routing")
     found = np.array(rows, dtype=np.int64)
     return found[:, 0], found[:, 1]

@@ -57,9 +57,9 @@ def from_vllm_responses(path: Path) -> Imported:
 
 
 def _responses(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    text = path.read_text(encoding="utf-8", errors="replace")
+    text = path.read_text(encoding="utf-8-sig", errors="replace")
     lines = text.splitlines()
-    if text.lstrip().startswith("[") or len(lines) == 1 or not _is_object(lines[0]):
+    if text.lstrip().startswith("[") or len(lines) < 2 or not _is_object(lines[0]):
         whole = parse_json(text, BadTrace, path, "response", finite=True)
         found = [
             (f"response {number}", each)
