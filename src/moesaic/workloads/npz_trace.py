@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from moesaic.core.errors import BadTrace
 from moesaic.core.parsing import read_json
-from moesaic.workloads.block import DECODE, PHASES, PREFILL, RoutingBlock
+from moesaic.workloads.block import DECODE, PHASES, RoutingBlock
 from moesaic.workloads.domains import with_domains
 from moesaic.workloads.header import IMPORTED, ORIGIN, ORIGINS, SYNTHETIC, TraceHeader
 from moesaic.workloads.npz_arrays import read_arrays

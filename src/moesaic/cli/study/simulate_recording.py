@@ -86,9 +86,7 @@ def asked_trace(asked: Mapping[str, Any], settings: Settings) -> str:
     return chosen
 
 
-def fitted(
-    runs: Sequence[Settings], trace: str, asked: Mapping[str, Any]
-) -> Sequence[Settings]:
+def fitted(runs: Sequence[Settings], trace: str, asked: Mapping[str, Any]) -> Sequence[Settings]:
     """A short recording is played as far as it goes, unless a length was asked for. Runs that are
     compared get one length: that of the run for which the trace is shortest."""
     lengths = ("tokens", "warmup", "prompts")
