@@ -61,9 +61,13 @@ def open_npz(path: PathLike) -> NpzTrace:
             f"{', '.join(OPTIONAL)}",
         )
     experts = found[REQUIRED]
-    words = (_text(path, found, name) for name in ("model", "origin", "source"))
-    said_phases = "phase" in found or _phase_of_name(path) is not None
-    said = Said(_number(path, found, "num_experts"), *words, said_phases)
+    said = Said(
+        _number(path, found, "num_experts"),
+        model=_text(path, found, "model"),
+        origin=_text(path, found, "origin"),
+        source=_text(path, found, "source"),
+        phases="phase" in found or _phase_of_name(path) is not None,
+    )
     num_experts = check_experts(path, experts, said.num_experts)
     starts = _starts(path, found, len(experts))
     tokens = np.arange(len(experts))
