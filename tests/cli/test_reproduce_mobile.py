@@ -43,6 +43,17 @@ def test_a_simulated_row_is_repeated_by_its_command(monkeypatch: pytest.MonkeyPa
     assert gated["gate"]["measured_speedup"] == pytest.approx(row["ours"])
 
 
+def test_a_big_pass_that_reuses_takes_as_long_as_one_whose_wants_are_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(simulated, "TOKENS", 24)
+    rows = {row["id"]: row for row in rows_of("--only", "table2/olmoe/gsm8k")}
+    bound = rows["table2/olmoe/gsm8k/reuse=experts"]
+    assert bound["ours"] == rows["table2/olmoe/gsm8k/accuracy=1"]["ours"]
+    assert "--prefetch-accuracy" not in bound["command"]
+    assert "big-little:k=4,reuse=experts" in bound["command"]
+
+
 def made_up() -> list[Outcome]:
     """Ten questions; a rule answers more of them right the higher its threshold is."""
     found = []

@@ -17,7 +17,7 @@ from moesaic.engine.sampling.sampled import Sampled
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_state import SamplingState
 from moesaic.models.decoder import Decoder
-from moesaic.models.expert_service import ResidentExperts
+from moesaic.models.expert_service import ExpertService, ResidentExperts, RoutedTokens
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.open_model import (
     load_decoder,
@@ -25,6 +25,7 @@ from moesaic.models.open_model import (
     open_model,
     with_experts_per_token,
 )
+from moesaic.models.router import Choice
 from moesaic.models.token_batch import Segment
 from moesaic.policies.gate.base import Gate, GateStep
 
@@ -67,6 +68,38 @@ class ByHand:
 
 
 @dataclass
+class Reusing:
+    """Experts of one token, with what its router said in a pass before instead of now: which
+    experts, best first, and, with `routing`, how likely they were."""
+
+    experts: ResidentExperts
+    before: list[Choice]
+    reuse: str
+    top_k: int
+    normalized: bool
+
+    def compute(self, routed: RoutedTokens) -> torch.Tensor:
+        before = self.before[routed.layer]
+        chosen = before.preference.topk(self.top_k).indices
+        said = before if self.reuse == "routing" else routed.choice
+        weights = said.scores.gather(1, chosen)
+        if self.normalized:
+            weights = weights / weights.sum()
+        choice = Choice(chosen, weights, routed.choice.scores, routed.choice.preference)
+        return self.experts.compute(routed._replace(choice=choice))
+
+
+@dataclass
+class Listening:
+    experts: ResidentExperts
+    said: list[Choice] = field(default_factory=list)
+
+    def compute(self, routed: RoutedTokens) -> torch.Tensor:
+        self.said.append(routed.choice)
+        return self.experts.compute(routed)
+
+
+@dataclass
 class TwoModels:
     whole: Decoder
     half: Decoder
@@ -76,7 +109,9 @@ class TwoModels:
     def top_k(self) -> int:
         return self.whole.architecture.spec.top_k
 
-    def write(self, prompt: list[int], params: SamplingParams, sure_above: float) -> ByHand:
+    def write(
+        self, prompt: list[int], params: SamplingParams, sure_above: float, reuse: str = "none"
+    ) -> ByHand:
         memory = ContiguousCache(self.whole.architecture.spec, 1, 128, torch.float32)
         sampler, row = Sampler(), SamplingState.start(params, prompt)
         made = ByHand(sure_above)
@@ -89,19 +124,30 @@ class TwoModels:
             made.tokens.append(sampled)
             if len(made.tokens) == params.max_tokens:
                 return made
-            logits = self._feed(self.half, [sampled.token], memory)
+            little = Listening(self.experts)
+            logits = self._feed(self.half, [sampled.token], memory, little)
             made.first_tops.append(_top(logits))
             assert abs(_top(logits) - sure_above) > CLEAR, "rounding would decide"
             made.counts.append(half_of(self.top_k))
             if _top(logits) <= sure_above:
                 memory.truncate(0, memory.length(0) - 1)
-                logits = self._feed(self.whole, [sampled.token], memory)
+                big: ExpertService = self.experts
+                if reuse != "none":
+                    normalized = self.whole.architecture.router.normalized
+                    big = Reusing(self.experts, little.said, reuse, self.top_k, normalized)
+                logits = self._feed(self.whole, [sampled.token], memory, big)
                 made.counts[-1] = self.top_k
 
-    def _feed(self, model: Decoder, tokens: list[int], memory: ContiguousCache) -> torch.Tensor:
+    def _feed(
+        self,
+        model: Decoder,
+        tokens: list[int],
+        memory: ContiguousCache,
+        experts: ExpertService | None = None,
+    ) -> torch.Tensor:
         """Logits after the last one, [1, vocabulary]."""
         segments = [Segment(0, len(tokens))]
-        hidden = model.forward(torch.tensor(tokens), segments, memory, self.experts)
+        hidden = model.forward(torch.tensor(tokens), segments, memory, experts or self.experts)
         return model.logits(hidden[-1:])
 
 

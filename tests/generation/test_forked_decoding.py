@@ -19,7 +19,8 @@ from moesaic.lab.gating.tally import Tally, tallies
 NAME, TOP_K, TOKENS = "olmoe", 5, 10
 RULES = (
     Rule(2, 0.0), Rule(2, 0.08), Rule(2, 0.1), Rule(2, 0.1, "margin"), Rule(2, 0.05, "entropy"),
-    Rule(1, 0.1), Rule(4, 0.1),
+    Rule(1, 0.1), Rule(4, 0.1), Rule(2, 0.1, reuse="experts"), Rule(2, 0.1, reuse="routing"),
+    Rule(2, 1.0, reuse="experts"),
 )  # fmt: skip
 
 

@@ -194,6 +194,17 @@ def test_knowing_what_the_evicted_pass_wanted_saves_time() -> None:
     assert times[1.0] < times[0.5] < times[0.01]
 
 
+def test_a_big_pass_bound_to_the_evicted_one_is_prefetched_without_mistakes() -> None:
+    """The same time as if all wants had happened to be right, whichever weights it takes."""
+    options: dict[str, Any] = {"schedule": "gpu-only", "cache": "lru", "fallback_ratio": 0.5}
+    free = run(trace(), "big-little", prefetch_accuracy=1.0, **options)
+    for reuse in ("experts", "routing"):
+        bound = run(trace(), f"big-little:reuse={reuse}", **options)
+        assert bound.gate.prefetch_accuracy == 1.0
+        assert bound.latencies_s == free.latencies_s
+    assert free.latencies_s != run(trace(), "big-little", **options).latencies_s
+
+
 def test_prefill_is_that_of_the_whole_model() -> None:
     for gate, ratio in (("little", None), ("big-little", 0.5)):
         both = [
@@ -223,6 +234,7 @@ def test_a_script_has_the_share_that_was_asked_for_everywhere(ratio: float) -> N
         ("big-little:gamma=0", {"fallback_ratio": 0.2}, "runs no token again"),
         ("big-little:k=9", {"fallback_ratio": 0.2}, "from 1 to 8"),
         ("big-little", {"fallback_ratio": 0.2, "prefetch_accuracy": 0.0}, "above 0 and at most 1"),
+        ("big-little:reuse=experts", {"prefetch_accuracy": 0.8}, "exactly what the rejected pass"),
     ],
 )
 def test_what_cannot_be_is_refused(gate: str, options: dict[str, Any], words: str) -> None:

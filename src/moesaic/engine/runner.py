@@ -15,6 +15,7 @@ from moesaic.core.report import StepReport
 from moesaic.core.routing import cut
 from moesaic.core.step import Step
 from moesaic.engine.gating import confidence_of, expert_counts, rejected
+from moesaic.engine.rerun_routing import reused_routing
 from moesaic.machines.real.real_machine import (
     DecodedTokens,
     ForwardPass,
@@ -25,10 +26,11 @@ from moesaic.machines.real.real_machine import (
 from moesaic.machines.real.row_sampling import RowSampling
 from moesaic.models.decoder import Decoder, ForwardGenerator
 from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.reused_routing import ReusedRouting
 from moesaic.models.token_batch import Segment
 from moesaic.policies.brain import Brain
-from moesaic.policies.fallback_prefetch import FallbackPrefetch
-from moesaic.policies.gate import FULL
+from moesaic.policies.fallback_prefetch import FallbackPrefetch, Wanted
+from moesaic.policies.gate import FULL, ROUTE_AGAIN
 from moesaic.policies.gate.base import Gate, GateStep
 from moesaic.policies.gate.full import Full
 from moesaic.policies.schedule.base import Schedule
@@ -69,6 +71,9 @@ class Runner:
         self._schedules = schedules  # by phase
         self.gate = Full(decoder.architecture.spec.top_k) if gate is None else gate
         self.gate_name = gate_name
+        # By slot, what the routers said of its last token when that was rejected, all layers.
+        self._evicted: dict[int, Wanted] = {}
+        self._rank_for_reuse()
         self.fallback: FallbackPrefetch | None = None  # made when the gate first needs it
         # By slot, where its latest tokens were computed with fewer experts: pass and row.
         self._sources: dict[int, list[tuple[int, int]]] = {}
@@ -143,15 +148,25 @@ class Runner:
     ) -> ForwardPass:
         described = self.describe(inputs)
         self.brain.schedule = self._schedules[described.phase]
+        reused = self._reused(inputs) if replay is None else None
         return ForwardPass(
             described,
-            self._forward(inputs, self._counts),
+            self._forward(inputs, self._counts, reused),
             self._gated(replay),
             self._decoded(inputs, lengths),
             self._prompt(inputs, lengths),
             self._counts,
             _sampling(inputs),
+            reused,
         )
+
+    def _reused(self, inputs: Sequence[SequenceInput]) -> ReusedRouting | None:
+        """Where a token runs again whose rejected pass is known."""
+        if self.gate.reuse == ROUTE_AGAIN or not any(each.attempt for each in inputs):
+            return None
+        known = [self._evicted.get(each.slot) if each.attempt else None for each in inputs]
+        step = _gate_step(inputs)
+        return reused_routing(step, known, self.gate.reuses(step))
 
     def _truncate(self, lengths: Iterable[tuple[int, int]]) -> None:
         for slot, length in lengths:
@@ -160,7 +175,12 @@ class Runner:
     def use_gate(self, gate: Gate, name: str) -> None:
         """Another gate from now on, for measurements; no token may be about to run again."""
         self.gate, self.gate_name, self.fallback = gate, name, None
-        self._sources, self._counts = {}, None
+        self._sources, self._counts, self._evicted = {}, None, {}
+        self._rank_for_reuse()
+
+    def _rank_for_reuse(self) -> None:
+        if self.gate.reuse != ROUTE_AGAIN:
+            self.machine.rank_experts(self.gate.top_k)
 
     def _decoded(
         self, inputs: Sequence[SequenceInput], lengths: Sequence[int]
@@ -211,10 +231,22 @@ class Runner:
         return [i for i in which if last[i] < self.gate.top_k]
 
     def _evict(self, inputs: Sequence[SequenceInput], which: list[int]) -> list[int]:
+        last = np.cumsum([len(sequence.tokens) for sequence in inputs]) - 1
         for number in which:
-            slot = inputs[number].slot
-            self.cache.truncate(slot, self.cache.length(slot) - 1)
+            self.evict(inputs[number].slot, int(last[number]))
         return which
+
+    def evict(self, slot: int, row: int) -> None:
+        """Remove the sequence's last token, of which this row of the last pass did not stand. What
+        the gate lets it take over is kept until the token was run again."""
+        self.cache.truncate(slot, self.cache.length(slot) - 1)
+        wanted = None
+        if self.gate.reuse != ROUTE_AGAIN and self.fallback is not None:
+            wanted = self.fallback.latest(row)
+        if wanted is None:
+            self._evicted.pop(slot, None)
+        else:
+            self._evicted[slot] = wanted
 
     def settled_step(self, sequence: SequenceInput) -> torch.Tensor:
         """One decoded token of one sequence, run again until the gate accepts it: its logits,
@@ -236,7 +268,9 @@ class Runner:
     @property
     def prefetch_accuracy(self) -> float | None:
         """Of what is prefetched for tokens that run again; None: nothing has been."""
-        return None if self.fallback is None else self.fallback.accuracy
+        if self.fallback is None or not self.machine.residency.slots:
+            return None
+        return self.fallback.accuracy
 
     @property
     def bytes_moved(self) -> int:
@@ -252,6 +286,7 @@ class Runner:
     def free_slot(self, slot: int) -> None:
         """The sequence in this slot has ended."""
         self.cache.truncate(slot, 0)
+        self._evicted.pop(slot, None)
 
     def copy_prefix(self, source: int, slot: int, length: int) -> None:
         """The sequence in this slot begins with the first tokens of another one."""
@@ -263,8 +298,9 @@ class Runner:
         self.machine.close()
 
     def _decider(self, inputs: Sequence[SequenceInput]) -> Decider:
-        """The brain, where nothing runs again or nothing moves."""
-        if not (self.gate.reruns or self.gate.draft) or not self.machine.residency.slots:
+        """The brain, where nothing runs again, or nothing moves and nothing is reused."""
+        moves = (self.gate.reruns or self.gate.draft) and self.machine.residency.slots
+        if not moves and self.gate.reuse == ROUTE_AGAIN:
             return self.brain
         if self.fallback is None:
             self.fallback = FallbackPrefetch(self.brain, self.gate)
@@ -299,14 +335,19 @@ class Runner:
         return lambda layer: cut(replay(layer), counts)
 
     def _forward(
-        self, inputs: Sequence[SequenceInput], counts: NDArray[np.int64] | None
+        self,
+        inputs: Sequence[SequenceInput],
+        counts: NDArray[np.int64] | None,
+        reused: ReusedRouting | None,
     ) -> ForwardGenerator:
         device = self.decoder.device
         numbers = [token for sequence in inputs for token in sequence.tokens]
         tokens = torch.tensor(numbers, device=device)
         segments = [Segment(sequence.slot, len(sequence.tokens)) for sequence in inputs]
         used = None if counts is None else torch.from_numpy(counts).to(device)
-        hidden = yield from self.decoder.forward_by_layer(tokens, segments, self.cache, used)
+        reused = None if reused is None else reused.to(device)
+        network = self.decoder.forward_by_layer(tokens, segments, self.cache, used, reused)
+        hidden = yield from network
         if len(hidden) > len(inputs):
             hidden = hidden[_wanted_rows(inputs)]
         return self.decoder.logits(hidden).cpu()  # samplers and gates are there

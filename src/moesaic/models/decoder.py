@@ -17,6 +17,7 @@ from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import KVCache
 from moesaic.models.linear import Linear
 from moesaic.models.norm import RmsNorm
+from moesaic.models.reused_routing import ReusedRouting
 from moesaic.models.rope import frequencies
 from moesaic.models.router import Choice
 from moesaic.models.token_batch import Segment, finite_sums, make_batch
@@ -80,13 +81,14 @@ class Decoder:
         segments: Sequence[Segment],
         cache: KVCache,
         counts: torch.Tensor | None = None,
+        reused: ReusedRouting | None = None,
     ) -> ForwardGenerator:
         """One pass over the new tokens of some sequences, which stand one after the other in
         `tokens`. It stops at every MoE layer: yields the routed tokens and must be sent the
         sum of their experts. Returns the hidden states [tokens, hidden] that `logits`
         takes; the tokens count as cached only when all layers are done. `counts` [tokens] says
-        how many experts each token uses (None: all of top-k). Drive the generator in torch's
-        inference mode."""
+        how many experts each token uses (None: all of top-k); `reused` has the routing of tokens
+        that are not to be routed. Drive the generator in torch's inference mode."""
         step = make_batch(self.architecture.rope, self.frequencies, segments, cache)
         scale = self.architecture.multipliers
         residual = _scaled(functional.embedding(tokens, self.embedding), scale.embedding)
@@ -99,7 +101,8 @@ class Decoder:
                 residual, normed = block.norm.after_adding(residual, added)
                 added = _scaled(block.network(normed), scale.residual)
                 continue
-            routed = block.route(residual, counts, added)
+            reuse = None if reused is None else reused.layer(block.layer)
+            routed = block.route(residual, counts, added, reuse)
             residual = routed.residual
             total = yield routed
             if routed.shared_experts is not None:

@@ -14,6 +14,7 @@ from moesaic.kernels.reference import feed_forward
 from moesaic.models.expert_service import RoutedTokens, SharedExperts
 from moesaic.models.linear import Linear
 from moesaic.models.norm import RmsNorm
+from moesaic.models.reused_routing import LayerReuse
 from moesaic.models.router import Choice, Router
 
 if TYPE_CHECKING:
@@ -58,21 +59,23 @@ class MoeBlock:
         residual: torch.Tensor,
         counts: torch.Tensor | None = None,
         added: torch.Tensor | None = None,
+        reuse: LayerReuse | None = None,
     ) -> RoutedTokens:
         """`counts` [tokens]: how many experts each token uses; None: all of top-k. `added` comes
-        to the residual stream before."""
+        to the residual stream before. `reuse`: some tokens have their experts already."""
         began, native = perf_counter_ns(), None
-        if self.fused is not None and self.fused.takes_many(residual, added):
-            residual, native = self.fused.many(residual, counts, added)
+        fused = self.fused if reuse is None else None
+        if fused is not None and fused.takes_many(residual, added):
+            residual, native = fused.many(residual, counts, added)
         else:
             residual = residual if added is None else residual + added
-            if self.fused is not None and self.fused.takes(residual, counts):
-                native = self.fused(residual, None if counts is None else int(counts[0]))
+            if fused is not None and fused.takes(residual, counts):
+                native = fused(residual, None if counts is None else int(counts[0]))
         if native is not None:
             hidden, choice = native.hidden, native.choice
         else:
             hidden = self.norm(residual)
-            choice = self.router(hidden, counts)
+            choice = self.router(hidden, counts, reuse)
         shared_experts = None
         if self.shared is not None:
             shared_experts = SharedExperts(partial(self._shared, self.shared, hidden))

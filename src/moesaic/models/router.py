@@ -11,6 +11,7 @@ from torch.nn import functional
 from moesaic.core.routing import UNUSED
 from moesaic.kernels.products import linear
 from moesaic.models.architecture import RouterRule
+from moesaic.models.reused_routing import LayerReuse, weigh
 from moesaic.models.token_batch import finite_sums
 
 
@@ -34,9 +35,14 @@ class Router:
     bias: torch.Tensor | None = None  # for choosing: fp32 [experts]
     logit_bias: torch.Tensor | None = None  # on the product: [experts]
 
-    def __call__(self, hidden: torch.Tensor, counts: torch.Tensor | None = None) -> Choice:
+    def __call__(
+        self,
+        hidden: torch.Tensor,
+        counts: torch.Tensor | None = None,
+        reuse: LayerReuse | None = None,
+    ) -> Choice:
         logits = self._logits(hidden)
-        choice = choose(self.rule, logits, self.bias, counts)
+        choice = choose(self.rule, logits, self.bias, counts, reuse)
         # Scores hide infinite logits: such a token has no weights.
         sums = finite_sums(logits)[:, None]
         if self.bias is not None:
@@ -58,9 +64,11 @@ def choose(
     logits: torch.Tensor,
     bias: torch.Tensor | None,
     counts: torch.Tensor | None = None,
+    reuse: LayerReuse | None = None,
 ) -> Choice:
     """Logits [..., experts] to experts and weights. With `counts` (logits are [tokens, experts]
-    then) weights are what a model with that top-k would give: normalised over the used experts."""
+    then) weights are what a model with that top-k would give: normalised over the used experts.
+    With `reuse` some tokens have their experts already, and maybe their scores."""
     if rule.scoring == "sigmoid":
         scores = logits.float().sigmoid()
     else:
@@ -71,21 +79,20 @@ def choose(
     # Where groups are limited, scores outside them count as what the mask made of them.
     chosen, experts = torch.topk(preference, rule.top_k, dim=-1)
     weights = chosen if bias is None else scores.gather(-1, experts)
+    if reuse is not None:
+        experts, weights = _reused(reuse, experts, weights, scores)
     if counts is not None:
         unused = torch.arange(rule.top_k, device=counts.device) >= counts[:, None]
         experts, weights = experts.masked_fill(unused, UNUSED), weights.masked_fill(unused, 0.0)
-    if rule.normalized:
-        weights = weights / (weights.sum(dim=-1, keepdim=True) + _tiny(rule))
-    if rule.factor != 1.0:
-        weights = weights * rule.factor
-    if rule.round_weights:
-        weights = weights.to(logits.dtype)
-    return Choice(experts, weights, scores, preference, counts)
+    return Choice(experts, weigh(rule, weights, logits.dtype), scores, preference, counts)
 
 
-def _tiny(rule: RouterRule) -> float:
-    """Sigmoid scores may all be 0; softmax's cannot."""
-    return 1e-20 if rule.scoring == "sigmoid" else 0.0
+def _reused(
+    reuse: LayerReuse, experts: torch.Tensor, weights: torch.Tensor, scores: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    given, weighed = reuse.given[:, None], reuse.weighed[:, None]
+    theirs = torch.where(weighed, reuse.scores, scores.gather(-1, reuse.experts))
+    return torch.where(given, reuse.experts, experts), torch.where(given, theirs, weights)
 
 
 def _limit_to_best_groups(rule: RouterRule, preference: torch.Tensor) -> torch.Tensor:

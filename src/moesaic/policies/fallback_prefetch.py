@@ -103,6 +103,17 @@ class FallbackPrefetch(RerunDecider):
         ranks = slice(routing.experts.shape[1])
         return Wanted(routing.ranked[:, ranks], routing.scores[:, ranks])
 
+    def latest(self, row: int) -> Wanted | None:
+        """What all layers' routers ranked within top-k for one token of the pass that has just
+        ended, [layers, top-k]; None: the pass was given up."""
+        if len(self._now) < max(self._num_layers, 1):
+            return None
+        layers = [self._now[layer] for layer in range(len(self._now))]
+        return Wanted(
+            np.stack([each.ranked[row] for each in layers]),
+            np.stack([each.scores[row] for each in layers]),
+        )
+
     def wants_forecasts(self) -> int:
         """The body need not forecast where everything is known."""
         depth = self._brain.wants_forecasts()

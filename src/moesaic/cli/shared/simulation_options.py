@@ -120,7 +120,7 @@ setup_options = stack(
         type=float,
         metavar="SHARE",
         help="How much of what a rejected pass wanted its tokens use when they run again: a trace "
-        "has one routing for both.  [0.8]",
+        "has one routing for both.  [0.8; 1 of a gate with reuse]",
     ),
     click.option("--check", is_flag=True, help="Check every plan while running."),
 )

@@ -203,12 +203,15 @@ def _at_point(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_gate(asked: dict[str, Any]) -> dict[str, Any]:
-    """A fallback ratio is for those of the compared gates that have fallbacks."""
-    from moesaic.policies.gate import FULL, gates
+    """A fallback ratio is for those of the compared gates that have fallbacks, and an accuracy for
+    those whose tokens are routed again."""
+    from moesaic.policies.gate import FULL, ROUTE_AGAIN, gates
 
     gate = asked.get("gate")
     kind = gates.load(FULL if gate is None else gate.name)
     reruns = kind.reruns or kind.draft
+    if gate is not None and gate.parameters.get("reuse", ROUTE_AGAIN) != ROUTE_AGAIN:
+        asked = {**asked, "prefetch_accuracy": None}
     return asked if reruns else {**asked, "fallback_ratio": None}
 
 

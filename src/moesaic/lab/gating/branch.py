@@ -10,6 +10,7 @@ from moesaic.engine.request import Request
 from moesaic.lab.evaluation.items import Question
 from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.rules import Rule
+from moesaic.policies.gate import ROUTE_AGAIN
 
 
 @dataclass(slots=True, eq=False)
@@ -37,6 +38,11 @@ class Branch:
     @property
     def full(self) -> bool:
         return self.rules[0].full
+
+    @property
+    def reuse(self) -> str:
+        """Of the next pass. The rules of a branch whose token runs again agree on it."""
+        return self.rules[0].reuse if self.big else ROUTE_AGAIN
 
     @property
     def experts(self) -> int | None:

@@ -26,15 +26,25 @@ from moesaic.lab.evaluation.items import Question
 from moesaic.lab.gating.branch import Branch, Subject, outcomes
 from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.rules import Rule, full_rule
+from moesaic.policies.gate import ROUTE_AGAIN
 from moesaic.policies.gate.base import Gate, GateStep
 
 
 class AsAsked(Gate):
-    """As many experts per token as the study sets before a pass."""
+    """As many experts per token as the study sets before a pass, and as much reuse. `reuse`:
+    whether any of its rules reuses anything."""
 
-    def __init__(self, top_k: int) -> None:
+    def __init__(self, top_k: int, reuse: str = ROUTE_AGAIN) -> None:
         super().__init__(top_k)
         self.counts: NDArray[np.int64] | None = None
+        self.reuse, self.kept = reuse, ()
+
+    def ask(self, counts: NDArray[np.int64] | None, kept: tuple[str, ...] = ()) -> None:
+        """For the next pass; `kept`: of every sequence."""
+        self.counts, self.kept = counts, kept
+
+    def reuses(self, step: GateStep) -> tuple[str, ...]:
+        return self.kept
 
     def experts_per_token(self, step: GateStep) -> NDArray[np.int64] | None:
         return self.counts
@@ -46,9 +56,10 @@ class ForkedDecoding:
 
     def __init__(self, model: LoadedModel, rules: Iterable[Rule], follow: bool = False) -> None:
         self._model, self._runner, self._follow = model, model.runner, follow
-        self._gate = AsAsked(model.spec.top_k)
         full = full_rule(model.spec.top_k)
         self.rules = tuple(dict.fromkeys([full, *(full if r.full else r for r in rules)]))
+        reused = (rule.reuse for rule in self.rules if rule.reuse != ROUTE_AGAIN)
+        self._gate = AsAsked(model.spec.top_k, next(reused, ROUTE_AGAIN))
         self._slots = model.plan.capacity.sequences
         if self._slots < len(self.rules):
             raise ImpossibleSetting(
@@ -91,7 +102,7 @@ class ForkedDecoding:
     def _begin(self, question: Question) -> Iterator[Outcome]:
         """Read the prompt with all experts; one branch per little model, and the full one."""
         subject, slot = Subject(question), self._free.pop()
-        self._gate.counts = None
+        self._gate.ask(None)
         piece = self._model.settings.step_tokens
         for start in range(0, len(question.prompt), piece):
             tokens = question.prompt[start : start + piece]
@@ -116,11 +127,12 @@ class ForkedDecoding:
         branches = list(self._branches)
         top_k = self._model.spec.top_k
         counts = np.array([branch.experts or top_k for branch in branches], dtype=np.int64)
-        self._gate.counts = None if (counts == top_k).all() else counts
+        kept = tuple(branch.reuse for branch in branches)
+        self._gate.ask(None if (counts == top_k).all() else counts, kept)
         logits = self._runner.step([self._input(branch) for branch in branches])
         confidence = confidence_of(logits)
         for row, branch in enumerate(branches):
-            if branch.experts is None or self._divide(branch, confidence.rows([row])):
+            if branch.experts is None or self._divide(branch, row, confidence.rows([row])):
                 branch.big = False
                 branch.decoded += 1
                 self._accept(branch, logits[row : row + 1])
@@ -128,22 +140,22 @@ class ForkedDecoding:
                     self._branches.remove(branch)
                     yield from self._end(branch)
 
-    def _divide(self, branch: Branch, confidence: Confidence) -> bool:
-        """Whether some of the branch's rules keep the little pass; the others go on as a branch of
-        their own, which runs the token again."""
+    def _divide(self, branch: Branch, row: int, confidence: Confidence) -> bool:
+        """Whether some of the branch's rules keep the little pass, of which it is the row `row`;
+        the others go on as branches of their own, which run the token again, each in its way."""
         keep = tuple(rule for rule in branch.rules if rule.stands(confidence)[0])
-        reject = tuple(rule for rule in branch.rules if rule not in keep)
-        if not reject:
-            return True
-        cache = self._runner.cache
-        if keep:
-            branch.rules = keep
-            other = self._fork(branch, reject)
-            self._branches.append(other)
-        else:
-            other = branch
-        cache.truncate(other.slot, cache.length(other.slot) - 1)
-        other.big, other.fallbacks = True, other.fallbacks + 1
+        ways: dict[str, list[Rule]] = {}
+        for rule in branch.rules:
+            if rule not in keep:
+                ways.setdefault(rule.reuse, []).append(rule)
+        groups = [keep] if keep else []
+        groups += [tuple(rules) for rules in ways.values()]
+        branch.rules = groups[0]
+        others = [self._fork(branch, rules) for rules in groups[1:]]
+        self._branches += others
+        for other in others if keep else [branch, *others]:
+            self._runner.evict(other.slot, row)
+            other.big, other.fallbacks = True, other.fallbacks + 1
         return bool(keep)
 
     def _fork(self, branch: Branch, rules: tuple[Rule, ...]) -> Branch:

@@ -1,5 +1,5 @@
-"""Thresholds to be compared: how many experts the little model has, and from which confidence on
-its token stands."""
+"""Thresholds to be compared: how many experts the little model has, from which confidence on its
+token stands, and what the big model takes over where it does not."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.core.confidence import Confidence
-from moesaic.policies.gate import BIG_LITTLE, FULL
+from moesaic.policies.gate import BIG_LITTLE, FULL, ROUTE_AGAIN
 from moesaic.policies.gate.measures import measured
 
 TOP_PROBABILITY = "top-probability"
 
 
 class Rule(NamedTuple):
-    """`big-little` with these parameters. Gamma 1 is the full model, gamma 0 the little one,
-    whatever the rest."""
+    """`big-little` with these parameters. Gamma 0 is the little model, whatever the rest; gamma 1
+    is the full one, where routers choose again."""
 
     k: int
     gamma: float
     confidence: str = TOP_PROBABILITY
+    reuse: str = ROUTE_AGAIN
 
     @property
     def full(self) -> bool:
-        return self.gamma >= 1.0
+        return self.gamma >= 1.0 and self.reuse == ROUTE_AGAIN
 
     @property
     def gate(self) -> str:
@@ -35,8 +36,9 @@ class Rule(NamedTuple):
         if not self.gamma:
             return f"little:k={self.k}"
         words = f"{BIG_LITTLE}:gamma={self.gamma:g},k={self.k}"
-        usual = self.confidence == TOP_PROBABILITY
-        return words if usual else f"{words},confidence={self.confidence}"
+        if self.confidence != TOP_PROBABILITY:
+            words += f",confidence={self.confidence}"
+        return words if self.reuse == ROUTE_AGAIN else f"{words},reuse={self.reuse}"
 
     def stands(self, confidence: Confidence) -> NDArray[np.bool_]:
         """As the gate judges."""

@@ -2,7 +2,9 @@
 
 A trace has one routing per token, so a simulated rejected pass would want exactly what the big one
 uses. In truth fewer experts change the hidden states, and with them what later routers choose: a
-stated share of the wants is replaced by experts that are not used."""
+stated share of the wants is replaced by experts that are not used. Where the gate binds the big
+pass to what the rejected one chose (`reuse`), the trace's routing stands for that choice, and all
+wants are right."""
 
 from __future__ import annotations
 

@@ -12,12 +12,15 @@ from moesaic.hardware.dimms import NdpDevice
 from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.lab.fallback_script import check_ratio
 from moesaic.model_info.model_spec import ModelSpec
+from moesaic.policies.gate import ROUTE_AGAIN
+from moesaic.policies.gate.base import Gate
 from moesaic.policies.policy_checks import check_gate, check_together, needing_slots
 from moesaic.policies.policy_set import PHASES, PolicySet
 from moesaic.policies.systems import System
 
 MAX_TOKENS = 10_000_000  # days of simulation; more is a typo
 MAX_BELIEF_ERROR = 1000.0  # times too slow or too fast; more is a typo
+USUAL_ACCURACY = 0.8  # of what is prefetched for tokens that run again
 BELIEFS = {
     "measured": "probe the machine at a few token counts before the run (HybriMoE's warm-up)",
     "described": "compute every token count from the machine description",
@@ -47,8 +50,9 @@ class Settings:
     seed: int = 0  # of the synthetic trace, where no trace is given
     fallback_ratio: float | None = None  # share of tokens that a gate runs again, or of drafts
     # that are wrong; None: by the confidence that the trace has
-    prefetch_accuracy: float = 0.8  # share of what a rejected pass wanted that is used when its
-    # tokens run again: a trace has one routing for both passes, and MoBiLE says "above 80 %"
+    # share of what a rejected pass wanted that is used when its tokens run again: a trace has one
+    # routing for both passes, and MoBiLE says "above 80 %". None: see `wants_right`
+    prefetch_accuracy: float | None = None
     checked: bool = False  # prove every plan legal while running
 
     def __post_init__(self) -> None:
@@ -74,11 +78,7 @@ class Settings:
         check_together(self.policies)
         gate = check_gate(self.policies, self.model.top_k)
         check_ratio(self.fallback_ratio, [self.policies.gate.name], gate.reruns or gate.draft > 0)
-        if not 0.0 < self.prefetch_accuracy <= 1.0:
-            raise ImpossibleSetting(
-                f"prefetch accuracy is {self.prefetch_accuracy:g}; it is a share and must be above "
-                "0 and at most 1"
-            )
+        self._check_prefetch_accuracy(gate)
         self._check_slots()
         self._check_memory()
         self._check_units()
@@ -88,6 +88,14 @@ class Settings:
         """How many experts GPU memory holds."""
         layers, experts = self.model.num_moe_layers, self.model.num_experts
         return self.policies.slots_at(self.cache_ratio, layers, experts)
+
+    @property
+    def wants_right(self) -> float:
+        """Share of what a rejected pass wanted that its tokens use when they run again: all of it
+        where the gate binds them to it."""
+        if check_gate(self.policies, self.model.top_k).reuse != ROUTE_AGAIN:
+            return 1.0
+        return USUAL_ACCURACY if self.prefetch_accuracy is None else self.prefetch_accuracy
 
     @property
     def warmup_steps(self) -> int:
@@ -111,6 +119,21 @@ class Settings:
 
     def with_system(self, system: System) -> Settings:
         return replace(self, policies=system.policies)
+
+    def _check_prefetch_accuracy(self, gate: Gate) -> None:
+        given = self.prefetch_accuracy
+        if given is None:
+            return
+        if not 0.0 < given <= 1.0:
+            raise ImpossibleSetting(
+                f"prefetch accuracy is {given:g}; it is a share and must be above 0 and at most 1"
+            )
+        if given < 1.0 and gate.reuse != ROUTE_AGAIN:
+            raise ImpossibleSetting(
+                f"a prefetch accuracy of {given:g} was given, but gate {self.policies.gate.text!r} "
+                "lets tokens that run again use exactly what the rejected pass wanted, so that all "
+                "of it is right: leave it out, or use reuse=none"
+            )
 
     def _check_belief_error(self) -> None:
         lanes = self.machine.topology().lanes

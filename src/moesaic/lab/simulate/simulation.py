@@ -87,7 +87,7 @@ def deciding(settings: Settings, brain: Brain) -> Decider:
     gate = settings.policies.gate.create(gates, settings.model.top_k)
     if settings.phase == "prefill" or not (gate.reruns or gate.draft) or not settings.slots:
         return brain
-    return InexactFallback(brain, gate, settings.prefetch_accuracy, settings.seed)
+    return InexactFallback(brain, gate, settings.wants_right, settings.seed)
 
 
 def check_trace(settings: Settings, source: TraceSource) -> None:

@@ -134,6 +134,7 @@ class CudaMachine(RealMachine):
         if not graphs.has_slots:
             graphs.take_slots(self.slots, self.transfers)
         self._steps += 1
+        work = graphs.as_replayed(work)
         with self._given_up_if_it_fails(graphs):
             graphs.step(self._steps, work, brain, self.timeline.enabled)
         self.output = graphs.output

@@ -50,6 +50,8 @@ class GraphDecoding:
         decides = brain.brain if isinstance(brain, RerunDecider) else brain
         if decides is not self._brain or self._native() is None:
             return False
+        if work.reused is not None and not work.reused.complete:
+            return False  # the routers of a graph choose for all tokens or for none
         if work.decoded is not None:
             longest = max(work.decoded.positions) + 1
             fits = len(work.decoded.numbers) <= self._steps.batch
@@ -59,6 +61,12 @@ class GraphDecoding:
         else:
             return False
         return fits and longest <= self._cache.max_length
+
+    def as_replayed(self, work: ForwardPass) -> ForwardPass:
+        """The same pass, with what its tokens bring along as a routing to replay."""
+        if work.reused is None:
+            return work
+        return work._replace(replay=work.replayed(self._decoder), reused=None)
 
     @property
     def _steps(self) -> GraphSteps:

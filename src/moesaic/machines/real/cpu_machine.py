@@ -83,7 +83,7 @@ class CpuMachine(RealMachine):
         self.layerwise_because = why_not(decoder, self.store)
         if self.layerwise_because is None:
             step = NativeStep(decoder, self.store, cache, pool)
-            self._decoding = NativeDecoding(step, cache, brain, self._adapter.ranks)
+            self._decoding = NativeDecoding(step, cache, brain, self._adapter)
 
     def step(self, work: ForwardPass, brain: Decider) -> StepReport:
         """Decode steps natively where that is possible, others layer by layer."""

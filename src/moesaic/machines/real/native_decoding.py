@@ -17,6 +17,7 @@ from moesaic.core.report import LayerReport, Span, StepReport, experts_span
 from moesaic.core.view import View
 from moesaic.machines.real.native_step import NativeStep
 from moesaic.machines.real.real_machine import ForwardPass, StepTimes
+from moesaic.machines.real.routing_adapter import RoutingAdapter
 from moesaic.machines.real.step_result import LayerTimes, StepResult
 from moesaic.models.decoder import finite_or_nan
 from moesaic.models.kv_cache import ContiguousCache
@@ -29,23 +30,27 @@ class DoneStep(NamedTuple):
 
 
 class NativeDecoding:
-    """`brain` is the one that nobody has wrapped; a routing has `ranks` experts per token."""
+    """`brain` is the one that nobody has wrapped; `adapter` says how many experts of a token's
+    ranking a routing has."""
 
     def __init__(
-        self, step: NativeStep, cache: ContiguousCache, brain: Decider, ranks: int
+        self, step: NativeStep, cache: ContiguousCache, brain: Decider, adapter: RoutingAdapter
     ) -> None:
-        self._step, self._cache, self._brain, self._ranks = step, cache, brain, ranks
+        self._step, self._cache, self._brain, self._adapter = step, cache, brain, adapter
         self._result: StepResult | None = None
         self._began = self._ended = 0  # of the last native call, in ns
 
     def takes(self, work: ForwardPass) -> bool:
+        if work.reused is not None and not work.reused.complete:
+            return False
         return work.decoded is not None and self._step.takes(work.decoded)
 
     def step(self, number: int, work: ForwardPass, brain: Decider, view: View) -> DoneStep:
         tokens = work.decoded
         assert tokens is not None, "tokens to decode"
         started = perf_counter_ns()
-        forced = None if work.replay is None else self._step.forced(work.replay)
+        replay = self._step.replay_of(work)
+        forced = None if replay is None else self._step.forced(replay)
         counts = None if work.counts is None else torch.from_numpy(work.counts)
         self._began = perf_counter_ns()
         self._result = result = self._step.run(tokens, counts, forced)
@@ -55,7 +60,7 @@ class NativeDecoding:
         reports = _reports(result)
         if brain is not self._brain:
             for each in reports:
-                routing = result.routing(each.layer, self._ranks, number)
+                routing = result.routing(each.layer, self._adapter.ranks, number)
                 brain.decide(routing, view)
                 brain.learn(routing, each)
         replayed = 0 if forced is None else self._began - started

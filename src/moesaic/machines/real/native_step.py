@@ -12,7 +12,7 @@ from moesaic.kernels import _native
 from moesaic.kernels.instruction_sets import ISA_NUMBERS
 from moesaic.kernels.native import NativeKernel
 from moesaic.machines.real.expert_store import ExpertStore
-from moesaic.machines.real.real_machine import DecodedTokens, Replay
+from moesaic.machines.real.real_machine import DecodedTokens, ForwardPass, Replay
 from moesaic.machines.real.step_description import describe
 from moesaic.machines.real.step_result import ResultLayout, StepResult
 from moesaic.models.decoder import Decoder
@@ -86,6 +86,9 @@ class NativeStep:
         result.write_addresses(call)
         self._step.run(self._memory, call)
         return result
+
+    def replay_of(self, work: ForwardPass) -> Replay | None:
+        return work.replayed(self._decoder)
 
     def forced(self, replay: Replay) -> Forced:
         """The routing of a whole step, to be used instead of the routers'."""

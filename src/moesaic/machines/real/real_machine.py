@@ -30,6 +30,7 @@ from moesaic.machines.real.row_sampling import RowSampling
 from moesaic.models.decoder import Decoder, ForwardGenerator
 from moesaic.models.expert_service import RoutedTokens
 from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.reused_routing import ReusedRouting
 
 Replay = Callable[[int], LayerRouting]
 
@@ -71,7 +72,9 @@ class ForwardPass(NamedTuple):
     of the network's own (None: its own). The same for a machine that does not need the generator:
     `decoded` where every sequence brings one token, else `prompt`. `counts` [tokens]: how many
     experts each token uses; None: all of top-k. `sampling`: of each wanted row; the next tokens
-    will do instead of logits, where the machine finds them sooner than its caller."""
+    will do instead of logits, where the machine finds them sooner than its caller. `reused`: tokens
+    that bring their routing along; the generator knows of them, and without it a pass can run only
+    where `reused` is complete."""
 
     step: Step
     generator: ForwardGenerator
@@ -80,6 +83,13 @@ class ForwardPass(NamedTuple):
     prompt: PromptTokens | None = None
     counts: NDArray[np.int64] | None = None
     sampling: tuple[RowSampling, ...] | None = None
+    reused: ReusedRouting | None = None
+
+    def replayed(self, decoder: Decoder) -> Replay | None:
+        """What replaces the routers' choice where the generator does not run; None: nothing."""
+        if self.replay is not None or self.reused is None:
+            return self.replay
+        return self.reused.replay(decoder.architecture.router, decoder.dtype)
 
 
 class RealMachine(LayerwiseBody, Probed):
@@ -186,6 +196,10 @@ class RealMachine(LayerwiseBody, Probed):
         """Once, before the first step: what a machine needs that runs decode steps without the
         generator and without Python. `native` gives the brain's buffer and functions, or None
         where those alone do not decide."""
+
+    def rank_experts(self, ranks: int) -> None:
+        """From now on every routing has at least so many ranks, also where nothing is decided."""
+        self._adapter.rank_at_least(ranks)
 
     def drive_layerwise(self, because: str) -> None:
         """From now on no step is captured."""

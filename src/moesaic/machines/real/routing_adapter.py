@@ -28,6 +28,10 @@ class RoutingAdapter:
     def ranks(self) -> int:
         return self._ranks
 
+    def rank_at_least(self, ranks: int) -> None:
+        """From now on, whoever decides."""
+        self._ranks = max(self._ranks, ranks)
+
     def routing(self, routed: RoutedTokens, step: int = 0) -> LayerRouting:
         choice = routed.choice
         counts = None if choice.counts is None else choice.counts.numpy()

@@ -17,6 +17,9 @@ gates: Registry[Gate] = Registry("gate", contract=f"{_HERE}.base:Gate", argument
 FULL = "full"  # the model as it was trained
 BIG_LITTLE = "big-little"
 SELF_SPECULATIVE = "self-speculative"
+# What a token that runs again takes over from its rejected pass, see base.Gate.reuse.
+ROUTE_AGAIN, REUSE_EXPERTS, REUSE_ROUTING = "none", "experts", "routing"
+REUSES = (ROUTE_AGAIN, REUSE_EXPERTS, REUSE_ROUTING)
 MEASURES = ("top-probability", "margin", "entropy")  # of confidence, see measures.py
 _LITTLE_K = Parameter(
     "k", int, None, "experts of the little model, up to top-k; auto: half of top-k", minimum=1
@@ -48,6 +51,13 @@ gates.register(
             "layers ahead of the big pass that experts are prefetched; auto: from measured times",
             minimum=1,
             maximum=3,
+        ),
+        Parameter(
+            "reuse",
+            str,
+            ROUTE_AGAIN,
+            "what the big pass takes from the evicted one: nothing, its experts, or also weights",
+            choices=REUSES,
         ),
     ),
 )

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.core.confidence import Confidence
+from moesaic.policies.gate import ROUTE_AGAIN
 
 MAX_DISTANCE = 3  # layers ahead that anything is prefetched for tokens that run again
 
@@ -50,10 +51,16 @@ class Gate(ABC):
 
     `draft`: how many tokens in a row a sequence may write with fewer experts before one pass with
     all of them checks these (attempt 1, several tokens); 0: nothing is drafted. A gate that drafts
-    does not judge."""
+    does not judge.
+
+    `reuse`: what a token that runs again takes over from its rejected pass, in every layer. One of
+    `gate.REUSES`: nothing, so that the routers choose again; the experts that the rejected pass's
+    routers ranked within top-k, weighed by the routers of the new pass; or these experts with the
+    rejected pass's own weights, so that no router is asked. KV entries are overwritten anyhow."""
 
     reruns: bool = False
     draft: int = 0
+    reuse: str = ROUTE_AGAIN
 
     def __init__(self, top_k: int) -> None:
         self.top_k = top_k
@@ -68,6 +75,11 @@ class Gate(ABC):
         for each. Asked only of tokens that used fewer than `top_k`, and every attempt at a token
         must use more than the one before."""
         return np.zeros(len(step.tokens), dtype=np.bool_)
+
+    def reuses(self, step: GateStep) -> tuple[str, ...]:
+        """`reuse` of every sequence; only those count that run again. Not asked where `reuse` is
+        `ROUTE_AGAIN`."""
+        return (self.reuse,) * len(step.tokens)
 
     def prefetch_distance(self, layer_ns: int, transfer_ns: int) -> int:
         """How many layers ahead a pass that runs tokens again prefetches what the rejected pass

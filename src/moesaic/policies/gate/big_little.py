@@ -3,7 +3,8 @@
 A token is first computed by the little model, with the k best of top-k experts. Where the
 confidence in the next token is above gamma it stands; elsewhere the pass is evicted and the token
 runs again with all experts, at the same position of the same KV cache. What the routers of the
-evicted pass wanted is prefetched for the big one (policies/fallback_prefetch.py)."""
+evicted pass wanted is prefetched for the big one (policies/fallback_prefetch.py), which routes
+again or, with `reuse`, is bound to it."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.core.confidence import Confidence
+from moesaic.policies.gate import ROUTE_AGAIN
 from moesaic.policies.gate.base import MAX_DISTANCE, Gate, GateStep
 from moesaic.policies.gate.little import little_k
 from moesaic.policies.gate.measures import measured
@@ -26,6 +28,7 @@ class BigLittle(Gate):
         k: int | None = None,
         confidence: str = "top-probability",
         distance: int | None = None,
+        reuse: str = ROUTE_AGAIN,
     ) -> None:
         super().__init__(top_k)
         self.gamma, self.confidence, self.distance = gamma, confidence, distance
@@ -33,6 +36,7 @@ class BigLittle(Gate):
         # A margin may be 0 exactly; with gamma 0 everything stands all the same. With k of top-k
         # there is nothing to fall back on.
         self.reruns = gamma > 0 and self.k < top_k
+        self.reuse = reuse if self.reruns else ROUTE_AGAIN
 
     def experts_per_token(self, step: GateStep) -> NDArray[np.int64] | None:
         big = np.array(step.prompt) | (np.array(step.attempts) > 0)

@@ -10,7 +10,15 @@ from moesaic.lab.gating.rules import TOP_PROBABILITY, Rule, full_rule
 from moesaic.lab.gating.tally import Tally
 from moesaic.policies.gate import MEASURES
 from moesaic.reproductions.mobile.paper import ACCURACY, GSM8K_FULL
-from moesaic.reproductions.mobile.quality_runs import GAMMAS, HALF, OTHERS, PAST_THE_PAPER, TOP_K
+from moesaic.reproductions.mobile.quality_runs import (
+    GAMMAS,
+    HALF,
+    OTHERS,
+    PAST_THE_PAPER,
+    REUSED,
+    TOP_K,
+    bound_ways,
+)
 from moesaic.reproductions.row import Row
 
 PREFIX = "accuracy"
@@ -74,6 +82,11 @@ def _settings() -> Iterator[tuple[str, str, Rule]]:
     for k in range(1, TOP_K):
         yield f"{PREFIX}/table4/k={k}/little", f"{k} of {TOP_K} experts", Rule(k, 0.0)
         yield f"{PREFIX}/table4/k={k}", f"{k} of {TOP_K} experts, threshold 0.7", Rule(k, 0.7)
+    for way in bound_ways():
+        for gamma in REUSED:
+            name = f"{PREFIX}/reuse={way}/gamma={gamma:g}"
+            claim = f"threshold {gamma:g}, big passes reuse the little one's {way}"
+            yield name, claim, Rule(HALF, gamma, reuse=way)
 
 
 def _rows_of(

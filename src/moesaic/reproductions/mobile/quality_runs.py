@@ -8,13 +8,14 @@ from functools import partial
 from moesaic.core.worker_pool import worker_pool
 from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.rules import TOP_PROBABILITY, Rule, full_rule
-from moesaic.policies.gate import MEASURES
+from moesaic.policies.gate import MEASURES, REUSES, ROUTE_AGAIN
 
 TOP_K = 4  # of the bundled model
 HALF = TOP_K // 2
 GAMMAS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9)  # and 1, the full model
 PAST_THE_PAPER = (0.95, 0.99, 0.995)
 OTHERS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)  # of the other measures
+REUSED = (0.7, 0.9, 0.99, 1.0)  # of big models bound to what the little one chose
 PROBLEMS, QUICK_PROBLEMS = 40, 8  # of each split
 _LENGTH = 512  # tokens of a sequence: the longest problem and its answer
 _AT_ONCE = 4  # problems
@@ -25,8 +26,13 @@ def rules() -> list[Rule]:
     for k in range(1, TOP_K):
         found += [Rule(k, gamma) for gamma in GAMMAS]
     found += [Rule(HALF, gamma) for gamma in PAST_THE_PAPER]
+    found += [Rule(HALF, gamma, reuse=way) for way in bound_ways() for gamma in REUSED]
     others = [measure for measure in MEASURES if measure != TOP_PROBABILITY]
     return [*found, *(Rule(HALF, gamma, measure) for measure in others for gamma in OTHERS)]
+
+
+def bound_ways() -> list[str]:
+    return [way for way in REUSES if way != ROUTE_AGAIN]
 
 
 def answered(problems: int, jobs: int, advance: Callable[[int], None]) -> Iterator[Outcome]:

@@ -26,7 +26,7 @@ class Run:
     gate: str = "full"
     fallback_ratio: float | None = None
     prefetch: str = "none"
-    prefetch_accuracy: float = 0.8
+    prefetch_accuracy: float | None = 0.8  # None: of a gate that reuses, which has no other
     cache_ratio: float | None = None  # None: as many experts as a token uses
 
     @property
@@ -54,6 +54,7 @@ class Run:
         words += ["--prefetch", self.prefetch, "--gate", self.gate]
         if self.fallback_ratio is not None:
             words += ["--fallback-ratio", f"{self.fallback_ratio:g}"]
+        if self.fallback_ratio is not None and self.prefetch_accuracy is not None:
             words += ["--prefetch-accuracy", f"{self.prefetch_accuracy:g}"]
         return shlex.join([*words, "--json"])
 
