@@ -10,6 +10,7 @@ without a traceback and exits with status 2. Invariants of our own use `assert` 
     ├── BadTokenizer         a model's tokenizer files are missing, malformed or of another model
     ├── BadMachine           a machine description is malformed
     ├── BadTrace             a routing trace is malformed, truncated or of another model
+    ├── BadPlacement         a file of learned expert uses is malformed or of another model
     ├── CannotFetch          a model named by its id cannot be fetched from the hub
     ├── BadPlugin            a plugin cannot be imported, or registers what is no policy
     ├── BadPolicy            a policy of the user's own that does not keep its contract
@@ -89,6 +90,10 @@ class BadMachine(FileError):
 
 class BadTrace(FileError):
     kind = "routing trace"
+
+
+class BadPlacement(FileError):
+    kind = "placement"
 
 
 class BadPlugin(FileError):

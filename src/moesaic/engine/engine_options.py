@@ -12,6 +12,7 @@ import io
 import tokenize
 from collections.abc import Callable
 from dataclasses import MISSING, fields
+from os import PathLike
 from typing import Any, TypeVar, get_type_hints
 
 from moesaic.engine.engine_settings import EngineSettings
@@ -45,6 +46,7 @@ class EngineOptions(Choices, total=False):
     belief: str
     checked: bool
     batch_invariant: bool
+    placement: str | PathLike[str] | None
     quality_of: str | None
     quality: str | None  # a quality level, or a file of `moesaic calibrate`, instead of a gate
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import inf
 from numbers import Integral, Real
+from os import PathLike
 
 from moesaic.core.capabilities import Capabilities
 from moesaic.core.errors import ImpossibleSetting, UnknownName
@@ -60,6 +61,7 @@ class EngineSettings:
     belief: str = AUTO_BELIEF  # where the brain's cost estimates come from
     checked: bool = False  # check every plan while running
     batch_invariant: bool = False  # an answer has the same bits alone and beside other requests
+    placement: str | PathLike[str] | None = None  # a file with expert uses to start from and add to
     quality_of: str | None = None  # the model that the gate was calibrated for; None: any
     host: PlannedHost | None = None  # another machine, for plans only; None: this one
 
@@ -114,7 +116,8 @@ class EngineSettings:
     def without_gpu(self, reason: str) -> EngineSettings | None:
         """The same on the CPU, where the GPU was not asked for and cannot be used for this
         `reason`; None: it was asked for, by its name or by its memory, or the CPU cannot do it."""
-        asked = self.cache_ratio is not None or self.gpu_memory_gb is not None
+        fields = (self.cache_ratio, self.gpu_memory_gb, self.placement)
+        asked = any(each is not None for each in fields)
         if asked or not chosen_gpu(self.accelerator):
             return None
         try:
@@ -214,6 +217,12 @@ class EngineSettings:
         if not self.link_latency_us >= 0:
             raise ImpossibleSetting(
                 f"link_latency_us is {self.link_latency_us}; it cannot be negative"
+            )
+        if self.placement is not None and not self.capabilities.moves:
+            raise ImpossibleSetting(
+                f"placement {str(self.placement)!r} says which experts an accelerator holds at "
+                f"first, but there is none{self._why_none()}: leave it out, or add --accelerator "
+                "emulated (or cuda)"
             )
         asked = self.cache_ratio or self.gpu_memory_gb
         if asked and not self.capabilities.moves:

@@ -19,6 +19,7 @@ from moesaic.engine.belief_source import belief_source
 from moesaic.engine.dense_weights import dense_packer
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.input_processor import InputProcessor
+from moesaic.engine.learned_placement import LearnedPlacement
 from moesaic.engine.memory.memory_plan import MemoryPlan
 from moesaic.engine.preparation import PathLike, Prepared, prepare
 from moesaic.engine.recording import RecordingBody, check_writable
@@ -47,6 +48,7 @@ class LoadedModel:
     input_processor: InputProcessor
     batcher: Batcher
     recording: RecordingBody | None
+    placement: LearnedPlacement | None
     threads: int  # torch's, in the thread that drives the batcher
     closed: bool = False
     process: int = field(default_factory=os.getpid)  # that loaded it
@@ -58,7 +60,8 @@ class LoadedModel:
         return os.getpid() != self.process
 
     def close(self, error: BaseException | None = None) -> None:
-        """Stop the threads and finish the recording, which an error makes void."""
+        """Stop the threads and finish the recording, which an error makes void. What was learned of
+        the routing is kept after an error, too."""
         if self.closed or self.forked:
             return
         self.closed = True
@@ -68,6 +71,8 @@ class LoadedModel:
                 self.recording.discard(error)
             elif self.recording is not None:
                 self.recording.close()
+            if self.placement is not None:
+                self.placement.save()
         finally:
             self.runner.close()
 
@@ -113,6 +118,7 @@ def load_prepared(
         plan.expert_dtype,
         settings,
         plan.capacity,
+        None if prepared.profile is None else prepared.profile.counts,
         advance=advance,
         scores=record is not None,
     )
@@ -136,6 +142,9 @@ def load_prepared(
         input_processor=prepared.input_processor,
         batcher=batcher,
         recording=recording,
+        placement=None
+        if settings.placement is None
+        else LearnedPlacement(settings.placement, spec, runner.brain),
         threads=torch.get_num_threads(),
     )
 

@@ -13,6 +13,7 @@ from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.fetching import local_model
 from moesaic.engine.gpu_memory import usable_machine
 from moesaic.engine.input_processor import InputProcessor
+from moesaic.engine.learned_placement import starting_profile
 from moesaic.engine.memory.memory_plan import MemoryPlan, plan_or_without_gpu
 from moesaic.engine.packed_store import check_packed, packed_settings
 from moesaic.engine.sampling.sampling_params import SamplingParams
@@ -22,6 +23,7 @@ from moesaic.models.generation_config import sampling_defaults
 from moesaic.models.open_model import OpenModel, open_model, with_experts_per_token
 from moesaic.models.tokenizer import Tokenizer, has_tokenizer
 from moesaic.models.tokenizer_files import GENERATION, read_eos_ids
+from moesaic.policies.expert_profile import ExpertProfile
 
 PathLike = str | os.PathLike[str]
 _UNKNOWN_MEMORY = 1 << 62  # where the system does not say, nothing is refused
@@ -37,6 +39,7 @@ class Prepared:
     tokenizer: Tokenizer | None
     eos_ids: frozenset[int]
     input_processor: InputProcessor
+    profile: ExpertProfile | None = None  # to start from
 
     @property
     def spec(self) -> ModelSpec:
@@ -71,6 +74,7 @@ def prepare(model: PathLike | None, settings: EngineSettings) -> Prepared:
     available = _UNKNOWN_MEMORY if available is None else available
     settings, plan = plan_or_without_gpu(spec, settings, available, free)
     check_packed(opened, settings, plan.dtype)
+    profile = starting_profile(settings.placement, spec)
     return Prepared(
         opened=opened,
         settings=settings,
@@ -80,4 +84,5 @@ def prepare(model: PathLike | None, settings: EngineSettings) -> Prepared:
         input_processor=InputProcessor(
             spec, tokenizer, eos_ids, plan.capacity.length, default_params(folder)
         ),
+        profile=profile,
     )

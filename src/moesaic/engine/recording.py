@@ -28,16 +28,16 @@ from moesaic.workloads.header import TraceHeader
 from moesaic.workloads.recorder import Recorder
 
 
-def check_writable(path: str | os.PathLike[str]) -> None:
+def check_writable(path: str | os.PathLike[str], option: str = "record") -> None:
     """Raise `ImpossibleSetting` unless a file can be written there."""
     target = Path(path)
-    refuse_special(path, "record")
+    refuse_special(path, option)
     try:
         with tempfile.TemporaryFile(dir=target.parent):
             pass
     except OSError as error:
         raise ImpossibleSetting(
-            f"record {str(path)!r} cannot be written ({error.strerror}): give a file in a "
+            f"{option} {str(path)!r} cannot be written ({error.strerror}): give a file in a "
             "directory that exists and can be written to"
         ) from None
 

@@ -16,7 +16,11 @@ import click
 from moesaic.cli.run.prompt import system_prompt_option
 from moesaic.cli.run.sampling_options import sampling_options, sampling_params
 from moesaic.cli.shared.bundled_defaults import announce_bundled, with_bundled_defaults
-from moesaic.cli.shared.engine_options import one_text_options, one_text_settings
+from moesaic.cli.shared.engine_options import (
+    one_text_options,
+    one_text_settings,
+    placement_option,
+)
 from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.model_folder import model_folder
 from moesaic.cli.shared.short_help import ShortHelpCommand
@@ -38,6 +42,7 @@ MAX_TOKENS = 1024
 @system_prompt_option("The system message; /system sets another.")
 @click.option("--record", metavar="FILE", help="Leave a trace of the routing there (.moet).")
 @one_text_options
+@placement_option
 @click.option("--stats", is_flag=True, help="Print after every answer what /stats prints.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per answer.")
 def chat(model: str | None, as_json: bool, **asked: Any) -> None:

@@ -15,6 +15,7 @@ from moesaic.cli.shared.engine_options import (
     batch_invariant_option,
     engine_settings,
     one_text_options,
+    placement_option,
 )
 from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.model_folder import model_folder
@@ -48,6 +49,7 @@ class _RunCommand(OrderedOptions, ShortHelpCommand):
 )
 @click.option("--record", metavar="FILE", help="Leave a trace of the routing there (.moet).")
 @one_text_options
+@placement_option
 @click.option(
     "--max-sequences",
     type=int,

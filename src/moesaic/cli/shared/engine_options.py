@@ -89,6 +89,13 @@ batch_invariant_option = click.option(
     help="The same bits alone and beside other requests, which then take turns.",
 )
 
+# For commands that learn of a model, or start from what was learned.
+placement_option = click.option(
+    "--placement",
+    metavar="FILE",
+    help="Start from the expert uses in this file, if it is there, and add this run's at the end.",
+)
+
 _other_options = stack(
     click.option(
         "--dtype",
@@ -151,6 +158,7 @@ _FIELDS = {
     "threads": "threads",
     "kernel": "kernel",
     "mmap": "mmap",
+    "placement": "placement",
     "belief": "belief",
     "check": "checked",
     "batch_invariant": "batch_invariant",

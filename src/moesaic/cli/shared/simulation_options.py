@@ -21,6 +21,8 @@ from moesaic.workloads.bundled_traces import DEFAULT_MODEL
 if TYPE_CHECKING:
     from moesaic.hardware.machine_spec import MachineSpec
     from moesaic.lab.simulate.settings import Settings
+    from moesaic.model_info.model_spec import ModelSpec
+    from moesaic.policies.expert_profile import ExpertProfile
 
 MACHINE = "a6000-xeon5220r"  # a link slow enough that offloading matters
 CACHE_RATIO = 0.25
@@ -106,6 +108,24 @@ setup_options = stack(
         metavar="DTYPE",
         help=f"Of everything else: {one_of(_DTYPES)}  [auto: as published]",
     ),
+    click.option(
+        "--profile-tokens",
+        type=int,
+        metavar="N",
+        help="Tokens of the trace, before what is replayed, that the initial placement and the "
+        "cache start from.  [256]",
+    ),
+    click.option(
+        "--first-token",
+        type=int,
+        metavar="N",
+        help="Replay the trace from here on, whatever the profile.  [the first behind it]",
+    ),
+    click.option(
+        "--placement",
+        metavar="FILE",
+        help="Start from the expert uses that `moesaic run --placement FILE` has left instead.",
+    ),
     click.option("--fill", help="Initial GPU content, see `moesaic policies`.  [auto]"),
     click.option("--belief", help="Costs the planner knows: measured | described  [measured]"),
     click.option(
@@ -132,6 +152,7 @@ _FIELDS = {"check": "checked"}
 _PLAIN = (
     "phase", "cache_ratio", "tokens", "batch", "context", "prompts", "warmup", "seed",
     "expert_dtype", "dense_dtype", "belief", "fallback_ratio", "prefetch_accuracy", "check",
+    "profile_tokens", "first_token",
 )  # fmt: skip
 
 
@@ -150,6 +171,8 @@ def build_settings(asked: dict[str, Any]) -> Settings:
     for name, published in (("expert_dtype", experts), ("dense_dtype", dense)):
         if fields.get(name, AUTO) == AUTO:
             fields[name] = published
+    if asked.get("placement") is not None:
+        fields["placement"] = _placement(asked["placement"], model)
     fields["belief_error"] = factors("--belief-error", asked.get("belief_error"))
     return Settings(
         model,
@@ -157,6 +180,14 @@ def build_settings(asked: dict[str, Any]) -> Settings:
         policies=chosen_policies(asked),
         **fields,
     )
+
+
+def _placement(path: str, model: ModelSpec) -> ExpertProfile:
+    from moesaic.policies.expert_profile import ProfiledModel, read_profile
+    from moesaic.policies.shape import Shape
+
+    shape = Shape(model.num_moe_layers, model.num_experts, model.top_k)
+    return read_profile(path, ProfiledModel(model.name, shape))
 
 
 def with_changes(spec: MachineSpec, changes: Mapping[str, Any]) -> MachineSpec:

@@ -25,6 +25,7 @@ _FORMS = {SETTING: "NAME=VALUE, as in ndp.count=8", SWEEPING: "NAME=A,B,..., as 
 # What a run is asked for, by the option it has -> how its values are read.
 RUN_NAMES: dict[str, type[Any]] = {
     "batch": int, "context": int, "tokens": int, "cache_ratio": float, "expert_dtype": str,
+    "profile_tokens": int,
 }  # fmt: skip
 Point = tuple[tuple[str, Any], ...]  # (name, value) of each sweep
 

@@ -101,6 +101,11 @@ if TYPE_CHECKING:
 @click.option("--gates", help="Several at once, a comma list of gates.")
 @fallback_ratio_option
 @one_text_options
+@click.option(
+    "--placement",
+    metavar="FILE",
+    help="Start from the expert uses that `moesaic run --placement FILE` has left; unchanged here.",
+)
 @batch_invariant_option
 @click.option(
     "--timeline",

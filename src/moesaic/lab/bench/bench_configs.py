@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.gpu_memory import accelerator_free
+from moesaic.engine.learned_placement import profiled_model
 from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
 from moesaic.engine.packed_store import check_packed, packed_settings
 from moesaic.hardware.host import memory
@@ -17,6 +21,7 @@ from moesaic.lab.bench.cases import Case, largest_batch, longest
 from moesaic.lab.bench.replayed_routing import BenchRouting
 from moesaic.lab.fallback_script import check_ratio
 from moesaic.model_info.model_spec import ModelSpec
+from moesaic.policies.expert_profile import read_profile
 from moesaic.policies.policy_checks import check_gate
 
 _UNKNOWN_MEMORY = 1 << 62  # where the system does not say, nothing is refused
@@ -36,9 +41,20 @@ def plan_configs(
     for system, asked in settings:
         draft = check_gate(asked.policies, spec.top_k).draft
         sized = _sized_for(asked, cases, 1 + draft)
+        starting_counts(spec, sized, None)  # refused before anything is loaded
         where = f"{system}: " if len(settings) > 1 else ""
         found.append(BenchConfig(spec, system, sized, _planned(spec, sized, where)))
     return found
+
+
+def starting_counts(
+    spec: ModelSpec, settings: EngineSettings, counts: NDArray[np.int64] | None
+) -> NDArray[np.int64] | None:
+    """What a run starts from: the file that was asked for, or else the routing's own profile. A
+    bench adds nothing to the file, so that its repetitions start alike."""
+    if settings.placement is None:
+        return counts
+    return read_profile(settings.placement, profiled_model(spec)).counts
 
 
 def packed_configs(

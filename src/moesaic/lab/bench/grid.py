@@ -8,6 +8,7 @@ from moesaic.engine.assemble import on_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.runner import Runner
 from moesaic.hardware.process_memory import process_memory
+from moesaic.lab.bench.bench_configs import starting_counts
 from moesaic.lab.bench.bench_model import Loaded
 from moesaic.lab.bench.bench_row import BenchConfig, BenchRow
 from moesaic.lab.bench.bench_steps import Repetition, Run, measure_case, repetitions, run_steps
@@ -40,7 +41,8 @@ def run_bench(
     for config, recording in zip(configs, recordings, strict=True):
         timeline = None if recording is None else recording.timeline
         settings, capacity = config.settings, config.plan.capacity
-        runner = on_store(loaded.decoder, loaded.store, settings, capacity, counts, timeline)
+        starts = starting_counts(config.spec, settings, counts)
+        runner = on_store(loaded.decoder, loaded.store, settings, capacity, starts, timeline)
         if layerwise:
             runner.machine.drive_layerwise("asked for")
         try:

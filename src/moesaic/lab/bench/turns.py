@@ -16,6 +16,7 @@ from moesaic.engine.assemble import on_store
 from moesaic.engine.runner import Runner
 from moesaic.hardware.process_memory import process_memory
 from moesaic.lab.against.rounds import Spread
+from moesaic.lab.bench.bench_configs import starting_counts
 from moesaic.lab.bench.bench_model import Loaded
 from moesaic.lab.bench.bench_row import BenchConfig, BenchRow
 from moesaic.lab.bench.bench_steps import CaseRuns, Repetition, Run, measure_once, warmed_up
@@ -66,7 +67,8 @@ def run_in_turns(
         runners = []
         for config in configs:
             capacity = config.plan.capacity
-            runner = on_store(loaded.decoder, loaded.store, config.settings, capacity, counts)
+            starts = starting_counts(config.spec, config.settings, counts)
+            runner = on_store(loaded.decoder, loaded.store, config.settings, capacity, starts)
             stack.callback(runner.close)
             runners.append(runner)
         turns = []

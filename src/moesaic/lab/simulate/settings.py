@@ -12,10 +12,12 @@ from moesaic.hardware.dimms import NdpDevice
 from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.lab.fallback_script import check_ratio
 from moesaic.model_info.model_spec import ModelSpec
+from moesaic.policies.expert_profile import ExpertProfile
 from moesaic.policies.gate import ROUTE_AGAIN
 from moesaic.policies.gate.base import Gate
 from moesaic.policies.policy_checks import check_gate, check_together, needing_slots
 from moesaic.policies.policy_set import PHASES, PolicySet
+from moesaic.policies.shape import Shape
 from moesaic.policies.systems import System
 
 MAX_TOKENS = 10_000_000  # days of simulation; more is a typo
@@ -41,7 +43,9 @@ class Settings:
     context: int = 0  # decode: tokens in the KV cache before the trace's own
     prompts: int = 4  # prefill: measured prompts
     warmup: int | None = None  # steps before measuring; None: 32 decode steps or 1 prompt
-    profile_tokens: int = 256  # first tokens of the trace: they decide the initial placement
+    profile_tokens: int = 256  # of the trace before what is replayed: the initial placement's
+    first_token: int | None = None  # of the trace that is replayed; None: the one after the profile
+    placement: ExpertProfile | None = None  # instead of the profile
     expert_dtype: str = "bf16"
     dense_dtype: str = "bf16"
     belief: str = "measured"
@@ -61,7 +65,7 @@ class Settings:
         for name in ("tokens", "batch", "prompts"):
             if getattr(self, name) < 1:
                 raise ImpossibleSetting(f"{name} is {getattr(self, name)}; it must be at least 1")
-        for name in ("warmup_steps", "profile_tokens", "context", "seed"):
+        for name in ("warmup_steps", "profile_tokens", "skipped_tokens", "context", "seed"):
             if getattr(self, name) < 0:
                 raise ImpossibleSetting(f"{name} is {getattr(self, name)}; it cannot be negative")
         if self.tokens_needed > MAX_TOKENS:
@@ -74,6 +78,13 @@ class Settings:
                 f"cache ratio is {self.cache_ratio}; it is the share of all routed experts kept in "
                 "GPU memory and must lie between 0 and 1"
             )
+        if self.skipped_tokens < self.profile_tokens:
+            raise ImpossibleSetting(
+                f"the profile has {self.profile_tokens} tokens, and the trace is replayed from "
+                f"token {self.first_token} on, with fewer before it: begin later (--first-token), "
+                "or profile fewer (--profile-tokens)"
+            )
+        self._check_placement()
         self._check_belief_error()
         check_together(self.policies)
         gate = check_gate(self.policies, self.model.top_k)
@@ -88,6 +99,11 @@ class Settings:
         """How many experts GPU memory holds."""
         layers, experts = self.model.num_moe_layers, self.model.num_experts
         return self.policies.slots_at(self.cache_ratio, layers, experts)
+
+    @property
+    def skipped_tokens(self) -> int:
+        """Of the trace, before the first that is replayed; the profile is the last of them."""
+        return self.profile_tokens if self.first_token is None else self.first_token
 
     @property
     def wants_right(self) -> float:
@@ -115,10 +131,19 @@ class Settings:
     @property
     def tokens_needed(self) -> int:
         """Tokens a trace must have for profile, warm-up and measurement."""
-        return self.profile_tokens + (self.warmup_steps + self.steps) * self.tokens_per_step
+        return self.skipped_tokens + (self.warmup_steps + self.steps) * self.tokens_per_step
 
     def with_system(self, system: System) -> Settings:
         return replace(self, policies=system.policies)
+
+    def _check_placement(self) -> None:
+        model = self.model
+        shape = Shape(model.num_moe_layers, model.num_experts, model.top_k)
+        if self.placement is not None and self.placement.model.shape != shape:
+            raise ImpossibleSetting(
+                f"the placement is of {self.placement.model.name}, and {model.name} has another "
+                "shape: give the file of this model"
+            )
 
     def _check_prefetch_accuracy(self, gate: Gate) -> None:
         given = self.prefetch_accuracy

@@ -28,6 +28,7 @@ from moesaic.machines.sim.planning_cost import PlanningCost
 from moesaic.policies.belief import Belief, warm_up
 from moesaic.policies.brain import Brain
 from moesaic.policies.compose import Composition
+from moesaic.policies.expert_profile import ExpertProfile, ProfiledModel
 from moesaic.policies.fallback_prefetch import FallbackPrefetch
 from moesaic.policies.future import Future
 from moesaic.policies.gate import FULL, gates
@@ -49,7 +50,7 @@ def simulate(
     after every step of the warm-up, however many passes it has; `full_s` is what a token takes
     with gate `full`, where that is known."""
     check_trace(settings, source)
-    counts = popularity(source, settings.profile_tokens or 1)
+    counts = profile(settings, source).counts
     steps = workload(settings, source)
     machine, brain = assemble(settings, counts, steps, timeline)
     decider = deciding(settings, brain)
@@ -70,6 +71,20 @@ def simulate(
         advance(1 if measured else each.number + 1 - done)
         done = each.number + 1
     return tally.close(machine, brain, floor, source, decider, full_s)
+
+
+def profile(settings: Settings, source: TraceSource) -> ExpertProfile:
+    """What the initial placement and the cache start from: what a file says, or tokens of the
+    trace before the first that is replayed."""
+    if settings.placement is not None:
+        return settings.placement
+    before = settings.skipped_tokens - settings.profile_tokens
+    counts = popularity(source, settings.skipped_tokens or 1)
+    if before:
+        counts = counts - popularity(source, before)
+    header = source.header
+    shape = Shape(header.num_layers, header.num_experts, header.top_k)
+    return ExpertProfile(ProfiledModel(header.model, shape), settings.profile_tokens, counts)
 
 
 def full_token_s(settings: Settings, source: TraceSource) -> float | None:
@@ -123,7 +138,7 @@ def workload(settings: Settings, source: TraceSource) -> Iterable[Pass]:
     """The passes of the run, after the profile part of the trace; a list where an oracle must
     know them beforehand."""
     steps = settings.warmup_steps + settings.steps
-    skip = settings.profile_tokens
+    skip = settings.skipped_tokens
     if settings.phase == "decode":
         routed = decode_steps(source, settings.batch, steps, skip_tokens=skip)
     else:
@@ -180,7 +195,8 @@ def _lay_out(machine: SimMachine, layout: Layout, profile: Profile) -> None:
 def _profile_loads(settings: Settings, counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """[1, layers, experts]: what the profile's counts mean for one step."""
     tokens = settings.tokens_per_step
-    share = counts / max(settings.profile_tokens, 1)
+    given = settings.placement
+    share = counts / max(settings.profile_tokens if given is None else given.tokens, 1)
     loads: NDArray[np.int64] = np.ceil(np.minimum(share, 1.0) * tokens).astype(np.int64)
     return loads[np.newaxis]
 

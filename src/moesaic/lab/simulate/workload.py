@@ -65,6 +65,7 @@ def shortened(trace: str, settings: Settings) -> Settings:
             tokens=shorter.tokens // 2,
             warmup=shorter.warmup_steps // 2,
             profile_tokens=shorter.profile_tokens // 2,
+            first_token=None if shorter.first_token is None else shorter.first_token // 2,
         )
     return shorter
 
@@ -76,7 +77,7 @@ def _from_file(trace: str, settings: Settings) -> Workload:
         found = sum(len(part_of_phase(each, settings.phase)) for each in documents(source))
         raise ImpossibleSetting(
             f"the trace {Path(trace).name!r} has {found} tokens for {settings.phase}; this run "
-            f"needs {settings.tokens_needed}: {settings.profile_tokens} to choose the initial "
+            f"needs {settings.tokens_needed}: {settings.skipped_tokens} to choose the initial "
             f"placement, then {_asked(settings)}, and the trace gives {_lasts(source, settings)}. "
             f"{_advice(source, settings)}, use a longer trace, or --trace {SYNTHETIC}"
         )
@@ -122,7 +123,7 @@ def _lasts(source: TraceSource, settings: Settings) -> int:
     )
     asked = settings.warmup_steps + settings.steps
     ends = [0] * sequences
-    for document in documents(source, settings.profile_tokens):
+    for document in documents(source, settings.skipped_tokens):
         heapreplace(ends, ends[0] + len(part_of_phase(document, settings.phase)))
         if ends[0] >= asked * per_step:
             break

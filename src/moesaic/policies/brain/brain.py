@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.legality import check
@@ -169,6 +172,13 @@ class Brain:
     def forecast_accuracy(self) -> tuple[float, ...]:
         """The same, and empty where no forecast has been judged."""
         return self.trust if self._words[at.JUDGED] else ()
+
+    @property
+    def routed(self) -> tuple[int, NDArray[np.int64]]:
+        """How many tokens it has decided on, and how often they used each expert, [layer,
+        expert]: those that ran again as often as they ran."""
+        counts: NDArray[np.int64] = self.state.of(at.ROUTED).astype(np.int64)
+        return int(self._words[at.ROUTED_TOKENS]), counts
 
     @property
     def layer_ns(self) -> int:

@@ -81,6 +81,7 @@ def take_up(s: Ints) -> None:
     resident = at.octets(s, at.RESIDENT)[layer * experts : (layer + 1) * experts]
     chosen = at.ints(s, at.EXPERT_IDS)[: s[at.TOKENS] * s[at.USED_RANKS]]
     s[at.ACTIVE] = gather(chosen, resident, table, at.ints(s, at.LOADS))
+    _count_routed(s, table)
     flights = at.ints(s, at.FLIGHTS)
     for flight in range(s[at.NUM_FLIGHTS]):
         if flights[3 * flight] != layer:
@@ -95,6 +96,16 @@ def take_up(s: Ints) -> None:
     lanes[CPU_FIRST], lanes[TRANSFER] = s[at.CPU_FIRST_NS], s[at.TRANSFER_NS]
     lanes[CPU_SLOWED] = s[at.CPU_SLOWED_BY]
     s[at.MOVES] = s[at.MOVES_COST_NS] = 0  # so far; not every step looks ahead
+
+
+@compiled
+def _count_routed(s: Ints, table: Ints) -> None:
+    """For later runs, see expert_profile.py."""
+    routed, base = at.ints(s, at.ROUTED), s[at.LAYER] * s[at.EXPERTS]
+    if s[at.LAYER] == 0:
+        s[at.ROUTED_TOKENS] += s[at.TOKENS]
+    for i in range(s[at.ACTIVE]):
+        routed[base + table[EXPERT, i]] += table[LOAD, i]
 
 
 @compiled

@@ -91,7 +91,8 @@ from moesaic.policies.timelines import Ints
     REST,  # steps that do not look ahead, when the last such rest began
     RESTING,  # those that are left, with this one
     CPU_IDLE_LAYERS,  # since the CPU was given an expert; see read_ahead.py
-) = range(73)
+    ROUTED_TOKENS,  # all that were decided on, see ROUTED
+) = range(74)
 
 NUM_SCALARS = 80
 FLIGHT_CAPACITY = view.FLIGHT_CAPACITY
@@ -149,8 +150,9 @@ PLAN_HEADER = 4  # GPU experts, CPU experts, moves, estimated nanoseconds; then 
     CPU_MEANS,
     ASSIGNED_MOVING,
     AHEAD_IDS,
-) = range(NUM_SCALARS, NUM_SCALARS + 2 * 49, 2)
-FIRST_ARRAY_WORD = NUM_SCALARS + 2 * 49
+    ROUTED,
+) = range(NUM_SCALARS, NUM_SCALARS + 2 * 50, 2)
+FIRST_ARRAY_WORD = NUM_SCALARS + 2 * 50
 
 
 @compiled

@@ -95,6 +95,7 @@ def arrays(n: Sizes) -> list[Array]:
         Array(at.CPU_MEANS, FLOAT, (4,)),  # see cpu_times.py
         Array(at.ASSIGNED_MOVING, INT, (SCRATCH_ROWS, experts + 4)),  # ASSIGNED, with transfers
         Array(at.AHEAD_IDS, INT, (MOST_READ_AHEAD,)),  # see read_ahead.py
+        Array(at.ROUTED, INT, (layers, experts)),  # uses of every expert, over all steps
     ]
 
 
