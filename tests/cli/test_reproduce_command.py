@@ -69,6 +69,16 @@ def test_beliefs_are_wrong_about_each_device_in_both_directions() -> None:
     assert names == {f"belief/{lane}={by}/{system}@{where}" for lane, by, system, where in expected}
 
 
+def test_profiles_of_both_lengths_come_before_the_same_tokens() -> None:
+    wanted = Reproduction("profile=")._wanted
+    assert {each.id.split("/")[0] for each in wanted} == {"profile=256", "profile=8192"}
+    for each in wanted:
+        for run_of in each.runs:
+            assert run_of.settings().skipped_tokens == 8192
+            assert f"--profile-tokens {run_of.profile} --first-token 8192" in run_of.command()
+            assert f"profile={run_of.profile}/" in each.id
+
+
 def test_a_row_of_a_wrong_belief_compares_with_the_exact_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -26,6 +26,8 @@ DECODE_STEPS = WINDOW  # of figure 8
 # machine, over 256 1.81, over 768 1.87, over 2048 1.89.
 SETTLED_STEPS = 12 * WINDOW
 PROMPTS = 3
+LATE = 8192  # the token from which runs replay that compare profiles
+PROFILES = (256, LATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Run:
     trace: str | None = None
     tokens: int = DECODE_STEPS
     belief_error: tuple[tuple[str, float], ...] = ()
+    profile: int | None = None  # tokens that placements start from, before `LATE`; None: as usual
 
     @property
     def steps(self) -> int:
@@ -64,6 +67,7 @@ class Run:
             dense_dtype=DTYPE,
             belief_error=dict(self.belief_error),
             policies=self._policies(),
+            **self._start(),
         )
 
     def command(self) -> str:
@@ -83,9 +87,15 @@ class Run:
             words += ["--belief-error", error]
         if not self.promote:
             words.append("--no-promote")
+        for name, value in self._start().items():
+            words += [f"--{name.replace('_', '-')}", str(value)]
         if self.trace is not None:
             words += ["--trace", self.trace]
         return shlex.join([*words, "--json"])
+
+    def _start(self) -> dict[str, Any]:
+        """Runs with profiles of different lengths measure the same tokens."""
+        return {} if self.profile is None else {"profile_tokens": self.profile, "first_token": LATE}
 
     def _policies(self) -> PolicySet:
         if self.system:
@@ -118,7 +128,8 @@ class Outcome:
 
 def execute(run: Run) -> Outcome:
     settings = run.settings()
-    result = simulate(settings, routing(run.model, run.phase, run.trace))
+    late = run.profile is not None
+    result = simulate(settings, routing(run.model, run.phase, run.trace, late))
     return Outcome(
         result.mean_s,
         result.hit_rate,
@@ -133,8 +144,9 @@ def _windows(latencies_s: tuple[float, ...]) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=8)
-def routing(model: str, phase: str, trace: str | None) -> TraceSource:
-    """The routing every run of this model and phase replays, made once per process.
+def routing(model: str, phase: str, trace: str | None, late: bool = False) -> TraceSource:
+    """The routing every run of this model and phase replays, made once per process; `late`: long
+    enough for those that begin at `LATE`.
 
     A longer synthetic trace only continues a shorter one, so this is what the single command
     would replay."""
@@ -148,6 +160,7 @@ def routing(model: str, phase: str, trace: str | None) -> TraceSource:
         prompts=PROMPTS,
         expert_dtype=DTYPE,
         dense_dtype=DTYPE,
+        first_token=LATE if late else None,
     )
     source = choose_workload(trace, longest).source
     return MemoryTrace(source.header, list(source.blocks()))

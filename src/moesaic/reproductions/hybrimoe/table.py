@@ -23,7 +23,14 @@ from moesaic.reproductions.hybrimoe.paper import (
     MODELS,
     SYSTEMS,
 )
-from moesaic.reproductions.hybrimoe.runs import DECODE_STEPS, SETTLED_STEPS, Run, execute
+from moesaic.reproductions.hybrimoe.runs import (
+    DECODE_STEPS,
+    PROFILES,
+    SETTLED_STEPS,
+    WINDOW,
+    Run,
+    execute,
+)
 from moesaic.reproductions.hybrimoe.wanted import (
     CPU_SPEED,
     IMPLIED,
@@ -41,6 +48,7 @@ ABLATION_LENGTH = 128  # Fig. 3(d) shows this length for Qwen2; Table III does n
 # Decode averages are long runs behind one prompt length instead of short ones behind four: the
 # length changes a speedup by less than a longer run does (figure 8).
 DECODE_LENGTHS = (128,)
+PROFILED_STEPS = 4 * WINDOW
 
 Item = TypeVar("Item")
 Done = TypeVar("Done")
@@ -59,7 +67,7 @@ class Reproduction:
         if not self._wanted and not self._hit_rates:
             raise ImpossibleSetting(
                 f"no row of this reproduction has an id that starts with {only!r}; ids start with "
-                "average, belief, fig7, fig8, fig9 or table3"
+                "average, belief, fig7, fig8, fig9, profile or table3"
             )
 
     @property
@@ -142,6 +150,22 @@ def _averages(traces: Traces, phase: str) -> Iterator[Wanted]:
             name = f"average-{phase}" if model is None else f"average-{phase}/{model}"
             pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if model in (None, a.model)]
             yield _average(f"{name}@{machine}", phase, machine, model, pairs)
+        if phase == "decode":
+            yield from _by_profile(traces, machine)
+
+
+def _by_profile(traces: Traces, machine: str) -> Iterator[Wanted]:
+    """What a longer profile gives both: a static placement is as good as its profile."""
+    for profile, system in product(PROFILES, ("hybrimoe", "moesaic")):
+        ours, theirs = (
+            [replace(run, tokens=PROFILED_STEPS, profile=profile)
+             for run in _grid(traces, "decode", machine, each, DECODE_LENGTHS)]
+            for each in (system, "ktransformers")
+        )  # fmt: skip
+        claim = f"average decode speedup of {system} over kTransformers, profile of {profile}"
+        setting = f"{PROFILED_STEPS} tokens behind 128, 3 cache ratios, machine {machine}"
+        name = f"profile={profile}/{system}@{machine}"
+        yield average(name, claim, None, setting, list(zip(ours, theirs, strict=True)))
 
 
 def _settled(traces: Traces, machine: str, system: str) -> list[Run]:
