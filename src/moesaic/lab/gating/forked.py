@@ -37,7 +37,8 @@ class AsAsked(Gate):
     def __init__(self, top_k: int, reuse: str = ROUTE_AGAIN) -> None:
         super().__init__(top_k)
         self.counts: NDArray[np.int64] | None = None
-        self.reuse, self.kept = reuse, ()
+        self.reuse = reuse
+        self.kept: tuple[str, ...] = ()
 
     def ask(self, counts: NDArray[np.int64] | None, kept: tuple[str, ...] = ()) -> None:
         """For the next pass; `kept`: of every sequence."""
