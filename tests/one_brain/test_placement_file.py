@@ -23,7 +23,12 @@ from moesaic.policies.systems import load_system
 @pytest.mark.parametrize("system", ["moesaic", "ktransformers"])
 def test_engine_and_simulator_start_alike(tmp_path: Path, system: str) -> None:
     path, folder = tmp_path / "uses.json", stock.saved("olmoe").folder
-    options: dict[str, Any] = {"accelerator": "emulated", "cache_ratio": 0.4, "threads": 1, "max_model_len": 64}
+    options: dict[str, Any] = {
+        "accelerator": "emulated",
+        "cache_ratio": 0.4,
+        "threads": 1,
+        "max_model_len": 64,
+    }
     with LLM(folder, system=system, **options) as model:
         spec = model.model.spec
     known = profiled_model(spec)
