@@ -14,11 +14,13 @@ from moesaic.policies.timelines import (
     ABSENT,
     CPU_FIRST,
     CPU_FREE,
+    CPU_SLOWED,
     GPU_FREE,
     LINK_FREE,
     NUM_LANES,
     TRANSFER,
     Ints,
+    cpu_finish,
 )
 
 
@@ -31,14 +33,16 @@ def work_of(
     first: int = 0,
     gpu_free: int = 0,
     cpu_free: int = 0,
+    link_free: int | None = None,
 ) -> Work:
     """Expert i has `loads[i]` tokens (falling) and is on the GPU at `ready[i]`; the link is busy
-    until what is under way has arrived."""
+    until what is under way has arrived, if not said otherwise."""
     assert sorted(loads, reverse=True) == list(loads), "experts are sorted by load"
     most = max(loads)
     tables = np.array([[0, *(cost(t) for t in range(1, most + 1))] for cost in (gpu, cpu)])
     lanes = np.zeros(NUM_LANES, dtype=np.int64)
-    lanes[GPU_FREE], lanes[CPU_FREE], lanes[LINK_FREE] = gpu_free, cpu_free, max(0, *ready)
+    lanes[GPU_FREE], lanes[CPU_FREE] = gpu_free, cpu_free
+    lanes[LINK_FREE] = max(0, *ready) if link_free is None else link_free
     lanes[CPU_FIRST], lanes[TRANSFER] = first, transfer
     table = np.array([list(range(len(loads))), list(loads), list(ready)], dtype=np.int64)
     belief = Belief(tables.astype(np.int64), first, transfer)
@@ -47,11 +51,12 @@ def work_of(
 
 @st.composite
 def works(draw: st.DrawFn, least: int = 1, most: int = 10, late: bool = True) -> Work:
-    """At most one expert is under way, as on a machine with one link."""
+    """Up to four experts are under way, in any order. The link is free for others when they have
+    arrived, or earlier, as in layers that the look-ahead values."""
     n = draw(st.integers(least, most))
     loads = sorted(draw(st.lists(st.integers(1, 20), min_size=n, max_size=n)), reverse=True)
     ready = draw(st.lists(st.sampled_from([0, ABSENT]), min_size=n, max_size=n))
-    if late and draw(st.booleans()):
+    for _ in range(draw(st.integers(0, 4)) if late else 0):
         ready[draw(st.integers(0, n - 1))] = draw(st.integers(1, 120))
     fixed, slope = draw(st.integers(1, 30)), draw(st.integers(0, 5))
     cpu_fixed, cpu_slope = draw(st.integers(0, 60)), draw(st.integers(0, 30))
@@ -64,6 +69,7 @@ def works(draw: st.DrawFn, least: int = 1, most: int = 10, late: bool = True) ->
         first=draw(st.sampled_from([0, 0, 25])),
         gpu_free=draw(st.sampled_from([0, 0, 40])),
         cpu_free=draw(st.sampled_from([0, 0, 90])),
+        link_free=draw(st.sampled_from([None, None, 0, 30])),
     )
 
 
@@ -73,7 +79,8 @@ def costs(work: Work) -> tuple[Ints, Ints]:
 
 
 def naive_best(work: Work) -> int:
-    """The least makespan over every assignment and every order of every lane."""
+    """The least makespan over every assignment and every order of every lane, the CPU slowed as
+    long as the link is busy."""
     on_cpu = product((False, True), repeat=work.n)
     return min(_best_orders(work, choice) for choice in on_cpu)
 
@@ -85,8 +92,11 @@ def _best_orders(work: Work, on_cpu: tuple[bool, ...]) -> int:
     moved = [i for i in mine if ready[i] == ABSENT]
     cpu_end = 0
     if any(on_cpu):
-        total = sum(int(cpu[i]) for i in range(work.n) if on_cpu[i])
-        cpu_end = int(work.lanes[CPU_FREE] + work.lanes[CPU_FIRST]) + total
+        total = sum(int(cpu[i]) for i in range(work.n) if on_cpu[i]) + int(work.lanes[CPU_FIRST])
+        link_end = int(work.lanes[LINK_FREE] + len(moved) * work.lanes[TRANSFER])
+        cpu_end = cpu_finish(
+            int(work.lanes[CPU_FREE]), total, link_end, int(work.lanes[CPU_SLOWED])
+        )
     best = None
     for link in permutations(moved):
         arrival = {i: int(ready[i]) for i in mine}

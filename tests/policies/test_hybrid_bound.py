@@ -69,4 +69,4 @@ def test_ends_are_those_of_the_lanes(work: Work) -> None:
     missing = int((ready == ABSENT).sum())
     if work.lanes[LINK_FREE] + missing * work.lanes[TRANSFER] >= ends[0]:
         ends[2] = ends[0]  # the link takes longer: not worked out
-    assert trivial_ends(*inputs) == tuple(ends)
+    assert trivial_ends(kind, *inputs) == tuple(ends)

@@ -76,12 +76,62 @@ def gather(chosen: Ints, resident: NDArray[np.uint8], table: Ints, loads: Ints) 
 
 
 @compiled
+def sort_by_arrival(ready: Ints, n: int, coming: Ints) -> int:
+    """Positions of the experts under way into `coming`, the first to arrive first; returns how
+    many. Equal arrivals keep their order."""
+    late = 0
+    for i in range(n):
+        if ready[i] > 0:
+            j = late
+            while j > 0 and ready[coming[j - 1]] > ready[i]:
+                coming[j] = coming[j - 1]
+                j -= 1
+            coming[j] = i
+            late += 1
+    return late
+
+
+@compiled
+def next_arrival(kind: Ints, ready: Ints, n: int, after: int) -> int:
+    """Of the experts under way that the GPU waits for, the one that arrives next after that one
+    (the first of all after -1); n where there is none."""
+    found = n
+    for i in range(n):
+        if ready[i] <= 0 or kind[i] != ON_GPU:
+            continue
+        if after >= 0 and (ready[i] < ready[after] or (ready[i] == ready[after] and i <= after)):
+            continue
+        if found == n or ready[i] < ready[found]:
+            found = i
+    return found
+
+
+@compiled
+def finish_arrivals(gpu_end: int, kind: Ints, ready: Ints, gpu: Ints, lanes: Ints, n: int) -> int:
+    """When the GPU ends if it takes what arrives from `gpu_end` on: experts under way and moved
+    ones, in order of arrival. With release dates and one machine no order ends earlier."""
+    link_end = lanes[LINK_FREE]
+    coming = next_arrival(kind, ready, n, -1)
+    for i in range(n):
+        if kind[i] != MOVED:
+            continue
+        link_end += lanes[TRANSFER]
+        while coming < n and ready[coming] <= link_end:
+            gpu_end = max(gpu_end, ready[coming]) + gpu[coming]
+            coming = next_arrival(kind, ready, n, coming)
+        gpu_end = max(gpu_end, link_end) + gpu[i]
+    while coming < n:
+        gpu_end = max(gpu_end, ready[coming]) + gpu[coming]
+        coming = next_arrival(kind, ready, n, coming)
+    return gpu_end
+
+
+@compiled
 def finish_time(kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int) -> int:
     """When the last lane ends if every expert is served as `kind` says.
 
-    The GPU takes what is there first, then what arrives, in order of arrival: with release
-    dates and one machine no order ends earlier."""
-    gpu_end, link_end, cpu_work = lanes[GPU_FREE], lanes[LINK_FREE], lanes[CPU_FIRST]
+    The GPU takes what is there first, then what arrives, in order of arrival."""
+    gpu_end, cpu_work = lanes[GPU_FREE], lanes[CPU_FIRST]
     cpu_used = False
     coming = 0
     moved = 0
@@ -95,14 +145,10 @@ def finish_time(kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: i
             gpu_end += gpu[i]
         else:
             coming += 1
-    for i in range(n if coming else 0):
-        if kind[i] == ON_GPU and ready[i] > 0:
-            gpu_end = max(gpu_end, ready[i]) + gpu[i]
-    for i in range(n if moved else 0):
-        if kind[i] == MOVED:
-            link_end += lanes[TRANSFER]
-            gpu_end = max(gpu_end, link_end) + gpu[i]
+    if coming + moved > 0:
+        gpu_end = finish_arrivals(gpu_end, kind, ready, gpu, lanes, n)
     if cpu_used:
+        link_end = lanes[LINK_FREE] + moved * lanes[TRANSFER]
         cpu_end = cpu_finish(lanes[CPU_FREE], cpu_work, link_end, lanes[CPU_SLOWED])
         gpu_end = max(gpu_end, cpu_end)
     return int(gpu_end)

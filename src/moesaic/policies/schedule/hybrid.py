@@ -23,23 +23,10 @@ from moesaic.policies.timelines import (
     ON_GPU,
     TRANSFER,
     Ints,
+    finish_arrivals,
 )
 
 _OPEN = 3  # not decided yet
-
-
-@compiled
-def _after_arrivals(gpu_end: int, kind: Ints, ready: Ints, gpu: Ints, lanes: Ints, n: int) -> int:
-    """When the GPU ends that has done what was there: what comes is next, then what was moved."""
-    link_end = lanes[LINK_FREE]
-    for i in range(n):
-        if ready[i] > 0 and kind[i] == ON_GPU:
-            gpu_end = max(gpu_end, ready[i]) + gpu[i]
-    for i in range(n):
-        if kind[i] == MOVED:
-            link_end += lanes[TRANSFER]
-            gpu_end = max(gpu_end, link_end) + gpu[i]
-    return gpu_end
 
 
 @compiled
@@ -131,7 +118,7 @@ def fill_timelines(  # noqa: PLR0912, PLR0915
             missing -= ready[j] == ABSENT
             coming -= ready[j] > 0
             left -= 1
-    end = _after_arrivals(cached_end, kind, ready, gpu, lanes, n)
+    end = finish_arrivals(cached_end, kind, ready, gpu, lanes, n)
     return int(max(end, cpu_end) if on_cpu else end)
 
 
@@ -143,34 +130,35 @@ def wait_for_coming(kind: Ints, ready: Ints, n: int) -> None:
 
 
 @compiled
-def trivial_ends(ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int) -> tuple[int, int, int]:
+def trivial_ends(
+    kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int
+) -> tuple[int, int, int]:
     """`finish_time` of static experts, of waiting for what comes, and of the GPU alone (of static
-    experts where the link takes longer than those)."""
-    waiting, cpu_coming, cpu_missing = lanes[GPU_FREE], 0 * lanes[CPU_FREE], 0 * lanes[CPU_FREE]
+    experts where the link takes longer than those). `kind` is scratch."""
+    cached, cpu_coming, cpu_missing = lanes[GPU_FREE], 0 * lanes[CPU_FREE], 0 * lanes[CPU_FREE]
     missing = 0
     coming = 0
     for i in range(n):
         if ready[i] == 0:
-            waiting += gpu[i]
+            cached += gpu[i]
         elif ready[i] == ABSENT:
             missing += 1
             cpu_missing += cpu[i]
         else:
             coming += 1
             cpu_coming += cpu[i]
-    cpu_start, static = lanes[CPU_FREE] + lanes[CPU_FIRST], waiting
+    cpu_start, static, waiting = lanes[CPU_FREE] + lanes[CPU_FIRST], cached, cached
     if missing + coming > 0:
-        static = max(waiting, cpu_start + cpu_missing + cpu_coming)
-    for i in range(n if coming > 0 else 0):
-        if ready[i] > 0:
-            waiting = max(waiting, ready[i]) + gpu[i]
-    alone, link_end = static, lanes[LINK_FREE]
-    if link_end + missing * lanes[TRANSFER] < static:
+        static = max(cached, cpu_start + cpu_missing + cpu_coming)
+    if coming > 0:
+        wait_for_coming(kind, ready, n)
+        waiting = finish_arrivals(cached, kind, ready, gpu, lanes, n)
+    alone = static
+    if lanes[LINK_FREE] + missing * lanes[TRANSFER] < static:
         alone = waiting
-        for i in range(n if missing > 0 else 0):
-            if ready[i] == ABSENT:
-                link_end += lanes[TRANSFER]
-                alone = max(alone, link_end) + gpu[i]
+        if missing > 0:
+            gpu_only(kind, ready, n)
+            alone = finish_arrivals(cached, kind, ready, gpu, lanes, n)
     if missing > 0:
         waiting = max(waiting, cpu_start + cpu_missing)
     return int(static), int(waiting), int(alone)
@@ -179,7 +167,7 @@ def trivial_ends(ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int) -> tupl
 @compiled
 def hybrid(kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int, spare: Ints) -> int:
     """The filled timelines, unless a trivial assignment ends earlier."""
-    static, waiting, alone = trivial_ends(ready, gpu, cpu, lanes, n)
+    static, waiting, alone = trivial_ends(kind, ready, gpu, cpu, lanes, n)
     filled = fill_timelines(kind, ready, gpu, cpu, lanes, n, spare)
     best = min(filled, static, waiting, alone)
     if best == filled:

@@ -36,7 +36,7 @@ def apply_rule(
     if rule == HYBRID:
         return hybrid(kind, ready, gpu, cpu, lanes, n, spare)
     if rule == BEST_SPLIT:
-        return best_split(kind, ready, gpu, cpu, lanes, n, IN_ORDER)
+        return best_split(kind, ready, gpu, cpu, lanes, n, IN_ORDER, spare)
     if rule == GPU_ONLY:
         gpu_only(kind, ready, n)
     elif rule == THRESHOLD:
