@@ -21,8 +21,8 @@ from moesaic.policies.belief import Belief
 from moesaic.policies.brain import fields as at
 from moesaic.policies.brain import handle, lookahead
 from moesaic.policies.brain.cpu_times import believe_cpu
+from moesaic.policies.brain.decide import prefer_valuable, update_cache, write_plan
 from moesaic.policies.brain.decide import schedule as apply_schedule
-from moesaic.policies.brain.decide import update_cache, write_plan
 from moesaic.policies.brain.forecasts import fill_forecast
 from moesaic.policies.brain.plan_words import read_moves, read_plan
 from moesaic.policies.brain.python_policies import assign_in_python, propose_in_python
@@ -242,16 +242,18 @@ class Brain:
         if self._compiled:
             return handle.decide(*inputs)
         handle.fill(*inputs)
+        if self.cache.rule == PYTHON_CACHE:
+            self.cache.observe(routing)
+        else:
+            update_cache(s)
+        if s[at.CPU_SLOWED_BY]:
+            prefer_valuable(s)
         if isinstance(self._schedule, CompiledSchedule):
             apply_schedule(s)
         else:
             self._assigned = assign_in_python(
                 self._schedule, self.state, routing.layer, self._belief, view
             )
-        if self.cache.rule == PYTHON_CACHE:
-            self.cache.observe(routing)
-        else:
-            update_cache(s)
         return write_plan(s)
 
     def _fill_flights(self, in_flight: tuple[Flight, ...]) -> int:

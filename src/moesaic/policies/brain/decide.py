@@ -26,7 +26,7 @@ from moesaic.policies.timelines import (
     gather,
 )
 
-_NEVER = 1 << 40  # nanoseconds
+NEVER = 1 << 40  # nanoseconds
 
 
 @compiled
@@ -140,7 +140,7 @@ def schedule(s: Ints) -> None:
         return
     moving[:] = assigned
     lanes = at.ints(s, at.LANES)
-    lanes[TRANSFER] = _NEVER
+    lanes[TRANSFER] = NEVER
     _apply(s)
     lanes[TRANSFER] = s[at.TRANSFER_NS]
     without, demanding = assigned.reshape(shape)[3, 3], moving.reshape(shape)[3, 3]

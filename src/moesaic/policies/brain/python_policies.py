@@ -3,6 +3,7 @@ same values, as objects; what they answer goes back into the buffer."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,10 +13,18 @@ from moesaic.core.view import View
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain import fields as at
 from moesaic.policies.brain import lookahead
+from moesaic.policies.brain.decide import NEVER
 from moesaic.policies.brain.forecasts import distance_to
 from moesaic.policies.brain.promotions import promote
 from moesaic.policies.prefetch.base import Outlook, Prefetch
-from moesaic.policies.schedule.base import Assignment, Schedule, Work
+from moesaic.policies.schedule.base import (
+    CPU_ROW,
+    KIND_ROW,
+    Assignment,
+    Schedule,
+    Work,
+)
+from moesaic.policies.timelines import MOVED, ON_CPU, ON_GPU, TRANSFER
 
 if TYPE_CHECKING:
     from moesaic.policies.brain.state import State
@@ -24,16 +33,38 @@ if TYPE_CHECKING:
 def assign_in_python(
     schedule: Schedule, state: State, layer: int, belief: Belief, view: View
 ) -> Assignment:
-    """Also returned: queues of devices that the buffer has no place for are in nothing else."""
-    active = int(state.words[at.ACTIVE])
-    work = Work(layer, active, state.of(at.TABLE), state.of(at.LANES), belief, view)  # type: ignore[arg-type]
+    """Also returned: queues of devices that the buffer has no place for are in nothing else. One
+    with transfers must be better than the best without by more than demanding them costs, as with
+    compiled schedules."""
+    s = state.words
+    if s[at.CPU_SLOWED_BY]:  # what the CPU takes has been learned
+        learned = state.of(at.COSTS)[:, : belief.tables.shape[1]]
+        belief = replace(belief, tables=learned)  # type: ignore[arg-type]
+    work = Work(layer, int(s[at.ACTIVE]), state.of(at.TABLE), state.of(at.LANES), belief, view)  # type: ignore[arg-type]
     found = schedule.assign(work)
+    if found.moved and s[at.CPU_SLOWED_BY] and s[at.DEMAND_MORE_NS]:
+        lanes = work.lanes.copy()
+        lanes[TRANSFER] = NEVER
+        without = schedule.assign(replace(work, lanes=lanes))
+        if found.believed_ns + s[at.DEMAND_MORE_NS] >= without.believed_ns:
+            found = without
+    _write_assignment(state, work, found)
+    return found
+
+
+def _write_assignment(state: State, work: Work, found: Assignment) -> None:
+    """Into the buffer, as schedule/rules.py does."""
     rows = state.of(at.ASSIGNED)
     for row, experts in enumerate((found.gpu, found.cpu, found.moved)):
         rows[row, : len(experts)] = experts
         rows[3, row] = len(experts)
     rows[3, 3] = found.believed_ns
-    return found
+    experts, loads = work.table[:2, : work.n]
+    rows[CPU_ROW, : work.n] = work.belief.tables[1, loads]
+    kind = rows[KIND_ROW, : work.n]
+    kind[:] = ON_GPU
+    kind[np.isin(experts, found.cpu)] = ON_CPU
+    kind[np.isin(experts, found.moved)] = MOVED
 
 
 def propose_in_python(prefetch: Prefetch, state: State, belief: Belief) -> int:
