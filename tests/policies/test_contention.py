@@ -17,6 +17,9 @@ from moesaic.core.report import Timeline
 from moesaic.core.units import slowed_by
 from moesaic.engine.described_belief import described_belief
 from moesaic.hardware.machine_reader import load_machine
+from moesaic.lab.simulate.settings import Settings
+from moesaic.lab.simulate.simulation import simulate
+from moesaic.lab.simulate.workload import choose_workload
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.clock import Clock
 from moesaic.machines.sim.lane import Task
@@ -26,6 +29,7 @@ from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.belief import warm_up
 from moesaic.policies.brain import contention
 from moesaic.policies.brain import fields as at
+from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.schedule import schedules
 from moesaic.policies.schedule.base import Assignment, Work
 from moesaic.policies.timelines import (
@@ -120,32 +124,49 @@ def test_the_best_split_of_few_experts_is_the_optimum_beside_copies(work: Work, 
     assert split(work).believed_ns == min(every)
 
 
+def test_with_one_token_the_optimum_of_each_layer_gives_the_run_of_the_best_split() -> None:
+    """All experts cost the same, so the split is each layer's optimum; what both do beyond the
+    assignment must be the same, too."""
+    asked = Settings(
+        load_model("olmoe-1b-7b"), load_machine("h200-emr16"), cache_ratio=0.5, tokens=16,
+        warmup=4, expert_dtype="int4",
+    )  # fmt: skip
+    trace = choose_workload(None, asked).source
+    choices = (
+        PolicySet.of(schedule=name, cache="learned-speed", prefetch="impact")
+        for name in ("best-split", "optimal")
+    )
+    split, optimum = (simulate(replace(asked, policies=choice), trace) for choice in choices)
+    assert optimum.elapsed_s == pytest.approx(split.elapsed_s, rel=1e-3)
+
+
 def test_the_papers_rule_believes_every_cost_alone() -> None:
     physics = stated_physics(lambda t: 10, lambda t: 100, transfer=150)
     belief = replace(exact_belief(physics), cpu_slowed=3000)
     routing, nothing = routing_of(0, [[0, 1]]), view_of([], slots=3, experts=6)
     moved = {}
-    for name in ("hybrid", "best-split"):
+    for name in ("hybrid", "best-split", "optimal"):
         brain = make_brain(small_model(), belief, slots=3, schedule=name)
         moved[name] = len(brain.decide(routing, nothing).transfers)
-    assert moved == {"hybrid": 1, "best-split": 0}
+    assert moved == {"hybrid": 1, "best-split": 0, "optimal": 0}
 
 
-def delays_of(cpu_slowed: int) -> list[int]:
+def delays_of(cpu_slowed: int, schedule: str) -> list[int]:
     """One resident expert, one on the CPU for 100; a move takes 150."""
     physics = stated_physics(lambda t: 10, lambda t: 100, transfer=150)
     belief = replace(exact_belief(physics), cpu_slowed=cpu_slowed)
-    brain = make_brain(small_model(), belief, slots=3, schedule="best-split")
+    brain = make_brain(small_model(), belief, slots=3, schedule=schedule)
     brain.decide(routing_of(0, [[0, 1]]), view_of([(0, 0)], slots=3, experts=6))
     brain.look_ahead()
     room = int(brain.state.words[at.MAX_BACKGROUND])
     return [int(delay) for delay in brain.state.of(at.DELAYS)[: room + 1]]
 
 
-def test_a_background_move_costs_what_it_slows_this_layer_by() -> None:
+@pytest.mark.parametrize("schedule", ["best-split", "optimal"])
+def test_a_background_move_costs_what_it_slows_this_layer_by(schedule: str) -> None:
     """At two thirds of its speed beside the move, the CPU ends at 150 instead of 100."""
-    assert delays_of(0) == [0, 0]
-    assert delays_of(500) == [0, 50]
+    assert delays_of(0, schedule) == [0, 0]
+    assert delays_of(500, schedule) == [0, 50]
 
 
 def test_an_expert_must_be_worth_the_time_that_moving_it_takes_now() -> None:
@@ -160,13 +181,16 @@ def test_an_expert_must_be_worth_the_time_that_moving_it_takes_now() -> None:
     assert contention.worth_less_cost(s, values, 0, 0) == pytest.approx(0.5), "used once at most"
 
 
+@pytest.mark.parametrize("schedule", ["best-split", "optimal"])
 @pytest.mark.parametrize(("cpu_slowed", "moved"), [(0, 1), (100, 2)])
-def test_of_equal_loads_the_most_valuable_is_moved(cpu_slowed: int, moved: int) -> None:
+def test_of_equal_loads_the_most_valuable_is_moved(
+    cpu_slowed: int, moved: int, schedule: str
+) -> None:
     """Expert 2 was used before, and ranks behind 1; the CPU takes one of them and the link the
     other."""
     physics = stated_physics(lambda t: 10, lambda t: 100, transfer=80)
     belief = replace(exact_belief(physics), cpu_slowed=cpu_slowed)
-    brain = make_brain(small_model(), belief, 3, schedule="best-split", cache="lfu", promote=False)
+    brain = make_brain(small_model(), belief, 3, schedule=schedule, cache="lfu", promote=False)
     nothing = view_of([], slots=3, experts=6)
     brain.decide(routing_of(0, [[2, 3]]), nothing)
     plan = brain.decide(routing_of(0, [[1, 2]]), nothing)

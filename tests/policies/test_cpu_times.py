@@ -119,20 +119,26 @@ def test_schedules_that_plan_by_the_paper_keep_their_belief() -> None:
     assert costs(brain) == (60_000, 33_000)
 
 
-def test_plans_follow() -> None:
+@pytest.mark.parametrize("schedule", ["best-split", "optimal"])
+def test_plans_follow(schedule: str) -> None:
     """Believed to take 99 us for one expert, the CPU is left alone; once it was seen to take 38,
     it is used. Three experts at once are too much for the link, so it is seen sometimes."""
     brain = believing(60_000, 39_000, transfer=60_000)
+    brain.schedule = schedules.load(schedule)()
     assert compute(brain, [0], 0) == 0
     for _ in range(12):
         assert compute(brain, [0, 1, 2], FIRST + EXPERT) > 0
     assert compute(brain, [0], 0) == 1
 
 
+@pytest.mark.parametrize("schedule", ["best-split", "optimal"])
 @pytest.mark.parametrize(("more", "moved"), [(0, 1), (5_000, 1), (50_000, 0)])
-def test_a_transfer_must_be_worth_what_demanding_costs(more: int, moved: int) -> None:
+def test_a_transfer_must_be_worth_what_demanding_costs(
+    more: int, moved: int, schedule: str
+) -> None:
     """The CPU takes 74 us for three experts, and 56 for two beside a transfer of 40."""
     brain = believing(FIRST, EXPERT, transfer=40_000, slowed=1)
+    brain.schedule = schedules.load(schedule)()
     brain.state.words[at.DEMAND_MORE_NS] = more
     plan = brain.plan(routing_of(0, [[0, 1, 2]]), view_of([], 4, 2))
     assert (len(plan.transfers) > 0) == bool(moved)

@@ -57,6 +57,37 @@ def test_best_split_finds_what_the_orders_of_the_paper_miss() -> None:
     assert believed("best-split", work) == believed("optimal", work) == 43
 
 
+@pytest.mark.parametrize("name", ["best-split", "optimal", "hybrid"])
+def test_what_is_under_way_is_taken_in_order_of_arrival(name: str) -> None:
+    """The one with fewer tokens arrives first: taken at 10 and 60, both end at 80. In order of
+    loads they would end at 100, and the CPU would be given one, until 90."""
+    work = work_of([2, 1], [60, 10], lambda t: 20, lambda t: 90, transfer=100)
+    found = SCHEDULES[name].assign(work)
+    assert (found.gpu, found.cpu, found.believed_ns) == ((1, 0), (), 80)
+
+
+def test_the_gpu_takes_what_is_moved_before_what_arrives_later() -> None:
+    """As in a layer that the look-ahead values: moved by 15, the second is done before the first
+    arrives at 100."""
+    ready = [100, ABSENT]
+    work = work_of([2, 1], ready, lambda t: 30, lambda t: 500, transfer=15, link_free=0)
+    assert {believed(name, work) for name in ("best-split", "optimal", "hybrid")} == {130}
+
+
+def test_of_optima_the_one_with_fewest_moves_is_taken() -> None:
+    """What is moved keeps the link busy: both on the CPU end at 20, and so does one moved."""
+    work = work_of([1, 1], [ABSENT, ABSENT], lambda t: 5, lambda t: 10, transfer=15)
+    found = SCHEDULES["optimal"].assign(work)
+    assert (found.moved, found.believed_ns) == ((), 20)
+
+
+def test_of_equal_loads_the_optimum_moves_the_first() -> None:
+    """They are sorted by their value where moves cost something."""
+    work = work_of([1, 1, 1], [ABSENT] * 3, lambda t: 5, lambda t: 10, transfer=14)
+    found = SCHEDULES["optimal"].assign(work)
+    assert (found.moved, found.cpu, found.believed_ns) == ((0,), (2, 1), 20)
+
+
 def test_best_split_of_more_experts_is_within_a_twentieth_of_the_optimum() -> None:
     """With busy lanes and costs of any kind; the split alone is not."""
     rng = np.random.default_rng(4)

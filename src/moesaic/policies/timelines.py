@@ -107,22 +107,26 @@ def next_arrival(kind: Ints, ready: Ints, n: int, after: int) -> int:
 
 
 @compiled
-def finish_arrivals(gpu_end: int, kind: Ints, ready: Ints, gpu: Ints, lanes: Ints, n: int) -> int:
-    """When the GPU ends if it takes what arrives from `gpu_end` on: experts under way and moved
-    ones, in order of arrival. With release dates and one machine no order ends earlier."""
+def finish_arrivals(
+    gpu_end: int, kind: Ints, ready: Ints, gpu: Ints, lanes: Ints, n: int, coming: int
+) -> int:
+    """When the GPU ends if it takes what arrives from `gpu_end` on: so many experts under way, and
+    moved ones, in order of arrival. With release dates and one machine no order ends earlier."""
     link_end = lanes[LINK_FREE]
-    coming = next_arrival(kind, ready, n, -1)
+    late = next_arrival(kind, ready, n, -1) if coming > 0 else n
     for i in range(n):
         if kind[i] != MOVED:
             continue
         link_end += lanes[TRANSFER]
-        while coming < n and ready[coming] <= link_end:
-            gpu_end = max(gpu_end, ready[coming]) + gpu[coming]
-            coming = next_arrival(kind, ready, n, coming)
+        while late < n and ready[late] <= link_end:
+            gpu_end = max(gpu_end, ready[late]) + gpu[late]
+            coming -= 1
+            late = next_arrival(kind, ready, n, late) if coming > 0 else n
         gpu_end = max(gpu_end, link_end) + gpu[i]
-    while coming < n:
-        gpu_end = max(gpu_end, ready[coming]) + gpu[coming]
-        coming = next_arrival(kind, ready, n, coming)
+    while late < n:
+        gpu_end = max(gpu_end, ready[late]) + gpu[late]
+        coming -= 1
+        late = next_arrival(kind, ready, n, late) if coming > 0 else n
     return gpu_end
 
 
@@ -146,7 +150,7 @@ def finish_time(kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: i
         else:
             coming += 1
     if coming + moved > 0:
-        gpu_end = finish_arrivals(gpu_end, kind, ready, gpu, lanes, n)
+        gpu_end = finish_arrivals(gpu_end, kind, ready, gpu, lanes, n, coming)
     if cpu_used:
         link_end = lanes[LINK_FREE] + moved * lanes[TRANSFER]
         cpu_end = cpu_finish(lanes[CPU_FREE], cpu_work, link_end, lanes[CPU_SLOWED])

@@ -62,7 +62,7 @@ def fill_timelines(  # noqa: PLR0912, PLR0915
     # arrive; what was there from the beginning has arrived.
     cached, moved, next_move = 0, n, 0
     last_missing, last_cached = n - 1, n - 1  # the CPU's lines are followed from the end
-    on_cpu = 0
+    on_cpu, waited = 0, 0
     left = n
     while left > 0:
         while cached < n and not (ready[cached] == 0 and arrival[cached] == 0):
@@ -100,6 +100,7 @@ def fill_timelines(  # noqa: PLR0912, PLR0915
                 cached_end += gpu[i] if ready[i] == 0 else 0
             arrival[i] = ABSENT
             coming -= ready[i] > 0
+            waited += ready[i] > 0
             left -= 1
         elif missing > 0 and link_end < cpu_end:
             while kind[next_move] != _OPEN or ready[next_move] != ABSENT:
@@ -118,7 +119,7 @@ def fill_timelines(  # noqa: PLR0912, PLR0915
             missing -= ready[j] == ABSENT
             coming -= ready[j] > 0
             left -= 1
-    end = finish_arrivals(cached_end, kind, ready, gpu, lanes, n)
+    end = finish_arrivals(cached_end, kind, ready, gpu, lanes, n, waited)
     return int(max(end, cpu_end) if on_cpu else end)
 
 
@@ -152,13 +153,13 @@ def trivial_ends(
         static = max(cached, cpu_start + cpu_missing + cpu_coming)
     if coming > 0:
         wait_for_coming(kind, ready, n)
-        waiting = finish_arrivals(cached, kind, ready, gpu, lanes, n)
+        waiting = finish_arrivals(cached, kind, ready, gpu, lanes, n, coming)
     alone = static
     if lanes[LINK_FREE] + missing * lanes[TRANSFER] < static:
         alone = waiting
         if missing > 0:
             gpu_only(kind, ready, n)
-            alone = finish_arrivals(cached, kind, ready, gpu, lanes, n)
+            alone = finish_arrivals(cached, kind, ready, gpu, lanes, n, coming)
     if missing > 0:
         waiting = max(waiting, cpu_start + cpu_missing)
     return int(static), int(waiting), int(alone)

@@ -9,7 +9,8 @@ time (Johnson's rule, all transfers being equal), the GPU takes experts as they 
 CPU's order does not matter. What remains is a choice per expert: up to `EXHAUSTIVE` of them are
 tried in full, beyond that a mixed-integer program decides (optimal_program.py), to within `GAP` of
 the optimum. Of assignments that end together the one with the fewest moves is taken, then the one
-with the fewest experts on the CPU."""
+with the fewest experts on the CPU, and of equal loads the first are moved: those that the cache
+values most."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def try_all(kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int) 
         changes = 0
         for i in range(n):
             changes += n + 1 if kind[i] == MOVED else kind[i] == ON_CPU
-        if best < 0 or end < best or changes < fewest:
+        if best < 0 or end < best or changes <= fewest:
             best = np.int64(end)
             chosen = choice
             fewest = changes

@@ -35,11 +35,11 @@ GAP = 1e-3
 
 def solve(ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints) -> Ints:
     """How every expert is served."""
+    n = len(ready)
     try:
         from scipy.optimize import Bounds, LinearConstraint, milp
     except ImportError as error:
-        raise MissingExtra("schedule 'optimal' with many experts", "optimal") from error
-    n = len(ready)
+        raise MissingExtra(f"schedule 'optimal' with {n} experts in a layer", "optimal") from error
     program = _Program(ready, gpu, cpu, lanes)
     program.write()
     size = program.size
