@@ -153,3 +153,12 @@ def test_a_mistake_is_one_message_and_status_2(
     assert streams.out == ""
     assert message in streams.err
     assert "Traceback" not in streams.err
+
+
+def test_a_machine_with_one_memory_says_so() -> None:
+    said = run("machines", "dgx-spark")
+    assert "One memory of 128 GB for GPU and CPU" in said
+    numbers = json.loads(run("machines", "dgx-spark", "--json"))["numbers"]
+    assert numbers["unified.memory_gb"]["value"] == 128.0
+    assert numbers["unified.memory_gb"]["unit"] == "GB"
+    assert "One memory" not in run("machines", "gh200-480gb")

@@ -15,10 +15,14 @@ from command import refused, run, run_json
 from moesaic.cli.study.plan_target import available_memory
 from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.memory.fitting import decide
 from moesaic.engine.memory.memory_plan import plan_memory
+from moesaic.engine.memory.refusal import main_memory_needed
 from moesaic.hardware.host import this_host
 from moesaic.hardware.machine_reader import load_machine, machine_file
 from moesaic.hardware.machine_writer import save_machine
+from moesaic.hardware.planned_host import PlannedHost
+from moesaic.lab.plan_rows import PlanningTarget, left_for_gpu
 from moesaic.lab.speed_estimate import estimate_speed, simulated
 from moesaic.model_info.model_zoo import load_model
 from moesaic.model_info.sliding_window import REWIND
@@ -391,3 +395,17 @@ def test_the_table_is_not_cut_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> 
     assert "\N{HORIZONTAL ELLIPSIS}" not in said
     for column in ("main GB", "GPU GB", "on GPU", "context", "tokens/s", "prompt/s", "fits"):
         assert f" {column} " in said
+
+
+def test_copies_for_the_gpu_lie_beside_their_originals_in_one_memory() -> None:
+    """What the GPU gets is what main memory leaves of the one that both have."""
+    spec = load_model("qwen3-30b-a3b")
+    machine = load_machine("dgx-spark")
+    settings = EngineSettings(accelerator="cuda", expert_dtype="bf16", host=PlannedHost.of(machine))
+    target = PlanningTarget(128 * GB, 128 * GB, machine, measured=False)
+    left = left_for_gpu(spec, settings, target)
+    assert left is not None
+    main = main_memory_needed(decide(spec, settings, 128 * GB, left))
+    assert 120 * GB < main + left <= 128 * GB
+    apart = replace(machine, unified=None)
+    assert left_for_gpu(spec, settings, replace(target, machine=apart)) == 128 * GB

@@ -25,6 +25,7 @@ from moesaic.hardware.parts import (
     PlacementSpec,
     ResourceSpec,
     RouteSpec,
+    UnifiedSpec,
 )
 from moesaic.hardware.processors import CpuSpec, DeviceSpec, GpuSpec, Processor
 
@@ -47,6 +48,7 @@ __all__ = [
     "ResourceSpec",
     "RouteSpec",
     "SharedResource",
+    "UnifiedSpec",
     "numbers_of",
 ]
 
@@ -102,6 +104,7 @@ class MachineSpec:
     sources: Mapping[str, str] = field(hash=False, repr=False)
     host: HostSpec | None = None  # None: nothing is shared
     pcie_use: LinkUseSpec | None = None  # None: nothing was measured beyond `pcie`
+    unified: UnifiedSpec | None = None  # None: GPU and CPU have a memory each
     devices: Mapping[str, DeviceSpec] = field(default_factory=dict, hash=False)
     memories: Mapping[str, MemorySpec] = field(default_factory=dict, hash=False)
     links: Mapping[str, RouteSpec] = field(default_factory=dict, hash=False)
@@ -188,6 +191,7 @@ SECTIONS: dict[str, type[Any]] = {
     "planner": PlannerSpec,
     "host": HostSpec,
     "pcie_use": LinkUseSpec,
+    "unified": UnifiedSpec,
     "dimms": DimmsSpec,
     "ndp": NdpSpec,
     "dimm_link": DimmLinkSpec,
@@ -205,6 +209,7 @@ OPTIONAL = frozenset(
     {
         "host",
         "pcie_use",
+        "unified",
         "dimms",
         "ndp",
         "dimm_link",

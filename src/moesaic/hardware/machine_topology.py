@@ -112,10 +112,20 @@ def check_names(spec: MachineSpec) -> None:
         if placement.layout not in (STRIPED, SPLIT):
             expected = f"expected {STRIPED} or {SPLIT}, not {placement.layout!r}"
             raise BadReference(f"placements.{name}.layout", expected)
+    if spec.unified is not None:
+        _check_unified(spec, spec.unified.memory_gb)
     for name, resource in spec.resources.items():
         if (resource.rule == PRIORITY) != bool(resource.first):
             raise BadReference(
                 f"resources.{name}.first", f"expected lanes with the rule {PRIORITY!r}, and only so"
+            )
+
+
+def _check_unified(spec: MachineSpec, whole_gb: float) -> None:
+    for part in ("gpu", "cpu"):
+        if getattr(spec, part).memory_gb > whole_gb:
+            raise BadReference(
+                f"{part}.memory_gb", f"expected at most the {whole_gb:g} GB of unified.memory_gb"
             )
 
 

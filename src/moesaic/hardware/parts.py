@@ -20,6 +20,14 @@ class LinkSpec(Checked):
 
 
 @dataclass(frozen=True, slots=True)
+class UnifiedSpec(Checked):
+    """GPU and CPU have one memory: every expert lies in it once, and the GPU computes it where it
+    lies. So there is nothing to copy, and nothing that only the CPU could reach."""
+
+    memory_gb: Positive  # 10^9 bytes, of both together
+
+
+@dataclass(frozen=True, slots=True)
 class RouteSpec(LinkSpec):
     """A link from any of the memories `source` to any of `destination`."""
 

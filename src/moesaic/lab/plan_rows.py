@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.fitting import decide
 from moesaic.engine.memory.plan_parts import MemoryPlan
@@ -70,10 +71,21 @@ def plan_rows(
     return sorted([stored, *rows], key=lambda row: -BITS_PER_WEIGHT[row.plan.expert_dtype])
 
 
+def left_for_gpu(spec: ModelSpec, settings: EngineSettings, target: PlanningTarget) -> int | None:
+    """The bytes that the GPU may use. Where it has no memory of its own, the engine's copies for it
+    lie beside what they are copies of."""
+    machine, free = target.machine, target.accelerator_free
+    if machine is None or machine.unified is None or free is None:
+        return free
+    main = main_memory_needed(decide(spec, settings, target.available, free))
+    return max(min(free, round(machine.unified.memory_gb * GB) - main), 0)
+
+
 def _row(
     spec: ModelSpec, settings: EngineSettings, target: PlanningTarget, stored: bool
 ) -> PlanRow:
-    plan = decide(spec, settings, target.available, target.accelerator_free)
+    free = left_for_gpu(spec, settings, target)
+    plan = decide(spec, settings, target.available, free)
     problem = None if plan.fits else short_refusal(plan)
     without = None if problem is None else settings.without_gpu(problem)
     if without is not None:  # as a run would

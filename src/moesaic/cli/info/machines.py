@@ -106,6 +106,11 @@ def _topology(spec: MachineSpec) -> dict[str, Any]:
 def _further_parts(spec: MachineSpec) -> Iterator[str]:
     """Sentences on what a machine has in addition to GPU, CPU and their link."""
     shape = _topology(spec)
+    if spec.unified is not None:
+        yield (
+            f"One memory of {spec.unified.memory_gb:g} GB for GPU and CPU: the GPU computes every "
+            "expert where it lies, none is copied."
+        )
     for name, device in spec.devices.items():
         reads = ", ".join(shape["devices"][name]["reads"]) or "nothing yet"
         yield f"Device {name}: {device.name}; computes from {reads}."

@@ -173,10 +173,12 @@ def build_settings(asked: dict[str, Any]) -> Settings:
             fields[name] = published
     if asked.get("placement") is not None:
         fields["placement"] = _placement(asked["placement"], model)
+    machine = with_changes(load_machine(asked["machine"]), asked.get("changes") or {})
+    fields.setdefault("cache_ratio", usual_cache_ratio(machine))
     fields["belief_error"] = factors("--belief-error", asked.get("belief_error"))
     return Settings(
         model,
-        with_changes(load_machine(asked["machine"]), asked.get("changes") or {}),
+        machine,
         policies=chosen_policies(asked),
         **fields,
     )
@@ -188,6 +190,11 @@ def _placement(path: str, model: ModelSpec) -> ExpertProfile:
 
     shape = Shape(model.num_moe_layers, model.num_experts, model.top_k)
     return read_profile(path, ProfiledModel(model.name, shape))
+
+
+def usual_cache_ratio(machine: MachineSpec) -> float:
+    """Where none is asked for: all, where the GPU reads every expert in the one memory."""
+    return CACHE_RATIO if machine.unified is None else 1.0
 
 
 def with_changes(spec: MachineSpec, changes: Mapping[str, Any]) -> MachineSpec:

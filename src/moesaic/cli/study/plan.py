@@ -130,16 +130,24 @@ def _detailed_plan(
     asked: dict[str, Any],
     elsewhere: MachineSpec | None,
 ) -> dict[str, Any]:
-    from moesaic.cli.study.plan_target import available_memory, description, usable_memory
+    from moesaic.cli.study.plan_target import (
+        available_memory,
+        description,
+        is_here,
+        usable_memory,
+    )
     from moesaic.engine.memory.memory_plan import plan_or_without_gpu
     from moesaic.engine.memory.packed_dtype import with_packed_dtype
     from moesaic.engine.memory.refusal import longer_sequences
+    from moesaic.lab.plan_rows import PlanningTarget, left_for_gpu
 
     settings, free = usable_memory(settings, elsewhere)
     settings = with_packed_dtype(settings, Path(model or ""))
     memory = available_memory(asked["memory"], elsewhere)
-    settings, decided = plan_or_without_gpu(spec, settings, memory.bytes, free)
     machine = description(settings, asked["machine"])
+    target = PlanningTarget(memory.bytes, free, machine, is_here(asked["machine"]))
+    free = left_for_gpu(spec, settings, target)
+    settings, decided = plan_or_without_gpu(spec, settings, memory.bytes, free)
     return {
         **describe(decided, settings),
         "memory_of": memory.words,

@@ -39,9 +39,7 @@ if TYPE_CHECKING:
 @click.option(
     "--cache-ratio",
     type=float,
-    default=CACHE_RATIO,
-    show_default=True,
-    help="Share of all routed experts that GPU memory holds.",
+    help=f"Share of all routed experts that GPU memory holds.  [{CACHE_RATIO}]",
 )
 @policy_options
 @setup_options

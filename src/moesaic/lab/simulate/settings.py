@@ -196,6 +196,9 @@ class Settings:
 
     def _check_memory(self) -> None:
         """Refuse what does not fit: dense weights and slots on the GPU, all experts in DRAM."""
+        if self.machine.unified is not None:
+            self._check_unified(self.machine.unified.memory_gb)
+            return
         model, gpu, host_gb = self.model, self.machine.gpu, self.machine.host_memory_gb
         expert = model.expert_bytes(self.expert_dtype)
         every = expert * model.num_expert_blocks
@@ -225,6 +228,25 @@ class Settings:
                 f"{self.slots * expert / GB:.1f} GB for {self.slots} experts; {gpu.name} has "
                 f"{gpu.memory_gb:g} GB (gpu.memory_gb). Use {ratio}a smaller --expert-dtype or "
                 "--dense-dtype"
+            )
+
+    def _check_unified(self, whole_gb: float) -> None:
+        """Every expert lies where the GPU reads it, once."""
+        model, machine = self.model, self.machine
+        if self.cache_ratio != 1.0:
+            raise ImpossibleSetting(
+                f"cache ratio is {self.cache_ratio:g}, but the GPU and the CPU of {machine.name} "
+                "have one memory, where the GPU reads every expert: leave the cache ratio out, or "
+                "use 1"
+            )
+        experts = model.expert_bytes(self.expert_dtype) * model.num_expert_blocks
+        dense = weight_bytes(model.resident_params, self.dense_dtype)
+        if experts + dense > whole_gb * GB:
+            raise ImpossibleSetting(
+                f"{model.name} takes {(experts + dense) / GB:.1f} GB ({experts / GB:.1f} of them "
+                f"experts in {self.expert_dtype}); {machine.name} has {whole_gb:g} GB for GPU and "
+                "CPU together (unified.memory_gb). Use a smaller --expert-dtype, or a machine with "
+                "more memory"
             )
 
 
