@@ -42,6 +42,7 @@ from moesaic.cli.shared.what_if_options import (
     sweep_option,
 )
 from moesaic.core.errors import ImpossibleSetting, UnknownName
+from moesaic.hardware.machine_groups import GROUPS, expanded_groups
 from moesaic.policies.policy_set import REGISTRIES, PolicySet
 from moesaic.policies.systems import EVERY_SYSTEM, SYSTEMS
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from moesaic.cli.study.comparison import ComparisonCell, Configuration
 
 _BASELINE = "ktransformers"
+_BARS, _WINNERS = _PLOTS = ("bars", "winners")
 _LISTS = {"schedules": "schedule", "caches": "cache", "prefetches": "prefetch", "gates": "gate"}
 
 
@@ -61,7 +63,13 @@ def _list_option(plural: str, more: str = "") -> Callable[[F], F]:
 
 @click.command(cls=ShortHelpCommand, usual=COMPARE)
 @workload_options
-@click.option("--machines", "--machine", default=MACHINE, show_default=True, help="A comma list.")
+@click.option(
+    "--machines",
+    "--machine",
+    default=MACHINE,
+    show_default=True,
+    help=f"A comma list; {one_of(GROUPS)} names several that people own.",
+)
 @set_option
 @sweep_option
 @click.option("--cache-ratios", help=f"A comma list.  [{CACHE_RATIO}]")
@@ -77,6 +85,13 @@ def _list_option(plural: str, more: str = "") -> Callable[[F], F]:
 @setup_options
 @click.option("--jobs", type=int, help="Runs at the same time.  [one per core]")
 @click.option("--plot", metavar="FILE", help="Draw the latencies: .png, .svg or .pdf")
+@click.option(
+    "--plot-kind",
+    default=_BARS,
+    show_default=True,
+    metavar="KIND",
+    help=f"{one_of(_PLOTS)}: latencies as bars, or which system is the fastest on which machine.",
+)
 @format_option
 @json_option
 @click.pass_context
@@ -97,26 +112,61 @@ def compare(context: click.Context, /, as_json: bool, **asked: Any) -> None:
         return
     form = chosen_format(asked["format"], as_json)
     check_picture("--plot", asked["plot"])
+    _check_plot_kind(asked)
     asked["changes"] = read_changes(asked["changes"])
     check_phase_options(asked)
     entries = _entries(asked)
     baseline = _baseline(asked["baseline"], [entry.label for entry in entries])
     cells = _run(asked, entries)
     _report(cells, baseline, form, command_line(context))
+    if asked["plot_kind"] == _WINNERS and form == "table":
+        _print_winners(cells, baseline)
     if asked["plot"] is not None:
-        _draw(asked["plot"], cells)
+        _draw(asked["plot"], cells, asked["plot_kind"], baseline)
         click.echo(f"wrote {asked['plot']}", err=True)
+
+
+def _machines(asked: dict[str, Any]) -> list[str]:
+    return expanded_groups(names("--machines", asked["machines"]))
 
 
 def _help(asked: dict[str, Any]) -> None:
     from moesaic.hardware.machine_reader import load_machine
 
-    for machine in names("--machines", asked["machines"]):
+    for machine in _machines(asked):
         print_names(load_machine(machine), sweeping=True)
 
 
-def _draw(path: str, cells: list[ComparisonCell]) -> None:
-    if cells[0].swept:
+def _check_plot_kind(asked: dict[str, Any]) -> None:
+    kind = asked["plot_kind"]
+    if kind not in _PLOTS:
+        raise UnknownName("kind of plot", kind, _PLOTS)
+    if kind == _WINNERS and asked["plot"] is None:
+        raise ImpossibleSetting(f"--plot-kind {kind} is of a picture: add --plot FILE")
+    if kind == _WINNERS and asked["sweeps"]:
+        raise ImpossibleSetting(
+            f"--plot-kind {kind} has machines as rows and cache ratios as columns: leave --sweep "
+            "out, or use --plot-kind bars"
+        )
+
+
+def _print_winners(cells: list[ComparisonCell], baseline: str) -> None:
+    from moesaic.cli.shared.output import print_table
+    from moesaic.cli.study.winners import CLEARLY, COLUMNS, rows, winners
+
+    title = (
+        f"The fastest per machine and cache ratio, in times the speed of {baseline} and of the\n"
+        f"next; below {CLEARLY} of the next they are level"
+    )
+    print_table(title, COLUMNS, rows(winners(cells, baseline)))
+
+
+def _draw(path: str, cells: list[ComparisonCell], kind: str, baseline: str) -> None:
+    if kind == _WINNERS:
+        from moesaic.cli.study.winners_picture import draw_winners
+
+        draw_winners(path, cells, baseline)
+    elif cells[0].swept:
         from moesaic.cli.study.sweep_picture import draw_sweep
 
         draw_sweep(path, cells)
@@ -159,7 +209,7 @@ def _run(asked: dict[str, Any], entries: list[Configuration]) -> list[Comparison
     jobs = asked["jobs"] if asked["jobs"] is not None else os.cpu_count() or 1
     if jobs < 1:
         raise ImpossibleSetting(f"--jobs is {jobs}; it must be at least 1")
-    machines = names("--machines", asked["machines"])
+    machines = _machines(asked)
     shares = ratios("--cache-ratios", asked["cache_ratios"] or str(CACHE_RATIO))
     swept = _points(asked, machines, len(machines) * len(shares) * len(entries))
     cells = plan_grid(

@@ -103,7 +103,12 @@ def plan_grid(
     """Every cell with its settings, or with the reason why there are none."""
     cells = []
     titles = _titles(machines)
-    for machine, point, ratio, entry in product(machines, points, ratios, entries):
+    runs = (
+        (machine, *each)
+        for machine in machines
+        for each in product(points, _ratios_of(machine, ratios), entries)
+    )
+    for machine, point, ratio, entry in runs:
         own = dict(point).get("cache_ratio", ratio)
         cell = ComparisonCell(entry.label, titles[machine], own, swept=point)
         asked = {**entry.options, "machine": machine, "cache_ratio": own, "point": point}
@@ -114,6 +119,11 @@ def plan_grid(
         except ImpossibleSetting as error:
             cells.append(replace(cell, skipped=str(error)))
     return _some_left(cells)
+
+
+def _ratios_of(machine: str, ratios: Sequence[float]) -> Sequence[float]:
+    """Where GPU and CPU have one memory there is only one: every expert is the GPU's."""
+    return ratios if load_machine(machine).unified is None else (1.0,)
 
 
 def _check_near_data(settings: Settings, label: str) -> None:
