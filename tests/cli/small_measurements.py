@@ -92,3 +92,4 @@ def pretend_a_gpu(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(choose_system, "MODELS", (config,))
     monkeypatch.setattr(choose_system, "RATIOS", (0.5,))
     monkeypatch.setattr(choose_system, "TOKENS", 4)
+    monkeypatch.setattr(choose_system, "RECORDED", None)

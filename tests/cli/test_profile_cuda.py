@@ -153,6 +153,7 @@ def test_the_choice_is_by_simulated_speed_and_says_why() -> None:
     }
     choice = choose_system.decided("a model", ("bf16 at 25%", "int4 at 25%"), speeds)
     assert choice.system == "moesaic", "a percent is within the error"
+    assert "another is advised from 1.05 times as fast on" in choice.because
     assert "2.00 x ktransformers" in choice.because
     faster = {**speeds, "moesaic-lru": (120.0, 90.0)}
     assert choose_system.decided("a model", ("a", "b"), faster).system == "moesaic-lru"

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from moesaic.core.errors import MoesaicError
 from moesaic.engine.engine_settings import AUTO_BELIEF, EngineSettings
+from moesaic.hardware.default_system import reason_noted
 from moesaic.hardware.host import this_host, usable_cores
 from moesaic.hardware.identity import changes_since
 from moesaic.hardware.machine_reader import load_machine, machine_file
@@ -20,12 +21,13 @@ _AGAIN = "`moesaic profile` stores them"
 
 
 class BeliefSource(NamedTuple):
-    """`system` is the one that the description advises; None: no description is used, or it does
-    not say."""
+    """`system` is the one that the description advises, and `because` why; None: no description is
+    used, or it does not say."""
 
     described: bool
     words: str
     system: str | None = None
+    because: str = ""
 
 
 def belief_source(settings: EngineSettings, expert_dtype: str | None = None) -> BeliefSource:
@@ -48,7 +50,7 @@ def belief_source(settings: EngineSettings, expert_dtype: str | None = None) -> 
     if problem is not None:
         return BeliefSource(False, f"measured now, since {problem}: {_AGAIN} again")
     system = spec.system if spec.system in EVERY_SYSTEM else None
-    return BeliefSource(True, f"from {path}", system)
+    return BeliefSource(True, f"from {path}", system, reason_noted(spec) if system else "")
 
 
 def _outdated(spec: MachineSpec, settings: EngineSettings) -> str | None:

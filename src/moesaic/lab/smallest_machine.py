@@ -11,6 +11,7 @@ from moesaic.engine.memory.fitting import DEFAULT_LENGTH, decide
 from moesaic.engine.memory.plan_parts import MemoryPlan
 from moesaic.engine.memory.refusal import main_memory_needed
 from moesaic.model_info.model_spec import ModelSpec
+from moesaic.policies.policy_set import PolicySet
 
 _PLENTY = 10**18  # bytes of main memory: nothing is cut to fit
 
@@ -36,7 +37,7 @@ def smallest_machine(spec: ModelSpec, settings: EngineSettings) -> SmallestMachi
     def planned(**changes: Any) -> MemoryPlan:
         return decide(spec, replace(one, **changes), _PLENTY)
 
-    alone = planned()
+    alone = planned(policies=PolicySet())  # which policies there are matters with slots only
     # In one byte no cache fits: the plan then has the smallest.
     least = planned(accelerator="cuda", gpu_memory_gb=1 / GB)
     return SmallestMachine(

@@ -30,7 +30,13 @@ _OF_GPU = ("gpu.", "pcie.", "host.gpu_", "host.link_")  # numbers of a GPU and t
 @click.argument("machine", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--toml", "as_toml", is_flag=True, help="Print MACHINE's description file as it is.")
-def machines(machine: str | None, as_json: bool, as_toml: bool) -> None:
+@click.option(
+    "--advise",
+    is_flag=True,
+    help="Simulate the systems on MACHINE, which takes a minute: the fastest is kept as its "
+    "default.",
+)
+def machines(machine: str | None, as_json: bool, as_toml: bool, advise: bool) -> None:
     """List the known machines, or show one.
 
     MACHINE is a known name, `this` for the machine that `moesaic profile` measured, or the path
@@ -38,10 +44,16 @@ def machines(machine: str | None, as_json: bool, as_toml: bool) -> None:
     numbers, and give the file to --machine."""
     if as_toml and (machine is None or as_json):
         raise ImpossibleSetting("--toml prints one description: name a machine, and leave --json")
+    if advise and (machine is None or as_toml):
+        raise ImpossibleSetting("--advise is for one machine: name it, and leave --toml")
     if machine is None:
         _list(_all_machines(), as_json)
         return
     spec = load_machine(machine)
+    if advise:
+        from moesaic.cli.shared.advised_policies import find_with_progress
+
+        find_with_progress(spec)
     if as_toml:
         click.echo(_description(machine), nl=False)
     else:
@@ -80,6 +92,13 @@ def _describe(spec: MachineSpec) -> dict[str, Any]:
         "topology": _topology(spec),
         "numbers": numbers,
     }
+
+
+def _advised(spec: MachineSpec) -> dict[str, str] | None:
+    from moesaic.lab.profile.advised_system import advice_for
+
+    found = advice_for(spec)
+    return None if found is None else found._asdict()
 
 
 def _topology(spec: MachineSpec) -> dict[str, Any]:
@@ -178,7 +197,7 @@ def _gpu_in_words(spec: MachineSpec) -> str:
 
 def _show(spec: MachineSpec, as_json: bool) -> None:
     if as_json:
-        print_json(_describe(spec))
+        print_json({**_describe(spec), "advised": _advised(spec)})
         return
     rows = [
         (key, f"{value:g}", unit_of(key), spec.sources[key])
@@ -192,5 +211,8 @@ def _show(spec: MachineSpec, as_json: bool) -> None:
     click.echo(spec.description)
     for note in spec.notes:
         click.echo(f"- {note}")
+    advised = _advised(spec)
+    if advised is not None and not spec.system:
+        click.echo(f"Default system: {advised['system']} ({advised['because']}).")
     known = spec.name if spec.name in known_machines() else known_machines()[0]
     click.echo(f"Your own: moesaic machines {known} --toml > my.toml, edit it, --machine my.toml")

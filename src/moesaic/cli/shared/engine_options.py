@@ -227,7 +227,9 @@ def _with_default_system(
     if chosen or source.system is None:
         return settings
     if announce:
-        click.echo(f"system: {source.system}, as `moesaic profile` advises", err=True)
+        click.echo(
+            f"system: {source.system}, as `moesaic profile` advises: {source.because}", err=True
+        )
     return settings.with_system(load_system(source.system))
 
 

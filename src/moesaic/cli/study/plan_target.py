@@ -39,10 +39,9 @@ def described_elsewhere(name: str | None) -> MachineSpec | None:
 def options_for(asked: Mapping[str, Any], elsewhere: MachineSpec | None) -> dict[str, Any]:
     """The options with what the named machine says where they say nothing: which accelerator, how
     much memory it has, and which system is the fastest there."""
+    from moesaic.cli.shared.advised_policies import advised_system
     from moesaic.hardware.planned_host import PlannedHost
     from moesaic.machines.accelerators import ACCELERATORS, AUTO
-    from moesaic.policies.policy_set import POLICY_FIELDS
-    from moesaic.policies.systems import EVERY_SYSTEM
 
     open_accelerator = asked["accelerator"] in (None, AUTO)
     if elsewhere is None:
@@ -52,10 +51,8 @@ def options_for(asked: Mapping[str, Any], elsewhere: MachineSpec | None) -> dict
             return {**asked, "accelerator": kinds[named]}
         return dict(asked)
     made: dict[str, Any] = {**asked, "host": PlannedHost.of(elsewhere)}
-    chosen = any(asked.get(name) is not None for name in ("system", "quality", *POLICY_FIELDS))
-    if elsewhere.system in EVERY_SYSTEM and not chosen:
-        made["system"] = elsewhere.system
-    return made
+    advised = advised_system(asked, elsewhere)
+    return made if advised is None else {**made, "system": advised}
 
 
 def usable_memory(

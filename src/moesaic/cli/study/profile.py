@@ -132,23 +132,23 @@ def _without_gpu(
 def _with_gpu(
     settings: EngineSettings, cores: int, name: str
 ) -> tuple[dict[str, Any], MachineSpec]:
-    from dataclasses import asdict, replace
+    from dataclasses import asdict
 
     from moesaic.cli.shared.output import progress
+    from moesaic.hardware.default_system import with_default_system
     from moesaic.hardware.host import this_host
     from moesaic.hardware.nvidia import nvidia_driver
     from moesaic.kernels.instruction_sets import choose
     from moesaic.lab.profile import cuda_profile
-    from moesaic.lab.profile.choose_system import CANDIDATES, DTYPES, RATIOS, choose_system
+    from moesaic.lab.profile.choose_system import CANDIDATES, cases_for, choose_system
     from moesaic.lab.profile.cuda_description import describe_cuda
 
     measured = cuda_profile.profile_cuda(settings, cores, _progress)
     spec = describe_cuda(measured, this_host(), nvidia_driver(), choose(settings.kernel), name)
-    runs = len(CANDIDATES) * len(RATIOS) * len(DTYPES)
+    runs = len(CANDIDATES) * len(cases_for(spec))
     with progress("simulating systems with these costs", runs) as advance:
         choice = choose_system(spec, advance=advance)
-    words = f"Default system: {choice.system} ({choice.because})."
-    spec = replace(spec, system=choice.system, notes=(*spec.notes, words))
+    spec = with_default_system(spec, choice.system, choice.because)
     figures = {**asdict(measured), "choice": asdict(choice)}
     return {"accelerator": settings.accelerator, **figures}, spec
 

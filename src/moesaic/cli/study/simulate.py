@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 def simulate(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     """Run one model on one simulated machine.
 
-    Without policies this is the system moesaic. Without --trace a model replays the routing
+    Without policies this is the system that is advised for the machine (`moesaic machines NAME`
+    says which), or moesaic. Without --trace a model replays the routing
     recorded from it where the package has that, and synthetic routing otherwise (or with --trace
     synthetic). Models, machines and policies with their parameters are listed by `moesaic models`,
     `moesaic machines` and `moesaic policies`."""
@@ -65,7 +66,7 @@ def simulate(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     check_picture("--timeline", asked["timeline"])
     check_file("--perfetto", asked["perfetto"], TRACES)
     check_names(SETTING, load_machine(asked["machine"]), asked["changes"].items())
-    settings = build_settings(asked)
+    settings = build_settings(_advised(asked))
 
     from moesaic.cli.study.simulate_recording import (
         announced_workload,
@@ -89,6 +90,20 @@ def simulate(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     from moesaic.cli.study.simulate_summary import print_summary
 
     print_summary(described)
+
+
+def _advised(asked: dict[str, Any]) -> dict[str, Any]:
+    """With the system that is advised for the machine, where nothing says which policies to use;
+    the advice is about decoding one sequence."""
+    if (asked["phase"], asked["batch"] or 1) != ("decode", 1):
+        return asked
+    from moesaic.cli.shared.advised_policies import advised_system
+    from moesaic.cli.shared.simulation_options import with_changes
+    from moesaic.hardware.machine_reader import load_machine
+
+    machine = with_changes(load_machine(asked["machine"]), asked["changes"])
+    system = advised_system(asked, machine)
+    return asked if system is None else {**asked, "system": system}
 
 
 def _write(asked: dict[str, Any], result: Result, recording: Recording, command: str) -> None:

@@ -69,8 +69,8 @@ def _cell(
         axes.text(middle, row, words, fontsize=6.5, **{**text, "color": FAINT})
         return
     lines = [f"{winner.tokens_per_s:.0f} tokens/s", *_factors(winner, baseline)]
-    if winner.unified:
-        lines.append("one memory: the GPU reads every expert where it lies")
+    if winner.unified:  # wide enough for all factors in a line
+        lines = [", ".join(lines), "one memory: the GPU reads every expert where it lies"]
     axes.text(middle, row - 0.25, headline(winner), fontsize=10, weight="bold", **text)
     axes.text(middle, row + 0.16, "\n".join(lines), fontsize=7.5, linespacing=1.25, **text)
 
