@@ -106,7 +106,7 @@ def test_simulate_says_which_system_runs_and_why() -> None:
     words = ("simulate", *SMALL, "--machine", "rtx4090-2x6454s")
     found = advice_for(load_machine("rtx4090-2x6454s"))
     assert found is not None
-    first = run(*words).err.splitlines()[0]
+    first = run(*words).err.splitlines()[1]
     assert first == f"policies: {found.system}, advised for rtx4090-2x6454s by {found.because}"
     policies = run_json(*words)["policies"]
     assert policies == EVERY_SYSTEM[found.system].policies.as_dict("decode")
@@ -121,7 +121,7 @@ def test_a_described_machine_gets_what_was_found_for_it(
     spec = other()
     save_machine(spec, file)
     words = ("simulate", *SMALL, "--machine", file)
-    first = run(*words).err.splitlines()[0]
+    first = run(*words).err.splitlines()[1]
     assert first == (
         "policies: moesaic; no systems were compared on my-desk; "
         f"`moesaic machines {file} --advise` does"
@@ -130,13 +130,13 @@ def test_a_described_machine_gets_what_was_found_for_it(
     monkeypatch.setattr(choose_system, "cases_for", lambda spec: [])
     assert "Default system: ktransformers (reasons)." in run("machines", file, "--advise").out
     assert asked == ["my-desk"]
-    assert run(*words).err.startswith("policies: ktransformers, advised for my-desk by reasons")
+    assert "\npolicies: ktransformers, advised for my-desk by reasons" in run(*words).err
     advised = run_json("machines", file)["advised"]
     assert advised == {"system": "ktransformers", "because": "reasons"}
-    changed = run(*words, "--set", "pcie.gb_s=20").err.splitlines()[0]
+    changed = run(*words, "--set", "pcie.gb_s=20").err.splitlines()[1]
     assert changed.startswith("policies: moesaic; no systems were compared on my-desk with pcie")
-    planned = run("plan", "olmoe-1b-7b", "--machine", file).err
-    assert planned.startswith("policies: ktransformers, advised for my-desk by reasons")
+    planned = run("plan", "olmoe-1b-7b", "--machine", file).err.splitlines()
+    assert "policies: ktransformers, advised for my-desk by reasons" in planned
     assert asked == ["my-desk"]
 
 

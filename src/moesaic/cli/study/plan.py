@@ -55,6 +55,7 @@ def plan(model: str | None, as_json: bool, **asked: Any) -> None:
     precision, and the smallest machine for each. With options, what `moesaic run` would do with
     them is planned in detail; what does not fit is refused, with what to change. Speed comes from
     the simulator, with synthetic routing."""
+    from moesaic.cli.shared.advised_policies import advised_policies
     from moesaic.cli.shared.output import print_json
     from moesaic.cli.study.plan_download import download
     from moesaic.cli.study.plan_target import described_elsewhere, options_for
@@ -73,6 +74,8 @@ def plan(model: str | None, as_json: bool, **asked: Any) -> None:
         "cannot_run": why_not_run(spec, model or NAME if hub_id is None else spec.source),
         "download": None if hub_id is None else download(hub_id),
     }
+    if elsewhere is not None:
+        advised_policies(asked, elsewhere).announce()
     if as_json:
         print_json(described)
     elif detailed:

@@ -39,7 +39,7 @@ def described_elsewhere(name: str | None) -> MachineSpec | None:
 def options_for(asked: Mapping[str, Any], elsewhere: MachineSpec | None) -> dict[str, Any]:
     """The options with what the named machine says where they say nothing: which accelerator, how
     much memory it has, and which system is the fastest there."""
-    from moesaic.cli.shared.advised_policies import advised_system
+    from moesaic.cli.shared.advised_policies import advised_policies
     from moesaic.hardware.planned_host import PlannedHost
     from moesaic.machines.accelerators import ACCELERATORS, AUTO
 
@@ -51,8 +51,8 @@ def options_for(asked: Mapping[str, Any], elsewhere: MachineSpec | None) -> dict
             return {**asked, "accelerator": kinds[named]}
         return dict(asked)
     made: dict[str, Any] = {**asked, "host": PlannedHost.of(elsewhere)}
-    advised = advised_system(asked, elsewhere)
-    return made if advised is None else {**made, "system": advised}
+    advised = advised_policies(asked, elsewhere)
+    return made if advised.system is None else {**made, "system": advised.system}
 
 
 def usable_memory(

@@ -140,8 +140,9 @@ def _with_gpu(
     from moesaic.hardware.nvidia import nvidia_driver
     from moesaic.kernels.instruction_sets import choose
     from moesaic.lab.profile import cuda_profile
-    from moesaic.lab.profile.choose_system import CANDIDATES, cases_for, choose_system
+    from moesaic.lab.profile.choose_system import cases_for, choose_system
     from moesaic.lab.profile.cuda_description import describe_cuda
+    from moesaic.lab.profile.system_candidates import CANDIDATES
 
     measured = cuda_profile.profile_cuda(settings, cores, _progress)
     spec = describe_cuda(measured, this_host(), nvidia_driver(), choose(settings.kernel), name)

@@ -28,6 +28,7 @@ from moesaic.cli.shared.what_if_options import (
 )
 
 if TYPE_CHECKING:
+    from moesaic.cli.shared.advised_policies import AdvisedPolicies
     from moesaic.cli.study.simulate_recording import Recording
     from moesaic.lab.simulate.result import Result
 
@@ -66,7 +67,8 @@ def simulate(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     check_picture("--timeline", asked["timeline"])
     check_file("--perfetto", asked["perfetto"], TRACES)
     check_names(SETTING, load_machine(asked["machine"]), asked["changes"].items())
-    settings = build_settings(_advised(asked))
+    advised = _advised(asked)
+    settings = build_settings({**asked, "system": asked["system"] or advised.system})
 
     from moesaic.cli.study.simulate_recording import (
         announced_workload,
@@ -78,6 +80,7 @@ def simulate(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     trace = asked_trace(asked, settings)
     (settings,) = fitted([settings], trace, asked)
     workload = announced_workload(trace, settings)
+    advised.announce()
     record = asked["timeline"] is not None or asked["perfetto"] is not None
     result, recording = run_with_progress(settings, workload.source, record)
     described = {**result.as_dict(), "command": command_line(context)}
@@ -92,18 +95,16 @@ def simulate(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     print_summary(described)
 
 
-def _advised(asked: dict[str, Any]) -> dict[str, Any]:
-    """With the system that is advised for the machine, where nothing says which policies to use;
-    the advice is about decoding one sequence."""
-    if (asked["phase"], asked["batch"] or 1) != ("decode", 1):
-        return asked
-    from moesaic.cli.shared.advised_policies import advised_system
+def _advised(asked: dict[str, Any]) -> AdvisedPolicies:
+    """The advice is about decoding one sequence."""
+    from moesaic.cli.shared.advised_policies import AdvisedPolicies, advised_policies
     from moesaic.cli.shared.simulation_options import with_changes
     from moesaic.hardware.machine_reader import load_machine
 
+    if (asked["phase"], asked["batch"] or 1) != ("decode", 1):
+        return AdvisedPolicies()
     machine = with_changes(load_machine(asked["machine"]), asked["changes"])
-    system = advised_system(asked, machine)
-    return asked if system is None else {**asked, "system": system}
+    return advised_policies(asked, machine)
 
 
 def _write(asked: dict[str, Any], result: Result, recording: Recording, command: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import exp, log
 from statistics import mean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.hardware.machine_spec import MachineSpec
@@ -138,7 +138,7 @@ def _model_for(machine: MachineSpec, ratios: Sequence[float]) -> ModelSpec:
 
 
 def _first_layers(model: ModelSpec, layers: int) -> ModelSpec:
-    kept = {
+    kept: dict[str, Any] = {
         name: tuple(layer for layer in getattr(model, name) if layer < layers)
         for name in ("moe_layers", "window_layers", "linear_layers")
     }
