@@ -42,6 +42,11 @@ def other(machine: str = "rtx3090-r9-5950x", gb_s: float = 12.0) -> MachineSpec:
     return replace(known, name="my-desk", pcie=replace(known.pcie, bandwidth_gb_s=gb_s))
 
 
+def policies_line(said: str) -> str:
+    (line,) = (each for each in said.splitlines() if each.startswith("policies: "))
+    return line
+
+
 def chosen(monkeypatch: pytest.MonkeyPatch, system: str) -> list[str]:
     """Simulation is replaced; returns the machines that were asked about."""
     asked: list[str] = []
@@ -106,7 +111,7 @@ def test_simulate_says_which_system_runs_and_why() -> None:
     words = ("simulate", *SMALL, "--machine", "rtx4090-2x6454s")
     found = advice_for(load_machine("rtx4090-2x6454s"))
     assert found is not None
-    first = run(*words).err.splitlines()[1]
+    first = policies_line(run(*words).err)
     assert first == f"policies: {found.system}, advised for rtx4090-2x6454s by {found.because}"
     policies = run_json(*words)["policies"]
     assert policies == EVERY_SYSTEM[found.system].policies.as_dict("decode")
@@ -121,7 +126,7 @@ def test_a_described_machine_gets_what_was_found_for_it(
     spec = other()
     save_machine(spec, file)
     words = ("simulate", *SMALL, "--machine", file)
-    first = run(*words).err.splitlines()[1]
+    first = policies_line(run(*words).err)
     assert first == (
         "policies: moesaic; no systems were compared on my-desk; "
         f"`moesaic machines {file} --advise` does"
@@ -133,7 +138,7 @@ def test_a_described_machine_gets_what_was_found_for_it(
     assert "\npolicies: ktransformers, advised for my-desk by reasons" in run(*words).err
     advised = run_json("machines", file)["advised"]
     assert advised == {"system": "ktransformers", "because": "reasons"}
-    changed = run(*words, "--set", "pcie.gb_s=20").err.splitlines()[1]
+    changed = policies_line(run(*words, "--set", "pcie.gb_s=20").err)
     assert changed.startswith("policies: moesaic; no systems were compared on my-desk with pcie")
     planned = run("plan", "olmoe-1b-7b", "--machine", file).err.splitlines()
     assert "policies: ktransformers, advised for my-desk by reasons" in planned
