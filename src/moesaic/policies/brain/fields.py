@@ -151,8 +151,10 @@ PLAN_HEADER = 4  # GPU experts, CPU experts, moves, estimated nanoseconds; then 
     ASSIGNED_MOVING,
     AHEAD_IDS,
     ROUTED,
-) = range(NUM_SCALARS, NUM_SCALARS + 2 * 50, 2)
-FIRST_ARRAY_WORD = NUM_SCALARS + 2 * 50
+    KEPT_VICTIMS,
+    RESIDENT_THEN,
+) = range(NUM_SCALARS, NUM_SCALARS + 2 * 52, 2)
+FIRST_ARRAY_WORD = NUM_SCALARS + 2 * 52
 
 
 @compiled

@@ -1,7 +1,10 @@
 """Slot accounting while one plan is made: what is free, who must go, who may not.
 
 GPU memory is one slab of slots. With a pool per layer every layer has its own share of them and
-evicts only its own experts; with a global pool all layers compete. Compiled, over the buffer."""
+evicts only its own experts; with a global pool all layers compete. Compiled, over the buffer.
+
+Each layer's cheapest resident is kept from plan to plan: a layer's values change when it is routed,
+and its residents seldom. So a global pool compares one expert per layer, not all of them."""
 
 from __future__ import annotations
 
@@ -9,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.policies.brain import fields as at
+from moesaic.policies.cache.base import PYTHON
 from moesaic.policies.compiled import compiled
 from moesaic.policies.timelines import Ints
 
-_UNKNOWN = -2  # a layer's victim, not looked for yet; -1: nobody may go
+# A layer's victim: not looked for yet, or an expert's flat index plus two; one: none may go.
+_UNKNOWN, _FIRST = 0, 2
 
 
 @compiled
@@ -21,8 +26,29 @@ def open_slots(s: Ints) -> None:
     or added by this plan, is no victim and needs no shield."""
     at.octets(s, at.SHIELD)[:] = 0
     at.ints(s, at.SLOTS_HELD)[:] = at.ints(s, at.HELD)
-    at.ints(s, at.VICTIMS)[:] = _UNKNOWN
+    _forget_changed_layers(s)
+    at.ints(s, at.VICTIMS)[:] = at.ints(s, at.KEPT_VICTIMS)
     s[at.SLOTS_TAKEN] = s[at.OCCUPIED]
+
+
+@compiled
+def _forget_changed_layers(s: Ints) -> None:
+    """The layer that was just routed has other values, as all may have of a cache in Python; and
+    whichever machine moved experts, the residents of a layer that it changed differ."""
+    kept, experts = at.ints(s, at.KEPT_VICTIMS), s[at.EXPERTS]
+    kept[s[at.LAYER]] = _UNKNOWN
+    if s[at.CACHE_RULE] == PYTHON or not s[at.GLOBAL_POOL]:
+        kept[:] = _UNKNOWN  # with a pool per layer few layers are asked for
+        return
+    now, then = at.octets(s, at.RESIDENT), at.octets(s, at.RESIDENT_THEN)
+    for layer in range(s[at.LAYERS]):
+        first = layer * experts
+        differs = 0
+        for i in range(first, first + experts):
+            differs |= now[i] ^ then[i]
+        if differs:
+            kept[layer] = _UNKNOWN
+            then[first : first + experts] = now[first : first + experts]
 
 
 @compiled
@@ -51,19 +77,33 @@ def cheapest(
 
 @compiled
 def victim_of(s: Ints, first: int, last: int) -> int:
-    """The cheapest of these layers. While one plan is made, who is resident and what it is worth
-    stay as they are: what was found for a layer holds until it is shielded."""
-    experts, known = s[at.EXPERTS], at.ints(s, at.VICTIMS)
-    values, shielded = at.floats(s, at.VALUES), at.octets(s, at.SHIELD)
-    resident = at.octets(s, at.RESIDENT)
+    """The cheapest of these layers, as a flat index, or -1."""
+    known, values = at.ints(s, at.VICTIMS), at.floats(s, at.VALUES)
+    shielded = at.octets(s, at.SHIELD)
     best = -1
     for layer in range(first, last):
-        if known[layer] == _UNKNOWN or (known[layer] >= 0 and shielded[known[layer]]):
-            start = layer * experts
-            known[layer] = cheapest(values, resident, shielded, start, start + experts)
-        if known[layer] >= 0 and (best < 0 or values[known[layer]] < values[best]):
-            best = known[layer]
+        if known[layer] == _UNKNOWN:
+            _find_victim(s, layer)
+        if known[layer] >= _FIRST and shielded[known[layer] - _FIRST]:
+            start = layer * s[at.EXPERTS]
+            known[layer] = _FIRST + cheapest(
+                values, at.octets(s, at.RESIDENT), shielded, start, start + s[at.EXPERTS]
+            )
+        victim = known[layer] - _FIRST
+        if victim >= 0 and (best < 0 or values[victim] < values[best]):
+            best = victim
     return int(best)
+
+
+@compiled
+def _find_victim(s: Ints, layer: int) -> None:
+    """Whatever this plan shields: the next one may keep it."""
+    values, resident = at.floats(s, at.VALUES), at.octets(s, at.RESIDENT)
+    start, best = layer * s[at.EXPERTS], -1
+    for i in range(start, start + s[at.EXPERTS]):
+        if resident[i] and (best < 0 or values[i] < values[best]):
+            best = i
+    at.ints(s, at.VICTIMS)[layer] = at.ints(s, at.KEPT_VICTIMS)[layer] = best + _FIRST
 
 
 @compiled

@@ -96,6 +96,8 @@ def arrays(n: Sizes) -> list[Array]:
         Array(at.ASSIGNED_MOVING, INT, (SCRATCH_ROWS, experts + 4)),  # ASSIGNED, with transfers
         Array(at.AHEAD_IDS, INT, (MOST_READ_AHEAD,)),  # see read_ahead.py
         Array(at.ROUTED, INT, (layers, experts)),  # uses of every expert, over all steps
+        Array(at.KEPT_VICTIMS, INT, (layers,)),  # these two: see slots.py
+        Array(at.RESIDENT_THEN, OCTET, (layers, experts)),
     ]
 
 
