@@ -13,10 +13,9 @@ from moesaic.core.routing import LayerRouting
 from moesaic.policies.brain import fields as at
 from moesaic.policies.cache.base import NUMBERS
 from moesaic.policies.cache.learned_speed import (
-    FORECASTS,
     LAG,
     LAG_WHERE_MOVES_COST,
-    PER_LAYER,
+    OF_SPEEDS,
     SPEEDS,
     LearnedSpeed,
 )
@@ -53,8 +52,8 @@ def in_fashion(steps: int) -> Iterator[Step]:
 
 
 def weights(cache: LearnedSpeed) -> dict[tuple[int, int], float]:
-    own = np.exp(cache.numbers[NUMBERS + 1 : NUMBERS + PER_LAYER])
-    return dict(zip(FORECASTS, (own / own.sum()).tolist(), strict=True))
+    own = np.exp(cache.numbers[NUMBERS + 1 :][: len(OF_SPEEDS)])
+    return dict(zip(OF_SPEEDS, (own / own.sum()).tolist(), strict=True))
 
 
 def seen(steps: Iterator[Step]) -> LearnedSpeed:

@@ -95,7 +95,7 @@ caches.register(
 caches.register(
     "learned-speed",
     f"{_HERE}.learned_speed:LearnedSpeed",
-    "averages of routing at five speeds, weighed by how well each has foretold what was used",
+    "averages of routing at five speeds and what follows a token, by how well each has foretold uses",
     (
         Parameter(
             "lag",
@@ -104,6 +104,12 @@ caches.register(
             "steps for which a forecast is judged; auto: 8 where moves cost something, else 1",
             minimum=1,
             maximum=1000,
+        ),
+        Parameter(
+            "followers",
+            bool,
+            False,
+            "also forecast the experts that followed those of the last token so far",
         ),
     ),
 )

@@ -1,4 +1,5 @@
-"""Running averages at five speeds, weighed by how well each has foretold what tokens use.
+"""Running averages at five speeds, and what follows a token's experts, weighed by how well each has
+foretold what tokens use.
 
 How fast the experts of a text change differs from model to model and from layer to layer: in some
 routing the last few tokens tell what comes next, in other only the mean over all of them does, and
@@ -7,7 +8,10 @@ averages of the same routing, makes forecasts of them, and, as a Bayesian mixtur
 forecast by the probability it has given to the experts that were used since: one of up to `lag`
 steps ago. Where moving costs something an expert must be worth its slot for some steps; where it
 costs nothing, for the next one. The values are that mixture; a layer's add up to 1. The mean is
-one of uses, the others are of scores, which stand for uses that came close."""
+one of uses, the others are of scores, which stand for uses that came close.
+
+A further forecast are the experts that followed those of the last token so far (followers.py):
+texts come back to a topic, and its experts together."""
 
 from __future__ import annotations
 
@@ -15,6 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.policies.cache.base import LEARNED_SPEED, NUMBERS, Cache
+from moesaic.policies.cache.followers import (
+    forecast_followers,
+    learn_followers,
+    only_token,
+    planes_for,
+    start_followers,
+)
 from moesaic.policies.cache.scores import TINY, add_scores, add_uses
 from moesaic.policies.compiled import compiled
 from moesaic.policies.timelines import Ints
@@ -22,19 +33,22 @@ from moesaic.policies.timelines import Ints
 SPEEDS = (0.3, 0.1, 0.03, 0.01, 0.0)  # weight of the newest step; 0: a plain mean of all steps
 _MEAN = len(SPEEDS) - 1
 _HALVES = 3  # speeds whose average is also a forecast together with the mean
-# Speed and speed: a forecast is half the one's average and half the other's.
-FORECASTS = (
-    *((speed, speed) for speed in range(len(SPEEDS))),
-    *((speed, _MEAN) for speed in range(_HALVES)),
+_SPEEDS = len(SPEEDS)
+_FOLLOWERS = _SPEEDS  # the plane of `memory` behind those of the speeds
+# Plane and plane: a forecast is half the one and half the other. Those of followers come last.
+OF_SPEEDS = (
+    *((speed, speed) for speed in range(_SPEEDS)),
+    *((speed, _MEAN) for speed in range(3)),
 )
+FORECASTS = (*OF_SPEEDS, *((plane, _FOLLOWERS) for plane in range(_FOLLOWERS + 1)))
+_FIRST, _SECOND = (np.array(half) for half in zip(*FORECASTS, strict=True))
 LAG_WHERE_MOVES_COST = 8
-_SPEEDS, _FORECASTS = len(SPEEDS), len(FORECASTS)
 _KEEP = 0.99  # of what was learned, from step to step
 _UNSEEN = 0.05  # of probability, spread over all experts: nothing is impossible
 _JUDGES = 8  # tokens of a large step that forecasts are judged by
 _SMALL = 1e-200  # a product of probabilities that becomes a logarithm before it is nothing
-TOP_P, LAG = 0, 1  # in `numbers`; then, per layer, steps seen and the forecasts' log weights
-PER_LAYER = 1 + _FORECASTS
+TOP_P, LAG, PLANES = 0, 1, 2  # in `numbers`; then, per layer, steps seen and forecasts' log weights
+PER_LAYER = 1 + len(FORECASTS)
 
 
 @compiled
@@ -47,9 +61,13 @@ def observe_learned_speed(
     memory: NDArray[np.float64],
     numbers: NDArray[np.float64],
 ) -> None:
-    """`memory` holds an average per speed, then the same of up to `lag` steps ago."""
+    """`memory` holds an average per speed and the forecast of followers, the same of up to `lag`
+    steps ago, then the followers' pairs. Without followers there are no such planes."""
     first = NUMBERS + layer * PER_LAYER
-    count, weights = numbers[first : first + 1], numbers[first + 1 : first + PER_LAYER]
+    planes = int(numbers[PLANES])
+    follow = planes > _FOLLOWERS
+    forecasts = len(_FIRST) if follow else len(OF_SPEEDS)
+    count, weights = numbers[first : first + 1], numbers[first + 1 : first + 1 + forecasts]
     used, scored = np.zeros(values.shape[1]), np.zeros(values.shape[1])
     uses = add_uses(experts, used)
     total = add_scores(ranked, scores, int(numbers[TOP_P]), scored)
@@ -59,14 +77,26 @@ def observe_learned_speed(
         scored, total = used, uses
     step, lag = int(count[0]), int(numbers[LAG])
     if lag > 1 and ((step + layer) % lag == 0 or step == 1):  # not all layers in one step
-        memory[_SPEEDS:, layer] = memory[:_SPEEDS, layer]
+        memory[planes : 2 * planes, layer] = memory[:planes, layer]
     if step > 0:
-        _judge(memory[_SPEEDS if lag > 1 else 0 :], layer, experts, step, weights)
+        judged = planes if lag > 1 else 0
+        _judge(memory[judged : judged + planes], layer, experts, step, weights)
     count[0] += 1.0
+    shares = _shares_of(weights, planes)
     _bring_up_to_date(
-        memory, layer, used, 1.0 / uses, scored, 1.0 / total, 1.0 / count[0], _shares_of(weights),
-        values[layer],
-    )  # fmt: skip
+        memory, layer, used, 1.0 / uses, scored, 1.0 / total, 1.0 / count[0], shares, values[layer]
+    )
+    if follow:
+        pairs, followers = memory[2 * planes :], memory[_FOLLOWERS, layer]
+        token = only_token(experts)
+        alone = experts[max(token, 0), : experts.shape[1] if token >= 0 else 0]
+        learn_followers(pairs, layer, alone, used, uses)
+        if token >= 0:
+            forecast_followers(pairs, layer, alone, uses, followers)
+        else:  # the texts of a batch have no last token
+            followers[:] = memory[0, layer]
+        for expert in range(values.shape[1]):
+            values[layer, expert] += shares[_FOLLOWERS] * followers[expert]
 
 
 @compiled
@@ -80,7 +110,8 @@ def _judge(
     """A step of many tokens counts as one: they come at once, and are placed for together."""
     apart = -(-experts.shape[0] // _JUDGES)
     able, unseen = 0, _UNSEEN / averages.shape[2]
-    likely, products, shares = np.zeros(_FORECASTS), np.ones(_FORECASTS), np.zeros(_SPEEDS)
+    likely, products = np.zeros(len(weights)), np.ones(len(weights))
+    shares = np.zeros(len(averages))
     for token in range(step % apart, experts.shape[0], apart):
         used = False
         for rank in range(experts.shape[1]):
@@ -88,23 +119,23 @@ def _judge(
             if expert < 0:
                 continue
             used = True
-            for speed in range(_SPEEDS):
-                share = max(averages[speed, layer, expert], 0.0)
-                shares[speed] = (1.0 - _UNSEEN) * share + unseen
+            for plane in range(len(averages)):
+                share = max(averages[plane, layer, expert], 0.0)
+                shares[plane] = (1.0 - _UNSEEN) * share + unseen
             least = _multiply(shares, products)
             if least < _SMALL:
-                for forecast in range(_FORECASTS):
+                for forecast in range(len(weights)):
                     likely[forecast] += np.log(products[forecast])
                     products[forecast] = 1.0
         able += used
     if able == 0:
         return
     best = -np.inf
-    for forecast in range(_FORECASTS):
+    for forecast in range(len(weights)):
         likely[forecast] += np.log(products[forecast])
         weights[forecast] = _KEEP * weights[forecast] + likely[forecast] / able
         best = max(best, weights[forecast])
-    for forecast in range(_FORECASTS):
+    for forecast in range(len(weights)):
         weights[forecast] -= best  # only differences count
 
 
@@ -112,26 +143,20 @@ def _judge(
 def _multiply(shares: NDArray[np.float64], products: NDArray[np.float64]) -> float:
     """Every forecast's product by what it says of an expert; returns the least product."""
     least = 1.0
-    for speed in range(_SPEEDS):
-        products[speed] *= shares[speed]
-        least = min(least, products[speed])
-    for speed in range(_HALVES):
-        products[_SPEEDS + speed] *= 0.5 * (shares[speed] + shares[_MEAN])
-        least = min(least, products[_SPEEDS + speed])
+    for forecast in range(len(products)):
+        products[forecast] *= 0.5 * (shares[_FIRST[forecast]] + shares[_SECOND[forecast]])
+        least = min(least, products[forecast])
     return least
 
 
 @compiled
-def _shares_of(weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of each speed's average in the mixture of all forecasts."""
-    shares, total = np.zeros(_SPEEDS), 0.0
-    for speed in range(_SPEEDS):
-        shares[speed] = np.exp(weights[speed])
-        total += shares[speed]
-    for speed in range(_HALVES):
-        weight = np.exp(weights[_SPEEDS + speed])
-        shares[speed] += 0.5 * weight
-        shares[_MEAN] += 0.5 * weight
+def _shares_of(weights: NDArray[np.float64], planes: int) -> NDArray[np.float64]:
+    """Of each plane in the mixture of all forecasts."""
+    shares, total = np.zeros(planes), 0.0
+    for forecast in range(len(weights)):
+        weight = np.exp(weights[forecast])
+        shares[_FIRST[forecast]] += 0.5 * weight
+        shares[_SECOND[forecast]] += 0.5 * weight
         total += weight
     return shares / total
 
@@ -142,8 +167,8 @@ def _bring_up_to_date(
     scored: NDArray[np.float64], of_scores: float, least: float, shares: NDArray[np.float64],
     row: NDArray[np.float64],
 ) -> None:  # fmt: skip
-    """All averages with what is new; `row` becomes their mixture. `least`: the weight of a step in
-    the mean of all."""
+    """All averages with what is new; `row` becomes their part of the mixture. `least`: the weight
+    of a step in the mean of all."""
     for expert in range(len(row)):
         row[expert] = 0.0
     for speed in range(_SPEEDS):
@@ -160,14 +185,20 @@ def _bring_up_to_date(
 
 class LearnedSpeed(Cache):
     rule = LEARNED_SPEED
-    planes = 2 * _SPEEDS
     numbers_per_layer = PER_LAYER
     horizon = 6
 
-    def __init__(self, layers: int, experts: int, top_k: int, lag: int | None = None) -> None:
+    def __init__(
+        self, layers: int, experts: int, top_k: int, lag: int | None = None, followers: bool = False
+    ) -> None:
+        planes = _FOLLOWERS + followers
+        self._pairs, self._rows = 2 * planes, experts if followers else 0
+        self.planes = self._pairs + (planes_for(experts) if followers else 0)
         super().__init__(layers, experts, top_k)
         self._top_k, self._lag = top_k, lag
-        self.numbers[TOP_P] = min(2 * top_k, experts)
+        self.numbers[TOP_P], self.numbers[PLANES] = min(2 * top_k, experts), planes
+        if followers:
+            start_followers(self.memory[self._pairs :], 1.0 / experts)
         self.set_costly_moves(False)
 
     def set_costly_moves(self, costly: bool) -> None:
@@ -179,6 +210,7 @@ class LearnedSpeed(Cache):
         uses = counts.sum(axis=1)
         profiled = uses > 0
         shares = counts[profiled] / uses[profiled, None]
-        self.memory[:, profiled] = shares
+        self.memory[: self._pairs, profiled] = shares
         self.values[profiled] = shares
+        self.memory[self._pairs : self._pairs + self._rows, profiled] = shares
         self.numbers[NUMBERS::PER_LAYER] = np.where(profiled, np.maximum(uses // self._top_k, 1), 0)
