@@ -35,7 +35,7 @@ from moesaic.policies.policy_set import PolicySet
 from moesaic.workloads.steps import decode_steps, prefill_steps
 
 SYSTEMS = {
-    "learned-speed": ("best-split", "learned-speed", "impact"),
+    "learned-speed": ("best-split", "learned-speed:pool=global", "impact"),
     "two-speed": ("best-split", "two-speed", "impact"),
     "best-split": ("best-split", "lru", "none"),
     "hybrid": ("hybrid", "mrs", "impact"),

@@ -124,7 +124,7 @@ def test_tables_show_every_part_and_the_capacity() -> None:
         assert f" {size / GB:.3f} " in row
     assert "of 64.000 given by --memory" in said
     assert "of 6.000 allowed" in said
-    assert "best-split + learned-speed + impact" in said
+    assert "best-split + learned-speed:pool=global + impact" in said
     assert "main + accelerator" in said
 
 

@@ -33,7 +33,7 @@ def test_json_has_every_promised_key_with_sensible_values() -> None:
     assert result["cache_ratio"] == CACHE_RATIO
     assert result["policies"] == {
         "schedule": "best-split",
-        "cache": "learned-speed",
+        "cache": "learned-speed:pool=global",
         "prefetch": "impact",
         "gate": "full",
         "layout": "striped",

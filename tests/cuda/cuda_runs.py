@@ -21,7 +21,7 @@ SYSTEMS = [
     ("hybrid", "mrs", "impact"),
     ("gpu-only", "lru", "next-layer"),
     ("static-experts", "pinned", "none"),
-    ("best-split", "learned-speed", "impact"),
+    ("best-split", "learned-speed:pool=global", "impact"),
 ]
 # Costs that give GPU, CPU and link something to do, whatever the machine that tests measures.
 EVERY_LANE = Belief.from_points(

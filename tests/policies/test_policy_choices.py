@@ -141,9 +141,10 @@ def test_a_policy_is_built_with_its_own_parameters_only() -> None:
 
 
 def test_sets_start_from_one_set_of_defaults() -> None:
-    assert str(PolicySet()) == "best-split + learned-speed + impact"
+    assert str(PolicySet()) == "best-split + learned-speed:pool=global + impact"
     assert (
-        PolicySet.of(schedule="best-split", cache="learned-speed", prefetch="impact") == PolicySet()
+        PolicySet.of(schedule="best-split", cache="learned-speed:pool=global", prefetch="impact")
+        == PolicySet()
     )
     changed = PolicySet.of(schedule="hybrid", cache=policy("mrs", alpha=0.7))
     assert str(changed) == "hybrid + mrs:alpha=0.7 + impact"
@@ -153,8 +154,11 @@ def test_sets_start_from_one_set_of_defaults() -> None:
 
 def test_a_set_names_the_gate_and_the_layout_that_are_not_the_default() -> None:
     asked = PolicySet.of(gate="little:k=2", layout="offline")
-    assert str(asked) == "best-split + learned-speed + impact + little:k=2 + offline"
-    assert str(PolicySet.of(layout="offline")) == "best-split + learned-speed + impact + offline"
+    assert str(asked) == "best-split + learned-speed:pool=global + impact + little:k=2 + offline"
+    assert (
+        str(PolicySet.of(layout="offline"))
+        == "best-split + learned-speed:pool=global + impact + offline"
+    )
 
 
 def test_a_schedule_is_for_both_phases_unless_prompts_have_their_own() -> None:
@@ -210,13 +214,13 @@ def test_a_set_refuses_what_is_no_policy(
 
 def test_slots_are_shared_out_as_the_pool_says() -> None:
     """0.3 of 8 experts in 3 layers: 2 for each layer, or 7 of 24 for all."""
-    assert PolicySet().slots_at(0.3, layers=3, experts=8) == 6
+    assert PolicySet.of(cache="lru").slots_at(0.3, layers=3, experts=8) == 6
     assert PolicySet.of(cache="lru:pool=global").slots_at(0.3, layers=3, experts=8) == 7
 
 
 def test_without_slots_nothing_is_prefetched() -> None:
     assert PolicySet().given_slots(1) == PolicySet()
-    assert str(PolicySet().given_slots(0)) == "best-split + learned-speed + none"
+    assert str(PolicySet().given_slots(0)) == "best-split + learned-speed:pool=global + none"
 
 
 def test_registering_a_parameter_twice_is_a_bug() -> None:

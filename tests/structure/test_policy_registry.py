@@ -105,7 +105,7 @@ def test_systems_for_near_data_machines_differ_in_schedule_and_layout_only() -> 
 
 def test_known_systems_are_what_their_papers_say() -> None:
     assert {name: str(system.policies) for name, system in SYSTEMS.items()} == {
-        "moesaic": "best-split + learned-speed + impact",
+        "moesaic": "best-split + learned-speed:pool=global + impact",
         "hybrimoe": "hybrid + mrs:alpha=0.3,pool=global,admission=always + impact:read_ahead=0",
         "ktransformers": "static-experts + pinned + none",
         "llama.cpp": "static-layers + pinned:pool=global + none",

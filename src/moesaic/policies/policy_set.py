@@ -35,6 +35,7 @@ FILLS = {
     "empty": "nothing",
 }
 PHASES = ("decode", "prefill")
+DEFAULT_CACHE = "learned-speed:pool=global"
 
 
 class Choices(TypedDict, total=False):
@@ -57,7 +58,7 @@ class PolicySet:
     Only the gate may change what a model says."""
 
     schedule: PolicyChoice = field(default_factory=lambda: choose(schedules, "best-split"))
-    cache: PolicyChoice = field(default_factory=lambda: choose(caches, "learned-speed"))
+    cache: PolicyChoice = field(default_factory=lambda: choose(caches, DEFAULT_CACHE))
     prefetch: PolicyChoice = field(default_factory=lambda: choose(prefetches, "impact"))
     prefill_schedule: PolicyChoice | None = None
     gate: PolicyChoice = field(default_factory=lambda: choose(gates, FULL))

@@ -95,7 +95,7 @@ caches.register(
 caches.register(
     "learned-speed",
     f"{_HERE}.learned_speed:LearnedSpeed",
-    "averages of routing at five speeds and what follows a token, by how well each has foretold uses",
+    "averages of routing at five speeds, weighed by how well each has foretold what was used",
     (
         Parameter(
             "lag",
