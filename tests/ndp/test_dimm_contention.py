@@ -16,9 +16,13 @@ from moesaic.core.legality import check
 from moesaic.core.report import Timeline
 from moesaic.core.routing import ExpertId
 from moesaic.core.step import Step
+from moesaic.hardware.dimms import CONTENTION
+from moesaic.hardware.machine_reader import load_machine
 from moesaic.hardware.machine_spec import MachineSpec
+from moesaic.hardware.what_if import changed
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
+from moesaic.model_info.model_zoo import load_model
 
 MODEL = small_model(layers=2, experts=8, top_k=8)
 NEAR = 6134
@@ -125,6 +129,43 @@ def test_cpu_and_pcie_share_the_channels(sharing: str, cpu: int, pcie: int) -> N
     found = ends(machine, LayerPlan(0, {"cpu": (0, 2), "gpu": (1,)}, (Move(0, 1),)))
     assert found["cpu", 2] == pytest.approx(cpu, abs=2)
     assert found["pcie", 1] == pytest.approx(pcie, abs=2)
+
+
+@pytest.mark.parametrize("rule", CONTENTION)
+@pytest.mark.parametrize("copied", ["striped", "localized"])
+def test_unshared_reads_do_not_slow_each_other_on_dimms_either(rule: str, copied: str) -> None:
+    """TriMoE's machine: the CPU has all channels for a stripe read, PCIe has them again, or all of
+    one channel; a read takes its bytes over its rate under every rule, equations 2 and 3."""
+    spec = changed(
+        load_machine("trimoe-paper"), {"dimms.sharing": "none", "dimms.contention": rule}
+    )
+    physics = Physics(spec, load_model("qwen3-235b-a22b"))
+    machine = SimMachine(physics, 4, Timeline())
+    if copied == "localized":
+        machine.memory.place([ExpertId(0, 0)], machine.topology.placement("whole@dimm3"))
+    machine.fill_main_memory()
+    at = machine.memory.located[:, 0, 0].argmax()
+    alone = ends(machine, LayerPlan(0, {"cpu": (1, 2)}))["cpu", 2]
+    beside = ends(machine, LayerPlan(0, {"cpu": (1, 2), "gpu": (0,)}, (Move(0, 0, source=at),)))
+    rate = {"striped": 64.0, "localized": 38.4 * 0.916}[copied]
+    each = physics.expert_bytes / (307.2 * 0.916) + 10_000  # 144 us
+    assert alone == pytest.approx(2 * each + 65_000, abs=2)
+    assert beside["cpu", 2] == alone
+    assert beside["pcie", 0] == pytest.approx(physics.expert_bytes / rate + 2_900, abs=2)
+
+
+@pytest.mark.parametrize("rule", ["own-share", "full"])
+def test_a_unit_has_what_unshared_reads_leave(rule: str) -> None:
+    """The CPU reads stripes for 10 us and PCIe for 30: equation 6 under own-share, where both
+    together leave a third of the DIMM, and PCIe alone five sixths. Under full they leave nothing
+    for 10 us, and then two thirds."""
+    machine = machine_of(dimm_machine(contention=rule), {0: 0, 3: 0, 4: 0, 5: 0})
+    plan = LayerPlan(0, {"ndp0": (0, 3, 4, 5), "cpu": (1,), "gpu": (2,)}, (Move(0, 2),))
+    found = ends(machine, plan)
+    assert (found["cpu", 1], found["pcie", 2]) == (10_000, 30_000)
+    work = NEAR + 3 * 3134
+    expected = {"own-share": 10_000 + (work - 10_000 / 3) * 6 / 5, "full": work + 10_000 * 5 / 3}
+    assert found["ndp0", 5] == pytest.approx(expected[rule], abs=5)
 
 
 def test_localized_reads_of_different_channels_do_not_meet() -> None:

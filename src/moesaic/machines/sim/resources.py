@@ -70,6 +70,17 @@ class PriorityResource(Resource):
         return self.speed != known or self.first_speed != first_known
 
 
+class UnhinderedResource(PriorityResource):
+    """The lanes in `first` do not feel each other, even where they want more than the whole
+    together; the others share what they leave."""
+
+    def rebalance(self) -> bool:
+        known = self.speed
+        super().rebalance()
+        self.first_speed, self.slows = FULL, self.speed is not FULL
+        return self.speed != known
+
+
 class CpuCaches(PriorityResource):
     """The CPU's caches, which answer a link that reads what the CPU has just computed: that takes
     the link `slower` times as long, and the CPU `cpu_slower` times meanwhile."""

@@ -2,7 +2,8 @@
 the simulator, and shares of them from the time that a task occupies each.
 
 Host reads are never delayed by a DIMM's unit, which has what they leave of its DIMM; so a unit's
-work and the reads on its DIMM take as long as both together (TriMoE, equation 6)."""
+work and the reads on its DIMM take as long as both together (TriMoE, equation 6). Reads of CPU
+and PCIe share a DIMM as they share its channel: unless the description says that they do not."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ from fractions import Fraction
 
 from moesaic.core.layer_plan import PARTS
 from moesaic.core.offloading import CPU, PCIE
-from moesaic.hardware.dimms import PCIE_FIRST
+from moesaic.hardware.dimms import PCIE_FIRST, UNSHARED
 from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.machines.sim.lane import Draws
 from moesaic.machines.sim.ndp.traffic import Busy, Traffic, resource_names
 from moesaic.machines.sim.physics import Physics
-from moesaic.machines.sim.resources import PriorityResource, Resource
+from moesaic.machines.sim.resources import PriorityResource, Resource, UnhinderedResource
 
 MILLION = 1_000_000  # shares are counted in millionths: an activation takes little of a channel
 
@@ -49,9 +50,10 @@ def _resources(machine: MachineSpec) -> Mapping[str, Resource]:
     dimms = machine.dimms
     assert dimms is not None
     found: dict[str, Resource] = {}
+    dimm = UnhinderedResource if dimms.sharing == UNSHARED else PriorityResource
     for name in resource_names(machine):
         if name in dimms.names:
-            found[name] = PriorityResource({}, (CPU, PCIE), MILLION)
+            found[name] = dimm({}, (CPU, PCIE), MILLION)
         elif name.startswith("channel") and dimms.sharing == PCIE_FIRST:
             found[name] = PriorityResource({}, (PCIE,), MILLION)
         else:
