@@ -154,18 +154,17 @@ def test_unshared_reads_do_not_slow_each_other_on_dimms_either(rule: str, copied
     assert beside["pcie", 0] == pytest.approx(physics.expert_bytes / rate + 2_900, abs=2)
 
 
-@pytest.mark.parametrize("rule", ["own-share", "full"])
-def test_a_unit_has_what_unshared_reads_leave(rule: str) -> None:
-    """The CPU reads stripes for 10 us and PCIe for 30: equation 6 under own-share, where both
-    together leave a third of the DIMM, and PCIe alone five sixths. Under full they leave nothing
-    for 10 us, and then two thirds."""
-    machine = machine_of(dimm_machine(contention=rule), {0: 0, 3: 0, 4: 0, 5: 0})
-    plan = LayerPlan(0, {"ndp0": (0, 3, 4, 5), "cpu": (1,), "gpu": (2,)}, (Move(0, 2),))
-    found = ends(machine, plan)
-    assert (found["cpu", 1], found["pcie", 2]) == (10_000, 30_000)
-    work = NEAR + 3 * 3134
-    expected = {"own-share": 10_000 + (work - 10_000 / 3) * 6 / 5, "full": work + 10_000 * 5 / 3}
-    assert found["ndp0", 5] == pytest.approx(expected[rule], abs=5)
+@pytest.mark.parametrize("sharing", ["pcie-first", "none"])
+@pytest.mark.parametrize(("rule", "own"), [("own-share", 5_000), ("full", 10_000)])
+def test_a_units_work_and_all_host_reads_add_up(rule: str, own: int, sharing: str) -> None:
+    """Equation 6, whoever waits for whom on the channels: the CPU reads a stripe while PCIe copies
+    one, and both occupy the unit's DIMM for as long as each does alone."""
+    near = (0, 3, 4, 5, 6, 7)
+    spec = dimm_machine(contention=rule, sharing=sharing)
+    machine = machine_of(spec, dict.fromkeys(near, 0))
+    queues = {"ndp0": near, "cpu": (1,), "gpu": (2,)}
+    found = ends(machine, LayerPlan(0, queues, (Move(0, 2),)))
+    assert found["ndp0", 7] == pytest.approx(NEAR + 5 * 3134 + 2 * own, abs=6)
 
 
 def test_localized_reads_of_different_channels_do_not_meet() -> None:
@@ -187,6 +186,15 @@ def test_activations_take_their_part_of_the_channel() -> None:
     slowed = 1 + (400 / 3) / NEAR
     assert found["ndp0", 0] == pytest.approx(NEAR * slowed, abs=2)
     assert found["cpu", 1] == pytest.approx(10_000 + 400 / 3, abs=2)
+
+
+def test_a_cpu_that_waits_for_a_channel_does_not_delay_units_on_it() -> None:
+    """The CPU has two thirds of its channel beside a copy; a unit's activations need 2 % of it."""
+    machine = machine_of(dimm_machine(sharing="pcie-first", contention="none"), {0: 0})
+    found = ends(machine, LayerPlan(0, {"ndp0": (0,), "cpu": (1,), "gpu": (2,)}, (Move(0, 2),)))
+    assert found["ndp0", 0] == NEAR
+    assert found["pcie", 2] == 30_000
+    assert found["cpu", 1] == pytest.approx(15_000 + 3 / 2 * 400 / 3, abs=2)
 
 
 def test_units_of_different_dimms_work_in_parallel() -> None:

@@ -84,7 +84,7 @@ class SimMachine:
             model.num_experts,
             _memory_slots(self.topology, slots, physics.expert_bytes),
         )
-        self._dimms = DimmDraws(physics) if physics.machine.dimms is not None else None
+        self._dimms = DimmDraws(physics, self.clock) if physics.machine.dimms else None
         self._use = physics.machine.pcie_use or USUAL_USE
         self.moves = Moves(physics, self.memory, self.lanes, self.clock, self._dimms, caches)
         self.planning_ns = 0

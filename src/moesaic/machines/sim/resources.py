@@ -26,6 +26,8 @@ class Resource:
 
     `shares` are those that lanes draw whatever they do; `whole` is what shares are counted in."""
 
+    follows = False  # whether it settles again when the speed of a lane that draws on it changes
+
     def __init__(self, shares: Mapping[str, int], whole: int = WHOLE) -> None:
         self.shares, self.whole = shares, whole
         self.drawn: dict[SharingLane, int] = {}  # lanes at work
@@ -70,17 +72,6 @@ class PriorityResource(Resource):
         return self.speed != known or self.first_speed != first_known
 
 
-class UnhinderedResource(PriorityResource):
-    """The lanes in `first` do not feel each other, even where they want more than the whole
-    together; the others share what they leave."""
-
-    def rebalance(self) -> bool:
-        known = self.speed
-        super().rebalance()
-        self.first_speed, self.slows = FULL, self.speed is not FULL
-        return self.speed != known
-
-
 class CpuCaches(PriorityResource):
     """The CPU's caches, which answer a link that reads what the CPU has just computed: that takes
     the link `slower` times as long, and the CPU `cpu_slower` times meanwhile."""
@@ -123,7 +114,16 @@ class SharingLane(Lane):
             passed, of = before
             self._left_ns -= (now - self._since_ns) * passed // of
         self._since_ns, self._speed = now, speed
+        if before is not None or speed is not FULL:
+            for resource, _ in self._draws:
+                if resource.follows:
+                    self._clock.before_advancing(resource.settle)
         self._schedule_end(task, speed)
+
+    @property
+    def speed(self) -> Speed:
+        """Of what is running; full until that is known, at the end of the moment it began."""
+        return self._speed or FULL
 
     def retime_soon(self) -> None:
         self._clock.before_advancing(self._retime)

@@ -2,8 +2,10 @@
 the simulator, and shares of them from the time that a task occupies each.
 
 Host reads are never delayed by a DIMM's unit, which has what they leave of its DIMM; so a unit's
-work and the reads on its DIMM take as long as both together (TriMoE, equation 6). Reads of CPU
-and PCIe share a DIMM as they share its channel: unless the description says that they do not."""
+work and the reads on its DIMM take as long as both together (TriMoE, equation 6). Where CPU and
+PCIe share bandwidth, it is that of channels; a DIMM delays neither. Activations are served before
+the CPU where copies are: a unit that needs a channel for a little of its time is not delayed for
+all of it by the CPU's reads."""
 
 from __future__ import annotations
 
@@ -12,12 +14,14 @@ from fractions import Fraction
 
 from moesaic.core.layer_plan import PARTS
 from moesaic.core.offloading import CPU, PCIE
-from moesaic.hardware.dimms import PCIE_FIRST, UNSHARED
+from moesaic.hardware.dimms import PCIE_FIRST, NdpDevice
 from moesaic.hardware.machine_spec import MachineSpec
+from moesaic.machines.sim.clock import Clock
 from moesaic.machines.sim.lane import Draws
+from moesaic.machines.sim.ndp.dimm_time import DimmTime
 from moesaic.machines.sim.ndp.traffic import Busy, Traffic, resource_names
 from moesaic.machines.sim.physics import Physics
-from moesaic.machines.sim.resources import PriorityResource, Resource, UnhinderedResource
+from moesaic.machines.sim.resources import PriorityResource, Resource
 
 MILLION = 1_000_000  # shares are counted in millionths: an activation takes little of a channel
 
@@ -25,9 +29,9 @@ MILLION = 1_000_000  # shares are counted in millionths: an activation takes lit
 class DimmDraws:
     """Durations and draws of one model's experts and moves."""
 
-    def __init__(self, physics: Physics) -> None:
+    def __init__(self, physics: Physics, clock: Clock) -> None:
         self.traffic = Traffic(physics.machine, physics.expert_bytes)
-        self.resources = _resources(physics.machine)
+        self.resources = _resources(physics.machine, clock)
         self._physics = physics
 
     def expert(self, device: str, placement: str, tokens: int, parts: int, ns: int) -> Draws:
@@ -46,16 +50,17 @@ class DimmDraws:
         return tuple((self.resources[name], share) for name, share in shares.items() if share)
 
 
-def _resources(machine: MachineSpec) -> Mapping[str, Resource]:
+def _resources(machine: MachineSpec, clock: Clock) -> Mapping[str, Resource]:
     dimms = machine.dimms
     assert dimms is not None
+    flat = machine.flat.devices
+    units = [name for name, device in flat.items() if isinstance(device, NdpDevice)]
     found: dict[str, Resource] = {}
-    dimm = UnhinderedResource if dimms.sharing == UNSHARED else PriorityResource
     for name in resource_names(machine):
         if name in dimms.names:
-            found[name] = dimm({}, (CPU, PCIE), MILLION)
+            found[name] = DimmTime(clock, (CPU, PCIE), MILLION)
         elif name.startswith("channel") and dimms.sharing == PCIE_FIRST:
-            found[name] = PriorityResource({}, (PCIE,), MILLION)
+            found[name] = PriorityResource({}, (PCIE, *units), MILLION)
         else:
             found[name] = Resource({}, MILLION)
     return found
