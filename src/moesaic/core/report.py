@@ -15,7 +15,8 @@ class Span(NamedTuple):
     machine does in one go: where one call computes several experts, they share a span."""
 
     lane: str  # "gpu", "cpu", "pcie", ...
-    kind: str  # "dense" | "expert" | "transfer" | "prefetch" | "plan"; of a real engine's main
+    kind: str  # "dense" | "expert" | "transfer" | "prefetch" | "plan"; of a simulated machine also
+    # "kv", where the KV cache is in main memory; of a real engine's main
     # thread also "hand-over" | "start" | "look-ahead" | "sum"; of a captured step also "launch"
     # and "return" there, and "await-plan" | "await-sum" on the GPU
     start_ns: int

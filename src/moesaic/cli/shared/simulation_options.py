@@ -84,6 +84,12 @@ workload_options = stack(
     click.option("--tokens", type=int, help="Decode steps, or tokens per prompt.  [256]"),
     click.option("--batch", type=int, help="Sequences decoded in parallel.  [1]"),
     click.option("--context", type=int, help="Tokens already in the KV cache in decode.  [0]"),
+    click.option(
+        "--kv-cache",
+        metavar="PLACE",
+        help="Where the KV cache lies: gpu | main (read over PCIe) | main-cpu (the CPU computes "
+        "attention to it).  [gpu]",
+    ),
     click.option("--prompts", type=int, help="Prompts measured in prefill.  [4]"),
     click.option("--warmup", type=int, help="Steps before measuring.  [32 tokens or 1 prompt]"),
     click.option("--seed", type=int, help="Of the synthetic routing.  [0]"),
@@ -150,7 +156,7 @@ policy_options = policy_choices()
 # option -> field of Settings, where they differ
 _FIELDS = {"check": "checked"}
 _PLAIN = (
-    "phase", "cache_ratio", "tokens", "batch", "context", "prompts", "warmup", "seed",
+    "phase", "cache_ratio", "tokens", "batch", "context", "kv_cache", "prompts", "warmup", "seed",
     "expert_dtype", "dense_dtype", "belief", "fallback_ratio", "prefetch_accuracy", "check",
     "profile_tokens", "first_token",
 )  # fmt: skip

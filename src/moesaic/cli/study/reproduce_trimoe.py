@@ -39,6 +39,12 @@ def print_rows(rows: Sequence[Row]) -> None:
     _print(titled("Fig. 6: speedup over Klotski, own-share", own), bars, systems)
     title = "Fig. 9: latency over the paper's machine"
     _print(named(title, rows, "fig9/"), pivot(rows, "fig9/", "@"), RULES)
+    ways = ("roomy", "main", "main-cpu", "fits")
+    for title, start in (
+        ("KV cache: over the best baseline, MoE layer", "memory/"),
+        ("KV cache: the same with attention", "memory-layer/"),
+    ):
+        _print(named(title, rows, start), pivot(rows, start, "/"), ways)
     both = ("trimoe", "tri-balanced")
     for title, start, columns in (
         ("Sensitivity: over the best baseline", "sensitivity/", both),
@@ -46,6 +52,8 @@ def print_rows(rows: Sequence[Row]) -> None:
         ("Makespan model over simulator", "check/", systems),
     ):
         _print(named(title, rows, start), pivot(rows, start, "/"), columns)
+    title, columns = "Makespan model over simulator, all runs", ("least", "median", "largest")
+    _print(title, pivot(rows, "spread/", "/"), columns)
     real = [row for row in rows if row.id.startswith("real/") and "@" in row.id]
     _print("Real routing: over the best baseline", pivot(real, "real/", "@"), RULES)
 

@@ -71,6 +71,7 @@ class Result:
             "dense_dtype": settings.dense_dtype,
             "batch": settings.batch,
             "context": settings.context,
+            "kv_cache": settings.kv_cache,
             "belief": settings.belief,
             "belief_error": dict(settings.belief_error),
             "steps": len(self.latencies_s),

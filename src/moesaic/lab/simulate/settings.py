@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from moesaic.core.dtypes import weight_bytes
 from moesaic.core.errors import ImpossibleSetting, UnknownName
-from moesaic.core.units import GB
 from moesaic.hardware.dimms import NdpDevice
 from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.lab.fallback_script import check_ratio
+from moesaic.lab.simulate.gpu_memory import check_memory
+from moesaic.machines.sim.kv_cache import IN_GPU_MEMORY, KV_CACHES
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.expert_profile import ExpertProfile
 from moesaic.policies.gate import ROUTE_AGAIN
@@ -41,6 +41,7 @@ class Settings:
     tokens: int = 256  # decode: measured steps; prefill: tokens per prompt
     batch: int = 1  # decode: sequences in parallel
     context: int = 0  # decode: tokens in the KV cache before the trace's own
+    kv_cache: str = IN_GPU_MEMORY  # where it lies, one of KV_CACHES
     prompts: int = 4  # prefill: measured prompts
     warmup: int | None = None  # steps before measuring; None: 32 decode steps or 1 prompt
     profile_tokens: int = 256  # of the trace before what is replayed: the initial placement's
@@ -62,6 +63,7 @@ class Settings:
     def __post_init__(self) -> None:
         _known("phase", self.phase, PHASES)
         _known("belief", self.belief, BELIEFS)
+        _known("place of the KV cache", self.kv_cache, KV_CACHES)
         for name in ("tokens", "batch", "prompts"):
             if getattr(self, name) < 1:
                 raise ImpossibleSetting(f"{name} is {getattr(self, name)}; it must be at least 1")
@@ -91,7 +93,7 @@ class Settings:
         check_ratio(self.fallback_ratio, [self.policies.gate.name], gate.reruns or gate.draft > 0)
         self._check_prefetch_accuracy(gate)
         self._check_slots()
-        self._check_memory()
+        check_memory(self)
         self._check_units()
 
     @property
@@ -193,61 +195,6 @@ class Settings:
                     "description with ndp.count 0, or one that states how fast they do it "
                     f"([ndp.integer_tflops] {self.expert_dtype})"
                 )
-
-    def _check_memory(self) -> None:
-        """Refuse what does not fit: dense weights and slots on the GPU, all experts in DRAM."""
-        if self.machine.unified is not None:
-            self._check_unified(self.machine.unified.memory_gb)
-            return
-        model, gpu, host_gb = self.model, self.machine.gpu, self.machine.host_memory_gb
-        expert = model.expert_bytes(self.expert_dtype)
-        every = expert * model.num_expert_blocks
-        dimms = self.machine.dimms
-        fits = every <= host_gb * GB
-        if dimms is not None:  # a DIMM holds whole experts, or as many stripes as make some
-            fits = model.num_expert_blocks <= dimms.count * int(dimms.memory_gb * GB / expert)
-        if not fits:
-            field = "cpu.memory_gb" if dimms is None else "dimms.count x dimms.memory_gb"
-            raise ImpossibleSetting(
-                f"the routed experts of {model.name} take {every / GB:.1f} GB in "
-                f"{self.expert_dtype}; {self.machine.name} has {host_gb:g} GB of main "
-                f"memory ({field}). Use a smaller --expert-dtype, or a machine with more memory"
-            )
-        dense = weight_bytes(model.resident_params, self.dense_dtype)
-        available = gpu.memory_gb * GB - dense
-        if available < self.slots * expert:
-            limit = max(available, 0) / every
-            ratio = (
-                f"a cache ratio of at most {int(100 * limit) / 100:.2f} or "
-                if available > 0
-                else ""
-            )
-            raise ImpossibleSetting(
-                f"{model.name} in {self.expert_dtype} at cache ratio {self.cache_ratio} needs "
-                f"{dense / GB:.1f} GB for dense weights ({self.dense_dtype}) and "
-                f"{self.slots * expert / GB:.1f} GB for {self.slots} experts; {gpu.name} has "
-                f"{gpu.memory_gb:g} GB (gpu.memory_gb). Use {ratio}a smaller --expert-dtype or "
-                "--dense-dtype"
-            )
-
-    def _check_unified(self, whole_gb: float) -> None:
-        """Every expert lies where the GPU reads it, once."""
-        model, machine = self.model, self.machine
-        if self.cache_ratio != 1.0:
-            raise ImpossibleSetting(
-                f"cache ratio is {self.cache_ratio:g}, but the GPU and the CPU of {machine.name} "
-                "have one memory, where the GPU reads every expert: leave the cache ratio out, or "
-                "use 1"
-            )
-        experts = model.expert_bytes(self.expert_dtype) * model.num_expert_blocks
-        dense = weight_bytes(model.resident_params, self.dense_dtype)
-        if experts + dense > whole_gb * GB:
-            raise ImpossibleSetting(
-                f"{model.name} takes {(experts + dense) / GB:.1f} GB ({experts / GB:.1f} of them "
-                f"experts in {self.expert_dtype}); {machine.name} has {whole_gb:g} GB for GPU and "
-                "CPU together (unified.memory_gb). Use a smaller --expert-dtype, or a machine with "
-                "more memory"
-            )
 
 
 def _known(kind: str, name: str, known: object) -> None:

@@ -168,7 +168,7 @@ def assemble(
     planner, decides = settings.machine.planner, composition.decides
     planning = PlanningCost.of(planner, decides, composition.looks_ahead)
     dense_on = composition.dense_on(placed)
-    machine = SimMachine(physics, settings.slots, timeline, dense_on, planning)
+    machine = SimMachine(physics, settings.slots, timeline, dense_on, planning, settings.kv_cache)
     machine.memory.place(placed)
     for expert, dimm in localized:
         machine.memory.place([expert], machine.topology.placement(f"whole@dimm{dimm}"))

@@ -23,6 +23,7 @@ from moesaic.core.view import PLANNER, View
 from moesaic.hardware.link_use import USUAL_USE
 from moesaic.machines.loop import run_layers
 from moesaic.machines.sim.clock import Clock
+from moesaic.machines.sim.kv_cache import IN_GPU_MEMORY, KvCache
 from moesaic.machines.sim.lane import Draws, Task
 from moesaic.machines.sim.moving import Moves, Moving
 from moesaic.machines.sim.ndp.draws import DimmDraws
@@ -60,7 +61,7 @@ class SimMachine:
     `slots` is how many experts the accelerator's memory holds, or that of several memories by
     name (None: all of them); others hold what their capacity allows. `dense_on[layer]` names the
     device of a layer's attention and shared experts (the first); `planning` is what the brain's
-    decisions cost in virtual time."""
+    decisions cost in virtual time; `kv_cache` is where that lies (kv_cache.py)."""
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class SimMachine:
         timeline: Timeline | None = None,
         dense_on: Sequence[str] | None = None,
         planning: PlanningCost = FREE,
+        kv_cache: str = IN_GPU_MEMORY,
     ) -> None:
         model = physics.model
         self.physics, self.topology, self.planning = physics, physics.topology, planning
@@ -87,6 +89,7 @@ class SimMachine:
         self._dimms = DimmDraws(physics, self.clock) if physics.machine.dimms else None
         self._use = physics.machine.pcie_use or USUAL_USE
         self.moves = Moves(physics, self.memory, self.lanes, self.clock, self._dimms, caches)
+        self._kv = KvCache(kv_cache, physics, self.lanes, self._dimms)
         self.planning_ns = 0
         self._dense_device = self.topology.devices[0].name
         self._dense_on = dense_on or [self._dense_device] * model.num_moe_layers
@@ -113,6 +116,7 @@ class SimMachine:
         self._step, self._route = step, route
         self._steps += 1
         self._step_start = self.clock.now
+        self._kv.begin(step)
         self._dense_costs = {d: self._dense_ns(d) for d in self._dense_devices}
         self._reports: list[LayerReport] = []
 
@@ -122,8 +126,8 @@ class SimMachine:
         device = self._dense_on[layer]
         whole_layer, attention, shared = self._dense_costs[device]
         for _ in range(self._dense_before[layer]):
-            self._do_now(device, Task("dense", whole_layer))
-        self._do_now(device, Task("dense", attention, layer, tokens=self._step.tokens))
+            self._attend(device, Task("dense", whole_layer))
+        self._attend(device, Task("dense", attention, layer, tokens=self._step.tokens))
         self._shared = Task("dense", shared, layer, tokens=self._step.tokens) if shared else None
         if self._shared is not None:
             self.lanes[device].submit(self._shared)
@@ -163,6 +167,7 @@ class SimMachine:
         now = self.clock.now
         self._started = LayerReport(plan.layer, now, now, len(served), hits, moved, coming)
         self._pending = self._submit(plan)
+        self._kv.read_ahead()
 
     prefetches = True
 
@@ -199,8 +204,7 @@ class SimMachine:
 
     def wait(self) -> LayerReport:
         for task in self._pending:
-            while not task.done:
-                self.clock.step()
+            self._until_done(task)
         last = self._on_cpu
         cpu_ns = 0 if last is None else last.end_ns - self._started.start_ns
         report = self._started._replace(end_ns=self.clock.now, cpu_ns=cpu_ns)
@@ -216,7 +220,7 @@ class SimMachine:
     def finish(self) -> StepReport:
         step, device = self._step, self._dense_device
         for _ in range(self._dense_before[-1]):
-            self._do_now(device, Task("dense", self._dense_costs[device][0]))
+            self._attend(device, Task("dense", self._dense_costs[device][0]))
         head = Task("dense", self.physics.head_ns(step.num_sequences), tokens=step.num_sequences)
         self._do_now(device, head)
         return StepReport(self._step_start, self.clock.now, step.tokens, tuple(self._reports))
@@ -254,12 +258,23 @@ class SimMachine:
 
     def _dense_ns(self, device: str) -> tuple[int, int, int]:
         """A layer without experts, a MoE layer's attention, its shared experts; this step."""
-        physics, step = self.physics, self._step
+        physics, step = self.physics, self._kv.seen_by(device, self._step)
         shared = physics.shared_ns(device, step.tokens)
         return physics.dense_layer_ns(device, step), physics.attention_ns(device, step), shared
 
+    def _attend(self, device: str, task: Task) -> None:
+        """Attention, with what it reads or leaves elsewhere."""
+        wanted = self._kv.wanted(device)
+        self._do_now(device, task)
+        for other in (wanted, self._kv.rest(device)):
+            if other is not None:
+                self._until_done(other)
+
     def _do_now(self, device: str, task: Task) -> None:
         self.lanes[device].submit(task)
+        self._until_done(task)
+
+    def _until_done(self, task: Task) -> None:
         while not task.done:
             self.clock.step()
 

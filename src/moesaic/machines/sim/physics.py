@@ -130,6 +130,21 @@ class Physics:
         overhead = _fixed_ns(processor, "layer_overhead_us")
         return overhead + roofline_ns(processor, size, flops, self.dense_dtype)
 
+    def kv_bytes(self, step: Step) -> int:
+        """Keys and values of earlier tokens that one layer's attention reads."""
+        earlier = attended(self.model, step).kv_tokens - step.tokens
+        return round(max(earlier, 0.0) * self.model.kv_values_per_token * ACTIVATION_BYTES)
+
+    def kv_on_cpu_ns(self, step: Step) -> int:
+        """One layer's attention to earlier tokens, by the CPU."""
+        own = Step.of((each.new_tokens, 0) for each in step.sequences)
+        pairs = attended(self.model, step).pairs - attended(self.model, own).pairs
+        flops = max(pairs, 0.0) * self.model.attention_flops_per_pair
+        cpu = self.machine.processor(CPU)
+        return _fixed_ns(cpu, "first_expert_us") + roofline_ns(
+            cpu, self.kv_bytes(step), flops, "bf16"
+        )
+
     def shared_ns(self, device: str, tokens: int) -> int:
         """The shared experts of one MoE layer; 0 where the model has none."""
         return self._dense_block_ns(device, self.model.shared_params, tokens)

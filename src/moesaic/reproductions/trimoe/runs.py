@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.machines.sim.kv_cache import IN_GPU_MEMORY, KV_CACHES
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.model_info.model_zoo import load_model
 from moesaic.reproductions.trimoe.paper import MACHINE
@@ -26,6 +27,7 @@ SIMULATOR, MAKESPAN = "simulator", "makespan model"
 LAYERS = 4  # of a synthetic model; layers are alike
 WARMUP, STEPS = 4, 12
 CACHE_RATIO = 1 / 12  # of the experts are in GPU memory: 35 GB of DeepSeek-V2 or Qwen3-235B
+ROOMY_GB = 256.0  # an imagined card that holds all that is asked for; the paper's has 80 GB
 CONTEXT = 512  # tokens that every sequence looks back on
 
 
@@ -57,7 +59,8 @@ class Workload:
 @dataclass(frozen=True, slots=True)
 class Run:
     """A system on a machine. `rule` is the contention rule; `shared`, whether CPU and PCIe share
-    the memory channels; `changes` are numbers of the machine that differ from its description."""
+    the memory channels; `changes` are numbers of the machine that differ from its description, and
+    `gpu_memory_gb` is the GPU's memory (None: the description's)."""
 
     work: Workload
     system: str
@@ -69,6 +72,8 @@ class Run:
     machine: str = MACHINE
     pipelined: bool | None = None  # whether schedules believe that loads overlap; None: their own
     timed: bool = False  # record what every device computes
+    kv_cache: str = IN_GPU_MEMORY
+    gpu_memory_gb: float | None = ROOMY_GB
 
     @property
     def group(self) -> object:
@@ -96,6 +101,9 @@ class Run:
         if self.pipelined is not None:
             texts.append(f"loads believed {'' if self.pipelined else 'not '}to overlap")
         slots = round(self.cache_ratio * spec.num_experts)
+        texts.append(f"KV cache {KV_CACHES[self.kv_cache].partition(';')[0]}")
+        if self.gpu_memory_gb is not None:
+            texts.append(f"of an imagined {self.gpu_memory_gb:g} GB")
         texts.append(f"{slots} of {spec.num_experts} experts per layer in GPU memory")
         texts.append(f"{spec.num_moe_layers} layers x {STEPS} steps after {WARMUP}, {work.words}")
         return ", ".join(texts)

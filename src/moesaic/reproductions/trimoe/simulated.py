@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from functools import lru_cache
 from statistics import fmean
 
 import numpy as np
@@ -16,6 +18,7 @@ from moesaic.hardware.what_if import changed
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import assemble
 from moesaic.machines.sim import SimMachine
+from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.policy_set import PolicySet
 from moesaic.reproductions.trimoe.runs import CONTEXT, WARMUP, Outcome, Run, routed
 from moesaic.reproductions.trimoe.sources import PROFILE_STEPS, Ints
@@ -38,6 +41,8 @@ SYSTEMS = {
 def machine_of(run: Run) -> MachineSpec:
     changes = dict(run.changes)
     changes["dimms.contention"] = run.rule
+    if run.gpu_memory_gb is not None:
+        changes["gpu.memory_gb"] = run.gpu_memory_gb
     if not run.shared:
         changes["dimms.sharing"] = "none"
     return changed(load_machine(run.machine), changes)
@@ -59,15 +64,24 @@ def policies_of(run: Run) -> PolicySet:
 
 
 def settings_of(run: Run) -> Settings:
+    """Of the layers that are simulated, where the whole model fits."""
+    return replace(whole_settings(run), model=run.work.spec())
+
+
+@lru_cache(maxsize=1)
+def whole_settings(run: Run) -> Settings:
     work = run.work
     return Settings(
-        work.spec(),
+        load_model(work.model),
         machine_of(run),
         policies=policies_of(run),
         cache_ratio=run.cache_ratio,
         batch=work.batch,
         profile_tokens=PROFILE_STEPS * work.batch,
         context=CONTEXT,
+        tokens=1,
+        warmup=0,
+        kv_cache=run.kv_cache,
     )
 
 

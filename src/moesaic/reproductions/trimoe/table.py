@@ -18,15 +18,19 @@ from moesaic.reproductions.trimoe import (
     fig7,
     fig8,
     fig9,
+    memory,
     real_traces,
     sec55,
     sensitivity,
+    spread,
     table3,
 )
 from moesaic.reproductions.trimoe.wanted import Wanted
 
-PARTS = (fig3, fig5, fig6, fig7, table3, fig8, fig9, sec55, beyond, sensitivity, check)
-STARTS = "fig3, fig5, fig6, fig7, table3, fig8, fig9, sec5.5, beyond, sensitivity, check"
+PARTS = (fig3, fig5, fig6, memory, fig7, table3, fig8, fig9, sec55, beyond, sensitivity, check)
+STARTS = (
+    "fig3, fig5, fig6, memory, fig7, table3, fig8, fig9, sec5.5, beyond, sensitivity, check, spread"
+)
 
 
 class Reproduction:
@@ -57,10 +61,11 @@ class Reproduction:
 
 
 def _wanted(traces: str | None) -> Iterator[Wanted]:
-    for part in PARTS:
-        yield from part.wanted()
+    rows = [row for part in PARTS for row in part.wanted()]
     if traces is not None:
-        yield from real_traces.wanted(traces)
+        rows += real_traces.wanted(traces)
+    yield from rows
+    yield from spread.wanted(rows, traces)
 
 
 def _computed(

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from moesaic.core.layer_plan import PARTS
-from moesaic.core.offloading import CPU, PCIE
+from moesaic.core.offloading import CPU, IN_DRAM, PCIE
 from moesaic.hardware.dimms import PCIE_FIRST, NdpDevice
 from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.machines.sim.clock import Clock
@@ -44,6 +44,22 @@ class DimmDraws:
         """Time and draws of what a link carries of a moving expert; None: not of these links."""
         carried = self.traffic.move(link, source, share)
         return None if carried is None else (carried.ns, self._draws(carried.busy, carried.ns))
+
+    def stream(self, device: str, size: int, ns: int) -> Draws:
+        """Of so many bytes out of all DIMMs, read by a device in `ns`."""
+        return self._draws(self.traffic.expert(device, self._striped, self._share(size), ns, 0), ns)
+
+    def stream_over_pcie(self, size: int) -> tuple[int, Draws]:
+        found = self.move(PCIE, self._striped, self._share(size))
+        assert found is not None, "PCIe reads DIMMs"
+        return found
+
+    @property
+    def _striped(self) -> str:
+        return self._physics.topology.placements[IN_DRAM].name
+
+    def _share(self, size: int) -> Fraction:
+        return Fraction(size, self._physics.expert_bytes)
 
     def _draws(self, busy: Busy, ns: int) -> Draws:
         shares = {name: round(each / max(ns, 1) * MILLION) for name, each in busy.items()}

@@ -1,0 +1,71 @@
+"""Do simulator and makespan model agree wherever a conclusion rests on the former? Every simulated
+run of figures 6, 8 and 9, of the sensitivity rows, small batches and real routing, by both; per
+figure and contention rule the least, the median and the largest of makespan model over simulator,
+and which runs are furthest apart.
+
+Only where the KV cache lies in main memory there is no second body: equations 1 to 8 have none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from statistics import median
+
+from moesaic.reproductions.row import Row
+from moesaic.reproductions.trimoe.runs import CACHE_RATIO, MAKESPAN, SIMULATOR, Run
+from moesaic.reproductions.trimoe.wanted import Done, Wanted, again, outcome
+
+PARTS = ("fig6/", "fig8/", "fig9/", "sensitivity/", "sec5.5/batch-", "real/")
+WORST = 4  # runs that are named
+VALUES: dict[str, Callable[[list[float]], float]] = {
+    "least": min,
+    "median": median,
+    "largest": max,
+}
+
+
+def wanted(rows: Iterable[Wanted], traces: str | None = None) -> Iterator[Wanted]:
+    """`rows` are all others."""
+    groups: dict[str, dict[Run, None]] = {}
+    for row in rows:
+        part = next((part for part in PARTS if row.id.startswith(part)), None)
+        for run in row.items if part is not None else ():
+            if isinstance(run, Run) and run.body == SIMULATOR:
+                name = f"{str(part).rstrip('/').removesuffix('/batch-')}@{run.rule}"
+                groups.setdefault(name, {})[replace(run, timed=False)] = None
+    every = {run: None for runs in groups.values() for run in runs}
+    for name, runs in {**groups, "all": every}.items():
+        for value in VALUES if runs else ():
+            yield _row(name, value, list(runs), traces if "real" in name else None)
+
+
+def _row(group: str, value: str, runs: list[Run], traces: str | None) -> Wanted:
+    pairs = [(replace(run, body=MAKESPAN), run) for run in runs]
+    name = f"spread/{group}/{value}"
+
+    def row(done: Done) -> Row:
+        found = {
+            run: outcome(done, model).layer_ms / outcome(done, run).layer_ms for model, run in pairs
+        }
+        apart = sorted(found, key=lambda run: abs(found[run] - 1), reverse=True)[:WORST]
+        worst = ", ".join(f"{named(run)} {found[run]:.3f}" for run in apart)
+        claim = f"MoE layer by the makespan model over the simulator's, {value} of {len(runs)} runs"
+        text = f"{group.partition('@')[0]}; furthest apart: {worst}"
+        ours = VALUES[value](list(found.values()))
+        return Row(name, claim, None, ours, "x", text, again(name, traces))
+
+    return Wanted(name, tuple(run for pair in pairs for run in pair), row)
+
+
+def named(run: Run) -> str:
+    """A run by what it differs in from others."""
+    work = run.work
+    words = [f"{work.model}/{'real' if work.trace else work.data}/{work.batch}/{run.system}"]
+    words += [f"{key}={value}" for key, value in run.changes if not work.trace]
+    if run.cache_ratio != CACHE_RATIO and not work.trace:
+        words.append(f"cache={run.cache_ratio:.3f}")
+    if not run.shared:
+        words.append("unshared")
+    if run.pipelined is not None:
+        words.append("pipelined")
+    return " ".join(words) + f"@{run.rule}"
