@@ -144,7 +144,7 @@ def test_unshared_reads_do_not_slow_each_other_on_dimms_either(rule: str, copied
     if copied == "localized":
         machine.memory.place([ExpertId(0, 0)], machine.topology.placement("whole@dimm3"))
     machine.fill_main_memory()
-    at = machine.memory.located[:, 0, 0].argmax()
+    at = int(machine.memory.located[:, 0, 0].argmax())
     alone = ends(machine, LayerPlan(0, {"cpu": (1, 2)}))["cpu", 2]
     beside = ends(machine, LayerPlan(0, {"cpu": (1, 2), "gpu": (0,)}, (Move(0, 0, source=at),)))
     rate = {"striped": 64.0, "localized": 38.4 * 0.916}[copied]

@@ -52,8 +52,8 @@ def print_rows(rows: Sequence[Row]) -> None:
         ("Makespan model over simulator", "check/", systems),
     ):
         _print(named(title, rows, start), pivot(rows, start, "/"), columns)
-    title, columns = "Makespan model over simulator, all runs", ("least", "median", "largest")
-    _print(title, pivot(rows, "spread/", "/"), columns)
+    spread = pivot(rows, "spread/", "/")
+    _print("Makespan model over simulator, all runs", spread, ("least", "median", "largest"))
     real = [row for row in rows if row.id.startswith("real/") and "@" in row.id]
     _print("Real routing: over the best baseline", pivot(real, "real/", "@"), RULES)
 

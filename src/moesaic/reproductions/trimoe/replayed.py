@@ -1,7 +1,8 @@
 """A run by the makespan model alone (equations 1 to 8): the same routing, no machine.
 
-Costs are measured on the simulated machine, so both bodies differ in nothing but how devices,
-links and DIMMs wait for each other."""
+Costs are measured on the simulated machine, with what devices take once per layer and the shared
+experts beside the routed ones, so both bodies differ in nothing but how devices, links and DIMMs
+wait for each other, and in what a move delays."""
 
 from __future__ import annotations
 
@@ -13,11 +14,18 @@ from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.step import Step
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
+from moesaic.machines.sim.planning_cost import PlanningCost
 from moesaic.policies.belief import warm_up
 from moesaic.policies.tri.baselines import GPU_NDP
 from moesaic.policies.tri.costs import Floats, TriCosts
 from moesaic.policies.tri.joint import joint_layout
-from moesaic.policies.tri.layer import CPU_TIME, FIRST_DIMM, GPU_TIME, PCIE_TIME
+from moesaic.policies.tri.layer import (
+    CPU_TIME,
+    FIRST_DIMM,
+    GPU_TIME,
+    PCIE_TIME,
+    num_resources,
+)
 from moesaic.policies.tri.layout import Layout, offline_layout
 from moesaic.policies.tri.machine import believed_costs
 from moesaic.policies.tri.predictor import LoadPredictor
@@ -34,14 +42,16 @@ GREEDY = "gpu-ndp-greedy"  # every expert on the cheaper of GPU and its unit, no
 
 @dataclass(slots=True)
 class Measured(Replay):
-    """Also keeps what moves under way occupied of every layer."""
+    """Also keeps what moves under way occupied of every layer, beside what each layer takes of the
+    devices whatever it computes."""
 
     bases: list[Floats] = field(default_factory=list)
+    fixed: Floats = field(default_factory=lambda: np.zeros(0))
 
     def _base(self) -> Floats:
         base = Replay._base(self)
         self.bases.append(base)
-        return base
+        return base + self.fixed if len(self.fixed) else base
 
 
 def replayed(run: Run) -> Outcome:
@@ -50,6 +60,7 @@ def replayed(run: Run) -> Outcome:
     system = system_of(run.system)
     costs, window = costs_of(run)
     replay = started(run, system, costs, window, profile)
+    replay.fixed = fixed_of(run, costs)
     makespans, busy, moves, free = [], [], np.zeros(3), []
     for number, choices in enumerate(played):
         replay.bases.clear()
@@ -85,8 +96,22 @@ def costs_of(run: Run) -> tuple[TriCosts, Window]:
     overlaps = run.pipelined is not False or run.system == "klotski"  # as they do on the machine
     costs = believed_costs(belief.costs, contention=run.rule, shared=run.shared, pipelined=overlaps)
     step = Step.decode(run.work.batch, CONTEXT)
-    dense = physics.attention_ns(GPU, step) + physics.shared_ns(GPU, step.tokens)
-    return costs, Window(float(dense), float(physics.move_ns("dimm-link0-1")))
+    planner = PlanningCost.of(physics.machine.planner)
+    active = round(float(np.count_nonzero(routed(run.work)[0], axis=2).mean()))
+    between = physics.attention_ns(GPU, step) + planner.decision_ns(run.work.batch, active)
+    return costs, Window(float(between), float(physics.move_ns("dimm-link0-1")))
+
+
+def fixed_of(run: Run, costs: TriCosts) -> Floats:
+    """What a layer takes of its devices beside routed experts: their first expert's extra costs,
+    and the shared experts."""
+    physics = Physics(machine_of(run), run.work.spec(), "bf16", "bf16")
+    fixed = np.zeros(num_resources(costs))
+    fixed[GPU_TIME] = physics.first_ns(GPU) + physics.shared_ns(GPU, run.work.batch)
+    fixed[CPU_TIME] = physics.first_ns(CPU)
+    if costs.units:
+        fixed[FIRST_DIMM : FIRST_DIMM + costs.units] = physics.first_ns("ndp0")
+    return fixed
 
 
 def started(

@@ -101,7 +101,7 @@ class Run:
         if self.pipelined is not None:
             texts.append(f"loads believed {'' if self.pipelined else 'not '}to overlap")
         slots = round(self.cache_ratio * spec.num_experts)
-        texts.append(f"KV cache {KV_CACHES[self.kv_cache].partition(';')[0]}")
+        texts.append(f"KV cache {KV_CACHES[self.kv_cache].replace(';', ',')}")
         if self.gpu_memory_gb is not None:
             texts.append(f"of an imagined {self.gpu_memory_gb:g} GB")
         texts.append(f"{slots} of {spec.num_experts} experts per layer in GPU memory")
