@@ -18,7 +18,7 @@ from moesaic.policies.tri.baselines import (
 from moesaic.policies.tri.costs import ON_CPU, ON_GPU, ON_NDP
 from moesaic.policies.tri.exact import free_layout_bound, linear_bound, optimal
 from moesaic.policies.tri.fast import balanced
-from moesaic.policies.tri.layer import Options, layer_of, makespan, options_of
+from moesaic.policies.tri.layer import Options, busy_times, layer_of, makespan, options_of
 from moesaic.policies.tri.refine import greedy, refine, trimoe
 
 SEEDS = range(12)
@@ -55,6 +55,36 @@ def test_refinement_moves_the_most_expensive_expert_of_the_bottleneck() -> None:
     assert choice.tolist() == [1, 0, 0]
     assert refine(options, choice, 8) == 15
     assert choice.tolist() == [1, 2, 0]
+
+
+def _stuck() -> Options:
+    """GPU 10 + 4: the 10 would take 30 elsewhere, the 4 takes 6 on the second device."""
+    return _three([_alone(10, 30, 30), _alone(4, 6, 8)])
+
+
+def test_an_expert_that_has_to_stay_does_not_end_the_refinement() -> None:
+    """The paper: "until no re-assignment can further reduce the global makespan"."""
+    options, choice = _stuck(), np.array([0, 0])
+    assert refine(options, choice, 8) == 10
+    assert choice.tolist() == [0, 1]
+
+
+def test_with_one_candidate_the_refinement_ends_at_the_most_expensive_expert() -> None:
+    options, choice = _stuck(), np.array([0, 0])
+    assert refine(options, choice, 8, 1) == 14
+    assert choice.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_reassignment_of_one_expert_of_the_bottleneck_is_left(seed: int) -> None:
+    options = drawn_options(seed, 40)
+    choice = trimoe(options, 1000)
+    end, busy = makespan(options, choice), busy_times(options, choice)
+    for i in np.flatnonzero(options.use[np.arange(40), choice, np.argmax(busy)] > 0):
+        for option in np.flatnonzero(np.isfinite(options.time[i])):
+            other = choice.copy()
+            other[i] = option
+            assert makespan(options, other) >= end * (1 - 1e-12)
 
 
 def test_of_equal_moves_the_one_that_adds_less_to_the_receiver_wins() -> None:

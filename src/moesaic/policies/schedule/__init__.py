@@ -77,7 +77,15 @@ schedules.register(
     f"{_HERE}.trimoe:TriMoe",
     "TriMoE: GPU, CPU and near-data units by own cost, then refined at the bottleneck",
     (
-        Parameter("refine", int, 32, "most reassignments after the first choice", minimum=0),
+        Parameter("refine", int, 256, "most reassignments after the first choice", minimum=0),
+        Parameter(
+            "candidates",
+            int,
+            0,
+            "most experts of the bottleneck to try per reassignment, the most expensive first; "
+            "0: all",
+            minimum=0,
+        ),
         *_tri(False),
     ),
 )

@@ -12,7 +12,7 @@ import numpy as np
 
 from moesaic.policies.compiled import compiled
 from moesaic.policies.tri.costs import OPTIONS, Floats
-from moesaic.policies.tri.layer import Ints, Options, busy_times
+from moesaic.policies.tri.layer import Ints, Options, busy_times, peak_after
 from moesaic.policies.tri.refine import greedy
 
 ROUNDS = 40  # of prices
@@ -69,14 +69,6 @@ def priced(options: Options, rounds: int, best: Ints, popular: Ints) -> tuple[fl
     for i in range(n):
         popular[i] = np.argmax(counts[i])
     return float(end), float(bound)
-
-
-@compiled
-def peak_after(busy: Floats, out: Floats, into: Floats) -> float:
-    peak = 0.0
-    for r in range(len(busy)):
-        peak = max(peak, busy[r] - out[r] + into[r])
-    return float(peak)
 
 
 @compiled

@@ -157,3 +157,12 @@ def busy_times(options: Options, choice: Ints) -> Floats:
 def makespan(options: Options, choice: Ints) -> float:
     """Equation 7."""
     return float(busy_times(options, choice).max())
+
+
+@compiled
+def peak_after(busy: Floats, out: Floats, into: Floats) -> float:
+    """The makespan when what occupies `out` occupies `into` instead."""
+    peak = 0.0
+    for r in range(len(busy)):
+        peak = max(peak, busy[r] - out[r] + into[r])
+    return float(peak)

@@ -1,15 +1,17 @@
 """TriMoE's schedule of a layer (section 4.2): every expert where it is cheapest by itself, then
-the bottleneck's most expensive expert is reassigned while the makespan falls."""
+experts of the bottleneck are reassigned, the most expensive first, "until no re-assignment can
+further reduce the global makespan, or a maximum iteration limit is reached"."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from moesaic.policies.compiled import compiled
-from moesaic.policies.tri.costs import ON_CPU, OPTIONS
-from moesaic.policies.tri.layer import Ints, Options, busy_times
+from moesaic.policies.tri.costs import ON_CPU, OPTIONS, Floats
+from moesaic.policies.tri.layer import Ints, Options, busy_times, peak_after
 
-REFINE = 32  # iterations; the paper gives no number
+REFINE = 256  # reassignments; the paper gives no number
+EVERY = 0  # candidates per iteration: all experts of the bottleneck
 
 
 @compiled
@@ -26,42 +28,62 @@ def greedy(options: Options) -> Ints:
 
 
 @compiled
-def refine(options: Options, choice: Ints, iterations: int) -> float:
-    """Changes `choice` in place; returns its makespan. The candidate is the expert that occupies
-    the bottleneck longest; of two moves with the same new makespan, the one that adds less time to
-    the receiving device is taken."""
-    busy = busy_times(options, choice)
-    best = busy.max()
-    for _ in range(iterations):
-        bottleneck = np.argmax(busy)
-        candidate = -1
-        longest = 0.0
-        for i in range(len(choice)):
-            occupied = options.use[i, choice[i], bottleneck]
-            if occupied > longest:
-                longest, candidate = occupied, i
-        if candidate < 0:
-            break
-        now = choice[candidate]
-        to, after, delta = -1, best, np.inf
-        for option in range(OPTIONS):
-            added = options.time[candidate, option]
-            if option == now or added == np.inf:
-                continue
-            moved = busy - options.use[candidate, now] + options.use[candidate, option]
-            end = moved.max()
-            if end < after or (end == after and to >= 0 and added < delta):
-                to, after, delta = option, end, added
-        if to < 0:
-            break
-        busy += options.use[candidate, to] - options.use[candidate, now]
-        choice[candidate] = to
-        best = after
-    return float(best)
+def next_candidate(options: Options, choice: Ints, bottleneck: int, after: int) -> int:
+    """The expert that occupies the bottleneck longest of those behind `after` (-1: of all), the
+    lower number first among equals; -1: there is none."""
+    limit = np.inf if after < 0 else options.use[after, choice[after], bottleneck]
+    found, longest = -1, 0.0
+    for i in range(len(choice)):
+        occupied = options.use[i, choice[i], bottleneck]
+        behind = occupied < limit or (occupied == limit and i > after)
+        if behind and occupied > longest:
+            found, longest = i, occupied
+    return found
 
 
 @compiled
-def trimoe(options: Options, iterations: int) -> Ints:
+def best_reassignment(
+    options: Options, choice: Ints, busy: Floats, candidate: int
+) -> tuple[int, float]:
+    """The other device with which the makespan is least, and that makespan; -1: none reduces it. Of
+    two devices with the same makespan, the one that the expert adds less time to is taken."""
+    now = choice[candidate]
+    to, least, delta = -1, busy.max(), np.inf
+    for option in range(OPTIONS):
+        added = options.time[candidate, option]
+        if option == now or added == np.inf:
+            continue
+        end = peak_after(busy, options.use[candidate, now], options.use[candidate, option])
+        if end < least or (end == least and to >= 0 and added < delta):
+            to, least, delta = option, end, added
+    return to, float(least)
+
+
+@compiled
+def refine(options: Options, choice: Ints, iterations: int, candidates: int = EVERY) -> float:
+    """Changes `choice` in place; returns its makespan. In every iteration the bottleneck's experts
+    are tried by falling cost until reassigning one reduces the makespan; `candidates` of them at
+    most (1: it ends when the most expensive one has to stay)."""
+    busy = busy_times(options, choice)
+    end = busy.max()
+    for _ in range(iterations):
+        bottleneck = np.argmax(busy)
+        candidate, tried, to = -1, 0, -1
+        while to < 0 and (candidates == EVERY or tried < candidates):
+            candidate = next_candidate(options, choice, bottleneck, candidate)
+            if candidate < 0:
+                break
+            to, end = best_reassignment(options, choice, busy, candidate)
+            tried += 1
+        if to < 0:
+            break
+        busy += options.use[candidate, to] - options.use[candidate, choice[candidate]]
+        choice[candidate] = to
+    return float(busy.max())
+
+
+@compiled
+def trimoe(options: Options, iterations: int, candidates: int = EVERY) -> Ints:
     choice = greedy(options)
-    refine(options, choice, iterations)
+    refine(options, choice, iterations, candidates)
     return choice
