@@ -232,3 +232,16 @@ def test_a_rebalancing_move_takes_link_time_at_both_ends() -> None:
     for to in moves[:count, 2]:
         expected[to + 1] += 50.0
     assert lanes.free_ns.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_localized_layout_stripes_nothing(seed: int) -> None:
+    """Host copies of what is in GPU memory are localized as well; the units' loads are balanced."""
+    costs, loads = round_costs(), drawn_loads(seed)
+    layout = offline_layout(costs, loads, 3, localized=True)
+    check_layout(layout, costs.dimms, 3)
+    assert not layout.striped.any()
+    assert layout.resident.tolist() == offline_layout(costs, loads, 3).resident.tolist()
+    near = np.maximum(40 * loads, 30 * (loads > 0)).mean(axis=0) * ~layout.resident
+    busy = np.bincount(layout.dimm, weights=near, minlength=costs.dimms)
+    assert busy.max() - busy.min() <= near.max()

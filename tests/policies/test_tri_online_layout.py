@@ -71,9 +71,13 @@ def test_the_window_is_a_running_mean_of_the_time_between_layers() -> None:
     assert layout.window_ns == pytest.approx(0.9 * 550), "no time is less than none"
 
 
-def test_experts_of_one_dimm_are_moved_apart() -> None:
-    layout = with_window(layout_of("trimoe:prefetch=false,relayout=false"), [4.0] * 4 + [0.0] * 4)
-    view, belief = seen(["dimm0"] * 4 + ["dram"] * 4)
+@pytest.mark.parametrize(
+    ("rule", "rest"), [("classes", ["dimm1"] * 4), ("smooth-makespan", ["dram"] * 4)]
+)
+def test_experts_of_one_dimm_are_moved_apart(rule: str, rest: list[str]) -> None:
+    layout = layout_of(f"trimoe:prefetch=false,relayout=false,rule={rule}")
+    with_window(layout, [4.0] * 4 + [0.0] * 4)
+    view, belief = seen(["dimm0"] * 4 + rest)
     moves = layout.propose(0, view, belief)
     assert moves
     others = {whole(view, dimm) for dimm in (1, 2, 3)}
@@ -99,9 +103,11 @@ def test_a_localized_expert_comes_from_its_dimm() -> None:
     assert (move.expert, move.source, move.destination) == (0, whole(view, 2), IN_VRAM)
 
 
-def test_a_localized_expert_that_became_warm_is_striped() -> None:
+@pytest.mark.parametrize("rule", ["classes", "smooth-makespan"])
+def test_a_localized_expert_that_became_warm_is_striped(rule: str) -> None:
     """60 tokens: 37 us in the DIMM, 41 over PCIe from it, 34 from stripes."""
-    layout = with_window(layout_of("trimoe:prefetch=false,rebalance=false"), [60.0] + [0.0] * 7)
+    layout = layout_of(f"trimoe:prefetch=false,rebalance=false,rule={rule}")
+    with_window(layout, [60.0] + [0.0] * 7)
     view, belief = seen(["dimm3"] + ["dram"] * 7)
     (move,) = layout.propose(0, view, belief)
     assert move == Move(1, 0, None, True, whole(view, 3), IN_DRAM, True)

@@ -92,8 +92,11 @@ def test_systems_for_near_data_machines_differ_in_schedule_and_layout_only() -> 
             f"enhanced-ktransformers + pinned + none + trimoe:{moves},devices=gpu-cpu"
         ),
         "monde": f"monde + pinned + none + trimoe:{moves},devices=gpu-ndp",
+        "monde-localized": (
+            f"monde + pinned + none + trimoe:{moves},offline=localized,devices=gpu-ndp"
+        ),
         "trimoe": "trimoe + pinned + none + trimoe",
-        "tri-balanced": "tri-balanced + pinned + none + trimoe:offline=joint",
+        "tri-balanced": ("tri-balanced + pinned + none + trimoe:offline=joint,margin=0.25"),
     }
     for system in NEAR_DATA_SYSTEMS.values():
         check_together(system.policies)

@@ -83,13 +83,17 @@ NEAR_DATA_SYSTEMS: dict[str, System] = {
         "MoNDE: GPU and near-data units, weights or activations moved",
         _three_devices("monde", f"{PREFETCHING},devices=gpu-ndp"),
     ),
+    "monde-localized": System(
+        "MoNDE with every expert in one DIMM: without TriMoE's idea of striping some of them",
+        _three_devices("monde", f"{PREFETCHING},offline=localized,devices=gpu-ndp"),
+    ),
     "trimoe": System(
         "TriMoE: GPU, AMX CPU and near-data units; relayout and rebalancing by predicted load",
         _three_devices("trimoe", "trimoe"),
     ),
     "tri-balanced": System(
         "TriMoE's machine and moves, with a near-exact schedule and a jointly optimised layout",
-        _three_devices("tri-balanced", "trimoe:offline=joint"),
+        _three_devices("tri-balanced", "trimoe:offline=joint,margin=0.25"),
     ),
 }
 # Further ones for GPU and CPU; they are compared where asked for by name.

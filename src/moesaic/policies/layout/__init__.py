@@ -53,6 +53,12 @@ layouts.register(
     (_DEVICES, _COPIES, _SPLITS),
 )
 layouts.register(
+    "localized",
+    f"{_HERE}.offline:Localized",
+    "every expert in one DIMM, balanced by a profile; nothing moves",
+    (_DEVICES, _COPIES, _SPLITS),
+)
+layouts.register(
     "trimoe",
     f"{_HERE}.trimoe:TriMoeLayout",
     "TriMoE: an offline layout, then prefetching, relayout and rebalancing by predicted load",
@@ -64,7 +70,41 @@ layouts.register(
         Parameter("relayout", bool, True, "change between striped and localized"),
         Parameter("rebalance", bool, True, "move cold experts from busy to idle DIMMs"),
         Parameter(
-            "offline", str, "cut", "how the initial layout is made", choices=("cut", "joint")
+            "offline",
+            str,
+            "cut",
+            "how the initial layout is made",
+            choices=("cut", "joint", "localized"),
+        ),
+        Parameter(
+            "rule",
+            str,
+            "classes",
+            "what moves: what does not suit its class (the paper's), or lowers the makespan",
+            choices=("classes", "smooth-makespan"),
+        ),
+        Parameter(
+            "warm",
+            float,
+            0.0,
+            "classes: share of a layer's experts that are warm; 0: as many as striped at first",
+            minimum=0,
+            maximum=1,
+        ),
+        Parameter(
+            "margin",
+            float,
+            0.0,
+            "classes: part of a class's limit by which a predicted load must pass it",
+            minimum=0,
+            maximum=1,
+        ),
+        Parameter(
+            "skew",
+            float,
+            1.5,
+            "classes: load of the busiest DIMM over the mean from which cold experts leave it",
+            minimum=1,
         ),
         _DEVICES,
         _COPIES,

@@ -19,6 +19,7 @@ DEVICES = {"all": ALL_DEVICES, "gpu": GPU_ONLY, "gpu-cpu": GPU_CPU, "gpu-ndp": G
 
 class Offline(Layout):
     improves = False
+    localizes = False
 
     def __init__(
         self, layers: int, experts: int, devices: str = "all", copies: int = 0, splits: int = 0
@@ -44,7 +45,7 @@ class Offline(Layout):
         loads = np.minimum(profile.loads, tri.tokens)
         for layer in range(self.layers):
             of_layer = np.ascontiguousarray(loads[:, layer])
-            best = offline_layout(tri, of_layer, resident[layer], self.devices)
+            best = offline_layout(tri, of_layer, resident[layer], self.devices, self.localizes)
             if self.improves:
                 best = improved_layout(tri, of_layer, best, self.devices, exchange=False)
             local = best.dimm != NO_DIMM
@@ -59,3 +60,7 @@ class Offline(Layout):
 
 class Joint(Offline):
     improves = True
+
+
+class Localized(Offline):
+    localizes = True

@@ -1,5 +1,6 @@
 """TriMoE's layout at run time: loads predicted by a moving average, and moves that fit into the
-window in which the GPU computes attention and MLP (tri/migrate.py)."""
+window in which the GPU computes attention and MLP, by the paper's classes (tri/class_moves.py) or
+by the makespan (tri/migrate.py)."""
 
 from __future__ import annotations
 
@@ -16,12 +17,14 @@ from moesaic.policies.belief import Belief
 from moesaic.policies.costs import Costs
 from moesaic.policies.layout.base import Ints, Profile
 from moesaic.policies.layout.offline import Offline
+from moesaic.policies.tri.class_moves import MARGIN, SKEW, Classes, plan_class_moves
 from moesaic.policies.tri.costs import TriCosts
 from moesaic.policies.tri.layer import Bools, Layer, num_resources
 from moesaic.policies.tri.machine import DimmIndices, believed_costs, places_of
 from moesaic.policies.tri.migrate import IN_HBM, MAX_MOVES, MOVE_WORDS, Lanes, plan_moves
 from moesaic.policies.tri.predictor import LoadPredictor
 
+CLASSES, SMOOTH_MAKESPAN = "classes", "smooth-makespan"
 _WINDOW_MEMORY = 0.9  # of the running mean of the time between layers
 
 
@@ -37,12 +40,18 @@ class TriMoeLayout(Offline):
         relayout: bool = True,
         rebalance: bool = True,
         offline: str = "cut",
+        rule: str = CLASSES,
+        warm: float = 0.0,
+        margin: float = MARGIN,
+        skew: float = SKEW,
         devices: str = "all",
         copies: int = 0,
         splits: int = 0,
     ) -> None:
         super().__init__(layers, experts, devices, copies, splits)
-        self.improves = offline == "joint"
+        self.improves, self.localizes = offline == "joint", offline == "localized"
+        self._rule, self._warm_share, self._margin, self._skew = rule, warm, margin, skew
+        self._sizes: tuple[Ints, Ints] | None = None  # hot and warm experts of every layer
         self.predictor = LoadPredictor(layers, experts, alpha)
         self._kinds = np.array([prefetch, relayout, rebalance])
         self._known: tuple[Belief, _Machine] | None = None
@@ -51,7 +60,9 @@ class TriMoeLayout(Offline):
 
     def initial(self, profile: Profile, resident: Bools) -> Ints:
         self.predictor.start(profile.loads.mean(axis=0))
-        return super().initial(profile, resident)
+        found = super().initial(profile, resident)
+        self._sizes = resident.sum(axis=1), ((found == IN_DRAM) & ~resident).sum(axis=1)
+        return found
 
     def observe(self, layer: int, loads: Ints) -> None:
         self.predictor.observe(layer, loads)
@@ -72,7 +83,9 @@ class TriMoeLayout(Offline):
         machine, number = self._known[1], (layer + 1) % self.layers
         tri, dimms = machine.costs, machine.dimms
         predicted = self.predictor.loads[number].astype(np.float64)
-        _still(view, number, predicted)
+        still = _still(view, number, self.experts)
+        if self._rule == SMOOTH_MAKESPAN:
+            predicted[still] = 0.0
         loads = np.clip(np.ceil(predicted), 1, tri.tokens).astype(np.int64)
         places = places_of(view, dimms, number)
         sources = np.full(self.experts, IN_DRAM)
@@ -85,17 +98,33 @@ class TriMoeLayout(Offline):
         problem = Layer(loads, places.resident, places.striped, places.dimm, places.span, base)
         moves = np.zeros((MAX_MOVES, MOVE_WORDS), dtype=np.int64)
         lanes = machine.lanes(view, self.window_ns)
-        count = plan_moves(tri, problem, predicted, self.devices, lanes, self._kinds, moves)
+        if self._rule == SMOOTH_MAKESPAN:
+            count = plan_moves(tri, problem, predicted, self.devices, lanes, self._kinds, moves)
+        else:
+            rule = self._classes(number, problem)
+            count = plan_class_moves(
+                tri, problem, predicted, still, lanes, self._kinds, rule, moves
+            )
         found = [_move(number, move, sources, dimms) for move in moves[:count].tolist()]
         route = view.topology.route
         return tuple(m for m in found if route(m.source, m.destination) is not None)
 
+    def _classes(self, layer: int, problem: Layer) -> Classes:
+        if self._sizes is None:  # no profile: as things lie now
+            hot, striped = problem.resident.sum(), (problem.striped & ~problem.resident).sum()
+        else:
+            hot, striped = self._sizes[0][layer], self._sizes[1][layer]
+        warm = round(self._warm_share * self.experts) or int(striped)
+        return Classes(int(hot), warm, self._margin, self._skew)
 
-def _still(view: View, layer: int, predicted: Ints | np.ndarray) -> None:
+
+def _still(view: View, layer: int, experts: int) -> Bools:
     """What is under way stays out of the plan: it is not where it lies and not where it goes."""
+    found = np.zeros(experts, dtype=np.bool_)
     for flight in view.in_flight:
         if flight.layer == layer:
-            predicted[flight.expert] = 0.0
+            found[flight.expert] = True
+    return found
 
 
 def _move(layer: int, move: list[int], sources: Ints, dimms: DimmIndices) -> Move:

@@ -56,10 +56,15 @@ def expected_times(costs: TriCosts, loads: Ints) -> Floats:
 
 
 def offline_layout(
-    costs: TriCosts, loads: Ints, slots: int | Bools, devices: Bools = ALL_DEVICES
+    costs: TriCosts,
+    loads: Ints,
+    slots: int | Bools,
+    devices: Bools = ALL_DEVICES,
+    localized: bool = False,
 ) -> Layout:
     """`loads[samples, experts]` of one layer in a trace. `slots`: how many experts GPU memory has
-    for this layer, or which."""
+    for this layer, or which. `localized`: nothing is striped, as in a system without the idea of
+    two layouts."""
     experts = loads.shape[1]
     mean = expected_times(costs, loads)
     activity = (loads > 0).mean(axis=0)
@@ -70,12 +75,15 @@ def offline_layout(
     else:
         resident[by_load[:slots]] = True
     rest = by_load[~resident[by_load]]
-    host = _cut(costs, mean, activity, rest, float(mean[ON_GPU, resident].sum()), devices)
+    gpu_ns = float(mean[ON_GPU, resident].sum())
+    host = 0 if localized else _cut(costs, mean, activity, rest, gpu_ns, devices)
     dimm = np.full(experts, NO_DIMM, dtype=np.int64)
     # A resident expert's copy in the host lies where a missed one's would: striped.
     if devices[ON_NDP] and costs.units:
         local = rest[host:]
         dimm[local] = spread(mean[ON_NDP, local], costs.units)
+        if localized:
+            dimm[resident] = np.arange(resident.sum()) % costs.units
     return Layout(resident, dimm == NO_DIMM, dimm, np.ones(experts, dtype=np.int64))
 
 

@@ -65,7 +65,6 @@ def refine(options: Options, choice: Ints, iterations: int, candidates: int = EV
     are tried by falling cost until reassigning one reduces the makespan; `candidates` of them at
     most (1: it ends when the most expensive one has to stay)."""
     busy = busy_times(options, choice)
-    end = busy.max()
     for _ in range(iterations):
         bottleneck = np.argmax(busy)
         candidate, tried, to = -1, 0, -1
@@ -73,7 +72,7 @@ def refine(options: Options, choice: Ints, iterations: int, candidates: int = EV
             candidate = next_candidate(options, choice, bottleneck, candidate)
             if candidate < 0:
                 break
-            to, end = best_reassignment(options, choice, busy, candidate)
+            to, _after = best_reassignment(options, choice, busy, candidate)
             tried += 1
         if to < 0:
             break

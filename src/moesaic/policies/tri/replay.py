@@ -12,6 +12,7 @@ import numpy as np
 
 from moesaic.core.errors import UnknownName
 from moesaic.policies.tri import baselines, fast, refine
+from moesaic.policies.tri.class_moves import MARGIN, SKEW, Classes, plan_class_moves
 from moesaic.policies.tri.costs import Floats, TriCosts
 from moesaic.policies.tri.layer import (
     ALL_DEVICES,
@@ -49,6 +50,8 @@ class TriSystem:
     prefetches: bool = True
     relayouts: bool = False
     rebalances: bool = False
+    by_classes: bool = True  # moves by the paper's rule, not by the smooth makespan
+    margin: float = MARGIN
 
     @property
     def kinds(self) -> Bools:
@@ -78,7 +81,9 @@ TRI_SYSTEMS = {
     "trimoe-greedy": TriSystem(ALL_DEVICES, _greedy),
     "trimoe-refined": TriSystem(ALL_DEVICES, _trimoe),
     "trimoe": TriSystem(ALL_DEVICES, _trimoe, True, True, True),
-    "tri-balanced": TriSystem(ALL_DEVICES, _balanced, True, True, True),
+    "trimoe-smooth": TriSystem(ALL_DEVICES, _trimoe, True, True, True, False),
+    "tri-balanced": TriSystem(ALL_DEVICES, _balanced, True, True, True, margin=0.25),
+    "tri-balanced-smooth": TriSystem(ALL_DEVICES, _balanced, True, True, True, False),
 }
 
 
@@ -124,12 +129,18 @@ class Replay:
     _planned: list[Layout] = field(init=False)
     _coming: list[list[_Move]] = field(init=False)
     _lanes: Lanes = field(init=False)
+    _classes: list[Classes] = field(init=False)
     _now_ns: float = 0.0
 
     def __post_init__(self) -> None:
         self.layouts = [layout.copy() for layout in self.layouts]
         self._planned = [layout.copy() for layout in self.layouts]
         self._coming = [[] for _ in self.layouts]
+        margin = self.system.margin
+        self._classes = [
+            Classes(int(at.resident.sum()), int((at.striped & ~at.resident).sum()), margin, SKEW)
+            for at in self.layouts
+        ]
         window = self.window
         self._lanes = idle_lanes(
             self.costs, window.window_ns, window.link_ns, window.carry, window.space
@@ -167,9 +178,15 @@ class Replay:
         layout = self._planned[number]
         layer = Layer(np.maximum(ceiling, 1), *layout, np.zeros(num_resources(self.costs)))
         moves = np.zeros((MAX_MOVES, MOVE_WORDS), dtype=np.int64)
-        count = plan_moves(
-            self.costs, layer, predicted, self.system.devices, self._lanes, kinds, moves
-        )
+        if self.system.by_classes:
+            count = plan_class_moves(
+                self.costs, layer, predicted, np.zeros(len(predicted), dtype=np.bool_),
+                self._lanes, kinds, self._classes[number], moves,
+            )  # fmt: skip
+        else:
+            count = plan_moves(
+                self.costs, layer, predicted, self.system.devices, self._lanes, kinds, moves
+            )
         for kind, expert, to, victim in moves[:count].tolist():
             step.moves[kind] += 1
             lane = 0 if to == IN_HBM else 1 + max(to, 0)

@@ -15,6 +15,7 @@ SMALL_BATCHES = {128: 2.72, 64: 2.18, 32: 1.82}  # section 5.5: Qwen over the st
 RULES = ("own-share", "full", "none")  # T_contention of equation 6, which the paper leaves open
 
 BASELINES = ("klotski", "enhanced-ktransformers", "monde")
+LOCALIZED = "monde-localized"  # MoNDE without TriMoE's cut into striped and localized experts
 OURS, BEYOND = "trimoe", "tri-balanced"
 
 # Section 3.1 and Fig. 3

@@ -31,12 +31,12 @@ from moesaic.policies.tri.machine import believed_costs
 from moesaic.policies.tri.predictor import LoadPredictor
 from moesaic.policies.tri.refine import greedy
 from moesaic.policies.tri.replay import Replay, TriSystem, Window, load_tri_system
-from moesaic.reproductions.trimoe.paper import BEYOND
+from moesaic.reproductions.trimoe.paper import BEYOND, LOCALIZED
 from moesaic.reproductions.trimoe.runs import CONTEXT, WARMUP, Outcome, Run, routed
 from moesaic.reproductions.trimoe.simulated import machine_of
 from moesaic.reproductions.trimoe.sources import Ints, loads_of
 
-NAMES = {"+cpu": "trimoe-greedy", "+refinement": "trimoe-refined"}  # the steps of Fig. 8
+NAMES = {"+cpu": "trimoe-greedy", "+refinement": "trimoe-refined", LOCALIZED: "monde"}
 GREEDY = "gpu-ndp-greedy"  # every expert on the cheaper of GPU and its unit, nothing balanced
 
 
@@ -129,8 +129,9 @@ def started(
 
 
 def layout_of(name: str, costs: TriCosts, loads: Ints, slots: int, system: TriSystem) -> Layout:
-    make = joint_layout if name == BEYOND else offline_layout
-    return make(costs, loads, slots, system.devices)
+    if name.startswith(BEYOND):
+        return joint_layout(costs, loads, slots, system.devices)
+    return offline_layout(costs, loads, slots, system.devices, name == LOCALIZED)
 
 
 def _busy(costs: TriCosts, busy: Floats, took: Floats) -> dict[str, float]:

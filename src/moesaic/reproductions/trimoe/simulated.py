@@ -33,8 +33,12 @@ SYSTEMS = {
     "monde": ("monde", "", f"{PREFETCHING},devices=gpu-ndp"),
     "+cpu": ("trimoe", "refine=0,", PREFETCHING),
     "+refinement": ("trimoe", "", PREFETCHING),
+    "monde-localized": ("monde", "", f"{PREFETCHING},devices=gpu-ndp,offline=localized"),
     "trimoe": ("trimoe", "", "trimoe"),
-    "tri-balanced": ("tri-balanced", "", "trimoe:offline=joint"),
+    "trimoe-one-candidate": ("trimoe", "candidates=1,", "trimoe"),
+    "trimoe-smooth": ("trimoe", "", "trimoe:rule=smooth-makespan"),
+    "tri-balanced": ("tri-balanced", "", "trimoe:offline=joint,margin=0.25"),
+    "tri-balanced-smooth": ("tri-balanced", "", "trimoe:offline=joint,rule=smooth-makespan"),
 }
 
 
