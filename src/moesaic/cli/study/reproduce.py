@@ -192,6 +192,13 @@ def _print_mobile(rows: Sequence[Row]) -> None:
 @reproduce.command()
 @click.option("--only", default="", metavar="ID", help="Only rows whose id starts like this.")
 @click.option("--traces", metavar="DIR", help="Folder with real routing traces (.npz).")
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Seeds of the routing in the rows seeds/...",
+)
 @click.option("--plots", metavar="DIR", help="Draw the figures into this folder.")
 @click.option("--plot-format", type=click.Choice(["png", "svg"]), default="png", show_default=True)
 @click.option("--jobs", type=click.IntRange(min=1), default=None, help="Processes.  [one per core]")
@@ -199,6 +206,7 @@ def _print_mobile(rows: Sequence[Row]) -> None:
 def trimoe(
     only: str,
     traces: str | None,
+    seeds: int,
     plots: str | None,
     plot_format: str,
     jobs: int | None,
@@ -210,7 +218,7 @@ def trimoe(
     from moesaic.reproductions.trimoe import Reproduction
 
     drawable(plots)
-    reproduction = Reproduction(only, traces)
+    reproduction = Reproduction(only, traces, seeds)
     with progress("simulating", reproduction.total) as advance:
         rows = reproduction.rows(jobs or os.cpu_count() or 1, advance)
     drawn = draw(plots, plot_format, rows) if plots is not None else []

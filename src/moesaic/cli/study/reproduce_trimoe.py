@@ -37,6 +37,13 @@ def print_rows(rows: Sequence[Row]) -> None:
     systems = ("enhanced-ktransformers", "monde", "trimoe", "tri-balanced")
     bars = {name: bar for name, bar in bars.items() if set(systems) <= bar.keys()}
     _print(titled("Fig. 6: speedup over Klotski, own-share", own), bars, systems)
+    for title, start in (
+        ("Fig. 6 by routing and by MoNDE's layout: over the best baseline", "readings/"),
+        ("Moves by two rules: over no relayout and rebalancing", "migration/"),
+    ):
+        _print(named(title, rows, start), pivot(rows, start, "@"), RULES)
+    title = "Seeds of the routing: over the best baseline"
+    _print(named(title, rows, "seeds/"), pivot(rows, "seeds/", "/"), ("mean", "least", "largest"))
     title = "Fig. 9: latency over the paper's machine"
     _print(named(title, rows, "fig9/"), pivot(rows, "fig9/", "@"), RULES)
     ways = ("roomy", "main", "main-cpu", "fits")

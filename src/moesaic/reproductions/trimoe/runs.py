@@ -41,6 +41,7 @@ class Workload:
     data: str = "chat"
     trace: str | None = None
     layers: int = LAYERS
+    seed: int = 0  # of synthetic routing
 
     def spec(self) -> ModelSpec:
         """The model, cut to its first MoE layers and the dense ones before them."""
@@ -53,7 +54,8 @@ class Workload:
     def words(self) -> str:
         if self.trace is not None:
             return f"real routing of {self.model}, sequences in different places of the trace"
-        return DATA_SETS[self.data].words
+        words = DATA_SETS[self.data].words
+        return f"{words}, seed {self.seed}" if self.seed else words
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ def routed(work: Workload) -> tuple[NDArray[np.int64], tuple[Ints, ...]]:
     """Loads of the profile [steps, layers, experts], and choices of every step behind it."""
     spec, steps = work.spec(), PROFILE_STEPS + WARMUP + STEPS
     if work.trace is None:
-        choices = synthetic_choices(work.data, spec, work.batch, steps)
+        choices = synthetic_choices(work.data, spec, work.batch, steps, work.seed)
     else:
         source = open_trace(work.trace)
         check_shape(work.trace, source.header, spec)

@@ -60,10 +60,17 @@ DATA_SETS = {
         0.08,
         levels=((0.016, 0.22), (0.284, 0.70), (0.70, 0.08)),
     ),
+    "three-classes-code": DataSet(
+        "the same with more skew and slower drift",
+        0.065,
+        memory_steps=32.0,
+        levels=((0.016, 0.22), (0.284, 0.715), (0.70, 0.065)),
+    ),
     "slow-drift": DataSet("more drift over more steps", 0.08, 0.27, 32.0),
 }
 
 
+SEED_STRIDE = 10_007  # seeds of different batches stay apart
 LEVEL_SIGMA = 0.5  # spread of the logarithms within a class
 
 
@@ -97,18 +104,21 @@ def _sigma(experts: int, top_k: int, cold_tokens: float) -> float:
     return fig_3_sigma(experts, top_k, cold_tokens)
 
 
-def synthetic_choices(name: str, model: ModelSpec, batch: int, steps: int) -> Iterator[Ints]:
+def synthetic_choices(
+    name: str, model: ModelSpec, batch: int, steps: int, seed: int = 0
+) -> Iterator[Ints]:
     """[layers, batch, top_k] of every step; a model has as many layers as it is given here with."""
+    drawn = batch + SEED_STRIDE * seed
     data = DATA_SETS[name]
     if data.levels:
         return LevelProcess(
             model.num_moe_layers, model.num_experts, model.top_k, batch,
-            LEVEL_SIGMA, data.drift, data.memory_steps, seed=batch, levels=data.levels,
+            LEVEL_SIGMA, data.drift, data.memory_steps, seed=drawn, levels=data.levels,
         ).choices(steps)  # fmt: skip
     sigma = _sigma(model.num_experts, model.top_k, data.cold_tokens)
     process = LoadProcess(
         model.num_moe_layers, model.num_experts, model.top_k, batch,
-        sigma, data.drift, data.memory_steps, seed=batch,
+        sigma, data.drift, data.memory_steps, seed=drawn,
     )  # fmt: skip
     return process.choices(steps)
 

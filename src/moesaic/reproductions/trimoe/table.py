@@ -19,26 +19,32 @@ from moesaic.reproductions.trimoe import (
     fig8,
     fig9,
     memory,
+    migration,
+    readings,
     real_traces,
     sec55,
+    seeds,
     sensitivity,
     spread,
     table3,
 )
 from moesaic.reproductions.trimoe.wanted import Wanted
 
-PARTS = (fig3, fig5, fig6, memory, fig7, table3, fig8, fig9, sec55, beyond, sensitivity, check)
-STARTS = (
-    "fig3, fig5, fig6, memory, fig7, table3, fig8, fig9, sec5.5, beyond, sensitivity, check, spread"
-)
+PARTS = (
+    fig3, fig5, fig6, readings, memory, fig7, table3, fig8, fig9, sec55, beyond, sensitivity,
+    migration, check,
+)  # fmt: skip
+STARTS = "fig3, fig5, fig6, readings, seeds, memory, fig7, table3, fig8, fig9, sec5.5, beyond, "
+STARTS += "sensitivity, migration, check, spread"
 
 
 class Reproduction:
     """The rows whose id starts with `only`, not computed yet. `traces` is a folder with real
-    routing traces; without it there are no rows of real routing."""
+    routing traces; without it there are no rows of real routing. The headline is drawn with as
+    many `seeds`."""
 
-    def __init__(self, only: str = "", traces: str | None = None) -> None:
-        every = list(_wanted(traces))
+    def __init__(self, only: str = "", traces: str | None = None, seeds: int = seeds.SEEDS) -> None:
+        every = list(_wanted(traces, seeds))
         exact = [each for each in every if each.id == only]
         self._wanted = exact or [each for each in every if each.id.startswith(only)]
         if not self._wanted:
@@ -60,8 +66,9 @@ class Reproduction:
         return [each.row(done) for each in self._wanted]
 
 
-def _wanted(traces: str | None) -> Iterator[Wanted]:
+def _wanted(traces: str | None, count: int) -> Iterator[Wanted]:
     rows = [row for part in PARTS for row in part.wanted()]
+    rows += seeds.wanted(count)
     if traces is not None:
         rows += real_traces.wanted(traces)
     yield from rows

@@ -67,8 +67,8 @@ class Cell(NamedTuple):
     baselines: tuple[Run, ...]
 
     @classmethod
-    def of(cls, run: Run) -> Cell:
-        return cls(run, tuple(replace(run, system=name) for name in BASELINES))
+    def of(cls, run: Run, baselines: tuple[str, ...] = BASELINES) -> Cell:
+        return cls(run, tuple(replace(run, system=name) for name in baselines))
 
     @property
     def items(self) -> tuple[Run, ...]:
