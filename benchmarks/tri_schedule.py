@@ -24,6 +24,7 @@ from moesaic.policies.tri.refine import REFINE, greedy, trimoe
 SCHEDULES: dict[str, Callable[[Options], Ints]] = {
     "greedy": greedy,
     "trimoe": lambda options: trimoe(options, REFINE),
+    "trimoe, candidates=1": lambda options: trimoe(options, REFINE, 1),
     "tri-balanced": lambda options: balanced(options, ROUNDS, KICKS)[0],
 }
 REPEATS = 5
@@ -78,7 +79,7 @@ def main() -> None:
         return
     for row in found:
         print(
-            f"{row['model']:16} {row['layout']:10} {row['schedule']:13} mean {row['mean']:.4f}  "
+            f"{row['model']:16} {row['layout']:10} {row['schedule']:20} mean {row['mean']:.4f}  "
             f"max {row['max']:.4f}  {row['ms']:.2f} ms, at most {row['ms_max']:.2f}"
         )
 

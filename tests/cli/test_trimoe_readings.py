@@ -53,7 +53,7 @@ def test_layouts_and_rules_of_variants_differ_in_one_setting() -> None:
     assert policies["monde-localized"].replace(",offline=localized", "") == policies["monde"]
     smooth = policies["trimoe-smooth"].replace(":rule=smooth-makespan", "")
     assert smooth == policies["trimoe"]
-    assert policies["trimoe-one-candidate"].replace("candidates=1,", "") == policies["trimoe"]
+    assert policies["trimoe-one-candidate"].replace(":candidates=1", "") == policies["trimoe"]
 
 
 def test_seeds_draw_other_routing_with_the_same_skew() -> None:
