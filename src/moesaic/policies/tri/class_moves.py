@@ -127,7 +127,7 @@ def rebalance_task(
     of_dimms = loads[FIRST_DIMM : FIRST_DIMM + units]
     if idle < 0:
         return 0.0
-    busiest = np.argmax(of_dimms)
+    busiest = int(np.argmax(of_dimms))
     gap = of_dimms[busiest] - of_dimms[idle]
     if of_dimms[busiest] <= rule.skew * of_dimms.mean() or gap <= 0.0:
         return 0.0

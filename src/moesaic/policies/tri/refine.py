@@ -66,7 +66,7 @@ def refine(options: Options, choice: Ints, iterations: int, candidates: int = EV
     most (1: it ends when the most expensive one has to stay)."""
     busy = busy_times(options, choice)
     for _ in range(iterations):
-        bottleneck = np.argmax(busy)
+        bottleneck = int(np.argmax(busy))
         candidate, tried, to = -1, 0, -1
         while to < 0 and (candidates == EVERY or tried < candidates):
             candidate = next_candidate(options, choice, bottleneck, candidate)

@@ -3,7 +3,7 @@ baseline, by model and batch, and of the batches' mean."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from statistics import fmean
 
@@ -16,7 +16,7 @@ from moesaic.reproductions.trimoe.wanted import Cell, Done, Wanted, again
 SEEDS = 5
 RULES = ("own-share", "none")
 DATA = {"skew": "chat", "classes": "three-classes"}
-VALUES = {"mean": fmean, "least": min, "largest": max}
+VALUES: dict[str, Callable[[Sequence[float]], float]] = {"mean": fmean, "least": min, "largest": max}
 
 
 def wanted(seeds: int = SEEDS) -> Iterator[Wanted]:
