@@ -51,7 +51,7 @@ schedules.register(
 schedules.register(
     "optimal",
     f"{_HERE}.optimal:Optimal",
-    "exact makespan by exhaustive search or MILP: a bound, not for speed",
+    "the optimum of each layer alone, by exhaustive search or MILP: a yardstick, not for speed",
 )
 
 
