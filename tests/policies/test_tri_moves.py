@@ -271,3 +271,18 @@ def test_systems_divide_a_layer_as_they_say(name: str) -> None:
 def test_systems_move_only_what_they_move() -> None:
     for name, kinds in (("trimoe-refined", [True, False, False]), ("tri-balanced", [True] * 3)):
         assert TRI_SYSTEMS[name].kinds.tolist() == kinds
+
+
+def test_a_copy_that_goes_on_reads_host_memory_as_well() -> None:
+    """Half of it is left: half of a striped read on every channel and DIMM, and for the CPU, which
+    waits meanwhile."""
+    costs = round_costs(shared=True)
+    nothing = Layout(
+        np.zeros(1, np.bool_), np.ones(1, np.bool_), np.full(1, NO_DIMM), np.ones(1, np.int64)
+    )
+    run = replay(TRI_SYSTEMS["trimoe-refined"], costs, [nothing], Window(50.0, 500.0))
+    run._lanes.free_ns[0] = 0.5 * costs.pcie_ns
+    base = run._base()
+    assert (base[PCIE_TIME], base[CPU_TIME]) == (50.0, 10.0)
+    assert base[FIRST_DIMM : FIRST_DIMM + 4].tolist() == [5.0] * 4
+    assert base[FIRST_DIMM + 4 :].tolist() == [10.0] * 2

@@ -16,12 +16,15 @@ from moesaic.policies.tri.class_moves import MARGIN, SKEW, Classes, plan_class_m
 from moesaic.policies.tri.costs import Floats, TriCosts
 from moesaic.policies.tri.layer import (
     ALL_DEVICES,
+    CPU_TIME,
     FIRST_DIMM,
+    NO_DIMM,
     PCIE_TIME,
     Bools,
     Ints,
     Layer,
     Options,
+    add_read,
     busy_times,
     num_resources,
     options_of,
@@ -213,12 +216,17 @@ class Replay:
         self._coming[number] = [m for m in self._coming[number] if m.ends_ns > self._now_ns]
 
     def _base(self) -> Floats:
-        """What moves still under way occupy of the layer: PCIe, and the DIMMs' own reads."""
-        base = np.zeros(num_resources(self.costs))
+        """What moves still under way occupy of the layer: PCIe and the host's read for it, as of
+        stripes, and the DIMMs' own reads."""
+        costs, base = self.costs, np.zeros(num_resources(self.costs))
         base[PCIE_TIME] = self._lanes.free_ns[0]
-        if self.costs.localized_busy_ns > 0:
+        add_read(costs, base, True, NO_DIMM, 1)
+        base[FIRST_DIMM:] *= self._lanes.free_ns[0] / costs.pcie_ns
+        if costs.shared:
+            base[CPU_TIME] = costs.channel_ns * self._lanes.free_ns[0] / costs.pcie_ns
+        if costs.localized_busy_ns > 0:
             share = self._lanes.free_ns[1:] / self.window.link_ns
-            base[FIRST_DIMM : FIRST_DIMM + self.costs.dimms] = share * self.costs.internal_ns
+            base[FIRST_DIMM : FIRST_DIMM + costs.dimms] += share * costs.internal_ns
         return base
 
 
