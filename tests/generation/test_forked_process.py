@@ -53,7 +53,7 @@ def refused_to(process: int, words: str) -> bool:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_a_fork_is_told_to_open_the_model_itself(machine: str, tmp_path: Path) -> None:
+def test_a_fork_is_told_to_be_started_otherwise(machine: str, tmp_path: Path) -> None:
     record, me = tmp_path / "trace.moet", os.getpid()
     with llm(stock.saved("olmoe").folder, machine, record=record) as model:
         before = model.generate([[1, 2, 3]], greedy(4))
@@ -84,3 +84,16 @@ def test_so_is_one_of_an_asynchronous_model() -> None:
     after = asyncio.run(use(model, "generate"))
     assert after[0].tokens == before[0].tokens
     asyncio.run(use(model, "close"))
+
+
+def test_a_fork_cannot_open_a_model_after_its_parent_has() -> None:
+    """Its first parallel loop would wait for threads that only the parent has."""
+
+    def open_and_use() -> None:
+        with llm(stock.saved("olmoe").folder, "cpu") as own:
+            own.generate([[1, 2, 3]], greedy(4))
+
+    open_and_use()
+    words = in_a_fork(open_and_use)
+    assert f"a fork of process {os.getpid()}" in words
+    assert "'spawn'" in words

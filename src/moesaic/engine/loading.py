@@ -85,9 +85,27 @@ class LoadedModel:
         if self.forked:
             raise ImpossibleSetting(
                 f"{self.spec.name} was loaded by process {self.process}, of which this one is a "
-                "fork, and a fork has no threads: open the model in this process, or start "
-                "processes with the start method 'spawn' (multiprocessing.get_context('spawn'))"
+                f"fork, and a fork has no threads: {_SPAWN}"
             )
+
+
+# OpenMP and the kernels' threads belong to the process that first computes: in a fork of it, work
+# is handed to threads that do not exist, also for a model that the fork opens.
+_SPAWN = (
+    "start processes with the start method 'spawn' (multiprocessing.get_context('spawn')) and open "
+    "the model there, or fork before the first model is opened"
+)
+_opened_by: list[int] = []  # the process that has opened a model; a fork of it inherits the list
+
+
+def _refuse_in_fork() -> None:
+    me = os.getpid()
+    if _opened_by and _opened_by[0] != me:
+        raise ImpossibleSetting(
+            f"a model cannot be opened in process {me}, a fork of process {_opened_by[0]}, which "
+            f"has opened one: a fork has no threads. Instead, {_SPAWN}"
+        )
+    _opened_by[:] = [me]
 
 
 def load(
@@ -102,6 +120,7 @@ def load(
 def load_prepared(
     prepared: Prepared, record: PathLike | None = None, progress: Progress | None = None
 ) -> LoadedModel:
+    _refuse_in_fork()
     settings, plan, spec = prepared.settings, prepared.plan, prepared.spec
     if record is not None:
         check_writable(record)
