@@ -85,7 +85,10 @@ MISTAKES = [
     (("--json-schema", "absent.json"), "--json-schema 'absent.json': No such file"),
     (("--grammar", "absent.lark"), "--grammar 'absent.lark': No such file"),
     (("--regex", "a("), "unclosed group"),
-    (("--completions", 2, "--temperature", 0), "all completions would be the same"),
+    (
+        ("--completions", 2, "--temperature", 0),
+        "would all be the same: use a temperature above 0, or ask for one",
+    ),
     (("--policies", "hybridmoe"), "Did you mean 'hybrimoe'?"),
 ]
 

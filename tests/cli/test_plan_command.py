@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -72,8 +73,9 @@ def test_json_has_the_plan_and_stable_keys() -> None:
         *("model", "dtype", "expert_dtype", "dense_dtype", "accelerator", "policies"),
         *("capacity", "parts"),
         *("main_bytes", "available_bytes", "accelerator_bytes", "accelerator_limit_bytes"),
-        *("memory_of", "longer_sequences", "cannot_run", "download", "speed"),
+        *("memory_of", "longer_sequences", "cannot_run", "download", "speed", "gpu_unused"),
     }
+    assert output["gpu_unused"] is None
     parts = {part["name"]: part["bytes"] for part in output["parts"]}
     assert parts == planned(64, accelerator="emulated", cache_ratio=0.5)
     assert output["capacity"] == {"slots": 512, "sequences": 1, "length": 4096, "cache_ratio": 0.5}
@@ -387,6 +389,52 @@ def test_a_gpu_that_is_too_small_is_left_out_as_a_run_would(tmp_path: Path) -> N
     assert "on the GPU, 1.50 GB available" in row["problem"]
     assert "bf16 runs on the CPU only: needs" in run(*words).out
     assert run_json(*words, *DETAILED)["accelerator"] == "none"
+    said = " ".join(run(*words, *DETAILED).out.split())
+    assert "there is no accelerator" not in said
+    assert "The GPU is not used: olmoe-1b-7b needs" in said
+    assert "1.50 GB" in said
+
+
+def test_what_a_gpu_cannot_compute_is_said_where_it_is_left_out() -> None:
+    words = (*OLMOE, *A6000, "--dtype", "fp32", "--dense-dtype", "bf16")
+    assert run_json(*words)["accelerator"] == "none"
+    assert "The GPU is not used: " in run(*words).out
+    assert run_json(*words, "--accelerator", "none")["gpu_unused"] is None
+
+
+def test_the_command_for_one_row_names_the_same_machine(tmp_path: Path) -> None:
+    mine = tmp_path / "my box.toml"
+    save_machine(load_machine("a6000-xeon5220r"), mine)
+    said = run(*OLMOE, "--machine", mine, "--memory", 48.5).out
+    command = said.strip().rpartition("moesaic ")[2]
+    assert shlex.split(command) == [
+        *(*OLMOE, "--machine", str(mine)),
+        *("--memory", "48.5", "--expert-dtype", "int4"),
+    ]
+    assert run(*shlex.split(command)).out.startswith("olmoe-1b-7b: int4 experts")
+
+
+def test_precisions_without_an_estimate_are_named(tmp_path: Path) -> None:
+    """More memory was given than the description has, which the simulator keeps to."""
+    a6000 = load_machine("a6000-xeon5220r")
+    small = replace(a6000, cpu=replace(a6000.cpu, memory_gb=6.0))
+    save_machine(small, tmp_path / "small.toml")
+    said = run(*OLMOE, "--machine", tmp_path / "small.toml", "--memory", 64).out
+    assert "Speed of bf16, int8 is not estimated: " in said
+    assert "Speed is simulated for " in said
+
+
+def test_a_description_needs_a_gpu_and_says_how_a_computer_without_one_is_described(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = run("machines", "a6000-xeon5220r", "--toml").out
+    before, _, after = whole.partition("[gpu]")
+    mine = tmp_path / "mine.toml"
+    mine.write_text(before + after[after.index("[cpu]") :])
+    said = refused(monkeypatch, capsys, *OLMOE, "--machine", mine)
+    assert "gpu: expected a table [gpu]" in said
+    assert "moesaic profile" in said
+    assert "--accelerator none" in said
 
 
 def test_the_table_is_not_cut_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:

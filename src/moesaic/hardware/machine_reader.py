@@ -26,6 +26,11 @@ from moesaic.hardware.machine_spec import (
 from moesaic.hardware.numbers import Number, Rule, Text, numbers, texts
 from moesaic.hardware.processors import FIXED_COSTS
 
+# A GPU's numbers are needed in any case: attention is simulated with them.
+_WITHOUT = {
+    "gpu": ". For a computer without a GPU, run `moesaic profile` there, which writes the CPU's "
+    "numbers in this table; or keep a GPU in the description and plan with --accelerator none"
+}
 THIS = "this"  # the name of the machine we run on, once it is measured
 EMULATED = "this-emulated"  # the same with an emulated accelerator
 CUDA = "this-cuda"  # the same with its GPU
@@ -129,7 +134,9 @@ class _Reader:
 
     def _part(self, content: Any, where: str, kind: type[Any]) -> Any:
         if not isinstance(content, dict):
-            raise BadMachine(self.path, where, f"expected a table [{where}]")
+            raise BadMachine(
+                self.path, where, f"expected a table [{where}]" + _WITHOUT.get(where, "")
+            )
         expected, named = list(numbers(kind)), list(texts(kind))
         self._only(content, [*(t.name for t in named), *(n.name for n in expected)], f"{where}.")
         values = {n.name: self._number(content, n, where) for n in expected}

@@ -79,7 +79,7 @@ def what_runs(prepared: Prepared) -> str:
     link = "" if settings.capabilities.own_memory else f"copies at {settings.link_gb_s:g} GB/s, "
     return (
         f"{settings.accelerator} accelerator: it holds {slots} ({plan.cache_ratio:.0%}), {link}"
-        f"{settings.policies}; {how}"
+        f"policies {settings.policies}; {how}"
     )
 
 

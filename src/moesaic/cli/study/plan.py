@@ -85,7 +85,7 @@ def plan(model: str | None, as_json: bool, **asked: Any) -> None:
     else:
         from moesaic.cli.study.plan_overview import print_overview
 
-        print_overview(described, model)
+        print_overview(described, model, asked)
 
 
 def _detailed(context: click.Context) -> bool:
@@ -143,7 +143,9 @@ def _detailed_plan(
     from moesaic.engine.memory.packed_dtype import with_packed_dtype
     from moesaic.engine.memory.refusal import longer_sequences
     from moesaic.lab.plan_rows import PlanningTarget, left_for_gpu
+    from moesaic.machines.accelerators import chosen_gpu
 
+    gpu = settings.host.gpu if settings.host is not None else chosen_gpu(settings.accelerator)
     settings, free = usable_memory(settings, elsewhere)
     settings = with_packed_dtype(settings, Path(model or ""))
     memory = available_memory(asked["memory"], elsewhere)
@@ -153,6 +155,7 @@ def _detailed_plan(
     settings, decided = plan_or_without_gpu(spec, settings, memory.bytes, free)
     return {
         **describe(decided, settings),
+        "gpu_unused": getattr(settings.accelerator, "reason", None) if gpu else None,
         "memory_of": memory.words,
         "longer_sequences": longer_sequences(spec, decided, settings, free),
         "speed": _speed(spec, settings, decided, machine, asked),

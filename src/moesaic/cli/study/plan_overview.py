@@ -3,6 +3,7 @@ smallest machine for each."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -64,8 +65,8 @@ def _described(row: PlanRow) -> dict[str, Any]:
     }
 
 
-def print_overview(described: dict[str, Any], model: str | None) -> None:
-    """`described` is what `plan --json` prints."""
+def print_overview(described: dict[str, Any], model: str | None, asked: dict[str, Any]) -> None:
+    """`described` is what `plan --json` prints; `asked` has the options."""
     rows = described["rows"]
     gpu = any(row["accelerator_bytes"] for row in rows)
     there = f"{described['available_bytes'] / GB:.1f} GB of main memory {described['memory_of']}"
@@ -83,8 +84,17 @@ def print_overview(described: dict[str, Any], model: str | None) -> None:
     print_table(title, _SMALLEST, [_smallest_cells(row) for row in rows])
     click.echo(_in_words(min(rows, key=lambda row: row["smallest_machine"]["main_bytes"])))
     print_notes(described)
-    name = "" if model is None else f" {model}"
-    click.echo(f"One row in detail: moesaic plan{name} --expert-dtype {rows[-1]['expert_dtype']}")
+    click.echo(f"One row in detail: {_of_one_row(rows[-1]['expert_dtype'], model, asked)}")
+
+
+def _of_one_row(dtype: str, model: str | None, asked: dict[str, Any]) -> str:
+    """The command, for the same model and machine."""
+    words = ["moesaic", "plan", *([] if model is None else [model])]
+    if asked["machine"] is not None:
+        words += ["--machine", str(asked["machine"])]
+    if asked["memory"] is not None:
+        words += ["--memory", f"{asked['memory']:g}"]
+    return shlex.join([*words, "--expert-dtype", dtype])
 
 
 def _notes(described: dict[str, Any], gpu: bool) -> Iterator[str]:
@@ -92,9 +102,12 @@ def _notes(described: dict[str, Any], gpu: bool) -> Iterator[str]:
     yield f"{_STORED} as stored: what `moesaic run` uses unless --expert-dtype names another."
     if gpu:
         yield "on GPU: the share of experts kept in its memory; main memory has all of them."
+    without = [row for row in described["rows"] if row["fits"] and not row["decode_tokens_per_s"]]
+    partly = len(without) < sum(row["fits"] for row in described["rows"])
     if described["no_speed"] is not None:
-        yield f"Speed is not estimated: {described['no_speed']}"
-    else:
+        of = f" of {', '.join(row['expert_dtype'] for row in without)}" if partly else ""
+        yield f"Speed{of} is not estimated: {described['no_speed']}"
+    if described["no_speed"] is None or partly:
         yield f"Speed is simulated for {described['machine']}, with synthetic routing."
     for row in described["rows"]:
         if row["problem"] is not None:

@@ -20,6 +20,8 @@ def print_plan(described: dict[str, Any]) -> None:
     title = f"{described['model']}: {precisions}"
     print_table(title, ("part", "what", "memory", "GB"), list(_memory(described)))
     print_table("Capacity", ("what", "value"), list(_capacity(described)))
+    if described["gpu_unused"] is not None:
+        click.echo(f"The GPU is not used: {described['gpu_unused']}")
     if described["longer_sequences"] is not None:
         length = described["longer_sequences"]
         click.echo(f"With --max-sequences 1 a sequence may have {length} tokens.")
@@ -64,7 +66,8 @@ def _capacity(described: dict[str, Any]) -> Iterator[tuple[str, str]]:
         names = (policies[kind] for kind in ("schedule", "cache", "prefetch"))
         yield "policies", " + ".join(names)
     else:
-        yield "experts", "all computed by the CPU: there is no accelerator"
+        why = "no accelerator is used" if described["gpu_unused"] is None else "see below"
+        yield "experts", f"all computed by the CPU: {why}"
     yield "sequences", f"{capacity['sequences']} at once"
     yield "length", f"{capacity['length']} tokens each, prompt and answer together"
 

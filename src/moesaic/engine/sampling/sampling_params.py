@@ -112,8 +112,8 @@ class SamplingParams:
             raise ImpossibleSetting(f"n is {self.n}; it can be at most {_MAX_N}")
         if self.n > 1 and self.greedy:
             raise ImpossibleSetting(
-                f"n is {self.n} and temperature 0, so all completions would be the same: use a "
-                "temperature above 0, or n 1"
+                f"{self.n} completions at temperature 0 would all be the same: use a temperature "
+                "above 0, or ask for one completion"
             )
 
     def _form(self) -> str | None:
