@@ -14,7 +14,8 @@ from moesaic.cli.command_line import COMMANDS
 from moesaic.cli.shared.short_help import HELP_ALL, ShortHelpCommand
 
 LONG = ("run", "chat", "bench", "eval", "plan", "simulate", "compare", "quality", "calibrate")
-LINES = 60  # of 80 columns: two screens
+LINES = 60  # of 80 columns: two screens of 30 lines
+FIRST = 48  # of the command that people try first: two of the smallest terminals, 24 lines each
 
 
 def command(name: str) -> ShortHelpCommand:
@@ -29,7 +30,7 @@ def test_help_has_the_usual_options_on_two_screens(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     said = run(name, "--help").out
-    assert len(said.splitlines()) <= LINES
+    assert len(said.splitlines()) <= (FIRST if name == "run" else LINES)
     assert max(map(len, said.splitlines())) <= 80
     assert f" {name} {HELP_ALL} lists them." in said
     usual = [option for group in command(name).usual.values() for option in group]

@@ -29,8 +29,8 @@ prompt_options = stack(
         "--prompt",
         metavar="TEXT",
         multiple=True,
-        help="The text to go on with; `-` reads standard input. Several prompts, of -p and -f, are "
-        "answered together, in the order given.  [standard input, if piped]",
+        help="The text to go on with; `-` reads standard input. Several, also of -f, are answered "
+        "together, in order.  [standard input, if piped]",
     ),
     click.option(
         "-f", "--file", metavar="FILE", multiple=True, help="A file that is a prompt, as -p is."

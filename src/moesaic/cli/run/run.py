@@ -45,7 +45,7 @@ class _RunCommand(OrderedOptions, ShortHelpCommand):
     "--completions",
     type=int,
     metavar="N",
-    help="Answers to every prompt, each with a seed of its own.  [1]",
+    help="Answers to every prompt.  [1]",
 )
 @click.option("--record", metavar="FILE", help="Leave a trace of the routing there (.moet).")
 @one_text_options
@@ -67,14 +67,12 @@ class _RunCommand(OrderedOptions, ShortHelpCommand):
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 @click.pass_context
 def run(context: click.Context, /, model: str | None, as_json: bool, **asked: Any) -> None:
-    """Let a model answer or go on with a text, which appears while it is generated.
+    """Let a model answer or go on with a text.
 
-    MODEL is a directory in Hugging Face layout (config.json, safetensors files, and tokenizer.json
-    where prompts are text), an id there, as Qwen/Qwen3-30B-A3B, which is fetched, or a GGUF file
-    (the first part of a split one). Without it, the bundled moesaic-20m answers: a prompt is then a
-    question (--chat) and tokens are not drawn (--temperature 0), unless you say otherwise. What it
-    cost is printed on standard error. The exit status is 3 where an answer is cut before it matches
-    its --json-schema, --grammar or --regex."""
+    MODEL is a directory as published on Hugging Face, an id there, as Qwen/Qwen3-30B-A3B, which is
+    fetched, or a GGUF file (the first part of a split one). Without it, the bundled moesaic-20m
+    answers, with --chat and --temperature 0 unless you say otherwise. The exit status is 3 where an
+    answer is cut before it matches its --json-schema, --grammar or --regex."""
     sequences = asked["max_sequences"]  # None: as many as the answers need, see `_planned`
     settings = engine_settings({**asked, "max_sequences": 1 if sequences is None else sequences})
     folder = model_folder(model, settings)

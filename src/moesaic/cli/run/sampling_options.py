@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _DEFAULTS = {field.name: field.default for field in fields(SamplingParams)}
 # option -> (kind, placeholder, what it does)
 _NUMBERS: dict[str, tuple[type, str, str]] = {
-    "temperature": (float, "T", "0 always takes the likeliest token."),
+    "temperature": (float, "T", "0: the likeliest token."),
     "top_k": (int, "K", "Keep the K likeliest tokens; 0 keeps all."),
     "top_p": (float, "P", "Keep the likeliest tokens that together have probability P."),
     "min_p": (float, "P", "Keep tokens at least P times as likely as the likeliest."),
@@ -47,8 +47,8 @@ def sampling_options(max_tokens: int) -> Callable[[F], F]:
         click.option(
             "--seed",
             type=int,
-            help="The same seed gives the same tokens with the same model, settings and machine "
-            "(in a batch of several, bf16 may round differently).  [a fresh one]",
+            help="The same seed gives the same answer on the same machine, if asked alone.  "
+            "[a fresh one]",
         ),
         click.option(
             "--ignore-eos", is_flag=True, help="Go on past the model's end, up to --max-tokens."
@@ -124,7 +124,5 @@ def _content(option: str, name: str) -> str:
 
 def _number(name: str, kind: type, metavar: str, words: str) -> Callable[[F], F]:
     option = f"--{name.replace('_', '-')}"
-    default = f"{_DEFAULTS[name]:g}" + (
-        "; 0 with the bundled model" if name == "temperature" else ""
-    )
+    default = f"{_DEFAULTS[name]:g}" + ("; bundled model: 0" if name == "temperature" else "")
     return click.option(option, type=kind, metavar=metavar, help=f"{words}  [{default}]")

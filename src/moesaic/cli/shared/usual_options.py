@@ -12,7 +12,7 @@ _ANSWER = ("--max-tokens", "--temperature", "--seed", "--stop", "--json-schema")
 RUN: Groups = {
     "Prompt": ("--prompt", "--file", "--chat", "--system-prompt"),
     "Answer": (*_ANSWER, "--completions"),
-    "Model and devices": (*_MODEL, *_DEVICES),
+    "Model and devices": (*_MODEL, "--accelerator", "--gpu-memory", "--threads"),
     "Output": ("--json",),
 }
 CHAT: Groups = {
