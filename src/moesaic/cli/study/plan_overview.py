@@ -102,10 +102,10 @@ def _notes(described: dict[str, Any], gpu: bool) -> Iterator[str]:
     yield f"{_STORED} as stored: what `moesaic run` uses unless --expert-dtype names another."
     if gpu:
         yield "on GPU: the share of experts kept in its memory; main memory has all of them."
-    without = [row for row in described["rows"] if row["fits"] and not row["decode_tokens_per_s"]]
-    partly = len(without) < sum(row["fits"] for row in described["rows"])
+    unknown = [row for row in described["rows"] if row["fits"] and not row["decode_tokens_per_s"]]
+    partly = len(unknown) < sum(row["fits"] for row in described["rows"])
     if described["no_speed"] is not None:
-        of = f" of {', '.join(row['expert_dtype'] for row in without)}" if partly else ""
+        of = f" of {', '.join(row['expert_dtype'] for row in unknown)}" if partly else ""
         yield f"Speed{of} is not estimated: {described['no_speed']}"
     if described["no_speed"] is None or partly:
         yield f"Speed is simulated for {described['machine']}, with synthetic routing."
