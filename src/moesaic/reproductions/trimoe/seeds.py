@@ -16,7 +16,11 @@ from moesaic.reproductions.trimoe.wanted import Cell, Done, Wanted, again
 SEEDS = 5
 RULES = ("own-share", "none")
 DATA = {"skew": "chat", "classes": "three-classes"}
-VALUES: dict[str, Callable[[Sequence[float]], float]] = {"mean": fmean, "least": min, "largest": max}
+VALUES: dict[str, Callable[[Sequence[float]], float]] = {
+    "mean": fmean,
+    "least": min,
+    "largest": max,
+}
 
 
 def wanted(seeds: int = SEEDS) -> Iterator[Wanted]:
