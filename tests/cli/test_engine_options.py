@@ -151,7 +151,7 @@ def test_help_says_the_choices_and_defaults_that_count() -> None:
     choices = " | ".join(("auto", *EngineSettings().capabilities.expert_dtypes))
     for part in (
         "[moesaic]",
-        "[learned-speed, or",
+        "[learned-speed:pool=global, or",
         "else 0.25]",
         "[4]",
         "[8]",

@@ -86,7 +86,7 @@ def test_help_shows_defaults_and_choices(command: str) -> None:
 
 
 def test_compare_overrides_promotion_of_systems() -> None:
-    words = ("compare", *SMALL, "--jobs", 1, "--systems", "llama.cpp,moesaic")
+    words = ("compare", *SMALL, "--jobs", 1, "--systems", "llama.cpp,moesaic-lru")
     says = [row["policies"] for row in run_json(*words)]
     pools = [policies["parameters"]["cache"]["pool"] for policies in says]
     assert pools == ["global", "per-layer"]

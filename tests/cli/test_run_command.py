@@ -113,7 +113,7 @@ def test_penalties_are_those_of_the_library() -> None:
 
 
 def test_help_says_when_a_seed_is_not_enough() -> None:
-    assert "bf16 may round differently" in " ".join(run("run", "--help").out.split())
+    assert "if asked alone" in " ".join(run("run", "--help").out.split())
 
 
 def test_an_accelerator_is_part_of_the_summary() -> None:

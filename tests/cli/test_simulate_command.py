@@ -41,7 +41,7 @@ def test_json_has_every_promised_key_with_sensible_values() -> None:
         "fill": "auto",
         "parameters": {
             "schedule": {},
-            "cache": {"lag": None, "pool": "per-layer", "admission": "bypass"},
+            "cache": {"lag": None, "followers": False, "pool": "global", "admission": "bypass"},
             "prefetch": {"lookahead": 3, "read_ahead": 4},
             "gate": {},
             "layout": {},

@@ -192,7 +192,7 @@ def test_a_schedule_that_needs_an_accelerator(phase: str) -> None:
     named: dict[str, Any] = {f"{phase}schedule": "gpu-only"}
     assert "there is none: add --accelerator emulated" in refused(**named)
     assert plan(**EMULATED, **named).capacity.slots >= OLMOE.num_moe_layers
-    said = refused(**EMULATED, **named, cache_ratio=0.001)
+    said = refused(**EMULATED, **named, cache_ratio=0.0001)
     assert "leaves 0 slots" in said
     least = float(re.search(r"use ([\d.]+) to 1", said)[1])  # type: ignore[index]
     assert plan(**EMULATED, **named, cache_ratio=least).capacity.slots == OLMOE.num_moe_layers

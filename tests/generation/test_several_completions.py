@@ -68,7 +68,7 @@ def test_a_stream_and_a_chat_are_one() -> None:
 
 @pytest.mark.parametrize(
     ("n", "temperature", "words"),
-    [(0, 1.0, "at least 1"), (1025, 1.0, "at most 1024"), (2, 0.0, "would be the same")],
+    [(0, 1.0, "at least 1"), (1025, 1.0, "at most 1024"), (2, 0.0, "would all be the same")],
 )
 def test_what_makes_no_sense_is_refused(n: int, temperature: float, words: str) -> None:
     with pytest.raises(ImpossibleSetting, match=words):

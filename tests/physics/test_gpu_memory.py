@@ -15,6 +15,7 @@ from moesaic.hardware.what_if import changed
 from moesaic.lab.simulate.gpu_memory import Need, largest_ratio
 from moesaic.lab.simulate.settings import Settings
 from moesaic.model_info.model_zoo import load_model
+from moesaic.policies.systems import load_system
 from moesaic.reproductions.trimoe import paper
 from moesaic.reproductions.trimoe.memory import fitting_ratio
 from moesaic.reproductions.trimoe.runs import Run, Workload
@@ -22,11 +23,12 @@ from moesaic.reproductions.trimoe.simulated import settings_of, simulated
 
 QWEN = load_model("qwen3-235b-a22b")
 PAPER = load_machine("trimoe-paper")
+TRIMOE = load_system("trimoe").policies  # each layer has slots of its own
 RUN: dict[str, Any] = {"batch": 512, "context": 511, "tokens": 1, "warmup": 0}
 
 
 def settings(**changes: Any) -> Settings:
-    asked = {"cache_ratio": 1 / 12, **RUN, **changes}
+    asked = {"cache_ratio": 1 / 12, "policies": TRIMOE, **RUN, **changes}
     memory = asked.pop("memory", 80.0)
     return Settings(QWEN, changed(PAPER, {"gpu.memory_gb": memory}), **asked)
 
