@@ -89,7 +89,7 @@ def test_what_is_shared_is_what_each_reads_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", OWN)
 def test_efficiencies_say_whether_they_are_assumed(name: str) -> None:
-    """A share of a peak was measured by somebody who is named, or it is an assumption."""
+    """A share of a peak names who measured it, or is an assumption."""
     spec = load_machine(name)
     shares = {key: text for key, text in spec.sources.items() if key.endswith("_efficiency")}
     assert len(shares) == 4

@@ -157,7 +157,7 @@ def test_unshared_reads_do_not_slow_each_other_on_dimms_either(rule: str, copied
 @pytest.mark.parametrize("sharing", ["pcie-first", "none"])
 @pytest.mark.parametrize(("rule", "own"), [("own-share", 5_000), ("full", 10_000)])
 def test_a_units_work_and_all_host_reads_add_up(rule: str, own: int, sharing: str) -> None:
-    """Equation 6, whoever waits for whom on the channels: the CPU reads a stripe while PCIe copies
+    """Equation 6, whatever waits on the channels: the CPU reads a stripe while PCIe copies
     one, and both occupy the unit's DIMM for as long as each does alone."""
     near = (0, 3, 4, 5, 6, 7)
     spec = dimm_machine(contention=rule, sharing=sharing)

@@ -30,7 +30,7 @@ class DoneStep(NamedTuple):
 
 
 class NativeDecoding:
-    """`brain` is the one that nobody has wrapped; `adapter` says how many experts of a token's
+    """`brain` is the unwrapped one; `adapter` says how many experts of a token's
     ranking a routing has."""
 
     def __init__(
