@@ -93,7 +93,7 @@ batch_invariant_option = click.option(
 placement_option = click.option(
     "--placement",
     metavar="FILE",
-    help="Start from the expert uses in this file, if it is there, and add this run's at the end.",
+    help="Start from the expert uses in this file, if it exists, and add this run's at the end.",
 )
 
 _other_options = stack(
