@@ -97,7 +97,7 @@ class Need(NamedTuple):
 
 
 def check_memory(settings: Settings) -> None:
-    """Refuse what does not fit: experts, and the KV cache if it is placed there, in main memory; the
+    """Refuse what does not fit: experts and any KV cache placed there in main memory; the
     rest in GPU memory. Or all of it in the one memory that GPU and CPU share."""
     need = Need.of(settings)
     if settings.machine.unified is not None:
