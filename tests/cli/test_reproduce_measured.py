@@ -58,7 +58,7 @@ def test_every_system_runs_under_every_profile_beside_static_placement(config: P
 
 def test_the_table_names_what_others_are_compared_with(config: Path) -> None:
     streams = run(*MEASURED, *SMALL, "--models", config, "--profiles", "8")
-    assert "2 threads, 50% cached, profile of 8: moesaic" in streams.err
+    assert "2 threads, 50% cached, profile of 8 before token 8: moesaic" in streams.err
     printed = streams.out
     assert "moesaic/static" in printed
     assert "ktransformers is static placement" in printed
@@ -74,12 +74,28 @@ def test_profiles_of_all_lengths_end_where_measuring_begins(routing: MeasuredRou
     chosen = [step.layer(0).experts[0] for step in islice(decode_steps(routing.source, 1), 64)]
     for profile in (16, 64):
         expected = np.bincount(np.concatenate(chosen[64 - profile :]), minlength=64)
-        assert routing.counts(profile)[0].tolist() == expected.tolist()
+        assert routing.counts(profile, 64)[0].tolist() == expected.tolist()
+
+
+def test_a_profile_ends_at_the_token_that_measuring_begins_at(routing: MeasuredRouting) -> None:
+    steps = list(islice(decode_steps(routing.source, 1), 50))
+    chosen = [step.layer(0).experts[0] for step in steps]
+    expected = np.bincount(np.concatenate(chosen[40 - 16 : 40]), minlength=64)
+    assert routing.counts(16, 40)[0].tolist() == expected.tolist()
+    measured = next(routing.window(0, 8, 40))
+    assert measured.layer(0).experts.tolist() == steps[40].layer(0).experts.tolist()
+
+
+def test_several_beginnings_are_measured_on_one_load(config: Path) -> None:
+    given = ("--models", config, "--profiles", "8", "--first-token", "8,40", "--rounds", "1")
+    result = run_json(*MEASURED, *SMALL, *given)
+    cells = [(row["first_token"], row["system"]) for row in result["rows"]]
+    assert cells == [(8, "moesaic"), (8, "ktransformers"), (40, "moesaic"), (40, "ktransformers")]
 
 
 def test_every_round_has_tokens_of_its_own(routing: MeasuredRouting) -> None:
     whole = islice(decode_steps(routing.source, 1, skip_tokens=64, wrap=True), 2 * (WARMUP + 8))
-    rounds = [step for number in range(2) for step in routing.window(number, 8)]
+    rounds = [step for number in range(2) for step in routing.window(number, 8, 64)]
     for one, other in zip(rounds, whole, strict=True):
         assert one.layer(3).experts.tolist() == other.layer(3).experts.tolist()
 
@@ -89,6 +105,7 @@ def test_every_round_has_tokens_of_its_own(routing: MeasuredRouting) -> None:
     [
         (("--tokens", "0"), "--tokens is 0; it must be at least 1"),
         (("--profiles", "few"), "--profiles is 'few': give whole numbers"),
+        (("--first-token", "100"), "--first-token 100 leaves no room for a profile of 8192"),
         (("--only", "fig7"), "--only is of the simulated tables"),
         (("--against", "vllm=x"), "--against is 'vllm=x': give llama.cpp=PATH"),
         (("--traces", "nowhere"), "--traces 'nowhere' must be a folder"),

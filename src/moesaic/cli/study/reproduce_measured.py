@@ -44,14 +44,19 @@ measured_options = stack(
         "--profiles",
         help="Of --measured: tokens that the initial placement is profiled on.  [256,8192]",
     ),
+    click.option(
+        "--first-token",
+        help="Of --measured: the token of the routing that measuring begins at, behind the "
+        "profile; a comma list.  [the longest profile]",
+    ),
     click.option("--rounds", type=int, metavar="N", help="Of --measured.  [3]"),
     click.option("--tokens", type=int, metavar="N", help="Of --measured, in one run.  [128]"),
     click.option("--accelerator", metavar="KIND", help="Of --measured: cuda | emulated  [cuda]"),
     click.option("--against", metavar="llama.cpp=PATH", help="Of --measured: llama-bench, too."),
 )
 _OPTIONS = (
-    "models", "layers", "systems", "threads", "cache_ratios", "profiles", "rounds", "tokens",
-    "accelerator", "against",
+    "models", "layers", "systems", "threads", "cache_ratios", "profiles", "first_token", "rounds",
+    "tokens", "accelerator", "against",
 )  # fmt: skip
 
 
@@ -121,11 +126,19 @@ def _grid(asked: dict[str, Any]) -> Grid:
     check_usable(settings.accelerator)
     cores = usable_cores()
     threads = [str(count) for count in THREADS if count <= cores] or [str(cores)]
+    profiles = _counts("profiles", asked["profiles"] or "256,8192")
+    firsts = _counts("first-token", asked["first_token"] or str(max(profiles)))
+    if min(firsts) < max(profiles):
+        raise ImpossibleSetting(
+            f"--first-token {min(firsts)} leaves no room for a profile of {max(profiles)} tokens "
+            f"before it: give {max(profiles)} or more, or a shorter one with --profiles"
+        )
     grid = Grid(
         settings,
         _counts("threads", asked["threads"] or ",".join(threads)),
         tuple(ratios("--cache-ratios", asked["cache_ratios"] or "0.25,0.5,0.75")),
-        _counts("profiles", asked["profiles"] or "256,8192"),
+        profiles,
+        firsts,
         tuple(_names(asked, "systems", SYSTEMS)),
         3 if asked["rounds"] is None else asked["rounds"],
         128 if asked["tokens"] is None else asked["tokens"],
@@ -152,7 +165,7 @@ def _measure(
     from moesaic.lab.bench.placement_routing import measured_routing
 
     path = None if trace is None else Path(trace)
-    routing = measured_routing(model.spec, path, max(grid.profiles), grid.rounds, grid.tokens)
+    routing = measured_routing(model.spec, path, max(grid.firsts), grid.rounds, grid.tokens)
     announce_compilation()
     first = next(iter(cells.values()))
     with progress(f"{model.spec.name}: loading", model.spec.num_expert_blocks) as advance:
@@ -171,8 +184,8 @@ def _line(row: MeasuredRow) -> str:
     times = "" if over is None else f", {over.median:.2f} times static placement"
     return (
         f"{row.model}, {row.threads} threads, {row.cache_ratio:.0%} cached, profile of "
-        f"{row.profile_tokens}: {row.system} {speed.median:.1f} tokens/s "
-        f"({speed.low:.1f} to {speed.high:.1f}){times}"
+        f"{row.profile_tokens} before token {row.first_token}: {row.system} "
+        f"{speed.median:.1f} tokens/s ({speed.low:.1f} to {speed.high:.1f}){times}"
     )
 
 
@@ -255,19 +268,19 @@ def _table(
     """One line for threads, cache ratio and profile."""
     systems = list(dict.fromkeys(row["system"] for row in rows))
     ahead = [name for name in systems if any(row["over_static"] for row in _of(rows, name))]
-    found: dict[tuple[int, float, int], dict[str, dict[str, Any]]] = {}
+    found: dict[tuple[int, float, int, int], dict[str, dict[str, Any]]] = {}
     for row in rows:
-        key = (row["threads"], row["cache_ratio"], row["profile_tokens"])
+        key = (row["threads"], row["cache_ratio"], row["first_token"], row["profile_tokens"])
         found.setdefault(key, {})[row["system"]] = row
     lines: list[list[object]] = []
-    for (threads, ratio, profile), by in found.items():
+    for (threads, ratio, first, profile), by in found.items():
         host = next(iter(by.values()))["host_gb_s"]
-        line: list[object] = [threads, f"{host:.0f}", f"{ratio:.0%}", profile]
+        line: list[object] = [threads, f"{host:.0f}", f"{ratio:.0%}", first, profile]
         line += [f"{by[system]['tokens_per_s']['median']:.1f}" for system in systems]
         line += [f"{by[system]['over_static']['median']:.2f}" for system in ahead]
         line += [_peer_speed(peers, threads, ratio)] if peers else []
         lines.append(line)
-    columns = ["threads", "host GB/s", "cached", "profile", *systems]
+    columns = ["threads", "host GB/s", "cached", "from token", "profile", *systems]
     columns += [f"{system}/static" for system in ahead] + (["llama.cpp"] if peers else [])
     return columns, lines
 

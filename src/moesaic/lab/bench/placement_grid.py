@@ -40,19 +40,23 @@ class Grid:
     threads: tuple[int, ...]
     cache_ratios: tuple[float, ...]
     profiles: tuple[int, ...]  # tokens that the initial placement is profiled on
+    firsts: tuple[int, ...]  # tokens of the routing that measuring begins at, behind the profile
     systems: tuple[str, ...]
     rounds: int
     tokens: int  # of one run
 
     @property
     def runs(self) -> int:
-        per_round = product(self.threads, self.cache_ratios, self.profiles, self.systems)
+        per_round = product(
+            self.threads, self.cache_ratios, self.firsts, self.profiles, self.systems
+        )
         return self.rounds * sum(1 for _ in per_round)
 
 
 class Cell(NamedTuple):
     threads: int
     cache_ratio: float
+    first: int
     profile: int
     system: str
 
@@ -76,6 +80,7 @@ class MeasuredRow:
     host_gb_s: float
     link_gb_s: float | None
     cache_ratio: float
+    first_token: int
     profile_tokens: int
     system: str
     tokens_per_s: Spread
@@ -92,7 +97,8 @@ def configurations(model: BenchModel, grid: Grid) -> dict[Cell, BenchConfig]:
     return {
         cell: _planned(model, grid.settings, cell, case)
         for cell in map(
-            Cell._make, product(grid.threads, grid.cache_ratios, grid.profiles, grid.systems)
+            Cell._make,
+            product(grid.threads, grid.cache_ratios, grid.firsts, grid.profiles, grid.systems),
         )
     }
 
@@ -146,17 +152,18 @@ def _rounds(
     advance: Advance,
 ) -> dict[Cell, _Runs]:
     """Every other round goes through the cells backwards, so that none always follows the same."""
-    counts = {profile: routing.counts(profile) for profile in grid.profiles}
+    profiles = product(grid.profiles, grid.firsts)
+    counts = {(profile, first): routing.counts(profile, first) for profile, first in profiles}
     done: dict[Cell, _Runs] = {cell: _Runs() for cell in cells}
     for number in range(grid.rounds):
         order = list(cells.items())
         for cell, config in order if number % 2 == 0 else reversed(order):
             runner = on_store(
                 loaded.decoder, loaded.store, config.settings, config.plan.capacity,
-                counts[cell.profile],
+                counts[cell.profile, cell.first],
             )  # fmt: skip
             try:
-                steps = routing.window(number, grid.tokens)
+                steps = routing.window(number, grid.tokens, cell.first)
                 measured = replay_steps(runner, steps, WARMUP)
             finally:
                 runner.close()
@@ -185,6 +192,7 @@ def _row(
         rates.cpu.read_gb_s,
         rates.link_gb_s,
         cell.cache_ratio,
+        cell.first,
         cell.profile,
         cell.system,
         Spread.of(own.tokens_per_s),

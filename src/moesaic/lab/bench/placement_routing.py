@@ -26,24 +26,23 @@ __all__ = ["WARMUP", "MeasuredRouting", "measured_routing"]
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRouting:
-    """`first` tokens of the trace come before everything that is measured. A profile of n tokens
-    is the last n of them, so that profiles of different lengths end at the same token."""
+    """`first` is the token that measuring begins at. A profile of n tokens is the n tokens before
+    it, so that profiles of different lengths end at the same token."""
 
     source: TraceSource
     words: str
-    first: int
 
-    def counts(self, profile: int) -> NDArray[np.int64]:
+    def counts(self, profile: int, first: int) -> NDArray[np.int64]:
         """Uses of every expert in a profile of so many tokens, [layer, expert]."""
-        assert 1 <= profile <= self.first, "profiles lie before what is measured"
-        before = self.first - profile
-        whole = popularity(self.source, self.first)
+        assert 1 <= profile <= first, "a profile ends where measuring begins"
+        before = first - profile
+        whole = popularity(self.source, first)
         return whole - popularity(self.source, before) if before else whole
 
-    def window(self, number: int, tokens: int) -> Iterator[StepRouting]:
+    def window(self, number: int, tokens: int, first: int) -> Iterator[StepRouting]:
         """The steps of round `number`: every round has tokens of its own."""
         length = WARMUP + tokens
-        steps = decode_steps(self.source, 1, skip_tokens=self.first, wrap=True)
+        steps = decode_steps(self.source, 1, skip_tokens=first, wrap=True)
         return islice(steps, number * length, (number + 1) * length)
 
 
@@ -51,7 +50,8 @@ def measured_routing(
     spec: ModelSpec, trace: Path | None, first: int, rounds: int, tokens: int
 ) -> MeasuredRouting:
     """Of a recorded trace, or synthetic where there is none; refused where it is too short for one
-    round. Later rounds of a short trace begin again behind the profile."""
+    round from token `first`, the largest that is measured from, on. Later rounds of a short trace
+    begin again at the token that measuring begins at."""
     needed = rounds if trace is None else 1
     settings = Settings(
         spec,
@@ -66,4 +66,4 @@ def measured_routing(
     except ImpossibleSetting as error:
         raise ImpossibleSetting(f"{spec.name}: {error}") from None
     source = MemoryTrace(workload.source.header, list(workload.source.blocks()))
-    return MeasuredRouting(source, workload.words, first)
+    return MeasuredRouting(source, workload.words)
