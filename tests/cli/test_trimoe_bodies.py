@@ -1,0 +1,48 @@
+"""Can both bodies, simulator and makespan model, run every system of the TriMoE reproduction?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from moesaic.policies.tri.layer import NO_DIMM, layer_of, makespan, options_of
+from moesaic.reproductions.trimoe import Reproduction, paper
+from moesaic.reproductions.trimoe.replayed import costs_of, system_of
+from moesaic.reproductions.trimoe.runs import MAKESPAN, Run, Workload
+from moesaic.reproductions.trimoe.simulated import SYSTEMS
+
+SMALL = Workload(paper.QWEN, 8, layers=2)
+
+
+def test_the_makespan_model_knows_every_system_of_the_study() -> None:
+    runs = [item for item in Reproduction()._items if isinstance(item, Run)]
+    for name in {run.system for run in runs if run.body == MAKESPAN} | set(SYSTEMS):
+        system_of(name)
+
+
+@pytest.mark.parametrize("system", list(SYSTEMS))
+def test_both_bodies_run_every_system(system: str) -> None:
+    run = Run(SMALL, system)
+    for each in (run, replace(run, body=MAKESPAN)):
+        assert each.execute().layer_ms > 0
+
+
+def test_the_makespan_model_refines_one_candidate_only_where_that_is_asked() -> None:
+    """A layer in which the most expensive expert of the bottleneck cannot move, and others can."""
+    costs, _ = costs_of(Run(Workload(paper.QWEN, 512, layers=1), paper.OURS))
+    rng = np.random.default_rng(0)
+    better = 0
+    for _ in range(20):
+        loads = rng.integers(1, 512, 64)
+        dimm = np.where(np.arange(64) % 2 == 0, NO_DIMM, np.arange(64) % costs.dimms)
+        layer = layer_of(costs, loads, dimm=dimm)
+        options = options_of(costs, layer)
+        every, one = (
+            makespan(options, system_of(name).choose(options, layer.loads, layer.resident))
+            for name in ("trimoe", "trimoe-one-candidate")
+        )
+        assert every <= one
+        better += every < one
+    assert better
