@@ -22,7 +22,6 @@ from moesaic.hardware.nvidia import NvidiaDriver, NvidiaGpu, nvidia_driver
 from moesaic.lab.profile import choose_system, cuda_profile, cuda_times
 from moesaic.machines import accelerators
 from moesaic.machines.accelerators import ACCELERATORS
-from moesaic.machines.sim.physics import Physics
 from moesaic.models.synthetic_model import synthetic_architecture, synthetic_decoder
 
 HOW = EngineSettings(accelerator="cuda", threads=1, max_step_tokens=8)
@@ -52,7 +51,7 @@ def test_a_gpu_is_described_and_the_description_is_used(tmp_path: Path) -> None:
     decoder = synthetic_decoder(synthetic_architecture(config), "bf16")
     store = synthetic_store(decoder, "int4", kernel_name="reference")
     runner = on_store(decoder, store, HOW, Capacity(4, 1, 32), device="cpu")
-    believed = described_belief(Physics(machine, decoder.architecture.spec, "int4"), 8)
+    believed = described_belief(machine, decoder.architecture.spec, "int4", 8)
     assert (runner.brain.belief.tables == believed.tables).all(), "nothing was measured"
     runner.close()
 

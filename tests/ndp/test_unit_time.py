@@ -10,15 +10,15 @@ from dimm_machines import UNIT, dimm_machine
 from made_up import small_model
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.hardware.machine_reader import load_machine
-from moesaic.machines.sim.dram.bandwidth import stream_bandwidth
-from moesaic.machines.sim.dram.timing_file import load_timing
-from moesaic.machines.sim.ndp.gemv import (
+from moesaic.hardware.ndp_unit_time import (
     Expert,
     channel_bytes,
     pass_sizes,
     tokens_per_pass,
     unit_ns,
 )
+from moesaic.machines.sim.dram.bandwidth import stream_bandwidth
+from moesaic.machines.sim.dram.timing_file import load_timing
 from moesaic.machines.sim.physics import Physics
 from moesaic.model_info.model_zoo import load_model
 

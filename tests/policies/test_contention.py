@@ -55,10 +55,11 @@ def split(work: Work) -> Assignment:
 
 def test_the_warm_up_measures_the_cpu_beside_copies() -> None:
     """118 GB/s alone, 84 of 134 beside a copy of 50: 405 thousandths longer."""
-    physics = Physics(load_machine("h200-emr16"), load_model("qwen3-30b-a3b"))
-    measured = warm_up(SimMachine(physics, slots=48), max_tokens=2)
+    machine, model = load_machine("h200-emr16"), load_model("qwen3-30b-a3b")
+    measured = warm_up(SimMachine(Physics(machine, model), slots=48), max_tokens=2)
     assert measured.cpu_slowed == pytest.approx(1000 * (118 / 84 - 1), abs=3)
-    assert described_belief(physics, 2).cpu_slowed == pytest.approx(measured.cpu_slowed, abs=1)
+    described = described_belief(machine, model, "bf16", 2)
+    assert described.cpu_slowed == pytest.approx(measured.cpu_slowed, abs=1)
     assert measured.off_by({"cpu": 2.0}).cpu_slowed == measured.cpu_slowed
 
 

@@ -33,7 +33,6 @@ from moesaic.machines.cuda.faults import loading_in_words
 from moesaic.machines.cuda.pinned import pinned
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.real_machine import RealMachine
-from moesaic.machines.sim.physics import Physics
 from moesaic.models.decoder import Decoder
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.packed_experts import PackedExperts
@@ -221,8 +220,8 @@ def _belief(machine: RealMachine, decoder: Decoder, settings: EngineSettings) ->
 
 def _described(decoder: Decoder, store: ExpertStore, settings: EngineSettings) -> Belief:
     here = load_machine(ACCELERATORS[settings.accelerator].described_as)
-    physics = Physics(here, decoder.architecture.spec, store.kernel.dtype)
-    return described_belief(physics, settings.step_tokens)
+    spec, dtype = decoder.architecture.spec, store.kernel.dtype
+    return described_belief(here, spec, dtype, settings.step_tokens)
 
 
 def _time_decisions(brain: Brain, shape: Shape, slots: int) -> int:

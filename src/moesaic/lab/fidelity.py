@@ -24,7 +24,6 @@ from moesaic.lab.simulate.simulation import simulate, workload
 from moesaic.lab.simulate.workload import choose_workload
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.real_machine import RealMachine
-from moesaic.machines.sim.physics import Physics
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.decoder import Decoder
 from moesaic.policies.systems import load_system
@@ -148,7 +147,7 @@ def _compare(
     counts = popularity(source, settings.profile_tokens)
     believed = None
     if runs.belief == "described":
-        believed = described_belief(Physics(machine, spec, dtype), _STEP_TOKENS)
+        believed = described_belief(machine, spec, dtype, _STEP_TOKENS)
     capacity = Capacity(settings.slots, 1, length)
     runner = on_store(decoder, store, engine, capacity, counts, device=runs.device, belief=believed)
     try:

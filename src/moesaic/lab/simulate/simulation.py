@@ -207,7 +207,7 @@ def _belief(settings: Settings, machine: SimMachine) -> Belief:
     if settings.belief == "measured":
         measured = warm_up(machine, max_tokens, machine.topology)
         return replace(measured, host_reads=host_reads(settings.machine))
-    return described_belief(machine.physics, max_tokens)
+    return described_belief(settings.machine, settings.model, settings.expert_dtype, max_tokens)
 
 
 def _future(settings: Settings, steps: Iterable[Pass]) -> Future:

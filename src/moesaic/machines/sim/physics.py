@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
-import numpy as np
-
 from moesaic.core.dtypes import weight_bytes
 from moesaic.core.layer_plan import PARTS
 from moesaic.core.offloading import CPU, GPU, PCIE
@@ -19,8 +17,9 @@ from moesaic.core.units import GB, NS_PER_S, ns_from_us
 from moesaic.hardware.dimms import NdpDevice
 from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.hardware.machine_topology import placement_name
+from moesaic.hardware.ndp_unit_time import Expert, channel_bytes, unit_ns
 from moesaic.hardware.processors import Processor
-from moesaic.machines.sim.ndp.gemv import Expert, channel_bytes, unit_ns
+from moesaic.hardware.roofline import fixed_ns, measured_factor, roofline_ns
 from moesaic.model_info.attended import attended
 from moesaic.model_info.model_spec import ModelSpec
 
@@ -85,13 +84,13 @@ class Physics:
     def first_ns(self, device: str) -> int:
         """What the first expert of a layer costs more than the following ones."""
         processor = self.machine.processor(device)
-        return _fixed_ns(processor, "first_expert_us") + _fixed_ns(processor, "launch_us")
+        return fixed_ns(processor, "first_expert_us") + fixed_ns(processor, "launch_us")
 
     def probed_ns(self, device: str, tokens: int, placement: str | None = None) -> int:
         """One expert as a machine is measured: where one launch serves a token's experts, each has
         its share of that."""
         alone = self.expert_ns(device, tokens, placement)
-        launch = _fixed_ns(self.machine.processor(device), "launch_us")
+        launch = fixed_ns(self.machine.processor(device), "launch_us")
         return alone + round(launch / self.model.top_k)
 
     @property
@@ -127,7 +126,7 @@ class Physics:
         flops = 2 * params * tokens + seen.pairs * model.attention_flops_per_pair
         flops += seen.state_flops
         processor = self.machine.processor(device)
-        overhead = _fixed_ns(processor, "layer_overhead_us")
+        overhead = fixed_ns(processor, "layer_overhead_us")
         return overhead + roofline_ns(processor, size, flops, self.dense_dtype)
 
     def kv_bytes(self, step: Step) -> int:
@@ -141,7 +140,7 @@ class Physics:
         pairs = attended(self.model, step).pairs - attended(self.model, own).pairs
         flops = max(pairs, 0.0) * self.model.attention_flops_per_pair
         cpu = self.machine.processor(CPU)
-        return _fixed_ns(cpu, "first_expert_us") + roofline_ns(
+        return fixed_ns(cpu, "first_expert_us") + roofline_ns(
             cpu, self.kv_bytes(step), flops, "bf16"
         )
 
@@ -157,7 +156,7 @@ class Physics:
     def head_ns(self, sequences: int) -> int:
         """The vocabulary projection, one position per sequence, and what a step costs beside its
         layers."""
-        step = _fixed_ns(self.machine.processor(GPU), "step_overhead_us")
+        step = fixed_ns(self.machine.processor(GPU), "step_overhead_us")
         return step + self._dense_block_ns(GPU, self.model.head_params, sequences)
 
     def _dense_block_ns(self, device: str, params: int, tokens: int) -> int:
@@ -167,28 +166,3 @@ class Physics:
         size = weight_bytes(params, self.dense_dtype)
         overhead = ns_from_us(processor.expert_overhead_us)
         return overhead + roofline_ns(processor, size, 2 * params * tokens, self.dense_dtype)
-
-
-def _fixed_ns(processor: Processor, cost: str) -> int:
-    """A fixed cost that only some kinds of processor have."""
-    return ns_from_us(getattr(processor, cost, 0.0))
-
-
-def measured_factor(processor: Processor, dtype: str, tokens: int) -> float:
-    """What an expert of so many tokens takes over its roofline; beyond the counts that were
-    measured, as at the nearest."""
-    known = processor.factors(dtype)
-    if not known:
-        return 1.0
-    counts = sorted(known)
-    return float(np.interp(tokens, counts, [known[count] for count in counts]))
-
-
-def roofline_ns(
-    processor: Processor, size: int, flops: float, dtype: str, gb_s: float | None = None
-) -> int:
-    """The longer of reading the weights, at the processor's usual rate or at `gb_s`, and
-    multiplying with them."""
-    reading = size / ((gb_s or processor.effective_bandwidth_gb_s) * GB)
-    multiplying = flops / (processor.effective_tflops(dtype) * 1e12)
-    return round(max(reading, multiplying) * NS_PER_S)
