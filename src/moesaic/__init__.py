@@ -1,7 +1,7 @@
 """Moesaic: Mixture-of-Experts models larger than the GPU, on everything a machine has.
 
-The public names are loaded when first asked for: they need torch, and naming the package must
-cost nothing. `__init__.pyi` tells type checkers what they are."""
+The public names are loaded when first asked for: those that generate need torch, and naming the
+package must cost nothing. `__init__.pyi` tells type checkers what they are."""
 
 import os
 
@@ -20,10 +20,27 @@ _MODULES = {
     "AsyncLLM": "engine.async_llm",
     "SamplingParams": "engine.sampling.sampling_params",
     "EngineSettings": "engine.engine_settings",
+    "simulate": "lab.simulate.public",
+    "compare": "lab.simulate.public",
+    "load_model": "model_info.model_zoo",
+    "load_machine": "hardware.machine_reader",
+    "PolicySet": "policies.policy_set",
+    "policy": "policies.policy_choice",
 }
 _EXTRA = ("torch", "tokenizers", "jinja2")  # packages of the engine extra
 
-__all__ = ["LLM", "AsyncLLM", "EngineSettings", "SamplingParams"]
+__all__ = [
+    "LLM",
+    "AsyncLLM",
+    "EngineSettings",
+    "PolicySet",
+    "SamplingParams",
+    "compare",
+    "load_machine",
+    "load_model",
+    "policy",
+    "simulate",
+]
 
 
 def __getattr__(name: str) -> object:

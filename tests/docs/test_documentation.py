@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
@@ -18,6 +19,7 @@ import pytest
 from benchmarks.what_runs import updated
 from click.testing import CliRunner
 
+import moesaic
 from chat_models import talking
 from moesaic.cli.command_line import COMMANDS, app
 from moesaic.core.errors import ImpossibleSetting
@@ -82,7 +84,7 @@ def test_commands_exist(page: Path) -> None:
         ROOT / "README.md",
         *(
             ROOT / "docs" / f"{name}.md"
-            for name in ("trace-format", "problems", "dram", "generating")
+            for name in ("trace-format", "problems", "dram", "generating", "python")
         ),
     ],
     ids=lambda p: p.name,
@@ -94,6 +96,26 @@ def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
     names: dict[str, object] = {}
     for block in blocks(page, "python"):
         exec(block, names)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("generating", "python"))],
+)
+def test_beginners_import_public_names_only(page: str) -> None:
+    """What these pages show works with `from moesaic import` alone."""
+    for block in blocks(ROOT / page, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.Import):
+                assert not [n.name for n in node.names if n.name.startswith("moesaic.")]
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("moesaic"):
+                assert node.module == "moesaic", node.module
+                assert {name.name for name in node.names} <= set(moesaic.__all__)
+
+
+def test_the_page_of_public_names_has_all_of_them() -> None:
+    page = (ROOT / "docs" / "python.md").read_text()
+    assert sorted(re.findall(r"^\| `(\w+)` \|", page, re.M)) == sorted(moesaic.__all__)
 
 
 def register(

@@ -21,7 +21,7 @@ class NoTorch:
             raise ModuleNotFoundError("no torch here", name="torch")
 
 sys.meta_path.insert(0, NoTorch())
-from moesaic import SamplingParams
+from moesaic import PolicySet, SamplingParams, compare, load_machine, load_model, policy, simulate
 try:
     from moesaic import LLM
 except Exception as error:
